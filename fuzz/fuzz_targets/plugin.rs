@@ -29,9 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(found.is_none(), is_broken, "{problems:?}");
         check_redacted(&(&found, &problems));
         if let Some(found) = found {
-            let max = found.mcp_servers.len().max(found.apps.len());
-            let max = max.max(found.hooks.len()).max(found.lsp_servers.len());
-            assert!(max <= MAX_COMPONENTS);
+            assert!(found.mcp_servers.len().max(found.others.len()) <= MAX_COMPONENTS);
             assert!(
                 found
                     .mcp_servers
@@ -54,7 +52,7 @@ fuzz_target!(|bytes: &[u8]| {
         check_problems(&problems, 67, bytes);
         if let Some(found) = found {
             assert!(!found.name.is_empty() && found.name.chars().count() <= 128);
-            assert!(found.description.chars().count() <= 1_024);
+            assert!(found.declaration.wire_size() <= 64 << 10);
         }
     }
 });

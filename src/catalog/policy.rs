@@ -169,28 +169,33 @@ impl CatalogPolicy {
         if let Some(scope) = scopes.get(access_scope) {
             return scope.clone();
         }
+
         let id = {
             let mut scope_ids = self.scope_ids.lock();
             let next = scope_ids.len();
             *scope_ids.entry(access_scope.clone()).or_insert(next)
         };
+
         let configured = self.allowed_dirs.clone();
         let allowed_dirs = match access_scope {
             AccessScope::All => AllowedDirs::with_opener(self.opener, configured),
             AccessScope::Directories(dirs) => {
-                let dirs = dirs.iter().map(|dir| PathBuf::from(OsStr::from_bytes(dir)));
-                AllowedDirs::with_access_scope(self.opener, configured, dirs.collect())
+                let paths = dirs.iter().map(|dir| PathBuf::from(OsStr::from_bytes(dir)));
+                AllowedDirs::with_access_scope(self.opener, configured, paths.collect())
             }
         };
-        let in_scope = |root: &&PublishedRoot| access_scope.contains_path(&root.path);
-        let published_roots: Arc<[_]> = self
+
+        let published_roots: Arc<[PublishedRoot]> = self
             .published_roots
             .iter()
-            .filter(in_scope)
+            .filter(|root| access_scope.contains_path(&root.path))
             .cloned()
             .collect();
-        let id_and_path = |root: &PublishedRoot| (root.id.as_str().into(), Arc::from(&*root.path));
-        let paths_by_id = published_roots.iter().map(id_and_path).collect();
+        let paths_by_id = published_roots
+            .iter()
+            .map(|root| (root.id.as_str().into(), Arc::from(&*root.path)))
+            .collect();
+
         let scope = Arc::new(CatalogScope {
             id,
             allowed_dirs,

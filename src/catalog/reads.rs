@@ -105,9 +105,11 @@ fn try_read_cached(store: &CatalogStore, request: &ReadRequest) -> Option<FilePa
         ..
     } = request;
     let (key, state) = cached_root_state(store, access_scope, root, *consistency)?;
+
     let catalog = catalog_with_package(&state, &request.package).ok()?;
     let policy = store.policy();
     let scope = policy.scope_for(access_scope);
+
     let resource = request.resource.clone().unwrap_or_else(skill_file_name);
     let page = request.to_file_page(&resource, &policy, &catalog);
     read_page_cached(
@@ -130,6 +132,7 @@ async fn read_from_disk(
         consistency,
         ..
     } = &request;
+
     let access_scope = access_scope.clone();
     let found = find_package(
         store,
@@ -139,6 +142,7 @@ async fn read_from_disk(
         *consistency,
         wait_budget,
     );
+
     run_disk_read(store, &access_scope, found.await?, move |disk| {
         let resource = request.resource.clone().unwrap_or_else(skill_file_name);
         let page = request.to_file_page(&resource, disk.policy, disk.catalog);
@@ -165,6 +169,7 @@ pub async fn list_files(
         package,
         ..
     } = &request;
+
     let access_scope = access_scope.clone();
     let consistency = ConsistencyLevel::Cached;
     let found = find_package(
@@ -175,6 +180,7 @@ pub async fn list_files(
         consistency,
         wait_budget,
     );
+
     run_disk_read(store, &access_scope, found.await?, move |disk| {
         let limits = disk.policy.limits();
         let package_bytes = handle::encoded_path_len(&request.package);
@@ -193,6 +199,7 @@ pub async fn list_files(
             max_digest_bytes: request.with_digests.then_some(limits.max_file_bytes),
             rules: disk.policy.read_rule(disk.catalog, &request.package),
         };
+
         let digest_cache = &disk.store.inner.digest_cache;
         crate::fs::list_files(disk.root, &page, digest_cache, disk.cancel_token).map_err(|error| {
             match error {
@@ -224,27 +231,31 @@ async fn run_disk_read<T: Send + 'static>(
     read: impl FnOnce(DiskRead<'_>) -> Result<T, PackageReadError> + Send + 'static,
 ) -> Result<T, PackageReadError> {
     let KeyedCatalog { catalog, key } = found;
-    let (store, policy) = (store.clone(), store.policy());
+
+    let store = store.clone();
+    let policy = store.policy();
     let scope = policy.scope_for(access_scope);
     let permit = acquire_read_permit(&store, &key).await?;
+
     // Dropped with this call: the read stops between two chunks if the caller disconnects.
     let cancel_token = CancellationToken::new();
     let _cancel_guard = cancel_token.clone().drop_guard();
+
     let task = run_blocking(move || {
         let _permit = permit;
         let root = scope
             .allowed_dirs
             .resolve(&key.path)
             .map_err(|error| PackageReadError::RootUnavailable(error.into()))?;
-        let (policy, catalog, cancel_token) = (&*policy, &*catalog, &cancel_token);
         read(DiskRead {
             store: &store,
-            policy,
-            catalog,
+            policy: &policy,
+            catalog: &catalog,
             root: &root,
-            cancel_token,
+            cancel_token: &cancel_token,
         })
     });
+
     match task.await {
         Ok(result) => result,
         Err(BlockingError::NoThread(_)) => Err(PackageReadError::NoThread),
@@ -270,21 +281,25 @@ async fn find_package(
             key,
         });
     }
-    let access_scope = access_scope.clone();
+
     let selection = ScopedSelection {
-        access_scope,
+        access_scope: access_scope.clone(),
         roots: vec![root.clone()],
     };
-    let view = store.view(&selection, consistency, wait_budget).await;
-    let mut view = view.map_err(|DeadlineExceeded| PackageReadError::DeadlineExceeded)?;
+    let mut view = store
+        .view(&selection, consistency, wait_budget)
+        .await
+        .map_err(|DeadlineExceeded| PackageReadError::DeadlineExceeded)?;
+
     let state = view
         .roots
         .pop()
         .map(|root| root.state)
         .ok_or(PackageReadError::RootPending)?;
     let catalog = catalog_with_package(&state, package)?;
-    let key = root_key(store, &selection.access_scope, root);
-    let key = key.map_err(PackageReadError::RootUnavailable)?;
+
+    let key = root_key(store, &selection.access_scope, root)
+        .map_err(PackageReadError::RootUnavailable)?;
     Ok(KeyedCatalog { catalog, key })
 }
 

@@ -253,6 +253,7 @@ pub fn run_root_task(
 ) -> impl Future<Output = ()> + use<> {
     let now = Instant::now();
     let policy = store.policy();
+
     let task = RootTask {
         scope: policy.scope_for(&access_scope),
         store,
@@ -289,11 +290,13 @@ impl RootTask {
             let Some(is_requested) = self.check_demand() else {
                 return RootAction::Stop;
             };
+
             let now = Instant::now();
             let is_polled = self.watch_mode != WatchMode::Events;
             let is_usable = self.index.as_ref().is_some_and(RootIndex::is_usable);
             let needs_full_scan = is_polled || !self.has_full_scan || !is_usable;
             let timing = &self.policy.timing;
+
             let DueTimes {
                 debounce_ends_at: due_at,
                 hold_ends_at,
@@ -304,6 +307,7 @@ impl RootTask {
                 Ok(action) => return action,
                 Err(times) => times,
             };
+
             if now >= self.next_full_scan_at {
                 let reason = match self.retry_backoff {
                     Some(_) => RescanReason::Retry,
@@ -311,18 +315,22 @@ impl RootTask {
                 };
                 return RootAction::Scan(ScanKind::Full(reason));
             }
+
             if now >= self.next_recheck_at {
                 return RootAction::Recheck;
             }
+
             let wake_at = self.next_full_scan_at.min(self.next_recheck_at);
             let wake_at = due_at
                 .into_iter()
                 .chain(hold_ends_at)
                 .fold(wake_at, Instant::min);
+
             // A timer that ends before a later deadline is started again.
             let timer = due_at.map(|due_at| {
                 debounce_timer.get_or_insert_with(|| DebounceTimer::start(due_at - now))
             });
+
             tokio::select! {
                 () = self.changes.notified() => {}
                 () = sleep_until(wake_at) => {}
@@ -416,15 +424,12 @@ impl RootTask {
         let had_events = [previous_watch_mode, self.watch_mode] == [WatchMode::Events; 2];
         let may_be_missed = changed && is_periodic && had_events && !was_stuck && !has_failed;
         if may_be_missed && !self.is_change_reported().await {
-            self.store
-                .inner
-                .missed_changes
-                .fetch_add(1, Ordering::Relaxed);
+            let missed = &self.store.inner.missed_changes;
+            missed.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("periodic full scan found a change that inotify did not report");
         }
 
         self.changes.record_held_skills(&outcome.held);
-
         if !outcome.unstable.is_empty() {
             self.changes.record_dirty_dirs(outcome.unstable);
         }
@@ -446,11 +451,10 @@ impl RootTask {
     async fn scan_on_disk(&mut self, kind: ScanKind) -> ScanOutcome {
         let is_full = matches!(kind, ScanKind::Full(_));
         let scope = self.scope.clone();
-        let target = || self.policy.scan_target(&self.key);
         let mut index = self
             .index
             .take()
-            .unwrap_or_else(|| RootIndex::new(target()));
+            .unwrap_or_else(|| RootIndex::new(self.policy.scan_target(&self.key)));
 
         // Replaces an inotify instance that failed. Without an instance, roots are polled.
         let watcher = &self.store.inner.watcher;
@@ -527,7 +531,8 @@ impl RootTask {
         let kept = Arc::new(Mutex::new(Some(index)));
         let taken = kept.clone();
 
-        let (store, changes) = (self.store.clone(), self.changes.clone());
+        let store = self.store.clone();
+        let changes = self.changes.clone();
         let scope = self.scope.clone();
         let recheck = move |progress: &ScanProgress| {
             let index = taken.lock().take()?;
@@ -598,14 +603,12 @@ impl RootTask {
     /// last result again. Returns whether a new revision was created.
     fn publish_scan_result(&mut self, result: Option<Result<Arc<Catalog>, RootReason>>) -> bool {
         let was_stuck = std::mem::take(&mut self.is_stuck);
-        let last = || {
-            self.index
-                .as_ref()
-                .filter(|_| was_stuck)
-                .and_then(RootIndex::last_result)
-        };
+        let result = result.or_else(|| {
+            let index = self.index.as_ref().filter(|_| was_stuck);
+            index.and_then(RootIndex::last_result)
+        });
         self.store
-            .publish_snapshot(&self.key, result.or_else(last), self.watch_mode)
+            .publish_snapshot(&self.key, result, self.watch_mode)
     }
 }
 

@@ -138,14 +138,17 @@ impl RootTaskHandle {
             // The scan in flight may have passed the changed directory already.
             ConsistencyLevel::Cached | ConsistencyLevel::Fresh => self.started_scan + 1,
         };
+
         self.requested_scan = self.requested_scan.max(number);
         self.changes.notify_root_task();
         let completed = self.completed_scan.subscribe();
+
         let fallback = match consistency {
             _ if is_first => Some(ScanFallback::Pending),
             ConsistencyLevel::Cached => Some(ScanFallback::LatestSnapshot),
             ConsistencyLevel::Fresh => None,
         };
+
         RequestedScan {
             number,
             completed,
@@ -250,12 +253,14 @@ impl WaitBudget {
         mut scan: RequestedScan,
     ) -> Result<Option<RootState>, DeadlineExceeded> {
         let mut until = self.short_deadline;
+
         // Earlier calls waited long enough to know that the root is stuck.
         let has_waited = scan.in_flight.age() >= MAX_FIRST_WAIT
             || matches!(scan.fallback, Some(ScanFallback::LatestSnapshot));
         if has_waited && scan.in_flight.idle_time() >= STUCK_AFTER {
             until = Instant::now();
         }
+
         loop {
             let number = scan.number;
             // The channel closes when the root is evicted; the root then has no snapshot.
@@ -266,6 +271,7 @@ impl WaitBudget {
                 }
                 Err(_) => {}
             }
+
             match scan.fallback {
                 Some(ScanFallback::Pending) => return Ok(Some(RootState::Pending)),
                 Some(ScanFallback::LatestSnapshot) => return Ok(None),

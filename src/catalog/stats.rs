@@ -103,6 +103,7 @@ impl CatalogStats {
         roots: &[CountedRoot],
     ) -> Self {
         let micros = scans.total_micros.load(Ordering::Relaxed);
+
         let mut stats = Self {
             watch,
             revision,
@@ -132,6 +133,7 @@ impl CatalogStats {
                 *count.or_default() += 1;
             }
         }
+
         stats
     }
 }
@@ -139,6 +141,7 @@ impl CatalogStats {
 impl ScopeStats {
     pub(super) fn of_roots(roots: &[CountedRoot]) -> Self {
         let mut stats = Self::default();
+
         for root in roots {
             let counts = if root.is_published {
                 &mut stats.published
@@ -159,6 +162,7 @@ impl ScopeStats {
                 }
             }
         }
+
         stats
     }
 }

@@ -98,6 +98,7 @@ impl CatalogStore {
             fault_injector,
             opener,
         } = config;
+
         let max_history = policy.rules.limits.max_history;
         let opener = opener.unwrap_or_else(OpenMethod::probe);
         let inner = StoreInner {
@@ -112,6 +113,7 @@ impl CatalogStore {
             scan_permits: Semaphore::new(MAX_SCANS),
             scan_counters: ScanCounters::default(),
         };
+
         Self {
             inner: Arc::new(inner),
         }
@@ -211,10 +213,17 @@ impl CatalogStore {
         let keys = self.root_keys(selection);
         let has_all_events = consistency == ConsistencyLevel::Cached
             || wait_budget.wait_for_watcher(&self.inner.watcher).await;
+
         // All scans run at the same time, although the waits follow each other.
         let scope = &selection.access_scope;
-        let request = |key| self.request_scan(scope, key, consistency, has_all_events);
-        let scans: Vec<_> = keys.iter().map(|key| request(key.as_ref().ok()?)).collect();
+        let scans: Vec<_> = keys
+            .iter()
+            .map(|key| match key {
+                Ok(key) => self.request_scan(scope, key, consistency, has_all_events),
+                Err(_) => None,
+            })
+            .collect();
+
         let mut overrides = Vec::with_capacity(keys.len());
         for scan in scans {
             overrides.push(match scan {
@@ -222,21 +231,21 @@ impl CatalogStore {
                 None => None,
             });
         }
+
         let state = self.lock_state();
         // If the policy changed meanwhile, the outcome of the wait belongs to another root.
         let current_keys = self.root_keys(selection);
-        let roots = selection
-            .roots
-            .iter()
-            .zip(keys.iter().zip(current_keys).zip(overrides));
-        let roots = roots.map(|(selected, ((key, current_key), root_state))| {
-            let root_state = root_state.filter(|_| *key == current_key);
-            let root_state = root_state.unwrap_or_else(|| state.root_state(&current_key));
-            RootView {
+
+        let waited = keys.iter().zip(current_keys).zip(overrides);
+        let roots = selection.roots.iter().zip(waited).map(
+            |(selected, ((key, current_key), waited_state))| RootView {
                 id: selected.id.clone(),
-                state: root_state,
-            }
-        });
+                state: waited_state
+                    .filter(|_| *key == current_key)
+                    .unwrap_or_else(|| state.root_state(&current_key)),
+            },
+        );
+
         Ok(CatalogView {
             revision: state.revision(),
             roots: roots.collect(),
@@ -255,26 +264,29 @@ impl CatalogStore {
     ) -> Option<RequestedScan> {
         let policy = self.policy();
         self.start_watcher();
+
         let mut state = self.lock_state();
         state.touch_or_insert(key, || {
             let task = RootTaskHandle::new(policy.limits().max_reads_per_root);
             // The task ends when the root is idle.
-            let (store, access_scope) = (self.clone(), access_scope.clone());
             tokio::spawn(root_task::run_root_task(
-                store,
-                access_scope,
+                self.clone(),
+                access_scope.clone(),
                 key.clone(),
                 &task,
             ));
             task
         });
+
         state.evict_idle_roots(policy.limits().max_cached_roots);
         let has_snapshot = state.latest_snapshot(key).is_some();
         let task = state.task_handle_mut(key)?;
         let is_current = has_snapshot && task.has_current_result();
+
         if consistency == ConsistencyLevel::Cached && is_current {
             return None;
         }
+
         if !has_all_events {
             task.changes().require_full_rescan();
         }
@@ -287,13 +299,14 @@ impl CatalogStore {
         let state = self.lock_state();
         let keys = self.root_keys(selection);
         let roots = selection.roots.iter().zip(&keys);
-        let roots = roots.map(|(selected, key)| RootView {
-            id: selected.id.clone(),
-            state: state.root_state(key),
-        });
         CatalogView {
             revision: state.revision(),
-            roots: roots.collect(),
+            roots: roots
+                .map(|(selected, key)| RootView {
+                    id: selected.id.clone(),
+                    state: state.root_state(key),
+                })
+                .collect(),
         }
     }
 
@@ -389,8 +402,10 @@ impl CatalogStore {
     }
 
     fn watch_stats_of(&self, roots: &[CountedRoot]) -> WatchStats {
-        let snapshots = roots.iter().filter_map(|root| root.snapshot.as_ref());
-        let is_polled = |snapshot: &&RootSnapshot| snapshot.watch_mode != WatchMode::Events;
+        let polled_roots = roots
+            .iter()
+            .filter_map(|root| root.snapshot.as_ref())
+            .filter(|snapshot| snapshot.watch_mode != WatchMode::Events);
         WatchStats {
             has_inotify: self.inner.watcher.is_running(),
             watches_used: self.inner.watcher.watch_count(),
@@ -398,7 +413,7 @@ impl CatalogStore {
             overflows: self.inner.watcher.overflow_count(),
             missed_changes: self.inner.missed_changes.load(Ordering::Relaxed),
             roots: roots.len(),
-            polling_roots: snapshots.filter(is_polled).count(),
+            polling_roots: polled_roots.count(),
         }
     }
 
@@ -467,6 +482,7 @@ impl CatalogStore {
         watch_mode: WatchMode,
     ) -> bool {
         let mut state = self.lock_state();
+
         let StoreState {
             revision,
             max_history,
@@ -476,6 +492,7 @@ impl CatalogStore {
         let Some(root) = roots.get_mut(key) else {
             return false;
         };
+
         let last = root.latest();
         let catalog = match (last.map(|last| &last.catalog), catalog) {
             (None, None) => return false,
@@ -487,13 +504,16 @@ impl CatalogStore {
             }
             (_, Some(new)) => new,
         };
+
         let snapshot = RootSnapshot {
             catalog,
             watch_mode,
         };
+
         if last.is_some_and(|last| last.is_same(&snapshot)) {
             return false;
         }
+
         *revision += 1;
         root.history.push_back((*revision, snapshot));
         root.truncate_history(*max_history);
@@ -606,12 +626,11 @@ impl StoreState {
 
     /// Removes least recently used roots until `max_roots` are left. Busy roots stay.
     pub fn evict_idle_roots(&mut self, max_roots: usize) {
-        let is_busy = |task: &RootTaskHandle| task.is_scanning() || task.is_leased();
         while self.roots.len() > max_roots {
-            let idle = self
-                .roots
-                .iter()
-                .filter(|(_, root)| !is_busy(&root.task_handle));
+            let idle = self.roots.iter().filter(|(_, root)| {
+                let task = &root.task_handle;
+                !task.is_scanning() && !task.is_leased()
+            });
             let Some((key, _)) = idle.min_by_key(|(_, root)| root.last_use) else {
                 return;
             };

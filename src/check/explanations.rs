@@ -367,8 +367,9 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             default_severity: Error,
             summary: "an invalid component",
             cause: "A component of a plugin is incomplete: an MCP server without command or url, \
-                or with an unknown transport; an app without id; a hook without command; or a name \
-                that is empty or too long. The component is omitted, and the others are kept.",
+                or with an unknown transport; an app without id; a hook or an LSP server without \
+                command; a name that is empty or too long; or a declaration over 64 KiB. The \
+                component is omitted, and the others are kept.",
             fix: "Add the missing part that the message names.",
             help: "add the missing part, or remove the component",
             example: CodeExample::File {

@@ -163,7 +163,8 @@ const READERS: [NamedReader; 31] = [
     ("LSP server", |text| {
         let text = json_text(text);
         let json = format!(
-            "{{\"a\":{{\"command\":\"a\",\"env\":{{{text}:1}},\"extensionToLanguage\":{{{text}:{text}}}}}}}"
+            "{{\"a\":{{\"command\":\"a\",\"env\":{{{text}:1}},\"extensionToLanguage\":{{{text}:{text}}},\
+             \"settings\":{{{text}:[{text},{{\"token\":{text}}}]}}}}}}"
         );
         read_components(ComponentKind::LspServers, &json);
     }),

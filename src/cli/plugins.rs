@@ -3,9 +3,11 @@
 use crate::cli::table::truncate_to_width;
 use caproot_client::{MirrorCatalog, is_of_root};
 use caproot_core::proto::caproot::v1::{
-    Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponents,
+    Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponent,
 };
-use caproot_core::text::{EscapedText, escape_text};
+use caproot_core::text::{EscapedText, collapse_whitespace, escape_text};
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,8 +15,19 @@ use std::sync::Arc;
 /// Maximum width of a text in a tree or line.
 const MAX_TEXT_COLUMNS: usize = 100;
 
-/// Kind, name and details of a component.
-type ComponentLine = (&'static str, String, String);
+/// Text of a component.
+#[derive(PartialEq)]
+struct ComponentLine {
+    kind: String,
+    name: String,
+    details: String,
+}
+
+impl ComponentLine {
+    fn has_name_of(&self, other: &Self) -> bool {
+        (&self.kind, &self.name) == (&other.kind, &other.name)
+    }
+}
 
 /// Returns the lines of the plugins and marketplaces that differ between two catalogs.
 pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String> {
@@ -93,10 +106,15 @@ pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
             }
         }
         lines.push(head);
-        for (kind, name, what) in component_lines(plugin) {
+        for ComponentLine {
+            kind,
+            name,
+            details,
+        } in component_lines(plugin)
+        {
             let mut line = format!("    {kind} {name}");
-            if !what.is_empty() {
-                let _ = write!(line, "  {}", truncate_to_width(&what, MAX_TEXT_COLUMNS));
+            if !details.is_empty() {
+                let _ = write!(line, "  {}", truncate_to_width(&details, MAX_TEXT_COLUMNS));
             }
             lines.push(line);
         }
@@ -120,8 +138,8 @@ fn plugin_line(sign: char, plugin: &Plugin, what: &str) -> String {
 
 /// Counts the components of each kind.
 fn component_counts(plugin: &Plugin) -> String {
-    let mut kinds: Vec<(&str, usize)> = Vec::new();
-    for (kind, ..) in component_lines(plugin) {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for ComponentLine { kind, .. } in component_lines(plugin) {
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, count)) => *count += 1,
             None => kinds.push((kind, 1)),
@@ -141,16 +159,19 @@ fn component_counts(plugin: &Plugin) -> String {
 /// Lists the added, changed and removed components.
 fn plugin_difference(before: &Plugin, now: &Plugin) -> String {
     const MOST: usize = 8;
-    let (old, new) = (component_lines(before), component_lines(now));
-    let named = |all: &[ComponentLine], of: &ComponentLine| {
-        all.iter().any(|c| (c.0, &c.1) == (of.0, &of.1))
-    };
+    let old = component_lines(before);
+    let new = component_lines(now);
     let mut parts = Vec::new();
-    let gone = old.iter().filter(|c| !named(&new, c));
-    parts.extend(gone.map(|(kind, name, _)| format!("-{kind} {name}")));
-    for component in new.iter().filter(|c| !old.contains(c)) {
-        let sign = if named(&old, component) { '~' } else { '+' };
-        parts.push(format!("{sign}{} {}", component.0, component.1));
+
+    for gone in &old {
+        if !new.iter().any(|line| line.has_name_of(gone)) {
+            parts.push(format!("-{} {}", gone.kind, gone.name));
+        }
+    }
+    for line in new.iter().filter(|line| !old.contains(line)) {
+        let is_known = old.iter().any(|known| known.has_name_of(line));
+        let sign = if is_known { '~' } else { '+' };
+        parts.push(format!("{sign}{} {}", line.kind, line.name));
     }
     if before.name != now.name {
         parts.insert(0, format!("was {}", EscapedText(&before.name)));
@@ -168,60 +189,48 @@ fn plugin_difference(before: &Plugin, now: &Plugin) -> String {
 }
 
 fn component_lines(plugin: &Plugin) -> Vec<ComponentLine> {
-    let Some(all) = &plugin.components else {
-        return Vec::new();
+    let servers = plugin.mcp_servers.iter().map(|server| ComponentLine {
+        kind: "mcp".to_owned(),
+        name: escape_text(&server.name),
+        details: server_text(server),
+    });
+    let others = plugin.components.iter().map(|component| ComponentLine {
+        kind: component.kind().word().replace('_', " "),
+        name: escape_text(&component.name),
+        details: escape_text(&component_text(component)),
+    });
+    servers.chain(others).collect()
+}
+
+/// Returns the texts of a declaration that say most about the component.
+fn component_text(component: &PluginComponent) -> String {
+    let Some(declaration) = &component.declaration else {
+        return String::new();
     };
-    let PluginComponents {
-        mcp_servers,
-        apps,
-        hooks,
-        agents,
-        commands,
-        output_styles,
-        lsp_servers,
-    } = all;
-    let mut lines: Vec<ComponentLine> = Vec::new();
-    let mut add = |kind, name: &str, what: String| lines.push((kind, escape_text(name), what));
-    for server in mcp_servers {
-        add("mcp", &server.name, server_text(server));
+    let keys = ["id", "command", "url", "prompt", "description"];
+    let texts = keys.into_iter().map(|key| text_of(declaration, key));
+    let main = texts.into_iter().find(|text| !text.is_empty());
+    let arguments = match declaration.fields.get("args").map(|value| &value.kind) {
+        Some(Some(Kind::ListValue(list))) => list.values.iter().map(value_text).collect(),
+        _ => Vec::new(),
+    };
+
+    let matcher = text_of(declaration, "matcher");
+    let texts = [matcher, main.unwrap_or_default()];
+    let texts = texts.into_iter().chain(arguments);
+    let texts: Vec<_> = texts.filter(|text| !text.is_empty()).collect();
+    collapse_whitespace(&texts.join(" ")).into()
+}
+
+fn text_of<'a>(declaration: &'a Struct, key: &str) -> &'a str {
+    declaration.fields.get(key).map_or("", value_text)
+}
+
+fn value_text(value: &Value) -> &str {
+    match &value.kind {
+        Some(Kind::StringValue(text)) => text,
+        _ => "",
     }
-    for app in apps {
-        add("app", &app.name, escape_text(&app.id));
-    }
-    for hook in hooks {
-        let run = [&hook.command, &hook.url, &hook.prompt];
-        let run = run
-            .into_iter()
-            .find(|text| !text.is_empty())
-            .map_or("", String::as_str);
-        let of = if hook.matcher.is_empty() {
-            String::new()
-        } else {
-            format!("{} ", hook.matcher)
-        };
-        add(
-            "hook",
-            &hook.event,
-            escape_text(&format!("{of}{}: {run}", hook.kind)),
-        );
-    }
-    for agent in agents {
-        add("agent", &agent.name, escape_text(&agent.description));
-    }
-    for command in commands {
-        add("command", &command.name, escape_text(&command.description));
-    }
-    for style in output_styles {
-        add("output style", &style.name, escape_text(&style.description));
-    }
-    for server in lsp_servers {
-        add(
-            "lsp",
-            &server.name,
-            escape_text(&format!("{} {}", server.command, server.args.join(" "))),
-        );
-    }
-    lines
 }
 
 fn server_text(server: &McpServer) -> String {
@@ -254,9 +263,12 @@ mod tests {
     use caproot_client::{MirrorReplica, MirrorSelection};
     use caproot_core::proto::caproot::v1::watch_skills_response::Event;
     use caproot_core::proto::caproot::v1::{
-        App, Marketplace, MarketplaceList, McpServer, McpTransport, Plugin, PluginComponents,
-        Reset, RootStatus, SelectedCapabilityRoot, SkillDelta, Synced, WatchSkillsResponse,
+        ComponentKind, Marketplace, MarketplaceList, McpServer, McpTransport, Plugin,
+        PluginComponent, Reset, RootStatus, SelectedCapabilityRoot, SkillDelta, Synced,
+        WatchSkillsResponse,
     };
+    use prost_types::value::Kind;
+    use prost_types::{Struct, Value};
     use std::sync::Arc;
 
     fn plugin(name: &str, servers: &[&str]) -> Plugin {
@@ -266,20 +278,22 @@ mod tests {
             command: "x\u{1b}".into(),
             ..McpServer::default()
         };
-        let app = App {
-            name: "a".into(),
-            id: "connector_1".into(),
-            ..App::default()
+        let id = Value {
+            kind: Some(Kind::StringValue("connector_1".into())),
         };
-        let components = PluginComponents {
-            mcp_servers: servers.iter().map(server).collect(),
-            apps: vec![app],
-            ..PluginComponents::default()
+        let app = PluginComponent {
+            kind: ComponentKind::App.into(),
+            name: "a".into(),
+            declaration: Some(Struct {
+                fields: [("id".to_owned(), id)].into(),
+            }),
+            ..PluginComponent::default()
         };
         Plugin {
             name: name.into(),
             package: "skill://r/p".into(),
-            components: Some(components),
+            mcp_servers: servers.iter().map(server).collect(),
+            components: vec![app],
             ..Plugin::default()
         }
     }

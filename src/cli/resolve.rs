@@ -3,8 +3,9 @@
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::failure::CommandFailure;
 use super::list::consistency;
-use super::output::{OutputFormat, print_message, print_stderr, print_table, write_stdout};
+use super::output::{OutputFormat, print_json, print_stderr, print_table, write_stdout};
 use super::{exit, plugins, report};
+use caproot_client::json::ResolvedRootsJson;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
     ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot, RootKind, RootState,
@@ -46,6 +47,8 @@ pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
         ..ResolveRootsRequest::default()
     };
     let answer = executor.client.resolve_roots(request).await?;
+    let mut roots = answer.roots.iter();
+    let is_ready = roots.all(|root| root.state() == RootState::Ready);
 
     match args.output {
         OutputFormat::Text => {
@@ -56,11 +59,12 @@ pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
             })?;
             print_stderr(&report::resolve_report(&answer));
         }
-        OutputFormat::Json => print_message(&answer)?,
+        OutputFormat::Json => {
+            let roots = ResolvedRootsJson::new(answer);
+            print_json(&roots.map_err(|error| CommandFailure::invalid_response(&error))?)?;
+        }
     }
 
-    let mut roots = answer.roots.iter();
-    let is_ready = roots.all(|root| root.state() == RootState::Ready);
     Ok(exit::code_for_result(is_ready))
 }
 

@@ -157,7 +157,8 @@ impl AllowedDirs {
         } else if !is_same {
             cache.replace_snapshot(new());
         }
-        (cache.started_at, cache.unresponsive) = (Some(started_at), unresponsive);
+        cache.started_at = Some(started_at);
+        cache.unresponsive = unresponsive;
         cache.outcome()
     }
 

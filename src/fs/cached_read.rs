@@ -33,8 +33,8 @@ pub fn read_page_cached(
 ) -> Option<FilePage> {
     let resolved = allowed.cached_root(root)?;
     // If a component is a link, every open below fails.
-    let (package, resource) = (page.package, page.resource);
-    let file_path = ResolvedPackage::unlinked_file_path(&resolved, package, page.rules, resource)?;
+    let file_path =
+        ResolvedPackage::unlinked_file_path(&resolved, page.package, page.rules, page.resource)?;
     let version = cached_version(&resolved, root, &file_path)?;
 
     // On other filesystems even the open could block.
@@ -87,9 +87,11 @@ fn cached_version(
                 .ok()?,
         );
     }
+
     if !still_resolves(root, path)? {
         return None;
     }
+
     file_version(
         root.snapshot
             .open_cached(file_path, OFlags::PATH | OFlags::NOFOLLOW)
@@ -107,8 +109,9 @@ fn join_path(dir: &[u8], file_path: &RelPath) -> Vec<u8> {
 /// still at its path.
 fn still_resolves(root: &ResolvedRootDir, path: &[u8]) -> Option<bool> {
     let (dir, opener) = root.snapshot.dir_and_opener(&root.path);
-    let at = |path: &[u8]| identity(opener.open_path_cached(path).ok()?);
-    if at(path_or_slash(&dir.path).as_os_str().as_encoded_bytes())? != dir.identity? {
+    let dir_path = path_or_slash(&dir.path).as_os_str().as_encoded_bytes();
+    let dir_now = opener.open_path_cached(dir_path).ok()?;
+    if identity(dir_now)? != dir.identity? {
         return Some(false);
     }
     Some(root.snapshot.leads_to_cached(path, &root.path))

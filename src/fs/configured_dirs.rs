@@ -87,10 +87,12 @@ impl ConfiguredDirs {
 
     /// Looks up all directories. Returns the indexes of the directories that do not respond.
     pub fn refresh_all(&self, open: impl OpenDirFn) -> Vec<usize> {
-        let (mut next, mut unresponsive) = (0, Vec::new());
+        let mut next = 0;
+        let mut unresponsive = Vec::new();
         while next < self.dirs.len() {
             let (sender, receiver) = channel();
             let todo = self.dirs[next..].to_vec();
+
             let look_up = move || {
                 for dir in todo {
                     let responds = !dir.is_unresponsive();
@@ -103,11 +105,13 @@ impl ConfiguredDirs {
                     }
                 }
             };
+
             if let Err(error) = thread::Builder::new().spawn(look_up) {
                 report_refused_thread(&error);
                 unresponsive.extend(next..self.dirs.len());
                 break;
             }
+
             while next < self.dirs.len() {
                 let response = receiver.recv_timeout(LOOKUP_TIMEOUT);
                 if response != Ok(true) {
@@ -119,6 +123,7 @@ impl ConfiguredDirs {
                 }
             }
         }
+
         unresponsive
     }
 
@@ -170,9 +175,10 @@ impl ConfiguredDir {
 
     fn last_known(&self) -> Arc<AllowedDir> {
         let unknown = || {
-            let path = self.path.as_os_str().as_bytes();
-            let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
+            let configured = self.path.as_os_str().as_bytes();
+            let path = configured.strip_suffix(b"/").unwrap_or(configured).to_vec();
             let fd = Err(Errno::TIMEDOUT);
+
             let slashes = (1..=path.len()).filter(|end| path.get(*end).is_none_or(|b| *b == b'/'));
             let steps = slashes.map(|end| path[..end].to_vec()).collect();
             Arc::new(AllowedDir {
@@ -183,6 +189,7 @@ impl ConfiguredDir {
                 identity: None,
             })
         };
+
         self.state
             .lock()
             .last_known

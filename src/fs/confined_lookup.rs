@@ -65,10 +65,12 @@ impl PathLookup for ConfinedLookup<'_> {
         if !self.may_look_up(dir, name, origin) {
             return Err(ResolveStop::Outside);
         }
+
         let target = match self.open_entry(dir, name) {
             Some(opened) => read_open_link(opened)?,
             None => read_link_by_path(dir, name)?,
         };
+
         let is_inside = self.snapshot.split_at_dir(dir).is_some();
         let origin = match origin {
             SegmentOrigin::Request | SegmentOrigin::OutsideLink if !is_inside => {
@@ -76,6 +78,7 @@ impl PathLookup for ConfinedLookup<'_> {
             }
             _ => SegmentOrigin::InsideLink,
         };
+
         Ok(target.map(|path| LinkTarget { path, origin }))
     }
 

@@ -31,6 +31,7 @@ pub fn read_start(
 ) -> io::Result<()> {
     let size = usize::try_from(size).unwrap_or(usize::MAX);
     bytes.clear();
+
     let mut len = 0;
     while len < max_bytes {
         // The byte beyond the reported size shows that the file is longer.
@@ -39,17 +40,20 @@ pub fn read_start(
         } else {
             len + CHUNK_BYTES
         };
+
         bytes.resize(end.min(max_bytes), 0);
         let count = match file.read(&mut bytes[len..]) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             result => result?,
         };
+
         let is_whole = len == 0 && count == size;
         len += count;
         if count == 0 || is_whole {
             break;
         }
     }
+
     bytes.truncate(len);
     Ok(())
 }
@@ -73,27 +77,34 @@ pub fn read_digested_page(
     max_bytes: u64,
     cancel_token: &CancellationToken,
 ) -> io::Result<DigestedPage> {
-    let (mut hasher, mut utf8) = (Sha256::new(), Utf8Validator::default());
-    let (mut buffer, mut page) = (vec![0; CHUNK_BYTES], Vec::new());
+    let mut hasher = Sha256::new();
+    let mut utf8 = Utf8Validator::default();
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut page = Vec::new();
+
     let mut at = 0;
     while at <= max_bytes {
         check_cancelled(cancel_token)?;
         let max_len = usize::try_from(max_bytes + 1 - at)
             .unwrap_or(CHUNK_BYTES)
             .min(CHUNK_BYTES);
+
         let count = file.read_at(&mut buffer[..max_len], at)?;
         if count == 0 {
             break;
         }
+
         let read = &buffer[..count];
         hasher.update(read);
         utf8.push_chunk(read);
+
         let skip = usize::try_from(offset.saturating_sub(at))
             .unwrap_or(count)
             .min(count);
         page.extend(read[skip..].iter().take(len - page.len()));
         at += count as u64;
     }
+
     let digest = ContentDigest(hasher.finalize().into());
     Ok(DigestedPage {
         size: at,
@@ -118,20 +129,24 @@ pub fn digest_file(
     let mut hasher = Sha256::new();
     let mut utf8 = Utf8Validator::default();
     let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
+
     let mut at = 0;
     while at < size {
         check_cancelled(cancel_token)?;
         let want = buffer
             .len()
             .min(usize::try_from(size - at).unwrap_or(usize::MAX));
+
         let count = file.read_at(&mut buffer[..want], at)?;
         if count == 0 {
             return Ok(None);
         }
+
         hasher.update(&buffer[..count]);
         utf8.push_chunk(&buffer[..count]);
         at += count as u64;
     }
+
     let is_longer = file.read_at(&mut [0], size)? > 0;
     Ok((!is_longer).then(|| (ContentDigest(hasher.finalize().into()), utf8.is_valid())))
 }
@@ -173,6 +188,7 @@ impl Utf8Validator {
         if self.broken {
             return;
         }
+
         let mut chunk = chunk;
         while !self.partial_char.is_empty() {
             let Some((first, rest)) = chunk.split_first() else {
@@ -189,6 +205,7 @@ impl Utf8Validator {
                 }
             }
         }
+
         if let Err(e) = std::str::from_utf8(chunk) {
             match e.error_len() {
                 None => self.partial_char.extend(&chunk[e.valid_up_to()..]),

@@ -70,6 +70,7 @@ impl DigestCache {
         if let Some(known) = self.get(&opened.version) {
             return Ok(Some(known));
         }
+
         match content::digest_file(&opened.file, opened.version.size, cancel_token) {
             Ok(Some((digest, utf8))) if opened.is_unchanged()? => {
                 let known = KnownDigest {

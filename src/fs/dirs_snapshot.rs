@@ -85,6 +85,7 @@ impl AllowedDirsSnapshot {
     ) -> Self {
         let mut dirs: Vec<_> = configured.iter().collect();
         dirs.sort_by(|a, b| cmp_by_segments(&a.path, &b.path));
+
         // The sort puts an outer directory directly before the directories inside it.
         let mut outermost: Vec<Arc<AllowedDir>> = Vec::new();
         for dir in dirs {
@@ -93,6 +94,7 @@ impl AllowedDirsSnapshot {
                 outermost.push(dir.clone());
             }
         }
+
         let configured_steps = configured.iter().flat_map(|dir| dir.steps.iter().cloned());
         Self {
             opener,
@@ -200,15 +202,10 @@ impl AllowedDirsSnapshot {
 
     /// Returns the name of a directory; `None` for the root of the file system.
     pub(crate) fn dir_name<'a>(&'a self, path: &'a ResolvedPath) -> Option<&'a [u8]> {
-        let outer = || {
-            self.outermost[path.dir_index]
-                .path
-                .rsplit(|b| *b == b'/')
-                .next()
-        };
+        let dir = &self.outermost[path.dir_index].path;
         path.rel_path
             .file_name()
-            .or_else(outer)
+            .or_else(|| dir.rsplit(|b| *b == b'/').next())
             .filter(|name| !name.is_empty())
     }
 
@@ -268,12 +265,14 @@ impl AllowedDirsSnapshot {
         {
             return paths.clone();
         }
+
         let by_root = published
             .iter()
             .map(|root| self.resolve_published(&root.path).ok());
         let by_root: Box<[_]> = by_root.collect();
         let all = Arc::new(by_root.iter().flatten().cloned().collect());
         let paths = Arc::new(PublishedPaths { by_root, all });
+
         // The path of any other root may lead elsewhere the next time.
         if published
             .iter()
@@ -282,6 +281,7 @@ impl AllowedDirsSnapshot {
             // If another thread was first, it stored the same paths.
             let _ = self.published_paths.set((published.clone(), paths.clone()));
         }
+
         paths
     }
 
@@ -505,8 +505,13 @@ pub fn identity(stat: &Stat) -> (u64, u64) {
 /// Compares absolute paths without trailing `/`. The contents of a directory sort directly after
 /// the directory.
 fn cmp_by_segments(a: &[u8], b: &[u8]) -> Ordering {
-    let rank = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
-    a.iter().map(rank).cmp(b.iter().map(rank))
+    a.iter()
+        .map(|byte| segment_rank(*byte))
+        .cmp(b.iter().map(|byte| segment_rank(*byte)))
+}
+
+fn segment_rank(byte: u8) -> u8 {
+    if byte == b'/' { 0 } else { byte }
 }
 
 /// Returns `path` relative to `dir`; both are absolute and have no trailing `/`.

@@ -39,14 +39,13 @@ impl<'a> DisabledSkills<'a> {
         real_path: &ResolvedPath,
     ) -> DisabledFileFilter<'a> {
         let rule_paths = resolve_rules(snapshot, self.published, self.rules);
-        let (real_below_root, real_path) = (real_path.strip_prefix(root), real_path.clone());
         DisabledFileFilter {
             packages: self.packages,
             rule_paths,
             root,
             package,
-            real_path,
-            real_below_root,
+            real_below_root: real_path.strip_prefix(root),
+            real_path: real_path.clone(),
         }
     }
 }
@@ -107,14 +106,17 @@ impl<'a> SkillFilter<'a> {
             self.rule_paths.matches_package(&walked_path)
                 || real_path.is_some_and(|real_path| self.rule_paths.matches_package(real_path))
         };
+
         let is_disabled = !self.rule_paths.is_empty() && is_path_disabled()
             || name.is_some_and(|name| self.rules.matches_name(name));
+
         if is_disabled {
             self.disabled_packages.push((
                 package.clone(),
                 real_path.and_then(|real_path| real_path.strip_prefix(self.root)),
             ));
         }
+
         is_disabled
     }
 

@@ -37,10 +37,12 @@ pub fn read_head(
     read_start(file, size, HEAD_BYTES + 1, bytes)?;
     let is_complete = bytes.len() <= HEAD_BYTES;
     let mut hidden = HiddenTextScanner::default();
+
     // ASCII characters are never hidden, and most files have no others.
     if !(is_complete && bytes.is_ascii()) {
         hidden.push(bytes);
     }
+
     let digest = if size > max_bytes {
         None
     } else {
@@ -51,6 +53,7 @@ pub fn read_head(
         } else {
             vec![0; CHUNK_BYTES]
         };
+
         let mut seen = bytes.len() as u64;
         while !is_complete && seen <= max_bytes {
             let count = file.read(&mut rest)?;
@@ -63,6 +66,7 @@ pub fn read_head(
         }
         (seen <= max_bytes).then(|| ContentDigest(hasher.finalize().into()))
     };
+
     bytes.truncate(HEAD_BYTES);
     Ok(FileHead {
         is_complete,
@@ -139,6 +143,7 @@ impl HiddenTextScanner {
         while let Some(c) = rest.chars().next() {
             self.push_char(c);
             rest = &rest[c.len_utf8()..];
+
             if c.is_ascii() {
                 // ASCII characters are never hidden, and most of a text is ASCII.
                 let bytes = rest.as_bytes();

@@ -10,6 +10,7 @@ use super::package_walk::{FileListToken, PackageWalk, WalkEntryKind, WalkLimits}
 use crate::model::{DirIdentity, ResolvedPath, resource_filter};
 use caproot_core::wire::{ContentDigest, RelPath, handle};
 use rustix::fs::{FileType, OFlags, fstat};
+use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of attempts to digest a file that changes in the meantime.
@@ -71,6 +72,7 @@ pub fn list_files(
     cancel_token: &CancellationToken,
 ) -> Result<FileListPage, FileReadError> {
     let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
+
     let mut listing = FileListWalk {
         package: &package,
         page,
@@ -82,12 +84,15 @@ pub fn list_files(
         digested_bytes: 0,
         resume_after: None,
     };
+
     listing.enter_dir(package.real_path.clone(), RelPath::root())?;
     let next = listing.run()?;
+
     let truncated = match &next {
         Some(next) => next.truncated,
         None => listing.walk.is_truncated(),
     };
+
     Ok(FileListPage {
         files: listing.files,
         next,
@@ -118,6 +123,7 @@ impl FileListWalk<'_> {
             if self.cancel_token.is_cancelled() {
                 return Err(FileReadError::Failed);
             }
+
             let is_full = match kind {
                 WalkEntryKind::File => self.push_file(path)?,
                 WalkEntryKind::Link | WalkEntryKind::LinkedDirectory => {
@@ -136,6 +142,7 @@ impl FileListWalk<'_> {
                     false
                 }
             };
+
             if is_full {
                 return Ok(self.resume_after.take());
             }
@@ -149,6 +156,7 @@ impl FileListWalk<'_> {
         let Some(target) = skip_unavailable(found.map_err(FileReadError::from))? else {
             return Ok(false);
         };
+
         match (FileType::from_raw_mode(target.stat.st_mode), kind) {
             (FileType::RegularFile, WalkEntryKind::Link) => return self.push_file(path),
             (FileType::Directory, WalkEntryKind::Link)
@@ -173,14 +181,15 @@ impl FileListWalk<'_> {
             follow_links,
             ..
         } = self.page.rules;
-        let to_error = |errno| FileReadError::from(OpenError::from(resolve_error(errno)));
+
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = self
             .package
             .snapshot
             .open(&dir_path, flags)
-            .map_err(to_error)?;
-        let identity = identity(&fstat(&fd).map_err(to_error)?);
+            .map_err(read_error)?;
+        let identity = identity(&fstat(&fd).map_err(read_error)?);
+
         if self
             .walk
             .ancestor_dirs()
@@ -188,7 +197,9 @@ impl FileListWalk<'_> {
         {
             return Ok(());
         }
-        let names = read_names(&fd, self.page.limits.entries, &mut Vec::new()).map_err(to_error)?;
+
+        let names =
+            read_names(&fd, self.page.limits.entries, &mut Vec::new()).map_err(read_error)?;
         let entries = names.into_iter().filter_map(|(name, kind)| {
             let kind = match kind {
                 FileType::RegularFile => WalkEntryKind::File,
@@ -199,6 +210,7 @@ impl FileListWalk<'_> {
             resource_filter::may_serve_path(&RelPath::new(&name)?, skipped_dirs)
                 .then_some((name, kind))
         });
+
         self.walk.enter_dir((dir_path, identity), path, entries);
         Ok(())
     }
@@ -208,17 +220,20 @@ impl FileListWalk<'_> {
         let Some(mut opened) = skip_unavailable(self.package.open(&path))? else {
             return Ok(false);
         };
+
         let bytes = handle::encoded_path_len(&path) + self.page.bytes_per_file;
         let is_digest_budget_spent = self
             .page
             .max_digest_bytes
             .is_some_and(|limit| self.digested_bytes > limit);
+
         if self.files.len() == self.page.max_files
             || bytes > self.remaining_bytes
             || is_digest_budget_spent
         {
             return Ok(true);
         }
+
         let mut digest = None;
         for _ in 0..TRIES {
             let version = opened.version;
@@ -229,6 +244,7 @@ impl FileListWalk<'_> {
             {
                 break;
             }
+
             if self.digests.get(&version).is_none() {
                 self.digested_bytes += version.size;
             }
@@ -237,19 +253,20 @@ impl FileListWalk<'_> {
             if digest.is_some() {
                 break;
             }
+
             // The file changed in the meantime.
             let Some(again) = skip_unavailable(self.package.open(&path))? else {
                 return Ok(false);
             };
             opened = again;
         }
+
         self.remaining_bytes -= bytes;
         self.resume_after = Some(self.walk.token_after(path.clone()));
-        let (size, executable) = (opened.version.size, opened.executable);
         self.files.push(ListedFile {
             path,
-            size,
-            executable,
+            size: opened.version.size,
+            executable: opened.executable,
             digest,
         });
         Ok(false)
@@ -270,4 +287,8 @@ fn skip_unavailable<T>(result: Result<T, FileReadError>) -> Result<Option<T>, Fi
             | FileReadError::Denied,
         ) => Ok(None),
     }
+}
+
+fn read_error(errno: Errno) -> FileReadError {
+    OpenError::from(resolve_error(errno)).into()
 }

@@ -129,6 +129,7 @@ fn read_page_of_unknown_size(
     cancel_token: &CancellationToken,
 ) -> Result<FilePage, FileReadError> {
     let offset = page.from.map_or(0, |(_, offset)| offset);
+
     let page_read = content::read_digested_page(
         &opened.file,
         offset,
@@ -137,11 +138,13 @@ fn read_page_of_unknown_size(
         cancel_token,
     );
     let page_read = page_read.map_err(|_| FileReadError::Failed)?;
+
     if page_read.size > page.max_file_bytes {
         return Err(FileReadError::TooLarge {
             size: page_read.size,
         });
     }
+
     let version = opened
         .version
         .with_content_digest(page_read.size, &page_read.digest);

@@ -57,13 +57,10 @@ impl FilesystemTypes {
     }
 
     pub fn no_inotify_support(&self) -> Option<&'static str> {
-        let name = |kind: &u32| {
-            NO_INOTIFY_MAGICS
-                .iter()
-                .find(|(magic, _)| magic == kind)
-                .map(|(_, n)| *n)
-        };
-        self.0.values().find_map(name)
+        self.0.values().find_map(|kind| {
+            let known = NO_INOTIFY_MAGICS.iter().find(|(magic, _)| magic == kind);
+            known.map(|(_, name)| *name)
+        })
     }
 
     pub fn has_overlay(&self) -> bool {

@@ -73,19 +73,23 @@ impl OpenMethod {
         if rel.is_empty() {
             return openat(base, c".", flags, Mode::empty());
         }
-        let attempt = || match self {
-            Self::Openat2 => open_with_openat2(base, rel, flags),
-            Self::Openat => open_with_openat(base, rel, flags),
-        };
-        let mut opened = attempt();
+
+        let mut opened = self.open_once(base, rel, flags);
         for _ in 1..TRIES {
             // A component was replaced, or moved out of the directory.
             if !matches!(opened, Err(Errno::AGAIN | Errno::XDEV)) {
                 break;
             }
-            opened = attempt();
+            opened = self.open_once(base, rel, flags);
         }
         opened
+    }
+
+    fn open_once(self, base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
+        match self {
+            Self::Openat2 => open_with_openat2(base, rel, flags),
+            Self::Openat => open_with_openat(base, rel, flags),
+        }
     }
 
     /// Opens a path like [`Self::open`], but only if the kernel has all of its components cached.
@@ -176,27 +180,31 @@ fn open_component(dir: &OwnedFd, name: &[u8], flags: OFlags) -> Io<OwnedFd> {
 /// reports only the last path, so the result is `EAGAIN`. If /proc is not mounted, the check is
 /// skipped.
 fn check_beneath(opened: &OwnedFd, base: &OwnedFd, name: &[u8]) -> Io<()> {
-    let path_of = |fd: &OwnedFd| {
-        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        readlinkat(CWD, link, Vec::new()).map(std::ffi::CString::into_bytes)
-    };
-    let Ok(outer) = path_of(base) else {
+    let Ok(base_path) = opened_path(base) else {
         return Ok(());
     };
-    let inner = path_of(opened)?;
-    let outer = outer.strip_suffix(b"/").unwrap_or(&outer);
+    let inner = opened_path(opened)?;
+    let outer = base_path.strip_suffix(b"/").unwrap_or(&base_path);
+
     if !inner
         .strip_prefix(outer)
         .is_some_and(|rest| rest.starts_with(b"/"))
     {
         return Err(Errno::XDEV);
     }
+
     let is_removed = inner.ends_with(DELETED_SUFFIX) && !name.ends_with(DELETED_SUFFIX);
     if is_removed {
         Err(Errno::AGAIN)
     } else {
         Ok(())
     }
+}
+
+/// Returns the path of an open file as the kernel knows it now.
+fn opened_path(fd: &OwnedFd) -> Io<Vec<u8>> {
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    readlinkat(CWD, link, Vec::new()).map(std::ffi::CString::into_bytes)
 }
 
 #[cfg(test)]

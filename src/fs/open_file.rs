@@ -90,6 +90,7 @@ pub fn find_target(
         dir_index: dir.dir_index,
         rel_path: dir.rel_path.join_path(walked),
     };
+
     for _ in 0..TRIES {
         let real_path = match stat_path(snapshot, &walked_path) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {
@@ -102,6 +103,7 @@ pub fn find_target(
             Ok(_) | Err(Errno::LOOP) => snapshot.resolve_below(dir, walked)?,
             Err(error) => return Err(resolve_error(error).into()),
         };
+
         match stat_path(snapshot, &real_path) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {
                 return Ok(PathTarget { real_path, stat });
@@ -145,10 +147,12 @@ pub fn open_real_path(
         Errno::NXIO | Errno::NODEV => OpenError::NotRegular,
         e => resolve_error(e).into(),
     })?;
+
     let stat = fstat(&fd).map_err(resolve_error)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(OpenError::NotRegular);
     }
+
     Ok(OpenFile {
         file: File::from(fd),
         version: version_from_stat(&stat),
@@ -190,6 +194,7 @@ pub fn read_names(
     buffer: &mut Vec<u8>,
 ) -> rustix::io::Result<Vec<(Box<[u8]>, FileType)>> {
     let mut names: Vec<(Box<[u8]>, FileType)> = Vec::new();
+
     buffer.clear();
     buffer.reserve(32 << 10);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
@@ -199,6 +204,7 @@ pub fn read_names(
         if name == b"." || name == b".." {
             continue;
         }
+
         let kind = match entry.file_type() {
             // Some filesystems do not report the kind.
             FileType::Unknown => match statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -207,12 +213,14 @@ pub fn read_names(
             },
             kind => kind,
         };
+
         names.push((name.into(), kind));
         if names.len() > 2 * max_entries + 2 {
             names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
             names.truncate(max_entries + 1);
         }
     }
+
     names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     names.truncate(max_entries + 1);
     Ok(names)

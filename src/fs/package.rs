@@ -60,6 +60,7 @@ impl<'a> ResolvedPackage<'a> {
     ) -> Option<ResolvedPath> {
         let dir_index = root.path.dir_index;
         let rel_path = root.path.rel_path.join_path(walked_path);
+
         let real_path = ResolvedPath {
             dir_index,
             rel_path: rel_path.join_path(resource),
@@ -68,6 +69,7 @@ impl<'a> ResolvedPackage<'a> {
             dir_index,
             rel_path,
         };
+
         let package = Self::with_real_path(root, walked_path, package_path, rules);
         package.check_walked_path(resource).ok()?;
         package.check_real_path(resource, &real_path).ok()?;
@@ -84,6 +86,7 @@ impl<'a> ResolvedPackage<'a> {
             snapshot,
             path: root,
         } = root;
+
         let disabled_files =
             rules
                 .disabled_skills
@@ -137,16 +140,19 @@ impl<'a> ResolvedPackage<'a> {
             plugin,
             ..
         } = self.rules;
+
         if real
             .strip_prefix(self.root)
             .is_some_and(|real| manifest_files.contains(&real))
         {
             return Err(FileReadError::NotFound);
         }
+
         // Links out of a plugin are not followed.
         if plugin.is_some() && real.strip_prefix(&self.real_path).is_none() {
             return Err(FileReadError::Outside);
         }
+
         let walked_path = self
             .root
             .rel_path
@@ -157,18 +163,22 @@ impl<'a> ResolvedPackage<'a> {
                 dir_index: self.root.dir_index,
                 rel_path: walked_path,
             };
+
         if is_linked && !follow_links {
             return Err(FileReadError::Outside);
         }
+
         let is_skill_file = *resource == skill_file_name();
         if !is_skill_file
             && !resource_filter::may_serve_path(&self.path_to_check(real), skipped_dirs)
         {
             return Err(FileReadError::NotFound);
         }
+
         if self.disabled_files.excludes(resource, real) {
             return Err(FileReadError::NotFound);
         }
+
         Ok(())
     }
 
@@ -184,13 +194,9 @@ impl<'a> ResolvedPackage<'a> {
     /// Returns the part of a resolved path that is checked against the names that are not read.
     /// Components behind a link are included.
     fn path_to_check(&self, real_path: &ResolvedPath) -> RelPath {
-        let below = |dir: &ResolvedPath| {
-            (dir.dir_index == real_path.dir_index)
-                .then(|| real_path.rel_path.strip_prefix(&dir.rel_path))
-                .flatten()
-        };
-        below(&self.real_path)
-            .or_else(|| below(self.root))
+        real_path
+            .strip_prefix(&self.real_path)
+            .or_else(|| real_path.strip_prefix(self.root))
             .unwrap_or_else(|| real_path.rel_path.clone())
     }
 }
@@ -203,15 +209,17 @@ pub fn locate_resource(
     resource: Option<&RelPath>,
 ) -> Result<PathBuf, FileReadError> {
     let ResolvedRootDir { snapshot, path } = root;
+
     if let Some(resource) = resource {
         // The daemon has listed the file, so that no disable rule applies.
-        let (packages, rules) = (DisabledPackages::default(), DisableRules::default());
+        let packages = DisabledPackages::default();
+        let disable_rules = DisableRules::default();
         let rules = ReadRules {
             skipped_dirs: &[],
             follow_links: true,
             disabled_skills: DisabledSkills {
                 packages: &packages,
-                rules: &rules,
+                rules: &disable_rules,
                 published: &[],
             },
             manifest_files: &ManifestFiles::default(),
@@ -220,6 +228,7 @@ pub fn locate_resource(
         let opened = ResolvedPackage::resolve(root, package, rules)?.open(resource)?;
         return Ok(snapshot.absolute_path(&opened.real_path));
     }
+
     let target = open_file::find_target(snapshot, path, package)?;
     match FileType::from_raw_mode(target.stat.st_mode) {
         FileType::Directory => Ok(snapshot.absolute_path(&target.real_path)),

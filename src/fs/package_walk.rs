@@ -87,14 +87,17 @@ impl<D> PackageWalk<D> {
             self.truncated = true;
             return;
         }
+
         let after = self
             .resume_after
             .as_ref()
             .and_then(|after| after.strip_prefix(&path));
         let after = after.map(|after| handle::encode_path(&after));
+
         let entries = entries.into_iter();
         let pending =
             entries.filter_map(|(name, kind)| pending_entry(&name, kind, after.as_deref()));
+
         self.levels.push(WalkLevel {
             dir,
             path,
@@ -136,10 +139,12 @@ impl<D> PackageWalk<D> {
                 self.levels.pop();
                 continue;
             };
+
             let name: Vec<u8> = percent_decode_str(key.trim_end_matches('/')).collect();
             let Some(path) = level.path.join(&name) else {
                 continue;
             };
+
             if !entry.counted {
                 if self.remaining_entries() == 0 {
                     self.truncated = true;
@@ -148,12 +153,14 @@ impl<D> PackageWalk<D> {
                 }
                 self.entries_seen += 1;
             }
+
             let is_too_deep =
                 entry.kind == WalkEntryKind::Directory && path.depth() > self.limits.depth;
             if is_too_deep || handle::encoded_path_len(&path) > self.limits.path_bytes {
                 self.truncated = true;
                 continue;
             }
+
             return Some((path, entry.kind));
         }
     }
@@ -205,21 +212,29 @@ fn pending_entry(
     let encoded = encode_name(name);
     let contains_after = |key: &str| after.is_some_and(|after| after.starts_with(key));
     let is_after = |key: &str| after.is_none_or(|after| key > after);
-    let entry = |kind, counted| WalkEntry { kind, counted };
+    let mut entry = WalkEntry {
+        kind,
+        counted: false,
+    };
+
     match kind {
-        WalkEntryKind::File => is_after(&encoded).then(|| (encoded, entry(kind, false))),
+        WalkEntryKind::File => is_after(&encoded).then_some((encoded, entry)),
         WalkEntryKind::Directory | WalkEntryKind::LinkedDirectory => {
             let key = with_trailing_slash(&encoded);
-            let is_counted = contains_after(&key);
-            (is_counted || is_after(&key)).then(|| (key, entry(kind, is_counted)))
+            entry.counted = contains_after(&key);
+            (entry.counted || is_after(&key)).then_some((key, entry))
         }
-        WalkEntryKind::Link if is_after(&encoded) => Some((encoded, entry(kind, false))),
+        WalkEntryKind::Link if is_after(&encoded) => Some((encoded, entry)),
         // Listed already if the link leads to a file. If the link leads to a directory, `after` is
         // below the directory or the directory sorts after `after`.
         WalkEntryKind::Link => {
             let key = with_trailing_slash(&encoded);
             let is_pending = contains_after(&key) || is_after(&key);
-            is_pending.then(|| (key, entry(WalkEntryKind::LinkedDirectory, true)))
+            entry = WalkEntry {
+                kind: WalkEntryKind::LinkedDirectory,
+                counted: true,
+            };
+            is_pending.then_some((key, entry))
         }
     }
 }

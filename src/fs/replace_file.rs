@@ -33,6 +33,7 @@ impl EditableFile {
     pub fn read(root: &ResolvedRootDir, path: &RelPath) -> Option<Self> {
         let opened = open_file::open_file(&root.snapshot, &root.path, path).ok()?;
         let walked = root.path.rel_path.join_path(path);
+
         let is_direct = opened.real_path.dir_index == root.path.dir_index
             && opened.real_path.rel_path == walked;
         if !is_direct || opened.has_hard_links || opened.version.size > MAX_BYTES {
@@ -40,6 +41,7 @@ impl EditableFile {
         }
 
         let content = bounded_file::read_stream(&opened.file, MAX_BYTES).ok()?;
+
         let mode = fstat(&opened.file).ok()?.st_mode & 0o7777;
         let is_whole = content.len() as u64 == opened.version.size && opened.is_unchanged().ok()?;
         is_whole.then_some(Self {
@@ -54,6 +56,7 @@ impl EditableFile {
     /// file changed since it was read.
     pub fn replace_content(&self, root: &ResolvedRootDir, content: &[u8]) -> io::Result<()> {
         let (dir, name) = self.open_parent(root)?;
+
         let temporary = temporary_name(name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = openat(
@@ -62,10 +65,12 @@ impl EditableFile {
             flags | OFlags::CLOEXEC,
             Mode::from_raw_mode(0o600),
         )?;
+
         let renamed = self.write_copy(&dir, name, file, content).and_then(|()| {
             renameat(&dir, &*temporary, &dir, name)?;
             Ok(())
         });
+
         if renamed.is_err() {
             // The first error is reported.
             let _ = unlinkat(&dir, &*temporary, AtFlags::empty());
@@ -82,17 +87,18 @@ impl EditableFile {
     ) -> io::Result<()> {
         let mut copy = File::from(copy);
         copy.write_all(content)?;
+
         let original = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let new = fstat(&copy)?;
         if (original.st_uid, original.st_gid) != (new.st_uid, new.st_gid) {
-            let (owner, group) = (
-                Uid::from_raw(original.st_uid),
-                Gid::from_raw(original.st_gid),
-            );
+            let owner = Uid::from_raw(original.st_uid);
+            let group = Gid::from_raw(original.st_gid);
             fchown(&copy, Some(owner), Some(group))?;
         }
+
         fchmod(&copy, Mode::from_raw_mode(self.mode))?;
         copy.sync_all()?;
+
         let now = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if version_from_stat(&now) == self.version {
             Ok(())

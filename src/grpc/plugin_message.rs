@@ -1,9 +1,10 @@
 //! Protobuf messages for plugins and marketplaces.
 
 use super::root_messages::handle_or_empty;
+use super::skill_message::to_struct;
 use crate::model::plugin::{
-    LspServer, MarketplaceEntry, McpServer, McpTransport, NamedValue, PluginApp, PluginAuthor,
-    PluginComponents, PluginHook, PluginInfo, PluginInterface, PluginPrompt,
+    ComponentKind, MarketplaceEntry, McpServer, McpTransport, NamedValue, PluginAuthor,
+    PluginComponent, PluginComponents, PluginInfo, PluginInterface,
 };
 use crate::model::{Plugin, PluginMarketplace};
 use caproot_core::proto::caproot::v1 as pb;
@@ -24,6 +25,7 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
         license,
         interface,
     } = &plugin.manifest.declarations.info;
+    let components = &plugin.components;
 
     pb::Plugin {
         authority: Some(pb::Authority {
@@ -48,10 +50,17 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
         interface: interface
             .as_ref()
             .map(|interface| encoder.interface(interface, plugin)),
-        required_capabilities: required_capabilities(&plugin.components)
-            .map(Into::into)
+        required_capabilities: required_capabilities(components).map(Into::into).collect(),
+        mcp_servers: components
+            .mcp_servers
+            .iter()
+            .map(|server| encoder.server(server))
             .collect(),
-        components: Some(encoder.components(&plugin.components)),
+        components: components
+            .others
+            .iter()
+            .map(|component| encoder.component(component))
+            .collect(),
         stale: plugin.stale,
         truncated: plugin.truncated,
     }
@@ -117,34 +126,6 @@ impl PluginEncoder<'_> {
         }
     }
 
-    fn components(&self, components: &PluginComponents) -> pb::PluginComponents {
-        pb::PluginComponents {
-            mcp_servers: components
-                .mcp_servers
-                .iter()
-                .map(|c| self.server(c))
-                .collect(),
-            apps: components.apps.iter().map(|c| self.app(c)).collect(),
-            hooks: components.hooks.iter().map(|c| self.hook(c)).collect(),
-            agents: components.agents.iter().map(|c| self.agent(c)).collect(),
-            commands: components
-                .commands
-                .iter()
-                .map(|c| self.command(c))
-                .collect(),
-            output_styles: components
-                .output_styles
-                .iter()
-                .map(|c| self.output_style(c))
-                .collect(),
-            lsp_servers: components
-                .lsp_servers
-                .iter()
-                .map(|c| self.lsp_server(c))
-                .collect(),
-        }
-    }
-
     fn server(&self, server: &McpServer) -> pb::McpServer {
         let transport = match server.transport {
             McpTransport::Stdio => pb::McpTransport::Stdio,
@@ -177,76 +158,30 @@ impl PluginEncoder<'_> {
         }
     }
 
-    fn app(&self, app: &PluginApp) -> pb::App {
-        pb::App {
-            name: (*app.name).to_owned(),
-            id: (*app.id).to_owned(),
-            category: text(app.category.as_deref()),
-            required: app.required,
-            declared_by: self.handle(&app.declared_by),
+    fn component(&self, component: &PluginComponent) -> pb::PluginComponent {
+        let digest = component.digest.as_ref().map(ContentDigest::to_string);
+        pb::PluginComponent {
+            kind: component_kind(component.kind).into(),
+            name: (*component.name).to_owned(),
+            file: self.handle(&component.file),
+            declaration: Some(to_struct(&component.declaration)),
+            redacted: component.redacted,
+            digest: digest.unwrap_or_default(),
+            size_bytes: component.size,
         }
     }
+}
 
-    fn hook(&self, hook: &PluginHook) -> pb::Hook {
-        pb::Hook {
-            event: (*hook.event).to_owned(),
-            matcher: (*hook.matcher).to_owned(),
-            kind: (*hook.kind).to_owned(),
-            command: (*hook.command).to_owned(),
-            args: texts(&hook.args),
-            url: (*hook.url).to_owned(),
-            prompt: (*hook.prompt).to_owned(),
-            timeout_ms: hook.timeout_ms,
-            redacted: hook.redacted,
-            declared_by: self.handle(&hook.declared_by),
-        }
-    }
-
-    fn agent(&self, agent: &PluginPrompt) -> pb::Agent {
-        pb::Agent {
-            name: (*agent.name).to_owned(),
-            description: (*agent.description).to_owned(),
-            model: (*agent.model).to_owned(),
-            tools: texts(&agent.tools),
-            resource: self.handle(&agent.file),
-            digest: prompt_digest(agent),
-            size_bytes: agent.size,
-        }
-    }
-
-    fn command(&self, command: &PluginPrompt) -> pb::Command {
-        pb::Command {
-            name: (*command.name).to_owned(),
-            description: (*command.description).to_owned(),
-            argument_hint: (*command.argument_hint).to_owned(),
-            model: (*command.model).to_owned(),
-            allowed_tools: texts(&command.tools),
-            resource: self.handle(&command.file),
-            digest: prompt_digest(command),
-            size_bytes: command.size,
-        }
-    }
-
-    fn output_style(&self, style: &PluginPrompt) -> pb::OutputStyle {
-        pb::OutputStyle {
-            name: (*style.name).to_owned(),
-            description: (*style.description).to_owned(),
-            resource: self.handle(&style.file),
-            digest: prompt_digest(style),
-            size_bytes: style.size,
-        }
-    }
-
-    fn lsp_server(&self, server: &LspServer) -> pb::LspServer {
-        pb::LspServer {
-            name: (*server.name).to_owned(),
-            command: (*server.command).to_owned(),
-            args: texts(&server.args),
-            environment: texts(&server.environment),
-            extensions: texts(&server.extensions),
-            redacted: server.redacted,
-            declared_by: self.handle(&server.declared_by),
-        }
+/// Returns the kind in the message of a component. Servers and skills have messages of their own.
+fn component_kind(kind: ComponentKind) -> pb::ComponentKind {
+    match kind {
+        ComponentKind::Apps => pb::ComponentKind::App,
+        ComponentKind::Hooks => pb::ComponentKind::Hook,
+        ComponentKind::LspServers => pb::ComponentKind::LspServer,
+        ComponentKind::Agents => pb::ComponentKind::Agent,
+        ComponentKind::Commands => pb::ComponentKind::Command,
+        ComponentKind::OutputStyles => pb::ComponentKind::OutputStyle,
+        ComponentKind::McpServers | ComponentKind::Skills => pb::ComponentKind::Unspecified,
     }
 }
 
@@ -254,32 +189,38 @@ impl PluginEncoder<'_> {
 fn required_capabilities(
     components: &PluginComponents,
 ) -> impl Iterator<Item = pb::HostCapability> {
-    use pb::HostCapability as Host;
-    let transports: Vec<_> = components
-        .mcp_servers
-        .iter()
+    let servers = components.mcp_servers.iter();
+    let transports: Vec<_> = servers
         .filter(|server| server.enabled != Some(false))
         .map(|server| server.transport)
         .collect();
-
-    let capabilities = [
-        (transports.contains(&McpTransport::Stdio), Host::McpStdio),
+    let transports = [
+        (McpTransport::Stdio, pb::HostCapability::McpStdio),
         (
-            transports.contains(&McpTransport::StreamableHttp),
-            Host::McpStreamableHttp,
+            McpTransport::StreamableHttp,
+            pb::HostCapability::McpStreamableHttp,
         ),
-        (transports.contains(&McpTransport::Sse), Host::McpSse),
-        (!components.apps.is_empty(), Host::Apps),
-        (!components.hooks.is_empty(), Host::Hooks),
-        (!components.agents.is_empty(), Host::Agents),
-        (!components.commands.is_empty(), Host::Commands),
-        (!components.output_styles.is_empty(), Host::OutputStyles),
-        (!components.lsp_servers.is_empty(), Host::Lsp),
-    ];
-    capabilities
-        .into_iter()
-        .filter(|(is_required, _)| *is_required)
-        .map(|(_, host)| host)
+        (McpTransport::Sse, pb::HostCapability::McpSse),
+    ]
+    .into_iter()
+    .filter(move |(transport, _)| transports.contains(transport))
+    .map(|(_, capability)| capability);
+
+    let kinds = [
+        (ComponentKind::Apps, pb::HostCapability::Apps),
+        (ComponentKind::Hooks, pb::HostCapability::Hooks),
+        (ComponentKind::Agents, pb::HostCapability::Agents),
+        (ComponentKind::Commands, pb::HostCapability::Commands),
+        (
+            ComponentKind::OutputStyles,
+            pb::HostCapability::OutputStyles,
+        ),
+        (ComponentKind::LspServers, pb::HostCapability::Lsp),
+    ]
+    .into_iter()
+    .filter(|(kind, _)| components.others.iter().any(|other| other.kind == *kind))
+    .map(|(_, capability)| capability);
+    transports.chain(kinds)
 }
 
 fn marketplace_entry(root: &RootId, entry: &MarketplaceEntry) -> pb::MarketplaceEntry {
@@ -310,14 +251,6 @@ fn named_value(value: &NamedValue) -> pb::NamedValue {
         value: value.value.as_ref().map(ToString::to_string),
         from_variable: text(value.from_variable.as_deref()),
     }
-}
-
-fn prompt_digest(prompt: &PluginPrompt) -> String {
-    prompt
-        .digest
-        .as_ref()
-        .map(ContentDigest::to_string)
-        .unwrap_or_default()
 }
 
 fn text(text: Option<&str>) -> String {

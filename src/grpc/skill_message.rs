@@ -243,7 +243,7 @@ fn write_struct(number: u32, value: ValueRef<'_>, out: &mut Vec<u8>) {
 }
 
 /// Converts a mapping to a `google.protobuf.Struct`. Other values give an empty struct.
-fn to_struct(value: &DynamicValue) -> Struct {
+pub fn to_struct(value: &DynamicValue) -> Struct {
     let compact = encode(value);
     let mut bytes = Vec::new();
     if let ValueRef::Map(entries) = ValueRef::decode(&compact) {

@@ -42,8 +42,10 @@ impl AccessScope {
         match self {
             Self::All => Vec::new(),
             Self::Directories(dirs) => {
-                let length = |dir: &[u8]| (dir.len() as u64).to_be_bytes();
-                let each = dirs.iter().flat_map(|dir| [&length(dir)[..], dir].concat());
+                let each = dirs.iter().flat_map(|dir| {
+                    let length = (dir.len() as u64).to_be_bytes();
+                    [&length[..], dir].concat()
+                });
                 std::iter::once(1).chain(each).collect()
             }
         }

@@ -75,15 +75,29 @@ pub struct Catalog {
     may_have_product_filters: bool,
 }
 
+impl CatalogHeader {
+    /// Returns the header without the counts that change with irrelevant files.
+    fn without_scan_counts(&self) -> Self {
+        let counts = RootCounts {
+            directories: 0,
+            entries: 0,
+            ..self.counts
+        };
+        Self {
+            counts,
+            ..self.clone()
+        }
+    }
+}
+
 impl Catalog {
     /// Creates a catalog. Sorts the skills and the diagnostics.
     #[must_use]
     pub fn new(
-        skills: Vec<Arc<Skill>>,
-        diagnostics: BoundedDiagnostics,
+        mut skills: Vec<Arc<Skill>>,
+        mut diagnostics: BoundedDiagnostics,
         header: CatalogHeader,
     ) -> Self {
-        let (mut skills, mut diagnostics) = (skills, diagnostics);
         skills.sort_by(|a, b| {
             a.name()
                 .cmp(b.name())
@@ -95,9 +109,11 @@ impl Catalog {
                 .package
                 .cmp(&skills[*b as usize].package)
         });
+
         diagnostics.sort_and_truncate();
         let longest_handle_len = skills.iter().map(|s| s.handle_len).max().unwrap_or(0);
         let may_have_product_filters = skills.iter().any(|s| s.has_product_filter());
+
         Self {
             header,
             skills: SkillChunks::new(&skills),
@@ -245,18 +261,7 @@ impl Catalog {
     /// entries are ignored.
     #[must_use]
     pub fn is_equivalent(&self, other: &Self) -> bool {
-        let without_scan_counts = |header: &CatalogHeader| {
-            let counts = RootCounts {
-                directories: 0,
-                entries: 0,
-                ..header.counts
-            };
-            CatalogHeader {
-                counts,
-                ..header.clone()
-            }
-        };
-        without_scan_counts(&self.header) == without_scan_counts(&other.header)
+        self.header.without_scan_counts() == other.header.without_scan_counts()
             && (Arc::ptr_eq(&self.diagnostics, &other.diagnostics)
                 || self.diagnostics == other.diagnostics)
             && self.disabled_packages == other.disabled_packages
@@ -309,7 +314,10 @@ impl SkillChunks {
 
 impl PartialEq for SkillChunks {
     fn eq(&self, other: &Self) -> bool {
-        let lens = |chunks: &Self| (chunks.0.len(), chunks.0.last().map(|chunk| chunk.len()));
-        lens(self) == lens(other) && self.replaced_pairs(other).next().is_none()
+        let last_len = self.0.last().map(|chunk| chunk.len());
+        let other_last_len = other.0.last().map(|chunk| chunk.len());
+        self.0.len() == other.0.len()
+            && last_len == other_last_len
+            && self.replaced_pairs(other).next().is_none()
     }
 }

@@ -133,20 +133,24 @@ impl CompactFrontmatter {
         if present & bit == 0 {
             return None;
         }
+
         let width = if present & WIDE_OFFSETS_BIT == 0 {
             2
         } else {
             4
         };
-        let ones = |bits: u16| bits.count_ones() as usize;
-        let (offsets, data) =
-            rest.split_at_checked(ones(present & !WIDE_OFFSETS_BIT) * 2 * width)?;
-        let mut numbers = offsets.chunks(width).skip(ones(present & (bit - 1)) * 2);
+
+        let field_count = (present & !WIDE_OFFSETS_BIT).count_ones() as usize;
+        let fields_before = (present & (bit - 1)).count_ones() as usize;
+        let (offsets, data) = rest.split_at_checked(field_count * 2 * width)?;
+        let mut numbers = offsets.chunks(width).skip(fields_before * 2);
+
         let mut next = || {
             let bytes = numbers.next()?.iter().rev();
             Some(bytes.fold(0, |number, byte| number << 8 | usize::from(*byte)))
         };
-        let (from, to) = (next()?, next()?);
+        let from = next()?;
+        let to = next()?;
         data.get(from..to)
     }
 }
@@ -157,21 +161,25 @@ impl From<SkillMdFrontmatter> for CompactFrontmatter {
             fields.sort_keys();
         }
         frontmatter.metadata.sort_by(|(a, _), (b, _)| a.cmp(b));
+
         let SkillMdFrontmatter {
             metadata,
             allowed_tools,
             all_fields,
             ..
         } = &frontmatter;
+
         let mut builder = CompactFrontmatterBuilder {
             field_ranges: [None; FIELD_COUNT],
             data: Vec::with_capacity(1 << 10),
         };
+
         if let Some(value) = all_fields {
             builder.append_field(FrontmatterField::AllFields, |out| {
                 compact::encode_into(value, out);
             });
         }
+
         let texts = [
             (FrontmatterField::Name, Some(&frontmatter.name), "name"),
             (
@@ -195,11 +203,13 @@ impl From<SkillMdFrontmatter> for CompactFrontmatter {
                 builder.add_text(field, text, |entries| entries.find(key));
             }
         }
+
         if let Some(text) = &frontmatter.short_description {
             builder.add_text(FrontmatterField::ShortDescription, text, |entries| {
                 entries.find_in_metadata("short-description")
             });
         }
+
         if !metadata.is_empty() {
             builder.add_metadata(metadata);
         }
@@ -210,6 +220,7 @@ impl From<SkillMdFrontmatter> for CompactFrontmatter {
                 }
             });
         }
+
         builder.finish()
     }
 }
@@ -315,9 +326,11 @@ impl CompactFrontmatterBuilder {
         } else {
             (2, 0)
         };
+
         let present = (0..FIELD_COUNT).filter(|field| self.field_ranges[*field].is_some());
         let present = present.fold(flags, |present, field| present | 1 << field);
         let mut bytes = Vec::with_capacity(2 + FIELD_COUNT * 2 * width + self.data.len());
+
         bytes.extend(present.to_le_bytes());
         for number in self
             .field_ranges
@@ -328,6 +341,7 @@ impl CompactFrontmatterBuilder {
             bytes.extend(&number.to_le_bytes()[..width]);
         }
         bytes.extend(self.data);
+
         CompactFrontmatter(bytes.into())
     }
 }

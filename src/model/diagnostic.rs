@@ -263,13 +263,16 @@ impl BoundedDiagnostics {
                 (a, b) => a.is_some().cmp(&b.is_some()),
             }
         }
+
         self.kept.sort_by(|a, b| {
-            let (x, y) = (&a.problem, &b.problem);
+            let x = &a.problem;
+            let y = &b.problem;
             (x.severity.cmp(&y.severity))
                 .then_with(|| compare_resources(a.resource.as_ref(), b.resource.as_ref()))
                 .then_with(|| (x.line, x.column, x.code).cmp(&(y.line, y.column, y.code)))
                 .then_with(|| x.message.cmp(&y.message))
         });
+
         // The scan reports a link, and the reader of the linked file reports it again. Only the
         // worst of the two stays.
         let mut reported = HashSet::new();
@@ -284,8 +287,10 @@ impl BoundedDiagnostics {
             );
             !is_link_problem || reported.insert((code, d.resource.clone()))
         });
+
         let duplicates = u32::try_from(before - self.kept.len()).unwrap_or_default();
         self.total -= duplicates;
+
         self.kept.truncate(self.limit);
         self.kept.shrink_to_fit();
     }

@@ -44,21 +44,25 @@ pub fn diff_catalogs(old: &Catalog, new: &Catalog) -> CatalogDiff {
             ..CatalogDiff::default()
         };
     }
-    let changed = |skill: &&Arc<Skill>| {
+
+    let changed = new.skills(0).filter(|skill| {
         old.skill(&skill.package)
-            .is_none_or(|o| !Arc::ptr_eq(o, skill) && o != *skill)
-    };
-    let upserted: Vec<_> = new.skills(0).filter(changed).cloned().collect();
+            .is_none_or(|old| !Arc::ptr_eq(old, skill) && old != *skill)
+    });
+    let upserted: Vec<_> = changed.cloned().collect();
+
     let removed_skills = old
         .skills(0)
         .filter(|skill| new.skill(&skill.package).is_none());
     let mut removed_skills: Vec<_> = removed_skills.collect();
     removed_skills.sort_by(|a, b| a.package.cmp(&b.package));
+
     let removed = if removed_skills.is_empty() {
         Vec::new()
     } else {
         removal_reasons(&removed_skills, &upserted, old, new)
     };
+
     let (upserted_plugins, removed_plugins) = diff_plugins(old, new);
     CatalogDiff {
         upserted,
@@ -69,14 +73,16 @@ pub fn diff_catalogs(old: &Catalog, new: &Catalog) -> CatalogDiff {
 }
 
 fn diff_plugins(old: &Catalog, new: &Catalog) -> (Vec<Arc<Plugin>>, Vec<RelPath>) {
-    let changed = |plugin: &&Arc<Plugin>| old.plugin(&plugin.package) != Some(plugin);
-    let upserted = new.plugins().iter().filter(changed).cloned().collect();
+    let upserted = new
+        .plugins()
+        .iter()
+        .filter(|plugin| old.plugin(&plugin.package) != Some(*plugin));
     let removed = old
         .plugins()
         .iter()
         .filter(|plugin| new.plugin(&plugin.package).is_none());
     (
-        upserted,
+        upserted.cloned().collect(),
         removed.map(|plugin| plugin.package.clone()).collect(),
     )
 }
@@ -91,12 +97,14 @@ fn removal_reasons(
         .iter()
         .filter(|skill| old.skill(&skill.package).is_none());
     let added: HashSet<_> = added.filter_map(|skill| skill.digest()).collect();
+
     let errors = new
         .diagnostics
         .kept()
         .iter()
         .filter(|d| d.problem.severity == Severity::Error);
     let invalid: HashSet<_> = errors.filter_map(|d| d.resource.as_ref()).collect();
+
     let reason = |skill: &Skill| {
         if skill.digest().is_some_and(|digest| added.contains(&digest)) {
             RemovalReason::Renamed
@@ -115,6 +123,7 @@ fn removal_reasons(
             RemovalReason::Deleted
         }
     };
+
     removed_skills
         .iter()
         .map(|skill| (skill.package.clone(), reason(skill)))

@@ -89,19 +89,14 @@ struct PackageGlobs(Box<[GlobSet]>);
 
 impl PackageGlobs {
     fn new(globs: &[Glob]) -> Result<Self, Error> {
-        let set = |globs: &[Glob]| {
+        let sets = globs.chunks(GLOBS_PER_SET).map(|globs| {
             let mut set = GlobSetBuilder::new();
             for glob in globs {
                 set.add(glob.clone());
             }
             set.build()
-        };
-        Ok(Self(
-            globs
-                .chunks(GLOBS_PER_SET)
-                .map(set)
-                .collect::<Result<_, _>>()?,
-        ))
+        });
+        Ok(Self(sets.collect::<Result<_, _>>()?))
     }
 
     fn len(&self) -> usize {
@@ -147,11 +142,12 @@ impl ResolvedGlobs<'_> {
     pub fn covers_file(&self, file: &ResolvedPath, reader: &ResolvedPath) -> bool {
         let same = file.dir_index == reader.dir_index;
         let reader = same.then_some(&reader.rel_path);
-        let resolve = |rel_path| ResolvedPath {
-            dir_index: file.dir_index,
-            rel_path,
-        };
-        enclosing_packages(&file.rel_path, reader).any(|rel| self.matches_package(&resolve(rel)))
+        enclosing_packages(&file.rel_path, reader).any(|rel_path| {
+            self.matches_package(&ResolvedPath {
+                dir_index: file.dir_index,
+                rel_path,
+            })
+        })
     }
 }
 

@@ -33,11 +33,10 @@ impl FileVersion {
     #[must_use]
     pub fn with_content_digest(self, size: u64, digest: &ContentDigest) -> Self {
         let (parts, _) = digest.0.as_chunks::<8>();
-        let time = |n: usize| (i64::from_be_bytes(parts[n]), 0);
         Self {
             size,
-            mtime: time(0),
-            ctime: time(1),
+            mtime: (i64::from_be_bytes(parts[0]), 0),
+            ctime: (i64::from_be_bytes(parts[1]), 0),
             ..self
         }
     }

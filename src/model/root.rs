@@ -226,6 +226,7 @@ fn file_uri_path(rest: &str) -> Option<Vec<u8>> {
     if rest.contains(['?', '#']) {
         return None;
     }
+
     let path = match rest.strip_prefix("//") {
         None => rest,
         Some(rest) => {
@@ -237,12 +238,12 @@ fn file_uri_path(rest: &str) -> Option<Vec<u8>> {
             path
         }
     };
+
     // `percent_decode_str` keeps a `%` that begins no escape, which is not valid in a URI.
-    let is_escape = |at: usize| {
+    let ok = path.match_indices('%').all(|(at, _)| {
         let digits = path.as_bytes().get(at + 1..at + 3);
         digits.is_some_and(|d| d.iter().all(u8::is_ascii_hexdigit))
-    };
-    let ok = path.match_indices('%').all(|(at, _)| is_escape(at));
+    });
     ok.then(|| percent_decode_str(path).collect())
 }
 

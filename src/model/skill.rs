@@ -28,7 +28,7 @@ pub struct Skill {
 }
 
 /// Paths of a skill's icons below the root.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 struct IconPaths {
     small: Option<RelPath>,
     large: Option<RelPath>,
@@ -100,9 +100,11 @@ pub fn assemble_skill(
     let mut sidecar_problems = sidecar
         .map(|(_, problems)| problems.clone())
         .unwrap_or_default();
+
     let Some(frontmatter) = file.frontmatter.clone() else {
         return (None, problems, sidecar_problems);
     };
+
     let qualified_name = namespace.map(|ns| format!("{}:{}", ns.name, frontmatter.name()));
     // A name without a namespace is never over the limit.
     if qualified_name
@@ -115,31 +117,24 @@ pub fn assemble_skill(
         ));
         return (None, problems, sidecar_problems);
     }
-    let interface = sidecar.and_then(|(sidecar, _)| sidecar.interface.as_ref());
-    let mut icon = |text: Option<&str>, key: &str| {
-        let text = text?;
-        let path = sidecar::resolve_icon(
-            package,
-            namespace.and_then(|ns| ns.plugin_dir.as_ref()),
-            text,
-        );
-        if path.is_none() {
-            sidecar_problems.push(FileProblem::warning(
-                DiagnosticCode::FieldInvalid,
-                format!("`interface.{key}` must lie in `assets` of the skill or its plugin"),
-            ));
+
+    let mut icons = IconPaths::default();
+    if let Some(interface) = sidecar.and_then(|(sidecar, _)| sidecar.interface.as_ref()) {
+        let plugin_dir = namespace.and_then(|ns| ns.plugin_dir.as_ref());
+        for (path, text, key) in [
+            (&mut icons.small, &interface.icon_small, "icon_small"),
+            (&mut icons.large, &interface.icon_large, "icon_large"),
+        ] {
+            let Some(text) = text else { continue };
+            *path = sidecar::resolve_icon(package, plugin_dir, text);
+            if path.is_none() {
+                let why =
+                    format!("`interface.{key}` must lie in `assets` of the skill or its plugin");
+                sidecar_problems.push(FileProblem::warning(DiagnosticCode::FieldInvalid, why));
+            }
         }
-        path
-    };
-    let small = icon(
-        interface.and_then(|i| i.icon_small.as_deref()),
-        "icon_small",
-    );
-    let large = icon(
-        interface.and_then(|i| i.icon_large.as_deref()),
-        "icon_large",
-    );
-    let has_icons = small.is_some() || large.is_some();
+    }
+
     let skill = Skill {
         package: package.clone(),
         plugin: namespace.map(|ns| ns.name.clone()),
@@ -147,7 +142,7 @@ pub fn assemble_skill(
         handle_len: handle::encoded_path_len(package) + "/SKILL.md".len(),
         qualified_name: qualified_name.map(Into::into),
         file: file.clone(),
-        icons: has_icons.then(|| Box::new(IconPaths { small, large })),
+        icons: (icons != IconPaths::default()).then(|| Box::new(icons)),
     };
     (Some(skill), problems, sidecar_problems)
 }
@@ -244,10 +239,12 @@ impl PartialEq for Skill {
             file,
             icons,
         } = self;
+
         let is_same_file = || {
             let listed = |file: &SkillFile| (file.digest, file.size, file.stale);
             listed(file) == listed(&other.file) && self.sidecar() == other.sidecar()
         };
+
         (package, plugin, qualified_name, icons, handle_len)
             == (
                 &other.package,

@@ -34,8 +34,10 @@ impl Cursor for ReadCursor {
     }
 
     fn read_fields(fields: &mut CursorReader<'_>) -> Option<Self> {
-        let mut number = || fields.read_number();
-        let (device, inode, size, offset) = (number()?, number()?, number()?, number()?);
+        let device = fields.read_number()?;
+        let inode = fields.read_number()?;
+        let size = fields.read_number()?;
+        let offset = fields.read_number()?;
         let mut time = || Some((fields.read_signed()?, fields.read_small()?));
         let version = FileVersion {
             device,

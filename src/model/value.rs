@@ -123,6 +123,16 @@ impl DynamicValue {
         }
     }
 
+    /// Returns the number of values: `self`, and the values in a list or mapping.
+    #[must_use]
+    pub fn value_count(&self) -> usize {
+        match self {
+            Self::List(items) => 1 + items.iter().map(Self::value_count).sum::<usize>(),
+            Self::Map(entries) => 1 + entries.iter().map(|(_, v)| v.value_count()).sum::<usize>(),
+            _ => 1,
+        }
+    }
+
     /// Returns the maximum nesting of lists and mappings; 0 for a scalar.
     #[must_use]
     pub fn depth(&self) -> usize {

@@ -219,17 +219,20 @@ impl<'p> FieldReader<'p> {
         let mut keys = at.unknown_keys(known);
         keys.retain(|key| *key != "$schema");
         let Some(first) = keys.first() else { return };
+
         let redacted: Vec<String> = keys
             .iter()
             .copied()
             .map(secret_filter::redact_in_text)
             .collect();
         let named = text::quote_words(redacted.iter().map(String::as_str));
+
         let owner = match (at.path, at.component) {
             ([], "") => String::new(),
             (path, "") => format!(" in `{}`", path.join(".")),
             (_, component) => format!(" of {}", quote_redacted(component)),
         };
+
         let why = format!("unknown keys{owner}, ignored: {named}");
         let path = [at.path, &[first]].concat();
         self.report_at(&path, DiagnosticCode::FieldUnknown, Severity::Note, why);
@@ -318,8 +321,11 @@ impl<'p> FieldReader<'p> {
         if digits.len() == 6 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Some(color.into());
         }
-        let (label, color) = (at.key_label(key), quote_redacted(color));
-        let why = format!("{label} must be `#RRGGBB`, but is {color}; omitted");
+        let why = format!(
+            "{} must be `#RRGGBB`, but is {}; omitted",
+            at.key_label(key),
+            quote_redacted(color)
+        );
         self.report_field(at, key, DiagnosticCode::FieldInvalid, why);
         None
     }
@@ -378,16 +384,19 @@ impl<'p> FieldReader<'p> {
     ) -> Option<Box<[Box<str>]>> {
         let items = self.read_list(at, key)?;
         let texts: Option<Vec<&str>> = items.iter().map(DynamicValue::as_text).collect();
+
         let Some(texts) = texts else {
             let why = format!("{} must be a list of texts; omitted", at.key_label(key));
             self.report_field(at, key, DiagnosticCode::FieldInvalid, why);
             return None;
         };
+
         if texts.iter().any(|text| text::exceeds_chars(text, max)) {
             let limit = format_args!("{max} characters in an item");
             self.report_too_long(at, key, limit, "omitted");
             return None;
         }
+
         Some(texts.into_iter().map(Into::into).collect())
     }
 
@@ -410,6 +419,7 @@ impl<'p> FieldReader<'p> {
         let Some(value) = at.non_null_value(key) else {
             return Vec::new();
         };
+
         let items = match value {
             DynamicValue::List(items) => &**items,
             DynamicValue::Text(_) => std::slice::from_ref(value),
@@ -418,15 +428,14 @@ impl<'p> FieldReader<'p> {
                 return Vec::new();
             }
         };
-        let valid_text = |item: &'v DynamicValue| {
-            item.as_text()
-                .filter(|text| !text::exceeds_chars(text, max))
-        };
+
         let texts: Vec<_> = items
             .iter()
-            .filter_map(valid_text)
+            .filter_map(DynamicValue::as_text)
+            .filter(|text| !text::exceeds_chars(text, max))
             .take(MAX_ITEMS)
             .collect();
+
         if texts.len() < items.len() {
             let why = format!(
                 "{} may hold {MAX_ITEMS} texts of {max} characters; {} omitted",
@@ -435,6 +444,7 @@ impl<'p> FieldReader<'p> {
             );
             self.report_field(at, key, DiagnosticCode::FieldInvalid, why);
         }
+
         texts
     }
 
@@ -451,6 +461,7 @@ impl<'p> FieldReader<'p> {
             self.report_wrong_type(at, key, value, "an object");
             return &[];
         };
+
         if entries.len() > MAX_ITEMS {
             let why = format!(
                 "{} has over {MAX_ITEMS} entries; the rest is omitted",
@@ -458,6 +469,7 @@ impl<'p> FieldReader<'p> {
             );
             self.report_field(at, key, DiagnosticCode::FieldTooLong, why);
         }
+
         &entries[..entries.len().min(MAX_ITEMS)]
     }
 

@@ -11,7 +11,6 @@ use caproot_core::text::fences::{self, FencedText};
 use caproot_core::text::position;
 
 pub use fields::STANDARD_FIELDS;
-pub(super) use fields::split_tools;
 
 /// Result of [`read`].
 #[derive(Debug, Clone, PartialEq)]
@@ -66,18 +65,22 @@ fn extract_fenced(head: &[u8], is_whole: bool) -> Result<&str, FileProblem> {
         let why = "the file is in UTF-16; save the file as UTF-8";
         return Err(FileProblem::error(DiagnosticCode::NotUtf8, why).with_position(1, 1));
     }
+
     let FencedText { text, is_closed } = fences::find_fenced_text(head).ok_or_else(|| {
         let why = "the file must begin with YAML frontmatter between two `---` lines";
         FileProblem::error(DiagnosticCode::NoFrontmatter, why).with_position(1, 1)
     })?;
+
     if !is_closed && is_whole {
         let why = "the frontmatter is not closed; add a `---` line after it";
         return Err(FileProblem::error(DiagnosticCode::NoFrontmatter, why).with_position(1, 1));
     }
+
     if !is_closed || text.len() > MAX_FRONTMATTER_BYTES {
         let why = format!("the frontmatter is over {MAX_FRONTMATTER_BYTES} bytes; shorten it");
         return Err(FileProblem::error(DiagnosticCode::YamlSyntax, why).with_position(1, 1));
     }
+
     std::str::from_utf8(text).map_err(|error| {
         let (line, column) = position::position_of_byte(text, error.valid_up_to());
         let why = "the frontmatter is not UTF-8; save the file as UTF-8";
@@ -105,6 +108,7 @@ fn parse_mapping(yaml: &str, problems: &mut Vec<FileProblem>) -> Result<DynamicV
             FileProblem::error(DiagnosticCode::YamlSyntax, message).with_position(line, column)
         })?,
     };
+
     match value {
         DynamicValue::Map(_) => Ok(value),
         DynamicValue::Null => {

@@ -11,6 +11,7 @@ pub fn position_of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
             let Some((line, number)) = lines.next() else {
                 return (0, 0);
             };
+
             let key_text = line.trim_start_matches([' ', '-']);
             if level > 0 && line.len() == key_text.len() && !is_blank(line) {
                 return (0, 0);

@@ -26,26 +26,32 @@ fn parse_manifest(
     dir_name: Option<&[u8]>,
     problems: &mut Vec<FileProblem>,
 ) -> Result<PluginManifest, FileProblem> {
-    let invalid = |message: String| FileProblem::error(DiagnosticCode::ManifestInvalid, message);
     if bytes.len() > MAX_MANIFEST_BYTES {
-        return Err(invalid(format!(
-            "the manifest is over {MAX_MANIFEST_BYTES} bytes"
-        )));
+        let why = format!("the manifest is over {MAX_MANIFEST_BYTES} bytes");
+        return Err(invalid_manifest(why));
     }
+
     let value = json::parse(bytes).map_err(|e| {
-        invalid(secret_filter::redact_in_text(&e.message)).with_position(e.line, e.column)
+        invalid_manifest(secret_filter::redact_in_text(&e.message)).with_position(e.line, e.column)
     })?;
+
     if value.as_map().is_none() {
         let message = format!("the manifest is {}, and must be an object", value.kind());
-        return Err(invalid(message).with_position(1, 1));
+        return Err(invalid_manifest(message).with_position(1, 1));
     }
-    let name = plugin_name(&value, dir_name, problems).map_err(invalid)?;
+
+    let name = plugin_name(&value, dir_name, problems).map_err(invalid_manifest)?;
     let version = plugin_version(&value, problems);
+
     Ok(PluginManifest {
         name,
         version,
         declarations: plugin::read_manifest_details(&value, problems),
     })
+}
+
+fn invalid_manifest(why: String) -> FileProblem {
+    FileProblem::error(DiagnosticCode::ManifestInvalid, why)
 }
 
 fn plugin_name(
@@ -58,6 +64,7 @@ fn plugin_name(
         Some(DynamicValue::Text(name)) => text::collapse_whitespace(name),
         Some(other) => return Err(format!("`name` is {}, and must be text", other.kind())),
     };
+
     let name = match dir_name {
         Some(dir_name) if own.is_empty() => {
             let (name, problem) = names::name_from_directory(dir_name);
@@ -66,6 +73,7 @@ fn plugin_name(
         }
         _ => own,
     };
+
     names::check_name(&name).map(|()| name)
 }
 

@@ -39,10 +39,12 @@ pub fn check_name(name: &str) -> Result<(), String> {
 
 /// Returns a message for each rule of the Agent Skills format that a usable name violates.
 pub fn format_violations(name: &str) -> Vec<String> {
-    let is_common = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let has_common_chars = name
+        .bytes()
+        .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
     let rules = [
         (
-            !name.bytes().all(is_common) && !name.chars().all(is_allowed_char),
+            !has_common_chars && !name.chars().all(is_allowed_char),
             "should contain only lower-case letters, digits and hyphens",
         ),
         (
@@ -54,6 +56,7 @@ pub fn format_violations(name: &str) -> Vec<String> {
             "should not contain two hyphens in a row",
         ),
     ];
+
     let violated = rules.into_iter().filter(|(is_violated, _)| *is_violated);
     violated
         .map(|(_, rule)| format!("the name {} {rule}", text::quote_word(name)))

@@ -8,6 +8,7 @@
 //! - User information, query and fragment of a URL are redacted unless they are placeholders.
 
 mod command_line;
+mod declaration;
 
 use super::budget;
 use aho_corasick::AhoCorasick;
@@ -16,6 +17,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 pub(crate) use command_line::{redact_in_arguments, redact_in_command, redact_in_url};
+pub(crate) use declaration::redact_in_declaration;
 
 /// Replacement for redacted text.
 const REDACTED_MARKER: &str = "<redacted>";
@@ -146,21 +148,10 @@ pub fn redact_in_text(text: &str) -> String {
     if !budget::charge_work(text.len()) {
         return REDACTED_MARKER.to_owned();
     }
+
     if !has_token(text) && !text.contains("://") {
         return text.to_owned();
     }
-    let redact_word = |word: &str| -> String {
-        let has_user = word.split_once("://").is_some_and(|(_, rest)| {
-            rest.split(['/', '?', '#'])
-                .next()
-                .is_some_and(|host| host.contains('@'))
-        });
-        match (has_token(word), has_user) {
-            (true, _) => REDACTED_MARKER.to_owned(),
-            (false, true) => redact_in_url(word).0,
-            (false, false) => word.to_owned(),
-        }
-    };
     let mut out = String::with_capacity(text.len());
     for part in text.split_inclusive(char::is_whitespace) {
         let bare = part.trim_end_matches(char::is_whitespace);
@@ -168,6 +159,22 @@ pub fn redact_in_text(text: &str) -> String {
         out.push_str(&part[bare.len()..]);
     }
     out
+}
+
+/// Redacts a token, and the user information of a URL.
+fn redact_word(word: &str) -> String {
+    if has_token(word) {
+        return REDACTED_MARKER.to_owned();
+    }
+    let has_user = word.split_once("://").is_some_and(|(_, rest)| {
+        let host = rest.split(['/', '?', '#']).next();
+        host.is_some_and(|host| host.contains('@'))
+    });
+    if has_user {
+        redact_in_url(word).0
+    } else {
+        word.to_owned()
+    }
 }
 
 /// Formats an invalid path for a message. Absolute paths are not disclosed.
@@ -204,8 +211,8 @@ fn is_placeholder_text(text: &str) -> bool {
     let has_placeholder = matches!(rest, Cow::Owned(_));
     (has_placeholder || text.is_empty())
         && rest.split_whitespace().all(|word| {
-            let word = word.to_ascii_lowercase();
-            AUTH_SCHEMES.contains(&&*word) || word.chars().all(|c| ":/-_.".contains(c))
+            AUTH_SCHEMES.contains(&&*word.to_ascii_lowercase())
+                || word.chars().all(|c| ":/-_.".contains(c))
         })
 }
 
@@ -252,26 +259,31 @@ pub fn has_token(text: &str) -> bool {
     // One pass finds all markers.
     static MARKERS: LazyLock<AhoCorasick> =
         LazyLock::new(|| AhoCorasick::new(TOKEN_MARKERS).expect("short markers"));
-    let is_token = |(at, start): (usize, &str)| {
-        if start == PRIVATE_KEY_MARKER {
-            return true;
-        }
-        let before = text[..at].bytes().next_back();
-        let rest = &text[at + start.len()..];
-        // A text may be full of prefixes, so the time for each of them is bounded.
-        let examined = || rest.bytes().take(MAX_TOKEN_BYTES);
-        let run = examined().take_while(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b));
-        let (len, digits) = run.fold((0, 0), |(len, digits), b| {
-            (len + 1, digits + u32::from(b.is_ascii_digit()))
-        });
-        let whole_word = before.is_none_or(|b| !b.is_ascii_alphanumeric());
-        // After other letters, the prefix may be part of a word unless a generated run follows.
-        let piece = examined().take_while(u8::is_ascii_alphanumeric).count();
-        (whole_word && len >= 12 && (digits > 0 || len >= 16)) || (piece >= 20 && digits >= 3)
-    };
-    let found = MARKERS.find_overlapping_iter(text);
-    let mut found = found.map(|found| (found.start(), TOKEN_MARKERS[found.pattern()]));
-    found.any(is_token)
+    MARKERS
+        .find_overlapping_iter(text)
+        .any(|found| is_token_at(text, found.start(), TOKEN_MARKERS[found.pattern()]))
+}
+
+/// Whether a token begins with the marker at `at`.
+fn is_token_at(text: &str, at: usize, marker: &str) -> bool {
+    if marker == PRIVATE_KEY_MARKER {
+        return true;
+    }
+
+    // A text may be full of prefixes, so the time for each of them is bounded.
+    let rest = text[at + marker.len()..].bytes().take(MAX_TOKEN_BYTES);
+    let run = rest
+        .clone()
+        .take_while(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b));
+    let (len, digits) = run.fold((0, 0), |(len, digits), b| {
+        (len + 1, digits + u32::from(b.is_ascii_digit()))
+    });
+    let before = text[..at].bytes().next_back();
+    let whole_word = before.is_none_or(|b| !b.is_ascii_alphanumeric());
+
+    // After other letters, the prefix may be part of a word unless a generated run follows.
+    let piece = rest.take_while(u8::is_ascii_alphanumeric).count();
+    (whole_word && len >= 12 && (digits > 0 || len >= 16)) || (piece >= 20 && digits >= 3)
 }
 
 /// Replaces each placeholder by a space: `$NAME`, `${NAME}` or `{{NAME}}`. Borrows a text without
@@ -280,6 +292,7 @@ fn replace_placeholders(text: &str) -> Cow<'_, str> {
     let mut replaced = String::new();
     // Offset of the text that is not in `replaced` yet.
     let mut done = 0;
+
     for (at, _) in text.match_indices(['$', '{']) {
         if at < done {
             continue;
@@ -290,9 +303,11 @@ fn replace_placeholders(text: &str) -> Cow<'_, str> {
             done = at + len;
         }
     }
+
     if done == 0 {
         return Cow::Borrowed(text);
     }
+
     replaced.push_str(&text[done..]);
     Cow::Owned(replaced)
 }
@@ -301,16 +316,19 @@ fn replace_placeholders(text: &str) -> Cow<'_, str> {
 fn placeholder_len(text: &str) -> Option<usize> {
     // A text may be full of openings, so the search for each end is bounded.
     let text = &text[..text.floor_char_boundary(MAX_PLACEHOLDER_BYTES)];
+
     if let Some(rest) = text.strip_prefix("${") {
         let end = rest.find('}')?;
         let (name, default) = rest[..end].split_once(":-").unwrap_or((&rest[..end], ""));
         let harmless = default.is_empty() || is_switch_or_number(default) || is_plain_path(default);
         return (is_variable_name(name) && harmless).then_some(end + 3);
     }
+
     if let Some(rest) = text.strip_prefix("{{") {
         let end = rest.find("}}")?;
         return is_variable_name(rest[..end].trim()).then_some(end + 4);
     }
+
     let rest = text.strip_prefix('$')?;
     let len = rest
         .bytes()

@@ -39,16 +39,19 @@ fn parse_mapping(bytes: &[u8]) -> Result<(&str, DynamicValue), FileProblem> {
         let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; {CLOSED}");
         return Err(FileProblem::error(DiagnosticCode::FieldTooLong, why));
     }
+
     if fences::is_utf16(bytes) {
         let why = format!("the file is in UTF-16, save the file as UTF-8; {CLOSED}");
         return Err(FileProblem::error(DiagnosticCode::NotUtf8, why).with_position(1, 1));
     }
+
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let yaml = std::str::from_utf8(bytes).map_err(|error| {
         let (line, column) = position::position_of_byte(bytes, error.valid_up_to());
         let why = format!("the file is not UTF-8; {CLOSED}");
         FileProblem::error(DiagnosticCode::NotUtf8, why).with_position(line, column)
     })?;
+
     match yaml::parse(yaml) {
         Ok(value @ (DynamicValue::Map(_) | DynamicValue::Null)) => Ok((yaml, value)),
         Ok(other) => {
@@ -116,9 +119,8 @@ fn read_policy(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> SkillPol
     };
     let implicit = fields.read_bool(policy, IMPLICIT);
     let products = fields.read_texts(policy, PRODUCTS, MAX_WORD_CHARS);
-    let is_invalid = |is_read: bool, key| !is_read && policy.non_null_value(key).is_some();
-    let fails =
-        is_invalid(implicit.is_some(), IMPLICIT) || is_invalid(products.is_some(), PRODUCTS);
+    let fails = (implicit.is_none() && policy.non_null_value(IMPLICIT).is_some())
+        || (products.is_none() && policy.non_null_value(PRODUCTS).is_some());
     SkillPolicy {
         allow_implicit_invocation: if fails { Some(false) } else { implicit },
         products: products.unwrap_or_default(),
@@ -135,15 +137,20 @@ fn read_interface(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Optio
         "default_prompt",
     ];
     let at = read_section(fields, root, &["interface"], KEYS)?;
-    let one_line = |text: Option<&str>| text.map(text::collapse_whitespace);
+
     let interface = SkillInterface {
-        display_name: one_line(fields.read_verbatim(at, "display_name", MAX_WORD_CHARS)),
-        short_description: one_line(fields.read_verbatim(at, "short_description", MAX_TEXT_CHARS)),
+        display_name: fields
+            .read_verbatim(at, "display_name", MAX_WORD_CHARS)
+            .map(text::collapse_whitespace),
+        short_description: fields
+            .read_verbatim(at, "short_description", MAX_TEXT_CHARS)
+            .map(text::collapse_whitespace),
         icon_small: read_text(fields, at, "icon_small", MAX_TEXT_CHARS),
         icon_large: read_text(fields, at, "icon_large", MAX_TEXT_CHARS),
         brand_color: fields.read_color(at, "brand_color"),
         default_prompt: read_text(fields, at, "default_prompt", MAX_TEXT_CHARS),
     };
+
     (interface != SkillInterface::default()).then_some(interface)
 }
 
@@ -171,25 +178,24 @@ fn read_tool(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Option<ToolD
         "command",
         "url",
     ];
-    let report = |fields: &mut FieldReader<'_>, why: String| {
-        fields.report_at(PATH, DiagnosticCode::FieldInvalid, Severity::Warning, why);
-    };
+
     if value.as_map().is_none() {
         let why = format!("a tool must be a mapping, but is {}; omitted", value.kind());
-        report(fields, why);
+        fields.report_at(PATH, DiagnosticCode::FieldInvalid, Severity::Warning, why);
         return None;
     }
+
     let at = FieldMapping::new(value, PATH, "");
     fields.report_unknown_keys(at, KEYS);
     let kind = read_text(fields, at, "type", MAX_WORD_CHARS);
     let name = read_text(fields, at, "value", MAX_TEXT_CHARS);
+
     let (Some(kind), Some(name)) = (kind, name) else {
-        report(
-            fields,
-            "a tool has no valid `type` or `value`; omitted".to_owned(),
-        );
+        let why = "a tool has no valid `type` or `value`; omitted";
+        fields.report_at(PATH, DiagnosticCode::FieldInvalid, Severity::Warning, why);
         return None;
     };
+
     Some(ToolDependency {
         kind,
         value: name,
@@ -211,11 +217,13 @@ fn read_permissions(
         &["permissions"],
         &["network", "file_system", "macos"],
     )?;
+
     let mut permissions = SkillPermissions {
         network: read_network(fields, at),
         macos: read_macos(fields, at),
         ..SkillPermissions::default()
     };
+
     if let Some(files) = read_section(fields, at, FILES, &["read", "write"]) {
         let mut paths = |key| {
             fields
@@ -225,6 +233,7 @@ fn read_permissions(
         permissions.file_system_read = paths("read");
         permissions.file_system_write = paths("write");
     }
+
     Some(permissions)
 }
 

@@ -63,9 +63,9 @@ impl DocumentBudget {
     }
 
     fn reject<E: de::Error>(&self, why: impl fmt::Display) -> E {
-        let why = why.to_string();
-        self.rejection.replace(Some(why.clone()));
-        E::custom(why)
+        let message = why.to_string();
+        self.rejection.replace(Some(message.clone()));
+        E::custom(message)
     }
 }
 

@@ -67,6 +67,7 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
     let budget = DocumentBudget::new(text.len() + MAX_ALIAS_BYTES);
     let deserializer = serde_yaml::Deserializer::from_str(text);
     let value = budget.seed().deserialize(deserializer);
+
     value.map_err(|error| {
         let message = error.to_string();
         let unreadable = text.find(|c: char| !is_yaml_char(c));
@@ -75,11 +76,13 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
             _ if message.starts_with("control characters") => unreadable,
             found => found.map(|at| at.index()),
         };
+
         let index = unclosed_quote_position(&message)
             .map(|at| byte_index_of(text, at))
             .or(index);
         let (line, column) =
             index.map_or((0, 0), |at| position::position_of_byte(text.as_bytes(), at));
+
         if let Some(message) = budget.into_rejection() {
             // Drop the path that the library prepends to the message, which can be long.
             return YamlError {
@@ -89,11 +92,13 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
                 kind: YamlErrorKind::Rejected,
             };
         }
+
         let kind = if is_rejection_message(&message) {
             YamlErrorKind::Rejected
         } else {
             YamlErrorKind::Syntax
         };
+
         YamlError {
             line,
             column,
@@ -108,8 +113,10 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
 fn find_costly_construct(text: &str) -> Option<(usize, String)> {
     let nested = bracket_depth::find_bracket_deeper_than(MAX_OPEN_BRACKETS, text)
         .map(|index| (index, format!("nested over {MAX_NESTING} levels deep")));
-    let handles = || text.match_indices("%TAG").nth(MAX_TAG_HANDLES);
-    nested.or_else(|| Some((handles()?.0, format!("over {MAX_TAG_HANDLES} `%TAG` lines"))))
+    nested.or_else(|| {
+        let (index, _) = text.match_indices("%TAG").nth(MAX_TAG_HANDLES)?;
+        Some((index, format!("over {MAX_TAG_HANDLES} `%TAG` lines")))
+    })
 }
 
 /// Whether a message of the library means that the text is well-formed but has no value.
@@ -171,14 +178,17 @@ fn strip_positions(message: &str) -> String {
 
 /// Returns the rest of a text after a position at its start.
 fn strip_position_prefix(text: &str) -> Option<&str> {
-    let digits =
-        |text: &'_ str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     if let Some(rest) = text.strip_prefix(" at position ") {
-        return (digits(rest) > 0).then(|| &rest[digits(rest)..]);
+        let end = strip_digits(rest);
+        return (end.len() < rest.len()).then_some(end);
     }
-    let rest = text.strip_prefix(" at line ")?;
-    let rest = rest[digits(rest)..].strip_prefix(" column ")?;
-    Some(&rest[digits(rest)..])
+    let line = text.strip_prefix(" at line ")?;
+    let column = strip_digits(line).strip_prefix(" column ")?;
+    Some(strip_digits(column))
+}
+
+fn strip_digits(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c.is_ascii_digit())
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub fn quote_broken_values(yaml: &str) -> Option<RepairedYaml> {
     let mut out = String::with_capacity(yaml.len() + 16);
     let mut quoted = Vec::new();
     let mut at = 0;
+
     while let Some(line) = lines.get(at) {
         let next = at + 1 + count_continuation_lines(&lines[at..]);
         match repair_entry(&lines[at..next]) {
@@ -32,6 +33,7 @@ pub fn quote_broken_values(yaml: &str) -> Option<RepairedYaml> {
         }
         at = next;
     }
+
     (!quoted.is_empty()).then_some((out, quoted))
 }
 
@@ -49,6 +51,7 @@ fn split_line(line: &str) -> BlockLine<'_> {
     let line = line.trim_end();
     let mut indent = count_leading_spaces(line);
     let mut parent_indent = indent;
+
     while let Some(rest) = line[indent..]
         .strip_prefix('-')
         .filter(|r| r.starts_with(' '))
@@ -56,17 +59,15 @@ fn split_line(line: &str) -> BlockLine<'_> {
         parent_indent = indent;
         indent += 1 + count_leading_spaces(rest);
     }
+
     let text = &line[indent..];
     match key_end(text) {
-        Some(end) => {
-            let (key, value) = (text[..end].trim_end(), text[end + 1..].trim_start());
-            BlockLine {
-                indent,
-                parent_indent: indent,
-                key: Some(key),
-                value,
-            }
-        }
+        Some(end) => BlockLine {
+            indent,
+            parent_indent: indent,
+            key: Some(text[..end].trim_end()),
+            value: text[end + 1..].trim_start(),
+        },
         None => BlockLine {
             indent,
             parent_indent,
@@ -103,10 +104,14 @@ fn count_continuation_lines(lines: &[&str]) -> usize {
         key,
         value,
     } = split_line(lines[0]);
+
     let rest = &lines[1..];
-    let deeper = |line: &&&str| is_blank(line) || count_leading_spaces(line) > parent_indent;
+
     match first_content_char(value) {
-        Some('|' | '>') => rest.iter().take_while(deeper).count(),
+        Some('|' | '>') => rest
+            .iter()
+            .take_while(|line| is_blank(line) || count_leading_spaces(line) > parent_indent)
+            .count(),
         Some(quote @ ('"' | '\'')) => count_quoted_lines(quote, value, rest),
         Some('[' | '{') => rest
             .iter()
@@ -174,20 +179,24 @@ fn repair_entry<'a>(lines: &[&'a str]) -> Option<(&'a str, String)> {
     let first = lines[0].trim_end();
     let BlockLine { key, value, .. } = split_line(first);
     let key = key?;
+
     if value.is_empty() || value.starts_with(['"', '\'', '|', '>', '&', '*', '!', '#']) {
         return None;
     }
+
     let mut joined = value.to_owned();
     for line in &lines[1..] {
         joined.push(' ');
         joined.push_str(line.trim());
     }
+
     let is_repairable = joined.contains(": ")
         || joined.ends_with(':')
         || joined.starts_with(['[', '{', '@', '`', '<']);
     if !is_repairable || !is_invalid_yaml(&joined) {
         return None;
     }
+
     let before = &first[..first.len() - value.len()];
     Some((key, format!("{before}'{}'", joined.replace('\'', "''"))))
 }

@@ -3,9 +3,9 @@
 
 use super::namespaces::NamespaceResolver;
 use super::plugin_set::PluginSet;
-use super::search::SearchFindings;
+use super::search::{SearchFindings, SkillCandidate};
 use crate::fs::disabled_skills::SkillFilter;
-use crate::model::catalog::{Catalog, CatalogHeader, RootKind};
+use crate::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootKind};
 use crate::model::sidecar::sidecar_path;
 use crate::model::skill::{PluginNamespace, Skill, SkillFile, assemble_skill};
 use crate::model::{Diagnostic, FileProblem, RootScope, skill_file_name};
@@ -26,6 +26,13 @@ struct BuiltSkill {
     problems: Option<Box<SkillProblems>>,
 }
 
+/// Settings of a root for its catalog.
+#[derive(Debug, Clone, Copy)]
+pub struct CatalogSettings {
+    pub scope: Option<RootScope>,
+    pub follow_links: bool,
+}
+
 /// Problems of a SKILL.md and of its sidecar.
 #[derive(Debug, PartialEq)]
 struct SkillProblems {
@@ -43,6 +50,48 @@ impl SkillProblems {
             })
         })
     }
+
+    /// Adds the problems of the package to the diagnostics of the catalog.
+    fn report(&self, package: &RelPath, diagnostics: &mut BoundedDiagnostics) {
+        let lists = [
+            (skill_file_name(), &self.skill_file_problems),
+            (sidecar_path(), &self.sidecar_problems),
+        ];
+        for (file, problems) in lists {
+            for problem in problems {
+                diagnostics.push(Diagnostic {
+                    resource: Some(package.join_path(&file)),
+                    problem: problem.clone(),
+                });
+            }
+        }
+    }
+}
+
+impl BuiltSkill {
+    /// Builds the skill of a candidate. Keeps `last` if its file and namespace are the same.
+    fn build(
+        candidate: &SkillCandidate,
+        namespace: Option<Arc<PluginNamespace>>,
+        last: Option<Self>,
+    ) -> Self {
+        let file = candidate.file.clone();
+        if let Some(last) = last
+            && (Arc::ptr_eq(&last.file, &file) || last.file == file)
+            && last.namespace == namespace
+        {
+            return Self { file, ..last };
+        }
+
+        let (skill, problems, sidecar_problems) =
+            assemble_skill(&candidate.package, &file, namespace.as_deref());
+        Self {
+            file,
+            namespace,
+            skill: skill.map(Arc::new),
+            problems: SkillProblems::new(problems, sidecar_problems),
+        }
+    }
 }
 
 impl CatalogBuilder {
@@ -58,14 +107,17 @@ impl CatalogBuilder {
             .0
             .get_mut(package)
             .filter(|a| Arc::ptr_eq(&a.file, old))?;
+
         let (skill, problems, sidecar_problems) =
             assemble_skill(package, new, built.namespace.as_deref());
-        let (before, now) = (built.skill.as_ref()?, skill?);
+        let before = built.skill.as_ref()?;
+        let now = skill?;
         let is_compatible = before.name() == now.name()
             && SkillProblems::new(problems, sidecar_problems) == built.problems;
         if !is_compatible {
             return None;
         }
+
         built.file = new.clone();
         built.skill = Some(if **before == now {
             before.clone()
@@ -80,100 +132,71 @@ impl CatalogBuilder {
         &mut self,
         mut namespaces: NamespaceResolver<'_>,
         mut filter: SkillFilter<'_>,
-        findings: SearchFindings,
+        mut findings: SearchFindings,
         plugin_set: PluginSet,
-        scope: Option<RootScope>,
-        follow_links: bool,
+        settings: CatalogSettings,
     ) -> Catalog {
-        let SearchFindings {
-            candidates,
-            mut diagnostics,
-            mut counts,
-            truncated,
-        } = findings;
-        let mut old = std::mem::take(&mut self.0);
-        let mut skills = Vec::with_capacity(candidates.len());
-        self.0.reserve(candidates.len());
-        for candidate in candidates {
-            let dir = candidate.resolved.parent();
-            let namespace = dir
-                .as_ref()
-                .and_then(|dir| namespaces.find_namespace(dir, &mut diagnostics));
-            let is_same = |old: &BuiltSkill| {
-                let is_same_file =
-                    Arc::ptr_eq(&old.file, &candidate.file) || old.file == candidate.file;
-                is_same_file && old.namespace == namespace
-            };
-            let unchanged = old.remove(&candidate.package).filter(is_same);
-            let built = if let Some(unchanged) = unchanged {
-                BuiltSkill {
-                    file: candidate.file,
-                    ..unchanged
-                }
-            } else {
-                let (skill, problems, sidecar_problems) =
-                    assemble_skill(&candidate.package, &candidate.file, namespace.as_deref());
-                let skill = skill.map(Arc::new);
-                let skill_problems = SkillProblems::new(problems, sidecar_problems);
-                BuiltSkill {
-                    file: candidate.file,
-                    namespace,
-                    skill,
-                    problems: skill_problems,
-                }
-            };
-            let name = built.skill.as_ref().map(|skill| skill.name());
-            if filter.take_if_disabled(&candidate.package, dir.as_ref(), name) {
-                counts.disabled += 1;
-                self.0.insert(candidate.package, built);
-                continue;
-            }
-            counts.omitted += u32::from(built.skill.is_none());
-            skills.extend(built.skill.clone());
-            let mut report = |at: RelPath, problems: &[FileProblem]| {
-                for problem in problems {
-                    let problem = problem.clone();
-                    diagnostics.push(Diagnostic {
-                        resource: Some(at.clone()),
-                        problem,
-                    });
-                }
-            };
-            if let Some(skill_problems) = &built.problems {
-                report(
-                    candidate.package.join_path(&skill_file_name()),
-                    &skill_problems.skill_file_problems,
-                );
-                report(
-                    candidate.package.join_path(&sidecar_path()),
-                    &skill_problems.sidecar_problems,
-                );
-            }
-            self.0.insert(candidate.package, built);
-        }
+        let skills = self.build_skills(&mut namespaces, &mut filter, &mut findings);
+
         let root = namespaces.root().clone();
-        namespaces.find_namespace(&root, &mut diagnostics);
+        namespaces.find_namespace(&root, &mut findings.diagnostics);
         let plugin = namespaces.root_manifest();
         let kind = match (&plugin, self.0.contains_key(&RelPath::root())) {
             (Some(_), _) => RootKind::Plugin,
             (None, true) => RootKind::Skill,
             (None, false) => RootKind::SkillSet,
         };
+
         let header = CatalogHeader {
-            scope,
-            follow_links,
+            scope: settings.scope,
+            follow_links: settings.follow_links,
             kind,
             plugin,
-            counts,
-            truncated,
+            counts: findings.counts,
+            truncated: findings.truncated,
         };
-        let PluginSet {
-            plugins,
-            marketplaces,
-            manifest_files,
-        } = plugin_set;
-        let catalog = Catalog::new(skills, diagnostics, header)
-            .with_disabled_packages(filter.disabled_packages());
-        catalog.with_plugins(plugins, marketplaces, manifest_files)
+        Catalog::new(skills, findings.diagnostics, header)
+            .with_disabled_packages(filter.disabled_packages())
+            .with_plugins(
+                plugin_set.plugins,
+                plugin_set.marketplaces,
+                plugin_set.manifest_files,
+            )
+    }
+
+    /// Builds the skills of the candidates, without the disabled ones. Counts the disabled and the
+    /// omitted skills, and reports the problems of the others.
+    fn build_skills(
+        &mut self,
+        namespaces: &mut NamespaceResolver<'_>,
+        filter: &mut SkillFilter<'_>,
+        findings: &mut SearchFindings,
+    ) -> Vec<Arc<Skill>> {
+        let candidates = std::mem::take(&mut findings.candidates);
+        let mut old = std::mem::take(&mut self.0);
+        let mut skills = Vec::with_capacity(candidates.len());
+        self.0.reserve(candidates.len());
+
+        for candidate in candidates {
+            let dir = candidate.resolved.parent();
+            let namespace = dir
+                .as_ref()
+                .and_then(|dir| namespaces.find_namespace(dir, &mut findings.diagnostics));
+            let last = old.remove(&candidate.package);
+            let built = BuiltSkill::build(&candidate, namespace, last);
+
+            let name = built.skill.as_ref().map(|skill| skill.name());
+            if filter.take_if_disabled(&candidate.package, dir.as_ref(), name) {
+                findings.counts.disabled += 1;
+            } else {
+                findings.counts.omitted += u32::from(built.skill.is_none());
+                skills.extend(built.skill.clone());
+                if let Some(problems) = &built.problems {
+                    problems.report(&candidate.package, &mut findings.diagnostics);
+                }
+            }
+            self.0.insert(candidate.package, built);
+        }
+        skills
     }
 }

@@ -76,11 +76,13 @@ impl<'a> DirLister<'a> {
             watches,
             fingerprints: SkillFileFingerprints::default(),
         };
+
         let listing = if self.progress.is_cancelled() {
             Err(vanished_problem())
         } else {
             self.watch_and_list(to_scan, buffers, &mut record)
         };
+
         let ListingRecord {
             watches,
             mut fingerprints,
@@ -99,42 +101,24 @@ impl<'a> DirLister<'a> {
         buffers: &mut ListBuffers,
         record: &mut ListingRecord<'_>,
     ) -> Result<DirListing, FileProblem> {
-        let unreadable = |error| unreadable_problem(resolve_error(error), Severity::Warning);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let dir = if let Ok(dir) = self.snapshot.open(&to_scan.resolved, flags) {
-            record.watches.watch_dir(dir.as_fd());
-            dir
-        } else {
-            // The watch may succeed without read permission. It reports when permission is granted.
-            match self
-                .snapshot
-                .open(&to_scan.resolved, OFlags::PATH | OFlags::DIRECTORY)
-            {
-                Ok(dir) => record.watches.watch_dir(dir.as_fd()),
-                // There is no watch, so the listing below must not be tried: it would count as
-                // watched.
-                Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
-                Err(_) => {}
-            }
-            // Permission may have been granted before the watch existed.
-            self.snapshot
-                .open(&to_scan.resolved, flags)
-                .map_err(unreadable)?
-        };
-        let stat = fstat(&dir).map_err(unreadable)?;
-        let names = read_names(&dir, self.limits.max_entries, &mut buffers.names);
-        let names = names.map_err(unreadable)?;
-        let total = names.len();
-        let has = |wanted: &[u8]| names.binary_search_by(|(n, _)| (**n).cmp(wanted)).is_ok();
-        let may_hold_manifest = MANIFEST_DIRECTORIES.iter().any(|d| has(d.as_bytes()));
-        let has_sidecar_directory = has(b"agents");
+        let dir = self.open_watched(&to_scan.resolved, record)?;
+        let stat = fstat(&dir).map_err(unreadable_dir)?;
+        let names = read_names(&dir, self.limits.max_entries, &mut buffers.names)
+            .map_err(unreadable_dir)?;
+
+        let total_entries = names.len();
+        let may_hold_manifest = MANIFEST_DIRECTORIES
+            .iter()
+            .any(|name| has_name(&names, name.as_bytes()));
+        let has_sidecar_directory = has_name(&names, b"agents");
         if is_manifest_directory(&to_scan.resolved) {
             self.watch_manifest(&to_scan.resolved, record);
         }
+
         let mut entries = Vec::new();
         for (ordinal, (name, kind)) in names.into_iter().enumerate() {
             let skill_file = (&*name == b"SKILL.md").then_some(has_sidecar_directory);
-            let what = match kind {
+            let kind = match kind {
                 FileType::RegularFile if skill_file.is_some() || is_skill_like(&name) => {
                     ListingEntryKind::File(skill_file.map(|sidecar| {
                         let path = to_scan.resolved.join(&name).ok_or_else(vanished_problem)?;
@@ -147,30 +131,49 @@ impl<'a> DirLister<'a> {
                 FileType::Symlink => {
                     // The watch comes before the read, as for the directory.
                     self.watch_link_path(to_scan, &dir, &name, record);
-                    self.read_link_entry(
-                        to_scan,
-                        &dir,
-                        &name,
-                        skill_file,
-                        &mut buffers.head,
-                        record,
-                    )
+                    let head = &mut buffers.head;
+                    self.read_link_entry(to_scan, &dir, &name, skill_file, head, record)
                 }
                 _ => ListingEntryKind::SpecialFile,
             };
             entries.push(ListingEntry {
                 name,
                 ordinal,
-                kind: what,
+                kind,
             });
         }
+
         entries.shrink_to_fit();
         Ok(DirListing {
             identity: identity(&stat),
-            total_entries: total,
+            total_entries,
             entries,
             may_hold_manifest,
         })
+    }
+
+    /// Watches a directory, and opens it to list its entries.
+    fn open_watched(
+        &self,
+        path: &ResolvedPath,
+        record: &mut ListingRecord<'_>,
+    ) -> Result<OwnedFd, FileProblem> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        if let Ok(dir) = self.snapshot.open(path, flags) {
+            record.watches.watch_dir(dir.as_fd());
+            return Ok(dir);
+        }
+
+        // The watch may succeed without read permission. It reports when permission is granted.
+        match self.snapshot.open(path, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(dir) => record.watches.watch_dir(dir.as_fd()),
+            // There is no watch, so the directory must not be listed: it would count as watched.
+            Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable_dir(error)),
+            Err(_) => {}
+        }
+
+        // Permission may have been granted before the watch existed.
+        self.snapshot.open(path, flags).map_err(unreadable_dir)
     }
 
     /// Watches the directories through which a link leads, each for the name of the next component.
@@ -185,6 +188,7 @@ impl<'a> DirLister<'a> {
         let Ok(target) = readlinkat(dir, name, Vec::new()) else {
             return;
         };
+
         for (step, name) in self
             .snapshot
             .link_lookups(&to_scan.resolved, target.as_bytes())
@@ -223,6 +227,7 @@ impl<'a> DirLister<'a> {
                 return ListingEntryKind::BrokenLink(link_problem(error));
             }
         };
+
         match FileType::from_raw_mode(target.stat.st_mode) {
             FileType::Directory => {
                 ListingEntryKind::LinkedDirectory(target.real_path, identity(&target.stat))
@@ -248,8 +253,9 @@ impl<'a> DirLister<'a> {
     ) -> Result<Arc<SkillFile>, FileProblem> {
         let opened = opened.map_err(|e| open_problem(e, Severity::Error))?;
         record.fingerprints.skill_file = Some(record.watches.track_file(&opened));
-        let (size, max_bytes) = (opened.version.size, self.limits.max_file_bytes);
-        let head = file_head::read_head(&opened.file, size, max_bytes, bytes)
+
+        let size = opened.version.size;
+        let head = file_head::read_head(&opened.file, size, self.limits.max_file_bytes, bytes)
             .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error))?;
         // Some filesystems report a wrong size.
         let size = if head.is_complete {
@@ -257,14 +263,20 @@ impl<'a> DirLister<'a> {
         } else {
             size
         };
-        let name = to_scan.path.file_name().or(self.root_name);
-        let parsed = self.progress.parse_file(&opened.real_path, || {
-            frontmatter::read(bytes, head.is_complete, name)
-        });
-        let parsed = parsed.unwrap_or_else(ParsedSkillMd::unusable);
 
-        let sidecar = has_sidecar_directory.then(|| self.read_sidecar(&to_scan.resolved, record));
-        let sidecar = sidecar.flatten();
+        let name = to_scan.path.file_name().or(self.root_name);
+        let parsed = self
+            .progress
+            .parse_file(&opened.real_path, || {
+                frontmatter::read(bytes, head.is_complete, name)
+            })
+            .unwrap_or_else(ParsedSkillMd::unusable);
+
+        let sidecar = if has_sidecar_directory {
+            self.read_sidecar(&to_scan.resolved, record)
+        } else {
+            None
+        };
         Ok(Arc::new(SkillFile {
             digest: head.digest,
             size,
@@ -283,6 +295,7 @@ impl<'a> DirLister<'a> {
         record: &mut ListingRecord<'_>,
     ) -> Option<(SkillSidecar, Vec<FileProblem>)> {
         let path = sidecar_path();
+
         let read = match open_file::open_file(self.snapshot, package, &path) {
             Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
                 return None;
@@ -299,8 +312,21 @@ impl<'a> DirLister<'a> {
                 })
             }
         };
+
         Some(read.unwrap_or_else(|problem| (SkillSidecar::fail_closed(), vec![problem])))
     }
+}
+
+/// Returns the problem of a directory that cannot be listed.
+fn unreadable_dir(error: Errno) -> FileProblem {
+    unreadable_problem(resolve_error(error), Severity::Warning)
+}
+
+/// Whether sorted names contain a name.
+fn has_name(names: &[(Box<[u8]>, FileType)], wanted: &[u8]) -> bool {
+    names
+        .binary_search_by(|(name, _)| (**name).cmp(wanted))
+        .is_ok()
 }
 
 fn is_skill_like(name: &[u8]) -> bool {

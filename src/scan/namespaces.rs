@@ -123,6 +123,7 @@ impl<'a> NamespaceResolver<'a> {
         let mut visited = Vec::new();
         let mut next = Some(dir.clone());
         let mut namespace = None;
+
         while let Some(path) = next {
             if let Some(cached) = self.namespace_cache.get(&path) {
                 namespace.clone_from(cached);
@@ -130,6 +131,7 @@ impl<'a> NamespaceResolver<'a> {
             }
             namespace = self.namespace_at(&path, diagnostics);
             next = path.parent();
+
             // The directory of a skill itself is rarely looked up again.
             if path != *dir || self.entered_dirs.get(dir) != Some(&false) {
                 visited.push(path);
@@ -138,6 +140,7 @@ impl<'a> NamespaceResolver<'a> {
                 break;
             }
         }
+
         for path in visited {
             self.namespace_cache.insert(path, namespace.clone());
         }
@@ -160,10 +163,12 @@ impl<'a> NamespaceResolver<'a> {
             }
             return None;
         }
+
         let lookup = match self.manifests.entry(dir.clone()) {
             Entry::Occupied(cached) => cached.into_mut(),
             Entry::Vacant(new) => new.insert(self.reader.read_manifest(dir)),
         };
+
         let below = (dir.dir_index == self.root.dir_index)
             .then(|| dir.rel_path.strip_prefix(&self.root.rel_path))
             .flatten();
@@ -174,6 +179,7 @@ impl<'a> NamespaceResolver<'a> {
                 problem: problem.clone(),
             });
         }
+
         let name = (&*lookup.manifest.as_ref()?.name).into();
         Some(Arc::new(PluginNamespace {
             name,
@@ -227,15 +233,18 @@ fn read_first_manifest(reader: ManifestReader<'_>, dir: &ResolvedPath) -> Manife
             Ok(opened) => Some((path, Ok(opened))),
         }
     });
+
     let Some((path, opened)) = existing.next() else {
         return ManifestLookup::default();
     };
+
     let fingerprint = opened
         .as_ref()
         .ok()
         .map(|opened| FileFingerprint::from_version(&opened.version));
     let bytes = opened.map(|opened| (opened.read_small(), opened.real_path));
     let other_files = existing.map(|(path, _)| path).collect();
+
     let (manifest, problems) = match bytes {
         Ok((Ok(bytes), real_path)) => {
             let name = snapshot.dir_name(dir);
@@ -251,12 +260,14 @@ fn read_first_manifest(reader: ManifestReader<'_>, dir: &ResolvedPath) -> Manife
         ),
         Err(problem) => (None, vec![problem]),
     };
-    let problems = problems.into_iter().map(|p| (path.clone(), p)).collect();
+
+    let problems_by_path = problems.into_iter().map(|p| (path.clone(), p)).collect();
+
     ManifestLookup {
         manifest,
         file: Some(path),
         other_files,
         fingerprint,
-        problems,
+        problems: problems_by_path,
     }
 }

@@ -21,12 +21,16 @@ pub fn list_dirs(
     progress: &ScanProgress,
     mut take: impl FnMut(&DirToScan, u64, ListedDir),
 ) {
-    let list = |dir: &DirToScan, buffers: &mut ListBuffers| {
-        let token = next_token.fetch_add(1, Ordering::Relaxed);
-        (token, lister.list_dir(dir, token, buffers))
-    };
-    let take = |dir: &DirToScan, (token, listed)| take(dir, token, listed);
-    process_in_order(dirs, MAX_INLINE_DIRS, progress, list, take);
+    process_in_order(
+        dirs,
+        MAX_INLINE_DIRS,
+        progress,
+        |dir, buffers: &mut ListBuffers| {
+            let token = next_token.fetch_add(1, Ordering::Relaxed);
+            (token, lister.list_dir(dir, token, buffers))
+        },
+        |dir, (token, listed)| take(dir, token, listed),
+    );
 }
 
 /// Processes items with `work`, on several threads if there are more than `max_inline` items. Calls
@@ -39,17 +43,14 @@ pub fn process_in_order<T: Sync, B: Default, R: Send>(
     work: impl Fn(&T, &mut B) -> R + Sync,
     mut take: impl FnMut(&T, R),
 ) {
-    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
-    let next = AtomicUsize::new(0);
-    let process_one = |buffer: &mut B| {
-        let at = next.fetch_add(1, Ordering::Relaxed);
-        let item = items.get(at)?;
-        let result = work(item, buffer);
-        *results[at].lock() = Some(result);
-        progress.tick();
-        Some(())
+    let queue = WorkQueue {
+        items,
+        next: AtomicUsize::new(0),
+        results: items.iter().map(|_| Mutex::new(None)).collect(),
+        progress,
+        work,
     };
-    let mut ready = items.iter().zip(&results).peekable();
+    let mut ready = items.iter().zip(&queue.results).peekable();
     let mut take_ready = || {
         while let Some(result) = ready.peek().and_then(|(_, result)| result.lock().take()) {
             if let Some((item, _)) = ready.next() {
@@ -57,24 +58,54 @@ pub fn process_in_order<T: Sync, B: Default, R: Send>(
             }
         }
     };
+
     let is_parallel = items.len() > max_inline;
     let threads = if is_parallel { processor_count() } else { 1 };
     scope(|scope| {
         for _ in 1..threads.min(MAX_THREADS) {
-            let process_rest = || {
+            let spawned = Builder::new().spawn_scoped(scope, || {
                 let mut buffer = B::default();
-                while process_one(&mut buffer).is_some() {}
-            };
-            if let Err(error) = Builder::new().spawn_scoped(scope, process_rest) {
+                while queue.process_next(&mut buffer) {}
+            });
+            if let Err(error) = spawned {
                 report_refused_thread(&error);
                 break;
             }
         }
+
         let mut buffer = B::default();
-        while process_one(&mut buffer).is_some() {
+        while queue.process_next(&mut buffer) {
             take_ready();
         }
     });
+
     // Takes the results that other threads finished last.
     take_ready();
+}
+
+/// Items that several threads process, and their results.
+struct WorkQueue<'a, T, R, W> {
+    items: &'a [T],
+    /// Index of the next item.
+    next: AtomicUsize,
+    results: Vec<Mutex<Option<R>>>,
+    progress: &'a ScanProgress,
+    work: W,
+}
+
+impl<T, R, W> WorkQueue<'_, T, R, W> {
+    /// Processes the next item. Returns whether there was one.
+    fn process_next<B>(&self, buffer: &mut B) -> bool
+    where
+        W: Fn(&T, &mut B) -> R,
+    {
+        let at = self.next.fetch_add(1, Ordering::Relaxed);
+        let Some(item) = self.items.get(at) else {
+            return false;
+        };
+        let result = (self.work)(item, buffer);
+        *self.results[at].lock() = Some(result);
+        self.progress.tick();
+        true
+    }
 }

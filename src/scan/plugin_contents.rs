@@ -7,7 +7,7 @@ use super::watches::WatchRecorder;
 use crate::fs::dirs_snapshot::ResolveError;
 use crate::fs::file_head;
 use crate::fs::open_file::{FileFingerprint, OpenError, OpenFile, read_names};
-use crate::model::plugin::{ComponentKind, PluginComponents, PluginPrompt};
+use crate::model::plugin::{ComponentKind, PluginComponent, PluginComponents};
 use crate::model::{
     DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, Severity, resource_filter,
 };
@@ -80,10 +80,12 @@ impl PluginContents {
             watches,
             contents: Self::default(),
         };
+
         scan.watch_plugin_dir(manifest);
         for kind in ComponentKind::ALL {
             scan.read_kind(manifest, kind);
         }
+
         scan.find_images(manifest);
         scan.contents
     }
@@ -162,6 +164,7 @@ impl PluginScan<'_, '_> {
                 }
             }
         }
+
         for path in sources.default_paths(kind) {
             match self.watch_and_find(&path) {
                 DeclaredTarget::Problem(problem) => self.contents.problems.push((path, problem)),
@@ -211,7 +214,7 @@ impl PluginScan<'_, '_> {
             let failed = OpenError::Resolve(ResolveError::Failed);
             (None, vec![open_problem(failed, Severity::Error)])
         };
-        let components = components.map(|components| components.with_declared_by(path));
+        let components = components.map(|components| components.with_file(path));
         self.push_file(kind, path, file, fingerprint, components, problems);
     }
 
@@ -269,6 +272,7 @@ impl PluginScan<'_, '_> {
         if self.is_read(kind, path) {
             return;
         }
+
         let fingerprint = self.watches.track_file(file);
         let size = file.version.size;
         let mut bytes = Vec::new();
@@ -278,32 +282,32 @@ impl PluginScan<'_, '_> {
             let failed = open_problem(OpenError::Resolve(ResolveError::Failed), Severity::Error);
             return self.contents.problems.push((path.clone(), failed));
         };
-        let name = path.file_name().unwrap_or_default();
-        let name = name.strip_suffix(b".md").unwrap_or(name);
+
+        let file_name = path.file_name().unwrap_or_default();
+        let name = file_name.strip_suffix(b".md").unwrap_or(file_name);
+
         let parsed = self.reader.progress.parse_file(&file.real_path, || {
             prompt::read(kind, &bytes, head.is_complete, name)
         });
         let (prompt, mut problems) = parsed.unwrap_or_else(|problem| (None, vec![problem]));
         problems.extend(head.hidden);
+
         let components = prompt.map(|prompt| {
             let size = if head.is_complete {
                 bytes.len() as u64
             } else {
                 size
             };
-            let prompt = PluginPrompt {
+            let prompt = PluginComponent {
                 digest: head.digest,
                 size,
                 file: path.clone(),
                 ..prompt
             };
-            let mut components = PluginComponents::default();
-            match kind {
-                ComponentKind::Agents => components.agents.push(prompt),
-                ComponentKind::Commands => components.commands.push(prompt),
-                _ => components.output_styles.push(prompt),
+            PluginComponents {
+                others: vec![prompt],
+                ..PluginComponents::default()
             }
-            components
         });
         self.push_file(kind, path, file, fingerprint, components, problems);
     }
@@ -312,19 +316,24 @@ impl PluginScan<'_, '_> {
     /// directories are not followed, and SKILL.md files are not read.
     fn read_prompt_dir(&mut self, kind: ComponentKind, path: &RelPath, resolved: &ResolvedPath) {
         let Self { reader, dir, .. } = *self;
+
         let mut queue = vec![(path.clone(), resolved.clone(), 0)];
-        let (mut files, mut directories) = (0, 0);
+        let mut files = 0;
+        let mut directories = 0;
         let mut buffer = Vec::new();
+
         while let Some((walked, resolved, depth)) = queue.pop() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             let Ok(fd) = reader.snapshot.open(&resolved, flags) else {
                 continue;
             };
+
             self.watches.watch_dir(fd.as_fd());
             let Ok(names) = read_names(&fd, MAX_ENTRIES, &mut buffer) else {
                 continue;
             };
             directories += 1;
+
             let mut below = Vec::new();
             for (name, kind_of_entry) in names {
                 let Some(at) = walked.join(&name) else {
@@ -333,6 +342,7 @@ impl PluginScan<'_, '_> {
                 if !resource_filter::may_serve_path(&at, reader.skipped_dirs) {
                     continue;
                 }
+
                 let is_text = name.ends_with(b".md") && !name.eq_ignore_ascii_case(b"SKILL.md");
                 match kind_of_entry {
                     FileType::Directory if depth < MAX_DEPTH => {
@@ -354,6 +364,7 @@ impl PluginScan<'_, '_> {
                     _ => {}
                 }
             }
+
             if directories + queue.len() + below.len() > MAX_DIRECTORIES {
                 return self.report_limit_reached(kind, &walked);
             }

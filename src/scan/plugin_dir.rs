@@ -52,15 +52,17 @@ impl PluginDir {
         let contents = manifest.map(|(manifest, file)| {
             PluginContents::read(reader, dir, manifest, file, &mut watches)
         });
+
         let marketplace_files = if is_root {
-            let paths = MARKETPLACE_PATHS.iter();
-            let paths = paths.filter_map(|path| RelPath::new(path.as_bytes()));
-            paths
+            MARKETPLACE_PATHS
+                .iter()
+                .filter_map(|path| RelPath::new(path.as_bytes()))
                 .filter_map(|file| read_marketplace_file(reader, dir, file, &mut watches))
                 .collect()
         } else {
             Vec::new()
         };
+
         Self {
             token,
             guards: watches.into_guards(),
@@ -92,14 +94,17 @@ impl PluginDir {
     ) -> (bool, bool) {
         let mut new = Self::read(reader, dir, is_root, self.token, self.manifest.as_ref());
         let was_kept = new.keep_last_good(self);
+
         if was_kept && !settled {
             self.guards = new.guards;
             return (false, false);
         }
+
         let differs =
             new.contents != self.contents || new.marketplace_files != self.marketplace_files;
         new.is_unchanged = self.is_unchanged && !differs;
         new.built_plugin = self.built_plugin.take();
+
         *self = new;
         (differs, true)
     }
@@ -132,15 +137,12 @@ impl PluginDir {
 
     /// Whether a file of the plugin changed since it was read.
     pub fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
-        let is_other = |read: FileFingerprint, file| read.is_outdated(snapshot, dir, file);
-        self.contents
-            .files
-            .iter()
-            .any(|read| is_other(read.fingerprint, &read.file))
-            || self.marketplace_files.iter().any(|read| {
-                read.fingerprint
-                    .is_some_and(|fingerprint| is_other(fingerprint, &read.file))
-            })
+        let components = self.contents.files.iter();
+        let marketplaces = self.marketplace_files.iter();
+        components
+            .map(|read| (read.fingerprint, &read.file))
+            .chain(marketplaces.filter_map(|read| Some((read.fingerprint?, &read.file))))
+            .any(|(fingerprint, file)| fingerprint.is_outdated(snapshot, dir, file))
     }
 
     pub fn token(&self) -> u64 {
@@ -175,14 +177,17 @@ impl PluginDir {
             .marketplace_files
             .iter()
             .map(|list| (&list.file, &list.problems));
+
         let of_files = files.chain(lists);
         let of_files =
             of_files.flat_map(|(file, all)| all.iter().map(move |problem| (file, problem)));
+
         let of_places = self
             .contents
             .problems
             .iter()
             .map(|(path, problem)| (path, problem));
+
         for (path, problem) in of_files.chain(of_places) {
             let resource = Some(walked_path.join_path(path));
             diagnostics.push(Diagnostic {
@@ -215,10 +220,13 @@ impl PluginDir {
             .declarations
             .inline_components
             .clone()
-            .with_declared_by(&file);
+            .with_file(&file);
         for file in &self.contents.files {
             components.extend(file.components.clone().unwrap_or_default());
         }
+        // The inline components are of all kinds.
+        components.others.sort_by_key(|component| component.kind);
+
         let plugin = Plugin {
             package: walked_path.clone(),
             manifest,
@@ -256,12 +264,15 @@ fn read_marketplace_file(
     if let Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) = target {
         return None;
     }
+
     let opened = reader.open(dir, &file);
     let fingerprint = opened
         .as_ref()
         .ok()
         .map(|opened| watches.track_file(opened));
+
     let read = opened.map(|opened| opened.read_small());
+
     let (list, problems) = match read {
         Ok(Ok(bytes)) => marketplace::read(&bytes, &file),
         Ok(Err(_)) => (
@@ -273,6 +284,7 @@ fn read_marketplace_file(
         ),
         Err(problem) => (None, vec![problem]),
     };
+
     Some(MarketplaceFile {
         file,
         fingerprint,

@@ -76,12 +76,9 @@ impl<'a> PluginReader<'a> {
         watches: &mut WatchRecorder<'_>,
     ) -> DeclaredTarget {
         if !resource_filter::may_serve_path(path, self.skipped_dirs) {
-            let message = "the path is in a skipped directory, or is named `.env`";
-            return DeclaredTarget::Problem(FileProblem::warning(
-                DiagnosticCode::PathInvalid,
-                message,
-            ));
+            return DeclaredTarget::Problem(skipped_path_problem());
         }
+
         self.watch_path_from(1, dir, path, watches);
         let target = match open_file::find_target(self.snapshot, dir, path) {
             Ok(target) => target,
@@ -90,9 +87,11 @@ impl<'a> PluginReader<'a> {
             }
             Err(e) => return DeclaredTarget::Problem(open_problem(e, Severity::Warning)),
         };
+
         if let Err(problem) = self.check_path(dir, path, &target.real_path) {
             return DeclaredTarget::Problem(problem);
         }
+
         if let Some(real) = target
             .real_path
             .strip_prefix(dir)
@@ -100,6 +99,7 @@ impl<'a> PluginReader<'a> {
         {
             self.watch_path(dir, &real, watches);
         }
+
         match FileType::from_raw_mode(target.stat.st_mode) {
             FileType::Directory => DeclaredTarget::Directory(target.real_path),
             kind => match self.open_listed(dir, path, kind, Some(target.real_path)) {
@@ -125,10 +125,12 @@ impl<'a> PluginReader<'a> {
         let mut here = dir.clone();
         for (depth, name) in path.segments().enumerate() {
             let Some(next) = here.join(name) else { return };
+
             if depth < skipped {
                 here = next;
                 continue;
             }
+
             let opened = self.snapshot.open(&here, OFlags::PATH | OFlags::DIRECTORY);
             let Ok(fd) = opened else { return };
             watches.watch_entry(fd.as_fd(), name);
@@ -170,18 +172,19 @@ impl<'a> PluginReader<'a> {
         path: &RelPath,
         real: &ResolvedPath,
     ) -> Result<(), FileProblem> {
-        let invalid = |message| Err(FileProblem::warning(DiagnosticCode::PathInvalid, message));
         let walked_path = ResolvedPath {
             dir_index: dir.dir_index,
             rel_path: dir.rel_path.join_path(path),
         };
+
         match real.strip_prefix(dir) {
-            None => invalid(
+            None => Err(FileProblem::warning(
+                DiagnosticCode::PathInvalid,
                 "a link leads out of the plugin and is not followed; replace it by a copy of the \
                  file",
-            ),
+            )),
             Some(below) if !resource_filter::may_serve_path(&below, self.skipped_dirs) => {
-                invalid("the path is in a skipped directory, or is named `.env`")
+                Err(skipped_path_problem())
             }
             Some(_) if !self.follow_links && *real != walked_path => Err(FileProblem::warning(
                 DiagnosticCode::OutsideRoot,
@@ -190,4 +193,9 @@ impl<'a> PluginReader<'a> {
             Some(_) => Ok(()),
         }
     }
+}
+
+fn skipped_path_problem() -> FileProblem {
+    let why = "the path is in a skipped directory, or is named `.env`";
+    FileProblem::warning(DiagnosticCode::PathInvalid, why)
 }

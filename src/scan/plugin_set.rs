@@ -165,12 +165,11 @@ impl PluginIndex {
         let new: Vec<_> = dirs
             .filter(|dir| !self.manifests.contains_key(*dir))
             .collect();
-        let read = |dir: &&ResolvedPath, (): &mut ()| reader.read_manifest(dir);
         process_in_order(
             &new,
             MAX_INLINE_PLUGINS,
             reader.progress,
-            read,
+            |dir, (): &mut ()| reader.read_manifest(dir),
             |dir, lookup| {
                 self.manifests.insert((*dir).clone(), lookup);
             },
@@ -190,6 +189,7 @@ impl PluginIndex {
     ) {
         let mut old = std::mem::take(&mut self.dirs);
         let mut unread = Vec::new();
+
         for DirToScan { resolved: dir, .. } in candidates {
             let manifest = self
                 .manifests
@@ -198,6 +198,7 @@ impl PluginIndex {
             if manifest.is_none() && dir != root {
                 continue;
             }
+
             match old.remove(dir) {
                 Some(last) if trusted && last.has_manifest(manifest.as_ref()) => {
                     self.dirs.insert(dir.clone(), last);
@@ -209,21 +210,21 @@ impl PluginIndex {
                 }),
             }
         }
-        let read = |unread: &UnreadPlugin<'_>, (): &mut ()| {
-            let UnreadPlugin {
-                dir,
-                manifest,
-                last,
-            } = unread;
-            let token = next_token.fetch_add(1, Ordering::Relaxed);
-            let new = PluginDir::read(reader, dir, *dir == root, token, manifest.as_ref());
-            new.with_last(last.lock().take())
-        };
+
         process_in_order(
             &unread,
             MAX_INLINE_PLUGINS,
             progress,
-            read,
+            |unread, (): &mut ()| {
+                let UnreadPlugin {
+                    dir,
+                    manifest,
+                    last,
+                } = unread;
+                let token = next_token.fetch_add(1, Ordering::Relaxed);
+                let new = PluginDir::read(reader, dir, *dir == root, token, manifest.as_ref());
+                new.with_last(last.lock().take())
+            },
             |unread, plugin_dir| {
                 self.dirs.insert(unread.dir.clone(), plugin_dir);
             },
@@ -238,17 +239,21 @@ impl PluginIndex {
         diagnostics: &mut BoundedDiagnostics,
     ) -> PluginSet {
         let mut set = PluginSet::default();
-        let (mut remaining_bytes, mut omitted) = (MAX_ROOT_PLUGIN_BYTES, 0);
+        let mut remaining_bytes = MAX_ROOT_PLUGIN_BYTES;
+        let mut omitted = 0;
         for dir in candidates {
             let lookup = self.manifests.get(&dir.resolved);
             let manifest = lookup.and_then(ManifestLookup::usable_manifest);
+
             let real = dir.resolved.strip_prefix(root);
             set.manifest_files
                 .add_standard_files(&dir.path, real.as_ref());
+
             let Some(plugin_dir) = self.dirs.get_mut(&dir.resolved) else {
                 continue;
             };
             plugin_dir.report_problems(&dir.path, diagnostics);
+
             if let (Some((_, file)), Some(lookup)) = (manifest, lookup) {
                 if set.plugins.len() == MAX_ROOT_PLUGINS {
                     omitted += 1;
@@ -265,12 +270,14 @@ impl PluginIndex {
                     set.plugins.extend(plugin);
                 }
             }
+
             for (file, real_path) in plugin_dir.json_files() {
                 let real = real_path.and_then(|path| path.strip_prefix(root));
                 set.manifest_files.add_file(dir.path.join_path(file), real);
             }
             set.marketplaces.extend(plugin_dir.marketplaces().cloned());
         }
+
         if omitted > 0 {
             let message =
                 format!("a root may have {MAX_ROOT_PLUGINS} plugins; {omitted} are omitted");
@@ -280,6 +287,7 @@ impl PluginIndex {
                 problem,
             });
         }
+
         set.manifest_files.sort_and_dedup();
         set
     }

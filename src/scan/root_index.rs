@@ -13,11 +13,12 @@ use super::unreported::{
     has_unreported_change, outdated_tokens, transient_failures, unreported_changes,
 };
 use super::watches::{DirWatcher, NoDirWatcher};
-use super::watches::{PathChange, RootWatches};
+use super::watches::{DirtyPlaces, RootWatches};
 use crate::fs::allowed_dirs::AllowedDirs;
 use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::model::skill::Skill;
 use crate::model::{Catalog, ResolvedPath, RootReason};
+use caproot_core::wire::RelPath;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -77,6 +78,8 @@ struct RelistOutcome {
     scan_again: bool,
     /// Directories that were replaced by other directories with the same path.
     replaced: Vec<ResolvedPath>,
+    /// Tokens of directories to rescan after the debounce time.
+    unstable: Vec<u64>,
     held: Vec<HeldSkill>,
 }
 
@@ -144,6 +147,7 @@ impl RootIndex {
     ) -> ScanOutcome {
         let old_watches = std::mem::take(&mut self.watches);
         let snapshot = self.watch_root_path(allowed, watcher);
+
         let catalog = match ScannedRoot::resolve(&self.target, snapshot) {
             Err(reason) => {
                 if reason == RootReason::SandboxDenied && self.unusable_reason != Some(reason) {
@@ -160,12 +164,12 @@ impl RootIndex {
                 if let Some(last) = self.scanned_root.take() {
                     root.take_over(last);
                 }
-                let (target, next_token) = (&self.target, &self.next_token);
+
                 self.watches
-                    .watch_ancestors(&root.snapshot, &root.path, next_token, watcher);
+                    .watch_ancestors(&root.snapshot, &root.path, &self.next_token, watcher);
                 let context = ScanContext {
-                    target,
-                    next_token,
+                    target: &self.target,
+                    next_token: &self.next_token,
                     watcher,
                     progress,
                 };
@@ -174,9 +178,11 @@ impl RootIndex {
                 Ok(catalog)
             }
         };
+
         // The new watches exist, so that no change was missed in between.
         drop(old_watches);
         let unstable = self.outdated_by_hard_links(progress).into_iter().collect();
+
         ScanOutcome {
             catalog: Some(catalog),
             unstable,
@@ -206,86 +212,45 @@ impl RootIndex {
             tokens.extend(self.scanned_root.iter().flat_map(transient_failures));
         }
         let places = self.watches.dirty_places(&tokens, &dirty.moved);
-        let path = &self.target.path;
+
         let Some(root) = &mut self.scanned_root else {
             return self.rescan_all(allowed, watcher, progress);
         };
-        let (target, next_token) = (&self.target, &self.next_token);
         let context = ScanContext {
-            target,
-            next_token,
+            target: &self.target,
+            next_token: &self.next_token,
             watcher,
             progress,
         };
-        let mut scan_again = places.has_ancestor;
-        if places.has_ancestor {
-            let (snapshot, root_path) = (&root.snapshot, &root.path);
-            let ancestors = self
-                .watches
-                .rewatch_ancestors(snapshot, root_path, next_token, watcher);
-            for dir in &ancestors {
-                root.plugins.forget_manifest(dir);
-            }
-        }
-        if !places.moved.is_empty() {
-            root.mark_moved_stale(&places.moved);
-            scan_again = true;
-        }
-        if root.plugins.has_failed_manifest() {
-            root.plugins.forget_failed_manifests();
-            scan_again = true;
-        }
-        let has_moved = match places.root_path {
-            PathChange::None => false,
-            PathChange::Possible => root.has_moved(&allowed.snapshot_for_path(path), path),
-            PathChange::Moved => true,
-        };
-        if has_moved {
+        let mut scan_again = forget_outdated(root, &places, &mut self.watches, &context);
+        if root.is_replaced(places.root_path, allowed, &self.target.path) {
             return self.rescan_all(allowed, watcher, progress);
         }
-        let mut unstable = Vec::new();
-        for (token, dir) in &places.listed {
-            let Some(holder) = dir.parent().filter(|_| is_manifest_directory(dir)) else {
-                continue;
-            };
-            let reader = ManifestReader {
-                snapshot: &root.snapshot,
-                progress,
-            };
-            if root.plugins.reread_manifest(&holder, reader, settled) {
-                scan_again = true;
-            } else {
-                unstable.push(*token);
-            }
-        }
-        let listed = places
-            .listed
-            .iter()
+
+        let mut relisted = RelistOutcome::default();
+        scan_again |= reread_manifests(root, &places, settled, &mut relisted.unstable, progress);
+        let listed = places.listed.iter();
+        let dirs = listed
             .flat_map(|(_, dir)| dirs_to_relist(root, dir))
             .collect();
-        let relisted = relist(root, listed, settled, &mut unstable, &context);
-        scan_again |= relisted.scan_again;
-        let reader = PluginReader::new(&root.snapshot, &root.rules, watcher, progress);
-        for dir in &places.plugins {
-            let is_root = *dir == root.path;
-            scan_again |= root
-                .plugins
-                .reread(dir, is_root, settled, &mut unstable, &reader);
-            progress.tick();
-        }
+        relist(root, dirs, settled, &mut relisted, &context);
+
+        scan_again |= reread_plugins(root, &places, settled, &mut relisted.unstable, &context);
         root.mark_stale(&relisted.replaced);
+
         let mut held = relisted.held;
-        let catalog = if scan_again {
+        let catalog = if scan_again || relisted.scan_again {
             let catalog = root.scan(true, &mut self.watches, &context);
             held = held_skills(root);
             Some(catalog)
         } else if relisted.skills.is_empty() {
             None
         } else {
-            let replaced = |last: &Arc<Catalog>| last.with_replaced_skills(&relisted.skills);
-            root.catalog = root.catalog.as_ref().map(replaced).map(Arc::new);
+            root.replace_skills(&relisted.skills);
             root.catalog.clone()
         };
+
+        let mut unstable = relisted.unstable;
         unstable.extend(self.outdated_by_hard_links(progress));
         ScanOutcome {
             catalog: catalog.map(Ok),
@@ -304,16 +269,19 @@ impl RootIndex {
         progress: &ScanProgress,
     ) -> Option<HashSet<u64>> {
         let path = &self.target.path;
+
         let snapshot = if mounts.is_empty() {
             allowed.recent_snapshot()
         } else {
             allowed.snapshot_for_path(path)
         };
+
         let Some(root) = &self.scanned_root else {
             let reason = ScannedRoot::resolve(&self.target, snapshot).err();
             let is_same = reason == self.unusable_reason && reason.is_some();
             return is_same.then(HashSet::new);
         };
+
         if root.has_moved(&snapshot, path) {
             return None;
         }
@@ -378,6 +346,90 @@ fn held_skills(root: &ScannedRoot) -> Vec<HeldSkill> {
         .collect()
 }
 
+/// Forgets the manifests and marks the directories that the dirty places make outdated. Returns
+/// whether there were any.
+fn forget_outdated(
+    root: &mut ScannedRoot,
+    places: &DirtyPlaces,
+    watches: &mut RootWatches,
+    context: &ScanContext<'_>,
+) -> bool {
+    if places.has_ancestor {
+        let ancestors = watches.rewatch_ancestors(
+            &root.snapshot,
+            &root.path,
+            context.next_token,
+            context.watcher,
+        );
+        for dir in &ancestors {
+            root.plugins.forget_manifest(dir);
+        }
+    }
+
+    let has_moved = !places.moved.is_empty();
+    if has_moved {
+        root.mark_moved_stale(&places.moved);
+    }
+
+    let has_failed = root.plugins.has_failed_manifest();
+    if has_failed {
+        root.plugins.forget_failed_manifests();
+    }
+    places.has_ancestor || has_moved || has_failed
+}
+
+/// Reads the manifests in dirty manifest directories again. Returns whether one changed. If
+/// `settled` is false and a manifest no longer parses, the token of its directory is added to
+/// `unstable`.
+fn reread_manifests(
+    root: &mut ScannedRoot,
+    places: &DirtyPlaces,
+    settled: bool,
+    unstable: &mut Vec<u64>,
+    progress: &ScanProgress,
+) -> bool {
+    let mut has_changed = false;
+    for (token, dir) in &places.listed {
+        let Some(holder) = dir.parent().filter(|_| is_manifest_directory(dir)) else {
+            continue;
+        };
+        let reader = ManifestReader {
+            snapshot: &root.snapshot,
+            progress,
+        };
+        if root.plugins.reread_manifest(&holder, reader, settled) {
+            has_changed = true;
+        } else {
+            unstable.push(*token);
+        }
+    }
+    has_changed
+}
+
+/// Reads the files of dirty plugins again. Returns whether one changed. If `settled` is false and a
+/// file no longer parses, the token of its plugin is added to `unstable`.
+fn reread_plugins(
+    root: &mut ScannedRoot,
+    places: &DirtyPlaces,
+    settled: bool,
+    unstable: &mut Vec<u64>,
+    context: &ScanContext<'_>,
+) -> bool {
+    let ScanContext {
+        watcher, progress, ..
+    } = *context;
+    let reader = PluginReader::new(&root.snapshot, &root.rules, watcher, progress);
+    let mut has_changed = false;
+    for dir in &places.plugins {
+        let is_root = *dir == root.path;
+        has_changed |= root
+            .plugins
+            .reread(dir, is_root, settled, unstable, &reader);
+        progress.tick();
+    }
+    has_changed
+}
+
 /// Returns the directories to list again after a change in a listed directory.
 fn dirs_to_relist(root: &ScannedRoot, dir: &ResolvedPath) -> Vec<ResolvedPath> {
     // Directories that could not be listed are not watched: retry them with their parent.
@@ -385,19 +437,21 @@ fn dirs_to_relist(root: &ScannedRoot, dir: &ResolvedPath) -> Vec<ResolvedPath> {
         .dirs
         .get(dir)
         .and_then(|dir| dir.listing().as_deref().ok());
+
     let entries = listing.map_or(&[][..], |listing| &listing.entries);
     let below = entries.iter().filter_map(|entry| match &entry.kind {
         ListingEntryKind::LinkedDirectory(to, _) => Some(to.clone()),
         ListingEntryKind::Directory => dir.join(&entry.name),
         _ => None,
     });
-    let is_unlisted = |path: &ResolvedPath| {
-        root.dirs
-            .get(path)
-            .is_some_and(|dir| dir.listing().is_err())
-    };
-    let mut dirs: Vec<_> = below.filter(is_unlisted).collect();
+    let unlisted = below.filter(|path| {
+        let dir = root.dirs.get(path);
+        dir.is_some_and(|dir| dir.listing().is_err())
+    });
+
+    let mut dirs: Vec<_> = unlisted.collect();
     dirs.push(dir.clone());
+
     // The parent of a directory `agents` may have the skill of the sidecar.
     let is_sidecar_dir = dir.rel_path.file_name() == Some(&b"agents"[..]);
     let package = dir
@@ -407,15 +461,39 @@ fn dirs_to_relist(root: &ScannedRoot, dir: &ResolvedPath) -> Vec<ResolvedPath> {
     dirs
 }
 
-/// Lists directories again. If `settled` is false, a SKILL.md that no longer parses keeps its
-/// last version, and the token of its directory is added to `unstable`.
+/// Applies the change of one directory, the package of a skill, to the last scan.
+fn apply_change(
+    root: &mut ScannedRoot,
+    path: &ResolvedPath,
+    package: &RelPath,
+    change: DirChange,
+    outcome: &mut RelistOutcome,
+) {
+    match change {
+        DirChange::None => {}
+        DirChange::SkillFileOnly(old, new) => {
+            match root.catalog_builder.replace_skill(package, &old, &new) {
+                Some(skill) => outcome.skills.push(skill),
+                None => outcome.scan_again = true,
+            }
+        }
+        DirChange::Structure(replaced) => {
+            root.plugins.forget_manifest(path);
+            outcome.scan_again = true;
+            outcome.replaced.extend(replaced);
+        }
+    }
+}
+
+/// Lists directories again, and adds their changes to `outcome`. If `settled` is false, a SKILL.md
+/// that no longer parses keeps its last version, and its directory is unstable.
 fn relist(
     root: &mut ScannedRoot,
     dirs: HashSet<ResolvedPath>,
     settled: bool,
-    unstable: &mut Vec<u64>,
+    outcome: &mut RelistOutcome,
     context: &ScanContext<'_>,
-) -> RelistOutcome {
+) {
     let ScanContext {
         target,
         watcher,
@@ -423,15 +501,11 @@ fn relist(
         ..
     } = *context;
     let truncated = root.catalog.as_ref().is_some_and(|c| c.header.truncated);
-    let lister = DirLister::new(
-        &root.snapshot,
-        &root.rules.limits,
-        &target.path,
-        watcher,
-        progress,
-    );
+    let snapshot = root.snapshot.clone();
+    let limits = root.rules.limits.clone();
+    let lister = DirLister::new(&snapshot, &limits, &target.path, watcher, progress);
+
     let mut buffers = ListBuffers::default();
-    let mut outcome = RelistOutcome::default();
     let mut queue: Vec<_> = dirs.into_iter().collect();
     let mut links_checked = false;
     while let Some(path) = queue.pop() {
@@ -440,41 +514,28 @@ fn relist(
         };
         let result = lister.list_dir(&dir.to_scan(&path), dir.token(), &mut buffers);
         progress.tick();
+
         let was_listed = dir.listing().is_ok();
         let now = progress.started_at();
         let (change, is_stable) = dir.replace_listing(&path, result, settled, truncated, now);
         if !is_stable {
-            unstable.push(dir.token());
+            outcome.unstable.push(dir.token());
         }
         outcome.held.extend(dir.held_skill());
-        match change {
-            DirChange::None => {}
-            DirChange::SkillFileOnly(old, new) => {
-                match root
-                    .catalog_builder
-                    .replace_skill(dir.walked_path(), &old, &new)
-                {
-                    Some(skill) => outcome.skills.push(skill),
-                    None => outcome.scan_again = true,
-                }
-            }
-            DirChange::Structure(replaced) => {
-                root.plugins.forget_manifest(&path);
-                outcome.scan_again = true;
-                outcome.replaced.extend(replaced);
-            }
-        }
         root.has_new_hard_links |= dir.fingerprints().has_hard_links;
-        if was_listed && dir.listing().is_err() && !links_checked {
+        let is_lost = was_listed && dir.listing().is_err();
+
+        let package = dir.walked_path().clone();
+        apply_change(root, &path, &package, change, outcome);
+
+        if is_lost && !links_checked {
             // A link to this directory may have a new target without an event. The new target
             // must be in the same revision.
             links_checked = true;
-            let changed = root
-                .dirs
-                .iter()
+            let dirs = root.dirs.iter();
+            let changed = dirs
                 .filter(|(path, dir)| has_unreported_change(dir, path, &root.snapshot, progress));
             queue.extend(changed.map(|(path, _)| path.clone()));
         }
     }
-    outcome
 }

@@ -33,6 +33,24 @@ struct ParsedFile {
     stop_if_slow: Arc<AtomicBool>,
 }
 
+/// Reasons to stop the parser of this thread.
+struct ParserStop {
+    is_cancelled: Arc<AtomicBool>,
+    stop_if_slow: Arc<AtomicBool>,
+    /// Processor time of the thread at the start of the file.
+    time_at_start: Duration,
+}
+
+impl ParserStop {
+    fn is_requested(&self) -> bool {
+        if self.is_cancelled.load(Ordering::Relaxed) {
+            return true;
+        }
+        self.stop_if_slow.load(Ordering::Relaxed)
+            && thread_time().saturating_sub(self.time_at_start) >= MAX_PARSER_TIME
+    }
+}
+
 impl ScanProgress {
     /// Starts with the current time.
     #[must_use]
@@ -94,13 +112,12 @@ impl ScanProgress {
             stop_if_slow: stop_if_slow.clone(),
         });
 
-        let (is_cancelled, stop) = (self.is_cancelled.clone(), stop_if_slow.clone());
-        let time_at_start = thread_time();
-        let is_stopped = move || {
-            let is_slow = || thread_time().saturating_sub(time_at_start) >= MAX_PARSER_TIME;
-            is_cancelled.load(Ordering::Relaxed) || (stop.load(Ordering::Relaxed) && is_slow())
+        let stop = ParserStop {
+            is_cancelled: self.is_cancelled.clone(),
+            stop_if_slow: stop_if_slow.clone(),
+            time_at_start: thread_time(),
         };
-        let parsed = parse_within_budget(is_stopped, parse);
+        let parsed = parse_within_budget(move || stop.is_requested(), parse);
 
         self.parsed_files
             .lock()

@@ -151,25 +151,31 @@ impl DirListing {
     /// Whether the listings differ in nothing but the content of the SKILL.md. The number of
     /// irrelevant entries is ignored, so the caller must know that `max_entries` is not near.
     fn is_same_except_skill_file(&self, other: &Self) -> bool {
-        let is_same = |(a, b): (&ListingEntry, &ListingEntry)| {
-            let is_same_kind = match (&a.kind, &b.kind) {
-                (ListingEntryKind::File(Some(Ok(_))), ListingEntryKind::File(Some(Ok(_)))) => true,
-                (
-                    ListingEntryKind::LinkedFile(a, Some(Ok(_))),
-                    ListingEntryKind::LinkedFile(b, Some(Ok(_))),
-                ) => a == b,
-                (a, b) => a == b,
-            };
-            is_same_kind && a.name == b.name
-        };
         self.identity == other.identity
             && self.may_hold_manifest == other.may_hold_manifest
             && self.entries.len() == other.entries.len()
-            && self.entries.iter().zip(&other.entries).all(is_same)
+            && self
+                .entries
+                .iter()
+                .zip(&other.entries)
+                .all(|(entry, other)| entry.is_same_except_skill_file(other))
     }
 }
 
 impl ListingEntry {
+    /// Whether the entries differ in nothing but the content of a SKILL.md.
+    fn is_same_except_skill_file(&self, other: &Self) -> bool {
+        let is_same_kind = match (&self.kind, &other.kind) {
+            (ListingEntryKind::File(Some(Ok(_))), ListingEntryKind::File(Some(Ok(_)))) => true,
+            (
+                ListingEntryKind::LinkedFile(path, Some(Ok(_))),
+                ListingEntryKind::LinkedFile(other_path, Some(Ok(_))),
+            ) => path == other_path,
+            (kind, other_kind) => kind == other_kind,
+        };
+        is_same_kind && self.name == other.name
+    }
+
     /// Whether the entry is a file named `SKILL.md` in any letter case.
     #[must_use]
     pub fn is_skill_file_in_any_case(&self) -> bool {
@@ -183,10 +189,13 @@ impl ListingEntry {
 
 impl SkillFileFingerprints {
     pub fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
-        let is_other = |read: Option<FileFingerprint>, path: &RelPath| {
-            read.is_some_and(|read| read.is_outdated(snapshot, dir, path))
-        };
-        is_other(self.skill_file, &skill_file_name()) || is_other(self.sidecar, &sidecar_path())
+        let files = [
+            (self.skill_file, skill_file_name()),
+            (self.sidecar, sidecar_path()),
+        ];
+        files
+            .iter()
+            .any(|(read, path)| read.is_some_and(|read| read.is_outdated(snapshot, dir, path)))
     }
 }
 
@@ -206,6 +215,7 @@ impl ScannedDir {
             guards,
             fingerprints,
         } = listed;
+
         let mut held_file = last.as_ref().and_then(|last| last.held_file);
         let last = last.and_then(|last| last.listing.ok());
         let listing = listing.map(|mut new| {
@@ -213,6 +223,7 @@ impl ScannedDir {
             held_file = hold_repaired_skill(&mut new, last.as_deref(), file, held_file, now);
             reuse_unchanged(new, last)
         });
+
         Self {
             walked_path: dir.path,
             via_link: dir.via_link,
@@ -281,6 +292,7 @@ impl ScannedDir {
     ) -> (DirChange, bool) {
         let mut is_stable = true;
         let mut held_file = self.held_file;
+
         let listing = listed.listing.map(|mut new| {
             let last = self.listing.as_deref().ok();
             let file = listed.fingerprints.skill_file;
@@ -289,9 +301,11 @@ impl ScannedDir {
             is_stable = stable;
             new
         });
+
         let change = DirChange::between(path, &listing, &self.listing, truncated);
         self.listing = listing.map(Arc::new);
-        (self.guards, self.fingerprints) = (listed.guards, listed.fingerprints);
+        self.guards = listed.guards;
+        self.fingerprints = listed.fingerprints;
         self.held_file = held_file;
         (change, is_stable)
     }
@@ -327,22 +341,17 @@ fn replaced_dirs(dir: &ResolvedPath, new: &DirListing, old: &DirListing) -> Vec<
     if new.identity != old.identity {
         return vec![dir.clone()];
     }
-    let last = |entry: &ListingEntry| {
-        old.entries
-            .iter()
-            .find(|e| e.name == entry.name)
-            .map(|e| &e.kind)
-    };
-    let replaced = new
-        .entries
-        .iter()
-        .filter_map(|entry| match (&entry.kind, last(entry)) {
+
+    let replaced = new.entries.iter().filter_map(|entry| {
+        let last = old.entries.iter().find(|last| last.name == entry.name)?;
+        match (&entry.kind, &last.kind) {
             (
                 ListingEntryKind::LinkedDirectory(now, id),
-                Some(ListingEntryKind::LinkedDirectory(before, last_id)),
+                ListingEntryKind::LinkedDirectory(before, last_id),
             ) => (now == before && id != last_id).then(|| now.clone()),
             _ => None,
-        });
+        }
+    });
     replaced.collect()
 }
 
@@ -371,12 +380,14 @@ fn hold_repaired_skill(
     if !skill_file.is_repaired() || !was_good {
         return None;
     }
+
     let held = held
         .filter(|held| held.fingerprint == file)
         .unwrap_or(HeldFile {
             fingerprint: file,
             until: now + REPAIR_DELAY,
         });
+
     if now >= held.until {
         return None;
     }
@@ -396,13 +407,16 @@ fn keep_last_good_skill(
     let Some(file) = new.skill_file_mut() else {
         return (new, true);
     };
+
     if let Some(last) = last.filter(|last| *last == file) {
         *file = last.clone();
         return (new, true);
     }
+
     let (Some(last), None) = (last, &file.frontmatter) else {
         return (new, true);
     };
+
     if !settled {
         *file = last.clone();
         return (new, false);

@@ -1,22 +1,24 @@
 //! Scan of a root, and its result. The search decides which directories are listed; directories of
 //! the last scan are reused if they are trusted.
 
-use super::catalog_builder::CatalogBuilder;
+use super::catalog_builder::{CatalogBuilder, CatalogSettings};
 use super::dir_lister::DirLister;
 use super::file_problem::vanished_problem;
 use super::namespaces::{ManifestReader, NamespaceResolver};
 use super::parallel_list::list_dirs;
 use super::plugin_reader::PluginReader;
-use super::plugin_set::PluginIndex;
+use super::plugin_set::{PluginIndex, PluginSet};
 use super::scan_progress::ScanProgress;
-use super::scanned_dir::{DirToScan, ListingEntryKind, ScannedDir, ScannedDirs};
+use super::scanned_dir::{DirToScan, ListedDir, ListingEntryKind, ScannedDir, ScannedDirs};
 use super::search::{SearchOutcome, SearchRules, SkillSearch};
-use super::watches::DirWatcher;
-use super::watches::RootWatches;
+use super::watches::{DirWatcher, PathChange, RootWatches};
+use crate::fs::allowed_dirs::AllowedDirs;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, identity};
 use crate::fs::disabled_skills::SkillFilter;
 use crate::fs::filesystem_types::FilesystemTypes;
 use crate::fs::open_file::resolve_error;
+use crate::model::catalog::BoundedDiagnostics;
+use crate::model::skill::Skill;
 use crate::model::{Catalog, DirIdentity, PublishedRoot, ResolvedPath, RootReason, RootScope};
 use rustix::fs::{Access, AtFlags, OFlags, accessat, fstat};
 use rustix::io::Errno;
@@ -75,9 +77,11 @@ impl ScannedRoot {
         snapshot: Arc<AllowedDirsSnapshot>,
     ) -> Result<Self, RootReason> {
         let path = snapshot.resolve(&target.path)?;
-        let fd = snapshot.open(&path, OFlags::RDONLY | OFlags::DIRECTORY);
-        let fd = fd.map_err(|error| root_open_reason(&snapshot, &path, error))?;
+        let fd = snapshot
+            .open(&path, OFlags::RDONLY | OFlags::DIRECTORY)
+            .map_err(|error| root_open_reason(&snapshot, &path, error))?;
         let identity = identity(&fstat(&fd).map_err(resolve_error)?);
+
         let mut rules = target.rules.clone();
         let mut scope = None;
         let published_paths = snapshot.published_paths_of(&target.published);
@@ -87,7 +91,9 @@ impl ScannedRoot {
                 rules.follow_links &= published.follow_links;
             }
         }
+
         rules.nested_roots = published_paths.all.clone();
+
         Ok(Self {
             snapshot,
             path,
@@ -106,20 +112,20 @@ impl ScannedRoot {
     /// Takes the results of the last scan over, with the paths of its directories in the new
     /// snapshot. Directories outside the new snapshot are dropped.
     pub fn take_over(&mut self, last: Self) {
-        (self.catalog_builder, self.catalog) = (last.catalog_builder, last.catalog);
+        self.catalog_builder = last.catalog_builder;
+        self.catalog = last.catalog;
         self.plugins.take_plugins(last.plugins);
         if Arc::ptr_eq(&self.snapshot, &last.snapshot) {
             self.dirs = last.dirs;
             return;
         }
-        let moved = |path: ResolvedPath| {
-            self.snapshot
-                .locate_absolute(&last.snapshot.absolute_bytes(&path))
-        };
+
         let dirs = last.dirs.into_iter();
-        self.dirs = dirs
-            .filter_map(|(path, dir)| Some((moved(path)?, dir)))
-            .collect();
+        let moved = dirs.filter_map(|(path, dir)| {
+            let path = last.snapshot.absolute_bytes(&path);
+            Some((self.snapshot.locate_absolute(&path)?, dir))
+        });
+        self.dirs = moved.collect();
     }
 
     /// Scans the root. If `trusted` is set, a directory of the last scan that is not stale is not
@@ -146,18 +152,13 @@ impl ScannedRoot {
         watches: &mut RootWatches,
         context: &ScanContext<'_>,
     ) -> SearchOutcome {
-        let ScanContext {
-            target,
-            next_token,
-            watcher,
-            progress,
-        } = *context;
-        let old = std::mem::take(&mut self.dirs);
+        let previous = std::mem::take(&mut self.dirs);
         let mut search = SkillSearch::new(self.path.clone(), self.rules.clone());
         let mut dirs = DirReuse {
-            current: ScannedDirs::with_capacity(old.len()),
-            previous: old,
+            current: ScannedDirs::with_capacity(previous.len()),
+            previous,
         };
+
         loop {
             let round = search.next_round();
             if round.is_empty() {
@@ -168,51 +169,68 @@ impl ScannedRoot {
                 .filter(|dir| !trusted || !dirs.can_reuse(dir))
                 .cloned()
                 .collect();
-            let lister = DirLister::new(
-                &self.snapshot,
-                &self.rules.limits,
-                &target.path,
-                watcher,
-                progress,
-            );
             dirs.current.reserve(new.len());
             watches.reserve(new.len());
+
             let mut round = round.into_iter().peekable();
-            list_dirs(
-                &lister,
-                &new,
-                next_token,
-                progress,
-                |listed_dir, token, listed| {
-                    while let Some(kept) = round.next_if(|next| next.path != listed_dir.path) {
-                        dirs.keep_dir(kept, &mut search);
-                    }
-                    let Some(dir) = round.next() else { return };
-                    let path = dir.resolved.clone();
-                    let last = dirs.previous.swap_remove(&path);
-                    if let Some(last) = &last {
-                        watches.remove(last.token());
-                    }
-                    let scanned = ScannedDir::new(dir, token, listed, last, progress.started_at());
-                    if let Ok(listing) = scanned.listing() {
-                        let device = listing.identity.0;
-                        self.filesystems
-                            .record_filesystem(&self.snapshot, &path, device);
-                    }
-                    watches.insert_listed(token, path.clone());
-                    self.has_new_hard_links |= scanned.fingerprints().has_hard_links;
-                    let listing = scanned.listing().clone();
-                    dirs.current.insert(path, scanned);
-                    search.add_listing(listed_dir.clone(), listing);
-                },
-            );
+            self.list_new_dirs(&new, context, |root, listed_dir, token, listed| {
+                while let Some(kept) = round.next_if(|next| next.path != listed_dir.path) {
+                    dirs.keep_dir(kept, &mut search);
+                }
+                let Some(dir) = round.next() else { return };
+
+                let path = dir.resolved.clone();
+                let last = dirs.previous.swap_remove(&path);
+                if let Some(last) = &last {
+                    watches.remove(last.token());
+                }
+                let now = context.progress.started_at();
+                let scanned = ScannedDir::new(dir, token, listed, last, now);
+                root.record_dir(&path, &scanned);
+                watches.insert_listed(token, path.clone());
+
+                let listing = scanned.listing().clone();
+                dirs.current.insert(path, scanned);
+                search.add_listing(listed_dir.clone(), listing);
+            });
             round.for_each(|kept| dirs.keep_dir(kept, &mut search));
         }
+
         for gone in dirs.previous.into_values() {
             watches.remove(gone.token());
         }
         self.dirs = dirs.current;
         search.finish()
+    }
+
+    /// Lists directories, and passes each listing to `take` in their order.
+    fn list_new_dirs(
+        &mut self,
+        new: &[DirToScan],
+        context: &ScanContext<'_>,
+        mut take: impl FnMut(&mut Self, &DirToScan, u64, ListedDir),
+    ) {
+        let snapshot = self.snapshot.clone();
+        let limits = self.rules.limits.clone();
+        let ScanContext {
+            target,
+            next_token,
+            watcher,
+            progress,
+        } = *context;
+        let lister = DirLister::new(&snapshot, &limits, &target.path, watcher, progress);
+        list_dirs(&lister, new, next_token, progress, |dir, token, listed| {
+            take(self, dir, token, listed);
+        });
+    }
+
+    /// Records the filesystem and the hard links of a scanned directory.
+    fn record_dir(&mut self, path: &ResolvedPath, scanned: &ScannedDir) {
+        if let Ok(listing) = scanned.listing() {
+            self.filesystems
+                .record_filesystem(&self.snapshot, path, listing.identity.0);
+        }
+        self.has_new_hard_links |= scanned.fingerprints().has_hard_links;
     }
 
     /// Reads the plugins, and builds the catalog of the skills and plugins.
@@ -223,25 +241,20 @@ impl ScannedRoot {
         watches: &mut RootWatches,
         context: &ScanContext<'_>,
     ) -> Catalog {
-        let ScanContext {
-            target,
-            next_token,
-            watcher,
-            progress,
-        } = *context;
-        let diagnostics = &mut outcome.findings.diagnostics;
         let candidates = self.plugin_dir_candidates();
-        let may_hold_manifest =
-            |dir: &&ResolvedPath| outcome.entered_dirs.get(*dir) != Some(&false);
-        let dirs = candidates
-            .iter()
-            .map(|dir| &dir.resolved)
-            .filter(may_hold_manifest);
         let manifest_reader = ManifestReader {
             snapshot: &self.snapshot,
-            progress,
+            progress: context.progress,
         };
-        self.plugins.read_manifests(dirs, manifest_reader);
+        let may_hold_manifest = candidates
+            .iter()
+            .map(|dir| &dir.resolved)
+            .filter(|dir| outcome.entered_dirs.get(*dir) != Some(&false));
+        self.plugins
+            .read_manifests(may_hold_manifest, manifest_reader);
+
+        // Reads the manifests above the root, and reports the problems of all manifests.
+        let diagnostics = &mut outcome.findings.diagnostics;
         let mut namespaces = NamespaceResolver::new(
             manifest_reader,
             &self.path,
@@ -249,40 +262,58 @@ impl ScannedRoot {
             &mut self.plugins.manifests,
             HashMap::new(),
         );
-        // Reads the manifests above the root, and reports the problems of all manifests.
         for dir in &candidates {
             namespaces.find_namespace(&dir.resolved, diagnostics);
         }
         let namespace_cache = namespaces.into_cache();
-        let reader = PluginReader::new(&self.snapshot, &self.rules, watcher, progress);
-        let root = &self.path;
-        self.plugins
-            .read_plugins(&candidates, root, trusted, &reader, next_token, progress);
-        let plugins = self.plugins.collect(&candidates, root, diagnostics);
+
+        let plugins = self.read_plugins(&candidates, trusted, context, diagnostics);
         let tokens = self.plugins.tokens();
         watches.replace_plugins(tokens.map(|(token, dir)| (token, dir.clone())));
+
         let namespaces = NamespaceResolver::new(
-            manifest_reader,
+            ManifestReader {
+                snapshot: &self.snapshot,
+                progress: context.progress,
+            },
             &self.path,
             &outcome.entered_dirs,
             &mut self.plugins.manifests,
             namespace_cache,
         );
-        let rules = &self.rules;
         let filter = SkillFilter::new(
             &self.snapshot,
             &self.path,
-            &target.published,
-            &rules.disable_rules,
+            &context.target.published,
+            &self.rules.disable_rules,
         );
-        self.catalog_builder.build_catalog(
-            namespaces,
-            filter,
-            outcome.findings,
-            plugins,
-            self.scope,
-            rules.follow_links,
-        )
+        let settings = CatalogSettings {
+            scope: self.scope,
+            follow_links: self.rules.follow_links,
+        };
+        self.catalog_builder
+            .build_catalog(namespaces, filter, outcome.findings, plugins, settings)
+    }
+
+    /// Reads the plugins of the candidates, and returns all plugins of the root.
+    fn read_plugins(
+        &mut self,
+        candidates: &[DirToScan],
+        trusted: bool,
+        context: &ScanContext<'_>,
+        diagnostics: &mut BoundedDiagnostics,
+    ) -> PluginSet {
+        let ScanContext {
+            next_token,
+            watcher,
+            progress,
+            ..
+        } = *context;
+        let reader = PluginReader::new(&self.snapshot, &self.rules, watcher, progress);
+        self.plugins.read_plugins(
+            candidates, &self.path, trusted, &reader, next_token, progress,
+        );
+        self.plugins.collect(candidates, &self.path, diagnostics)
     }
 
     /// Whether the root's path leads to another directory than before, or the snapshot is another.
@@ -297,6 +328,21 @@ impl ScannedRoot {
         !is_same || !Arc::ptr_eq(snapshot, &self.snapshot) || path != self.path
     }
 
+    /// Whether a change of the root's path leads to another directory, or to another snapshot.
+    pub fn is_replaced(&self, change: PathChange, allowed: &AllowedDirs, path: &[u8]) -> bool {
+        match change {
+            PathChange::None => false,
+            PathChange::Possible => self.has_moved(&allowed.snapshot_for_path(path), path),
+            PathChange::Moved => true,
+        }
+    }
+
+    /// Replaces skills of the last catalog of which only the content changed.
+    pub fn replace_skills(&mut self, skills: &[Arc<Skill>]) {
+        let last = self.catalog.as_ref();
+        self.catalog = last.map(|last| Arc::new(last.with_replaced_skills(skills)));
+    }
+
     /// Marks everything stale that was read in these directories, below them, or below the targets
     /// of their links.
     pub fn mark_moved_stale(&mut self, moved: &[ResolvedPath]) {
@@ -309,17 +355,15 @@ impl ScannedRoot {
 
     /// Marks these directories and everything below them stale.
     pub fn mark_stale(&mut self, replaced: &[ResolvedPath]) {
-        let is_in =
-            |path: &ResolvedPath| replaced.iter().any(|top| path.strip_prefix(top).is_some());
         if replaced.is_empty() {
             return;
         }
         for (path, dir) in &mut self.dirs {
-            if is_in(path) {
+            if is_below_any(path, replaced) {
                 dir.mark_stale();
             }
         }
-        self.plugins.remove_if(is_in);
+        self.plugins.remove_if(|path| is_below_any(path, replaced));
     }
 
     /// Returns a directory and the directories to which its links lead.
@@ -338,15 +382,10 @@ impl ScannedRoot {
 
     /// Returns the root and the directories that may hold a manifest, sorted by walked path.
     fn plugin_dir_candidates(&self) -> Vec<DirToScan> {
-        let may_hold = |(path, dir): &(&ResolvedPath, &ScannedDir)| {
+        let may_hold = self.dirs.iter().filter(|(path, dir)| {
             dir.listing().as_ref().is_ok_and(|l| l.may_hold_manifest) || **path == self.path
-        };
-        let dirs = self
-            .dirs
-            .iter()
-            .filter(may_hold)
-            .map(|(path, dir)| dir.to_scan(path));
-        let mut dirs: Vec<_> = dirs.collect();
+        });
+        let mut dirs: Vec<_> = may_hold.map(|(path, dir)| dir.to_scan(path)).collect();
         dirs.sort_by(|a, b| a.path.cmp(&b.path));
         dirs
     }
@@ -379,17 +418,20 @@ fn root_open_reason(
     root: &ResolvedPath,
     error: Errno,
 ) -> RootReason {
-    let is_permitted = || {
-        let dir = snapshot.open(root, OFlags::PATH | OFlags::DIRECTORY)?;
-        accessat(
-            &dir,
-            c".",
-            Access::READ_OK | Access::EXEC_OK,
-            AtFlags::EACCESS,
-        )
-    };
-    match RootReason::from(resolve_error(error)) {
-        RootReason::PermissionDenied if is_permitted().is_ok() => RootReason::SandboxDenied,
-        reason => reason,
+    let reason = RootReason::from(resolve_error(error));
+    if reason != RootReason::PermissionDenied {
+        return reason;
     }
+
+    let dir = snapshot.open(root, OFlags::PATH | OFlags::DIRECTORY);
+    let access = Access::READ_OK | Access::EXEC_OK;
+    match dir.and_then(|dir| accessat(&dir, c".", access, AtFlags::EACCESS)) {
+        Ok(()) => RootReason::SandboxDenied,
+        Err(_) => reason,
+    }
+}
+
+/// Whether a path is one of the directories, or below one of them.
+fn is_below_any(path: &ResolvedPath, dirs: &[ResolvedPath]) -> bool {
+    dirs.iter().any(|dir| path.strip_prefix(dir).is_some())
 }

@@ -59,6 +59,13 @@ pub struct SkillCandidate {
     pub file: Arc<SkillFile>,
 }
 
+impl SkillCandidate {
+    /// Returns the path of the SKILL.md below the root.
+    fn skill_file(&self) -> RelPath {
+        self.package.join_path(&skill_file_name())
+    }
+}
+
 /// Result of a scan.
 #[derive(Debug)]
 pub struct SearchOutcome {
@@ -115,6 +122,7 @@ impl SkillSearch {
             via_link: false,
         };
         let diagnostics = BoundedDiagnostics::with_limit(rules.limits.max_diagnostics);
+
         Self {
             rules,
             root,
@@ -136,6 +144,7 @@ impl SkillSearch {
     pub fn next_round(&mut self) -> Vec<DirToScan> {
         while !self.stopped {
             let mut round = std::mem::take(&mut self.pending_dirs);
+
             if round.is_empty() {
                 let Some((_, mut level)) = self.pending_linked_dirs.pop_first() else {
                     break;
@@ -146,6 +155,7 @@ impl SkillSearch {
                     .filter_map(|(v, id)| self.skip_if_entered(v, id))
                     .collect();
             }
+
             // One directory more than the limit, so that `add_listing` reports the limit.
             let room = self.rules.limits.max_directories - self.counts.directories as usize;
             round.truncate(room + 1);
@@ -202,16 +212,22 @@ impl SkillSearch {
         let room = self.rules.limits.max_entries - self.counts.entries as usize;
         let seen = listing.total_entries.min(room);
         self.counts.entries += u32::try_from(seen).unwrap_or(u32::MAX);
-        let entries = || listing.entries.iter().filter(|e| e.ordinal < room);
-        let is_skill = entries().any(|e| {
+
+        let entries: Vec<_> = listing
+            .entries
+            .iter()
+            .filter(|entry| entry.ordinal < room)
+            .collect();
+        let is_skill = entries.iter().any(|e| {
             &*e.name == b"SKILL.md"
                 && matches!(
                     e.kind,
                     ListingEntryKind::File(_) | ListingEntryKind::LinkedFile(..)
                 )
         });
-        let has_skill_file = entries().any(|e| &*e.name == b"SKILL.md");
-        for entry in entries() {
+
+        let has_skill_file = entries.iter().any(|e| &*e.name == b"SKILL.md");
+        for entry in entries {
             // `readdir` returns no name with a `/` or NUL.
             let Some(path) = dir.path.join(&entry.name) else {
                 continue;
@@ -219,6 +235,7 @@ impl SkillSearch {
             if self.skip_dir_by_name(entry, is_skill) {
                 continue;
             }
+
             if !has_skill_file && entry.is_skill_file_in_any_case() {
                 self.add_diagnostic(
                     path.clone(),
@@ -228,11 +245,13 @@ impl SkillSearch {
                     ),
                 );
             }
+
             self.process_entry(dir, path, entry);
             if self.stopped {
                 return;
             }
         }
+
         if listing.total_entries > room {
             self.stop_at_limit(
                 "max_entries",
@@ -251,12 +270,14 @@ impl SkillSearch {
         ) {
             return false;
         }
+
         if entry.name.starts_with(b"..") {
             // Kubernetes keeps the versions of a mounted ConfigMap in such directories, and links
             // to their files from the volume's directory.
             self.count_skipped(b"..*");
             return true;
         }
+
         let names = &self.rules.skipped_dirs;
         let resources = &self.rules.resource_dirs;
         let is_skipped = names.contains(&entry.name) || is_skill && resources.contains(&entry.name);
@@ -273,30 +294,17 @@ impl SkillSearch {
 
     fn process_entry(&mut self, dir: &DirToScan, path: RelPath, entry: &ListingEntry) {
         let is_skill_file = &*entry.name == b"SKILL.md";
+        if is_skill_file
+            && matches!(
+                entry.kind,
+                ListingEntryKind::Directory | ListingEntryKind::SpecialFile
+            )
+        {
+            self.report_omitted(path.clone(), not_regular_problem());
+        }
+
         match &entry.kind {
-            ListingEntryKind::Directory => {
-                if is_skill_file {
-                    self.report_omitted(path.clone(), not_regular_problem());
-                }
-                let resolved = if dir.path == dir.resolved.rel_path {
-                    // Shares the path's memory.
-                    Some(ResolvedPath {
-                        dir_index: dir.resolved.dir_index,
-                        rel_path: path.clone(),
-                    })
-                } else {
-                    dir.resolved.join(&entry.name)
-                };
-                let Some(resolved) = resolved else { return };
-                self.queue_dir(
-                    DirToScan {
-                        path,
-                        resolved,
-                        via_link: dir.via_link,
-                    },
-                    None,
-                );
-            }
+            ListingEntryKind::Directory => self.process_subdir(dir, path, &entry.name),
             ListingEntryKind::File(Some(read)) => {
                 let Some(resolved) = dir.resolved.join(&entry.name) else {
                     return;
@@ -325,12 +333,30 @@ impl SkillSearch {
             ListingEntryKind::BrokenLink(problem) => {
                 self.report_broken_link(path, is_skill_file, problem.clone());
             }
-            ListingEntryKind::SpecialFile if is_skill_file => {
-                self.report_omitted(path, not_regular_problem());
-            }
             ListingEntryKind::SpecialFile
             | ListingEntryKind::File(None)
             | ListingEntryKind::LinkedFile(_, None) => {}
+        }
+    }
+
+    /// Queues a directory that is no link.
+    fn process_subdir(&mut self, dir: &DirToScan, path: RelPath, name: &[u8]) {
+        let resolved = if dir.path == dir.resolved.rel_path {
+            // Shares the path's memory.
+            Some(ResolvedPath {
+                dir_index: dir.resolved.dir_index,
+                rel_path: path.clone(),
+            })
+        } else {
+            dir.resolved.join(name)
+        };
+        if let Some(resolved) = resolved {
+            let subdir = DirToScan {
+                path,
+                resolved,
+                via_link: dir.via_link,
+            };
+            self.queue_dir(subdir, None);
         }
     }
 
@@ -377,16 +403,12 @@ impl SkillSearch {
                 self.stop_at_limit("max_skills", self.rules.limits.max_skills, path);
             }
             Ok(file) => {
-                let package = dir.path.clone();
-                let file = file.clone();
-                self.candidates.push((
-                    SkillCandidate {
-                        package,
-                        resolved,
-                        file,
-                    },
-                    via_link,
-                ));
+                let candidate = SkillCandidate {
+                    package: dir.path.clone(),
+                    resolved,
+                    file: file.clone(),
+                };
+                self.candidates.push((candidate, via_link));
             }
         }
     }
@@ -396,20 +418,26 @@ impl SkillSearch {
     pub fn finish(mut self) -> SearchOutcome {
         let mut all = std::mem::take(&mut self.candidates);
         all.sort_by_cached_key(|(c, via_link)| (*via_link, c.package.depth(), c.package.clone()));
-        let path = |candidate: &SkillCandidate| candidate.package.join_path(&skill_file_name());
+
         let mut first: HashMap<ResolvedPath, usize> = HashMap::with_capacity(all.len());
         let mut candidates: Vec<SkillCandidate> = Vec::with_capacity(all.len());
         for (candidate, _) in all {
             if let Some(first) = first.get(&candidate.resolved) {
-                self.report_omitted(path(&candidate), alias_problem(&path(&candidates[*first])));
+                let problem = alias_problem(&candidates[*first].skill_file());
+                self.report_omitted(candidate.skill_file(), problem);
             } else if candidates.len() >= self.rules.limits.max_skills {
-                self.stop_at_limit("max_skills", self.rules.limits.max_skills, path(&candidate));
+                self.stop_at_limit(
+                    "max_skills",
+                    self.rules.limits.max_skills,
+                    candidate.skill_file(),
+                );
                 break;
             } else {
                 first.insert(candidate.resolved.clone(), candidates.len());
                 candidates.push(candidate);
             }
         }
+
         if let Some((at, dirs)) = self.first_too_deep.take() {
             let limit = self.rules.limits.max_depth;
             let more = if dirs > 1 {
@@ -422,6 +450,7 @@ impl SkillSearch {
                 &format!("max_depth is {limit}: this directory was not scanned{more}"),
             );
         }
+
         if self.counts.skipped > 0 {
             let mut text = String::from("skipped directories, by name:");
             for (name, count) in &self.skipped_names {
@@ -432,6 +461,7 @@ impl SkillSearch {
                 FileProblem::note(DiagnosticCode::DirectoriesSkipped, text),
             );
         }
+
         let findings = SearchFindings {
             candidates,
             diagnostics: self.diagnostics,

@@ -22,23 +22,26 @@ pub fn unreported_changes(
     mounts: &HashSet<Box<[u8]>>,
     progress: &ScanProgress,
 ) -> HashSet<u64> {
-    let has_changed = |(path, dir): &(&ResolvedPath, &ScannedDir)| {
-        has_unreported_change(dir, path, &root.snapshot, progress)
-    };
-    let changed = root.dirs.iter().filter(has_changed).map(|(_, dir)| dir);
+    let changed = root
+        .dirs
+        .iter()
+        .filter(|(path, dir)| has_unreported_change(dir, path, &root.snapshot, progress))
+        .map(|(_, dir)| dir);
+
     // Every rescan retries failed manifests, so the token of the root is enough.
     let root_dir = root
         .dirs
         .get(&root.path)
         .filter(|_| root.plugins.has_failed_manifest());
+
     // A mount on a file changes the listing of the parent directory.
-    let mounts = mounts
+    let mounted = mounts
         .iter()
-        .filter_map(|mount| root.snapshot.locate_absolute(mount));
-    let mounts = mounts
+        .filter_map(|mount| root.snapshot.locate_absolute(mount))
         .flat_map(|path| [path.parent(), Some(path)])
-        .flatten();
-    let mounted = mounts.filter_map(|path| root.dirs.get(&path));
+        .flatten()
+        .filter_map(|path| root.dirs.get(&path));
+
     let dirs = changed
         .chain(root_dir)
         .chain(mounted)
@@ -53,15 +56,11 @@ pub fn outdated_tokens(
     progress: &ScanProgress,
 ) -> HashSet<u64> {
     let snapshot = &root.snapshot;
-    let is_outdated = |(path, dir): &(&ResolvedPath, &ScannedDir)| {
+    let dirs = root.dirs.iter().filter(|(path, dir)| {
         progress.tick();
         dir.fingerprints().is_outdated(snapshot, path)
-    };
-    let dirs = root
-        .dirs
-        .iter()
-        .filter(is_outdated)
-        .map(|(_, dir)| dir.token());
+    });
+
     // An event of the listed manifest directory, or of the ancestor, has the manifest read again.
     let manifests = root
         .plugins
@@ -70,14 +69,16 @@ pub fn outdated_tokens(
             let listed = root.dirs.get(&holder).map(ScannedDir::token);
             listed.or_else(|| watches.ancestor_token(dir))
         });
-    dirs.chain(manifests)
+
+    dirs.map(|(_, dir)| dir.token())
+        .chain(manifests)
         .chain(root.plugins.outdated_tokens(snapshot))
         .collect()
 }
 
 /// Returns the tokens of directories and plugins of which a read failed that may succeed now.
 pub fn transient_failures(root: &ScannedRoot) -> HashSet<u64> {
-    let has_failure = |dir: &&ScannedDir| match dir.listing() {
+    let dirs = root.dirs.values().filter(|dir| match dir.listing() {
         Ok(listing) => listing.entries.iter().any(|entry| match &entry.kind {
             ListingEntryKind::File(Some(file)) | ListingEntryKind::LinkedFile(_, Some(file)) => {
                 has_transient_error(file)
@@ -85,8 +86,7 @@ pub fn transient_failures(root: &ScannedRoot) -> HashSet<u64> {
             _ => false,
         }),
         Err(problem) => is_transient(problem),
-    };
-    let dirs = root.dirs.values().filter(has_failure);
+    });
     dirs.map(ScannedDir::token)
         .chain(root.plugins.failed_tokens())
         .collect()
@@ -104,6 +104,7 @@ pub fn has_unreported_change(
         Ok(listing) => listing,
         Err(problem) => return is_transient(problem),
     };
+
     listing.entries.iter().any(|entry| {
         let target = || {
             let target = open_file::follow_link_now(snapshot, path, &entry.name);

@@ -220,10 +220,9 @@ impl RootWatches {
 
     /// Returns the token of a directory above the root.
     pub fn ancestor_token(&self, dir: &ResolvedPath) -> Option<u64> {
-        let is_same = |role: &WatchRole| matches!(role, WatchRole::Ancestor(above) if above == dir);
         self.roles
             .iter()
-            .find(|(_, role)| is_same(role))
+            .find(|(_, role)| matches!(role, WatchRole::Ancestor(above) if above == dir))
             .map(|(token, _)| *token)
     }
 
@@ -250,8 +249,10 @@ impl RootWatches {
             let Ok(fd) = openat(CWD, path, flags, Mode::empty()) else {
                 continue;
             };
+
             recorder.watch_entry(fd.as_fd(), &name);
         }
+
         self.path_guards.extend(recorder.into_guards());
     }
 
@@ -266,6 +267,7 @@ impl RootWatches {
         // The manifests give skills their names, which are the same for every caller.
         let snapshot = snapshot.without_access_scope();
         let mut above = root.parent();
+
         while let Some(dir) = above {
             let token = self.register(WatchRole::Ancestor(dir.clone()), next_token);
             let mut recorder = WatchRecorder::new(watcher, token);
@@ -274,9 +276,11 @@ impl RootWatches {
                 if let Ok(fd) = open(&dir) {
                     recorder.watch_entry(fd.as_fd(), name);
                 }
+
                 let Some(manifest_dir) = dir.join(name) else {
                     continue;
                 };
+
                 if let Ok(fd) = open(&manifest_dir) {
                     recorder.watch_dir(fd.as_fd());
                 }
@@ -285,6 +289,7 @@ impl RootWatches {
                     recorder.track_file(&opened);
                 }
             }
+
             self.ancestor_guards.extend(recorder.into_guards());
             above = dir.parent();
         }
@@ -301,6 +306,7 @@ impl RootWatches {
     ) -> Vec<ResolvedPath> {
         // The old watches are dropped once the new ones exist.
         let _old = std::mem::take(&mut self.ancestor_guards);
+
         // All manifests above the root are read again, so events with an old token have no meaning.
         let mut ancestors = Vec::new();
         self.roles.retain(|_, role| match role {
@@ -310,6 +316,7 @@ impl RootWatches {
             }
             WatchRole::Listed(_) | WatchRole::Plugin(_) | WatchRole::RootPath => true,
         });
+
         self.watch_ancestors(snapshot, root, next_token, watcher);
         ancestors
     }

@@ -1,7 +1,7 @@
 //! Proto3 JSON of the service's messages in both directions, by the descriptors of the build.
 
 use super::message_cost::measure;
-use caproot_core::proto::caproot::v1::{ListSkillsResponse, Skill};
+use caproot_core::proto::caproot::v1::{ListSkillsResponse, Plugin, ResolveRootsResponse, Skill};
 use caproot_core::proto::{FILE_DESCRIPTOR_SET, NamedMessage};
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde::ser::{Error as _, SerializeSeq as _};
@@ -55,7 +55,10 @@ pub fn to_limited_dynamic<M: NamedMessage>(
 /// all skills together would take much more memory than the skills.
 #[derive(Debug, Serialize)]
 pub struct SkillListJson<'a> {
-    #[serde(skip_serializing_if = "is_empty", serialize_with = "serialize_skills")]
+    #[serde(
+        skip_serializing_if = "is_empty",
+        serialize_with = "serialize_messages"
+    )]
     skills: &'a [Skill],
     #[serde(flatten)]
     rest: DynamicMessage,
@@ -82,14 +85,51 @@ impl<'a> SkillListJson<'a> {
     }
 }
 
-fn is_empty(skills: &[Skill]) -> bool {
-    skills.is_empty()
+/// Resolved roots that serde serializes as proto3 JSON, one plugin after the other.
+#[derive(Debug, Serialize)]
+pub struct ResolvedRootsJson {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    roots: Vec<ResolvedRootJson>,
+    #[serde(flatten)]
+    rest: DynamicMessage,
 }
 
-fn serialize_skills<S: Serializer>(skills: &[Skill], serializer: S) -> Result<S::Ok, S::Error> {
-    let mut list = serializer.serialize_seq(Some(skills.len()))?;
-    for skill in skills {
-        list.serialize_element(&to_limited_dynamic(skill).map_err(S::Error::custom)?)?;
+#[derive(Debug, Serialize)]
+struct ResolvedRootJson {
+    #[serde(flatten)]
+    rest: DynamicMessage,
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "serialize_messages"
+    )]
+    plugins: Vec<Plugin>,
+}
+
+impl ResolvedRootsJson {
+    /// Fails if the response without its plugins has no JSON form.
+    pub fn new(mut response: ResolveRootsResponse) -> Result<Self, MessageJsonError> {
+        let mut roots = Vec::with_capacity(response.roots.len());
+        for mut root in std::mem::take(&mut response.roots) {
+            let plugins = std::mem::take(&mut root.plugins);
+            let rest = to_dynamic(&root)?;
+            roots.push(ResolvedRootJson { rest, plugins });
+        }
+        let rest = to_dynamic(&response)?;
+        Ok(Self { roots, rest })
+    }
+}
+
+fn is_empty<M>(messages: &[M]) -> bool {
+    messages.is_empty()
+}
+
+fn serialize_messages<M: NamedMessage, S: Serializer>(
+    messages: &[M],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut list = serializer.serialize_seq(Some(messages.len()))?;
+    for message in messages {
+        list.serialize_element(&to_limited_dynamic(message).map_err(S::Error::custom)?)?;
     }
     list.end()
 }

@@ -98,7 +98,6 @@ named!(
     MarketplaceEntry,
     McpServer,
     Plugin,
-    PluginComponents,
     PublishedRoot,
     ReadResourceResponse,
     ResolveRootsResponse,
@@ -128,6 +127,17 @@ impl caproot::v1::ErrorReason {
     pub fn from_wire_name(name: &str) -> Option<Self> {
         let reason = Self::from_str_name(&format!("{}{name}", Self::PREFIX));
         reason.filter(|reason| *reason != Self::Unspecified)
+    }
+}
+
+impl caproot::v1::ComponentKind {
+    const PREFIX: &str = "COMPONENT_KIND_";
+
+    /// Returns the word for the kind, such as `lsp_server`.
+    #[must_use]
+    pub fn word(self) -> String {
+        let name = self.as_str_name();
+        name.trim_start_matches(Self::PREFIX).to_lowercase()
     }
 }
 

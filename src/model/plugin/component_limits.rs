@@ -1,6 +1,6 @@
 //! Limits on the number and size of the components of a plugin.
 
-use super::PluginComponents;
+use super::{ComponentKind, McpServer, PluginComponent, PluginComponents};
 
 /// Maximum number of components of one kind in one file, and in one plugin.
 pub const MAX_COMPONENTS: usize = 1_000;
@@ -11,7 +11,27 @@ pub const MAX_ROOT_PLUGIN_BYTES: usize = 32 << 20;
 /// Maximum number of plugins below a root.
 pub const MAX_ROOT_PLUGINS: usize = 5_000;
 
-/// Truncates each list of components to `MAX_COMPONENTS` and all of them together to `room` bytes
+/// Charge for each value of a declaration. A decoded value takes up to 1 KiB in a client, and
+/// a plugin must fit into the memory that a client has for one message.
+const VALUE_BYTES: usize = 16;
+
+/// Bytes that remain for components.
+struct ComponentBudget {
+    remaining: usize,
+    /// Bytes that each component takes in addition to its texts.
+    overhead: usize,
+}
+
+impl ComponentBudget {
+    /// Takes the bytes of a component. After the first component that does not fit, nothing fits.
+    fn take(&mut self, size: usize) -> bool {
+        let rest = self.remaining.checked_sub(size + self.overhead);
+        self.remaining = rest.unwrap_or(0);
+        rest.is_some()
+    }
+}
+
+/// Truncates the components of each kind to `MAX_COMPONENTS` and all of them together to `room` bytes
 /// on the wire, of which each component takes `overhead` in addition to its texts. Subtracts the
 /// bytes of the components that fit from `room` and returns how many components were omitted.
 pub fn truncate_components(
@@ -21,76 +41,50 @@ pub fn truncate_components(
 ) -> usize {
     let PluginComponents {
         mcp_servers,
-        apps,
-        hooks,
-        agents,
-        commands,
-        output_styles,
-        lsp_servers,
+        others,
     } = components;
-    let omitted = [
-        truncate_list(mcp_servers, room, overhead, |c| {
-            let named_values = c.environment.iter().chain(&c.headers).map(|v| {
-                v.name.len()
-                    + optional_len(v.value.as_deref())
-                    + optional_len(v.from_variable.as_deref())
-            });
-            let tools = c.enabled_tools.iter().flatten().chain(&c.disabled_tools);
-            let texts = c.args.iter().chain(tools).map(|text| text.len() + 4);
-            c.name.len()
-                + c.command.len()
-                + c.url.len()
-                + optional_len(c.description.as_deref())
-                + named_values.map(|n| n + 12).sum::<usize>()
-                + texts.sum::<usize>()
-        }),
-        truncate_list(apps, room, overhead, |c| {
-            c.name.len() + c.id.len() + optional_len(c.category.as_deref())
-        }),
-        truncate_list(hooks, room, overhead, |c| {
-            c.event.len()
-                + c.matcher.len()
-                + c.kind.len()
-                + c.command.len()
-                + c.url.len()
-                + c.prompt.len()
-                + c.args.iter().map(|arg| arg.len() + 4).sum::<usize>()
-        }),
-        truncate_list(agents, room, overhead, |c| {
-            c.name.len() + c.description.len() + c.model.len()
-        }),
-        truncate_list(commands, room, overhead, |c| {
-            c.name.len() + c.description.len() + c.model.len()
-        }),
-        truncate_list(output_styles, room, overhead, |c| {
-            c.name.len() + c.description.len()
-        }),
-        truncate_list(lsp_servers, room, overhead, |c| {
-            let texts = c.args.iter().chain(&c.environment).chain(&c.extensions);
-            c.name.len() + c.command.len() + texts.map(|t| t.len() + 4).sum::<usize>()
-        }),
-    ];
-    omitted.iter().sum()
-}
+    let declared = mcp_servers.len() + others.len();
+    let mut budget = ComponentBudget {
+        remaining: *room,
+        overhead,
+    };
 
-fn optional_len(text: Option<&str>) -> usize {
-    text.map_or(0, str::len)
-}
+    mcp_servers.truncate(MAX_COMPONENTS);
+    mcp_servers.retain(|server| budget.take(server_size(server)));
 
-/// Truncates a list to the components that fit into `room`. Returns how many were omitted.
-fn truncate_list<T>(
-    all: &mut Vec<T>,
-    room: &mut usize,
-    overhead: usize,
-    size: impl Fn(&T) -> usize,
-) -> usize {
-    let fit = all.iter().take(MAX_COMPONENTS).take_while(|component| {
-        let rest = room.checked_sub(size(component) + overhead);
-        *room = rest.unwrap_or(0);
-        rest.is_some()
+    let mut counts = [0; ComponentKind::ALL.len()];
+    others.retain(|component| {
+        let count = &mut counts[component.kind as usize];
+        *count += 1;
+        *count <= MAX_COMPONENTS && budget.take(component_size(component))
     });
-    let fit = fit.count();
-    let omitted = all.len() - fit;
-    all.truncate(fit);
-    omitted
+
+    *room = budget.remaining;
+    declared - mcp_servers.len() - others.len()
+}
+
+fn server_size(server: &McpServer) -> usize {
+    let values = server.environment.iter().chain(&server.headers);
+    let named_values = values.map(|value| {
+        let texts = [value.value.as_deref(), value.from_variable.as_deref()];
+        12 + value.name.len() + texts.into_iter().flatten().map(str::len).sum::<usize>()
+    });
+    let tools = server.enabled_tools.iter().flatten();
+    let texts = server
+        .args
+        .iter()
+        .chain(tools)
+        .chain(&server.disabled_tools);
+
+    server.name.len()
+        + server.command.len()
+        + server.url.len()
+        + server.description.as_deref().map_or(0, str::len)
+        + named_values.sum::<usize>()
+        + texts.map(|text| text.len() + 4).sum::<usize>()
+}
+
+fn component_size(component: &PluginComponent) -> usize {
+    let declaration = &component.declaration;
+    component.name.len() + declaration.wire_size() + declaration.value_count() * VALUE_BYTES
 }

@@ -1,62 +1,35 @@
 //! Components that a plugin declares for a host to start.
 
+use super::ComponentKind;
+use crate::model::DynamicValue;
 use caproot_core::wire::{ContentDigest, RelPath};
 
 /// Components that a plugin declares for a host to start. Untrusted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs)] // documented by the proto messages of the same names
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct PluginComponents {
+    /// MCP servers.
     pub mcp_servers: Vec<McpServer>,
-    pub apps: Vec<PluginApp>,
-    pub hooks: Vec<PluginHook>,
-    pub agents: Vec<PluginPrompt>,
-    pub commands: Vec<PluginPrompt>,
-    pub output_styles: Vec<PluginPrompt>,
-    pub lsp_servers: Vec<LspServer>,
+    /// Components of all other kinds.
+    pub others: Vec<PluginComponent>,
 }
 
-/// One app or connector.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // documented by the proto message `App`
-pub struct PluginApp {
+/// One component that is not an MCP server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PluginComponent {
+    /// Kind of the component; neither MCP servers nor skills.
+    pub kind: ComponentKind,
+    /// Name of 1 to 128 characters without control characters.
     pub name: Box<str>,
-    pub id: Box<str>,
-    pub category: Option<Box<str>>,
-    pub required: Option<bool>,
     /// Path of the declaring file below the plugin.
-    pub declared_by: RelPath,
-}
-
-/// One hook.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // documented by the proto message `Hook`
-pub struct PluginHook {
-    pub event: Box<str>,
-    pub matcher: Box<str>,
-    pub kind: Box<str>,
-    pub command: Box<str>,
-    pub args: Box<[Box<str>]>,
-    pub url: Box<str>,
-    pub prompt: Box<str>,
-    pub timeout_ms: Option<u64>,
+    pub file: RelPath,
+    /// Mapping as declared, without possible secrets. The keys are in byte order.
+    pub declaration: DynamicValue,
+    /// Whether a part of the declaration is redacted.
     pub redacted: bool,
-    /// Path of the declaring file below the plugin.
-    pub declared_by: RelPath,
-}
-
-/// One LSP server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // documented by the proto message `LspServer`
-pub struct LspServer {
-    pub name: Box<str>,
-    pub command: Box<str>,
-    pub args: Box<[Box<str>]>,
-    pub environment: Box<[Box<str>]>,
-    /// As declared, such as `.rs=rust`.
-    pub extensions: Box<[Box<str>]>,
-    pub redacted: bool,
-    /// Path of the declaring file below the plugin.
-    pub declared_by: RelPath,
+    /// Digest of the whole Markdown file; `None` if the file is over `max_file_bytes`, or JSON.
+    pub digest: Option<ContentDigest>,
+    /// Size of the Markdown file in bytes; 0 for JSON.
+    pub size: u64,
 }
 
 /// One MCP server.
@@ -106,43 +79,22 @@ pub struct NamedValue {
     pub from_variable: Option<Box<str>>,
 }
 
-/// One agent, command or output style.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // documented by the proto messages `Agent`, `Command` and `OutputStyle`
-pub struct PluginPrompt {
-    pub name: Box<str>,
-    pub description: Box<str>,
-    pub model: Box<str>,
-    pub tools: Box<[Box<str>]>,
-    pub argument_hint: Box<str>,
-    /// Digest of the whole file; `None` if the file is over `max_file_bytes`.
-    pub digest: Option<ContentDigest>,
-    /// Size of the file in bytes.
-    pub size: u64,
-    /// Path of the file below the plugin.
-    pub file: RelPath,
-}
-
 impl PluginComponents {
     /// Sets the file that declares the components.
     #[must_use]
-    pub fn with_declared_by(mut self, file: &RelPath) -> Self {
-        let declared = self.mcp_servers.iter_mut().map(|c| &mut c.declared_by);
-        let declared = declared.chain(self.apps.iter_mut().map(|c| &mut c.declared_by));
-        let declared = declared.chain(self.hooks.iter_mut().map(|c| &mut c.declared_by));
-        let declared = declared.chain(self.lsp_servers.iter_mut().map(|c| &mut c.declared_by));
-        declared.for_each(|declared_by| *declared_by = file.clone());
+    pub fn with_file(mut self, file: &RelPath) -> Self {
+        for server in &mut self.mcp_servers {
+            server.declared_by = file.clone();
+        }
+        for component in &mut self.others {
+            component.file = file.clone();
+        }
         self
     }
 
-    /// Appends the components of `other`.
-    pub fn extend(&mut self, other: Self) {
-        self.mcp_servers.extend(other.mcp_servers);
-        self.apps.extend(other.apps);
-        self.hooks.extend(other.hooks);
-        self.agents.extend(other.agents);
-        self.commands.extend(other.commands);
-        self.output_styles.extend(other.output_styles);
-        self.lsp_servers.extend(other.lsp_servers);
+    /// Appends the components of `more`.
+    pub fn extend(&mut self, more: Self) {
+        self.mcp_servers.extend(more.mcp_servers);
+        self.others.extend(more.others);
     }
 }

@@ -15,10 +15,7 @@ use std::sync::Arc;
 pub use component_limits::{
     MAX_COMPONENTS, MAX_PLUGIN_BYTES, MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS,
 };
-pub use components::{
-    LspServer, McpServer, McpTransport, NamedValue, PluginApp, PluginComponents, PluginHook,
-    PluginPrompt,
-};
+pub use components::{McpServer, McpTransport, NamedValue, PluginComponent, PluginComponents};
 pub use info::{PluginAuthor, PluginInfo, PluginInterface};
 pub use marketplace::{MARKETPLACE_PATHS, MarketplaceEntry, PluginMarketplace};
 pub use sources::{ComponentKind, ComponentSources};
@@ -31,7 +28,7 @@ pub const MANIFEST_PATHS: [&str; 3] = [
 ];
 
 /// Parsed manifest. The content is untrusted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PluginManifest {
     /// Name of 1 to 64 characters, with collapsed white space and without control characters. The
     /// plugin's skills have the name as their namespace.
@@ -43,19 +40,19 @@ pub struct PluginManifest {
 }
 
 /// Content of a manifest except the plugin's name and version. Untrusted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct ManifestDetails {
     /// Description of the plugin for people.
     pub info: PluginInfo,
     /// Files and directories that declare components.
     pub sources: ComponentSources,
-    /// Components in the manifest itself. Their `declared_by` is empty until
-    /// [`PluginComponents::with_declared_by`] sets it.
+    /// Components in the manifest itself. Their file is empty until [`PluginComponents::with_file`]
+    /// sets it.
     pub inline_components: PluginComponents,
 }
 
 /// One plugin below a root.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Plugin {
     /// Directory of the plugin below the root, with links not resolved.
     pub package: RelPath,
@@ -98,16 +95,10 @@ impl Plugin {
     /// an image.
     #[must_use]
     pub fn may_read(&self, file: &RelPath) -> bool {
-        let PluginComponents {
-            agents,
-            commands,
-            output_styles,
-            ..
-        } = &self.components;
-        let prompts = agents.iter().chain(commands).chain(output_styles);
-        let mut prompts = prompts.map(|prompt| &prompt.file);
+        let mut components = self.components.others.iter();
         let mut images = self.images.iter().flatten().chain(&self.screenshots);
-        prompts.any(|known| known == file) || images.any(|known| known == file)
+        components.any(|component| !component.kind.is_json() && component.file == *file)
+            || images.any(|known| known == file)
     }
 
     /// Omits the components that exceed the limits of one plugin, or `left`, the bytes that remain
@@ -117,11 +108,13 @@ impl Plugin {
     pub fn truncate_to_budget(mut self, left: &mut usize) -> (Self, Option<FileProblem>) {
         let budget = MAX_PLUGIN_BYTES.min(*left);
         let mut room = budget;
+
         // Each component takes bytes for numbers, framing and a handle.
         let overhead = 256 + self.handle_len();
         let omitted =
             component_limits::truncate_components(&mut self.components, &mut room, overhead);
         *left -= budget - room;
+
         if omitted == 0 {
             return (self, None);
         }

@@ -61,6 +61,21 @@ impl ComponentKind {
         }
     }
 
+    /// Returns the word for a component of this kind in a message.
+    #[must_use]
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::McpServers => "MCP server",
+            Self::Apps => "app",
+            Self::Hooks => "hook",
+            Self::LspServers => "LSP server",
+            Self::Agents => "agent",
+            Self::Commands => "command",
+            Self::OutputStyles => "output style",
+            Self::Skills => "skill",
+        }
+    }
+
     /// Whether the kind is declared in JSON. Clients cannot read these files.
     #[must_use]
     pub fn is_json(self) -> bool {

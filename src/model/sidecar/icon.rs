@@ -9,6 +9,7 @@ use caproot_core::wire::RelPath;
 pub fn resolve_icon(package: &RelPath, plugin: Option<&RelPath>, text: &str) -> Option<RelPath> {
     let mut rest = text;
     let mut from = package.clone();
+
     loop {
         if let Some(below) = rest.strip_prefix("./") {
             rest = below;
@@ -19,8 +20,10 @@ pub fn resolve_icon(package: &RelPath, plugin: Option<&RelPath>, text: &str) -> 
             break;
         }
     }
+
     // `RelPath` rejects further dot segments, absolute and empty paths, and NUL.
     let path = from.join_path(&RelPath::new(rest.as_bytes())?);
+
     let is_allowed = [Some(package), plugin].into_iter().flatten().any(|owner| {
         let assets = owner
             .join(b"assets")

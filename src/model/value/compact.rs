@@ -195,7 +195,8 @@ fn decode_value<'a>(bytes: &mut &'a [u8]) -> ValueRef<'a> {
 }
 
 fn decode_text<'a>(bytes: &mut &'a [u8]) -> &'a str {
-    let (mut len, mut shift) = (0, 0);
+    let mut len = 0;
+    let mut shift = 0;
     while let Some((byte, rest)) = bytes.split_first() {
         *bytes = rest;
         len |= usize::from(byte & 0x7f) << shift;

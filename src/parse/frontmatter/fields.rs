@@ -48,9 +48,11 @@ pub fn read(
         yaml,
         fields,
     };
+
     let name = fields.read_name(dir_name);
     let description = fields.read_description();
     let (metadata, short_description) = fields.read_metadata();
+
     let mut skill = SkillMdFrontmatter {
         name: name?,
         description: description?,
@@ -61,8 +63,10 @@ pub fn read(
         allowed_tools: fields.read_allowed_tools(),
         all_fields: None,
     };
+
     fields.report_unknown_fields();
     fields.report_hidden_text();
+
     let excess = if value.wire_size() > MAX_FRONTMATTER_WIRE_BYTES {
         format!("over {MAX_FRONTMATTER_WIRE_BYTES} bytes")
     } else if value.depth() > MAX_WIRE_NESTING {
@@ -71,6 +75,7 @@ pub fn read(
         skill.all_fields = Some(value);
         return Some(skill);
     };
+
     let why = format!("the fields are {excess}; field `frontmatter` omitted");
     problems.push(FileProblem::warning(DiagnosticCode::FieldTooLong, why).with_position(1, 1));
     Some(skill)
@@ -133,8 +138,8 @@ impl FrontmatterReader<'_> {
             _ => {
                 let declared = self
                     .read_scalar("name")
-                    .map(|name| text::collapse_whitespace(&name));
-                let declared = declared.filter(|name| !name.is_empty());
+                    .map(|name| text::collapse_whitespace(&name))
+                    .filter(|name| !name.is_empty());
                 if declared.is_none() {
                     self.report_warning(
                         "name",
@@ -145,6 +150,7 @@ impl FrontmatterReader<'_> {
                 declared
             }
         };
+
         let dir = dir_name.map(names::name_from_directory);
         let name = match (&declared, &dir) {
             (Some(declared), _) => declared.clone(),
@@ -156,13 +162,16 @@ impl FrontmatterReader<'_> {
             }
             (None, None) => Box::default(),
         };
+
         if let Err(why) = names::check_name(&name) {
             self.report_problem("name", Severity::Error, DiagnosticCode::NameInvalid, why);
             return None;
         }
+
         for violation in names::format_violations(&name) {
             self.report_warning("name", DiagnosticCode::NameInvalid, violation);
         }
+
         if let (Some(declared), Some(dir)) = (declared, dir_name)
             && declared.as_bytes() != dir
         {
@@ -173,6 +182,7 @@ impl FrontmatterReader<'_> {
             );
             self.report_warning("name", DiagnosticCode::NameInvalid, why);
         }
+
         Some(name)
     }
 
@@ -187,10 +197,12 @@ impl FrontmatterReader<'_> {
             self.report_problem(key, Severity::Error, DiagnosticCode::FieldInvalid, why);
             return None;
         }
+
         let text = self
             .read_scalar(key)
             .map(|text| text::collapse_whitespace(&text))
             .unwrap_or_default();
+
         if text.is_empty() {
             let why = "no `description`; say what the skill does and when to use it";
             let (line, column) = match self.fields.position_of(&[key]) {
@@ -201,6 +213,7 @@ impl FrontmatterReader<'_> {
             self.fields.add_problem(problem.with_position(line, column));
             return None;
         }
+
         if text::exceeds_chars(&text, MAX_DESCRIPTION) {
             self.report_too_long(
                 key,
@@ -208,6 +221,7 @@ impl FrontmatterReader<'_> {
                 "truncated",
             );
         }
+
         Some(text::truncate_chars(&text, MAX_DESCRIPTION).into())
     }
 
@@ -227,11 +241,13 @@ impl FrontmatterReader<'_> {
         let Some(value) = self.root.non_null_value(key) else {
             return Default::default();
         };
+
         let Some(entries) = value.as_map() else {
             self.fields
                 .report_wrong_type(self.root, key, value, "a mapping");
             return Default::default();
         };
+
         let not_text: Vec<_> = entries
             .iter()
             .filter(|(_, v)| v.as_text().is_none())
@@ -241,40 +257,38 @@ impl FrontmatterReader<'_> {
             let why = format!("values of `metadata` must be text; converted: {keys}");
             self.report_problem(key, Severity::Note, DiagnosticCode::FieldInvalid, why);
         }
+
         let metadata = FieldMapping::new(value, &["metadata"], "");
         let short = metadata
             .non_null_value("short-description")
-            .filter(|v| v.is_scalar());
-        let short = short
-            .map(|v| text::collapse_whitespace(&v.to_text()))
-            .filter(|text| !text.is_empty());
-        let short = short.map(|text| self.truncate_short_description(metadata, &text));
+            .filter(|value| value.is_scalar())
+            .map(|value| text::collapse_whitespace(&value.to_text()))
+            .filter(|text| !text.is_empty())
+            .map(|text| self.truncate_short_description(metadata, &text));
+
         if value.wire_size() > MAX_FIELD_WIRE_BYTES {
             self.report_too_long(key, format_args!("{MAX_FIELD_WIRE_BYTES} bytes"), "omitted");
             return (Box::default(), short);
         }
-        let to_text = |value: &DynamicValue| match value {
-            DynamicValue::Null => Box::default(),
-            other => other.to_text(),
-        };
-        (
-            entries
-                .iter()
-                .map(|(key, value)| (key.clone(), to_text(value)))
-                .collect(),
-            short,
-        )
+
+        let entries = entries.iter().map(|(key, value)| {
+            let text = match value {
+                DynamicValue::Null => Box::default(),
+                other => other.to_text(),
+            };
+            (key.clone(), text)
+        });
+        (entries.collect(), short)
     }
 
     /// Reports fields with YAML escapes of hidden characters, such as `"\u202e"`. Unescaped hidden
     /// characters are reported by the scan of the whole file.
     fn report_hidden_text(&mut self) {
-        let is_plain = |text: &str| matches!(escape_hidden_chars(text), Cow::Borrowed(_));
-        if !self.yaml.contains('\\') || !is_plain(self.yaml) {
+        if !self.yaml.contains('\\') || has_hidden_chars(self.yaml) {
             return;
         }
         for (key, value) in self.root.entries() {
-            if !is_plain(key) || !is_plain(&value.to_text()) {
+            if has_hidden_chars(key) || has_hidden_chars(&value.to_text()) {
                 let why = format!(
                     "{} has characters that are visible to models but not to readers; remove them",
                     text::quote_word(key)
@@ -299,13 +313,16 @@ impl FrontmatterReader<'_> {
         let Some(value) = self.root.non_null_value(key) else {
             return Box::default();
         };
+
         if value.wire_size() > MAX_FIELD_WIRE_BYTES {
             self.report_too_long(key, format_args!("{MAX_FIELD_WIRE_BYTES} bytes"), "omitted");
             return Box::default();
         }
+
         if let Some(text) = value.as_text() {
             return split_tools(text).collect();
         }
+
         let items: Option<Vec<&str>> = value
             .as_list()
             .and_then(|items| items.iter().map(DynamicValue::as_text).collect());
@@ -314,11 +331,13 @@ impl FrontmatterReader<'_> {
             self.report_problem(key, Severity::Note, DiagnosticCode::FieldInvalid, why);
             return items.into_iter().flat_map(split_tools).collect();
         }
+
         let kind = if value.as_list().is_some() {
             "a list of other values"
         } else {
             value.kind()
         };
+
         let why = format!("`allowed-tools` must be text, but is {kind}; omitted");
         self.report_warning(key, DiagnosticCode::FieldInvalid, why);
         Box::default()
@@ -334,8 +353,12 @@ impl FrontmatterReader<'_> {
     }
 }
 
+fn has_hidden_chars(text: &str) -> bool {
+    matches!(escape_hidden_chars(text), Cow::Owned(_))
+}
+
 /// Splits a text into tools, at white space and commas outside of parentheses.
-pub fn split_tools(text: &str) -> impl Iterator<Item = Box<str>> {
+fn split_tools(text: &str) -> impl Iterator<Item = Box<str>> {
     let mut open_parentheses = 0_usize;
     text.split(move |c: char| {
         match c {

@@ -9,6 +9,27 @@ use caproot_core::wire::RelPath;
 
 /// Maximum length of a long description.
 const MAX_LONG_DESCRIPTION_CHARS: usize = 4_096;
+/// Known keys of an interface.
+const INTERFACE_KEYS: &[&str] = &[
+    "displayName",
+    "shortDescription",
+    "longDescription",
+    "developerName",
+    "category",
+    "capabilities",
+    "websiteURL",
+    "websiteUrl",
+    "privacyPolicyURL",
+    "privacyPolicyUrl",
+    "termsOfServiceURL",
+    "termsOfServiceUrl",
+    "defaultPrompt",
+    "brandColor",
+    "composerIcon",
+    "logo",
+    "logoDark",
+    "screenshots",
+];
 /// Maximum number of screenshots.
 const MAX_SCREENSHOTS: usize = 16;
 
@@ -32,6 +53,7 @@ pub fn read_author(
     key: &str,
 ) -> Option<PluginAuthor> {
     let value = at.non_null_value(key)?;
+
     let author = if value.as_text().is_some() {
         PluginAuthor {
             name: fields.read_line(at, key, MAX_NAME_CHARS),
@@ -50,6 +72,7 @@ pub fn read_author(
         fields.report_wrong_type(at, key, value, "text or an object");
         return None;
     };
+
     (author != PluginAuthor::default()).then_some(author)
 }
 
@@ -64,68 +87,53 @@ fn read_repository(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Opti
 }
 
 fn read_interface(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Option<PluginInterface> {
-    const KEYS: &[&str] = &[
-        "displayName",
-        "shortDescription",
-        "longDescription",
-        "developerName",
-        "category",
-        "capabilities",
-        "websiteURL",
-        "websiteUrl",
-        "privacyPolicyURL",
-        "privacyPolicyUrl",
-        "termsOfServiceURL",
-        "termsOfServiceUrl",
-        "defaultPrompt",
-        "brandColor",
-        "composerIcon",
-        "logo",
-        "logoDark",
-        "screenshots",
-    ];
     let at = fields.read_mapping(root, &["interface"], "an object");
     // Some manifests have these keys at the top level.
-    let mut interface = PluginInterface {
-        display_name: fields.read_line(root, "displayName", MAX_NAME_CHARS),
-        category: fields.read_line(root, "category", MAX_WORD_CHARS),
-        images: [None, read_image(fields, root, "logo"), None],
-        ..PluginInterface::default()
+    let display_name = fields.read_line(root, "displayName", MAX_NAME_CHARS);
+    let category = fields.read_line(root, "category", MAX_WORD_CHARS);
+    let logo = read_image(fields, root, "logo");
+
+    let mut interface = match at {
+        Some(at) => read_interface_mapping(fields, at),
+        None => PluginInterface::default(),
     };
-    if let Some(at) = at {
-        fields.report_unknown_keys(at, KEYS);
-        let read_first_url = |fields: &mut FieldReader<'_>, keys: [&str; 2]| {
-            fields.read_url(at, at.find_present_key(keys)?)
-        };
-        let [_, top_level_logo, _] = interface.images;
-        interface = PluginInterface {
-            display_name: fields
-                .read_line(at, "displayName", MAX_NAME_CHARS)
-                .or(interface.display_name),
-            short_description: fields.read_line(at, "shortDescription", MAX_TEXT_CHARS),
-            long_description: fields.read_line(at, "longDescription", MAX_LONG_DESCRIPTION_CHARS),
-            developer_name: fields.read_line(at, "developerName", MAX_NAME_CHARS),
-            category: fields
-                .read_line(at, "category", MAX_WORD_CHARS)
-                .or(interface.category),
-            capabilities: fields.read_lines(at, "capabilities", MAX_WORD_CHARS),
-            website_url: read_first_url(fields, ["websiteURL", "websiteUrl"]),
-            privacy_policy_url: read_first_url(fields, ["privacyPolicyURL", "privacyPolicyUrl"]),
-            terms_of_service_url: read_first_url(
-                fields,
-                ["termsOfServiceURL", "termsOfServiceUrl"],
-            ),
-            default_prompts: fields.read_lines(at, "defaultPrompt", MAX_TEXT_CHARS),
-            brand_color: fields.read_color(at, "brandColor"),
-            images: [
-                read_image(fields, at, "composerIcon"),
-                read_image(fields, at, "logo").or(top_level_logo),
-                read_image(fields, at, "logoDark"),
-            ],
-            screenshots: read_screenshots(fields, at),
-        };
-    }
+    interface.display_name = interface.display_name.or(display_name);
+    interface.category = interface.category.or(category);
+    let [_, own_logo, _] = &mut interface.images;
+    *own_logo = own_logo.take().or(logo);
     (interface != PluginInterface::default()).then_some(interface)
+}
+
+fn read_interface_mapping(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> PluginInterface {
+    fields.report_unknown_keys(at, INTERFACE_KEYS);
+    PluginInterface {
+        display_name: fields.read_line(at, "displayName", MAX_NAME_CHARS),
+        short_description: fields.read_line(at, "shortDescription", MAX_TEXT_CHARS),
+        long_description: fields.read_line(at, "longDescription", MAX_LONG_DESCRIPTION_CHARS),
+        developer_name: fields.read_line(at, "developerName", MAX_NAME_CHARS),
+        category: fields.read_line(at, "category", MAX_WORD_CHARS),
+        capabilities: fields.read_lines(at, "capabilities", MAX_WORD_CHARS),
+        website_url: read_first_url(fields, at, ["websiteURL", "websiteUrl"]),
+        privacy_policy_url: read_first_url(fields, at, ["privacyPolicyURL", "privacyPolicyUrl"]),
+        terms_of_service_url: read_first_url(
+            fields,
+            at,
+            ["termsOfServiceURL", "termsOfServiceUrl"],
+        ),
+        default_prompts: fields.read_lines(at, "defaultPrompt", MAX_TEXT_CHARS),
+        brand_color: fields.read_color(at, "brandColor"),
+        images: ["composerIcon", "logo", "logoDark"].map(|key| read_image(fields, at, key)),
+        screenshots: read_screenshots(fields, at),
+    }
+}
+
+/// Reads the URL at the first of the keys that has a value.
+fn read_first_url(
+    fields: &mut FieldReader<'_>,
+    at: FieldMapping<'_>,
+    keys: [&str; 2],
+) -> Option<Box<str>> {
+    fields.read_url(at, at.find_present_key(keys)?)
 }
 
 fn read_image(fields: &mut FieldReader<'_>, at: FieldMapping<'_>, key: &str) -> Option<RelPath> {

@@ -10,6 +10,22 @@ use caproot_core::wire::RelPath;
 /// Maximum number of plugins in one marketplace.
 const MAX_ENTRIES: usize = 1_000;
 
+/// Known keys of a marketplace.
+const MARKETPLACE_KEYS: &[&str] = &[
+    "name",
+    "description",
+    "version",
+    "owner",
+    "plugins",
+    "interface",
+    "metadata",
+    "homepage",
+    "repository",
+    "displayName",
+    "forceRemoveDeletedPlugins",
+    "allowCrossMarketplaceDependenciesOn",
+];
+
 /// Reads a marketplace file. `bytes` is the whole file, or its first `MAX_MANIFEST_BYTES` + 1
 /// bytes; `file` is its path below the root. Returns `None` if the file is invalid; the last
 /// problem says why.
@@ -35,67 +51,18 @@ fn read_marketplace(
     plugins: &[DynamicValue],
     file: &RelPath,
 ) -> PluginMarketplace {
-    const KEYS: &[&str] = &[
-        "name",
-        "description",
-        "version",
-        "owner",
-        "plugins",
-        "interface",
-        "metadata",
-        "homepage",
-        "repository",
-        "displayName",
-        "forceRemoveDeletedPlugins",
-        "allowCrossMarketplaceDependenciesOn",
-    ];
     let root = FieldMapping::root(value);
-    let metadata = root
-        .non_null_value("metadata")
-        .unwrap_or(&DynamicValue::Null);
-    let metadata = FieldMapping::new(metadata, &["metadata"], "");
+    let metadata = child_mapping(root, &["metadata"], "");
+    let interface = child_mapping(root, &["interface"], "");
+
     // Entry paths without `./` are relative to `pluginRoot`.
-    let base = fields.read_verbatim(metadata, "pluginRoot", MAX_TEXT_CHARS);
-    let base = base
+    let base = fields
+        .read_verbatim(metadata, "pluginRoot", MAX_TEXT_CHARS)
         .and_then(plugin_path::parse_working_dir)
         .unwrap_or_default();
-    let interface = FieldMapping::new(
-        root.non_null_value("interface")
-            .unwrap_or(&DynamicValue::Null),
-        &["interface"],
-        "",
-    );
-    let mut remaining_bytes = MAX_PLUGIN_BYTES;
-    let (mut entries, mut truncated) = (Vec::new(), plugins.len() > MAX_ENTRIES);
-    for plugin in plugins.iter().take(MAX_ENTRIES) {
-        let Some(entry) = read_entry(fields, plugin, &base) else {
-            continue;
-        };
-        let texts = [
-            &entry.description,
-            &entry.version,
-            &entry.category,
-            &entry.installation,
-        ];
-        let len = texts.into_iter().flatten().map(|t| t.len()).sum::<usize>();
-        let Some(rest) =
-            remaining_bytes.checked_sub(len + entry.name.len() + entry.source.len() + 256)
-        else {
-            truncated = true;
-            break;
-        };
-        remaining_bytes = rest;
-        entries.push(entry);
-    }
-    if truncated {
-        let why = format!(
-            "a marketplace may list {MAX_ENTRIES} plugins, and {MAX_PLUGIN_BYTES} bytes of them; \
-             {} reported",
-            entries.len()
-        );
-        fields.report_warning(DiagnosticCode::LimitReached, why);
-    }
-    fields.report_unknown_keys(root, KEYS);
+    let (entries, truncated) = read_entries(fields, plugins, &base);
+
+    fields.report_unknown_keys(root, MARKETPLACE_KEYS);
     let description = fields.read_line(root, "description", MAX_TEXT_CHARS);
     let version = fields.read_line(root, "version", MAX_NAME_CHARS);
     PluginMarketplace {
@@ -115,6 +82,72 @@ fn read_marketplace(
     }
 }
 
+/// Returns the mapping at the last key of `path`; an empty mapping if there is none.
+fn child_mapping<'v>(
+    parent: FieldMapping<'v>,
+    path: &'v [&'v str],
+    component: &'v str,
+) -> FieldMapping<'v> {
+    let key = path.last().copied().unwrap_or_default();
+    let value = parent.non_null_value(key).unwrap_or(&DynamicValue::Null);
+    FieldMapping::new(value, path, component)
+}
+
+/// Reads the entries within the limits. Returns whether a limit omitted entries.
+fn read_entries(
+    fields: &mut FieldReader<'_>,
+    plugins: &[DynamicValue],
+    base: &RelPath,
+) -> (Vec<MarketplaceEntry>, bool) {
+    let mut remaining_bytes = MAX_PLUGIN_BYTES;
+    let mut entries = Vec::new();
+    let mut truncated = plugins.len() > MAX_ENTRIES;
+    for plugin in plugins.iter().take(MAX_ENTRIES) {
+        let Some(entry) = read_entry(fields, plugin, base) else {
+            continue;
+        };
+        let Some(rest) = remaining_bytes.checked_sub(entry_size(&entry)) else {
+            truncated = true;
+            break;
+        };
+        remaining_bytes = rest;
+        entries.push(entry);
+    }
+
+    if truncated {
+        let why = format!(
+            "a marketplace may list {MAX_ENTRIES} plugins, and {MAX_PLUGIN_BYTES} bytes of them; \
+             {} reported",
+            entries.len()
+        );
+        fields.report_warning(DiagnosticCode::LimitReached, why);
+    }
+    (entries, truncated)
+}
+
+/// Returns the approximate size of an entry on the wire.
+fn entry_size(entry: &MarketplaceEntry) -> usize {
+    let texts = [
+        &entry.description,
+        &entry.version,
+        &entry.category,
+        &entry.installation,
+    ];
+    let texts = texts.into_iter().flatten().map(|text| text.len());
+    texts.sum::<usize>() + entry.name.len() + entry.source.len() + 256
+}
+
+/// Source of a plugin.
+#[derive(Default)]
+struct EntrySource {
+    /// Directory of the plugin, if the plugin is below the same root.
+    package: Option<RelPath>,
+    /// Kind of an external source.
+    kind: Box<str>,
+    /// Address of an external source.
+    address: Box<str>,
+}
+
 fn read_entry(
     fields: &mut FieldReader<'_>,
     value: &DynamicValue,
@@ -126,53 +159,67 @@ fn read_entry(
         .and_then(DynamicValue::as_text)
         .unwrap_or_default();
     let name = fields.check_component_name(WHAT, name)?;
+
     let at = FieldMapping::new(value, &["plugins"], &name);
-    let (mut package, mut source_kind, mut source) = (None, Box::default(), Box::<str>::default());
-    match at.non_null_value("source") {
-        Some(DynamicValue::Text(text)) => package = resolve_local_path(fields, text, base),
-        Some(object @ DynamicValue::Map(_)) => {
-            let inner = FieldMapping::new(object, &["source"], &name);
-            let kind = fields
-                .read_line(inner, "source", MAX_NAME_CHARS)
-                .unwrap_or_default();
-            if &*kind == "local" {
-                let path = fields
-                    .read_verbatim(inner, "path", MAX_TEXT_CHARS)
-                    .unwrap_or_default();
-                package = resolve_local_path(fields, path, base);
-            } else {
-                let key = inner.find_present_key(["url", "repo", "package", "path"]);
-                let text = key.and_then(|key| fields.read_verbatim(inner, key, MAX_TEXT_CHARS));
-                (source_kind, source) = (
-                    kind,
-                    secret_filter::redact_in_url(text.unwrap_or_default())
-                        .0
-                        .into(),
-                );
-            }
-        }
-        _ => {}
-    }
-    if package.is_none() && source.is_empty() {
+    let source = read_source(fields, at, &name, base);
+    if source.package.is_none() && source.address.is_empty() {
         fields.report_unusable(WHAT, &name, "has no valid `source`");
         return None;
     }
-    let policy = FieldMapping::new(
-        at.non_null_value("policy").unwrap_or(&DynamicValue::Null),
-        &["policy"],
-        &name,
-    );
+
+    let policy = child_mapping(at, &["policy"], &name);
     Some(MarketplaceEntry {
         description: fields.read_line(at, "description", MAX_TEXT_CHARS),
         version: fields.read_line(at, "version", MAX_NAME_CHARS),
         category: fields.read_line(at, "category", MAX_NAME_CHARS),
         installation: fields.read_line(policy, "installation", MAX_NAME_CHARS),
         authentication: fields.read_line(policy, "authentication", MAX_NAME_CHARS),
-        package,
-        source_kind,
-        source,
+        package: source.package,
+        source_kind: source.kind,
+        source: source.address,
         name,
     })
+}
+
+fn read_source(
+    fields: &mut FieldReader<'_>,
+    at: FieldMapping<'_>,
+    name: &str,
+    base: &RelPath,
+) -> EntrySource {
+    let object = match at.non_null_value("source") {
+        Some(DynamicValue::Text(text)) => {
+            return EntrySource {
+                package: resolve_local_path(fields, text, base),
+                ..EntrySource::default()
+            };
+        }
+        Some(object @ DynamicValue::Map(_)) => FieldMapping::new(object, &["source"], name),
+        _ => return EntrySource::default(),
+    };
+
+    let kind = fields
+        .read_line(object, "source", MAX_NAME_CHARS)
+        .unwrap_or_default();
+    if &*kind == "local" {
+        let path = fields
+            .read_verbatim(object, "path", MAX_TEXT_CHARS)
+            .unwrap_or_default();
+        return EntrySource {
+            package: resolve_local_path(fields, path, base),
+            ..EntrySource::default()
+        };
+    }
+
+    let address = object
+        .find_present_key(["url", "repo", "package", "path"])
+        .and_then(|key| fields.read_verbatim(object, key, MAX_TEXT_CHARS))
+        .unwrap_or_default();
+    EntrySource {
+        package: None,
+        kind,
+        address: secret_filter::redact_in_url(address).0.into(),
+    }
 }
 
 /// Resolves the path of a plugin below the same root. Reports an invalid path.

@@ -44,6 +44,13 @@ const KNOWN_KEYS: &[&str] = &[
     "timeout",
 ];
 
+/// Keys of environment variables and headers with values, and of those from the host's environment.
+const ENVIRONMENT_KEYS: &[&str] = &["env"];
+const INHERITED_ENVIRONMENT_KEYS: &[&str] = &["env_vars", "envVars"];
+const HEADER_KEYS: &[&str] = &["headers", "http_headers", "httpHeaders"];
+const INHERITED_HEADER_KEYS: &[&str] = &["env_http_headers", "envHttpHeaders"];
+const BEARER_TOKEN_KEYS: [&str; 2] = ["bearer_token_env_var", "bearerTokenEnvVar"];
+
 /// Reads `{"mcpServers": {NAME: {…}}}` or only the inner object.
 pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<McpServer> {
     let root = FieldMapping::root(value);
@@ -56,6 +63,7 @@ pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<McpServer
             .is_some_and(DynamicValue::is_scalar);
         (!is_server).then_some((key, inner))
     });
+
     let inner = match inner {
         Some((key, inner)) => {
             fields.report_unknown_keys(root, &[key, "inputs"]);
@@ -63,9 +71,11 @@ pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<McpServer
         }
         None => value,
     };
-    let entries = fields.take_components("MCP servers", inner.as_map().unwrap_or_default());
-    let entries = entries.iter().filter(|(name, _)| &**name != "$schema");
-    entries
+
+    fields
+        .take_components("MCP servers", inner.as_map().unwrap_or_default())
+        .iter()
+        .filter(|(name, _)| &**name != "$schema")
         .filter_map(|(name, value)| read_server(fields, name, value))
         .collect()
 }
@@ -75,17 +85,14 @@ fn read_server(
     name: &str,
     value: &DynamicValue,
 ) -> Option<McpServer> {
-    const WHAT: &str = "MCP server";
     if value.as_map().is_none() {
-        fields.report_unusable(
-            WHAT,
-            name,
-            &format!("must be an object, but is {}", value.kind()),
-        );
+        let why = format!("must be an object, but is {}", value.kind());
+        fields.report_unusable("MCP server", name, &why);
         return None;
     }
-    let name = fields.check_component_name(WHAT, name)?;
+    let name = fields.check_component_name("MCP server", name)?;
     let at = FieldMapping::new(value, &["mcpServers"], &name);
+
     let command = fields.read_verbatim(at, "command", MAX_TEXT_CHARS);
     let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS);
     let transport = read_transport(fields, at, &name, command.is_some(), url.is_some())?;
@@ -96,26 +103,20 @@ fn read_server(
         secret_filter::redact_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
     let (url, url_redacted) =
         secret_filter::redact_in_url(url.filter(|_| !is_stdio).unwrap_or_default());
-    let mut has_secret = command_redacted || args_redacted || url_redacted;
-    let mut read_values = |fields: &mut FieldReader<'_>, set: &[&str], inherited: &[&str]| {
-        read_named_values(fields, at, (set, inherited), &mut has_secret)
-    };
-    let environment = read_values(fields, &["env"], &["env_vars", "envVars"]);
-    let headers = read_values(
-        fields,
-        &["headers", "http_headers", "httpHeaders"],
-        &["env_http_headers", "envHttpHeaders"],
-    );
-    let has_redacted = |values: &[NamedValue]| {
-        values
-            .iter()
-            .any(|v| v.value.is_none() && v.from_variable.is_none())
-    };
-    let redacted = has_secret || has_redacted(&environment) || has_redacted(&headers);
+
+    let environment = read_named_values(fields, at, ENVIRONMENT_KEYS, INHERITED_ENVIRONMENT_KEYS);
+    let headers = read_named_values(fields, at, HEADER_KEYS, INHERITED_HEADER_KEYS);
+    let has_secret = command_redacted
+        || args_redacted
+        || url_redacted
+        || environment.has_secret
+        || headers.has_secret;
     if has_secret {
         fields.report_redacted(&format!("the MCP server {}", text::quote_word(&name)));
     }
-    let (cwd, enabled) = (read_working_dir(fields, at), read_enabled(fields, at));
+
+    let cwd = read_working_dir(fields, at);
+    let enabled = read_enabled(fields, at);
     fields.report_unknown_keys(at, KNOWN_KEYS);
     Some(McpServer {
         transport,
@@ -123,27 +124,38 @@ fn read_server(
         args,
         cwd,
         url: url.into(),
-        headers,
-        environment,
-        bearer_token_variable: at
-            .find_present_key(["bearer_token_env_var", "bearerTokenEnvVar"])
-            .and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS)),
+        redacted: has_secret || environment.has_redacted() || headers.has_redacted(),
+        headers: headers.values.into(),
+        environment: environment.values.into(),
+        bearer_token_variable: read_first_line(fields, at, BEARER_TOKEN_KEYS),
         description: fields.read_line(at, "description", MAX_TEXT_CHARS),
         enabled,
         required: fields.read_bool(at, "required"),
-        enabled_tools: at
-            .find_present_key(["enabled_tools", "enabledTools"])
-            .map(|key| fields.read_lines(at, key, MAX_NAME_CHARS)),
-        disabled_tools: at
-            .find_present_key(["disabled_tools", "disabledTools"])
-            .map(|key| fields.read_lines(at, key, MAX_NAME_CHARS))
+        enabled_tools: read_tools(fields, at, ["enabled_tools", "enabledTools"]),
+        disabled_tools: read_tools(fields, at, ["disabled_tools", "disabledTools"])
             .unwrap_or_default(),
         startup_timeout_ms: read_timeout_ms(fields, at, STARTUP_TIMEOUT_KEYS),
         tool_timeout_ms: read_timeout_ms(fields, at, TOOL_TIMEOUT_KEYS),
-        redacted,
         declared_by: RelPath::root(),
         name: name.clone(),
     })
+}
+
+fn read_first_line(
+    fields: &mut FieldReader<'_>,
+    at: FieldMapping<'_>,
+    keys: [&str; 2],
+) -> Option<Box<str>> {
+    fields.read_line(at, at.find_present_key(keys)?, MAX_NAME_CHARS)
+}
+
+fn read_tools(
+    fields: &mut FieldReader<'_>,
+    at: FieldMapping<'_>,
+    keys: [&str; 2],
+) -> Option<Box<[Box<str>]>> {
+    let key = at.find_present_key(keys)?;
+    Some(fields.read_lines(at, key, MAX_NAME_CHARS))
 }
 
 fn read_transport(
@@ -154,14 +166,16 @@ fn read_transport(
     has_url: bool,
 ) -> Option<McpTransport> {
     let key = at.find_present_key(["type", "transport"]);
-    let word = key
+    let declared = key
         .and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS))
         .unwrap_or_default();
-    let word: String = word
+
+    let word: String = declared
         .to_lowercase()
         .chars()
         .filter(char::is_ascii_alphanumeric)
         .collect();
+
     let transport = match &*word {
         "stdio" => McpTransport::Stdio,
         "" if has_command => McpTransport::Stdio,
@@ -173,10 +187,12 @@ fn read_transport(
             return None;
         }
     };
+
     let (has_required, required, has_other) = match transport {
         McpTransport::Stdio => (has_command, "`command`", has_url),
         McpTransport::StreamableHttp | McpTransport::Sse => (has_url, "`url`", has_command),
     };
+
     if !has_required {
         let required = if word.is_empty() {
             "`command` or `url`"
@@ -186,6 +202,7 @@ fn read_transport(
         fields.report_unusable("MCP server", name, &format!("has no valid {required}"));
         return None;
     }
+
     if has_other {
         let why = format!(
             "the MCP server {} has a command and a url; {required} is used",
@@ -193,6 +210,7 @@ fn read_transport(
         );
         fields.report_warning(DiagnosticCode::FieldInvalid, why);
     }
+
     Some(transport)
 }
 
@@ -240,52 +258,61 @@ fn read_working_dir(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> RelPa
 }
 
 /// Reads the headers or environment variables of a server. The keys `set` have values; the keys
-/// `inherited` map names to variables of the host, or list variables that keep their name. Sets
-/// `has_secret` if a value that is not reported is likely a secret.
+/// `inherited` map names to variables of the host, or list variables that keep their name.
 fn read_named_values(
     fields: &mut FieldReader<'_>,
     at: FieldMapping<'_>,
-    (set, inherited): (&[&str], &[&str]),
-    has_secret: &mut bool,
-) -> Box<[NamedValue]> {
-    let mut all = Vec::new();
+    set: &[&str],
+    inherited: &[&str],
+) -> NamedValues {
+    let mut named = NamedValues::default();
     for key in set {
         for (name, value) in fields.read_entries(at, key) {
             let text = value.to_text();
             let reported =
                 secret_filter::reportable_value(name, &text).filter(|_| value.is_scalar());
-            *has_secret |= reported.is_none() && secret_filter::is_likely_secret(name, &text);
-            all.push(NamedValue {
-                name: clean_name(name),
-                value: reported,
-                from_variable: None,
-            });
+            named.has_secret |= reported.is_none() && secret_filter::is_likely_secret(name, &text);
+            named.push(name, reported, None);
         }
     }
+
     for key in inherited {
-        if at
-            .non_null_value(key)
-            .is_some_and(|value| value.as_map().is_some())
-        {
-            for (name, from) in fields.read_entries(at, key) {
-                let from = from.as_text().map(clean_name);
-                all.push(NamedValue {
-                    name: clean_name(name),
-                    value: None,
-                    from_variable: from,
-                });
+        let value = at.non_null_value(key);
+        if value.is_some_and(|value| value.as_map().is_some()) {
+            for (name, variable) in fields.read_entries(at, key) {
+                named.push(name, None, variable.as_text());
             }
-            continue;
-        }
-        for name in fields.read_verbatim_list(at, key, MAX_NAME_CHARS) {
-            all.push(NamedValue {
-                name: clean_name(name),
-                value: None,
-                from_variable: Some(clean_name(name)),
-            });
+        } else {
+            for name in fields.read_verbatim_list(at, key, MAX_NAME_CHARS) {
+                named.push(name, None, Some(name));
+            }
         }
     }
-    all.into()
+    named
+}
+
+/// Headers or environment variables of a server.
+#[derive(Default)]
+struct NamedValues {
+    values: Vec<NamedValue>,
+    /// Whether a value that is not reported is likely a secret.
+    has_secret: bool,
+}
+
+impl NamedValues {
+    fn push(&mut self, name: &str, value: Option<Box<str>>, variable: Option<&str>) {
+        self.values.push(NamedValue {
+            name: clean_name(name),
+            value,
+            from_variable: variable.map(clean_name),
+        });
+    }
+
+    /// Whether a value is neither reported nor in a variable of the host.
+    fn has_redacted(&self) -> bool {
+        let mut values = self.values.iter();
+        values.any(|value| value.value.is_none() && value.from_variable.is_none())
+    }
 }
 
 fn clean_name(name: &str) -> Box<str> {

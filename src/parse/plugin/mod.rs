@@ -1,9 +1,7 @@
 //! Parsers of the manifests, component files and marketplaces of plugins.
 
-mod apps;
-mod hooks;
+mod declarations;
 mod info;
-mod lsp_servers;
 pub mod marketplace;
 mod mcp_servers;
 mod plugin_path;

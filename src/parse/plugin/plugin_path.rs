@@ -50,10 +50,10 @@ fn parse_path_below(text: &str) -> Option<RelPath> {
     if secret_filter::has_token(text) {
         return None;
     }
-    let text = text.trim_start_matches('/');
+    let path = text.trim_start_matches('/');
     // `././a` is the same as `./a`.
-    let text = text.strip_prefix("./").unwrap_or(text);
-    RelPath::new(text.strip_suffix('/').unwrap_or(text).as_bytes())
+    let path = path.strip_prefix("./").unwrap_or(path);
+    RelPath::new(path.strip_suffix('/').unwrap_or(path).as_bytes())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! names, or default paths.
 
 use super::plugin_path::read_plugin_path;
-use super::{apps, hooks, invalid_file, lsp_servers, mcp_servers, parse_plugin_file};
+use super::{declarations, invalid_file, mcp_servers, parse_plugin_file};
 use crate::model::plugin::{ComponentKind, ComponentSources, PluginComponents};
 use crate::model::{DynamicValue, FileProblem};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_ITEMS, MAX_TEXT_CHARS};
@@ -37,19 +37,22 @@ pub fn read(
     fields: &mut FieldReader<'_>,
     root: FieldMapping<'_>,
 ) -> (ComponentSources, PluginComponents) {
-    let (mut sources, mut inline_components) =
-        (ComponentSources::default(), PluginComponents::default());
+    let mut sources = ComponentSources::default();
+    let mut inline_components = PluginComponents::default();
     for kind in ComponentKind::ALL {
         let Some(value) = root.non_null_value(kind.manifest_key()) else {
             continue;
         };
+
         if kind.is_json() {
             sources.declared_json_kinds.push(kind);
         }
+
         let items = match value {
             DynamicValue::List(items) => &items[..items.len().min(MAX_ITEMS)],
             other => std::slice::from_ref(other),
         };
+
         for item in items {
             match item {
                 DynamicValue::Text(text) if text.chars().count() <= MAX_TEXT_CHARS => {
@@ -69,6 +72,7 @@ pub fn read(
             }
         }
     }
+
     sources.named_paths.dedup();
     (sources, inline_components)
 }
@@ -94,22 +98,17 @@ pub fn read_file(
     (Some(components), problems)
 }
 
-/// Reads the components of one kind from an object in a file or in the manifest.
+/// Reads the components of one JSON kind from an object in a file or in the manifest.
 fn read_components(
     fields: &mut FieldReader<'_>,
     kind: ComponentKind,
     value: &DynamicValue,
 ) -> PluginComponents {
     let mut components = PluginComponents::default();
-    match kind {
-        ComponentKind::McpServers => components.mcp_servers = mcp_servers::read(fields, value),
-        ComponentKind::Apps => components.apps = apps::read(fields, value),
-        ComponentKind::Hooks => components.hooks = hooks::read(fields, value),
-        ComponentKind::LspServers => components.lsp_servers = lsp_servers::read(fields, value),
-        ComponentKind::Agents
-        | ComponentKind::Commands
-        | ComponentKind::OutputStyles
-        | ComponentKind::Skills => {}
+    if kind == ComponentKind::McpServers {
+        components.mcp_servers = mcp_servers::read(fields, value);
+    } else {
+        components.others = declarations::read(fields, kind, value);
     }
     components
 }

@@ -1,8 +1,8 @@
 use super::{marketplace, prompt, read_file};
 use crate::model::limits::MAX_MANIFEST_BYTES;
 use crate::model::plugin::{ComponentKind, MAX_COMPONENTS, McpTransport, PluginComponents};
-use crate::model::{DiagnosticCode, FileProblem, PluginManifest, Severity};
-use crate::parse::manifest;
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem, PluginManifest, Severity};
+use crate::parse::{json, manifest};
 use caproot_core::wire::RelPath;
 use proptest::prelude::*;
 
@@ -145,7 +145,7 @@ fn invalid_files_are_ignored() {
 }
 
 #[test]
-fn hooks_apps_and_lsp_servers_are_read() {
+fn components_are_read_from_json() {
     let (found, problems) = file(
         ComponentKind::Hooks,
         r#"{"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [
@@ -162,36 +162,150 @@ fn hooks_apps_and_lsp_servers_are_read() {
         ],
         "{problems:?}"
     );
-    let [first, second, odd] = &found.hooks[..] else {
+    let [first, second, odd] = &found.others[..] else {
         panic!("{found:?}")
     };
-    assert_eq!(
-        (&*first.event, &*first.matcher, &*first.kind),
-        ("PreToolUse", "Bash", "command")
-    );
-    assert_eq!(&*first.command, "\"${CLAUDE_PLUGIN_ROOT}/x\" go");
-    assert_eq!(
-        (first.timeout_ms, &*second.command, &*odd.kind),
-        (Some(5_000), "./y", "new")
-    );
+    assert_eq!(&*first.name, "PreToolUse");
+    let expected = r#"{"command":"\"${CLAUDE_PLUGIN_ROOT}/x\" go","matcher":"Bash","timeout":5,"type":"command"}"#;
+    assert_eq!(&*first.declaration.to_text(), expected);
+    assert_eq!(&*second.declaration.to_text(), r#"{"command":"./y"}"#);
+    assert_eq!(&*odd.declaration.to_text(), r#"{"type":"new"}"#);
 
     let (found, problems) = file(
         ComponentKind::Apps,
-        r#"{"apps": {"a": {"id": "connector_1"}, "b": {}}}"#,
+        r#"{"apps": {"a": {"id": "connector_1"}, "b": {}, "c": "connector_2"}}"#,
     );
     assert_eq!(codes(&problems), [DiagnosticCode::ComponentInvalid]);
     assert_eq!(
-        (&*found.apps[0].name, &*found.apps[0].id),
-        ("a", "connector_1")
+        declared(&found),
+        [
+            ("a", r#"{"id":"connector_1"}"#.into()),
+            ("c", r#"{"id":"connector_2"}"#.into())
+        ]
     );
+    let (named, problems) = file(ComponentKind::Apps, r#"{"apps": {"id": "connector_1"}}"#);
+    assert_eq!((named.others.len(), problems), (1, vec![]));
 
     let json =
         r#"{"go": {"command": "gopls", "args": ["serve"], "extensionToLanguage": {".go": "go"}}}"#;
     let (found, problems) = file(ComponentKind::LspServers, json);
-    assert_eq!(
-        (codes(&problems), &*found.lsp_servers[0].extensions[0]),
-        (vec![], ".go=go")
+    assert_eq!(problems, []);
+    let expected = r#"{"args":["serve"],"command":"gopls","extensionToLanguage":{".go":"go"}}"#;
+    assert_eq!(declared(&found), [("go", expected.into())]);
+}
+
+/// Names and declarations of the components.
+fn declared(components: &PluginComponents) -> Vec<(&str, Box<str>)> {
+    let others = components.others.iter();
+    others
+        .map(|component| (&*component.name, component.declaration.to_text()))
+        .collect()
+}
+
+#[test]
+fn unknown_keys_of_a_declaration_are_kept_without_their_secrets() {
+    for (declared_json, shown, has_secret) in [
+        (
+            r#"{"timeout":5,"async":true,"odd":[1,{"a":null}]}"#,
+            "",
+            false,
+        ),
+        (
+            r#"{"initializationOptions":{"mode":"fast","token":"${T}"}}"#,
+            "",
+            false,
+        ),
+        (
+            r#"{"env":{"PORT":"80","FOO":"bar"}}"#,
+            r#"{"env":{"FOO":"<redacted>","PORT":"80"}}"#,
+            false,
+        ),
+        (
+            r#"{"env":{"PASSWORD":"hunter2"}}"#,
+            r#"{"env":{"PASSWORD":"<redacted>"}}"#,
+            true,
+        ),
+        (
+            r#"{"env":{"A":{"b":"hunter2"}}}"#,
+            r#"{"env":{"A":"<redacted>"}}"#,
+            false,
+        ),
+        (
+            r#"{"settings":{"apiKey":{"now":["hunter2",7]}}}"#,
+            r#"{"settings":{"apiKey":{"now":["<redacted>","<redacted>"]}}}"#,
+            true,
+        ),
+        (
+            r#"{"args":["--token","hunter2","x"]}"#,
+            r#"{"args":["--token","<redacted>","x"]}"#,
+            true,
+        ),
+        (
+            r#"{"url":"https://u:hunter2@x.example/"}"#,
+            r#"{"url":"https://<redacted>@x.example/"}"#,
+            true,
+        ),
+        (
+            r#"{"prompt":"Say token: hello to ghp_16C7e42F292c6912E7710c838347Ae178B4a"}"#,
+            r#"{"prompt":"Say token: hello to <redacted>"}"#,
+            true,
+        ),
+        (
+            r#"{"a ghp_16C7e42F292c6912E7710c838347Ae178B4a":1,"b":2}"#,
+            r#"{"b":2}"#,
+            true,
+        ),
+        (
+            r#"{"account":123456789012}"#,
+            r#"{"account":"<redacted>"}"#,
+            true,
+        ),
+    ] {
+        let shown = if shown.is_empty() {
+            declared_json
+        } else {
+            shown
+        };
+        let json = format!(r#"{{"a":{{"command":"x",{}}}"#, &declared_json[1..]);
+        let (found, problems) = file(ComponentKind::LspServers, &json);
+        let found = &found.others[0];
+        let DynamicValue::Map(entries) = &found.declaration else {
+            panic!("{found:?}")
+        };
+        let rest = entries.iter().filter(|(key, _)| &**key != "command");
+        let rest = DynamicValue::Map(rest.cloned().collect());
+        let mut expected = json::parse(shown.as_bytes()).expect("JSON");
+        expected.sort_keys();
+        assert_eq!(rest.to_text(), expected.to_text());
+        assert_eq!(found.redacted, shown != declared_json, "{declared_json}");
+        let expected = if has_secret {
+            vec![DiagnosticCode::SecretRedacted]
+        } else {
+            vec![]
+        };
+        assert_eq!(codes(&problems), expected, "{declared_json}");
+    }
+}
+
+#[test]
+fn declarations_are_bounded() {
+    let nested = format!("{}1{}", r#"{"a":"#.repeat(31), "}".repeat(31));
+    let long = format!("[\"{}\"]", vec!["x ".repeat(3_500); 10].join("\",\""));
+    for value in [nested, long] {
+        let json = format!(r#"{{"a":{{"command":"x","more":{value}}},"b":{{"command":"x"}}}}"#);
+        let (found, problems) = file(ComponentKind::LspServers, &json);
+        assert_eq!(found.others.len(), 1);
+        assert_eq!(codes(&problems), [DiagnosticCode::ComponentInvalid]);
+    }
+    // The keys of a group belong to each of its hooks.
+    let hooks = r#"{"command":"x"},"#.repeat(2_000);
+    let json = format!(
+        r#"{{"Stop":[{{"matcher":"{}","hooks":[{hooks}1]}}]}}"#,
+        "a".repeat(9_000)
     );
+    let (found, problems) = file(ComponentKind::Hooks, &json);
+    assert_eq!(found.others.len(), 0);
+    assert_eq!(codes(&problems), [DiagnosticCode::ComponentInvalid]);
 }
 
 #[test]
@@ -257,11 +371,12 @@ fn prompts_are_read_from_frontmatter() {
         "---\nname: a\ndescription: Does.\nmodel: m\ntools: A, B(c d)\n---\nx",
     );
     let agent = agent.expect("an agent");
+    let expected = r#"{"description":"Does.","model":"m","name":"a","tools":"A, B(c d)"}"#;
     assert_eq!(
-        (&*agent.name, &*agent.description, &*agent.model),
-        ("a", "Does.", "m")
+        (&*agent.name, &*agent.declaration.to_text()),
+        ("a", expected)
     );
-    assert_eq!((agent.tools.len(), problems), (2, vec![]));
+    assert_eq!((agent.redacted, problems), (false, vec![]));
     let (agent, problems) = read(ComponentKind::Agents, "# A text");
     assert_eq!(
         (agent, codes(&problems)),

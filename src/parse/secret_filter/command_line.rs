@@ -103,6 +103,7 @@ impl SecretFilter {
     fn filter_word(&mut self, word: &str) -> String {
         let bare = word.trim_matches(['"', '\'', ',', ';', '(', ')']);
         let lower = bare.to_ascii_lowercase();
+
         if std::mem::take(&mut self.next_is_credentials)
             && bare.contains(':')
             && !is_placeholder_text(bare)
@@ -111,6 +112,7 @@ impl SecretFilter {
             self.next_is_secret = bare.ends_with(':');
             return self.redact();
         }
+
         let is_flag = bare.starts_with('-') && bare.len() > 1;
         if std::mem::take(&mut self.next_is_secret) && !is_flag {
             if AUTH_SCHEMES.contains(&&*lower) {
@@ -125,15 +127,18 @@ impl SecretFilter {
                 self.redact()
             };
         }
+
         if bare.is_empty() || is_placeholder_text(bare) {
             return word.to_owned();
         }
+
         if bare.len() < word.len() {
             // Keep the quotes and separators around the word.
             let at = word.find(bare).unwrap_or_default();
             let shown = self.filter_quoted(bare);
             return format!("{}{shown}{}", &word[..at], &word[at + bare.len()..]);
         }
+
         self.filter_bare_word(bare)
     }
 
@@ -156,23 +161,27 @@ impl SecretFilter {
         if has_token(word) {
             return self.redact();
         }
+
         let separator = word.find(['=', ':']);
         if let Some(at) = separator {
-            let (name, rest) = (&word[..at], &word[at + 1..]);
+            let rest = &word[at + 1..];
             if !rest.starts_with("//") {
-                return self.filter_pair(word, name, rest);
+                return self.filter_pair(word, &word[..at], rest);
             }
         }
+
         if word.contains("://") {
             return self.filter_url(word);
         }
         if word.contains(char::is_whitespace) {
             return self.filter_quoted(word);
         }
+
         if word.starts_with('-') {
             self.next_is_secret = is_secret_name(word);
             self.next_is_credentials = ["-u", "--user"].contains(&word);
         }
+
         if looks_random(&replace_placeholders(word)) {
             self.redact()
         } else {
@@ -186,6 +195,7 @@ impl SecretFilter {
         if separator == ":" && rest.contains('@') && !rest.contains("://") {
             return self.redact();
         }
+
         let bare = rest.trim_matches(['"', '\'']);
         if is_secret_name(name) {
             if bare.is_empty() {
@@ -199,6 +209,7 @@ impl SecretFilter {
             }
             return format!("{}{separator}{}", name, self.redact());
         }
+
         let is_variable = separator == "="
             && !name.is_empty()
             && name
@@ -213,11 +224,13 @@ impl SecretFilter {
             };
             return format!("{name}={rest}");
         }
+
         let name_shown = if looks_random(&replace_placeholders(name)) {
             self.redact()
         } else {
             name.to_owned()
         };
+
         // The recursion ends because each step removes a name.
         format!("{name_shown}{separator}{}", self.filter_pair_value(rest))
     }
@@ -246,9 +259,11 @@ impl SecretFilter {
         } else {
             scheme.to_owned()
         };
+
         let (rest, fragment) = split_at_char(rest, '#');
         let (rest, query) = split_at_char(rest, '?');
         let (authority, path) = split_at_char(rest, '/');
+
         let mut out = format!("{scheme}://");
         let host = match authority.rsplit_once('@') {
             Some((user, host)) => {
@@ -263,13 +278,16 @@ impl SecretFilter {
             }
             None => authority,
         };
+
         out.push_str(&self.filter_url_segment(host));
+
         if let Some(path) = path {
             for segment in path.split('/') {
                 out.push('/');
                 out.push_str(&self.filter_url_segment(segment));
             }
         }
+
         if let Some(query) = query {
             let mut before = '?';
             for pair in query.split('&') {
@@ -278,6 +296,7 @@ impl SecretFilter {
                 out.push_str(&self.filter_query_pair(pair));
             }
         }
+
         if let Some(fragment) = fragment {
             out.push('#');
             let shown = if is_placeholder_text(fragment) {
@@ -287,6 +306,7 @@ impl SecretFilter {
             };
             out.push_str(&shown);
         }
+
         out
     }
 

@@ -47,29 +47,33 @@ impl StateDepths {
 /// Returns the offset of the first bracket that may be inside more than `max` others, or `None` if
 /// there is certainly no such bracket.
 pub fn find_bracket_deeper_than(max: usize, text: &str) -> Option<usize> {
-    let opens = |b: &u8| matches!(b, b'[' | b'{');
     // Nearly every text ends here.
-    if text.bytes().filter(opens).count() <= max {
+    if text.bytes().filter(|byte| is_opening(*byte)).count() <= max {
         return None;
     }
+
     let mut depths = StateDepths::default();
     let mut before = b'\n';
     for (at, byte) in text.bytes().enumerate() {
         let mut next = StateDepths::default();
-        if opens(&byte) {
+        if is_opening(byte) {
             next.raise_depth(LexerState::BetweenTokens, 1);
         }
+
         for state in LEXER_STATES {
             let depth = depths.0[state as usize];
             if depth > 0 {
                 advance_state(state, depth, before, byte, &mut next);
             }
         }
+
         if next.0[LexerState::BetweenTokens as usize] > max {
             return Some(at);
         }
-        (depths, before) = (next, byte);
+        depths = next;
+        before = byte;
     }
+
     None
 }
 
@@ -93,12 +97,17 @@ fn advance_state(state: LexerState, depth: usize, before: u8, byte: u8, next: &m
     }
 }
 
+fn is_opening(byte: u8) -> bool {
+    matches!(byte, b'[' | b'{')
+}
+
 /// Returns the possible states after a byte that is not a bracket, or has no meaning as a bracket.
 fn next_states(state: LexerState, before: u8, byte: u8) -> &'static [LexerState] {
     use LexerState::{
         Anchor, BetweenTokens, Comment, DoubleQuoted, DoubleQuotedEscape, PlainScalar,
         SingleQuoted, Tag,
     };
+
     match state {
         SingleQuoted if byte == b'\'' => &[BetweenTokens],
         SingleQuoted => &[SingleQuoted],

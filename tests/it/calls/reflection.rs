@@ -69,7 +69,7 @@ async fn reflection_shows_the_comments_of_the_service_and_the_errors() {
             "Every request names its roots",
         ),
         ("caproot.v1.ErrorReason", "Status: NOT_FOUND."),
-        ("caproot.v1.PluginComponents", "Likely secrets are omitted"),
+        ("caproot.v1.PluginComponent", "Likely secrets are omitted"),
     ];
     let files = files_of_symbols!(v1, channel.clone(), expected.map(|(symbol, _)| symbol));
     for ((symbol, comment), file) in expected.iter().zip(&files) {

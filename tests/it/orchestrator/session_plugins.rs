@@ -79,20 +79,17 @@ async fn plugins_of_all_sources_have_components() {
     let (executor, local) = ((SourceKind::Executor, "r"), (SourceKind::Local, "here"));
     assert_eq!(kinds, [executor, executor, local]);
     let json = serde_json::to_value(&plugins).expect("JSON");
-    assert_eq!(
-        json[0]["plugin"]["components"]["mcpServers"][0]["name"],
-        "web"
-    );
-    assert_eq!(json[0]["plugin"]["components"]["commands"][0]["name"], "go");
+    assert_eq!(json[0]["plugin"]["mcpServers"][0]["name"], "web");
+    let command = &json[0]["plugin"]["components"][0];
+    assert_eq!(command["kind"], "COMPONENT_KIND_COMMAND");
+    assert_eq!(command["name"], "go");
     assert_eq!(json[2]["sourceKind"], "local");
     assert_eq!(
         json[2]["plugin"]["authority"],
         json!({"kind": "local", "id": "mine"})
     );
-    assert_eq!(
-        json[2]["plugin"]["components"]["lspServers"][0]["command"],
-        "gopls"
-    );
+    let declaration = &json[2]["plugin"]["components"][0]["declaration"];
+    assert_eq!(*declaration, json!({"command": "gopls"}));
     // The skills of the plugins are listed as in a session without plugins.
     let without = SessionOptions {
         plugins: false,
@@ -148,12 +145,10 @@ async fn changes_of_plugins_name_the_components() {
     };
     assert_eq!(deploy.plugin.plugin.version, "2");
     let components = deploy.components.iter();
-    let components: Vec<_> = components
-        .map(|c| (&*c.component, &*c.name, c.change))
-        .collect();
+    let components: Vec<_> = components.map(|c| (&*c.kind, &*c.name, c.change)).collect();
     let expected = [
-        ("mcpServers", "more", ComponentChangeKind::Added),
-        ("mcpServers", "web", ComponentChangeKind::Changed),
+        ("mcp_server", "more", ComponentChangeKind::Added),
+        ("mcp_server", "web", ComponentChangeKind::Changed),
     ];
     assert_eq!(components, expected);
     let json = serde_json::to_value(&change).expect("JSON");
@@ -166,8 +161,8 @@ async fn changes_of_plugins_name_the_components() {
         panic!("{change:?}")
     };
     assert_eq!(
-        (&*component.component, component.change),
-        ("commands", ComponentChangeKind::Removed)
+        (&*component.kind, component.change),
+        ("command", ComponentChangeKind::Removed)
     );
 
     std::fs::remove_dir_all(fixture.path("mine/kit")).expect("a directory");
@@ -195,10 +190,7 @@ async fn caproot_call_has_plugins_and_their_changes() {
     let plugins = process.request(json!({"method": "plugins"})).await["result"].clone();
     assert_eq!(plugins.as_array().map(Vec::len), Some(1), "{plugins}");
     assert_eq!(plugins[0]["sourceId"], "local");
-    assert_eq!(
-        plugins[0]["plugin"]["components"]["mcpServers"][0]["name"],
-        "web"
-    );
+    assert_eq!(plugins[0]["plugin"]["mcpServers"][0]["name"], "web");
     fixture.replace(
         "r/deploy/.codex-plugin/plugin.json",
         r#"{"name": "deploy"}"#,
@@ -209,7 +201,7 @@ async fn caproot_call_has_plugins_and_their_changes() {
             break line;
         }
     };
-    let component = json!({"component": "mcpServers", "name": "web", "change": "removed"});
+    let component = json!({"kind": "mcp_server", "name": "web", "change": "removed"});
     assert_eq!(
         change["changed"][0]["components"],
         json!([component]),

@@ -4,7 +4,7 @@ use crate::harness::replica::Replica;
 use crate::harness::selected;
 use crate::harness::watch_harness::{WatchHarness, watch_request};
 use caproot_core::proto::caproot::v1::{
-    DiagnosticCode, Plugin, PluginComponents, SkillView, WatchSkillsRequest,
+    ComponentKind, DiagnosticCode, Plugin, SkillView, WatchSkillsRequest,
 };
 use std::fs;
 
@@ -25,14 +25,17 @@ fn plugin(live: &WatchHarness) -> &Plugin {
     live.replica.plugins.get("skill://r/p").expect("a plugin")
 }
 
-fn components(live: &WatchHarness) -> &PluginComponents {
-    plugin(live).components.as_ref().expect("components")
+/// Returns the names of the plugin's components of a kind.
+fn names(live: &WatchHarness, kind: ComponentKind) -> Vec<&str> {
+    let components = plugin(live).components.iter();
+    let components = components.filter(|component| component.kind() == kind);
+    components.map(|component| &*component.name).collect()
 }
 
 #[tokio::test]
 async fn an_edit_of_a_declaration_is_one_delta() {
     let mut live = WatchHarness::new(TREE).await;
-    assert_eq!(components(&live).mcp_servers[0].command, "x");
+    assert_eq!(plugin(&live).mcp_servers[0].command, "x");
     live.fixture.write(
         "r/p/.mcp.json",
         "{\"a\": {\"command\": \"y\"}, \"b\": {\"url\": \"https://b\"}}",
@@ -42,22 +45,22 @@ async fn an_edit_of_a_declaration_is_one_delta() {
         (step.deltas, step.upserted_plugins, step.upserted),
         (1, vec!["skill://r/p".to_owned()], vec![])
     );
-    assert_eq!(components(&live).mcp_servers[0].command, "y");
-    assert_eq!(components(&live).mcp_servers.len(), 2);
+    assert_eq!(plugin(&live).mcp_servers[0].command, "y");
+    assert_eq!(plugin(&live).mcp_servers.len(), 2);
     live.fixture
         .write("r/p/agents/two.md", "---\ndescription: Two.\n---\n");
     let step = live.next_change().await;
     assert_eq!((step.deltas, step.upserted_plugins.len()), (1, 1));
-    assert_eq!(components(&live).agents[1].name, "two");
+    assert_eq!(names(&live, ComponentKind::Agent), ["one", "two"]);
     fs::create_dir(live.fixture.path("r/p/hooks")).expect("a directory");
     live.fixture.write(
         "r/p/hooks/hooks.json",
         "{\"hooks\": {\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"x\"}]}]}}",
     );
-    live.wait_while(|live| components(live).hooks.is_empty())
+    live.wait_while(|live| names(live, ComponentKind::Hook).is_empty())
         .await;
     fs::remove_file(live.fixture.path("r/p/.mcp.json")).expect("removed");
-    live.wait_while(|live| !components(live).mcp_servers.is_empty())
+    live.wait_while(|live| !plugin(live).mcp_servers.is_empty())
         .await;
     live.finish().await;
 }
@@ -119,7 +122,7 @@ async fn a_half_written_declaration_keeps_its_last_valid_content() {
     live.fixture
         .write("r/p/.mcp.json", "{\"a\": {\"command\": \"y");
     live.next_change().await;
-    assert_eq!(components(&live).mcp_servers[0].command, "x");
+    assert_eq!(plugin(&live).mcp_servers[0].command, "x");
     assert!(plugin(&live).stale);
     let diagnostics = &live.replica.diagnostics["r"];
     assert!(
@@ -131,7 +134,7 @@ async fn a_half_written_declaration_keeps_its_last_valid_content() {
     live.fixture
         .write("r/p/.mcp.json", "{\"a\": {\"command\": \"z\"}}");
     live.next_change().await;
-    assert_eq!(components(&live).mcp_servers[0].command, "z");
+    assert_eq!(plugin(&live).mcp_servers[0].command, "z");
     assert!(!plugin(&live).stale && live.replica.diagnostics["r"].is_empty());
     live.finish().await;
 }

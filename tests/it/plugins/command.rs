@@ -15,11 +15,11 @@ async fn resolve_prints_components_and_read_prints_their_files() {
         "    mcp local  stdio: npx serve (KEY)",
         "    mcp remote  http: https://example.com/mcp (X-Api-Key)",
         "    app mail  connector_1",
-        "    hook PreToolUse  Bash command: ${CLAUDE_PLUGIN_ROOT}/x",
+        "    hook PreToolUse  Bash ${CLAUDE_PLUGIN_ROOT}/x",
         "    agent reviewer  Reviews.",
         "    command go",
         "    output style terse  Says little.",
-        "    lsp go  gopls",
+        "    lsp server go  gopls",
         "  plugin inner  skill://r/nested/inner",
         "    mcp a  sse: https://example.com/sse",
     ] {
@@ -61,7 +61,7 @@ async fn watch_prints_changes_of_components() {
         }
         fixture.write("r/nested/inner/.mcp.json", "{\"b\": {\"command\": \"x\"}}");
     }
-    let summary = "mcp 2, app 1, hook 1, agent 1, command 1, output style 1, lsp 1";
+    let summary = "mcp 2, app 1, hook 1, lsp server 1, agent 1, command 1, output style 1";
     assert!(
         text.contains(&format!("+ plugin demo  skill://r  {summary}")),
         "{text}"

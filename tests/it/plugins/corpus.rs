@@ -5,7 +5,7 @@
 
 use super::resolve;
 use crate::harness::{Daemon, Setup, selected};
-use caproot_core::proto::caproot::v1::{PluginComponents, ResolvedRoot};
+use caproot_core::proto::caproot::v1::{ComponentKind, ResolvedRoot};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -44,10 +44,8 @@ fn reported_files(root: &ResolvedRoot) -> BTreeSet<&str> {
     for plugin in &root.plugins {
         files.insert(&plugin.manifest);
         files.extend(plugin.other_manifests.iter().map(String::as_str));
-        let all = plugin.components.as_ref().expect("components");
-        files.extend(all.mcp_servers.iter().map(|c| c.declared_by.as_str()));
-        files.extend(all.apps.iter().map(|c| c.declared_by.as_str()));
-        files.extend(all.hooks.iter().map(|c| c.declared_by.as_str()));
+        files.extend(plugin.mcp_servers.iter().map(|c| c.declared_by.as_str()));
+        files.extend(plugin.components.iter().map(|c| c.file.as_str()));
     }
     files
 }
@@ -77,12 +75,10 @@ async fn counts_equal_the_counts_of_a_script() {
         };
         let answer = resolve(&daemon, &[selected("r", &dir)]).await;
         let root = &answer.roots[0];
-        let sum = |count: fn(&PluginComponents) -> usize| -> u64 {
-            let all = root
-                .plugins
-                .iter()
-                .filter_map(|plugin| plugin.components.as_ref());
-            all.map(|components| count(components) as u64).sum()
+        let servers = root.plugins.iter().map(|plugin| plugin.mcp_servers.len());
+        let of_kind = |kind| {
+            let all = root.plugins.iter().flat_map(|plugin| &plugin.components);
+            all.filter(|component| component.kind() == kind).count() as u64
         };
         let listed = root
             .marketplaces
@@ -91,11 +87,11 @@ async fn counts_equal_the_counts_of_a_script() {
             .sum::<u64>();
         for (kind, found) in [
             ("plugins", root.plugins.len() as u64),
-            ("mcp_servers", sum(|c| c.mcp_servers.len())),
-            ("apps", sum(|c| c.apps.len())),
-            ("hooks", sum(|c| c.hooks.len())),
-            ("agents", sum(|c| c.agents.len())),
-            ("commands", sum(|c| c.commands.len())),
+            ("mcp_servers", servers.sum::<usize>() as u64),
+            ("apps", of_kind(ComponentKind::App)),
+            ("hooks", of_kind(ComponentKind::Hook)),
+            ("agents", of_kind(ComponentKind::Agent)),
+            ("commands", of_kind(ComponentKind::Command)),
             ("marketplace_plugins", listed),
         ] {
             assert_eq!(counts[kind].as_u64(), Some(found), "{name}: {kind}");

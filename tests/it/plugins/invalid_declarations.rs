@@ -3,7 +3,7 @@
 
 use super::{codes, resolve, resolve_tree};
 use crate::harness::fixture::Fixture;
-use crate::harness::process::{caproot, run_command};
+use crate::harness::process::{caproot, client_command_with, run_command};
 use crate::harness::{Daemon, Setup, selected};
 use caproot_core::proto::caproot::v1::{DiagnosticCode, Severity};
 
@@ -95,13 +95,27 @@ async fn huge_declarations_are_limited() {
     let [many] = &root.plugins[..] else {
         panic!("{:?}", root.plugins)
     };
-    let kept = many
-        .components
-        .as_ref()
-        .expect("components")
-        .mcp_servers
-        .len();
+    let kept = many.mcp_servers.len();
     assert!((500..=1_000).contains(&kept), "{kept}");
+    daemon.stop().await;
+}
+
+/// A value takes a few bytes on the wire and up to 1 KiB in a client.
+#[tokio::test]
+async fn costly_declarations_fit_into_the_memory_of_a_client() {
+    let nested = format!("{}1{}", r#"{"a":"#.repeat(28), "}".repeat(28));
+    let values = vec![nested; 170].join(",");
+    let servers: Vec<_> = (0..4)
+        .map(|n| format!(r#""s{n}":{{"command":"x","a":[{values}]}}"#))
+        .collect();
+    let tree = format!("{MANIFEST}file r/.lsp.json\n| {{{}}}\n", servers.join(","));
+    let (_fixture, daemon) = Daemon::publishing("r", &tree).await;
+    for words in ["resolve --output text", "resolve --output json"] {
+        let done = run_command(client_command_with(&daemon, words.split(' '))).await;
+        let text = done.text();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        assert!(text.contains("s0") && text.contains("truncated"), "{words}");
+    }
     daemon.stop().await;
 }
 
@@ -159,11 +173,13 @@ file r/.mcp.json
 file r/.app.json
 | {{"apps": {{"{SECRET}": {{"id": "{SECRET}", "category": "{SECRET}"}}}}}}
 file r/.lsp.json
-| {{"{SECRET}": {{"command": "x", "args": ["{SECRET}"], "env": {{"A": "{SECRET}"}}}}}}
+| {{"{SECRET}": {{"command": "x", "args": ["{SECRET}"], "env": {{"A": "{SECRET}", "{SECRET}": "b"}},
+|    "settings": {{"{SECRET}": 1, "a": [{{"b": "x={SECRET}"}}, "{SECRET}"]}}}}}}
 file r/agents/a.md
 | ---
 | name: "{SECRET}"
 | description: "{SECRET}"
+| tools: [a, "{SECRET}"]
 | {SECRET}: 1
 | ---
 file r/.claude-plugin/marketplace.json
@@ -216,14 +232,6 @@ async fn severities_follow_the_kind_of_problem() {
         (DiagnosticCode::SecretRedacted, Severity::Warning),
     ];
     assert_eq!(found, expected);
-    assert_eq!(
-        plugins[0]
-            .components
-            .as_ref()
-            .expect("components")
-            .mcp_servers
-            .len(),
-        1
-    );
+    assert_eq!(plugins[0].mcp_servers.len(), 1);
     daemon.stop().await;
 }

@@ -8,9 +8,10 @@ mod invalid_declarations;
 use crate::harness::fixture::Fixture;
 use crate::harness::{Daemon, Setup, bytes_of, files_request, read_request, rpc_error, selected};
 use caproot_core::proto::caproot::v1::{
-    Diagnostic, DiagnosticCode, HostCapability, McpTransport, Plugin, ResolveRootsRequest,
-    ResolveRootsResponse, RootKind, SelectedCapabilityRoot,
+    ComponentKind, Diagnostic, DiagnosticCode, HostCapability, McpTransport, Plugin,
+    PluginComponent, ResolveRootsRequest, ResolveRootsResponse, RootKind, SelectedCapabilityRoot,
 };
+use prost_types::value::Kind;
 use tonic::Code;
 
 /// Plugin with every kind of declaration.
@@ -118,6 +119,15 @@ async fn resolve_tree(tree: &str) -> (Fixture, Daemon, Vec<Plugin>, Vec<Diagnost
     (fixture, daemon, root.plugins, root.diagnostics)
 }
 
+/// Returns a text of a declaration.
+fn declared_text<'a>(component: &'a PluginComponent, key: &str) -> &'a str {
+    let declaration = component.declaration.as_ref().expect("a declaration");
+    match &declaration.fields[key].kind {
+        Some(Kind::StringValue(text)) => text,
+        other => panic!("{key}: {other:?}"),
+    }
+}
+
 fn codes(diagnostics: &[Diagnostic]) -> Vec<DiagnosticCode> {
     diagnostics.iter().map(Diagnostic::code).collect()
 }
@@ -171,9 +181,8 @@ async fn every_kind_of_declaration_is_reported() {
             HostCapability::Lsp,
         ]
     );
-    let all = demo.components.as_ref().expect("components");
-    let [local, remote] = &all.mcp_servers[..] else {
-        panic!("{all:?}")
+    let [local, remote] = &demo.mcp_servers[..] else {
+        panic!("{demo:?}")
     };
     assert_eq!(
         (&*local.name, local.transport()),
@@ -194,39 +203,48 @@ async fn every_kind_of_declaration_is_reported() {
         ("X-Api-Key", &None)
     );
     assert!(remote.redacted && !local.redacted);
+    let all = demo.components.iter();
+    let all: Vec<_> = all
+        .map(|component| (component.kind(), &*component.name, &*component.file))
+        .collect();
     assert_eq!(
-        (&*all.apps[0].name, &*all.apps[0].id),
-        ("mail", "connector_1")
+        all,
+        [
+            (ComponentKind::App, "mail", "skill://r/config/apps.json"),
+            (
+                ComponentKind::Hook,
+                "PreToolUse",
+                "skill://r/hooks/hooks.json"
+            ),
+            (ComponentKind::LspServer, "go", &*demo.manifest),
+            (
+                ComponentKind::Agent,
+                "reviewer",
+                "skill://r/agents/reviewer.md"
+            ),
+            (ComponentKind::Command, "go", "skill://r/commands/sub/go.md"),
+            (
+                ComponentKind::OutputStyle,
+                "terse",
+                "skill://r/output-styles/terse.md"
+            ),
+        ]
     );
-    assert_eq!(
-        (&*all.hooks[0].event, &*all.hooks[0].matcher),
-        ("PreToolUse", "Bash")
-    );
-    assert_eq!(all.hooks[0].command, "${CLAUDE_PLUGIN_ROOT}/x");
-    assert_eq!(
-        (all.agents.len(), &*all.agents[0].resource),
-        (1, "skill://r/agents/reviewer.md")
-    );
-    assert_eq!(
-        (&*all.agents[0].model, &*all.agents[0].digest),
-        ("fast", &*all.agents[0].digest)
-    );
-    assert!(all.agents[0].digest.starts_with("sha256:") && all.agents[0].size_bytes > 0);
-    assert_eq!(
-        (&*all.commands[0].name, &*all.commands[0].resource),
-        ("go", "skill://r/commands/sub/go.md")
-    );
-    assert_eq!(all.output_styles[0].name, "terse");
-    assert_eq!(
-        (&*all.lsp_servers[0].name, &*all.lsp_servers[0].declared_by),
-        ("go", &*demo.manifest)
-    );
+    let [mail, hook, _, reviewer, ..] = &demo.components[..] else {
+        panic!("{demo:?}")
+    };
+    assert_eq!(declared_text(mail, "id"), "connector_1");
+    assert_eq!(declared_text(hook, "matcher"), "Bash");
+    assert_eq!(declared_text(hook, "command"), "${CLAUDE_PLUGIN_ROOT}/x");
+    assert_eq!(declared_text(reviewer, "model"), "fast");
+    assert!(hook.digest.is_empty() && hook.size_bytes == 0);
+    assert!(reviewer.digest.starts_with("sha256:") && reviewer.size_bytes > 0);
+    assert!(demo.components.iter().all(|component| !component.redacted));
     assert_eq!(
         (&*inner.package, &*inner.name),
         ("skill://r/nested/inner", "inner")
     );
-    let servers = &inner.components.as_ref().expect("components").mcp_servers;
-    assert_eq!(servers[0].transport(), McpTransport::Sse);
+    assert_eq!(inner.mcp_servers[0].transport(), McpTransport::Sse);
     let [shop] = &root.marketplaces[..] else {
         panic!("{:?}", root.marketplaces)
     };

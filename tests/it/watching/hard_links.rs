@@ -66,9 +66,7 @@ async fn a_write_through_another_name_reaches_a_stream() {
         );
         let command = |live: &WatchHarness| {
             let plugin = &live.replica.plugins["skill://r/kit"];
-            plugin.components.as_ref().expect("components").mcp_servers[0]
-                .command
-                .clone()
+            plugin.mcp_servers[0].command.clone()
         };
         live.wait_while(|live| command(live) != format!("no-{round}"))
             .await;

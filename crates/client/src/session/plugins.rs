@@ -5,10 +5,10 @@ use super::skill_source::{SkillSource, SourceKind};
 use super::state::Session;
 use super::view::SessionWatch;
 use crate::json;
-use caproot_core::proto::caproot::v1::{Plugin, PluginComponents};
+use caproot_core::proto::caproot::v1::Plugin;
+use prost::Message as _;
 use serde::ser::{Error as _, SerializeStruct as _};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -50,10 +50,10 @@ pub struct ChangedPlugin {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentChange {
-    /// Field of the components: `mcpServers`, `apps`, `hooks`, `agents`, `commands`,
-    /// `outputStyles` or `lspServers`.
-    pub component: String,
-    /// Name of the component; the event and the matcher of a hook.
+    /// Kind of the component: `mcp_server`, `app`, `hook`, `lsp_server`, `agent`, `command` or
+    /// `output_style`.
+    pub kind: String,
+    /// Name of the component; the event of a hook.
     pub name: String,
     /// Kind of the change.
     pub change: ComponentChangeKind,
@@ -118,8 +118,7 @@ struct PluginKey<'a> {
 /// Identity of a component of a plugin.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct ComponentKey {
-    /// Field of the components.
-    component: String,
+    kind: String,
     name: String,
 }
 
@@ -153,16 +152,23 @@ impl Serialize for SessionPlugin {
         let mut fields = serializer.serialize_struct("SessionPlugin", 3)?;
         fields.serialize_field("sourceKind", self.source_kind.name())?;
         fields.serialize_field("sourceId", &self.source_id)?;
-        let plugin = json::to_dynamic(&*self.plugin).map_err(S::Error::custom)?;
+        let plugin = json::to_limited_dynamic(&*self.plugin).map_err(S::Error::custom)?;
         fields.serialize_field("plugin", &plugin)?;
         fields.end()
     }
 }
 
 impl ComponentKey {
+    fn new(kind: String, name: &str) -> Self {
+        Self {
+            kind,
+            name: name.to_owned(),
+        }
+    }
+
     fn into_change(self, change: ComponentChangeKind) -> ComponentChange {
         ComponentChange {
-            component: self.component,
+            kind: self.kind,
             name: self.name,
             change,
         }
@@ -226,36 +232,20 @@ fn component_changes(before: &Plugin, now: &Plugin) -> Vec<ComponentChange> {
     changes
 }
 
-/// Returns the JSON of the components by kind and name. A plugin may declare a name twice.
-fn components_by_name(plugin: &Plugin) -> BTreeMap<ComponentKey, Vec<Value>> {
-    let mut by_name = BTreeMap::<_, Vec<Value>>::new();
-    let components = plugin.components.clone().unwrap_or_default();
-    let Ok(Value::Object(lists)) = components_json(&components) else {
-        return by_name;
-    };
-    for (kind, list) in lists {
-        let Value::Array(list) = list else { continue };
-        for component in list {
-            let key = ComponentKey {
-                component: kind.clone(),
-                name: component_name(&component),
-            };
-            by_name.entry(key).or_default().push(component);
-        }
+/// Returns the encoded components by kind and name. A plugin may declare a name twice.
+fn components_by_name(plugin: &Plugin) -> BTreeMap<ComponentKey, Vec<Vec<u8>>> {
+    let servers = plugin.mcp_servers.iter().map(|server| {
+        let key = ComponentKey::new("mcp_server".to_owned(), &server.name);
+        (key, server.encode_to_vec())
+    });
+    let others = plugin.components.iter().map(|component| {
+        let key = ComponentKey::new(component.kind().word(), &component.name);
+        (key, component.encode_to_vec())
+    });
+
+    let mut by_name = BTreeMap::<_, Vec<_>>::new();
+    for (key, encoded) in servers.chain(others) {
+        by_name.entry(key).or_default().push(encoded);
     }
     by_name
-}
-
-fn components_json(components: &PluginComponents) -> Result<Value, String> {
-    let message = json::to_dynamic(components).map_err(|error| error.to_string())?;
-    serde_json::to_value(message).map_err(|error| error.to_string())
-}
-
-fn component_name(component: &Value) -> String {
-    let fields = ["name", "event", "matcher"];
-    match fields.map(|field| component[field].as_str().unwrap_or_default()) {
-        ["", event, ""] => event.to_owned(),
-        ["", event, matcher] => format!("{event} {matcher}"),
-        [name, _, _] => name.to_owned(),
-    }
 }
