@@ -174,11 +174,11 @@ fn unique_id(dir: &Path, taken: &HashSet<RootId>) -> RootId {
         "root".to_owned()
     };
 
-    std::iter::once(name.clone())
+    let mut free_ids = std::iter::once(name.clone())
         .chain((2..).map(|n| format!("{name}-{n}")))
         .filter_map(|id| RootId::new(&id).ok())
-        .find(|id| !taken.contains(id))
-        .expect("there are more numbers than roots")
+        .filter(|id| !taken.contains(id));
+    free_ids.next().expect("there are more numbers than roots")
 }
 
 fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {

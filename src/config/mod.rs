@@ -248,7 +248,7 @@ impl Config {
             inherited_sockets::reject_remote_listeners(env, &mut errors);
         }
         inherited_sockets::check_metrics(env, file.metrics.is_some(), &mut errors);
-        let tls = tls::merge_flags_and_file(flags.tls, file.tls, &mut errors);
+        let tls = tls::merge_flags_and_file(&flags.tls, &file.tls, &mut errors);
         errors.or_value(())?;
 
         // A flag replaces its key.

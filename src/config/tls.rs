@@ -230,8 +230,8 @@ impl GivenFiles {
 
 /// Merges both settings. Flags replace keys of the file; certificate and key are replaced together.
 pub fn merge_flags_and_file(
-    flags: TlsSettings,
-    file: TlsSettings,
+    flags: &TlsSettings,
+    file: &TlsSettings,
     errors: &mut ConfigErrors,
 ) -> Option<TlsFiles> {
     if flags.insecure_tcp && (flags.is_requested || file.is_requested) {
@@ -247,8 +247,8 @@ pub fn merge_flags_and_file(
     let client_ca = flags
         .files
         .client_ca
-        .clone()
-        .or(file.files.client_ca.clone());
+        .as_ref()
+        .or(file.files.client_ca.as_ref());
     let identity = flags.files.identity().or(file.files.identity());
     if identity.is_none() && client_ca.is_some() && !flags.is_requested && !file.is_requested {
         let reason = "requires --tls-cert FILE and --tls-key FILE";
@@ -258,7 +258,7 @@ pub fn merge_flags_and_file(
     identity.map(|(certificate, key)| TlsFiles {
         certificate: certificate.to_owned(),
         key: key.to_owned(),
-        client_ca,
+        client_ca: client_ca.cloned(),
     })
 }
 

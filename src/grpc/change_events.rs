@@ -372,7 +372,7 @@ struct PluginChanges<'a> {
 struct MarketplaceUpdate<'a>(Option<VisibleRoot<'a>>);
 
 /// Returns the marketplaces of a root; none if the root cannot be used.
-fn marketplaces<'a>(root: Option<VisibleRoot<'a>>) -> &'a [PluginMarketplace] {
+fn marketplaces(root: Option<VisibleRoot<'_>>) -> &[PluginMarketplace] {
     root.map_or(&[], |root| root.catalog.marketplaces())
 }
 

@@ -380,13 +380,13 @@ fn create_own_directory(dir: &Path) -> Result<(), StartError> {
 fn check_directory(dir: &Path) -> Result<(), StartError> {
     let meta = directory_metadata(dir)?;
     let own_uid = rustix::process::geteuid().as_raw();
-    let own_gid = rustix::process::getegid().as_raw();
+    let primary_group = rustix::process::getegid().as_raw();
 
     let problem = if meta.uid() != own_uid && meta.uid() != 0 {
         format!("belongs to uid {}", meta.uid())
     } else if meta.mode() & 0o002 != 0 {
         "is writable for every user".to_owned()
-    } else if meta.mode() & 0o020 != 0 && meta.gid() != own_gid {
+    } else if meta.mode() & 0o020 != 0 && meta.gid() != primary_group {
         // The primary group of the user is accepted: on many systems, each user has an own group.
         format!("is writable for group {}", meta.gid())
     } else {
