@@ -23,6 +23,9 @@ const MAX_DIAGNOSTIC_BYTES: usize = 512 << 10;
 const RESERVED_BYTES: usize = 1 << 10;
 /// Number of the field `skills`.
 const SKILLS_FIELD: u32 = 1;
+/// Warning of a list without roots, which looks like a list without skills.
+const NO_ROOT_SELECTED: &str =
+    "no root is selected, so there are no skills; ListRoots returns roots to select";
 const MAX_WARNINGS: usize = 16;
 const MAX_WARNING_BYTES: usize = 256;
 
@@ -68,7 +71,11 @@ pub fn encode_skill_page(
 
     page.truncated = page.roots.iter().any(|r| r.truncated);
     if request.is_first_page() && !request.roots_only {
-        page.warnings = root_warnings(&page.roots);
+        page.warnings = if page.roots.is_empty() {
+            vec![NO_ROOT_SELECTED.to_owned()]
+        } else {
+            root_warnings(&page.roots)
+        };
         page.diagnostics = root_diagnostics(view, &query.product)
             .into_iter()
             .zip(&page.roots)

@@ -164,3 +164,19 @@ async fn get_executor_describes_the_daemon() {
     assert_eq!(later.start_time, executor.start_time);
     daemon.stop().await;
 }
+
+/// A list without roots looks like a list without skills, so a warning tells them apart.
+#[tokio::test]
+async fn a_list_without_roots_says_how_to_select_roots() {
+    let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
+    let list = daemon.list(&[]).await;
+    assert!(list.skills.is_empty() && list.roots.is_empty());
+    let [warning] = &list.warnings[..] else {
+        panic!("one warning: {:?}", list.warnings)
+    };
+    assert!(
+        warning.contains("no root is selected") && warning.contains("ListRoots"),
+        "{warning}"
+    );
+    daemon.stop().await;
+}
