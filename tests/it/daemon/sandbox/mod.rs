@@ -71,7 +71,7 @@ fn run_probe(root: &Path, outside: &Path, mode: &str) -> (Option<i32>, Vec<(Stri
     let mut command = program(std::env::current_exe().expect("a path"));
     command
         .args([
-            "sandbox::probe_and_exit",
+            "daemon::sandbox::probe_and_exit",
             "--exact",
             "--ignored",
             "--nocapture",
