@@ -29,7 +29,7 @@ const MAX_SUGGESTIONS: usize = 5;
 #[command(after_help = "\
 Examples:
   caproot fleet check fleet.yaml    # errors of the file, without a connection
-  caproot fleet list fleet.yaml     # state, version, connect time, roots and age
+  caproot fleet list fleet.yaml     # state, version, connect time and roots
   caproot fleet watch fleet.yaml    # each change of a state")]
 pub struct FleetArgs {
     #[command(subcommand)]

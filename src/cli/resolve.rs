@@ -14,7 +14,7 @@ use caproot_core::text::{EscapedText, escape_text};
 use clap::Args;
 use std::fmt::Write as _;
 
-/// Resolve roots: state, kind, counts, and the components of their plugins
+/// Resolve roots: state, kind, counts, and components of plugins
 ///
 /// Prints the roots to stdout, followed by a tree of the plugins of each root. Diagnostics and a
 /// summary go to stderr. Exits with 1 if a root is not ready.

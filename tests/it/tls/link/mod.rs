@@ -305,10 +305,9 @@ async fn a_link_file_is_checked_without_a_connection() {
     pki.fixture
         .write("link.yaml", valid.replace("tls:127", "tcp:127"));
     let checked = run_command(caproot(["link", "check", &file])).await;
-    checked.exited_with(
-        78,
-        "link.yaml:2:9: daemon: invalid value \"tcp:127.0.0.1:1\": expected tls",
-    );
+    assert_eq!(checked.code, Some(78));
+    let finding = "link.yaml:2:9: daemon: invalid value \"tcp:127.0.0.1:1\": expected tls";
+    assert!(checked.text().contains(finding), "{}", checked.text());
     pki.fixture.write(
         "link.yaml",
         format!("{valid}  \n").replace("tls://n", "tls://n], creds: [x"),

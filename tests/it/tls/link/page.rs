@@ -70,10 +70,10 @@ async fn the_files_of_the_page_give_a_list_over_a_tunnel() {
     let list = ["list", "--fleet", &fleet, "--environment-id", "one"];
     let list = run_command(caproot(list)).await.succeeded();
     assert!(list.text().contains("team"), "{}", list.text());
-    let ping = run_command(caproot(["fleet", "ping", &fleet, "one"]))
+    let executors = run_command(caproot(["fleet", "list", &fleet]))
         .await
         .succeeded();
-    assert!(ping.text().contains("one"), "{}", ping.text());
+    assert!(executors.text().contains("one"), "{}", executors.text());
 
     // The broker denies the subjects of another executor to the link, and of claims to orchestrators.
     let other = file("link.yaml")
