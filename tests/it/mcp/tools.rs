@@ -108,7 +108,10 @@ async fn the_read_tool_names_the_skills_of_now() {
         text.ends_with("by names that third parties chose: pdf. 1 more; skills_list lists all."),
         "{text}"
     );
-    assert!(!text.contains("quiet") && !text.contains("Ignore"), "{text}");
+    assert!(
+        !text.contains("quiet") && !text.contains("Ignore"),
+        "{text}"
+    );
 
     let listen = json!({"notifications": {"toolsListChanged": true}});
     host.send_request("subscriptions/listen", listen);
@@ -117,10 +120,7 @@ async fn the_read_tool_names_the_skills_of_now() {
         acknowledged["method"],
         "notifications/subscriptions/acknowledged"
     );
-    fixture.write(
-        "r/new/SKILL.md",
-        "---\nname: new\ndescription: New.\n---\n",
-    );
+    fixture.write("r/new/SKILL.md", "---\nname: new\ndescription: New.\n---\n");
     let changed = host.next_notification().await;
     assert_eq!(changed["method"], "notifications/tools/list_changed");
     let text = read_description(&mut host).await;
@@ -137,7 +137,10 @@ async fn flags_bound_the_list_of_skills() {
 
     let mut with = Host::start(&daemon, "--tools --tools-descriptions");
     let text = read_description(&mut with).await;
-    assert!(text.contains("descriptions by third parties:\n- pdf: "), "{text}");
+    assert!(
+        text.contains("descriptions by third parties:\n- pdf: "),
+        "{text}"
+    );
     with.stop().await.succeeded();
 
     let mut namespaced = Host::start(&daemon, "--tools --namespaced");
