@@ -27,8 +27,7 @@
 //! assert_eq!(session.dynamic_tools()[0]["name"], "list");
 //!
 //! // The model calls a tool.
-//! let arguments = json!({"authority": {"kind": "executor", "id": "demo"},
-//!     "package": "skill://demo/triage-logs", "resource": ""});
+//! let arguments = json!({"package": "skill://demo/triage-logs"});
 //! let result = session.call("skills.read", &arguments).await;
 //! assert!(result.success && result.external_context);
 //! let page: Value = serde_json::from_str(&result.json)?;
@@ -37,7 +36,7 @@
 //! // A failed call has a result, too, which tells the model the next step.
 //! let result = session.call("skills.read", &json!({"package": "skill://demo/none"})).await;
 //! let error: Value = serde_json::from_str(&result.json)?;
-//! assert_eq!(error["error"]["code"], "INVALID_ARGUMENTS");
+//! assert_eq!(error["error"]["code"], "PACKAGE_NOT_FOUND");
 //!
 //! // The user mentions a skill.
 //! let injected = session.inject(&"Look at this log with $triage-logs.".into()).await;
