@@ -70,7 +70,7 @@ async fn the_files_of_the_page_give_a_list_over_a_tunnel() {
     let list = ["list", "--fleet", &fleet, "--environment-id", "one"];
     let list = run_command(caproot(list)).await.succeeded();
     assert!(list.text().contains("team"), "{}", list.text());
-    let executors = run_command(caproot(["fleet", "list", &fleet]))
+    let executors = run_command(caproot(["fleet", "list", &fleet, "one"]))
         .await
         .succeeded();
     assert!(executors.text().contains("one"), "{}", executors.text());
