@@ -208,6 +208,14 @@ impl Default for SessionOptions {
 #[error("{}", .0.join("; "))]
 pub struct SelectionError(Vec<String>);
 
+impl SelectionError {
+    /// Returns all mistakes, one sentence each.
+    #[must_use]
+    pub fn sentences(&self) -> &[String] {
+        &self.0
+    }
+}
+
 /// Skills of one conversation. Share a session by [`Arc`]; every method takes `&self`.
 ///
 /// The [module](self) has a program.

@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
+use tracing::Instrument as _;
 
 /// Limit of a repeated error in the definition of a tool, in bytes.
 const MAX_REASON_BYTES: usize = 512;
@@ -194,7 +195,7 @@ impl RegisteredTool {
         let permit = self.acquire_permit(permits).await?;
         let mut task = JoinSet::new();
         let (tool, arguments) = (self.clone(), arguments.clone());
-        task.spawn(async move {
+        let work = async move {
             // Held until the function ends, which may be after the time limit if it blocks its
             // thread.
             let _permit = permit;
@@ -202,7 +203,9 @@ impl RegisteredTool {
             (tool.handler)(arguments)
                 .await
                 .map_err(|failure| tool.tool_error(failure))
-        });
+        };
+        // The spans and events of the function belong to the span of the invocation.
+        task.spawn(work.in_current_span());
         // Dropping the set aborts the task.
         match timeout(self.time_limit, task.join_next()).await {
             Ok(Some(Ok(outcome))) => outcome,
