@@ -105,6 +105,7 @@ fn files() -> Vec<PathBuf> {
         "benches",
         "fuzz",
         "proto",
+        "python",
         "systemd",
         ".ci",
         "build.rs",
@@ -124,6 +125,10 @@ fn files() -> Vec<PathBuf> {
             "fuzz/corpus",
             "fuzz/artifacts",
             "fuzz/target",
+            "python/target",
+            "python/dist",
+            "python/data",
+            "python/caproot/v1",
         ];
         if generated.iter().any(|dir| path.starts_with(dir)) {
             continue;
