@@ -131,7 +131,7 @@ class Fleet:
 
     @classmethod
     def find(cls, function: FindExecutor, environments: Iterable[str] = ()) -> Fleet:
-        """Returns a fleet whose executors a function finds, before each connection.
+        """Returns a fleet whose executors a function finds, before each connection, within 10 s.
 
         Args:
             function: Returns the executor of an environment, or `None` if there is none.

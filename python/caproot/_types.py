@@ -220,7 +220,7 @@ class Thread(Protocol):
 
 
 class Store(Protocol):
-    """Store of saved sessions. A method that raises an error did not store or delete."""
+    """Store of saved sessions. A method that raises an error did not store or delete. A call ends after 30 s."""
 
     async def put(self, id: str, saved: str) -> None:
         """Stores a saved session, in place of the one before."""

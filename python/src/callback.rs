@@ -1,7 +1,9 @@
 //! Calls of Python functions: own tools, stores, and the registry of a fleet.
 
 use crate::mailbox::{Delivery, MailboxShared};
+use caproot_client::session::{StoreError, ToolFunctionError};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Python function, by its number, and the mailbox of its event loop.
@@ -30,6 +32,16 @@ struct CancelGuard<'a> {
 }
 
 impl CallbackTarget {
+    /// Calls the function without a context of the caller, within a time limit.
+    pub async fn call_within(&self, limit: Duration, payload: String) -> CallbackAnswer {
+        let answered = tokio::time::timeout(limit, self.call(0, payload)).await;
+        answered.unwrap_or_else(|_| {
+            let seconds = limit.as_secs();
+            let sentence = format!("the function did not return within {seconds} s");
+            Err(CallbackError::Failed(sentence))
+        })
+    }
+
     /// Calls the function in its event loop with a JSON text, and returns its JSON text. The function
     /// is cancelled if this future is dropped.
     pub async fn call(&self, context: u64, payload: String) -> CallbackAnswer {
@@ -46,20 +58,34 @@ impl CallbackTarget {
             payload,
         });
 
-        let answered = answered.await;
+        let outcome = answered.await;
         guard.call = None;
-        answered.unwrap_or_else(|_| {
+        outcome.unwrap_or_else(|_| {
             let reason = "the event loop of the function has ended".to_owned();
             Err(CallbackError::Defect(reason))
         })
     }
 }
 
-impl CallbackError {
-    /// Returns the sentence.
-    pub fn into_sentence(self) -> String {
-        match self {
-            Self::Failed(sentence) | Self::Defect(sentence) => sentence,
+impl From<CallbackError> for String {
+    fn from(error: CallbackError) -> Self {
+        match error {
+            CallbackError::Failed(sentence) | CallbackError::Defect(sentence) => sentence,
+        }
+    }
+}
+
+impl From<CallbackError> for StoreError {
+    fn from(error: CallbackError) -> Self {
+        Self(error.into())
+    }
+}
+
+impl From<CallbackError> for ToolFunctionError {
+    fn from(error: CallbackError) -> Self {
+        match error {
+            CallbackError::Failed(words) => Self::Failed(words),
+            CallbackError::Defect(reason) => Self::Internal(reason),
         }
     }
 }

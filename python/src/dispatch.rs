@@ -1,12 +1,13 @@
 //! Dispatcher of a platform's pending calls, with the platform in Python.
 
-use crate::callback::{CallbackError, CallbackTarget};
+use crate::callback::CallbackTarget;
 use crate::failure::Failure;
 use crate::mailbox::MailboxShared;
 use crate::origin::CallOrigin;
 use crate::process_bound::ProcessBound;
 use crate::reply::{Reply, to_object};
 use crate::results::ToolResult as PlainResult;
+use crate::selection::check_seconds;
 use caproot_client::session::dispatch::{
     AgentThread, CallDispatcher, CallHandler, CallKind, CallManager, DispatchOptions,
     DispatchOutcome, DispatchRecord, DrainSummary, PendingCall, PendingPage, RequestId,
@@ -18,7 +19,6 @@ use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
 use tracing::Instrument as _;
 
 /// Dispatcher of the pending calls of one thread.
@@ -86,6 +86,7 @@ impl Dispatcher {
         let limits: LimitsSpec = serde_json::from_str(limits)
             .map_err(|error| Failure::config(vec![format!("invalid limits: {error}")]))?;
         let options = limits.to_options()?;
+
         let target = CallbackTarget {
             mailbox: mailbox.clone(),
             handler,
@@ -113,8 +114,7 @@ impl Dispatcher {
         let state = self.inner.get()?.clone();
         let mailbox = state.mailbox.clone();
         let drained = mailbox.operate(operation, async move {
-            let drained = state.dispatcher.drain().await;
-            let drained = drained.map_err(|error| Failure::dispatch(error.to_string()))?;
+            let drained = state.dispatcher.drain().await?;
             Ok(Reply::Text(Some(drain_json(&drained).to_string())))
         });
         to_object(py, drained)
@@ -131,12 +131,11 @@ impl Dispatcher {
         let call = call
             .and_then(CallSpec::into_call)
             .map_err(|reason| Failure::value(format!("invalid call: {reason}")))?;
+
         let state = self.inner.get()?.clone();
         let mailbox = state.mailbox.clone();
         let dispatched = mailbox.operate(operation, async move {
-            let outcome = state.dispatcher.dispatch_call(call).await;
-            let outcome = outcome.map_err(|error| Failure::dispatch(error.to_string()))?;
-            let text = match outcome {
+            let text = match state.dispatcher.dispatch_call(call).await? {
                 DispatchOutcome::Ignored => json!({ "outcome": "ignored" }),
                 DispatchOutcome::AlreadyKnown => json!({ "outcome": "alreadyKnown" }),
                 DispatchOutcome::Ended(record) => record_json(&record),
@@ -162,12 +161,13 @@ impl Dispatcher {
         let state = self.inner.get()?.clone();
         let mailbox = state.mailbox.clone();
         let ended = mailbox.operate(operation, async move {
-            let (dispatcher, thread) = (&state.dispatcher, &*state.platform);
+            let dispatcher = &state.dispatcher;
+            let thread = &*state.platform;
             let ended = match turn {
-                Some(turn) => dispatcher.send_and_handle(thread, &turn, until).await,
-                None => dispatcher.handle_until(thread, until).await,
+                Some(turn) => dispatcher.send_and_handle(thread, &turn, until).await?,
+                None => dispatcher.handle_until(thread, until).await?,
             };
-            let ended = ended.map_err(|error| Failure::dispatch(error.to_string()))?;
+
             let drained = drain_json(&ended.drained);
             let text = json!({ "status": ended.status, "drained": drained }).to_string();
             Ok(Reply::Text(Some(text)))
@@ -179,18 +179,12 @@ impl Dispatcher {
 impl LimitsSpec {
     fn to_options(&self) -> Result<DispatchOptions, Failure> {
         let mut mistakes = Vec::new();
-        let mut seconds = |name: &str, value: f64| {
-            crate::fleet::parse_seconds(value).unwrap_or_else(|reason| {
-                mistakes.push(format!("{name}: {reason}"));
-                Duration::ZERO
-            })
-        };
         let options = DispatchOptions {
             max_in_flight: self.max_in_flight,
             max_unsent: self.max_unsent,
-            answer_timeout: seconds("answer_timeout", self.answer_timeout),
-            manager_timeout: seconds("manager_timeout", self.manager_timeout),
-            turn_timeout: seconds("turn_timeout", self.turn_timeout),
+            answer_timeout: check_seconds("answer_timeout", self.answer_timeout, &mut mistakes),
+            manager_timeout: check_seconds("manager_timeout", self.manager_timeout, &mut mistakes),
+            turn_timeout: check_seconds("turn_timeout", self.turn_timeout, &mut mistakes),
             ..DispatchOptions::default()
         };
         if mistakes.is_empty() {
@@ -217,8 +211,7 @@ impl CallSpec {
 
 impl CallbackPlatform {
     async fn call(&self, request: Value) -> Result<Value, String> {
-        let answer = self.0.call(0, request.to_string()).await;
-        let answer = answer.map_err(CallbackError::into_sentence)?;
+        let answer = self.0.call(0, request.to_string()).await?;
         serde_json::from_str(&answer).map_err(|error| error.to_string())
     }
 }
@@ -253,6 +246,7 @@ impl CallManager for CallbackPlatform {
                 "method": "submit_result", "request_id": request_id.as_str(),
                 "ok": ok, "external": external, "text": text,
             });
+
             match self.call(request).await {
                 Ok(Value::Null) => SubmitOutcome::Accepted,
                 Ok(Value::String(outcome)) if outcome == "not_found" => SubmitOutcome::NotFound,

@@ -1,13 +1,18 @@
 //! Failures on their way to Python, as data: a thread of the runtime makes no Python object.
 
-use caproot_client::ConfigErrors;
+use caproot_client::session::dispatch::{DispatchError, DrainError, TurnError};
 use caproot_client::session::{
     ForkError, PersistError, RestoreError, SavedError, SelectionError, StoreError,
     ToolRegistryError,
 };
+use caproot_client::{CallError, ConfigErrors, ConnectError, FleetError};
 use pyo3::PyErr;
 use pyo3::prelude::*;
-use serde_json::Value;
+use serde::Deserialize;
+
+/// Codes of gRPC for a caller whose identity the daemon does not accept.
+const PERMISSION_DENIED: i32 = 7;
+const UNAUTHENTICATED: i32 = 16;
 
 /// Class of the Python exception.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +26,20 @@ pub enum FailureKind {
     Dispatch,
     Value,
     Key,
+}
+
+/// Error in the result of a tool.
+#[derive(Debug, Default, Deserialize)]
+struct ErrorResult {
+    error: ErrorFields,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ErrorFields {
+    code: String,
+    message: String,
+    next: String,
 }
 
 /// Failure of an operation.
@@ -64,11 +83,6 @@ impl Failure {
         Self::new(FailureKind::Store, sentence)
     }
 
-    /// Returns the failure of a dispatcher.
-    pub fn dispatch(sentence: impl Into<String>) -> Self {
-        Self::new(FailureKind::Dispatch, sentence)
-    }
-
     /// Returns the failure with all mistakes of a configuration.
     pub fn config(mistakes: Vec<String>) -> Self {
         Self {
@@ -88,9 +102,13 @@ impl Failure {
 
     /// Returns the failure in a result of a tool.
     pub fn from_result_json(json: &str) -> Self {
-        let value: Value = serde_json::from_str(json).unwrap_or_default();
-        let text = |key: &str| value["error"][key].as_str().unwrap_or_default();
-        Self::refused(text("code"), text("message"), text("next"))
+        let result: ErrorResult = serde_json::from_str(json).unwrap_or_default();
+        let ErrorFields {
+            code,
+            message,
+            next,
+        } = result.error;
+        Self::refused(&code, message, &next)
     }
 
     /// Returns the failure of an executor that does not answer.
@@ -154,6 +172,7 @@ impl Failure {
                 return builtins.getattr(class)?.call1((self.sentences.join("; "),));
             }
         };
+
         let class = py.import("caproot._errors")?.getattr(name)?;
         match self.kind {
             FailureKind::Config => class.call1((self.sentences.clone(),)),
@@ -181,6 +200,54 @@ impl From<ConfigErrors> for Failure {
 impl From<SelectionError> for Failure {
     fn from(error: SelectionError) -> Self {
         Self::config(error.sentences().to_vec())
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        Self::unavailable(error.to_string())
+    }
+}
+
+impl From<FleetError> for Failure {
+    fn from(error: FleetError) -> Self {
+        Self::unavailable(error.to_string())
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        let is_rejected = matches!(&error, CallError::Status(status)
+            if matches!(status.code() as i32, PERMISSION_DENIED | UNAUTHENTICATED));
+        if is_rejected {
+            let next = "Pass a token or a certificate that the daemon accepts.";
+            return Self::refused("NOT_ALLOWED", error.to_string(), next);
+        }
+        Self::unavailable(error.to_string())
+    }
+}
+
+impl From<DispatchError> for Failure {
+    fn from(error: DispatchError) -> Self {
+        Self::new(FailureKind::Dispatch, error.to_string())
+    }
+}
+
+impl From<DrainError> for Failure {
+    fn from(error: DrainError) -> Self {
+        error.error.into()
+    }
+}
+
+impl From<TurnError> for Failure {
+    fn from(error: TurnError) -> Self {
+        Self::new(FailureKind::Dispatch, error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::error(error.to_string())
     }
 }
 

@@ -7,8 +7,8 @@ use crate::process_bound::ProcessBound;
 use crate::reply::{Reply, to_object};
 use caproot_client::fleet::{ExecutorRegistry, RegistryFuture};
 use caproot_client::{
-    CallError, Client, ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig,
-    Fleet as ClientFleet, find_default_endpoint, published_selection,
+    Client, ClientCredentials, ClientToken, ExecutorConfig, Fleet as ClientFleet, SpiffeId,
+    find_default_endpoint, published_selection,
 };
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
@@ -16,16 +16,17 @@ use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the search waits for a default socket.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Codes of gRPC for a caller whose identity the daemon does not accept.
-const PERMISSION_DENIED: i32 = 7;
-const UNAUTHENTICATED: i32 = 16;
+/// Time limit of the function that finds an executor.
+const FIND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Fleet of a Python program.
 #[pyclass(frozen)]
@@ -38,6 +39,13 @@ pub struct Fleet {
 pub struct OpenFleet {
     pub fleet: ClientFleet,
     is_single: bool,
+}
+
+/// Published roots of a fleet.
+pub struct PublishedRoots {
+    pub roots: Vec<SelectedCapabilityRoot>,
+    /// A sentence for each executor that does not answer.
+    pub omitted: Vec<String>,
 }
 
 /// Description of a fleet.
@@ -95,11 +103,11 @@ impl Fleet {
         operation: u64,
         spec: &str,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let spec = serde_json::from_str(spec)
+        let fleet = serde_json::from_str(spec)
             .map_err(|error| Failure::config(vec![format!("invalid fleet: {error}")]))?;
-        let mailbox = mailbox.shared()?;
-        let open = open_fleet(spec, mailbox.clone());
-        let opened = mailbox.operate(operation, async move { open.await.map(Reply::Fleet) });
+        let shared = mailbox.shared()?;
+        let open = open_fleet(fleet, shared.clone());
+        let opened = shared.operate(operation, async move { open.await.map(Reply::Fleet) });
         to_object(py, opened)
     }
 
@@ -112,10 +120,7 @@ impl Fleet {
 impl OpenFleet {
     /// Returns the published roots of the executors, and a sentence for each executor that does not
     /// answer.
-    pub async fn published_roots(
-        &self,
-        timeout: Duration,
-    ) -> Result<(Vec<SelectedCapabilityRoot>, Vec<String>), Failure> {
+    pub async fn published_roots(&self, timeout: Duration) -> Result<PublishedRoots, Failure> {
         if !self.is_single {
             let published = self.fleet.published_roots(timeout).await;
             let omitted = published.omitted.iter().map(|omitted| {
@@ -125,75 +130,63 @@ impl OpenFleet {
                     omitted.reason
                 )
             });
-            return Ok((published.roots, omitted.collect()));
+            return Ok(PublishedRoots {
+                roots: published.roots,
+                omitted: omitted.collect(),
+            });
         }
 
         let list_roots = async {
-            let executor = self.fleet.find_executor("").await;
-            let executor = executor.map_err(|error| Failure::unavailable(error.to_string()))?;
-            let client =
-                Client::connect(&executor.endpoint, &executor.credentials, executor.timeout).await;
-            let mut client = client.map_err(|error| Failure::unavailable(error.to_string()))?;
-            let published = client.list_roots().await;
-            published.map_err(|error| call_failure(&error))
+            let executor = self.fleet.find_executor("").await?;
+            let mut client =
+                Client::connect(&executor.endpoint, &executor.credentials, executor.timeout)
+                    .await?;
+            Ok(client.list_roots().await?)
         };
+
         let listed = tokio::time::timeout(timeout, list_roots).await;
-        let listed = listed.unwrap_or_else(|_| {
+        let published = listed.unwrap_or_else(|_| {
             let seconds = timeout.as_secs_f64();
             let sentence = format!("the daemon did not answer within {seconds} s");
             Err(Failure::unavailable(sentence))
         })?;
-        Ok((published_selection(listed, None), Vec::new()))
+        Ok(PublishedRoots {
+            roots: published_selection(published, None),
+            omitted: Vec::new(),
+        })
     }
 }
 
 async fn open_fleet(spec: FleetSpec, mailbox: Arc<MailboxShared>) -> Result<OpenFleet, Failure> {
-    match spec {
+    let mut is_one = false;
+    let fleet = match spec {
         FleetSpec::Single { executor } => {
-            let executor = executor.with_default_address().await?;
-            let config = executor.to_config("").map_err(Failure::config)?;
-            Ok(OpenFleet {
-                fleet: ClientFleet::new(SingleRegistry(config)),
-                is_single: true,
-            })
+            is_one = true;
+            let addressed = executor.with_default_address().await?;
+            let config = addressed.to_config("").map_err(Failure::config)?;
+            ClientFleet::new(SingleRegistry(config))
         }
         FleetSpec::Executors { executors } => {
-            let fleet = ClientFleet::from_executors(check_executors(executors)?);
-            Ok(OpenFleet {
-                fleet,
-                is_single: false,
-            })
+            ClientFleet::from_executors(check_executors(executors)?)
         }
-        FleetSpec::File { path } => Ok(OpenFleet {
-            fleet: ClientFleet::from_file(&path).await?,
-            is_single: false,
-        }),
+        FleetSpec::File { path } => ClientFleet::from_file(&path).await?,
         FleetSpec::Callback {
             handler,
             environments,
             is_single,
         } => {
-            let registry = CallbackRegistry {
+            is_one = is_single;
+            ClientFleet::new(CallbackRegistry {
                 target: CallbackTarget { mailbox, handler },
                 environments,
-            };
-            Ok(OpenFleet {
-                fleet: ClientFleet::new(registry),
-                is_single,
             })
         }
-    }
-}
+    };
 
-/// Returns the failure of a call without a session.
-fn call_failure(error: &CallError) -> Failure {
-    let is_rejected = matches!(error, CallError::Status(status)
-        if matches!(status.code() as i32, PERMISSION_DENIED | UNAUTHENTICATED));
-    if is_rejected {
-        let next = "Pass a token or a certificate that the daemon accepts.";
-        return Failure::refused("NOT_ALLOWED", error.to_string(), next);
-    }
-    Failure::unavailable(error.to_string())
+    Ok(OpenFleet {
+        fleet,
+        is_single: is_one,
+    })
 }
 
 /// Returns the executors, or the mistakes of all.
@@ -232,59 +225,57 @@ impl ExecutorSpec {
     /// Returns the configuration, or all mistakes, each after a prefix.
     fn to_config(&self, prefix: &str) -> Result<ExecutorConfig, Vec<String>> {
         let mut mistakes = Vec::new();
-        let address = self.address.as_deref().unwrap_or_default();
-        let endpoint = address
-            .parse::<DaemonEndpoint>()
-            .map_err(|error| mistakes.push(format!("{prefix}address: {error}")));
-        let spiffe_id = self.spiffe_id.as_ref().and_then(|id| {
-            id.parse()
-                .map_err(|error| mistakes.push(format!("{prefix}spiffe_id: {error}")))
-                .ok()
-        });
-        let identity = match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
-            (None, None) => None,
-            _ => {
-                mistakes.push(format!(
-                    "{prefix}`cert` and `key` belong together: set both"
-                ));
-                None
-            }
-        };
-        let token = match (&self.token, &self.token_file) {
-            (Some(token), None) => Some(ClientToken::Value(token.clone())),
-            (None, Some(file)) => Some(ClientToken::File(file.clone())),
-            (None, None) => None,
-            (Some(_), Some(_)) => {
-                mistakes.push(format!(
-                    "{prefix}`token` and `token_file` are both set: set one"
-                ));
-                None
-            }
-        };
-        let timeout = self.timeout.map(|seconds| {
-            parse_seconds(seconds)
-                .map_err(|reason| mistakes.push(format!("{prefix}timeout: {reason}")))
+        let endpoint = parse_text("address", self.address.as_deref(), &mut mistakes);
+        let spiffe_id = parse_text("spiffe_id", self.spiffe_id.as_deref(), &mut mistakes);
+        let timeout = self.timeout.map(parse_seconds).transpose();
+        let timeout = timeout.unwrap_or_else(|reason| {
+            mistakes.push(format!("timeout: {reason}"));
+            None
         });
 
+        if self.cert.is_some() != self.key.is_some() {
+            mistakes.push("`cert` and `key` belong together: set both".to_owned());
+        }
+        if self.token.is_some() && self.token_file.is_some() {
+            mistakes.push("`token` and `token_file` are both set: set one".to_owned());
+        }
+
         match endpoint {
-            Ok(endpoint) if mistakes.is_empty() => {
+            Some(endpoint) if mistakes.is_empty() => {
                 let mut config = ExecutorConfig::new(endpoint);
-                config.credentials = ClientCredentials {
-                    ca: self.ca.clone(),
-                    identity,
-                    server_name: self.server_name.clone(),
-                    spiffe_id,
-                    token,
-                };
-                if let Some(Ok(timeout)) = timeout {
-                    config.timeout = timeout;
-                }
+                config.credentials = self.to_credentials(spiffe_id);
+                config.timeout = timeout.unwrap_or(config.timeout);
                 Ok(config)
             }
-            _ => Err(mistakes),
+            _ => Err(mistakes
+                .iter()
+                .map(|mistake| format!("{prefix}{mistake}"))
+                .collect()),
         }
     }
+
+    fn to_credentials(&self, spiffe_id: Option<SpiffeId>) -> ClientCredentials {
+        let file_token = self.token_file.clone().map(ClientToken::File);
+        ClientCredentials {
+            ca: self.ca.clone(),
+            identity: self.cert.clone().zip(self.key.clone()),
+            server_name: self.server_name.clone(),
+            spiffe_id,
+            token: self.token.clone().map(ClientToken::Value).or(file_token),
+        }
+    }
+}
+
+/// Returns the parsed text, and adds a mistake if it is not valid.
+fn parse_text<T>(name: &str, text: Option<&str>, mistakes: &mut Vec<String>) -> Option<T>
+where
+    T: FromStr,
+    T::Err: fmt::Display,
+{
+    let parsed = text?.parse();
+    parsed
+        .map_err(|error| mistakes.push(format!("{name}: {error}")))
+        .ok()
 }
 
 /// Returns a duration of more than zero and at most a day.
@@ -305,15 +296,17 @@ impl ExecutorRegistry for CallbackRegistry {
     fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a> {
         Box::pin(async move {
             let payload = json!({ "environment_id": environment_id }).to_string();
-            let answer = self.target.call(0, payload).await;
-            let answer = answer.map_err(crate::callback::CallbackError::into_sentence)?;
-            let spec: Option<ExecutorSpec> =
+            let answer = self.target.call_within(FIND_TIMEOUT, payload).await?;
+            let found: Option<ExecutorSpec> =
                 serde_json::from_str(&answer).map_err(|error| error.to_string())?;
-            let Some(spec) = spec else { return Ok(None) };
-            let spec = spec.with_default_address().await;
-            let spec = spec.map_err(|failure| failure.sentences().join("; "))?;
-            let config = spec.to_config("").map_err(|mistakes| mistakes.join("; "))?;
-            Ok(Some(config))
+            let Some(executor) = found else {
+                return Ok(None);
+            };
+
+            let addressed = executor.with_default_address().await;
+            let executor = addressed.map_err(|failure| failure.sentences().join("; "))?;
+            let config = executor.to_config("");
+            config.map(Some).map_err(|mistakes| mistakes.join("; "))
         })
     }
 

@@ -93,8 +93,8 @@ impl ToolResult {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let text = self.text.clone().into_pyobject(py)?.repr()?;
-        let name = |value: bool| if value { "True" } else { "False" };
-        let (ok, external) = (name(self.ok), name(self.external));
+        let ok = self.ok.into_pyobject(py)?.repr()?;
+        let external = self.external.into_pyobject(py)?.repr()?;
         Ok(format!(
             "ToolResult(ok={ok}, external={external}, text={text})"
         ))

@@ -37,6 +37,7 @@ impl OptionsSpec {
             mistakes.push(format!("tool_prefix: {error}"));
             ToolNames::default()
         });
+
         SessionOptions {
             product: self.product.clone(),
             start_timeout,
@@ -76,7 +77,8 @@ where
     parsed
 }
 
-fn check_seconds(name: &str, seconds: f64, mistakes: &mut Vec<String>) -> Duration {
+/// Returns a duration, and adds a mistake if the number is not valid.
+pub fn check_seconds(name: &str, seconds: f64, mistakes: &mut Vec<String>) -> Duration {
     parse_seconds(seconds).unwrap_or_else(|reason| {
         mistakes.push(format!("{name}: {reason}"));
         Duration::ZERO

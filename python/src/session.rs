@@ -107,24 +107,25 @@ impl SessionState {
         parsed.map_err(|error| Failure::error(format!("invalid result of {tool}: {error}")))
     }
 
-    /// Returns all listed skills.
+    /// Returns all listed skills. Lists again if the skills change meanwhile.
     async fn list_skills(&self) -> Outcome {
-        let mut attempt = 1;
-        let (mut skills, mut cursor) = (Vec::new(), None);
+        for _ in 1..MAX_ATTEMPTS {
+            match self.list_pages().await {
+                Err(failure) if failure.is_code("CATALOG_CHANGED") => {}
+                outcome => return outcome,
+            }
+        }
+        self.list_pages().await
+    }
+
+    async fn list_pages(&self) -> Outcome {
+        let mut skills = Vec::new();
+        let mut cursor = None;
         loop {
             let arguments = json!({ "cursor": cursor });
-            let page = self
-                .call_tool::<SkillPage>(self.names.list(), &arguments)
-                .await;
-            let page = match page {
-                Err(failure) if attempt < MAX_ATTEMPTS && failure.is_code("CATALOG_CHANGED") => {
-                    (skills, cursor) = (Vec::new(), None);
-                    attempt += 1;
-                    continue;
-                }
-                page => page?,
-            };
+            let page: SkillPage = self.call_tool(self.names.list(), &arguments).await?;
             skills.extend(page.skills);
+
             cursor = page.next_cursor;
             if cursor.is_none() {
                 return Ok(Reply::Skills(skills));
@@ -132,29 +133,30 @@ impl SessionState {
         }
     }
 
-    /// Returns the joined pages of a file.
+    /// Returns the joined pages of a file. Reads again if the file changes meanwhile.
     async fn read_file(&self, request: &FileRequest) -> Outcome {
-        let mut attempt = 1;
-        let (mut text, mut cursor) = (String::new(), None);
+        for _ in 1..MAX_ATTEMPTS {
+            match self.read_pages(request).await {
+                Err(failure) if failure.is_code("RESOURCE_CHANGED") => {}
+                outcome => return outcome,
+            }
+        }
+        self.read_pages(request).await
+    }
+
+    async fn read_pages(&self, request: &FileRequest) -> Outcome {
+        let mut text = String::new();
+        let mut cursor = None;
         loop {
             let arguments = request.to_arguments(cursor.as_deref());
-            let page = self
-                .call_tool::<FilePage>(self.names.read(), &arguments)
-                .await;
-            let page = match page {
-                Err(failure) if attempt < MAX_ATTEMPTS && failure.is_code("RESOURCE_CHANGED") => {
-                    (text, cursor) = (String::new(), None);
-                    attempt += 1;
-                    continue;
-                }
-                page => page?,
-            };
+            let page: FilePage = self.call_tool(self.names.read(), &arguments).await?;
             text.push_str(&page.contents);
             if text.len() > MAX_FILE_BYTES {
                 let sentence = format!("the file is over {MAX_FILE_BYTES} bytes");
                 let next = "Read the file page by page with `call`.";
                 return Err(Failure::refused("TOO_LARGE", sentence, next));
             }
+
             cursor = page.next_cursor;
             if cursor.is_none() {
                 return Ok(Reply::Text(Some(text)));
@@ -306,6 +308,7 @@ impl Session {
             let mailbox = state.mailbox.clone();
             CallOrigin { mailbox, context }.to_span()
         });
+
         state.operate(py, operation, |state| async move {
             let call = state.session.call(&name, &arguments);
             let result = match span {
@@ -342,6 +345,7 @@ impl Session {
             package,
             resource,
         };
+
         let state = self.state.get()?;
         state.operate(py, operation, |state| async move {
             state.read_file(&request).await
@@ -396,7 +400,8 @@ impl Session {
     fn dispatcher(&self, thread_id: &str, handler: u64, limits: &str) -> PyResult<Dispatcher> {
         let state = self.state.get()?;
         state.open_session()?;
-        let (session, mailbox) = (state.session.clone(), state.mailbox.clone());
+        let session = state.session.clone();
+        let mailbox = state.mailbox.clone();
         Ok(Dispatcher::new(
             session, mailbox, thread_id, handler, limits,
         )?)
@@ -426,7 +431,8 @@ impl ChangeWatch {
     /// Waits for the next change, and returns its source as a JSON text; `False` at the end.
     fn next<'py>(&self, py: Python<'py>, operation: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
         let state = self.inner.get()?;
-        let (watch, closed) = (state.watch.clone(), state.closed.clone());
+        let watch = state.watch.clone();
+        let closed = state.closed.clone();
         let next = state.mailbox.operate(operation, async move {
             let next = async {
                 let changed = watch.lock().await.next().await;
@@ -446,7 +452,8 @@ impl PluginChangeWatch {
     /// Waits for the next changes, and returns them as a JSON text; `False` at the end.
     fn next<'py>(&self, py: Python<'py>, operation: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
         let state = self.inner.get()?;
-        let (watch, closed) = (state.watch.clone(), state.closed.clone());
+        let watch = state.watch.clone();
+        let closed = state.closed.clone();
         let next = state.mailbox.operate(operation, async move {
             let next = async {
                 let changes = watch.lock().await.next().await;
@@ -472,12 +479,9 @@ impl<T> WatchState<T> {
 }
 
 fn to_json(value: &impl Serialize) -> PyResult<String> {
-    let text = serde_json::to_string(value);
-    Ok(text.map_err(|error| Failure::error(error.to_string()))?)
+    Ok(serde_json::to_string(value).map_err(Failure::from)?)
 }
 
 fn json_reply(value: &impl Serialize) -> Outcome {
-    let text = serde_json::to_string(value);
-    let text = text.map_err(|error| Failure::error(error.to_string()))?;
-    Ok(Reply::Text(Some(text)))
+    Ok(Reply::Text(Some(serde_json::to_string(value)?)))
 }

@@ -1,14 +1,13 @@
 //! Sources of a session next to its executors: local directories, served by a daemon of the Python
 //! program, and MCP servers.
 
-use crate::callback::{CallbackError, CallbackTarget};
+use crate::callback::CallbackTarget;
 use crate::failure::Failure;
 use crate::mailbox::MailboxShared;
 use caproot_client::session::SessionOptions;
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerList, McpToken};
 use caproot_client::session::sources::{DaemonSource, SkillSource, SourceKind};
 use caproot_client::{Client, ClientCredentials, DaemonEndpoint, published_selection};
-use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -59,6 +58,7 @@ impl SourcesSpec {
             McpServerList::default()
         });
         mistakes.append(&mut list.warnings);
+
         for server in &mut list.servers {
             let handler = self.mcp_tokens.get(&server.name);
             if let (Some(handler), McpEndpoint::Http { token, .. }) =
@@ -87,23 +87,14 @@ impl SourcesSpec {
 
 impl LocalSpec {
     async fn start(&self, options: &SessionOptions) -> Result<DaemonSource, Failure> {
-        let unavailable = |reason: String| {
-            Failure::refused(
-                "SOURCE_UNAVAILABLE",
-                format!("the daemon of the local directories does not answer: {reason}"),
-                "See the log of the daemon.",
-            )
-        };
         let endpoint: DaemonEndpoint = self
             .address
             .parse()
             .map_err(|error| Failure::config(vec![format!("local skills: {error}")]))?;
-        let credentials = ClientCredentials::default();
-        let client = Client::connect(&endpoint, &credentials, CALL_TIMEOUT).await;
-        let mut client = client.map_err(|error| unavailable(error.to_string()))?;
-        let published = client.list_roots().await;
-        let published = published.map_err(|error| unavailable(error.to_string()))?;
-        let roots = published_selection(published, None);
+        let mut client =
+            Client::connect(&endpoint, &ClientCredentials::default(), CALL_TIMEOUT).await?;
+        let roots = published_selection(client.list_roots().await?, None);
+
         Ok(DaemonSource::start(SourceKind::Local, &self.id, client, roots, options).await)
     }
 }
@@ -111,13 +102,10 @@ impl LocalSpec {
 /// Returns a token that a Python function returns.
 fn callback_token(mailbox: Arc<MailboxShared>, handler: u64) -> McpToken {
     let target = CallbackTarget { mailbox, handler };
-    let callback = move || -> BoxFuture<'static, Result<String, String>> {
-        let target = target.clone();
-        Box::pin(async move {
-            let answer = target.call(0, "null".to_owned()).await;
-            let answer = answer.map_err(CallbackError::into_sentence)?;
-            serde_json::from_str(&answer).map_err(|error| error.to_string())
-        })
-    };
-    McpToken::Callback(Arc::new(callback))
+    McpToken::Callback(Arc::new(move || Box::pin(request_token(target.clone()))))
+}
+
+async fn request_token(target: CallbackTarget) -> Result<String, String> {
+    let answer = target.call(0, "null".to_owned()).await?;
+    serde_json::from_str(&answer).map_err(|error| error.to_string())
 }

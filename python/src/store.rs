@@ -1,9 +1,13 @@
 //! Store of saved sessions in Python.
 
-use crate::callback::{CallbackError, CallbackTarget};
+use crate::callback::CallbackTarget;
 use caproot_client::session::{SessionStore, StoreError};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Time limit of a call of the store.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Store whose methods are Python functions.
 #[derive(Debug)]
@@ -11,8 +15,7 @@ pub struct CallbackStore(pub CallbackTarget);
 
 impl CallbackStore {
     async fn call(&self, request: Value) -> Result<Option<String>, StoreError> {
-        let answer = self.0.call(0, request.to_string()).await;
-        let answer = answer.map_err(|error: CallbackError| StoreError(error.into_sentence()))?;
+        let answer = self.0.call_within(TIME_LIMIT, request.to_string()).await?;
         serde_json::from_str(&answer).map_err(|error| StoreError(error.to_string()))
     }
 }

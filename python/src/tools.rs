@@ -1,6 +1,6 @@
 //! Own tools: Python functions in a registry of the client package.
 
-use crate::callback::{CallbackError, CallbackTarget};
+use crate::callback::CallbackTarget;
 use crate::failure::Failure;
 use crate::origin::CallOrigin;
 use crate::process_bound::ProcessBound;
@@ -87,10 +87,15 @@ impl ToolSpec {
                 "the time limit of the tool {name:?} is invalid: {error}"
             )])
         })?;
-        let function = move |arguments: Value| call_function(handler, arguments);
-        let tool =
-            CustomTool::from_schema(&self.name, &self.description, self.input_schema, function);
-        let mut tool = tool.time_limit(time_limit).external_context(self.external);
+        let mut tool = CustomTool::from_schema(
+            &self.name,
+            &self.description,
+            self.input_schema,
+            move |arguments| call_function(handler, arguments),
+        )
+        .time_limit(time_limit)
+        .external_context(self.external);
+
         if let Some(namespace) = &self.namespace {
             tool = tool.in_namespace(namespace);
         }
@@ -113,10 +118,6 @@ async fn call_function(handler: u64, arguments: Value) -> Result<Value, ToolFunc
         mailbox: origin.mailbox,
         handler,
     };
-    let answer = target.call(origin.context, arguments.to_string()).await;
-    let answer = answer.map_err(|error| match error {
-        CallbackError::Failed(words) => ToolFunctionError::Failed(words),
-        CallbackError::Defect(reason) => ToolFunctionError::Internal(reason),
-    })?;
+    let answer = target.call(origin.context, arguments.to_string()).await?;
     serde_json::from_str(&answer).map_err(|error| ToolFunctionError::Internal(error.to_string()))
 }
