@@ -23,7 +23,7 @@ from caproot import testing
 TOP = Path(__file__).resolve().parents[2]
 ROUNDS = 2_000
 
-sys.path.append(str(TOP / "proto"))
+# The `.proto` files are in the wheel.
 messages, services = grpc.protos_and_services("caproot/v1/capability_service.proto")
 
 
