@@ -65,6 +65,8 @@ def prepare_metadata_for_build_wheel(directory: str, settings: Any = None) -> st
     import maturin
 
     place = os.path.abspath(directory)
+    # maturin wants the directory of the program, which `build_wheel` fills.
+    (HERE / "data/scripts").mkdir(parents=True, exist_ok=True)
     os.chdir(HERE)
     return maturin.prepare_metadata_for_build_wheel(place, settings)
 

@@ -24,6 +24,7 @@ from ._errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import sync, testing
     from ._dispatch import Dispatcher
     from ._fleet import Executor, Fleet
     from ._session import Session, connect
@@ -51,6 +52,8 @@ __all__ = [
     "Tools",
     "__version__",
     "connect",
+    "sync",
+    "testing",
 ]
 
 # Loaded when first used, as these modules need asyncio, typing and json.
@@ -67,14 +70,14 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    module = _LAZY.get(name)
-    if module is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+    module = import_module(f".{_LAZY.get(name, name)}", __name__)
+    value = globals()[name] = getattr(module, name) if name in _LAZY else module
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *__all__})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -37,6 +39,16 @@ def test_the_session_of_a_script(served: str, tree: Path) -> None:
     assert skills.is_closed
     with caproot.sync.restore(saved, fleet={"local": served}) as skills:
         assert skills.changes_since_save() and skills.warnings == []
+
+
+def test_modules_are_loaded_when_used() -> None:
+    program = (
+        "import sys, caproot; assert 'asyncio' not in sys.modules and 'sync' in dir(caproot); "
+        "assert caproot.sync.connect and caproot.testing.serve and caproot.connect; "
+        "import caproot.sync as sync; assert sync is caproot.sync and not hasattr(caproot, 'none')"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
 
 
 def test_errors_are_those_of_the_package(served: str) -> None:
