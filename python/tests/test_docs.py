@@ -25,7 +25,7 @@ def test_a_program_prints_the_lines_of_the_page(name: str, demo: str, tmp_path: 
     (tmp_path / name).write_text(PROGRAMS[name], encoding="utf-8")
     environment = {**os.environ, "CAPROOT_ENDPOINT": demo, "PYTHONPATH": os.pathsep.join(sys.path)}
     program = subprocess.run(
-        [sys.executable, "-X", "dev", name],
+        [sys.executable, "-W", "error", name],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert program.returncode == 0, program.stderr
