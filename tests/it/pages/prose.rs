@@ -106,6 +106,7 @@ fn find_files_with_prose() -> Vec<PathBuf> {
         "benches",
         "fuzz",
         "proto",
+        "python",
         "systemd",
         ".ci",
         "build.rs",
@@ -125,6 +126,10 @@ fn find_files_with_prose() -> Vec<PathBuf> {
             "fuzz/corpus",
             "fuzz/artifacts",
             "fuzz/target",
+            "python/target",
+            "python/dist",
+            "python/data",
+            "python/caproot/v1",
         ];
         if generated.iter().any(|dir| path.starts_with(dir)) {
             continue;

@@ -9,6 +9,14 @@ use std::collections::HashMap;
 #[error("{}", .0.join("; "))]
 pub struct SelectionError(pub(super) Vec<String>);
 
+impl SelectionError {
+    /// Returns all mistakes, one sentence each.
+    #[must_use]
+    pub fn sentences(&self) -> &[String] {
+        &self.0
+    }
+}
+
 /// Returns the selected roots without duplicates, or all errors of the selection.
 pub fn check_selection(
     selection: Vec<SelectedCapabilityRoot>,

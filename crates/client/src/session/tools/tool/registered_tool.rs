@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
+use tracing::Instrument as _;
 
 /// Limit of a repeated error in the definition of a tool, in bytes.
 const MAX_REASON_BYTES: usize = 512;
@@ -207,7 +208,9 @@ impl RegisteredTool {
 
         // Dropping the set aborts the task.
         let mut task = JoinSet::new();
-        task.spawn(self.clone().run_handler(arguments.clone(), permit));
+        let work = self.clone().run_handler(arguments.clone(), permit);
+        // The spans and events of the function belong to the span of the invocation.
+        task.spawn(work.in_current_span());
         match timeout(self.time_limit, task.join_next()).await {
             Ok(Some(Ok(outcome))) => outcome,
             Ok(Some(Err(error))) => Err(self.panic_error(error)),

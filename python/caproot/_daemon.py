@@ -1,0 +1,111 @@
+"""A daemon of this process on a private socket."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+import time
+import weakref
+
+from ._errors import ConfigError, Error
+
+START_TIMEOUT = 30.0
+"""Seconds until a daemon must listen."""
+_STOP_TIMEOUT = 5.0
+
+
+class Daemon:
+    """Daemon with published directories. `close` ends it, and so does the end of this process."""
+
+    def __init__(self, roots: list[str]) -> None:
+        binary = find_binary()
+        self._pid = os.getpid()
+        self._directory = tempfile.mkdtemp(prefix="caproot-")
+        self.address = f"unix:{self._directory}/caproot.sock"
+        self._log = open(f"{self._directory}/log", "w+b")
+        command = [binary, "serve", "--listen", self.address]
+        for root in roots:
+            command += ["--root", root]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log
+            )
+        except OSError as error:
+            self._remove_directory()
+            raise ConfigError([f"{binary} cannot be started: {error}"]) from error
+        _daemons.add(self)
+
+    def wait_until_ready(self) -> None:
+        """Waits until the daemon listens. Raises `ConfigError` with the words of the daemon."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        deadline = time.monotonic() + START_TIMEOUT
+        said = b""
+        while b"listening " not in said:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([stdout], [], [], left)[0]:
+                self.close()
+                raise Error(f"the daemon did not listen within {START_TIMEOUT:g} s")
+            part = os.read(stdout.fileno(), 4096)
+            if not part:
+                words = self._end_of_log()
+                self.close()
+                raise ConfigError([f"the daemon ended: {words}"])
+            said += part
+
+    def close(self) -> None:
+        """Ends the daemon. Does nothing in a child of the process that started it."""
+        if self._pid != os.getpid() or self not in _daemons:
+            return
+        _daemons.discard(self)
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._remove_directory()
+
+    def _end_of_log(self) -> str:
+        self._process.wait(_STOP_TIMEOUT)
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return " ".join(line.strip() for line in lines[-8:])
+
+    def _remove_directory(self) -> None:
+        self._log.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+_daemons: weakref.WeakSet[Daemon] = weakref.WeakSet()
+
+
+def find_binary() -> str:
+    """Returns the path of the program `caproot`: that of the wheel, else the first on PATH."""
+    own = os.path.join(sysconfig.get_path("scripts"), "caproot")
+    if os.access(own, os.X_OK):
+        return own
+    found = shutil.which("caproot")
+    if found is None:
+        raise ConfigError(
+            [
+                "the program `caproot` is neither in the wheel nor on PATH: install the wheel for Linux, "
+                "or put the program on PATH"
+            ]
+        )
+    return found
+
+
+def _close_all() -> None:
+    for daemon in list(_daemons):
+        daemon.close()
+
+
+atexit.register(_close_all)

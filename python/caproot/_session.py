@@ -1,0 +1,661 @@
+"""Sessions: skills of one conversation."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import posixpath
+import re
+import weakref
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Union
+from urllib.parse import quote, unquote_to_bytes
+
+from . import _caproot
+from ._check import arguments_text, check_strings, check_type, to_json
+from ._errors import ConfigError, Refused
+from ._fleet import Executor, Fleet, Path, Token, to_fleet
+from ._tools import Tools
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ._bridge import Bridge, HandlerEntry
+    from ._caproot import Skill, ToolResult
+    from ._dispatch import Dispatcher
+    from ._sources import LocalSkills, McpServer
+    from ._types import (
+        Change,
+        Choice,
+        ExecutorChanges,
+        ExecutorState,
+        Injected,
+        InstructionText,
+        Manager,
+        Metrics,
+        Plugin,
+        PluginChanges,
+        Store,
+        Thread,
+        ToolDefinition,
+    )
+
+Roots = Union[str, Iterable[Mapping[str, Any]], Mapping[str, Any]]
+"""Selected roots as a platform made them: the array, an object with `selectedCapabilityRoots`, or the
+JSON of one of them."""
+
+
+def connect(
+    address: str | Executor | None = None,
+    *,
+    fleet: Fleet | Path | Mapping[str, Executor | str] | None = None,
+    roots: Roots | None = None,
+    tools: Tools | None = None,
+    sources: Iterable[LocalSkills | McpServer] = (),
+    choice: Choice | None = None,
+    store: Store | None = None,
+    id: str | None = None,
+    product: str = "",
+    plugins: bool = False,
+    tool_prefix: str = "skills",
+    start_timeout: float = 5.0,
+    grace_period: float = 10.0,
+    ca: Path | None = None,
+    cert: Path | None = None,
+    key: Path | None = None,
+    server_name: str | None = None,
+    spiffe_id: str | None = None,
+    token: Token | None = None,
+    token_file: Path | None = None,
+) -> SessionStart:
+    """Begins a session: `async with caproot.connect() as skills:`, or `skills = await caproot.connect()`.
+
+    Without arguments, the session has the published roots of the daemon that the command line would
+    find: at `CAPROOT_ENDPOINT`, or at the first default socket that answers.
+
+    Args:
+        address: Address of one daemon: `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`.
+        fleet: Many executors: a `Fleet`, the path of a fleet file, or a mapping from environment ids to
+            executors or addresses.
+        roots: Selected roots, passed on unchanged; the published roots by default.
+        tools: Own tools. They are sealed by the start.
+        sources: Local directories and MCP servers next to the executors.
+        choice: Rules that include or exclude skills.
+        store: Store for `persist` and `restore`.
+        id: Id of the session; random by default.
+        product: Only skills for this product, or for every product.
+        plugins: Whether `plugins()` has the plugins of executors.
+        tool_prefix: First part of the names of the skill tools, before `_`.
+        start_timeout: Seconds to wait for executors that do not answer. Their skills appear later.
+        grace_period: Seconds for which the skills of a lost executor stay listed.
+        ca, cert, key, server_name, spiffe_id, token, token_file: As for `Executor`.
+
+    Raises, when the session begins:
+        TypeError: An argument has a wrong type.
+        ConfigError: With all mistakes of the arguments.
+        Refused: No daemon answers.
+    """
+    credentials = {
+        "ca": ca, "cert": cert, "key": key, "server_name": server_name, "spiffe_id": spiffe_id,
+        "token": token, "token_file": token_file,
+    }  # fmt: skip
+    given = {name: value for name, value in credentials.items() if value is not None}
+    options = SessionOptions(
+        _choose_fleet(address, fleet, given),
+        roots,
+        tools=tools,
+        sources=sources,
+        choice=choice,
+        store=store,
+        id=id,
+        product=product,
+        plugins=plugins,
+        tool_prefix=tool_prefix,
+        start_timeout=start_timeout,
+        grace_period=grace_period,
+    )
+    options.is_default_fleet = address is None and fleet is None and not given
+    return SessionStart(options)
+
+
+def _choose_fleet(address: str | Executor | None, fleet: object, credentials: dict[str, Any]) -> Fleet:
+    check_type("address", address, str, Executor, type(None))
+    if fleet is not None:
+        if address is not None or credentials:
+            names = ["address"] * (address is not None) + list(credentials)
+            raise ConfigError([f"`fleet` and `{name}` are both set: set one" for name in names])
+        return to_fleet(fleet)
+    if isinstance(address, Executor):
+        if credentials:
+            raise ConfigError(
+                [f"`{name}` is set next to an Executor: pass it to Executor" for name in credentials]
+            )
+        return Fleet._single(address)
+    if address is None and not credentials:
+        return Fleet._single(Executor._from_environment())
+    return Fleet._single(Executor(address, **credentials))
+
+
+class SessionOptions:
+    """Checked arguments of a session that has not begun."""
+
+    def __init__(
+        self,
+        fleet: Fleet | None,
+        roots: Roots | None,
+        *,
+        tools: Tools | None = None,
+        sources: Iterable[LocalSkills | McpServer] = (),
+        choice: Choice | None = None,
+        store: Store | None = None,
+        id: str | None = None,
+        product: str = "",
+        plugins: bool = False,
+        tool_prefix: str = "skills",
+        start_timeout: float = 5.0,
+        grace_period: float = 10.0,
+    ) -> None:
+        check_type("tools", tools, Tools, type(None))
+        check_type("id", id, str, type(None))
+        check_type("product", product, str)
+        check_type("plugins", plugins, bool)
+        check_type("tool_prefix", tool_prefix, str)
+        check_type("start_timeout", start_timeout, int, float)
+        check_type("grace_period", grace_period, int, float)
+        self.fleet = fleet
+        self.is_default_fleet = False
+        self.tools = tools
+        self.sources = _check_sources(sources)
+        self.store = _check_store(store)
+        self.saved: str | None = None
+        self.stored_id: str | None = None
+        self.roots = None if roots is None else _roots_text(roots)
+        include, exclude = _choice_rules(choice)
+        self.spec = {
+            "product": product, "start_timeout": start_timeout, "grace_period": grace_period,
+            "id": id, "include": include, "exclude": exclude, "plugins": plugins,
+            "tool_prefix": tool_prefix,
+        }  # fmt: skip
+
+    async def begin(self) -> Session:
+        """Begins the session in the running loop."""
+        from ._bridge import Bridge
+
+        bridge = Bridge.acquire()
+        started: list[Any] = []
+        try:
+            return await self._begin(bridge, started)
+        except BaseException:
+            for source in started:
+                source.close()
+            bridge.release()
+            raise
+
+    async def _begin(self, bridge: Bridge, started: list[Any]) -> Session:
+        from ._sources import describe_sources
+
+        mistakes: list[str] = []
+        try:
+            fleet = None if self.fleet is None else await self.fleet._open(bridge)
+        except ConfigError as error:
+            fleet = None
+            mistakes.extend(error.mistakes)
+        except Refused:
+            # A session with other sources needs no executor, unless an argument names one.
+            if not (self.is_default_fleet and self.sources):
+                raise
+            fleet = None
+        described = await describe_sources(self.sources, started, mistakes)
+        entry = None if self.store is None else _store_entry(self.store)
+        spec = {
+            "options": self.spec,
+            "roots": self.roots,
+            "sources": described.spec,
+            "store": entry and entry.number,
+            "saved": self.saved,
+            "stored_id": self.stored_id,
+            "mistakes": mistakes,
+        }
+        registry = None if self.tools is None else self.tools._registry()
+        text = to_json("arguments", spec)
+        core = await bridge.open(_caproot.start_session, fleet, registry, text)
+        # The fleet has the functions of its tokens.
+        kept = [self.fleet, entry, described.entries, self.tools and self.tools._seal()]
+        return Session(core, bridge, kept, started, self.tools is not None)
+
+
+class SessionStart:
+    """Session that has not begun. Use it with `async with` or `await`, once."""
+
+    def __init__(self, options: SessionOptions) -> None:
+        self._options = options
+        self._session: Session | None = None
+
+    def __await__(self) -> Generator[Any, None, Session]:
+        return self._options.begin().__await__()
+
+    async def __aenter__(self) -> Session:
+        self._session = await self._options.begin()
+        return self._session
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+class Session:
+    """Skills of one conversation: a text and tools for a model.
+
+    A session belongs to the event loop in which it began, and each method may be called any number of
+    times at once. Skills are external context: third parties wrote them. The text belongs into a
+    developer message or a user message, never into the system prompt.
+    """
+
+    def __init__(
+        self,
+        core: _caproot.Session,
+        bridge: Bridge,
+        kept: object,
+        processes: builtins.list[Any],
+        has_tools: bool,
+    ) -> None:
+        self._core = core
+        self._bridge = bridge
+        # Functions that the session may call.
+        self._kept = kept
+        self._processes = processes
+        self._has_tools = has_tools
+        self._finalizer = weakref.finalize(self, _release, bridge, processes)
+        # The exit of the interpreter ends the connections.
+        self._finalizer.atexit = False
+
+    @staticmethod
+    async def start(
+        fleet: Fleet | Path | Mapping[str, Executor | str],
+        roots: Roots | None = None,
+        **options: Any,
+    ) -> Session:
+        """Begins a session of a fleet. The options are those of `connect`."""
+        return await connect(fleet=fleet, roots=roots, **options)
+
+    @staticmethod
+    async def restore(
+        saved: str,
+        *,
+        fleet: Fleet | Path | Mapping[str, Executor | str] | None = None,
+        **options: Any,
+    ) -> Session:
+        """Restores a session with its id, product, choice and selection.
+
+        `saved` is a text of `save`, or, with `store=`, the id of a session that was persisted.
+        `changes_since_save` has the changes of each executor, and `warnings` the parts that could not be
+        restored. The options are those of `connect`.
+        """
+        check_type("saved", saved, str)
+        start = connect(fleet=fleet, **options)
+        if saved.lstrip().startswith("{") or options.get("store") is None:
+            start._options.saved = saved
+        else:
+            start._options.stored_id = saved
+        return await start
+
+    @property
+    def id(self) -> str:
+        """Id of the session."""
+        return self._core.id
+
+    @property
+    def text(self) -> str:
+        """Text of now that describes the skills to a model, in at most 8,000 bytes."""
+        return self._core.text()
+
+    @property
+    def tools(self) -> builtins.list[ToolDefinition]:
+        """Tools for a model: `name`, `description` and `input_schema`, a JSON Schema."""
+        return [_tool_definition(tool) for tool in json.loads(self._core.tools())]
+
+    @property
+    def warnings(self) -> builtins.list[str]:
+        """Executors and saved parts without which the session began, one sentence each."""
+        return self._core.warnings
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the session is closed."""
+        return self._core.is_closed
+
+    async def call(self, name: str, arguments: Mapping[str, object] | str | None = None) -> ToolResult:
+        """Calls a tool for a model. An error of the call is a result, too, with the next step.
+
+        Args:
+            name: Name of the tool, as in `tools`.
+            arguments: Arguments as the model gave them: a mapping, or a text of JSON.
+        """
+        check_type("name", name, str)
+        text = arguments_text(arguments)
+        if self._has_tools:
+            return await self._bridge.run_in_context(self._core.call, name, text)  # type: ignore[no-any-return]
+        return await self._bridge.run(self._core.call, 0, name, text)  # type: ignore[no-any-return]
+
+    async def list(self) -> builtins.list[Skill]:
+        """Returns all skills that a model may use. Raises `Refused`."""
+        return await self._bridge.run(self._core.list)  # type: ignore[no-any-return]
+
+    async def read(self, skill: Skill | str, path: str = "") -> str:
+        """Returns a text file of a skill, at most 16 MiB.
+
+        Args:
+            skill: Skill, or its name or handle.
+            path: Path of the file relative to the skill, as its SKILL.md links it, such as
+                `references/patterns.md`. The SKILL.md by default.
+
+        Raises:
+            Refused: There is no such file, or the executor does not answer.
+        """
+        check_type("path", path, str)
+        found = await self._find(skill)
+        resource = _resource(found.package, path)
+        authority = (found.authority.kind, found.authority.id)
+        return await self._bridge.run(self._core.read, authority, found.package, resource)  # type: ignore[no-any-return]
+
+    async def _find(self, skill: Skill | str) -> Skill:
+        check_type("skill", skill, _caproot.Skill, str)
+        if isinstance(skill, _caproot.Skill):
+            return skill
+        handle = skill.removesuffix("/SKILL.md")
+        found = [other for other in await self.list() if handle in (other.name, other.package)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            handles = ", ".join(other.package for other in found)
+            raise Refused(
+                f"{skill!r} is the name of {len(found)} skills", "AMBIGUOUS_NAME", f"Pass one of {handles}."
+            )
+        raise Refused(
+            f"no listed skill has the name or handle {skill!r}", "PACKAGE_NOT_FOUND", "List the skills again."
+        )
+
+    def changes(self) -> AsyncIterator[Change]:
+        """Returns the changes from now on: `async for change in skills.changes()`. A change names its
+        source, and `text`, `tools` and `list` are new. The iteration ends with the session."""
+        self._bridge.check_loop()
+        return _Changes(self, self._core.watch())
+
+    def plugins(self) -> builtins.list[Plugin]:
+        """Returns the plugins, if the session began with `plugins=True`, as JSON of the API."""
+        return json.loads(self._core.plugins())  # type: ignore[no-any-return]
+
+    def plugin_changes(self) -> AsyncIterator[PluginChanges]:
+        """Returns the changes of plugins from now on, with `added`, `changed` and `removed`."""
+        self._bridge.check_loop()
+        return _Changes(self, self._core.watch_plugins())
+
+    async def inject(
+        self,
+        text: str,
+        *,
+        mentions: Iterable[Mapping[str, str]] = (),
+        connectors: Iterable[str] = (),
+        caller_skills: Iterable[str] = (),
+    ) -> Injected:
+        """Reads the skills that a user mentions, for a user message next to the prompt.
+
+        Args:
+            text: Prompt. `$name` and `[$name](handle)` mention a skill.
+            mentions: Mentions next to the text, each with `name`, `handle` or both.
+            connectors: Names that mean a connector if they stand alone.
+            caller_skills: Names of skills that the program has.
+        """
+        check_type("text", text, str)
+        prompt = {
+            "text": text,
+            "mentions": [dict(mention) for mention in mentions],
+            "connectors": check_strings("connectors", connectors),
+            "caller_skills": check_strings("caller_skills", caller_skills),
+        }
+        injected = await self._bridge.run(self._core.inject, to_json("mentions", prompt))
+        return json.loads(injected)  # type: ignore[no-any-return]
+
+    def instruction_text(self, budget: int = 8000) -> InstructionText:
+        """Returns the text of at most `budget` bytes, with its counts and warnings."""
+        check_type("budget", budget, int)
+        if budget < 0:
+            raise ValueError(f"budget must not be negative, and is {budget}")
+        return json.loads(self._core.instruction_text(budget))  # type: ignore[no-any-return]
+
+    def executors(self) -> builtins.list[ExecutorState]:
+        """Returns the state of each executor: `live`, `stale` or `connecting`."""
+        return json.loads(self._core.executors())  # type: ignore[no-any-return]
+
+    def metrics(self) -> Metrics:
+        """Returns the counters of the calls, of the skills and of the sources."""
+        return json.loads(self._core.metrics())  # type: ignore[no-any-return]
+
+    def fork(self, roots: Iterable[str] | None = None) -> Session:
+        """Returns a session with the same choice and tools, such as for a subagent.
+
+        Args:
+            roots: Ids of the roots and sources that the fork has; all by default.
+        """
+        ids = None if roots is None else check_strings("roots", roots)
+        self._bridge.check_loop()
+        core = self._core.fork(ids)
+        self._bridge.retain()
+        return Session(core, self._bridge, (self, self._kept), [], self._has_tools)
+
+    def save(self) -> str:
+        """Returns the session as a text of JSON without the text of a skill, at most 4 MiB."""
+        return self._core.save()
+
+    def changes_since_save(self) -> builtins.list[ExecutorChanges]:
+        """Returns the changes of each executor since the save; empty if the session was not restored."""
+        return json.loads(self._core.changes_since_save())  # type: ignore[no-any-return]
+
+    async def persist(self) -> None:
+        """Saves the session in its store. Raises `StoreError`."""
+        await self._bridge.run(self._core.persist)
+
+    async def close(self, *, delete: bool = False) -> None:
+        """Closes the session. Calls in flight end with `SESSION_CLOSED`; forks stay open.
+
+        Args:
+            delete: Whether the store deletes the saved state. Raises `StoreError`.
+        """
+        check_type("delete", delete, bool)
+        try:
+            await self._bridge.run(self._core.close, delete)
+        finally:
+            self._finalizer()
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def dispatcher(
+        self,
+        thread_id: str,
+        manager: Manager,
+        *,
+        thread: Thread | None = None,
+        max_in_flight: int = 16,
+        max_unsent: int = 1000,
+        answer_timeout: float = 120.0,
+        manager_timeout: float = 10.0,
+        turn_timeout: float = 600.0,
+    ) -> Dispatcher:
+        """Returns a dispatcher that answers the pending calls of a platform's thread.
+
+        Args:
+            thread_id: Id of the thread, as the platform has it. Calls of other threads are ignored.
+            manager: Pending calls of the platform.
+            thread: Turns of the thread, for `run_turn`.
+            max_in_flight: Calls at once.
+            max_unsent: Answers that the platform did not take yet.
+            answer_timeout: Seconds of a tool.
+            manager_timeout: Seconds of a call of the manager.
+            turn_timeout: Seconds of a turn.
+        """
+        from ._dispatch import Dispatcher, platform_entry
+
+        check_type("thread_id", thread_id, str)
+        limits: dict[str, float] = {"max_in_flight": max_in_flight, "max_unsent": max_unsent}
+        for name, count in limits.items():
+            check_type(name, count, int)
+            if count < 1:
+                raise ValueError(f"{name} must be at least 1, and is {count}")
+        times = {"answer_timeout": answer_timeout, "manager_timeout": manager_timeout, "turn_timeout": turn_timeout}
+        for name, seconds in times.items():
+            check_type(name, seconds, int, float)
+        entry = platform_entry(manager, thread)
+        self._bridge.check_loop()
+        core = self._core.dispatcher(thread_id, entry.number, json.dumps({**limits, **times}))
+        return Dispatcher(self, core, entry, thread is not None)
+
+    def openai_agents(self) -> builtins.list[Any]:
+        """Returns the tools as `FunctionTool`s of openai-agents, for `Agent(tools=…)`."""
+        from . import _frameworks
+
+        return _frameworks.openai_agents(self)
+
+    def langchain(self) -> builtins.list[Any]:
+        """Returns the tools as asynchronous `StructuredTool`s of LangChain, for `create_agent`."""
+        from . import _frameworks
+
+        return _frameworks.langchain(self)
+
+    def pydantic_ai(self) -> builtins.list[Any]:
+        """Returns the tools as `Tool`s of Pydantic AI, for `Agent(tools=…)`."""
+        from . import _frameworks
+
+        return _frameworks.pydantic_ai(self)
+
+    def claude(self) -> Any:
+        """Returns the tools as an in-process MCP server of claude-agent-sdk, for
+        `ClaudeAgentOptions(mcp_servers={"caproot": …})`. Begin the session with
+        `tool_prefix="mcp__caproot__skills"`, so that `text` has the names that the model sees."""
+        from . import _frameworks
+
+        return _frameworks.claude(self)
+
+    def __repr__(self) -> str:
+        return f"<caproot.Session {self._core.id}>"
+
+
+class _Changes:
+    """Iterator over the changes of a session."""
+
+    def __init__(self, session: Session, watch: Any) -> None:
+        # Keeps the session.
+        self._session = session
+        self._watch = watch
+
+    def __aiter__(self) -> _Changes:
+        return self
+
+    async def __anext__(self) -> Any:
+        if self._session._core.is_closed:
+            raise StopAsyncIteration
+        text = await self._session._bridge.run(self._watch.next)
+        if text is False:
+            raise StopAsyncIteration
+        return json.loads(text)
+
+
+def _release(bridge: Bridge, processes: list[Any]) -> None:
+    for process in processes:
+        process.close()
+    bridge.release()
+
+
+def _tool_definition(tool: dict[str, Any]) -> ToolDefinition:
+    namespace = tool.get("namespace")
+    name = f"{namespace}.{tool['name']}" if namespace else tool["name"]
+    return {"name": name, "description": tool["description"], "input_schema": tool["inputSchema"]}
+
+
+def _resource(package: str, path: str) -> str:
+    """Returns the handle of a relative path."""
+    link = unquote_to_bytes(re.split("[?#]", path)[0])
+    if not link:
+        return ""
+    normal = posixpath.normpath(link)
+    if normal == b".." or normal.startswith((b"/", b"../")):
+        raise Refused(
+            f"{path!r} leads out of the skill", "RESOURCE_NOT_FOUND", "Pass a path below the skill."
+        )
+    if normal == b".":
+        return ""
+    return "/".join([package, *(quote(name, safe="") for name in normal.split(b"/"))])
+
+
+def _roots_text(roots: Roots) -> str:
+    if isinstance(roots, str):
+        return roots
+    if not isinstance(roots, Mapping):
+        check_type("roots", roots, list, tuple, str, Mapping)
+    return to_json("roots", roots)
+
+
+def _choice_rules(choice: Choice | None) -> tuple[list[str], list[str]]:
+    check_type("choice", choice, Mapping, type(None))
+    rules = dict(choice or {})
+    include, exclude = rules.pop("include", ()), rules.pop("exclude", ())
+    if rules:
+        raise ConfigError([f"choice: unknown key {name!r}: expected include or exclude" for name in rules])
+    return check_strings("choice['include']", include), check_strings("choice['exclude']", exclude)
+
+
+def _check_sources(sources: object) -> list[Any]:
+    from ._sources import LocalSkills, McpServer
+
+    if isinstance(sources, (str, bytes)) or not hasattr(sources, "__iter__"):
+        raise TypeError(f"sources must be an iterable, not {type(sources).__name__}")
+    checked = list(sources)
+    for source in checked:
+        check_type("an element of sources", source, LocalSkills, McpServer)
+    return checked
+
+
+def _check_store(store: Store | None) -> Store | None:
+    if store is not None:
+        for method in ("put", "get", "delete"):
+            if not callable(getattr(store, method, None)):
+                raise TypeError(f"store must have the method {method}, and {type(store).__name__} has not")
+    return store
+
+
+def _store_entry(store: Store) -> HandlerEntry:
+    """Returns the entry by which the session calls a store."""
+    from ._bridge import HandlerEntry
+
+    async def answer(request: dict[str, str]) -> str | None:
+        method, id = request["method"], request["id"]
+        try:
+            if method == "put":
+                await store.put(id, request["saved"])
+                return None
+            if method == "delete":
+                await store.delete(id)
+                return None
+            saved = await store.get(id)
+        except Exception as error:
+            from ._errors import ToolError
+
+            raise ToolError(str(error) or repr(error)) from error
+        check_type("the result of the store", saved, str, type(None))
+        return saved
+
+    return HandlerEntry("the store", answer)

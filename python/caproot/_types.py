@@ -1,0 +1,232 @@
+"""Plain data of sessions. The keys are those of `caproot call`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypedDict
+
+if TYPE_CHECKING:
+    from ._caproot import ToolResult
+
+
+class ToolDefinition(TypedDict):
+    """Tool for a model."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    """JSON Schema of the arguments."""
+
+
+class Choice(TypedDict, total=False):
+    """Skills of a session, out of all skills of its sources. A rule is `name:NAME`, `handle:HANDLE` or
+    `source:KIND/ID`, where KIND is `executor`, `local` or `mcp`."""
+
+    include: list[str]
+    """Rules that include skills; every skill by default."""
+    exclude: list[str]
+    """Rules that exclude skills. They take precedence."""
+
+
+class Change(TypedDict):
+    """Source whose skills or state changed."""
+
+    kind: Literal["executor", "local", "mcp"]
+    id: str
+    """Id of the source; the environment of an executor."""
+
+
+class InstructionText(TypedDict):
+    """Instruction text with counts."""
+
+    text: str
+    listed: int
+    """Skills in the text."""
+    shortened: int
+    """Listed skills with a truncated or removed description."""
+    omitted: int
+    """Skills without room."""
+    hidden: int
+    """Skills that only a user may invoke, by name."""
+    warnings: list[str]
+    """Warnings for the program, such as unavailable executors; not in the text."""
+
+
+class Fragment(TypedDict):
+    """Text of a mentioned skill."""
+
+    name: str
+    package: str
+    text: str
+    """Text from `<skill>` to `</skill>`, at most 8,000 bytes."""
+    truncated: bool
+
+
+class Candidate(TypedDict):
+    """Skill that a name matches."""
+
+    name: str
+    kind: str
+    root: str
+    package: str
+    description: str
+
+
+class AmbiguousName(TypedDict):
+    """Name that matches several skills."""
+
+    name: str
+    candidates: list[Candidate]
+
+
+class OmittedMention(TypedDict):
+    """Mentioned skill that could not be read."""
+
+    mention: str
+    reason: str
+
+
+class Injected(TypedDict):
+    """Skills that a prompt mentions."""
+
+    fragments: list[Fragment]
+    """Texts for a user message, at most 32,000 bytes together."""
+    ambiguous: list[AmbiguousName]
+    replaced: list[str]
+    """Names of the program's skills that a skill of the session replaces."""
+    omitted: list[OmittedMention]
+
+
+class ExecutorState(TypedDict, total=False):
+    """State of an executor. `reason` is there unless the executor is `live`."""
+
+    environmentId: str
+    state: Literal["live", "stale", "connecting"]
+    reason: str
+    epoch: str
+    revision: int
+    skills: int
+
+
+class ExecutorChanges(TypedDict):
+    """Changes of an executor between save and restore."""
+
+    environmentId: str
+    changes: dict[str, Any] | None
+    """`kind` is `known`, with `upserted` and `removed` packages, or `unknown`, with a `reason` and the
+    `roots` to read again. `None` until the executor answers."""
+    changedAgain: bool
+    """Whether the listed skills are newer than the changes."""
+
+
+class Metrics(TypedDict):
+    """Counters of a session."""
+
+    invocations: list[dict[str, Any]]
+    """Counts, bytes and seconds by source, kind and outcome."""
+    skills: list[dict[str, Any]]
+    """Reads and mentions by skill."""
+    sources: list[dict[str, Any]]
+    """State and requests of each source."""
+
+
+class Plugin(TypedDict):
+    """Plugin of a source."""
+
+    sourceKind: str
+    sourceId: str
+    plugin: dict[str, Any]
+    """JSON of the message `Plugin` of the API."""
+
+
+class PluginChanges(TypedDict):
+    """Changes of the plugins."""
+
+    added: list[Plugin]
+    changed: list[dict[str, Any]]
+    """Plugins with `components`, the changed components."""
+    removed: list[Plugin]
+
+
+class PendingCall(TypedDict):
+    """Tool call that waits for its answer."""
+
+    request_id: str
+    """Id of at most 512 bytes, which the platform never gives another call."""
+    session_id: str
+    """Id of the thread, as the platform has it."""
+    tool: str
+    arguments: Any
+
+
+class PendingPage(TypedDict, total=False):
+    """Page of pending calls. Without `next_token`, the page is the last."""
+
+    calls: Required[list[PendingCall]]
+    next_token: str | None
+
+
+class DispatchRecord(TypedDict, total=False):
+    """Outcome of one call. `outcome` is `accepted`, `notFound`, `alreadyAnswered`, `failed`, `ignored` for a
+    call of another thread, or `alreadyKnown` for a call that is in flight or done."""
+
+    outcome: Required[str]
+    requestId: str
+    tool: str
+    success: bool
+    reason: str | None
+    attempts: int
+
+
+class Drained(TypedDict):
+    """Counts of answered calls."""
+
+    accepted: int
+    notFound: int
+    alreadyAnswered: int
+    failed: int
+    """Answers that the platform did not take. The next drain submits them again."""
+    failures: list[DispatchRecord]
+    complete: bool
+    """Whether the last poll found no new call."""
+
+
+class FinishedTurn(TypedDict):
+    """End of a turn."""
+
+    status: str
+    drained: Drained
+
+
+class Manager(Protocol):
+    """Pending calls of a platform. A method that raises an error is called again."""
+
+    async def list_pending(self, token: str | None, limit: int) -> PendingPage:
+        """Returns a page of about `limit` calls, from the beginning or from a token on."""
+
+    async def submit_result(
+        self, request_id: str, result: ToolResult
+    ) -> Literal["not_found", "already_answered"] | None:
+        """Takes the answer of a call, or says why the platform needs none."""
+
+
+class Thread(Protocol):
+    """Thread of a platform's agent."""
+
+    async def send_turn(self, turn: Any) -> None:
+        """Sends a turn, once."""
+
+    async def status(self) -> str:
+        """Returns the name of the thread's status."""
+
+
+class Store(Protocol):
+    """Store of saved sessions. A method that raises an error did not store or delete. A call ends after 30 s."""
+
+    async def put(self, id: str, saved: str) -> None:
+        """Stores a saved session, in place of the one before."""
+
+    async def get(self, id: str) -> str | None:
+        """Returns the saved session, or `None`."""
+
+    async def delete(self, id: str) -> None:
+        """Deletes the saved session, if there is one."""

@@ -1,0 +1,126 @@
+//! Results that Python reads: the result of a tool, and a skill of a list.
+
+use caproot_client::session;
+use pyo3::prelude::*;
+use serde::Deserialize;
+
+/// Result of a tool for a model.
+#[pyclass(frozen, eq, module = "caproot")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResult {
+    /// Whether the call succeeded. If not, `text` has the error and the next step.
+    #[pyo3(get)]
+    pub ok: bool,
+    /// Whether third parties wrote the result, so that a model should follow no instruction in it.
+    #[pyo3(get)]
+    pub external: bool,
+    /// One JSON object of at most 8,192 bytes.
+    #[pyo3(get)]
+    pub text: String,
+}
+
+/// Authority of a skill.
+#[pyclass(frozen, eq, hash, module = "caproot")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+// The unsafe methods are those of `pyclass`, and rely on no invariant of the fields.
+#[allow(clippy::unsafe_derive_deserialize)]
+pub struct Authority {
+    /// `executor`, `local` or `mcp`.
+    #[pyo3(get)]
+    pub kind: String,
+    /// Id of the selected root, of the directory or of the server.
+    #[pyo3(get)]
+    pub id: String,
+}
+
+/// Skill of a list.
+#[pyclass(frozen, eq, hash, module = "caproot")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+// The unsafe methods are those of `pyclass`, and rely on no invariant of the fields.
+#[allow(clippy::unsafe_derive_deserialize)]
+pub struct Skill {
+    /// Name, which may begin with the name of a plugin: `deploy-kit:deploy`.
+    #[pyo3(get)]
+    pub name: String,
+    /// Description by the author of the skill.
+    #[pyo3(get)]
+    pub description: String,
+    /// Handle of the skill.
+    #[pyo3(get)]
+    pub package: String,
+    /// Handle of its SKILL.md.
+    #[pyo3(get)]
+    pub main_resource: String,
+    #[serde(rename = "authority")]
+    pub source: Authority,
+}
+
+/// Page of `skills.list`.
+#[derive(Debug, Deserialize)]
+pub struct SkillPage {
+    pub skills: Vec<Skill>,
+    pub next_cursor: Option<String>,
+}
+
+/// Page of `skills.read`.
+#[derive(Debug, Deserialize)]
+pub struct FilePage {
+    pub contents: String,
+    pub next_cursor: Option<String>,
+}
+
+impl From<session::ToolResult> for ToolResult {
+    fn from(result: session::ToolResult) -> Self {
+        Self {
+            ok: result.success,
+            external: result.external_context,
+            text: result.json,
+        }
+    }
+}
+
+#[pymethods]
+impl ToolResult {
+    #[new]
+    fn new(ok: bool, external: bool, text: String) -> Self {
+        Self { ok, external, text }
+    }
+
+    /// Returns the parsed object.
+    fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("json")?.call_method1("loads", (&self.text,))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let text = self.text.clone().into_pyobject(py)?.repr()?;
+        let ok = self.ok.into_pyobject(py)?.repr()?;
+        let external = self.external.into_pyobject(py)?.repr()?;
+        Ok(format!(
+            "ToolResult(ok={ok}, external={external}, text={text})"
+        ))
+    }
+}
+
+#[pymethods]
+impl Authority {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let kind = self.kind.clone().into_pyobject(py)?.repr()?;
+        let id = self.id.clone().into_pyobject(py)?.repr()?;
+        Ok(format!("Authority(kind={kind}, id={id})"))
+    }
+}
+
+#[pymethods]
+impl Skill {
+    /// Authority that lists the skill.
+    #[getter]
+    fn authority(&self) -> Authority {
+        self.source.clone()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let name = self.name.clone().into_pyobject(py)?.repr()?;
+        let package = self.package.clone().into_pyobject(py)?.repr()?;
+        Ok(format!("Skill(name={name}, package={package})"))
+    }
+}

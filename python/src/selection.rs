@@ -1,0 +1,86 @@
+//! Options of a new session, as Python passes them.
+
+use crate::fleet::parse_seconds;
+use caproot_client::parse_selected_roots;
+use caproot_client::session::{SessionOptions, SkillChoice, ToolNames, ToolRegistry};
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// Options of a new session.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptionsSpec {
+    product: String,
+    /// Seconds.
+    start_timeout: f64,
+    grace_period: f64,
+    id: Option<String>,
+    include: Vec<String>,
+    exclude: Vec<String>,
+    plugins: bool,
+    /// First part of the names of the skill tools.
+    tool_prefix: String,
+}
+
+impl OptionsSpec {
+    /// Returns the options, and adds the mistakes.
+    pub fn to_options(&self, tools: ToolRegistry, mistakes: &mut Vec<String>) -> SessionOptions {
+        let start_timeout = check_seconds("start_timeout", self.start_timeout, mistakes);
+        let grace_period = check_seconds("grace_period", self.grace_period, mistakes);
+        let choice = SkillChoice {
+            include: parse_rules(&self.include, mistakes),
+            exclude: parse_rules(&self.exclude, mistakes),
+        };
+        // Model platforms reject a dot in the name of a tool.
+        let tool_names = ToolNames::flat(&self.tool_prefix, "_").unwrap_or_else(|error| {
+            mistakes.push(format!("tool_prefix: {error}"));
+            ToolNames::default()
+        });
+
+        SessionOptions {
+            product: self.product.clone(),
+            start_timeout,
+            grace_period,
+            id: self.id.clone(),
+            choice,
+            plugins: self.plugins,
+            tool_names,
+            tools,
+        }
+    }
+}
+
+/// Returns the selected roots of a JSON text, or `None` without a text or after a mistake.
+pub fn parse_roots(
+    text: Option<&str>,
+    mistakes: &mut Vec<String>,
+) -> Option<Vec<SelectedCapabilityRoot>> {
+    let parsed = parse_selected_roots(text?);
+    parsed
+        .map_err(|error| mistakes.push(format!("roots: {error}")))
+        .ok()
+}
+
+fn parse_rules<T>(rules: &[String], mistakes: &mut Vec<String>) -> Vec<T>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    let mut parsed = Vec::new();
+    for rule in rules {
+        match rule.parse() {
+            Ok(rule) => parsed.push(rule),
+            Err(error) => mistakes.push(format!("choice: {error}")),
+        }
+    }
+    parsed
+}
+
+/// Returns a duration, and adds a mistake if the number is not valid.
+pub fn check_seconds(name: &str, seconds: f64, mistakes: &mut Vec<String>) -> Duration {
+    parse_seconds(seconds).unwrap_or_else(|reason| {
+        mistakes.push(format!("{name}: {reason}"));
+        Duration::ZERO
+    })
+}

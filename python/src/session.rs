@@ -1,0 +1,487 @@
+//! Session of a Python program.
+
+use crate::dispatch::Dispatcher;
+use crate::failure::Failure;
+use crate::mailbox::{MailboxShared, Outcome};
+use crate::origin::CallOrigin;
+use crate::process_bound::ProcessBound;
+use crate::reply::{Reply, to_object};
+use crate::results::{FilePage, SkillPage, ToolResult};
+use caproot_client::session::{self, ForkScope, PluginWatch, SessionWatch, ToolNames, UserPrompt};
+use pyo3::prelude::*;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+/// Attempts to join the pages of a list or a file that changes meanwhile.
+const MAX_ATTEMPTS: usize = 3;
+/// Limit of a joined file in bytes.
+const MAX_FILE_BYTES: usize = 16 << 20;
+
+/// Session, and the mailbox of its event loop.
+#[derive(Debug, Clone)]
+pub struct SessionState {
+    session: Arc<session::Session>,
+    mailbox: Arc<MailboxShared>,
+    names: ToolNames,
+    /// Sentences about executors and saved parts that the session starts without.
+    warnings: Vec<String>,
+    /// Cancelled when the session is closed.
+    closed: CancellationToken,
+}
+
+/// Session of a Python program.
+#[pyclass(frozen)]
+pub struct Session {
+    state: ProcessBound<SessionState>,
+}
+
+/// Watch for changes of the sources.
+#[pyclass(frozen)]
+pub struct ChangeWatch {
+    inner: ProcessBound<WatchState<SessionWatch>>,
+}
+
+/// Watch for changes of the plugins.
+#[pyclass(frozen)]
+pub struct PluginChangeWatch {
+    inner: ProcessBound<WatchState<PluginWatch>>,
+}
+
+/// Watch of one session.
+#[derive(Debug)]
+struct WatchState<T> {
+    watch: Arc<Mutex<T>>,
+    mailbox: Arc<MailboxShared>,
+    closed: CancellationToken,
+}
+
+/// File to read.
+struct FileRequest {
+    kind: String,
+    id: String,
+    package: String,
+    resource: String,
+}
+
+impl SessionState {
+    /// Returns the state of a started session.
+    pub fn new(
+        session: session::Session,
+        mailbox: Arc<MailboxShared>,
+        names: ToolNames,
+        warnings: Vec<String>,
+    ) -> Self {
+        Self {
+            session: Arc::new(session),
+            mailbox,
+            names,
+            warnings,
+            closed: CancellationToken::new(),
+        }
+    }
+
+    /// Returns the session, or the error of a closed session.
+    fn open_session(&self) -> Result<&session::Session, Failure> {
+        if self.session.is_closed() {
+            Err(Failure::closed())
+        } else {
+            Ok(&self.session)
+        }
+    }
+
+    /// Calls a tool, and returns its parsed result or its error.
+    async fn call_tool<T: serde::de::DeserializeOwned>(
+        &self,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<T, Failure> {
+        let result = self.session.call(tool, arguments).await;
+        if !result.success {
+            return Err(Failure::from_result_json(&result.json));
+        }
+        let parsed = serde_json::from_str(&result.json);
+        parsed.map_err(|error| Failure::error(format!("invalid result of {tool}: {error}")))
+    }
+
+    /// Returns all listed skills. Lists again if the skills change meanwhile.
+    async fn list_skills(&self) -> Outcome {
+        for _ in 1..MAX_ATTEMPTS {
+            match self.list_pages().await {
+                Err(failure) if failure.is_code("CATALOG_CHANGED") => {}
+                outcome => return outcome,
+            }
+        }
+        self.list_pages().await
+    }
+
+    async fn list_pages(&self) -> Outcome {
+        let mut skills = Vec::new();
+        let mut cursor = None;
+        loop {
+            let arguments = json!({ "cursor": cursor });
+            let page: SkillPage = self.call_tool(self.names.list(), &arguments).await?;
+            skills.extend(page.skills);
+
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(Reply::Skills(skills));
+            }
+        }
+    }
+
+    /// Returns the joined pages of a file. Reads again if the file changes meanwhile.
+    async fn read_file(&self, request: &FileRequest) -> Outcome {
+        for _ in 1..MAX_ATTEMPTS {
+            match self.read_pages(request).await {
+                Err(failure) if failure.is_code("RESOURCE_CHANGED") => {}
+                outcome => return outcome,
+            }
+        }
+        self.read_pages(request).await
+    }
+
+    async fn read_pages(&self, request: &FileRequest) -> Outcome {
+        let mut text = String::new();
+        let mut cursor = None;
+        loop {
+            let arguments = request.to_arguments(cursor.as_deref());
+            let page: FilePage = self.call_tool(self.names.read(), &arguments).await?;
+            text.push_str(&page.contents);
+            if text.len() > MAX_FILE_BYTES {
+                let sentence = format!("the file is over {MAX_FILE_BYTES} bytes");
+                let next = "Read the file page by page with `call`.";
+                return Err(Failure::refused("TOO_LARGE", sentence, next));
+            }
+
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(Reply::Text(Some(text)));
+            }
+        }
+    }
+
+    /// Starts an operation with a copy of the state.
+    fn operate<'py, F, W>(
+        &self,
+        py: Python<'py>,
+        operation: u64,
+        work: F,
+    ) -> PyResult<Option<Bound<'py, PyAny>>>
+    where
+        F: FnOnce(Self) -> W,
+        W: Future<Output = Outcome> + Send + 'static,
+    {
+        to_object(py, self.mailbox.operate(operation, work(self.clone())))
+    }
+}
+
+impl FileRequest {
+    fn to_arguments(&self, cursor: Option<&str>) -> Value {
+        json!({
+            "authority": { "kind": self.kind, "id": self.id },
+            "package": self.package,
+            "resource": self.resource,
+            "cursor": cursor,
+        })
+    }
+}
+
+impl Session {
+    /// Returns the Python object of a session.
+    pub fn new(state: SessionState) -> Self {
+        Self {
+            state: ProcessBound::new(state),
+        }
+    }
+}
+
+#[pymethods]
+impl Session {
+    #[getter]
+    fn id(&self) -> PyResult<String> {
+        Ok(self.state.get()?.session.id().to_owned())
+    }
+
+    #[getter]
+    fn is_closed(&self) -> PyResult<bool> {
+        Ok(self.state.get()?.session.is_closed())
+    }
+
+    #[getter]
+    fn warnings(&self) -> PyResult<Vec<String>> {
+        Ok(self.state.get()?.warnings.clone())
+    }
+
+    /// Returns the tools as a JSON text.
+    fn tools(&self) -> PyResult<String> {
+        Ok(self.state.get()?.session.dynamic_tools().to_string())
+    }
+
+    /// Returns the instruction text with its counts as a JSON text.
+    fn instruction_text(&self, budget: usize) -> PyResult<String> {
+        to_json(&self.state.get()?.open_session()?.instruction_text(budget))
+    }
+
+    /// Returns the instruction text of the usual budget.
+    fn text(&self) -> PyResult<String> {
+        let text = self
+            .state
+            .get()?
+            .open_session()?
+            .instruction_text(session::DEFAULT_BUDGET);
+        Ok(text.text)
+    }
+
+    /// Returns the state of the executors as a JSON text.
+    fn executors(&self) -> PyResult<String> {
+        to_json(&self.state.get()?.session.executors())
+    }
+
+    /// Returns the counters as a JSON text.
+    fn metrics(&self) -> PyResult<String> {
+        to_json(&self.state.get()?.session.metrics())
+    }
+
+    /// Returns the plugins as a JSON text.
+    fn plugins(&self) -> PyResult<String> {
+        to_json(&self.state.get()?.open_session()?.plugins())
+    }
+
+    /// Returns the saved session, a JSON text.
+    fn save(&self) -> PyResult<String> {
+        let saved = self.state.get()?.session.save();
+        Ok(saved.map_err(Failure::from)?)
+    }
+
+    /// Returns the changes since the save as a JSON text.
+    fn changes_since_save(&self) -> PyResult<String> {
+        let changes = self.state.get()?.session.changes_since_save();
+        let changes: Vec<_> = changes
+            .iter()
+            .map(|executor| {
+                json!({
+                    "environmentId": executor.environment_id,
+                    "changes": executor.changes.as_deref(),
+                    "changedAgain": executor.changed_again,
+                })
+            })
+            .collect();
+        to_json(&changes)
+    }
+
+    /// Returns a fork with all roots, or with the roots of these ids.
+    fn fork(&self, roots: Option<Vec<String>>) -> PyResult<Self> {
+        let state = self.state.get()?;
+        let ids: Option<Vec<&str>> = roots
+            .as_ref()
+            .map(|roots| roots.iter().map(String::as_str).collect());
+        let scope = ids
+            .as_ref()
+            .map_or(ForkScope::All, |ids| ForkScope::Only(ids));
+        let fork = state.session.fork(scope).map_err(Failure::from)?;
+        Ok(Self::new(SessionState::new(
+            fork,
+            state.mailbox.clone(),
+            state.names.clone(),
+            Vec::new(),
+        )))
+    }
+
+    /// Calls a tool with arguments as a JSON text. A text that is not JSON is an invalid argument.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        operation: u64,
+        context: u64,
+        name: String,
+        arguments: &str,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.state.get()?;
+        let arguments: Value =
+            serde_json::from_str(arguments).unwrap_or_else(|_| Value::String(arguments.to_owned()));
+        // Without own tools, no tool needs the origin.
+        let span = (context != 0).then(|| {
+            let mailbox = state.mailbox.clone();
+            CallOrigin { mailbox, context }.to_span()
+        });
+
+        state.operate(py, operation, |state| async move {
+            let call = state.session.call(&name, &arguments);
+            let result = match span {
+                Some(span) => call.instrument(span).await,
+                None => call.await,
+            };
+            Ok(Reply::Result(ToolResult::from(result)))
+        })
+    }
+
+    /// Returns all listed skills.
+    fn list<'py>(&self, py: Python<'py>, operation: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.state.get()?;
+        state.operate(
+            py,
+            operation,
+            |state| async move { state.list_skills().await },
+        )
+    }
+
+    /// Returns a whole file.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        operation: u64,
+        authority: (String, String),
+        package: String,
+        resource: String,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (kind, id) = authority;
+        let request = FileRequest {
+            kind,
+            id,
+            package,
+            resource,
+        };
+
+        let state = self.state.get()?;
+        state.operate(py, operation, |state| async move {
+            state.read_file(&request).await
+        })
+    }
+
+    /// Returns the skills that a prompt mentions, as a JSON text.
+    fn inject<'py>(
+        &self,
+        py: Python<'py>,
+        operation: u64,
+        prompt: &str,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.state.get()?;
+        state.open_session()?;
+        let prompt: UserPrompt = serde_json::from_str(prompt)
+            .map_err(|error| Failure::value(format!("invalid prompt: {error}")))?;
+        state.operate(py, operation, |state| async move {
+            let injected = state.session.inject(&prompt).await;
+            json_reply(&injected)
+        })
+    }
+
+    /// Saves the session in its store.
+    fn persist<'py>(&self, py: Python<'py>, operation: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.state.get()?;
+        state.operate(py, operation, |state| async move {
+            state.session.persist().await?;
+            Ok(Reply::Done)
+        })
+    }
+
+    /// Closes the session, and deletes its saved state if `delete` is set.
+    fn close<'py>(
+        &self,
+        py: Python<'py>,
+        operation: u64,
+        delete: bool,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.state.get()?;
+        state.operate(py, operation, |state| async move {
+            state.closed.cancel();
+            let outcome = state.session.close(delete).await;
+            match outcome.error {
+                Some(error) => Err(error.into()),
+                None => Ok(Reply::Done),
+            }
+        })
+    }
+
+    /// Returns the dispatcher of a thread, whose platform is the handler with this number.
+    fn dispatcher(&self, thread_id: &str, handler: u64, limits: &str) -> PyResult<Dispatcher> {
+        let state = self.state.get()?;
+        state.open_session()?;
+        let session = state.session.clone();
+        let mailbox = state.mailbox.clone();
+        Ok(Dispatcher::new(
+            session, mailbox, thread_id, handler, limits,
+        )?)
+    }
+
+    /// Returns a watch for changes from now on.
+    fn watch(&self) -> PyResult<ChangeWatch> {
+        let state = self.state.get()?;
+        let watch = state.open_session()?.watch();
+        Ok(ChangeWatch {
+            inner: ProcessBound::new(WatchState::new(state, watch)),
+        })
+    }
+
+    /// Returns a watch for changes of the plugins from now on.
+    fn watch_plugins(&self) -> PyResult<PluginChangeWatch> {
+        let state = self.state.get()?;
+        let watch = state.open_session()?.watch_plugins();
+        Ok(PluginChangeWatch {
+            inner: ProcessBound::new(WatchState::new(state, watch)),
+        })
+    }
+}
+
+#[pymethods]
+impl ChangeWatch {
+    /// Waits for the next change, and returns its source as a JSON text; `False` at the end.
+    fn next<'py>(&self, py: Python<'py>, operation: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.inner.get()?;
+        let watch = state.watch.clone();
+        let closed = state.closed.clone();
+        let next = state.mailbox.operate(operation, async move {
+            let next = async {
+                let changed = watch.lock().await.next().await;
+                json_reply(&json!({ "kind": changed.kind.name(), "id": changed.id }))
+            };
+            closed
+                .run_until_cancelled(next)
+                .await
+                .unwrap_or(Ok(Reply::Text(None)))
+        });
+        to_object(py, next)
+    }
+}
+
+#[pymethods]
+impl PluginChangeWatch {
+    /// Waits for the next changes, and returns them as a JSON text; `False` at the end.
+    fn next<'py>(&self, py: Python<'py>, operation: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.inner.get()?;
+        let watch = state.watch.clone();
+        let closed = state.closed.clone();
+        let next = state.mailbox.operate(operation, async move {
+            let next = async {
+                let changes = watch.lock().await.next().await;
+                json_reply(&changes)
+            };
+            closed
+                .run_until_cancelled(next)
+                .await
+                .unwrap_or(Ok(Reply::Text(None)))
+        });
+        to_object(py, next)
+    }
+}
+
+impl<T> WatchState<T> {
+    fn new(state: &SessionState, watch: T) -> Self {
+        Self {
+            watch: Arc::new(Mutex::new(watch)),
+            mailbox: state.mailbox.clone(),
+            closed: state.closed.clone(),
+        }
+    }
+}
+
+fn to_json(value: &impl Serialize) -> PyResult<String> {
+    Ok(serde_json::to_string(value).map_err(Failure::from)?)
+}
+
+fn json_reply(value: &impl Serialize) -> Outcome {
+    Ok(Reply::Text(Some(serde_json::to_string(value)?)))
+}

@@ -1,0 +1,56 @@
+"""A deep agent with the skills of a session as its own skills."""
+
+from typing import Any
+
+from common import FILE, SKILL, run
+from deepagents import create_deep_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+
+import caproot
+from caproot.deepagents import Backend
+
+PROMPTS: list[str] = []
+
+
+class FakeModel(GenericFakeChatModel):
+    """Model with messages that are given."""
+
+    def bind_tools(self, tools: Any, **_: Any) -> Any:
+        return self
+
+    def _generate(self, messages: Any, *rest: Any, **more: Any) -> Any:
+        PROMPTS.append(str(messages[0].content))
+        return super()._generate(messages, *rest, **more)
+
+
+async def work(address: str) -> None:
+    async with caproot.connect(address) as skills:
+        backend = Backend(skills)
+        call = {
+            "name": "read_file",
+            "args": {"file_path": "/skills/triage-logs/references/patterns.md"},
+            "id": "1",
+            "type": "tool_call",
+        }
+        messages = iter([AIMessage(content="", tool_calls=[call]), AIMessage(content="done")])
+        agent = create_deep_agent(FakeModel(messages=messages), backend=backend, skills=["/skills/"])
+        result = await agent.ainvoke({"messages": [{"role": "user", "content": "Look at the log."}]})
+
+        (output,) = [message for message in result["messages"] if isinstance(message, ToolMessage)]
+        assert FILE.splitlines()[0] in str(output.content)
+        for name in ("triage-logs", "write-changelog", "review-diff"):
+            assert f"/skills/{name}/SKILL.md" in PROMPTS[0], PROMPTS[0]
+
+        page = await backend.aread("/skills/triage-logs/SKILL.md", 1, 2)
+        assert page.file_data is not None and page.next_offset == 3
+        assert page.file_data["content"] == "".join(SKILL.splitlines(keepends=True)[1:3])
+        (missing, whole) = await backend.adownload_files(["/skills/none/SKILL.md", "/skills/triage-logs/SKILL.md"])
+        assert missing.error == "file_not_found" and whole.content == SKILL.encode()
+        for path in ("/skills/triage-logs", "/etc/passwd", "/skills/../etc/passwd"):
+            assert (await backend.aread(path)).error
+        assert (await backend.awrite("/skills/x", "")).error == "permission_denied"
+        assert "ainvoke" in str(backend.ls("/skills").error)
+
+
+run(work)

@@ -1,0 +1,390 @@
+"""Choice, mentions, metrics, forks, saved sessions, stores, fleets, tokens and sources."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import DEMO, write_skill
+
+import caproot
+from caproot import _bridge, testing
+
+
+class MemoryStore:
+    """Store in memory. `broken` makes it fail."""
+
+    def __init__(self) -> None:
+        self.saved: dict[str, str] = {}
+        self.broken = False
+
+    async def put(self, id: str, saved: str) -> None:
+        await asyncio.sleep(0)
+        if self.broken:
+            raise OSError("the disk is full")
+        self.saved[id] = saved
+
+    async def get(self, id: str) -> str | None:
+        return self.saved.get(id)
+
+    async def delete(self, id: str) -> None:
+        if self.broken:
+            raise OSError("the disk is full")
+        self.saved.pop(id, None)
+
+
+def test_a_choice_limits_a_session(run: Any, demo: str) -> None:
+    async def work() -> None:
+        choice: Any = {"include": ["name:triage-logs", "handle:skill://demo/write-changelog"]}
+        async with caproot.connect(demo, choice=choice) as skills:
+            names = [skill.name for skill in await skills.list()]
+            assert names == ["triage-logs", "write-changelog"]
+        choice = {"exclude": ["source:executor/local"]}
+        async with caproot.connect(demo, choice=choice) as skills:
+            assert await skills.list() == []
+
+    run(work())
+
+
+def test_mentions_metrics_and_budget(run: Any, demo: str) -> None:
+    async def work() -> None:
+        async with caproot.connect(demo) as skills:
+            injected = await skills.inject(
+                "Look with $triage-logs.", mentions=[{"name": "write-changelog"}], caller_skills=["triage-logs"]
+            )
+            packages = [fragment["package"] for fragment in injected["fragments"]]
+            assert packages == ["skill://demo/write-changelog", "skill://demo/triage-logs"]
+            assert injected["replaced"] == ["triage-logs"]
+            injected = await skills.inject("", mentions=[{"handle": "skill://demo/none"}])
+            assert injected["omitted"][0]["mention"] == "skill://demo/none"
+            with pytest.raises(ValueError, match="unknown field"):
+                await skills.inject("", mentions=[{"title": "x"}])
+
+            counts = {count["skill"]: count["explicit"] for count in skills.metrics()["skills"]}
+            assert counts == {"skill://demo/write-changelog": 1, "skill://demo/triage-logs": 1}
+            whole = len(skills.instruction_text()["text"].encode())
+            text = skills.instruction_text(whole - 1)
+            assert len(text["text"].encode()) < whole and text["shortened"] > 0
+            assert skills.instruction_text(0)["text"] == ""
+
+    run(work())
+
+
+def test_forks_have_some_roots(run: Any, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_skill(tmp_path / name, f"skill-{name}")
+
+    async def work(address: str) -> None:
+        async with caproot.connect(address) as skills:
+            fork = skills.fork(["b"])
+            assert fork.id != skills.id
+            assert [skill.name for skill in await fork.list()] == ["skill-b"]
+            with pytest.raises(caproot.ConfigError, match="none"):
+                skills.fork(["none"])
+        assert len(await fork.list()) == 1
+        await fork.close()
+
+    with testing.serve(tmp_path / "a", tmp_path / "b") as daemon:
+        run(work(daemon.address))
+
+
+def test_a_saved_session_is_restored_with_its_changes(run: Any, served: str, tree: Path) -> None:
+    async def work() -> None:
+        async with caproot.connect(served, id="thread-1", product="codex") as skills:
+            saved = skills.save()
+            assert skills.changes_since_save() == []
+        write_skill(tree, "second")
+        skills = await caproot.Session.restore(saved, fleet={"local": served})
+        async with skills:
+            assert skills.id == "thread-1" and skills.warnings == []
+            while len(await skills.list()) < 2:
+                async for _ in skills.changes():
+                    break
+            (changes,) = skills.changes_since_save()
+            assert changes["environmentId"] == "local" and changes["changes"] is not None
+            assert changes["changes"]["kind"] in ("known", "unknown")
+
+        for text in ("", "{}", saved[:-9], "x" * 5_000_000):
+            with pytest.raises(caproot.ConfigError, match="the saved session"):
+                await caproot.Session.restore(text, fleet={"local": served})
+
+    run(work())
+
+
+def test_a_store_persists_sessions(run: Any, demo: str) -> None:
+    store = MemoryStore()
+
+    async def work() -> None:
+        async with caproot.connect(demo, store=store, id="one") as skills:
+            await skills.persist()
+            assert json.loads(store.saved["one"])["id"] == "one"
+            store.broken = True
+            with pytest.raises(caproot.StoreError, match="the disk is full"):
+                await skills.persist()
+            store.broken = False
+        async with await caproot.Session.restore("one", fleet={"local": demo}, store=store) as skills:
+            assert len(await skills.list()) == 3
+            store.broken = True
+            with pytest.raises(caproot.StoreError):
+                await skills.close(delete=True)
+            store.broken = False
+        skills = await caproot.Session.restore("one", fleet={"local": demo}, store=store)
+        await skills.close(delete=True)
+        assert store.saved == {}
+        with pytest.raises(KeyError, match="one"):
+            await caproot.Session.restore("one", fleet={"local": demo}, store=store)
+        async with caproot.connect(demo) as skills:
+            with pytest.raises(caproot.StoreError, match="store="):
+                await skills.persist()
+
+    run(work())
+
+
+def test_fleets_of_every_kind(run: Any, demo: str, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(f"executors:\n  local:\n    endpoint: {demo}\n")
+    asked: list[str] = []
+
+    async def find(environment: str) -> caproot.Executor | None:
+        await asyncio.sleep(0)
+        asked.append(environment)
+        return caproot.Executor(demo) if environment == "local" else None
+
+    async def work() -> None:
+        for fleet in (
+            file,
+            str(file),
+            caproot.Fleet.from_file(file),
+            {"local": caproot.Executor(demo, timeout=5)},
+            caproot.Fleet.find(find, ["local", "gone"]),
+            caproot.Fleet.find(lambda _: demo, ["local"]),
+        ):
+            async with caproot.connect(fleet=fleet) as skills:
+                assert len(await skills.list()) == 3
+        async with caproot.connect(fleet=caproot.Fleet.find(find, ["gone", "local"])) as skills:
+            assert "gone" in skills.warnings[0] and len(await skills.list()) == 3
+        with pytest.raises(caproot.Refused, match="gone"):
+            await caproot.connect(fleet=caproot.Fleet.find(find, ["gone"]))
+
+    run(work())
+    assert "local" in asked
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Any:
+    """Daemon over TCP that requires the token `right`."""
+    (tmp_path / "token").write_text("right")
+    (tmp_path / "token").chmod(0o600)
+    config = tmp_path / "caproot.yaml"
+    config.write_text(
+        f"roots: [{{id: demo, path: {DEMO}}}]\nlisten: ['tcp:127.0.0.11:0']\n"
+        f"callers:\n  - {{name: job, token_file: {tmp_path / 'token'}, roots: [demo]}}\n"
+    )
+    from caproot._daemon import find_binary
+
+    command = [find_binary(), "serve", "--config", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        yield daemon.stdout.readline().removeprefix("listening ").strip()
+        daemon.terminate()
+
+
+def test_tokens(run: Any, guarded: str, tmp_path: Path) -> None:
+    tokens = ["right"]
+
+    async def token() -> str:
+        await asyncio.sleep(0)
+        return tokens[0]
+
+    async def work() -> None:
+        for arguments in (
+            {"token": "right"},
+            {"token": lambda: "right"},
+            {"token": token},
+            {"token_file": tmp_path / "token"},
+        ):
+            async with caproot.connect(guarded, **arguments) as skills:
+                assert len(await skills.list()) == 3, arguments
+        # The session keeps the function.
+        session = await caproot.connect(guarded, token=lambda: "right")
+        assert gc.collect() >= 0 and _bridge._handlers
+        await session.close()
+        del session
+        assert not _bridge._handlers
+        fleet = caproot.Fleet({"local": caproot.Executor(guarded, token=token)})
+        async with caproot.connect(fleet=fleet) as skills:
+            assert len(await skills.list()) == 3
+        tokens[0] = "wrong"
+        for arguments in ({}, {"token": "wrong"}, {"token": token}):
+            with pytest.raises(caproot.Refused) as refused:
+                await caproot.connect(guarded, **arguments)
+            assert refused.value.code == "NOT_ALLOWED" and "wrong" not in str(refused.value)
+
+    run(work())
+
+
+def test_local_directories(run: Any, demo: str, tree: Path) -> None:
+    write_skill(tree, "triage-logs")
+    sources = [caproot.LocalSkills({"mine": tree})]
+
+    async def work() -> None:
+        async with caproot.connect(demo, sources=sources) as skills:
+            listed = {skill.package: skill for skill in await skills.list()}
+            # The executor's skill of the same name comes first.
+            assert "skill://mine/triage-logs" not in listed
+            first = listed["skill://mine/first"]
+            assert (first.authority.kind, first.authority.id) == ("local", "mine")
+            assert (await skills.read(first)).endswith("# Body\n")
+            process = skills._processes[0]._process
+        assert process.poll() is not None
+
+        (mistake,) = (await failed(caproot.LocalSkills({"x" * 300: tree}))).mistakes
+        assert "the daemon ended" in mistake
+
+    async def failed(source: caproot.LocalSkills) -> caproot.ConfigError:
+        with pytest.raises(caproot.ConfigError) as error:
+            await caproot.connect(demo, sources=[source])
+        return error.value
+
+    run(work())
+
+
+def test_local_directories_need_no_daemon(
+    run: Any, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    async def work() -> None:
+        async with caproot.connect(sources=[caproot.LocalSkills({"mine": tree})]) as skills:
+            assert [skill.name for skill in await skills.list()] == ["first"]
+
+    run(work())
+    monkeypatch.setattr("caproot._daemon.find_binary", missing_binary)
+    with pytest.raises(caproot.ConfigError, match="neither in the wheel nor on PATH"):
+        run(work())
+
+
+def missing_binary() -> str:
+    raise caproot.ConfigError(["the program `caproot` is neither in the wheel nor on PATH"])
+
+
+def test_mcp_servers(run: Any, demo: str, tmp_path: Path) -> None:
+    from caproot._daemon import find_binary
+
+    command, arguments = find_binary(), ["mcp", "--endpoint", demo]
+
+    async def work() -> None:
+        server = caproot.McpServer("docs", command=command, args=arguments)
+        roots: list[Any] = []
+        async with caproot.connect(demo, roots=roots, sources=[server]) as skills:
+            listed = await skills.list()
+            assert {skill.authority.kind for skill in listed} == {"mcp"} and len(listed) == 3
+            text = await skills.read("triage-logs", "references/patterns.md")
+            assert text == (DEMO / "triage-logs/references/patterns.md").read_text()
+
+        with pytest.raises(caproot.ConfigError) as error:
+            await caproot.connect(
+                demo,
+                sources=[
+                    caproot.McpServer("web", url="${CAPROOT_NO_SUCH_VARIABLE}"),
+                    caproot.McpServer("twice", command="x"),
+                    caproot.McpServer("twice", command="x"),
+                ],
+            )
+        assert len(error.value.mistakes) == 2
+        with pytest.raises(caproot.ConfigError, match="a name has 1 to 64"):
+            await caproot.connect(demo, sources=[caproot.McpServer("a b", command="x")])
+        with pytest.raises(caproot.ConfigError, match="either url or command"):
+            caproot.McpServer("docs")
+
+    run(work())
+
+
+def test_the_token_of_an_mcp_server_may_be_a_function(run: Any, demo: str) -> None:
+    asked: list[int] = []
+
+    async def token() -> str:
+        asked.append(1)
+        return "secret"
+
+    async def work() -> None:
+        server = caproot.McpServer("web", url="http://127.0.0.11:9/mcp", token=token)
+        async with caproot.connect(demo, sources=[server], start_timeout=1) as skills:
+            assert "web" in skills.instruction_text()["warnings"][0]
+
+    run(work())
+    assert asked
+
+
+def test_plugins(run: Any, copied_demo: Path) -> None:
+    async def work(address: str) -> None:
+        async with caproot.connect(address, plugins=True) as skills:
+            (plugin,) = skills.plugins()
+            assert plugin["plugin"]["name"] == "review-kit" and plugin["sourceKind"] == "executor"
+            changes = skills.plugin_changes()
+            manifest = copied_demo / "review-kit/.codex-plugin/plugin.json"
+            text = manifest.read_text()
+            version = json.loads(text)["version"]
+            new = manifest.with_name("new")
+            new.write_text(text.replace(version, "9.9.9"))
+            new.rename(manifest)
+            change = await anext(aiter(changes))
+            assert change["changed"][0]["plugin"]["version"] == "9.9.9"
+
+    with testing.serve(copied_demo) as daemon:
+        run(work(daemon.address))
+
+
+def test_the_requests_give_the_bytes_of_the_command_line(demo: str) -> None:
+    """The same 40 requests through `caproot call` and the package."""
+    from caproot._daemon import find_binary
+
+    async def requests() -> list[tuple[str, dict[str, Any]]]:
+        async with caproot.connect(demo) as skills:
+            listing, read = (tool["name"] for tool in skills.tools)
+            listed = await skills.list()
+        made: list[tuple[str, dict[str, Any]]] = [(listing, {}), (listing, {"cursor": "x"}), ("none", {})]
+        for skill in listed:
+            authority = {"kind": "executor", "id": "demo"}
+            for resource in ("", "/SKILL.md", "/references/patterns.md", "/none", "/%2e", "//", "/../x"):
+                path = skill.package + resource if resource else ""
+                made.append((read, {"authority": authority, "package": skill.package, "resource": path}))
+            for arguments in (
+                {},
+                {"authority": authority, "package": skill.package, "resource": "", "cursor": "x"},
+                {"authority": {"kind": "local", "id": "demo"}, "package": skill.package, "resource": ""},
+                {"authority": authority, "package": skill.package + "x", "resource": ""},
+                {"authority": authority, "package": 5, "resource": ""},
+            ):
+                made.append((read, arguments))
+        return [*made, (read, {"more": 1})]
+
+    async def by_package(calls: list[tuple[str, dict[str, Any]]]) -> list[tuple[bool, str]]:
+        async with caproot.connect(demo) as skills:
+            results = [await skills.call(name, arguments) for name, arguments in calls]
+            return [(result.ok, result.text) for result in results]
+
+    calls = asyncio.run(requests())
+    assert len(calls) == 40
+    lines = "".join(
+        json.dumps({"id": number, "method": "call", "tool": name, "arguments": arguments}) + "\n"
+        for number, (name, arguments) in enumerate(calls)
+    )
+    prefix = ["--tool-prefix", "skills"]
+    program = subprocess.run(
+        [find_binary(), "call", "--endpoint", demo, *prefix],
+        input=lines, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    answers = {answer["id"]: answer for answer in map(json.loads, program.stdout.splitlines())}
+    for number, (ok, text) in enumerate(asyncio.run(by_package(calls))):
+        answer = answers[number]
+        assert answer["success"] == ok, calls[number]
+        # Cursors are the same, as the daemon is the same.
+        assert answer["result"] == json.loads(text), calls[number]
+        raw = json.dumps(answer["result"], separators=(",", ":"), ensure_ascii=False)
+        assert raw == text, calls[number]
