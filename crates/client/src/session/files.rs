@@ -142,7 +142,7 @@ pub async fn list_directory(
         let room = MAX_RESULT_BYTES.saturating_sub(list.frame_bytes(cursor_bytes));
 
         for (index, file) in (0..).zip(page.files).skip(position.skip as usize) {
-            let Some(entry) = entry_below(listed, file) else {
+            let Some(entry) = entry_below(listed, &file) else {
                 continue;
             };
             if used + entry.json_bytes() > room {
@@ -180,7 +180,7 @@ pub async fn describe_files(
     let others = page.files.into_iter();
     let others: Vec<_> = others
         .filter(|file| file.resource != main_resource)
-        .filter_map(|file| entry_below(listed, file))
+        .filter_map(|file| entry_below(listed, &file))
         .collect();
 
     let mut text = String::new();
@@ -231,7 +231,7 @@ async fn fetch_page(
 }
 
 /// Returns the entry of a file, or `None` if the file is not below the directory.
-fn entry_below(listed: &ListedDirectory<'_>, file: PackageFile) -> Option<SkillFileEntry> {
+fn entry_below(listed: &ListedDirectory<'_>, file: &PackageFile) -> Option<SkillFileEntry> {
     if !file.resource.starts_with(listed.directory) {
         return None;
     }
