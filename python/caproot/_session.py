@@ -57,7 +57,6 @@ def connect(
     id: str | None = None,
     product: str = "",
     plugins: bool = False,
-    tool_prefix: str = "skills",
     start_timeout: float = 5.0,
     grace_period: float = 10.0,
     ca: Path | None = None,
@@ -85,7 +84,6 @@ def connect(
         id: Id of the session; random by default.
         product: Only skills for this product, or for every product.
         plugins: Whether `plugins()` has the plugins of executors.
-        tool_prefix: First part of the names of the skill tools, before `_`.
         start_timeout: Seconds to wait for executors that do not answer. Their skills appear later.
         grace_period: Seconds for which the skills of a lost executor stay listed.
         ca, cert, key, server_name, spiffe_id, token, token_file: As for `Executor`.
@@ -110,7 +108,6 @@ def connect(
         id=id,
         product=product,
         plugins=plugins,
-        tool_prefix=tool_prefix,
         start_timeout=start_timeout,
         grace_period=grace_period,
     )
@@ -151,7 +148,6 @@ class SessionOptions:
         id: str | None = None,
         product: str = "",
         plugins: bool = False,
-        tool_prefix: str = "skills",
         start_timeout: float = 5.0,
         grace_period: float = 10.0,
     ) -> None:
@@ -159,7 +155,6 @@ class SessionOptions:
         check_type("id", id, str, type(None))
         check_type("product", product, str)
         check_type("plugins", plugins, bool)
-        check_type("tool_prefix", tool_prefix, str)
         check_type("start_timeout", start_timeout, int, float)
         check_type("grace_period", grace_period, int, float)
         self.fleet = fleet
@@ -174,7 +169,6 @@ class SessionOptions:
         self.spec = {
             "product": product, "start_timeout": start_timeout, "grace_period": grace_period,
             "id": id, "include": include, "exclude": exclude, "plugins": plugins,
-            "tool_prefix": tool_prefix,
         }  # fmt: skip
 
     async def begin(self) -> Session:
@@ -544,8 +538,8 @@ class Session:
 
     def claude(self) -> Any:
         """Returns the tools as an in-process MCP server of claude-agent-sdk, for
-        `ClaudeAgentOptions(mcp_servers={"caproot": …})`. Begin the session with
-        `tool_prefix="mcp__caproot__skills"`, so that `text` has the names that the model sees."""
+        `ClaudeAgentOptions(mcp_servers={"caproot": …})`. The model sees each name after
+        `mcp__caproot__`."""
         from . import _frameworks
 
         return _frameworks.claude(self)

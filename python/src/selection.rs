@@ -19,8 +19,6 @@ pub struct OptionsSpec {
     include: Vec<String>,
     exclude: Vec<String>,
     plugins: bool,
-    /// First part of the names of the skill tools.
-    tool_prefix: String,
 }
 
 impl OptionsSpec {
@@ -32,11 +30,6 @@ impl OptionsSpec {
             include: parse_rules(&self.include, mistakes),
             exclude: parse_rules(&self.exclude, mistakes),
         };
-        // Model platforms reject a dot in the name of a tool.
-        let tool_names = ToolNames::flat(&self.tool_prefix, "_").unwrap_or_else(|error| {
-            mistakes.push(format!("tool_prefix: {error}"));
-            ToolNames::default()
-        });
 
         SessionOptions {
             product: self.product.clone(),
@@ -45,7 +38,8 @@ impl OptionsSpec {
             id: self.id.clone(),
             choice,
             plugins: self.plugins,
-            tool_names,
+            // Model platforms reject a dot in the name of a tool.
+            tool_names: ToolNames::Flat,
             tools,
         }
     }

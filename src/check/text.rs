@@ -52,8 +52,8 @@ pub fn render_finding(finding: &CheckFinding, colour: ColorMode) -> String {
         ColorMode::Never => Renderer::plain(),
         ColorMode::Always => Renderer::styled(),
     };
-    let rendered = renderer.term_width(MAX_COLUMNS).render(&[group]);
-    align_lines(&rendered, finding.excerpt.is_some())
+    let text = renderer.term_width(MAX_COLUMNS).render(&[group]);
+    align_lines(&text, finding.excerpt.is_some())
 }
 
 /// Corrects the lines of the library.

@@ -87,9 +87,9 @@ pub struct CallArgs {
     /// executor is not waited for if its socket is missing or the connection is rejected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
     connect_timeout: Duration,
-    /// Name the tools skills.list and skills.read, with a namespace, as Codex and the Responses API
-    /// register tools. By default, the names are skills_list and skills_read. A call is accepted in
-    /// either spelling
+    /// Name the tools `skills.list` and `skills.read`, with a namespace, as Codex and the Responses API
+    /// register tools. By default, the names are `skills_list` and `skills_read`. A call is accepted
+    /// in either spelling
     #[arg(long)]
     namespaced: bool,
     /// Tools of your program as a JSON array, each with namespace, name, description and

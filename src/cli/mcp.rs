@@ -30,6 +30,7 @@ Examples:
   caproot mcp --tools                           # for hosts that use only tools
   caproot mcp --http 127.0.0.1:7421             # over HTTP, for this machine
   caproot mcp --http 0.0.0.0:7421 --insecure-http --allow-host mcp.example.org")]
+#[allow(clippy::struct_excessive_bools)] // each is a flag
 pub struct McpArgs {
     /// Only skills for this product, or for every product
     #[arg(
@@ -43,7 +44,7 @@ pub struct McpArgs {
     /// resources; the roots of the tools are fixed at the start
     #[arg(long)]
     tools: bool,
-    /// With --tools: limit of the list of skills in the description of the tool skills_read, in
+    /// With --tools: limit of the list of skills in the description of the tool `skills_read`, in
     /// bytes. The list has the names of the format; other skills are counted. 0 means no list
     #[arg(
         long,
@@ -56,7 +57,7 @@ pub struct McpArgs {
     /// of a tool more than a message, and third parties write the descriptions
     #[arg(long, requires = "tools")]
     tools_descriptions: bool,
-    /// With --tools: name the tools skills.list and skills.read. Many hosts reject a dot in a name
+    /// With --tools: name the tools `skills.list` and `skills.read`. Many hosts reject a dot in a name
     #[arg(long, requires = "tools")]
     namespaced: bool,
     /// Serve over streamable HTTP at this address, at the path /mcp; port 0 takes a free port

@@ -118,15 +118,15 @@ fn unique_root_ids<'a>(roots: impl Iterator<Item = (Option<&'a str>, &'a str)>) 
     for (id, path) in roots {
         ids.push(match id {
             Some(id) => id.to_owned(),
-            None => free_id(last_segment(path), &mut taken),
+            None => free_id(&last_segment(path), &mut taken),
         });
     }
     ids
 }
 
 /// Takes the first of `base`, `base-2` and so on that is not taken.
-fn free_id(base: String, taken: &mut HashSet<String>) -> String {
-    let mut id = base.clone();
+fn free_id(base: &str, taken: &mut HashSet<String>) -> String {
+    let mut id = base.to_owned();
     let mut count = 1;
     while !taken.insert(id.clone()) {
         count += 1;

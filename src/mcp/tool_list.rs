@@ -33,7 +33,7 @@ pub struct ToolListChanges {
 
 impl ServedTools {
     /// Returns the tools for a session, or for a daemon that has not answered yet.
-    pub fn describe(self, session: Option<&Session>) -> Vec<Tool> {
+    pub(super) fn describe(self, session: Option<&Session>) -> Vec<Tool> {
         let skills = session.map(|session| session.describe_skills(self.skills));
         let skills = skills.unwrap_or_default();
         let payloads = self.names.skill_tools();

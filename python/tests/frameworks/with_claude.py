@@ -9,15 +9,13 @@ from caproot import _frameworks
 
 
 async def work(address: str) -> None:
-    prefix = "mcp__caproot__"
-    async with caproot.connect(address, tools=own_tools(), tool_prefix=f"{prefix}skills") as skills:
+    async with caproot.connect(address, tools=own_tools()) as skills:
         server = skills.claude()
         assert server["type"] == "sdk" and server["name"] == "caproot"
 
         tools = {tool.name: tool for tool in _frameworks.claude_tools(skills)}
         listing, read, count = tools.values()
-        # The text has the names that the model sees.
-        assert f"`{prefix}{read.name}`" in skills.text
+        assert f"`{read.name}`" in skills.text
         page = await read.handler(READ)
         assert "# Triage a log" in json.loads(page["content"][0]["text"])["contents"]
         assert not page["is_error"]
