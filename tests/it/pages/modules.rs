@@ -378,7 +378,7 @@ impl ModuleOrder {
     }
 
     /// Returns the items that the folder's `mod.rs` exports again, each with its module.
-    fn exported_items(&self, top: &Source) -> BTreeMap<String, String> {
+    fn exported_items(top: &Source) -> BTreeMap<String, String> {
         let exports = top.code.split("pub use ").skip(1).flat_map(paths);
         exports
             .filter_map(|path| {
@@ -672,7 +672,7 @@ fn modules_of_a_folder_name_only_modules_of_lower_layers() {
             .iter()
             .find(|source| order.modules_to(source).is_empty());
         let top = top.expect("the module of the folder");
-        let exported = order.exported_items(top);
+        let exported = ModuleOrder::exported_items(top);
         let mut unused: BTreeSet<&str> = order.layers.concat().into_iter().collect();
         let mut wrong = Vec::new();
 

@@ -46,8 +46,8 @@ async fn all_mirrors_are_right_after_each_round_of_faults() {
         let times = quiet.seconds.iter().zip(&storm.mirrors);
         let slowest = times.max_by(|(one, _), (other, _)| one.total_cmp(other));
         let (seconds, mirror) = slowest.expect("a mirror");
-        let story = mirror.tell_story(quiet.began);
-        println!("all mirrors are right {seconds:.1} s after the faults; the last: {story}");
+        let last = mirror.tell_story(quiet.began);
+        println!("all mirrors are right {seconds:.1} s after the faults; the last: {last}");
     }
 
     storm

@@ -235,10 +235,11 @@ impl Machine {
                 command
             }
             (78, "serve") => self.command("serve --config $TMP/none"),
-            (78, "config check" | "link check") => self.command(&format!("{name} $TMP/none")),
             (78, "new") => self.command("new pdf --into $TMP/skills"),
             (78, "link") => self.command("link --config $TMP/none"),
-            (78, "check" | "verify") => self.command(&format!("{name} $TMP/none")),
+            (78, "check" | "config check" | "link check" | "verify") => {
+                self.command(&format!("{name} $TMP/none"))
+            }
             (78, name) if name.starts_with("fleet ") => self.command(&format!("{name} $TMP/none")),
             (78, _) => self.command(&format!("{valid} --token-file $TMP/none")),
             _ => {
