@@ -286,7 +286,7 @@ impl Session {
         Ok(Self::new(SessionState::new(
             fork,
             state.mailbox.clone(),
-            state.names.clone(),
+            state.names,
             Vec::new(),
         )))
     }

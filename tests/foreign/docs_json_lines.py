@@ -65,16 +65,16 @@ class Model:
     def __init__(self):
         self.skills, self.text, self.files, self.errors, self.reading = None, "", {}, [], None
         nowhere = {"authority": {"kind": "executor", "id": "none"}, "package": "skill://none/none", "resource": ""}
-        self.bad_calls = [("skills.read", nowhere), ("skills.list", {"more": 1}), ("skills.none", {})]
+        self.bad_calls = [("skills_read", nowhere), ("skills_list", {"more": 1}), ("skills_none", {})]
 
     def __call__(self, message):
         if self.skills is None:
-            names = [f"{tool['namespace']}.{tool['name']}" for tool in message["tools"]]
-            assert names == ["skills.list", "skills.read"], names
+            names = [tool["name"] for tool in message["tools"]]
+            assert names == ["skills_list", "skills_read"], names
             assert "triage-logs" in message["instructions"]
             assert [fragment["name"] for fragment in message["skills"]] == ["triage-logs"]
             self.skills = []
-            return "skills.list", {}
+            return "skills_list", {}
         assert message["externalContext"] is True
         result = message["result"]
         if not message["success"]:
@@ -82,7 +82,7 @@ class Model:
         elif "skills" in result:
             self.skills += result["skills"]
             if result["next_cursor"]:
-                return "skills.list", {"cursor": result["next_cursor"]}
+                return "skills_list", {"cursor": result["next_cursor"]}
             self.unread = list(self.skills)
         else:
             self.text += result["contents"]
@@ -96,7 +96,7 @@ class Model:
 
     def read(self, **more):
         fields = {key: self.reading[key] for key in ("authority", "package")}
-        return "skills.read", fields | {"resource": ""} | more
+        return "skills_read", fields | {"resource": ""} | more
 
 
 def run_session(program, demo, variables):
