@@ -375,9 +375,8 @@ def test_the_requests_give_the_bytes_of_the_command_line(demo: str) -> None:
         json.dumps({"id": number, "method": "call", "tool": name, "arguments": arguments}) + "\n"
         for number, (name, arguments) in enumerate(calls)
     )
-    prefix = ["--tool-prefix", "skills"]
     program = subprocess.run(
-        [find_binary(), "call", "--endpoint", demo, *prefix],
+        [find_binary(), "call", "--endpoint", demo],
         input=lines, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     answers = {answer["id"]: answer for answer in map(json.loads, program.stdout.splitlines())}
