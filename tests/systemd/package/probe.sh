@@ -15,7 +15,7 @@ installs() {
   owner_and_mode /run/caproot 'caproot:caproot 755'
   owner_and_mode $socket 'root:caproot 660'
   owner_and_mode /etc/caproot 'root:caproot 750'
-  status_has '^0 roots' || fail "the status does not count roots"
+  status_has '^0 published roots' || fail "the status does not count roots"
   caproot config check $config || fail "the default config is invalid"
 }
 

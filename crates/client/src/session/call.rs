@@ -22,6 +22,7 @@ use tracing::Instrument as _;
 enum CalledTool<'a> {
     Skill(SkillTool),
     /// Custom tool with this full name.
+    #[cfg_attr(not(feature = "handlers"), allow(dead_code))] // found only with the feature
     Custom(&'a str),
     Unknown,
 }
