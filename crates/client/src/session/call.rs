@@ -77,6 +77,7 @@ impl Session {
         result
     }
 
+    #[cfg_attr(not(feature = "handlers"), allow(clippy::unused_self))] // `self` has the custom tools
     fn find_called_tool(&self, name: &str) -> CalledTool<'_> {
         if let Some(tool) = SkillTool::from_name(name) {
             return CalledTool::Skill(tool);
@@ -161,6 +162,7 @@ impl Session {
         ))
     }
 
+    #[cfg_attr(not(feature = "handlers"), allow(clippy::unused_async))] // waits for a custom tool
     async fn call_custom_tool(&self, name: &str, arguments: &Value) -> ToolResult {
         #[cfg(feature = "handlers")]
         if let Some(result) = self.custom_tools.call_tool(name, arguments).await {
