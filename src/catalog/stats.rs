@@ -117,12 +117,7 @@ impl CatalogStats {
         };
 
         for root in roots {
-            let counts = if root.is_published {
-                &mut stats.published
-            } else {
-                &mut stats.selected
-            };
-            counts.add(root);
+            root.count_in(&mut stats.published, &mut stats.selected);
 
             let Some(catalog) = root.catalog() else {
                 continue;
@@ -143,12 +138,7 @@ impl ScopeStats {
         let mut stats = Self::default();
 
         for root in roots {
-            let counts = if root.is_published {
-                &mut stats.published
-            } else {
-                &mut stats.selected
-            };
-            counts.add(root);
+            root.count_in(&mut stats.published, &mut stats.selected);
 
             let Some(catalog) = root.catalog() else {
                 continue;
@@ -168,6 +158,16 @@ impl ScopeStats {
 }
 
 impl CountedRoot {
+    /// Counts the root in the counts of its kind.
+    fn count_in(&self, published: &mut RootStateCounts, selected: &mut RootStateCounts) {
+        let counts = if self.is_published {
+            published
+        } else {
+            selected
+        };
+        counts.add(self);
+    }
+
     fn catalog(&self) -> Option<&Catalog> {
         self.snapshot.as_ref()?.catalog.as_deref().ok()
     }
