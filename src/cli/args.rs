@@ -5,8 +5,8 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::root_arg::{RootArg, select_roots};
 use caproot_client::{
-    ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, find_default_endpoint,
-    parse_selected_roots,
+    ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, SpiffeId,
+    find_default_endpoint, parse_selected_roots,
 };
 use caproot_core::bounded_file;
 use caproot_core::net::endpoint::ProcessEnv;
@@ -43,6 +43,9 @@ pub struct ConnectionArgs {
     /// With tls:HOST:PORT: name that the daemon's certificate must have [default: HOST]
     #[arg(long, value_name = "NAME")]
     server_name: Option<String>,
+    /// With tls:HOST:PORT: SPIFFE ID that the daemon's certificate must have
+    #[arg(long, value_name = "ID", conflicts_with = "server_name")]
+    spiffe_id: Option<SpiffeId>,
     /// File with a token that is sent with each call, only over TLS, to a Unix socket or to a
     /// loopback address
     #[arg(long, value_name = "FILE", env = "CAPROOT_TOKEN_FILE")]
@@ -104,7 +107,7 @@ impl ConnectionArgs {
             ca: self.ca.clone(),
             identity: self.cert.clone().zip(self.key.clone()),
             server_name: self.server_name.clone(),
-            spiffe_id: None,
+            spiffe_id: self.spiffe_id.clone(),
             token: self.token_file.clone().map(ClientToken::File),
         };
 

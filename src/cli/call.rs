@@ -3,44 +3,48 @@
 
 mod answer;
 mod event;
+mod executors;
+mod in_flight;
 mod lines;
 mod manager;
 mod request;
+mod schema;
 mod server;
+mod skills;
 mod tools;
+mod watched;
 
 use super::args::{ConnectionArgs, SelectionArgs, parse_timeout, root_arg_parser};
+use super::exit;
 use super::failure::CommandFailure;
 use super::mcp_servers::McpServersArgs;
-use super::output::{print_stderr, write_stdout};
+use super::output::write_stdout;
 use super::root_arg::RootArg;
 use super::signals::run_until_signal;
-use super::{exit, fleet};
 use crate::local_source::LocalSource;
-use caproot_client::Fleet;
 use caproot_client::session::{
-    ChoiceRule, Session, SessionOptions, SkillChoice, SkillSource, ToolNames, ToolRegistry,
+    ChoiceRule, Session, SessionOptions, SkillChoice, SkillSource, ToolNames,
 };
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
 use caproot_core::text::escape_json;
 use clap::Args;
 use event::CallEvent;
+use executors::OpenExecutors;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use in_flight::RequestsInFlight;
 use lines::stdin_lines;
 use manager::ManagerArgs;
-use server::CallServer;
+use schema::lines_schema;
+use server::{CallServer, MAX_IN_FLIGHT, OpenSession};
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::sync::watch;
-use tools::{ToolCallbacks, read_tools};
-
-/// Maximum number of requests in flight. Further lines are not read meanwhile.
-const MAX_IN_FLIGHT: usize = 256;
+use tokio::sync::{Semaphore, watch};
+use tools::{SessionTools, ToolCallbacks, read_tools};
+use watched::{WatchStep, WatchedSession};
 
 /// Run a model's tools by JSON lines
 ///
@@ -99,8 +103,14 @@ pub struct CallArgs {
     tools: Option<PathBuf>,
     /// Print a line {"event":"changed","executor":…} after each change of an executor's skills or
     /// state, with "source" instead of "executor" for another source
-    #[arg(long)]
+    #[arg(long, conflicts_with = "no_session")]
     events: bool,
+    /// Start no session. Each request names a session that the request start or restore returned
+    #[arg(long, conflicts_with = "manager")]
+    no_session: bool,
+    /// Print the JSON Schemas of the lines, as an object with request, answer and event, and exit
+    #[arg(long)]
+    schema: bool,
     #[command(flatten)]
     manager: ManagerArgs,
     #[command(flatten, next_help_heading = "Connection options")]
@@ -110,33 +120,36 @@ pub struct CallArgs {
 }
 
 impl CallArgs {
-    /// Returns the options of the session. The calls of the program's tools go to `callbacks`.
-    fn session_options(
-        &self,
-        callbacks: &Arc<ToolCallbacks>,
-    ) -> Result<SessionOptions, CommandFailure> {
-        let tool_names = if self.namespaced {
+    fn tool_names(&self) -> ToolNames {
+        if self.namespaced {
             ToolNames::Namespaced
         } else {
             ToolNames::Flat
-        };
-        let tools = match &self.tools {
-            Some(file) => read_tools(file, callbacks, tool_names)?,
-            None => ToolRegistry::default(),
-        };
+        }
+    }
 
-        Ok(SessionOptions {
+    /// Returns the tools of `--tools`. Their calls go to `callbacks`.
+    fn read_tools(&self, callbacks: &Arc<ToolCallbacks>) -> Result<SessionTools, CommandFailure> {
+        match &self.tools {
+            Some(file) => read_tools(file, callbacks, self.tool_names()),
+            None => Ok(SessionTools::default()),
+        }
+    }
+
+    /// Returns the options of a session with these tools.
+    fn session_options(&self, tools: &SessionTools) -> SessionOptions {
+        SessionOptions {
             product: self.product.clone(),
             choice: SkillChoice {
                 include: self.include.clone(),
                 exclude: self.exclude.clone(),
             },
             plugins: self.plugins,
-            tool_names,
-            tools,
+            tool_names: self.tool_names(),
+            tools: tools.registry.clone(),
             start_timeout: self.connect_timeout,
             ..SessionOptions::default()
-        })
+        }
     }
 
     /// Whether a flag names an executor or its roots, or there is no other source of skills.
@@ -150,57 +163,74 @@ impl CallArgs {
 
 /// Answers requests until stdin ends or a signal comes.
 pub async fn run(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    if args.schema {
+        let schema = lines_schema();
+        write_stdout(|stdout| writeln!(stdout, "{schema:#}"))?;
+        return Ok(exit::OK);
+    }
     run_until_signal(answer_requests(args, env)).await
 }
 
 async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let (fleet, roots) = open_fleet(&args, env).await?;
+    let open = OpenExecutors::open(&args, env).await?;
     let (sender, events) = unbounded_channel();
     let callbacks = Arc::new(ToolCallbacks::new(sender.clone()));
-    let options = args.session_options(&callbacks)?;
+    let tools = args.read_tools(&callbacks)?;
+    let options = args.session_options(&tools);
 
     let mut sources = start_local_source(&args.local, &options).await?;
     sources.extend(args.mcp_servers.start(args.connect_timeout).await?);
-    let session = Session::start_with(&fleet, roots, sources.clone(), &options)
-        .await
-        .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
-    let first = Arc::new(session);
+    let first = if args.no_session {
+        None
+    } else {
+        let fleet = &open.executors.fleet;
+        let started = Session::start_with(fleet, open.roots, sources.clone(), &options).await;
+        let session = started.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+        // No session before the first one has the tools.
+        let _ = tools.owner.set(session.id().to_owned());
+        Some(OpenSession::new(session, options.plugins))
+    };
+
+    let manager = match &first {
+        Some(open) => args.manager.connect(&open.session, sender).await?,
+        None => None,
+    };
+    let (watched, new_watches) = unbounded_channel();
+    if let Some(open) = first.as_ref().filter(|_| args.events) {
+        // The receiver is still open.
+        drop(watched.send(WatchedSession::new(open)));
+    }
 
     let server = CallServer {
-        manager: args.manager.connect(&first, sender).await?,
-        fleet,
+        executors: open.executors,
         options,
+        tools,
         sources,
         first,
         callbacks,
+        manager,
         stdin_ended: watch::Sender::new(false),
+        watched,
+        in_flight: RequestsInFlight::default(),
+        permits: Semaphore::new(MAX_IN_FLIGHT),
         others: Mutex::default(),
     };
-    write_lines_of(&server, events, args.events).await?;
+    write_lines_of(&server, events, new_watches).await?;
     Ok(exit::OK)
 }
 
 /// Answers the lines of stdin, and writes the events, until stdin ends and all requests are answered.
-/// The changes of the session are events if `shows_changes` is set.
 async fn write_lines_of(
-    server: &CallServer,
+    server: &CallServer<'_>,
     mut events: UnboundedReceiver<CallEvent>,
-    shows_changes: bool,
+    mut new_watches: UnboundedReceiver<WatchedSession>,
 ) -> Result<(), CommandFailure> {
-    let mut source_changes = server.first.watch();
-    let mut plugin_changes = server.first.watch_plugins();
-    let shows_plugins = shows_changes && server.options.plugins;
-
     let mut requests = stdin_lines();
     let mut working = FuturesUnordered::new();
+    let mut watching = FuturesUnordered::new();
     let mut has_input = true;
     while has_input || !working.is_empty() {
-        // Results of tools are read even if the requests that wait for them are the maximum.
-        let limit = if server.callbacks.has_waiting() {
-            2 * MAX_IN_FLIGHT
-        } else {
-            MAX_IN_FLIGHT
-        };
+        let room = RequestRoom::for_next_line(working.len(), server.callbacks.has_waiting());
 
         let line_out = tokio::select! {
             // Events come first: while one waits, no request goes on and no call of a manager
@@ -208,21 +238,23 @@ async fn write_lines_of(
             biased;
             Some(event) = events.recv() => event.to_line(),
             Some(answer) = working.next() => answer,
-            line = requests.recv(), if has_input && working.len() < limit => {
+            line = requests.recv(), if has_input && room.reads => {
                 if let Some(line) = line {
-                    let is_overloaded = working.len() >= MAX_IN_FLIGHT;
-                    working.push(server.answer_line(line, is_overloaded));
+                    working.push(server.answer_line(line, room.is_overloaded));
                 } else {
                     has_input = false;
                     server.end_input();
                 }
                 continue;
             }
-            source = source_changes.next(), if shows_changes => {
-                CallEvent::from_source(&server.first, &source).to_line()
+            Some(watched) = new_watches.recv() => {
+                watching.push(watched.next());
+                continue;
             }
-            changes = plugin_changes.next(), if shows_plugins => {
-                CallEvent::Plugins(changes).to_line()
+            Some(step) = watching.next() => {
+                let Some(WatchStep { watched, event }) = step else { continue };
+                watching.push(watched.next());
+                event.to_line()
             }
         };
         write_line(line_out).await?;
@@ -232,6 +264,29 @@ async fn write_lines_of(
         write_line(event.to_line()).await?;
     }
     Ok(())
+}
+
+/// Whether the next line of stdin is read.
+struct RequestRoom {
+    reads: bool,
+    is_overloaded: bool,
+}
+
+impl RequestRoom {
+    /// Decides by the number of requests without an answer. Requests over the maximum wait for a
+    /// permit, so that a line with `cancel` is read behind them. While calls of own tools wait, such
+    /// requests are rejected instead: the answers of the tools may be behind them.
+    fn for_next_line(unanswered: usize, has_waiting_tools: bool) -> Self {
+        let limit = if has_waiting_tools {
+            3 * MAX_IN_FLIGHT
+        } else {
+            2 * MAX_IN_FLIGHT
+        };
+        Self {
+            reads: unanswered < limit,
+            is_overloaded: has_waiting_tools && unanswered >= MAX_IN_FLIGHT,
+        }
+    }
 }
 
 /// Starts the source of the local directories, if there is one.
@@ -260,54 +315,6 @@ async fn start_local_source(
             Err(CommandFailure::new(exit::BAD_CONFIG, sentence))
         }
     }
-}
-
-/// Returns the executors and roots of the session.
-async fn open_fleet(
-    args: &CallArgs,
-    env: &ProcessEnv,
-) -> Result<(Fleet, Vec<SelectedCapabilityRoot>), CommandFailure> {
-    if args.selection.is_of_stdin() {
-        let sentence = "--selected - cannot be used here: stdin has the requests; name a file";
-        return Err(CommandFailure::new(exit::USAGE, sentence));
-    }
-
-    if let Some(file) = args.connection.whole_fleet() {
-        let fleet = fleet::read_fleet(file).await?;
-        let roots = match args.selection.roots_from_file()? {
-            Some(roots) => roots,
-            None => fleet::published_roots(&fleet, args.connect_timeout).await,
-        };
-        return Ok((fleet, roots));
-    }
-
-    match open_executor(args, env).await {
-        Err(failure) if !args.needs_executor() && failure.exit_code() == exit::NO_DAEMON => {
-            let reason = failure.sentence();
-            print_stderr(&[format!("caproot: the session has no executor: {reason}")]);
-            Ok((Fleet::from_executors([]), Vec::new()))
-        }
-        opened => opened,
-    }
-}
-
-/// Connects to the one executor of the session, within the time limit.
-async fn open_executor(
-    args: &CallArgs,
-    env: &ProcessEnv,
-) -> Result<(Fleet, Vec<SelectedCapabilityRoot>), CommandFailure> {
-    let opened = tokio::time::timeout(args.connect_timeout, async {
-        let mut executor = args.connection.connect(env).await?;
-        let roots = args.selection.selected_roots(&mut executor, env).await?;
-        Ok((executor.session_fleet(&roots), roots))
-    });
-
-    opened.await.unwrap_or_else(|_| {
-        let span = humantime::format_duration(args.connect_timeout);
-        let sentence = format!("no daemon answers within {span}");
-        let failure = CommandFailure::new(exit::NO_DAEMON, sentence);
-        Err(failure.with_hint("--connect-timeout sets how long to wait"))
-    })
 }
 
 /// Writes a line on a blocking thread, so that a slow reader blocks nothing else.

@@ -123,6 +123,11 @@ impl ConnectedExecutor {
         Ok(roots)
     }
 
+    /// Returns the fleet of the executor, with `--fleet`.
+    pub fn fleet(&self) -> Option<&Fleet> {
+        self.fleet.as_ref()
+    }
+
     /// Returns the fleet of a session on this executor with these roots.
     pub fn session_fleet(&self, roots: &[SelectedCapabilityRoot]) -> Fleet {
         match &self.fleet {

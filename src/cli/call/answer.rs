@@ -1,19 +1,32 @@
 //! Answers of `caproot call`: one line of stdout for each request.
 
+use super::request::SkillAuthority;
 use caproot_client::ChangesSince;
 use caproot_client::session::dispatch::DrainSummary;
 use caproot_client::session::{
     ExecutorChanges, ExecutorState, InjectedSkills, InstructionText, InvocationMetrics,
     SessionPlugin, ToolResult,
 };
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt;
 
 /// Answer of a request. The line has the `id` of the request, and `result` or `error`.
 #[derive(Debug, Serialize)]
-#[serde(untagged, rename_all_fields = "camelCase")]
+#[serde(untagged)]
 pub enum RequestAnswer {
+    /// `hello`.
+    Hello(ProgramState),
+    /// `list`: the skills in the order of their sources.
+    List(Vec<ListedSkill>),
+    /// `read`.
+    Read(FileText),
+    /// `watch`.
+    Watch(WatchedText),
+    /// `cancel`.
+    Cancel(CancelledRequests),
     /// `tools`: an array of tools as model APIs expect them, with names, descriptions and schemas.
     Tools(Value),
     /// `call`: the JSON object of the tool, at most 8,192 bytes, and next to `result` whether the call
@@ -31,66 +44,145 @@ pub enum RequestAnswer {
     /// `plugins`: the plugins in the order of their sources.
     Plugins(Vec<SessionPlugin>),
     /// `tool_result`.
-    ToolResult {
-        /// Whether the call waited for the result.
-        accepted: bool,
-    },
+    ToolResult(AcceptedResult),
     /// `save`: a JSON object of at most 4 MiB.
     #[serde(skip)]
     Save(String),
-    /// `restore`.
-    Restore {
-        /// Id of the session.
-        session: String,
-        /// Changes of each executor since the save.
-        changes: Vec<SavedChanges>,
-        /// Parts of the saved state that could not be restored, one sentence each.
-        warnings: Vec<String>,
-    },
+    /// `start` and `restore`.
+    Start(StartedSession),
     /// `changes`: the changes of each executor since the save.
     Changes(Vec<SavedChanges>),
     /// `fork` and `close`.
-    Session {
-        /// Id of the session.
-        session: String,
-    },
+    Session(SessionId),
     /// `drain`: numbers of calls.
     Drain(DrainCounts),
     /// `listen`.
-    Listen {
-        /// Id of the last event of the stream.
-        last_event_id: Option<String>,
-    },
-    /// `send` without `until`.
-    Send {
-        /// Skills that were injected into the prompt.
-        injected: InjectedSkills,
-    },
-    /// `send` with `until`.
-    SendUntil {
-        /// Skills that were injected into the prompt.
-        injected: InjectedSkills,
-        /// Status that ended the turn.
-        status: String,
-        /// Calls of the turn.
-        drained: DrainCounts,
-    },
+    Listen(ListenEnd),
+    /// `send`.
+    Send(Box<SentPrompt>),
     /// Any request that is invalid or failed.
     #[serde(skip)]
     Error(RequestError),
 }
 
 /// Error of a request.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct RequestError {
-    /// `BAD_REQUEST`, `FAILED` or `OVERLOADED`.
-    pub code: &'static str,
-    /// Reason in a sentence, with the next step.
+    /// `BAD_REQUEST`, `BAD_CONFIG`, `FAILED`, `CANCELLED` or `OVERLOADED`; for `start` also `NO_DAEMON`,
+    /// and for `list` and `read` the code of the tool's error.
+    pub code: Cow<'static, str>,
+    /// Reason in a sentence.
     pub message: String,
+    /// Next step in a sentence, if it is not in the message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// All mistakes of the options with the code `BAD_CONFIG`, one sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mistakes: Vec<String>,
+}
+
+/// Program and its limits.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProgramState {
+    /// Version of caproot.
+    pub version: &'static str,
+    /// Id of the first session; `null` with `--no-session`.
+    pub session: Option<String>,
+    /// Number of requests that are processed at once. More requests wait, or get the error
+    /// `OVERLOADED` while calls of own tools wait.
+    pub max_in_flight: usize,
+    /// Maximum size of a line of stdin in bytes.
+    pub max_line_bytes: u64,
+}
+
+/// Skill of a list.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all(serialize = "camelCase"))]
+pub struct ListedSkill {
+    /// Name, which may begin with the name of a plugin: `deploy-kit:deploy`.
+    pub name: String,
+    /// Description by the author of the skill.
+    pub description: String,
+    /// Handle of the skill.
+    pub package: String,
+    /// Handle of its SKILL.md.
+    pub main_resource: String,
+    /// Authority that lists the skill.
+    pub authority: SkillAuthority,
+}
+
+/// Whole text file.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FileText {
+    /// Text of at most 16 MiB.
+    pub text: String,
+}
+
+/// Text of a watched session.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct WatchedText {
+    /// Id of the session.
+    pub session: String,
+    /// Text that describes the skills to a model.
+    pub text: String,
+}
+
+/// Requests that `cancel` ended.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CancelledRequests {
+    /// Number of requests in flight with the id.
+    pub cancelled: usize,
+}
+
+/// Answer of `tool_result`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct AcceptedResult {
+    /// Whether the call waited for the result.
+    pub accepted: bool,
+}
+
+/// New or restored session.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct StartedSession {
+    /// Id of the session.
+    pub session: String,
+    /// Changes of each executor since the save; empty for a new session.
+    pub changes: Vec<SavedChanges>,
+    /// Executors and parts of the saved state without which the session starts, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Session that `fork` made or `close` closed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SessionId {
+    /// Id of the session.
+    pub session: String,
+}
+
+/// End of a manager's stream of events.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListenEnd {
+    /// Id of the last event of the stream.
+    pub last_event_id: Option<String>,
+}
+
+/// Prompt that the manager took.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SentPrompt {
+    /// Skills that were injected into the prompt.
+    pub injected: InjectedSkills,
+    /// With `until`: the status that ended the turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// With `until`: the calls of the turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drained: Option<DrainCounts>,
 }
 
 /// Changes of one executor since the save of a session.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedChanges {
     environment_id: String,
@@ -100,7 +192,7 @@ pub struct SavedChanges {
 }
 
 /// Whether the changes since a save are known.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "camelCase")]
 enum ChangeState {
     /// The executor has not answered yet.
@@ -115,7 +207,7 @@ enum ChangeState {
 }
 
 /// Numbers of calls that a drain answered.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainCounts {
     /// Answers that the manager took.
@@ -158,27 +250,41 @@ impl RequestAnswer {
 impl RequestError {
     /// Returns the error of a valid request that failed.
     pub fn failed(error: &dyn fmt::Display) -> Self {
+        Self::new("FAILED", error.to_string())
+    }
+
+    /// Returns an error with a code.
+    pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self {
-            code: "FAILED",
-            message: error.to_string(),
+            code: code.into(),
+            message: message.into(),
+            next: None,
+            mistakes: Vec::new(),
         }
     }
 
     /// Returns the error of an invalid request.
     pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new("BAD_REQUEST", message)
+    }
+
+    /// Returns the error of invalid options of a session.
+    pub fn bad_config(mistakes: Vec<String>) -> Self {
         Self {
-            code: "BAD_REQUEST",
-            message: message.into(),
+            mistakes: mistakes.clone(),
+            ..Self::new("BAD_CONFIG", mistakes.join("; "))
         }
+    }
+
+    /// Returns the error of a cancelled request.
+    pub fn cancelled() -> Self {
+        Self::new("CANCELLED", "the request was cancelled")
     }
 
     /// Returns the error of a request beyond the maximum number of requests in flight.
     pub fn overloaded() -> Self {
         let message = "256 requests are in flight; answer the calls of your tools first";
-        Self {
-            code: "OVERLOADED",
-            message: message.to_owned(),
-        }
+        Self::new("OVERLOADED", message)
     }
 }
 

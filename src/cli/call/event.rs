@@ -4,18 +4,19 @@ use caproot_client::session::dispatch::{DispatchRecord, SubmitOutcome};
 use caproot_client::session::{
     ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 /// Event by its name in `event`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(
     tag = "event",
     rename_all = "camelCase",
     rename_all_fields = "camelCase"
 )]
 pub enum CallEvent {
-    /// With `--events`: the skills or the state of a source changed.
+    /// With `--events`, or after `watch`: the skills or the state of a source changed.
     Changed {
         /// State of the source, if the source is an executor.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -23,14 +24,26 @@ pub enum CallEvent {
         /// Name of any other source.
         #[serde(skip_serializing_if = "Option::is_none")]
         source: Option<SourceName>,
+        /// Id of the session.
+        session: String,
+        /// After `watch`: the new text that describes the skills to a model, if the text changed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
     },
-    /// With `--events` and `--plugins`: plugins changed.
-    Plugins(SessionPluginChanges),
-    /// With `--tools`: a model calls a tool of the program, which answers by the request
-    /// `tool_result`.
+    /// With `--events` or after `watch`, and with `--plugins`: plugins changed.
+    Plugins {
+        /// Id of the session.
+        session: String,
+        /// Changes of the plugins.
+        #[serde(flatten)]
+        changes: SessionPluginChanges,
+    },
+    /// A model calls a tool of the program, which answers by the request `tool_result`.
     Tool {
         /// Number of the call.
         call: u64,
+        /// Id of the session that started with the tool. A fork has the tools of its session.
+        session: String,
         /// Name of the tool, with its namespace.
         tool: String,
         /// Arguments that fit the schema of the tool.
@@ -59,7 +72,7 @@ pub enum CallEvent {
 }
 
 /// Kind and id of a source, as in the authorities of its skills.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct SourceName {
     /// `local` or `mcp`.
     kind: &'static str,
@@ -67,8 +80,9 @@ pub struct SourceName {
 }
 
 impl CallEvent {
-    /// Returns the event of a changed source.
-    pub fn from_source(session: &Session, changed: &ChangedSource) -> Self {
+    /// Returns the event of a changed source, with the new text, if there is one.
+    pub fn from_source(session: &Session, changed: &ChangedSource, text: Option<String>) -> Self {
+        let id = session.id().to_owned();
         if changed.kind != SourceKind::Executor {
             let source = SourceName {
                 kind: changed.kind.name(),
@@ -77,6 +91,8 @@ impl CallEvent {
             return Self::Changed {
                 executor: None,
                 source: Some(source),
+                session: id,
+                text,
             };
         }
 
@@ -84,6 +100,8 @@ impl CallEvent {
         Self::Changed {
             executor: executors.find(|executor| executor.environment_id == changed.id),
             source: None,
+            session: id,
+            text,
         }
     }
 

@@ -5,7 +5,7 @@ use std::thread;
 use tokio::sync::mpsc::{Receiver, channel};
 
 /// Maximum size of a line: a saved session of 4 MiB fits.
-const MAX_LINE_BYTES: u64 = 5 << 20;
+pub const MAX_LINE_BYTES: u64 = 5 << 20;
 /// Maximum number of lines that were read but not yet handled.
 const MAX_QUEUED_LINES: usize = 16;
 

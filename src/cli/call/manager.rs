@@ -1,6 +1,6 @@
 //! Calls and turns of a manager over HTTP, for the first session of `caproot call`.
 
-use super::answer::{DrainCounts, RequestAnswer, RequestError};
+use super::answer::{DrainCounts, ListenEnd, RequestAnswer, RequestError, SentPrompt};
 use super::event::CallEvent;
 use super::request::SendRequest;
 use crate::cli::exit;
@@ -96,9 +96,9 @@ impl ManagedThread {
         self.thread.dispatcher().wait_idle().await;
 
         ended.map_err(|error| RequestError::failed(&error))?;
-        Ok(RequestAnswer::Listen {
+        Ok(RequestAnswer::Listen(ListenEnd {
             last_event_id: listener.last_event_id().map(str::to_owned),
-        })
+        }))
     }
 
     /// Sends a prompt. With statuses, answers calls until the thread has one of them.
@@ -106,9 +106,12 @@ impl ManagedThread {
         let prompt = request.prompt();
         if request.until.is_empty() {
             let sent = self.thread.send(prompt, request.inject).await;
-            return sent
-                .map(|injected| RequestAnswer::Send { injected })
-                .map_err(|error| RequestError::failed(&error));
+            let injected = sent.map_err(|error| RequestError::failed(&error))?;
+            return Ok(RequestAnswer::Send(Box::new(SentPrompt {
+                injected,
+                status: None,
+                drained: None,
+            })));
         }
 
         let until = TerminalStatuses::from(request.until);
@@ -117,10 +120,10 @@ impl ManagedThread {
             .send_and_handle(prompt, request.inject, until)
             .await
             .map_err(|error| RequestError::failed(&error))?;
-        Ok(RequestAnswer::SendUntil {
+        Ok(RequestAnswer::Send(Box::new(SentPrompt {
             injected: sent.injected,
-            status: sent.turn.status,
-            drained: DrainCounts::from(&sent.turn.drained),
-        })
+            status: Some(sent.turn.status),
+            drained: Some(DrainCounts::from(&sent.turn.drained)),
+        })))
     }
 }

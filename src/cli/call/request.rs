@@ -2,19 +2,20 @@
 
 use super::answer::RequestError;
 use super::lines::InputLine;
-use super::tools::ToolOutcome;
+use super::tools::{ProgramTool, ToolOutcome};
 use caproot_client::session::{DEFAULT_BUDGET, SkillMention, ToolFunctionError, UserPrompt};
-use serde::{Deserialize, Deserializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// Line of stdin: a request, and the fields that all requests have.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub struct RequestLine {
     /// Any JSON value. The answer has the same value. The default is `null`.
     #[serde(default)]
     pub id: Value,
-    /// Id of a session that `fork` or `restore` returned. The default is the first session. `restore`,
-    /// `tool_result` and the methods of a manager ignore the id.
+    /// Id of a session that `start`, `fork` or `restore` returned. The default is the first session.
+    /// `hello`, `start`, `restore`, `cancel`, `tool_result` and the methods of a manager ignore the id.
     #[serde(default, deserialize_with = "read_session_id")]
     pub session: Option<String>,
     /// The request itself, in the same object.
@@ -23,9 +24,29 @@ pub struct RequestLine {
 }
 
 /// Request by its `method`. The other fields are those of the variant; further fields are errors.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "method", rename_all = "snake_case", deny_unknown_fields)]
 pub enum CallRequest {
+    /// The version of the program, its limits and the id of its first session.
+    Hello {},
+    /// A new session, or a saved session with options.
+    Start(Box<SessionRequest>),
+    /// All skills that a model may use.
+    List {},
+    /// A whole text file of a skill.
+    Read(FileRequest),
+    /// The text of the session of now, and the event `changed` after each change from now on.
+    Watch {
+        /// Maximum size of the text in bytes. The default is 8,000.
+        #[serde(default = "default_budget")]
+        budget: usize,
+    },
+    /// The end of a request in flight, which gets the error `CANCELLED`. Requests to a manager are not
+    /// cancelled.
+    Cancel {
+        /// Id of the request.
+        request: Value,
+    },
     /// The names, descriptions and JSON Schemas of the tools.
     Tools {},
     /// A call of a tool by a model.
@@ -77,8 +98,60 @@ pub enum CallRequest {
     Send(SendRequest),
 }
 
+/// Options of a new session. Each option that is missing has the value of the command line.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionRequest {
+    /// Selected roots as a platform made them: an array, or an object with
+    /// `selectedCapabilityRoots`. The default is the published roots.
+    pub roots: Option<Value>,
+    /// Result of `save`, instead of `roots`, `session_id`, `product`, `include` and `exclude`.
+    pub saved: Option<Value>,
+    /// Id of the new session. The default is random.
+    pub session_id: Option<String>,
+    /// Only skills for this product, or for every product.
+    pub product: Option<String>,
+    /// Rules that include skills.
+    pub include: Option<Vec<String>>,
+    /// Rules that exclude skills. They take precedence.
+    pub exclude: Option<Vec<String>>,
+    /// Tools of the program in this session, instead of those of `--tools`.
+    pub tools: Option<Vec<ProgramTool>>,
+    /// Whether the session has the plugins of executors.
+    pub plugins: Option<bool>,
+    /// How long to wait for executors that do not answer, such as `5s`.
+    pub start_timeout: Option<String>,
+    /// How long the skills of a lost executor stay listed, such as `10s`.
+    pub grace_period: Option<String>,
+}
+
+/// File of a skill.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileRequest {
+    /// Name or handle of a listed skill.
+    pub skill: String,
+    /// Path of the file relative to the skill, as its SKILL.md links it. The SKILL.md by default.
+    #[serde(default)]
+    pub path: String,
+    /// Authority of the skill, as `list` returned it. `skill` then is a handle, and is not searched
+    /// in the list.
+    #[serde(default)]
+    pub authority: Option<SkillAuthority>,
+}
+
+/// Authority of a skill.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SkillAuthority {
+    /// `executor`, `local` or `mcp`.
+    pub kind: String,
+    /// Id of the selected root, of the directory or of the server.
+    pub id: String,
+}
+
 /// Outcome of a call of a tool of the program: exactly one of `result`, `error` and `bug`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolResultRequest {
     /// Number of the call in the event `tool`.
@@ -95,7 +168,7 @@ pub struct ToolResultRequest {
 }
 
 /// Prompt for the manager.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendRequest {
     /// Text of the prompt.
@@ -116,6 +189,33 @@ pub struct SendRequest {
     /// the prompt is only sent.
     #[serde(default)]
     pub until: Vec<String>,
+}
+
+impl SessionRequest {
+    /// Whether the request has a field that a saved session has.
+    pub fn has_selection(&self) -> bool {
+        self.roots.is_some()
+            || self.session_id.is_some()
+            || self.product.is_some()
+            || self.include.is_some()
+            || self.exclude.is_some()
+    }
+}
+
+impl CallRequest {
+    /// Whether the request is answered at once, however many others are in flight: other requests may
+    /// wait for it.
+    pub fn is_urgent(&self) -> bool {
+        matches!(
+            self,
+            Self::Hello {} | Self::ToolResult(_) | Self::Cancel { .. }
+        )
+    }
+
+    /// Whether the request runs a manager's calls, which a cancelled request would leave half-done.
+    pub fn is_of_manager(&self) -> bool {
+        matches!(self, Self::Drain {} | Self::Listen {} | Self::Send(_))
+    }
 }
 
 impl ToolResultRequest {
@@ -236,7 +336,7 @@ mod tests {
             ),
             (
                 json!({"id": 7, "method": "none"}),
-                "unknown method `none`, expected one of `tools`, `call`, ",
+                "unknown method `none`, expected one of `hello`, `start`, ",
             ),
             (
                 json!({"id": 7, "method": "tools", "more": 1}),

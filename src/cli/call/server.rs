@@ -1,37 +1,85 @@
 //! Sessions of `caproot call`, and the methods of their requests.
 
-use super::answer::{RequestAnswer, RequestError, SavedChanges};
-use super::lines::InputLine;
+use super::answer::{
+    AcceptedResult, CancelledRequests, ProgramState, RequestAnswer, RequestError, SavedChanges,
+    SessionId, StartedSession, WatchedText,
+};
+use super::executors::SessionExecutors;
+use super::in_flight::RequestsInFlight;
+use super::lines::{InputLine, MAX_LINE_BYTES};
 use super::manager::ManagedThread;
-use super::request::{BadLine, CallRequest, RequestLine, parse_request};
-use super::tools::ToolCallbacks;
-use caproot_client::Fleet;
-use caproot_client::session::{ForkScope, Session, SessionOptions, SkillSource};
+use super::request::{BadLine, CallRequest, RequestLine, SessionRequest, parse_request};
+use super::skills::SkillReader;
+use super::tools::{SessionTools, ToolCallbacks, register_tools};
+use super::watched::WatchedSession;
+use crate::cli::args::parse_timeout;
+use caproot_client::session::{ForkScope, Session, SessionOptions, SkillChoice, SkillSource};
 use caproot_core::sync::Mutex;
 use caproot_core::text::quote_value;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::{Arc, MutexGuard};
-use tokio::sync::watch;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
+/// Maximum number of requests that are processed at once.
+pub const MAX_IN_FLIGHT: usize = 256;
 /// Maximum number of open sessions next to the first session.
-const MAX_SESSIONS: usize = 256;
+const MAX_SESSIONS: usize = 1024;
 
 /// Sessions of the process, and what they share.
-pub struct CallServer {
-    pub fleet: Fleet,
+pub struct CallServer<'a> {
+    pub executors: SessionExecutors<'a>,
     pub options: SessionOptions,
+    /// Tools of `--tools`.
+    pub tools: SessionTools,
     pub sources: Vec<Arc<dyn SkillSource>>,
-    pub first: Arc<Session>,
+    /// Missing with `--no-session`.
+    pub first: Option<OpenSession>,
     pub callbacks: Arc<ToolCallbacks>,
     pub manager: Option<ManagedThread>,
     pub stdin_ended: watch::Sender<bool>,
-    /// Forks and restored sessions by their ids.
-    pub others: Mutex<BTreeMap<String, Arc<Session>>>,
+    /// Sessions whose changes are events from now on.
+    pub watched: UnboundedSender<WatchedSession>,
+    pub in_flight: RequestsInFlight,
+    /// Permits of requests that are processed.
+    pub permits: Semaphore,
+    /// Started, forked and restored sessions by their ids.
+    pub others: Mutex<BTreeMap<String, OpenSession>>,
 }
 
-impl CallServer {
-    fn others(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Session>>> {
+/// Session until it is closed.
+#[derive(Clone)]
+pub struct OpenSession {
+    pub session: Arc<Session>,
+    /// Whether the session has the plugins of executors.
+    pub has_plugins: bool,
+    pub closed: CancellationToken,
+}
+
+/// Checked options of a new session.
+struct CheckedOptions {
+    options: SessionOptions,
+    tools: SessionTools,
+}
+
+impl OpenSession {
+    /// Returns the state of a session that has started.
+    pub fn new(session: Session, has_plugins: bool) -> Self {
+        Self {
+            session: Arc::new(session),
+            has_plugins,
+            closed: CancellationToken::new(),
+        }
+    }
+}
+
+impl CallServer<'_> {
+    fn others(&self) -> MutexGuard<'_, BTreeMap<String, OpenSession>> {
         self.others.lock()
     }
 
@@ -42,7 +90,7 @@ impl CallServer {
     }
 
     /// Answers one request line with one response line. If too many requests are in flight, only
-    /// the result of a tool is accepted.
+    /// urgent requests are accepted.
     pub async fn answer_line(
         &self,
         line: InputLine,
@@ -57,12 +105,33 @@ impl CallServer {
             session,
             request,
         } = request;
-        if is_overloaded && !matches!(request, CallRequest::ToolResult(_)) {
-            return RequestAnswer::Error(RequestError::overloaded()).to_line(&id);
-        }
 
-        let answered = self.answer_request(session.as_deref(), request).await;
+        let answered = if request.is_urgent() {
+            self.answer_request(session.as_deref(), request).await
+        } else if is_overloaded {
+            Err(RequestError::overloaded())
+        } else if request.is_of_manager() {
+            self.answer_permitted(session.as_deref(), request).await
+        } else {
+            let in_flight = self.in_flight.add(&id);
+            tokio::select! {
+                biased;
+                () = in_flight.cancelled.cancelled() => Err(RequestError::cancelled()),
+                answered = self.answer_permitted(session.as_deref(), request) => answered,
+            }
+        };
         answered.unwrap_or_else(RequestAnswer::Error).to_line(&id)
+    }
+
+    /// Answers a request once fewer than the maximum number of requests are processed.
+    async fn answer_permitted(
+        &self,
+        id: Option<&str>,
+        request: CallRequest,
+    ) -> Result<RequestAnswer, RequestError> {
+        let permit = self.permits.acquire().await;
+        let _permit = permit.map_err(|error| RequestError::failed(&error))?;
+        self.answer_request(id, request).await
     }
 
     /// Answers a request. `id` is the session of the request; without an id, the first session is meant.
@@ -72,14 +141,24 @@ impl CallServer {
         request: CallRequest,
     ) -> Result<RequestAnswer, RequestError> {
         Ok(match request {
+            CallRequest::Hello {} => RequestAnswer::Hello(self.describe()),
             CallRequest::Tools {} => RequestAnswer::Tools(self.find_session(id)?.dynamic_tools()),
             CallRequest::Call { tool, arguments } => {
                 let session = self.find_session(id)?;
                 RequestAnswer::Call(session.call(&tool, &arguments).await)
             }
+            CallRequest::List {} => {
+                let session = self.find_session(id)?;
+                RequestAnswer::List(self.skill_reader(&session).list().await?)
+            }
+            CallRequest::Read(file) => {
+                let session = self.find_session(id)?;
+                RequestAnswer::Read(self.skill_reader(&session).read(&file).await?)
+            }
             CallRequest::Instructions { budget } => {
                 RequestAnswer::Instructions(self.find_session(id)?.instruction_text(budget))
             }
+            CallRequest::Watch { budget } => RequestAnswer::Watch(self.watch(id, budget)?),
             CallRequest::Inject(prompt) => {
                 RequestAnswer::Inject(self.find_session(id)?.inject(&prompt).await)
             }
@@ -91,26 +170,29 @@ impl CallServer {
             CallRequest::ToolResult(given) => {
                 let call = given.call;
                 let accepted = self.callbacks.answer(call, given.outcome()?);
-                RequestAnswer::ToolResult { accepted }
+                RequestAnswer::ToolResult(AcceptedResult { accepted })
             }
+            CallRequest::Cancel { request } => RequestAnswer::Cancel(CancelledRequests {
+                cancelled: self.in_flight.cancel(&request),
+            }),
 
+            CallRequest::Start(request) => RequestAnswer::Start(self.start(*request).await?),
             CallRequest::Save {} => {
                 let saved = self.find_session(id)?.save();
                 RequestAnswer::Save(saved.map_err(|error| RequestError::failed(&error))?)
             }
-            CallRequest::Restore { saved } => self.restore(&saved).await?,
+            CallRequest::Restore { saved } => {
+                let checked = self.check_options(SessionRequest::default())?;
+                RequestAnswer::Start(self.restore(&saved, checked).await?)
+            }
             CallRequest::Changes {} => {
                 let changes = self.find_session(id)?.changes_since_save();
                 RequestAnswer::Changes(changes.iter().map(SavedChanges::from).collect())
             }
             CallRequest::Fork { roots } => {
-                let session = self.find_session(id)?;
-                self.fork(&session, roots.as_deref())?
+                RequestAnswer::Session(self.fork(&self.find_open(id)?, roots.as_deref())?)
             }
-            CallRequest::Close {} => {
-                let session = self.find_session(id)?;
-                self.close(&session).await
-            }
+            CallRequest::Close {} => RequestAnswer::Session(self.close(&self.find_open(id)?).await),
 
             CallRequest::Drain {} => RequestAnswer::Drain(self.manager()?.drain().await?),
             CallRequest::Listen {} => {
@@ -121,14 +203,46 @@ impl CallServer {
         })
     }
 
+    fn describe(&self) -> ProgramState {
+        let first = self.first.as_ref();
+        ProgramState {
+            version: env!("CARGO_PKG_VERSION"),
+            session: first.map(|open| open.session.id().to_owned()),
+            max_in_flight: MAX_IN_FLIGHT,
+            max_line_bytes: MAX_LINE_BYTES,
+        }
+    }
+
+    fn skill_reader<'s>(&self, session: &'s Session) -> SkillReader<'s> {
+        SkillReader {
+            session,
+            names: self.options.tool_names,
+        }
+    }
+
     /// Returns the session with an id, or the first session.
     fn find_session(&self, id: Option<&str>) -> Result<Arc<Session>, RequestError> {
-        let Some(id) = id.filter(|id| *id != self.first.id()) else {
-            return Ok(self.first.clone());
-        };
+        Ok(self.find_open(id)?.session)
+    }
+
+    fn find_open(&self, id: Option<&str>) -> Result<OpenSession, RequestError> {
+        let first = self.first.as_ref();
+        match (id, first) {
+            (None, Some(open)) => return Ok(open.clone()),
+            (None, None) => {
+                let message = "there is no first session; name a session that `start` returned";
+                return Err(RequestError::invalid(message));
+            }
+            (Some(id), Some(open)) if open.session.id() == id => return Ok(open.clone()),
+            (Some(_), _) => {}
+        }
+
+        let id = id.unwrap_or_default();
         self.others().get(id).cloned().ok_or_else(|| {
             let shown = quote_value(id);
-            RequestError::invalid(format!("there is no session {shown}; fork or restore one"))
+            RequestError::invalid(format!(
+                "there is no session {shown}; start, fork or restore one"
+            ))
         })
     }
 
@@ -138,52 +252,164 @@ impl CallServer {
             .ok_or_else(|| RequestError::invalid("there is no manager; start with --manager"))
     }
 
-    async fn restore(&self, saved: &Value) -> Result<RequestAnswer, RequestError> {
-        let text = saved.to_string();
+    /// Returns the text of a session, and prints its changes from now on.
+    fn watch(&self, id: Option<&str>, budget: usize) -> Result<WatchedText, RequestError> {
+        let open = self.find_open(id)?;
+        let mut watched = WatchedSession::new(&open);
+        let text = watched.follow_text(budget);
+        // The receiver ends with the process.
+        drop(self.watched.send(watched));
+
+        Ok(WatchedText {
+            session: open.session.id().to_owned(),
+            text,
+        })
+    }
+
+    /// Starts a session, or restores a saved session with options.
+    async fn start(&self, mut request: SessionRequest) -> Result<StartedSession, RequestError> {
+        if let Some(saved) = request.saved.take() {
+            if request.has_selection() {
+                return Err(RequestError::invalid(
+                    "`saved` has the id, product, choice and roots of the session: leave out \
+                     `session_id`, `product`, `include`, `exclude` and `roots`",
+                ));
+            }
+            let checked = self.check_options(request)?;
+            return self.restore(&saved, checked).await;
+        }
+
+        let roots = request.roots.take();
+        let checked = self.check_options(request)?;
+        let has_other_source = !self.sources.is_empty();
+        let timeout = checked.options.start_timeout;
+        let selected = self
+            .executors
+            .select_roots(roots.as_ref(), has_other_source, timeout)
+            .await?;
+
+        let fleet = &self.executors.fleet;
         let sources = self.sources.clone();
-        let restored = Session::restore_with(&self.fleet, &text, sources, &self.options)
+        let session = Session::start_with(fleet, selected.roots, sources, &checked.options)
             .await
-            .map_err(|error| RequestError::failed(&error))?;
+            .map_err(|error| RequestError::bad_config(error.sentences().to_vec()))?;
+        Ok(StartedSession {
+            session: self.add_started(session, &checked)?,
+            changes: Vec::new(),
+            warnings: selected.warnings,
+        })
+    }
+
+    async fn restore(
+        &self,
+        saved: &Value,
+        checked: CheckedOptions,
+    ) -> Result<StartedSession, RequestError> {
+        let text = saved.to_string();
+        let fleet = &self.executors.fleet;
+        let sources = self.sources.clone();
+        let restored = Session::restore_with(fleet, &text, sources, &checked.options)
+            .await
+            .map_err(|error| RequestError::bad_config(vec![error.to_string()]))?;
 
         let changes = restored.changes_since_save.iter();
-        Ok(RequestAnswer::Restore {
-            session: self.add_session(restored.session)?,
+        Ok(StartedSession {
             changes: changes.map(SavedChanges::from).collect(),
+            session: self.add_started(restored.session, &checked)?,
             warnings: restored.warnings,
         })
     }
 
-    fn fork(
-        &self,
-        session: &Session,
-        roots: Option<&[String]>,
-    ) -> Result<RequestAnswer, RequestError> {
-        let roots: Option<Vec<&str>> =
-            roots.map(|roots| roots.iter().map(String::as_str).collect());
-        let scope = roots.as_deref().map_or(ForkScope::All, ForkScope::Only);
-        let fork = session
-            .fork(scope)
-            .map_err(|error| RequestError::failed(&error))?;
+    /// Returns the options of the command line with those of a request, or all mistakes.
+    fn check_options(&self, request: SessionRequest) -> Result<CheckedOptions, RequestError> {
+        let mut mistakes = Vec::new();
+        let mut options = self.options.clone();
+        options.id = request.session_id;
+        options.product = request.product.unwrap_or(options.product);
+        options.plugins = request.plugins.unwrap_or(options.plugins);
 
-        Ok(RequestAnswer::Session {
-            session: self.add_session(fork)?,
-        })
-    }
+        options.choice = SkillChoice {
+            include: match request.include {
+                Some(rules) => parse_rules(&rules, &mut mistakes),
+                None => options.choice.include,
+            },
+            exclude: match request.exclude {
+                Some(rules) => parse_rules(&rules, &mut mistakes),
+                None => options.choice.exclude,
+            },
+        };
+        if let Some(text) = request.start_timeout {
+            options.start_timeout = parse_span("start_timeout", &text, &mut mistakes);
+        }
+        if let Some(text) = request.grace_period {
+            options.grace_period = parse_span("grace_period", &text, &mut mistakes);
+        }
 
-    async fn close(&self, session: &Session) -> RequestAnswer {
-        // The process has no store, so there is no saved state to delete.
-        let _ = session.close(false).await;
-        self.others().remove(session.id());
+        let mut tools = self.tools.clone();
+        if let Some(definitions) = request.tools {
+            match register_tools(definitions, &self.callbacks, options.tool_names) {
+                Ok(registered) => tools = registered,
+                Err(found) => mistakes.extend(found),
+            }
+        }
+        options.tools = tools.registry.clone();
 
-        RequestAnswer::Session {
-            session: session.id().to_owned(),
+        if mistakes.is_empty() {
+            Ok(CheckedOptions { options, tools })
+        } else {
+            Err(RequestError::bad_config(mistakes))
         }
     }
 
-    fn add_session(&self, session: Session) -> Result<String, RequestError> {
-        let id = session.id().to_owned();
+    fn fork(
+        &self,
+        open: &OpenSession,
+        roots: Option<&[String]>,
+    ) -> Result<SessionId, RequestError> {
+        let roots: Option<Vec<&str>> =
+            roots.map(|roots| roots.iter().map(String::as_str).collect());
+        let scope = roots.as_deref().map_or(ForkScope::All, ForkScope::Only);
+        let fork = open
+            .session
+            .fork(scope)
+            .map_err(|error| RequestError::failed(&error))?;
+
+        Ok(SessionId {
+            session: self.add_session(OpenSession::new(fork, open.has_plugins))?,
+        })
+    }
+
+    async fn close(&self, open: &OpenSession) -> SessionId {
+        // The process has no store, so there is no saved state to delete.
+        let _ = open.session.close(false).await;
+        open.closed.cancel();
+
+        let id = open.session.id().to_owned();
+        self.others().remove(&id);
+        SessionId { session: id }
+    }
+
+    /// Adds a session, and makes it the owner of its tools.
+    fn add_started(
+        &self,
+        session: Session,
+        checked: &CheckedOptions,
+    ) -> Result<String, RequestError> {
+        let id = self.add_session(OpenSession::new(session, checked.options.plugins))?;
+        // The tools of `--tools` belong to the session that started first.
+        let _ = checked.tools.owner.set(id.clone());
+        Ok(id)
+    }
+
+    fn add_session(&self, open: OpenSession) -> Result<String, RequestError> {
+        let id = open.session.id().to_owned();
+        let is_first = self
+            .first
+            .as_ref()
+            .is_some_and(|first| first.session.id() == id);
+
         let mut others = self.others();
-        if id == self.first.id() || others.contains_key(&id) {
+        if is_first || others.contains_key(&id) {
             let message = format!("the session {id:?} is open; close it first");
             return Err(RequestError::failed(&message));
         }
@@ -192,7 +418,29 @@ impl CallServer {
             return Err(RequestError::failed(&message));
         }
 
-        others.insert(id.clone(), Arc::new(session));
+        others.insert(id.clone(), open);
         Ok(id)
     }
+}
+
+fn parse_rules<T>(rules: &[String], mistakes: &mut Vec<String>) -> Vec<T>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    let mut parsed = Vec::new();
+    for rule in rules {
+        match rule.parse() {
+            Ok(rule) => parsed.push(rule),
+            Err(error) => mistakes.push(format!("choice: {error}")),
+        }
+    }
+    parsed
+}
+
+fn parse_span(name: &str, text: &str, mistakes: &mut Vec<String>) -> Duration {
+    parse_timeout(text).unwrap_or_else(|reason| {
+        mistakes.push(format!("{name}: {reason}"));
+        Duration::ZERO
+    })
 }

@@ -1,5 +1,5 @@
-//! Tools of the program: definitions in a file, and calls as lines. The program answers each call by
-//! a request.
+//! Tools of the program: definitions in a file or a request, and calls as lines. The program answers
+//! each call by a request.
 
 use super::event::CallEvent;
 use crate::cli::exit;
@@ -7,36 +7,52 @@ use crate::cli::failure::CommandFailure;
 use caproot_client::session::{CustomTool, ToolFunctionError, ToolNames, ToolRegistry};
 use caproot_core::bounded_file;
 use caproot_core::sync::Mutex;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::Path;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 /// Maximum size of the file: 128 tools with schemas of 16 KiB.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Definition of a tool in the file.
-#[derive(Deserialize)]
+/// Definition of a tool of the program.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct ToolDefinition {
+pub struct ProgramTool {
+    /// Namespace, which becomes a part of the name: `NAMESPACE_NAME`.
     #[serde(default)]
     namespace: Option<String>,
+    /// Name of the tool.
     name: String,
+    /// Description for the model.
     description: String,
+    /// JSON Schema of the arguments.
     input_schema: Value,
+    /// JSON Schema of the result, for the instruction text.
     #[serde(default)]
     output_schema: Option<Value>,
+    /// Description of the result, for the instruction text.
     #[serde(default)]
     output_description: Option<String>,
-    /// Such as `30s`.
+    /// Time limit of a call, such as `30s`. The default is `1m`.
     #[serde(default)]
     time_limit: Option<String>,
+    /// Whether third parties write the results, such as of a web search.
     #[serde(default)]
     external_context: bool,
+}
+
+/// Tools of the program in one session and its forks.
+#[derive(Clone)]
+pub struct SessionTools {
+    pub registry: ToolRegistry,
+    /// Id of the session. Set before the session gets a call.
+    pub owner: Arc<OnceLock<String>>,
 }
 
 /// Calls that the program has to answer.
@@ -75,7 +91,7 @@ impl ToolCallbacks {
     }
 
     /// Asks the program, and waits for the answer.
-    async fn call_program(&self, tool: &str, arguments: Value) -> ToolOutcome {
+    async fn call_program(&self, session: &str, tool: &str, arguments: Value) -> ToolOutcome {
         let (call, outcome) = {
             let mut state = self.state();
             if state.is_closed {
@@ -94,6 +110,7 @@ impl ToolCallbacks {
         };
         self.send_event(CallEvent::Tool {
             call,
+            session: session.to_owned(),
             tool: tool.to_owned(),
             arguments,
         });
@@ -142,22 +159,51 @@ pub fn read_tools(
     file: &Path,
     callbacks: &Arc<ToolCallbacks>,
     names: ToolNames,
-) -> Result<ToolRegistry, CommandFailure> {
+) -> Result<SessionTools, CommandFailure> {
     let text = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES)
         .and_then(bounded_file::decode_text)
         .map_err(|error| unusable_tools(file, &format!("the file {error}")))?;
-    let definitions: Vec<ToolDefinition> =
+    let definitions: Vec<ProgramTool> =
         serde_json::from_str(&text).map_err(|error| unusable_tools(file, &error))?;
+    register_tools(definitions, callbacks, names).map_err(|mistakes| {
+        let lines: Vec<_> = mistakes
+            .iter()
+            .map(|mistake| format!("cannot use --tools {}: {mistake}", file.display()))
+            .collect();
+        CommandFailure::from_messages(exit::BAD_CONFIG, &lines)
+    })
+}
 
-    let registry = ToolRegistry::new();
+/// Returns the tools of a session, or all mistakes. Their calls go to the program.
+pub fn register_tools(
+    definitions: Vec<ProgramTool>,
+    callbacks: &Arc<ToolCallbacks>,
+    names: ToolNames,
+) -> Result<SessionTools, Vec<String>> {
+    let tools = SessionTools::default();
+    let mut mistakes = Vec::new();
+
     for definition in definitions {
-        let tool = program_tool(definition, callbacks, names)
-            .map_err(|error| unusable_tools(file, &error))?;
-        registry
-            .register(tool)
-            .map_err(|error| unusable_tools(file, &error))?;
+        let owner = tools.owner.clone();
+        let registered = program_tool(definition, callbacks, owner, names)
+            .and_then(|tool| tools.registry.register(tool).map_err(|e| e.to_string()));
+        mistakes.extend(registered.err());
     }
-    Ok(registry)
+
+    if mistakes.is_empty() {
+        Ok(tools)
+    } else {
+        Err(mistakes)
+    }
+}
+
+impl Default for SessionTools {
+    fn default() -> Self {
+        Self {
+            registry: ToolRegistry::new(),
+            owner: Arc::default(),
+        }
+    }
 }
 
 fn unusable_tools(file: &Path, cause: &dyn Display) -> CommandFailure {
@@ -166,11 +212,12 @@ fn unusable_tools(file: &Path, cause: &dyn Display) -> CommandFailure {
 }
 
 fn program_tool(
-    definition: ToolDefinition,
+    definition: ProgramTool,
     callbacks: &Arc<ToolCallbacks>,
+    owner: Arc<OnceLock<String>>,
     names: ToolNames,
 ) -> Result<CustomTool, String> {
-    let ToolDefinition {
+    let ProgramTool {
         namespace,
         name,
         description,
@@ -184,7 +231,8 @@ fn program_tool(
     let mut tool = CustomTool::from_schema(&name, &description, input_schema, move |arguments| {
         let callbacks = callbacks.clone();
         let name = called_name.clone();
-        async move { callbacks.call_program(&name, arguments).await }
+        let session = owner.get().cloned().unwrap_or_default();
+        async move { callbacks.call_program(&session, &name, arguments).await }
     });
     tool = tool.external_context(definition.external_context);
 

@@ -53,8 +53,8 @@ async fn tools_of_the_program_are_called_by_lines() {
     ] {
         send_request(&mut process, "call", count_call());
         let event = process.next().await;
-        let expected = json!({"event": "tool", "call": event["call"], "tool": "words_count",
-            "arguments": {"text": "two words"}});
+        let expected = json!({"event": "tool", "call": event["call"], "session": event["session"],
+            "tool": "words_count", "arguments": {"text": "two words"}});
         assert_eq!(event, expected);
         let mut request = answer;
         request["method"] = json!("tool_result");
@@ -317,7 +317,7 @@ async fn sessions_are_forked_saved_and_restored() {
     let error = process
         .request(json!({"method": "restore", "saved": {"more": 1}}))
         .await;
-    assert_eq!(error["error"]["code"], "FAILED", "{error}");
+    assert_eq!(error["error"]["code"], "BAD_CONFIG", "{error}");
     // The restored session has the tools of the program.
     let tools = process
         .request(json!({"method": "tools", "session": fork}))

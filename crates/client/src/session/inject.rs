@@ -34,6 +34,7 @@ const MAX_MENTION_BYTES: usize = 256;
 
 /// Skills that a prompt mentions.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct InjectedSkills {
     /// Fragments for the model, in the order of the mentions. External context, like every result:
@@ -50,6 +51,7 @@ pub struct InjectedSkills {
 
 /// Text of one skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SkillFragment {
     /// Name of the skill.
@@ -64,6 +66,7 @@ pub struct SkillFragment {
 
 /// Name that matches several skills.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AmbiguousName {
     /// Name in the mention.
@@ -74,6 +77,7 @@ pub struct AmbiguousName {
 
 /// Skill that a name matches. `[$name](package)` mentions only this skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MentionCandidate {
     /// Name of the skill, which may begin with the name of a plugin: `deploy-plugin:deploy`.
@@ -90,6 +94,7 @@ pub struct MentionCandidate {
 
 /// Mentioned skill that could not be injected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OmittedMention {
     /// Name or handle of the mention, at most 256 bytes.

@@ -38,6 +38,7 @@ Missing skills: the list changes. If a skill is not below, or a call does not fi
 
 /// Instruction text with counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct InstructionText {
     /// Text within the budget; empty if there are no skills or no room.

@@ -28,6 +28,7 @@ const MAX_OUTCOME_BYTES: usize = 64;
 
 /// Kind of an invocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum InvocationKind {
     /// A model called `skills.list`.
@@ -43,6 +44,7 @@ pub enum InvocationKind {
 /// Counters of all invocations since the start of the session, and the sources. Counters never
 /// decrease.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct InvocationMetrics {
     /// Series sorted by source, kind and outcome.
@@ -56,6 +58,7 @@ pub struct InvocationMetrics {
 
 /// State and requests of one source.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SourceMetrics {
     /// Kind of the source.
@@ -76,6 +79,7 @@ pub struct SourceMetrics {
 
 /// Counter and histogram with one set of labels, as in `OpenMetrics`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct InvocationSeries {
     /// Kind of the source's authority, `custom` for a custom tool, or `session` without a source.
@@ -100,6 +104,7 @@ pub struct InvocationSeries {
 
 /// Successful invocations of one skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SkillCount {
     /// Handle of the skill, or `other`.

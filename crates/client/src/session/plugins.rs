@@ -25,6 +25,7 @@ pub struct SessionPlugin {
 
 /// Changes of a session's plugins.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SessionPluginChanges {
     /// New plugins.
@@ -37,6 +38,7 @@ pub struct SessionPluginChanges {
 
 /// Plugin that differs from before.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedPlugin {
     /// Plugin of now.
@@ -48,6 +50,7 @@ pub struct ChangedPlugin {
 
 /// Change of one component of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentChange {
     /// Kind of the component: `mcp_server`, `app`, `hook`, `lsp_server`, `agent`, `command` or
@@ -61,6 +64,7 @@ pub struct ComponentChange {
 
 /// Kind of a component's change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ComponentChangeKind {
     /// The plugin did not declare the component before.
@@ -155,6 +159,32 @@ impl Serialize for SessionPlugin {
         let plugin = json::to_limited_dynamic(&*self.plugin).map_err(S::Error::custom)?;
         fields.serialize_field("plugin", &plugin)?;
         fields.end()
+    }
+}
+
+#[cfg(feature = "handlers")]
+impl schemars::JsonSchema for SessionPlugin {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "SessionPlugin".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "object",
+            "description": "Plugin of a source.",
+            "properties": {
+                "sourceKind": {"type": "string", "description": "`executor` or `local`."},
+                "sourceId": {
+                    "type": "string",
+                    "description": "Id of the source; the environment of an executor.",
+                },
+                "plugin": {
+                    "type": "object",
+                    "description": "JSON of the message `Plugin` of the API.",
+                },
+            },
+            "required": ["sourceKind", "sourceId", "plugin"],
+        })
     }
 }
 

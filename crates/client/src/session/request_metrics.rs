@@ -10,6 +10,7 @@ pub const DURATION_BUCKETS: [f64; 8] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0
 /// Counters of the requests that a source sent: reads of files, and for an MCP server also
 /// connections and lists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RequestMetrics {
     /// Number of requests.

@@ -69,6 +69,7 @@ struct DaemonConnection {
 
 /// State of one executor of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutorState {
     /// Environment of the executor.
@@ -88,6 +89,7 @@ pub struct ExecutorState {
 
 /// State of the connection of a session to an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ExecutorStatus {
     /// The executor has not answered yet.

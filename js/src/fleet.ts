@@ -1,0 +1,178 @@
+/** Executors and fleets. */
+
+import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { ConfigError } from "./errors.ts";
+
+/** A token, or a function that returns the token. The function may be asynchronous. */
+export type Token = string | (() => string | Promise<string>);
+
+/** Credentials of an executor's daemon. The files are PEM files, and are read again for each connection. */
+export interface Credentials {
+  /** Authorities that the daemon's certificate must come from; those of the machine by default. */
+  ca?: string;
+  /** Certificate of the client. */
+  cert?: string;
+  /** Key of the certificate. */
+  key?: string;
+  /** Name that the daemon's certificate must have; the host by default. */
+  serverName?: string;
+  /** SPIFFE ID that the daemon's certificate must have. */
+  spiffeId?: string;
+  /** Token of each call. A function is called when the program starts, and after an executor was lost. */
+  token?: Token;
+  /** File with the token, which is read again after the daemon rejected the token. */
+  tokenFile?: string;
+  /** Seconds for each call of the daemon with its retries; 30 by default. */
+  timeout?: number;
+}
+
+/** Address and credentials of an executor's daemon. */
+export interface Executor extends Credentials {
+  /** `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`. */
+  address: string;
+}
+
+/** Path of a fleet file, or executors or addresses by environment. */
+export type FleetTable = string | Record<string, Executor | string>;
+
+/** Private directory with the files of a program. It is removed with the program. */
+export class PrivateFiles {
+  #directory: string | undefined;
+  readonly #remove = () => this.remove();
+
+  /** Returns the path of a file. */
+  pathOf(name: string): string {
+    if (this.#directory === undefined) {
+      this.#directory = mkdtempSync(join(tmpdir(), "caproot-"));
+      process.once("exit", this.#remove);
+    }
+    return join(this.#directory, name);
+  }
+
+  /** Writes a file of mode 0600 and returns its path. The program may read it at any time, so that it is
+   * replaced as a whole. */
+  write(name: string, text: string): string {
+    const path = this.pathOf(name);
+    writeFileSync(`${path}.new`, text, { mode: 0o600 });
+    renameSync(`${path}.new`, path);
+    return path;
+  }
+
+  remove(): void {
+    if (this.#directory !== undefined) rmSync(this.#directory, { recursive: true, force: true });
+    this.#directory = undefined;
+    process.off("exit", this.#remove);
+  }
+}
+
+/** Executors of a program. */
+export class Connection {
+  readonly #executors: Executor[];
+  readonly #isNamed: boolean;
+  readonly #fleet: FleetTable | undefined;
+
+  constructor(address: string | undefined, fleet: FleetTable | undefined, credentials: Credentials) {
+    const given = Object.entries(credentials).filter(([, value]) => value !== undefined);
+    this.#fleet = fleet;
+    this.#isNamed = address !== undefined || given.length > 0 || fleet !== undefined;
+    if (fleet !== undefined) {
+      const names = [...(address === undefined ? [] : ["address"]), ...given.map(([name]) => name)];
+      if (names.length > 0) throw new ConfigError(names.map((name) => `\`fleet\` and \`${name}\` are both set: set one`));
+      this.#executors = typeof fleet === "string" ? [] : Object.values(fleet).map(toExecutor);
+    } else {
+      this.#executors = this.#isNamed ? [{ address: address ?? "", ...credentials }] : [];
+    }
+    const mistakes = this.#executors.flatMap(findMistakes);
+    if (mistakes.length > 0) throw new ConfigError(mistakes);
+  }
+
+  /** Returns the environment of the program: named executors do not get the variables of others. */
+  environment(): NodeJS.ProcessEnv {
+    const environment = { ...process.env };
+    if (this.#isNamed) {
+      for (const name of ["ENDPOINT", "CA", "CERT", "KEY", "TOKEN_FILE"]) delete environment[`CAPROOT_${name}`];
+    }
+    return environment;
+  }
+
+  /** Writes the tokens of now. */
+  async writeTokens(files: PrivateFiles): Promise<void> {
+    for (const [index, { token }] of this.#executors.entries()) {
+      if (token === undefined) continue;
+      const text = typeof token === "function" ? await token() : token;
+      if (typeof text !== "string") throw new TypeError("the result of token is no string");
+      files.write(`token-${index}`, text);
+    }
+  }
+
+  /** Whether a token is a function. */
+  get hasTokenFunction(): boolean {
+    return this.#executors.some(({ token }) => typeof token === "function");
+  }
+
+  /** Returns the flags of the program. The tokens are in their files. */
+  async flags(files: PrivateFiles): Promise<string[]> {
+    await this.writeTokens(files);
+    if (typeof this.#fleet === "string") return ["--fleet", resolve(this.#fleet)];
+    if (this.#fleet !== undefined) return ["--fleet", files.write("fleet.json", this.#fleetFile(files))];
+
+    const [executor] = this.#executors;
+    if (!executor) return [];
+    const settings: [string, string | undefined][] = [
+      ["--endpoint", executor.address || undefined],
+      ["--ca", executor.ca],
+      ["--cert", executor.cert],
+      ["--key", executor.key],
+      ["--server-name", executor.serverName],
+      ["--spiffe-id", executor.spiffeId],
+      ["--token-file", tokenPath(files, executor, 0)],
+      ["--timeout", spanOf(executor.timeout)],
+    ];
+    return settings.flatMap(([flag, value]) => (value === undefined ? [] : [`${flag}=${value}`]));
+  }
+
+  #fleetFile(files: PrivateFiles): string {
+    const names = Object.keys(this.#fleet as Record<string, unknown>);
+    const executors = this.#executors.map((executor, index) => ({
+      endpoint: executor.address,
+      ca: absolute(executor.ca),
+      cert: absolute(executor.cert),
+      key: absolute(executor.key),
+      server_name: executor.serverName,
+      spiffe_id: executor.spiffeId,
+      token_file: absolute(tokenPath(files, executor, index)),
+      timeout: spanOf(executor.timeout),
+    }));
+    return JSON.stringify({ executors: Object.fromEntries(names.map((name, index) => [name, executors[index]])) });
+  }
+}
+
+/** Returns a duration as the program reads it. */
+export function spanOf(seconds: number | undefined): string | undefined {
+  return seconds === undefined ? undefined : `${Math.round(seconds * 1000)}ms`;
+}
+
+function toExecutor(executor: Executor | string): Executor {
+  return typeof executor === "string" ? { address: executor } : executor;
+}
+
+function findMistakes(executor: Executor): string[] {
+  const mistakes = [];
+  if ((executor.cert === undefined) !== (executor.key === undefined)) {
+    mistakes.push("`cert` and `key` belong together: set both");
+  }
+  if (executor.token !== undefined && executor.tokenFile !== undefined) {
+    mistakes.push("`token` and `tokenFile` are both set: set one");
+  }
+  return mistakes;
+}
+
+function tokenPath(files: PrivateFiles, executor: Executor, index: number): string | undefined {
+  return executor.token === undefined ? executor.tokenFile : files.pathOf(`token-${index}`);
+}
+
+function absolute(path: string | undefined): string | undefined {
+  return path === undefined ? undefined : resolve(path);
+}

@@ -1,0 +1,1006 @@
+// Generated from the schemas by `npm run lines`. Do not edit.
+
+/**
+ * Request by its `method`.
+ */
+export type CallRequest =
+  | {
+      method: "hello";
+    }
+  | {
+      /**
+       * Rules that exclude skills. They take precedence.
+       */
+      exclude?: string[] | null;
+      /**
+       * How long the skills of a lost executor stay listed, such as `10s`.
+       */
+      grace_period?: string | null;
+      /**
+       * Rules that include skills.
+       */
+      include?: string[] | null;
+      method: "start";
+      /**
+       * Whether the session has the plugins of executors.
+       */
+      plugins?: boolean | null;
+      /**
+       * Only skills for this product, or for every product.
+       */
+      product?: string | null;
+      /**
+       * Selected roots as a platform made them: an array, or an object with
+       * `selectedCapabilityRoots`. The default is the published roots.
+       */
+      roots?: unknown;
+      /**
+       * Result of `save`, instead of `roots`, `session_id`, `product`, `include` and `exclude`.
+       */
+      saved?: unknown;
+      /**
+       * Id of the new session. The default is random.
+       */
+      session_id?: string | null;
+      /**
+       * How long to wait for executors that do not answer, such as `5s`.
+       */
+      start_timeout?: string | null;
+      /**
+       * Tools of the program in this session, instead of those of `--tools`.
+       */
+      tools?: ProgramTool[] | null;
+    }
+  | {
+      method: "list";
+    }
+  | {
+      /**
+       * Authority of the skill, as `list` returned it. `skill` then is a handle, and is not searched
+       * in the list.
+       */
+      authority?: SkillAuthority | null;
+      method: "read";
+      /**
+       * Path of the file relative to the skill, as its SKILL.md links it. The SKILL.md by default.
+       */
+      path?: string;
+      /**
+       * Name or handle of a listed skill.
+       */
+      skill: string;
+    }
+  | {
+      /**
+       * Maximum size of the text in bytes. The default is 8,000.
+       */
+      budget?: number;
+      method: "watch";
+    }
+  | {
+      method: "cancel";
+      /**
+       * Id of the request.
+       */
+      request: unknown;
+    }
+  | {
+      method: "tools";
+    }
+  | {
+      /**
+       * Arguments as the model wrote them. The default is `null`.
+       */
+      arguments?: unknown;
+      method: "call";
+      /**
+       * Name of the tool, such as `skills_list`.
+       */
+      tool: string;
+    }
+  | {
+      /**
+       * Maximum size of the text in bytes. The default is 8,000.
+       */
+      budget?: number;
+      method: "instructions";
+    }
+  | {
+      /**
+       * Names of skills that the caller has. A skill of the session takes precedence.
+       */
+      caller_skills?: string[];
+      /**
+       * Names that mean a connector, and not a skill, if they stand alone in the text.
+       */
+      connectors?: string[];
+      /**
+       * Skills that the user mentioned next to the text, such as by a pick from a list.
+       */
+      mentions?: SkillMention[];
+      method: "inject";
+      /**
+       * Text of the prompt.
+       */
+      text: string;
+    }
+  | {
+      method: "state";
+    }
+  | {
+      method: "metrics";
+    }
+  | {
+      method: "plugins";
+    }
+  | {
+      /**
+       * Description of a bug, for the log.
+       */
+      bug?: string | null;
+      /**
+       * Number of the call in the event `tool`.
+       */
+      call: number;
+      /**
+       * Reason of a failure, for the model.
+       */
+      error?: string | null;
+      method: "tool_result";
+      /**
+       * Result for the model: any JSON value, also `null`.
+       */
+      result?: unknown;
+    }
+  | {
+      method: "save";
+    }
+  | {
+      method: "restore";
+      /**
+       * Result of `save`.
+       */
+      saved: unknown;
+    }
+  | {
+      method: "changes";
+    }
+  | {
+      method: "fork";
+      /**
+       * Ids of the roots of the new session. The default is all roots of the session.
+       */
+      roots?: string[] | null;
+    }
+  | {
+      method: "close";
+    }
+  | {
+      method: "drain";
+    }
+  | {
+      method: "listen";
+    }
+  | {
+      /**
+       * Names of skills that the caller has. A skill of the session takes precedence.
+       */
+      caller_skills?: string[];
+      /**
+       * Names that mean a connector, and not a skill, if they stand alone in the text.
+       */
+      connectors?: string[];
+      /**
+       * Whether the prompt gets the fragments of the mentioned skills. The default is `true`.
+       */
+      inject?: boolean;
+      /**
+       * Skills that the user mentioned next to the text.
+       */
+      mentions?: SkillMention[];
+      method: "send";
+      /**
+       * Text of the prompt.
+       */
+      text: string;
+      /**
+       * Statuses of the manager's thread. Calls are answered until the thread has one of them. Empty:
+       * the prompt is only sent.
+       */
+      until?: string[];
+    };
+/**
+ * Event by its name in `event`.
+ */
+export type CallEvent =
+  | {
+      event: "changed";
+      /**
+       * State of the source, if the source is an executor.
+       */
+      executor?: ExecutorState | null;
+      /**
+       * Id of the session.
+       */
+      session: string;
+      /**
+       * Name of any other source.
+       */
+      source?: SourceName | null;
+      /**
+       * After `watch`: the new text that describes the skills to a model, if the text changed.
+       */
+      text?: string | null;
+    }
+  | {
+      /**
+       * New plugins.
+       */
+      added: SessionPlugin[];
+      /**
+       * Plugins that differ from before.
+       */
+      changed: ChangedPlugin[];
+      event: "plugins";
+      /**
+       * Plugins that are gone, or whose source is unavailable.
+       */
+      removed: SessionPlugin[];
+      /**
+       * Id of the session.
+       */
+      session: string;
+    }
+  | {
+      /**
+       * Arguments that fit the schema of the tool.
+       */
+      arguments: unknown;
+      /**
+       * Number of the call.
+       */
+      call: number;
+      event: "tool";
+      /**
+       * Id of the session that started with the tool. A fork has the tools of its session.
+       */
+      session: string;
+      /**
+       * Name of the tool, with its namespace.
+       */
+      tool: string;
+    }
+  | {
+      /**
+       * Number of the call.
+       */
+      call: number;
+      event: "toolCancelled";
+    }
+  | {
+      /**
+       * Number of submissions.
+       */
+      attempts: number;
+      event: "dispatched";
+      /**
+       * `accepted`, `notFound`, `alreadyAnswered` or `failed`.
+       */
+      outcome: string;
+      /**
+       * Reason of the outcome `failed`.
+       */
+      reason: string | null;
+      /**
+       * Id that the manager has for the call.
+       */
+      requestId: string;
+      /**
+       * Whether the answer is a success.
+       */
+      success: boolean;
+      /**
+       * Name of the tool.
+       */
+      tool: string;
+    };
+/**
+ * State of the connection of a session to an executor.
+ */
+export type ExecutorStatus = "connecting" | "failed" | "live" | "stale";
+/**
+ * Kind of a component's change.
+ */
+export type ComponentChangeKind = "added" | "changed" | "removed";
+/**
+ * Whether the changes since a save are known.
+ */
+export type ChangeState =
+  | {
+      state: "waiting";
+    }
+  | {
+      removed: string[];
+      state: "known";
+      upserted: string[];
+    }
+  | {
+      reason: string;
+      roots: string[];
+      state: "unknown";
+    };
+/**
+ * Kind of an invocation.
+ */
+export type InvocationKind = "list" | "read" | "inject" | "tool";
+
+/**
+ * Lines of `caproot call`.
+ */
+export interface CallLines {
+  request: CallRequest;
+  answer: AnswerLine;
+  event: CallEvent;
+}
+/**
+ * Definition of a tool of the program.
+ */
+export interface ProgramTool {
+  /**
+   * Description for the model.
+   */
+  description: string;
+  /**
+   * Whether third parties write the results, such as of a web search.
+   */
+  externalContext?: boolean;
+  /**
+   * JSON Schema of the arguments.
+   */
+  inputSchema: unknown;
+  /**
+   * Name of the tool.
+   */
+  name: string;
+  /**
+   * Namespace, which becomes a part of the name: `NAMESPACE_NAME`.
+   */
+  namespace?: string | null;
+  /**
+   * Description of the result, for the instruction text.
+   */
+  outputDescription?: string | null;
+  /**
+   * JSON Schema of the result, for the instruction text.
+   */
+  outputSchema?: unknown;
+  /**
+   * Time limit of a call, such as `30s`. The default is `1m`.
+   */
+  timeLimit?: string | null;
+}
+/**
+ * Authority of a skill.
+ */
+export interface SkillAuthority {
+  /**
+   * Id of the selected root, of the directory or of the server.
+   */
+  id: string;
+  /**
+   * `executor`, `local` or `mcp`.
+   */
+  kind: string;
+}
+/**
+ * Mention of a skill.
+ */
+export interface SkillMention {
+  /**
+   * Package or main resource of the skill; may be empty next to a name.
+   */
+  handle?: string;
+  /**
+   * Name of the skill; may be empty next to a handle.
+   */
+  name?: string;
+}
+/**
+ * Answer of a request: one line of stdout with `result` or `error`.
+ */
+export interface AnswerLine {
+  error?: RequestError;
+  /**
+   * For `call`: whether third parties wrote the result.
+   */
+  externalContext?: boolean;
+  /**
+   * The `id` of the request.
+   */
+  id: unknown;
+  /**
+   * Result of the request, by its method.
+   */
+  result?: unknown;
+  /**
+   * For `call`: whether the tool succeeded.
+   */
+  success?: boolean;
+}
+/**
+ * Error of a request.
+ */
+export interface RequestError {
+  /**
+   * `BAD_REQUEST`, `BAD_CONFIG`, `FAILED`, `CANCELLED` or `OVERLOADED`; for `start` also `NO_DAEMON`,
+   * and for `list` and `read` the code of the tool's error.
+   */
+  code: string;
+  /**
+   * Reason in a sentence.
+   */
+  message: string;
+  /**
+   * All mistakes of the options with the code `BAD_CONFIG`, one sentence each.
+   */
+  mistakes?: string[];
+  /**
+   * Next step in a sentence, if it is not in the message.
+   */
+  next?: string | null;
+}
+/**
+ * State of one executor of a session.
+ */
+export interface ExecutorState {
+  /**
+   * Environment of the executor.
+   */
+  environmentId: string;
+  /**
+   * Start of the daemon to which the revision belongs.
+   */
+  epoch: string;
+  /**
+   * Reason if the executor is not live.
+   */
+  reason?: string | null;
+  /**
+   * Revision of the mirrored catalog.
+   */
+  revision: number;
+  /**
+   * Number of mirrored skills.
+   */
+  skills: number;
+  state: ExecutorStatus;
+}
+/**
+ * Kind and id of a source, as in the authorities of its skills.
+ */
+export interface SourceName {
+  id: string;
+  /**
+   * `local` or `mcp`.
+   */
+  kind: string;
+}
+/**
+ * Plugin of a source.
+ */
+export interface SessionPlugin {
+  /**
+   * JSON of the message `Plugin` of the API.
+   */
+  plugin: {};
+  /**
+   * Id of the source; the environment of an executor.
+   */
+  sourceId: string;
+  /**
+   * `executor` or `local`.
+   */
+  sourceKind: string;
+}
+/**
+ * Plugin that differs from before.
+ */
+export interface ChangedPlugin {
+  /**
+   * Changed components. Empty if only other fields changed, such as the version.
+   */
+  components: ComponentChange[];
+  /**
+   * JSON of the message `Plugin` of the API.
+   */
+  plugin: {};
+  /**
+   * Id of the source; the environment of an executor.
+   */
+  sourceId: string;
+  /**
+   * `executor` or `local`.
+   */
+  sourceKind: string;
+}
+/**
+ * Change of one component of a plugin.
+ */
+export interface ComponentChange {
+  change: ComponentChangeKind;
+  /**
+   * Kind of the component: `mcp_server`, `app`, `hook`, `lsp_server`, `agent`, `command` or
+   * `output_style`.
+   */
+  kind: string;
+  /**
+   * Name of the component; the event of a hook.
+   */
+  name: string;
+}
+/**
+ * Answer of `tool_result`.
+ */
+export interface AcceptedResult {
+  /**
+   * Whether the call waited for the result.
+   */
+  accepted: boolean;
+}
+/**
+ * Name that matches several skills.
+ */
+export interface AmbiguousName {
+  /**
+   * Matching skills, at most 16.
+   */
+  candidates: MentionCandidate[];
+  /**
+   * Name in the mention.
+   */
+  name: string;
+}
+/**
+ * Skill that a name matches. `[$name](package)` mentions only this skill.
+ */
+export interface MentionCandidate {
+  /**
+   * Description of the skill, at most 256 bytes.
+   */
+  description: string;
+  /**
+   * Kind of the authority: `executor`, `local` or `mcp`.
+   */
+  kind: string;
+  /**
+   * Name of the skill, which may begin with the name of a plugin: `deploy-plugin:deploy`.
+   */
+  name: string;
+  /**
+   * Handle of the skill.
+   */
+  package: string;
+  /**
+   * Id of the authority: the selected root of the skill.
+   */
+  root: string;
+}
+/**
+ * Requests that `cancel` ended.
+ */
+export interface CancelledRequests {
+  /**
+   * Number of requests in flight with the id.
+   */
+  cancelled: number;
+}
+/**
+ * Numbers of calls that a drain answered.
+ */
+export interface DrainCounts {
+  /**
+   * Answers that the manager took.
+   */
+  accepted: number;
+  /**
+   * Calls that had an answer already.
+   */
+  alreadyAnswered: number;
+  /**
+   * Whether the last poll found no new call.
+   */
+  complete: boolean;
+  /**
+   * Answers that the manager did not take. The next drain submits them again.
+   */
+  failed: number;
+  /**
+   * Answers of calls that the manager does not know any more.
+   */
+  notFound: number;
+}
+/**
+ * Whole text file.
+ */
+export interface FileText {
+  /**
+   * Text of at most 16 MiB.
+   */
+  text: string;
+}
+/**
+ * Skills that a prompt mentions.
+ */
+export interface InjectedSkills {
+  /**
+   * Names that match several skills. `fragments` has none of these skills for such a name.
+   */
+  ambiguous: AmbiguousName[];
+  /**
+   * Fragments for the model, in the order of the mentions. External context, like every result:
+   * they belong into a user message, never into the system prompt.
+   */
+  fragments: SkillFragment[];
+  /**
+   * Mentions that are not in `fragments`.
+   */
+  omitted: OmittedMention[];
+  /**
+   * Names of the caller's skills that a skill of the session replaces. The caller omits its own
+   * skill.
+   */
+  replaced: string[];
+}
+/**
+ * Text of one skill.
+ */
+export interface SkillFragment {
+  /**
+   * Name of the skill.
+   */
+  name: string;
+  /**
+   * Handle of the skill.
+   */
+  package: string;
+  /**
+   * Text from `<skill>` to `</skill>`, at most [`MAX_FRAGMENT_BYTES`] bytes.
+   */
+  text: string;
+  /**
+   * Whether the text is truncated. A truncated text ends with the call that continues it.
+   */
+  truncated: boolean;
+}
+/**
+ * Mentioned skill that could not be injected.
+ */
+export interface OmittedMention {
+  /**
+   * Name or handle of the mention, at most 256 bytes.
+   */
+  mention: string;
+  /**
+   * Reason, as a sentence.
+   */
+  reason: string;
+}
+/**
+ * Instruction text with counts.
+ */
+export interface InstructionText {
+  /**
+   * Number of skills that only a user may invoke, by name; never in the text.
+   */
+  hidden: number;
+  /**
+   * Number of skills in the text.
+   */
+  listed: number;
+  /**
+   * Number of skills without room.
+   */
+  omitted: number;
+  /**
+   * Number of listed skills with a truncated or removed description.
+   */
+  shortened: number;
+  /**
+   * Text within the budget; empty if there are no skills or no room.
+   */
+  text: string;
+  /**
+   * Warnings for the program, such as unavailable executors; not in the text.
+   */
+  warnings: string[];
+}
+/**
+ * Counters of all invocations since the start of the session, and the sources. Counters never
+ * decrease.
+ */
+export interface InvocationMetrics {
+  /**
+   * Series sorted by source, kind and outcome.
+   */
+  invocations: InvocationSeries[];
+  /**
+   * Skills sorted by the bytes of their handles; `other` counts the skills beyond
+   * the first 1,024.
+   */
+  skills: SkillCount[];
+  /**
+   * Sources in the order of [`super::Session::sources`].
+   */
+  sources: SourceMetrics[];
+}
+/**
+ * Counter and histogram with one set of labels, as in `OpenMetrics`.
+ */
+export interface InvocationSeries {
+  /**
+   * Cumulative counts for each bound of [`DURATION_BUCKETS`], and the count of all invocations.
+   */
+  buckets: number[];
+  /**
+   * Bytes that a model got.
+   */
+  bytes: number;
+  /**
+   * Number of invocations.
+   */
+  count: number;
+  /**
+   * Whether a user mentioned the skill.
+   */
+  explicit: boolean;
+  kind: InvocationKind;
+  /**
+   * `OK`, the code of an error, or `DROPPED` if the caller stopped waiting.
+   */
+  outcome: string;
+  /**
+   * Total duration.
+   */
+  seconds: number;
+  /**
+   * Environment, or name of the tool.
+   */
+  sourceId: string;
+  /**
+   * Kind of the source's authority, `custom` for a custom tool, or `session` without a source.
+   */
+  sourceKind: string;
+}
+/**
+ * Successful invocations of one skill.
+ */
+export interface SkillCount {
+  /**
+   * Number of reads by a tool.
+   */
+  byTool: number;
+  /**
+   * Bytes of the skill that a model got.
+   */
+  bytes: number;
+  /**
+   * Number of mentions by a user.
+   */
+  explicit: number;
+  /**
+   * Handle of the skill, or `other`.
+   */
+  skill: string;
+}
+/**
+ * State and requests of one source.
+ */
+export interface SourceMetrics {
+  /**
+   * Whether the skills of the source are listed now.
+   */
+  available: boolean;
+  /**
+   * Cumulative counts for each bound of [`DURATION_BUCKETS`], and the count of all requests.
+   */
+  buckets: number[];
+  /**
+   * Number of requests that ended with an error or were abandoned.
+   */
+  failures: number;
+  /**
+   * Reason if the source is unavailable.
+   */
+  reason?: string | null;
+  /**
+   * Number of requests.
+   */
+  requests: number;
+  /**
+   * Total duration.
+   */
+  seconds: number;
+  /**
+   * Number of skills in the latest listing.
+   */
+  skills: number;
+  /**
+   * Id of the source, such as the environment of an executor.
+   */
+  sourceId: string;
+  /**
+   * Kind of the source.
+   */
+  sourceKind: string;
+}
+/**
+ * Skill of a list.
+ */
+export interface ListedSkill {
+  authority: SkillAuthority;
+  /**
+   * Description by the author of the skill.
+   */
+  description: string;
+  /**
+   * Handle of its SKILL.md.
+   */
+  mainResource: string;
+  /**
+   * Name, which may begin with the name of a plugin: `deploy-kit:deploy`.
+   */
+  name: string;
+  /**
+   * Handle of the skill.
+   */
+  package: string;
+}
+/**
+ * End of a manager's stream of events.
+ */
+export interface ListenEnd {
+  /**
+   * Id of the last event of the stream.
+   */
+  lastEventId: string | null;
+}
+/**
+ * Program and its limits.
+ */
+export interface ProgramState {
+  /**
+   * Number of requests that are processed at once. More requests wait, or get the error
+   * `OVERLOADED` while calls of own tools wait.
+   */
+  maxInFlight: number;
+  /**
+   * Maximum size of a line of stdin in bytes.
+   */
+  maxLineBytes: number;
+  /**
+   * Id of the first session; `null` with `--no-session`.
+   */
+  session: string | null;
+  /**
+   * Version of caproot.
+   */
+  version: string;
+}
+/**
+ * Results by the method of their request.
+ */
+export interface ResultsByMethod {
+  call: {
+    [k: string]: unknown;
+  };
+  cancel: CancelledRequests;
+  changes: SavedChanges[];
+  close: SessionId;
+  drain: DrainCounts;
+  fork: SessionId;
+  hello: ProgramState;
+  inject: InjectedSkills;
+  instructions: InstructionText;
+  list: ListedSkill[];
+  listen: ListenEnd;
+  metrics: InvocationMetrics;
+  plugins: SessionPlugin[];
+  read: FileText;
+  restore: StartedSession;
+  save: {
+    [k: string]: unknown;
+  };
+  send: SentPrompt;
+  start: StartedSession;
+  state: ExecutorState[];
+  tool_result: AcceptedResult;
+  tools: ToolPayload[];
+  watch: WatchedText;
+}
+/**
+ * Changes of one executor since the save of a session.
+ */
+export interface SavedChanges {
+  /**
+   * Whether the listed skills are newer than `changes`.
+   */
+  changedAgain: boolean;
+  changes: ChangeState;
+  environmentId: string;
+}
+/**
+ * Session that `fork` made or `close` closed.
+ */
+export interface SessionId {
+  /**
+   * Id of the session.
+   */
+  session: string;
+}
+/**
+ * New or restored session.
+ */
+export interface StartedSession {
+  /**
+   * Changes of each executor since the save; empty for a new session.
+   */
+  changes: SavedChanges[];
+  /**
+   * Id of the session.
+   */
+  session: string;
+  /**
+   * Executors and parts of the saved state without which the session starts, one sentence each.
+   */
+  warnings: string[];
+}
+/**
+ * Prompt that the manager took.
+ */
+export interface SentPrompt {
+  /**
+   * With `until`: the calls of the turn.
+   */
+  drained?: DrainCounts | null;
+  injected: InjectedSkills;
+  /**
+   * With `until`: the status that ended the turn.
+   */
+  status?: string | null;
+}
+/**
+ * Tool as a model API expects it.
+ */
+export interface ToolPayload {
+  /**
+   * Description for the model.
+   */
+  description: string;
+  /**
+   * JSON Schema of the arguments.
+   */
+  inputSchema: {
+    [k: string]: unknown;
+  };
+  /**
+   * Name of the tool.
+   */
+  name: string;
+  /**
+   * With `--namespaced`: the namespace of the tool.
+   */
+  namespace: string;
+}
+/**
+ * Text of a watched session.
+ */
+export interface WatchedText {
+  /**
+   * Id of the session.
+   */
+  session: string;
+  /**
+   * Text that describes the skills to a model.
+   */
+  text: string;
+}

@@ -1,0 +1,491 @@
+/** Sessions: skills of one conversation. */
+
+import { Changes } from "./changes.ts";
+import type { Answer, CallChild, Fields, Method, Result } from "./child.ts";
+import { type CaprootError, ConfigError, Refused } from "./errors.ts";
+import { Connection, type Credentials, type Executor, type FleetTable, spanOf } from "./fleet.ts";
+import { ProgramHost } from "./host.ts";
+import type { CallEvent, ListedSkill, SavedChanges } from "./lines.ts";
+import type { Source } from "./sources.ts";
+import { type JsonSchema, Tools } from "./tools.ts";
+
+/** Selected roots as a platform made them: the array, an object with `selectedCapabilityRoots`, or the JSON
+ * of one of them. */
+export type Roots = string | readonly object[] | { selectedCapabilityRoots: readonly object[] };
+
+/** Skills of a session, out of all skills of its sources. A rule is `name:NAME`, `handle:HANDLE` or
+ * `source:KIND/ID`, where KIND is `executor`, `local` or `mcp`. */
+export interface Choice {
+  /** Rules that include skills; every skill by default. */
+  include?: string[];
+  /** Rules that exclude skills. They take precedence. */
+  exclude?: string[];
+}
+
+/** Options of a session apart from its executors. */
+export interface SessionOptions {
+  /** Selected roots, passed on unchanged; the published roots by default. */
+  roots?: Roots;
+  /** Own tools. They are sealed by the start. */
+  tools?: Tools;
+  /** Rules that include or exclude skills. */
+  choice?: Choice;
+  /** Id of the session; random by default. */
+  id?: string;
+  /** Only skills for this product, or for every product. */
+  product?: string;
+  /** Whether `plugins()` has the plugins of executors. */
+  plugins?: boolean;
+  /** Seconds to wait for executors that do not answer; 5 by default. Their skills appear later. */
+  startTimeout?: number;
+  /** Seconds for which the skills of a lost executor stay listed; 10 by default. */
+  gracePeriod?: number;
+}
+
+/** Options of `connect`. */
+export interface ConnectOptions extends SessionOptions, Credentials {
+  /** Many executors: a `Fleet`, the path of a fleet file, or executors or addresses by environment. */
+  fleet?: Fleet | FleetTable;
+  /** Local directories and MCP servers next to the executors. */
+  sources?: readonly Source[];
+  /** Seconds within which the program must show that it runs; 10 by default. */
+  programTimeout?: number;
+  /** Gets each line that the program logs. */
+  log?: (line: string) => void;
+}
+
+/** Tool for a model. */
+export interface ToolDefinition {
+  name: string;
+  description: string;
+  /** JSON Schema of the arguments. */
+  inputSchema: JsonSchema;
+}
+
+/** Source whose skills or state changed. */
+export interface Change {
+  kind: "executor" | "local" | "mcp";
+  /** Id of the source; the environment of an executor. */
+  id: string;
+}
+
+/** Changes of the plugins. */
+export type PluginChanges = Pick<Extract<CallEvent, { event: "plugins" }>, "added" | "changed" | "removed">;
+
+/** Context of a prompt, for `inject`. */
+export interface InjectOptions {
+  /** Mentions next to the text. */
+  mentions?: { name?: string; handle?: string }[];
+  /** Names that mean a connector if they stand alone. */
+  connectors?: string[];
+  /** Names of skills that the program has. */
+  callerSkills?: string[];
+}
+
+/** Result of a tool for a model. */
+export class ToolResult {
+  /** Whether the call succeeded. If not, `text` has the error and the next step. */
+  readonly ok: boolean;
+  /** Whether third parties wrote the result, so that a model should follow no instruction in it. */
+  readonly external: boolean;
+  /** One JSON object of at most 8,192 bytes. */
+  readonly text: string;
+
+  constructor(ok: boolean, external: boolean, text: string) {
+    this.ok = ok;
+    this.external = external;
+    this.text = text;
+  }
+
+  /** Returns the parsed object. */
+  json(): Record<string, unknown> {
+    return JSON.parse(this.text) as Record<string, unknown>;
+  }
+}
+
+/** Executors by environment id. Sessions that share a fleet share its connections, and one program. */
+export class Fleet {
+  readonly #table: FleetTable;
+  #host: ProgramHost | undefined;
+
+  /** Takes the executor or address of each environment. */
+  constructor(executors: FleetTable) {
+    this.#table = executors;
+  }
+
+  /** Returns the fleet of a fleet file, which is read again when it changes. */
+  static fromFile(path: string): Fleet {
+    return new Fleet(path);
+  }
+
+  /** Returns the program of a session of the fleet. */
+  static hostOf(fleet: Fleet | FleetTable | undefined, makeHost: (table?: FleetTable) => ProgramHost, isShared: boolean): ProgramHost {
+    if (!(fleet instanceof Fleet)) return makeHost(fleet);
+    if (!isShared) return makeHost(fleet.#table);
+    fleet.#host ??= makeHost(fleet.#table);
+    return fleet.#host;
+  }
+}
+
+/**
+ * Begins a session: `await using skills = await connect()`.
+ *
+ * Without arguments, the session has the published roots of the daemon that the command line would find: at
+ * `CAPROOT_ENDPOINT`, or at the first default socket that answers. `address` is the address of one daemon:
+ * `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`.
+ *
+ * Throws `ConfigError` with all mistakes of the arguments, `Refused` if no daemon answers, and `ProgramError`
+ * if the program cannot be used.
+ */
+export function connect(options?: ConnectOptions): Promise<Session>;
+export function connect(address: string | Executor, options?: ConnectOptions): Promise<Session>;
+export async function connect(first?: string | Executor | ConnectOptions, more?: ConnectOptions): Promise<Session> {
+  const { address, ...options } = readArguments(first, more);
+  return begin(makeHost(address, options), options, undefined);
+}
+
+/**
+ * Restores a session with its id, product, choice and selection. `saved` is a text of `save`. The options are
+ * those of `connect`. `changesSinceSave` has the changes of each executor, and `warnings` the parts that could
+ * not be restored.
+ */
+export async function restore(saved: string, options: ConnectOptions & { address?: string } = {}): Promise<Session> {
+  const { address, ...rest } = options;
+  return begin(makeHost(address, rest), rest, parseJson("saved", saved));
+}
+
+function readArguments(first?: string | Executor | ConnectOptions, more?: ConnectOptions): ConnectOptions & { address?: string } {
+  if (first === undefined) return { ...more };
+  return typeof first === "string" ? { ...more, address: first } : { ...first, ...more };
+}
+
+function makeHost(address: string | undefined, options: ConnectOptions): ProgramHost {
+  const { ca, cert, key, serverName, spiffeId, token, tokenFile, timeout } = options;
+  const credentials = { ca, cert, key, serverName, spiffeId, token, tokenFile, timeout };
+  const given = Object.fromEntries(Object.entries(credentials).filter(([, value]) => value !== undefined));
+  const make = (table?: FleetTable) =>
+    new ProgramHost({
+      connection: new Connection(address, table, given as Credentials),
+      sources: options.sources ?? [],
+      startTimeout: options.startTimeout ?? 5,
+      programTimeout: options.programTimeout ?? 10,
+      log: options.log,
+    });
+  // A program has the sources of its flags, so that sessions with sources share none.
+  return Fleet.hostOf(options.fleet, make, !options.sources?.length);
+}
+
+async function begin(host: ProgramHost, options: SessionOptions, saved: unknown): Promise<Session> {
+  const tools = options.tools && Tools.seal(options.tools);
+  const settings: Settings = {
+    tools: tools ?? [],
+    plugins: options.plugins ?? false,
+    start_timeout: spanOf(options.startTimeout ?? 5) ?? null,
+    grace_period: spanOf(options.gracePeriod ?? 10) ?? null,
+  };
+  const selection =
+    saved === undefined
+      ? {
+          roots: typeof options.roots === "string" ? parseJson("roots", options.roots) : (options.roots ?? null),
+          session_id: options.id ?? null,
+          product: options.product ?? null,
+          include: options.choice?.include ?? null,
+          exclude: options.choice?.exclude ?? null,
+        }
+      : { saved };
+
+  host.retain();
+  try {
+    const child = await host.child();
+    const started = await child.request("start", { ...selection, ...settings });
+    const session = new Session(host, started.session, settings, options.tools);
+    await Session.attach(session, child, started);
+    return session;
+  } catch (error) {
+    await host.release();
+    throw error;
+  }
+}
+
+type Settings = Pick<Fields<"start">, "tools" | "plugins" | "start_timeout" | "grace_period">;
+
+/**
+ * Skills of one conversation: a text and tools for a model.
+ *
+ * Each method may be called any number of times at once. Skills are external context: third parties wrote
+ * them. The text belongs into a developer message or a user message, never into the system prompt.
+ */
+export class Session {
+  /** Id of the session. */
+  readonly id: string;
+  readonly #host: ProgramHost;
+  readonly #settings: Settings;
+  readonly #tools: Tools | undefined;
+  readonly #changes = new Set<Changes<Change>>();
+  readonly #pluginChanges = new Set<Changes<PluginChanges>>();
+  /** Id of the session whose tools this session has. */
+  #toolOwner: string;
+  #child: CallChild | undefined;
+  #attachedAt = 0;
+  #attaching: Promise<CallChild> | undefined;
+  #saved: Record<string, unknown> = {};
+  #text = "";
+  #definitions: ToolDefinition[] = [];
+  #warnings: string[] = [];
+  #closing: Promise<void> | undefined;
+
+  /** Sessions are made by `connect`, `restore` and `fork`. */
+  constructor(host: ProgramHost, id: string, settings: Settings, tools: Tools | undefined, toolOwner = id) {
+    this.id = id;
+    this.#host = host;
+    this.#settings = settings;
+    this.#tools = tools;
+    this.#toolOwner = toolOwner;
+  }
+
+  /** Makes a session that a program started usable. */
+  static async attach(session: Session, child: CallChild, started?: Result<"start">): Promise<void> {
+    const { id } = session;
+    session.#host.add(id, {
+      onEvent: (event) => session.#onEvent(event),
+      onExit: (reason) => session.#onExit(reason),
+    });
+    if (session.#tools) session.#host.retainTools(session.#toolOwner, session.#tools);
+    const [watched, tools, saved] = await Promise.all([
+      child.request("watch", {}, id),
+      child.request("tools", {}, id),
+      child.request("save", {}, id),
+    ]);
+    session.#text = watched.text;
+    session.#definitions = tools.map(({ name, description, inputSchema }) => ({ name, description, inputSchema }));
+    session.#saved = saved;
+    session.#warnings = started?.warnings ?? session.#warnings;
+    session.#child = child;
+    session.#attachedAt = Date.now();
+    for (const _ of [...session.#changes, ...session.#pluginChanges]) child.retain();
+  }
+
+  /** Text that describes the skills to a model, in at most 8,000 bytes. It is renewed with each change. */
+  get text(): string {
+    return this.#text;
+  }
+
+  /** Tools for a model. */
+  get tools(): ToolDefinition[] {
+    return structuredClone(this.#definitions);
+  }
+
+  /** Executors and saved parts without which the session began, one sentence each. */
+  get warnings(): string[] {
+    return [...this.#warnings];
+  }
+
+  /** Whether the session is closed. */
+  get isClosed(): boolean {
+    return this.#closing !== undefined;
+  }
+
+  /**
+   * Calls a tool for a model. An error of the call is a result, too, with the next step.
+   *
+   * `args` are the arguments as the model gave them: an object, or a text of JSON. If the signal is aborted,
+   * the call is cancelled.
+   */
+  async call(name: string, args: object | string = {}, { signal }: { signal?: AbortSignal | undefined } = {}): Promise<ToolResult> {
+    const fields = { tool: name, arguments: readModelArguments(args) };
+    const child = await this.#attached();
+    const answer = await child.requestLine("call", fields, this.id, signal);
+    return new ToolResult(answer.success === true, answer.externalContext === true, resultText(answer));
+  }
+
+  /** Returns all skills that a model may use. */
+  list(): Promise<ListedSkill[]> {
+    return this.#request("list", {});
+  }
+
+  /**
+   * Returns a text file of a skill, at most 16 MiB. `skill` may be a name or handle. `path` is relative to the
+   * skill, as its SKILL.md links it, such as `references/patterns.md`; the SKILL.md by default.
+   */
+  async read(skill: ListedSkill | string, path = ""): Promise<string> {
+    const named = typeof skill === "string" ? { skill } : { skill: skill.package, authority: skill.authority };
+    const { text } = await this.#request("read", { ...named, path });
+    return text;
+  }
+
+  /** Returns the changes from now on: `for await (const change of skills.changes())`. A change names its source,
+   * and `text` and `list` are new. The iteration ends with the session. */
+  changes(): AsyncIterableIterator<Change> {
+    return this.#watch(this.#changes);
+  }
+
+  /** Returns the plugins, if the session began with `plugins: true`, as JSON of the API. */
+  plugins(): Promise<Result<"plugins">> {
+    return this.#request("plugins", {});
+  }
+
+  /** Returns the changes of plugins from now on, with `added`, `changed` and `removed`. */
+  pluginChanges(): AsyncIterableIterator<PluginChanges> {
+    return this.#watch(this.#pluginChanges);
+  }
+
+  /** Reads the skills that a user mentions, for a user message next to the prompt. `$name` and `[$name](handle)`
+   * mention a skill. */
+  inject(text: string, options: InjectOptions = {}): Promise<Result<"inject">> {
+    const { mentions = [], connectors = [], callerSkills = [] } = options;
+    return this.#request("inject", { text, mentions, connectors, caller_skills: callerSkills });
+  }
+
+  /** Returns the text of at most `budget` bytes, with its counts and warnings. */
+  instructionText(budget = 8000): Promise<Result<"instructions">> {
+    return this.#request("instructions", { budget });
+  }
+
+  /** Returns the state of each executor. */
+  executors(): Promise<Result<"state">> {
+    return this.#request("state", {});
+  }
+
+  /** Returns the counters of the calls. They begin anew with a new program. */
+  metrics(): Promise<Result<"metrics">> {
+    return this.#request("metrics", {});
+  }
+
+  /** Returns a session with all roots or some of them, such as for a subagent. */
+  async fork(roots?: string[]): Promise<Session> {
+    const child = await this.#attached();
+    this.#host.retain();
+    try {
+      const { session: id } = await child.request("fork", { roots: roots ?? null }, this.id);
+      const fork = new Session(this.#host, id, this.#settings, this.#tools, this.#toolOwner);
+      await Session.attach(fork, child);
+      return fork;
+    } catch (error) {
+      await this.#host.release();
+      throw error;
+    }
+  }
+
+  /** Returns the session as a text of JSON without the text of a skill, at most 4 MiB, for `restore`. */
+  async save(): Promise<string> {
+    return JSON.stringify(await this.#request("save", {}));
+  }
+
+  /** Returns the changes of each executor since the save; empty if the session was not restored. */
+  changesSinceSave(): Promise<SavedChanges[]> {
+    return this.#request("changes", {});
+  }
+
+  /** Closes the session. Calls in flight end with `SESSION_CLOSED`; forks stay open. The program ends with its
+   * last session. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #close(): Promise<void> {
+    const child = this.#child;
+    for (const changes of [...this.#changes, ...this.#pluginChanges]) changes.end();
+    if (child?.isAlive) {
+      await child.request("close", {}, this.id).catch(() => {
+        // A program that has ended has no session.
+      });
+    }
+    this.#host.remove(this.id);
+    if (this.#tools) this.#host.releaseTools(this.#toolOwner);
+    await this.#host.release();
+  }
+
+  async #request<M extends Method>(method: M, fields: Fields<M>): Promise<Result<M>> {
+    const child = await this.#attached();
+    return child.request(method, fields, this.id);
+  }
+
+  /** Returns the program with the session. Restores the session in a new program. */
+  async #attached(): Promise<CallChild> {
+    if (this.isClosed) throw new Refused("SESSION_CLOSED", "the session is closed", "Begin another session.");
+    if (this.#child?.isAlive) return this.#child;
+    this.#attaching ??= this.#restore().finally(() => {
+      this.#attaching = undefined;
+    });
+    return this.#attaching;
+  }
+
+  async #restore(): Promise<CallChild> {
+    const child = await this.#host.child();
+    const started = await child.request("start", { saved: this.#saved, ...this.#settings });
+    if (this.#tools) this.#host.releaseTools(this.#toolOwner);
+    // The session has the tools for itself now, also if it was a fork.
+    this.#toolOwner = this.id;
+    await Session.attach(this, child, started);
+    for (const { environmentId } of started.changes) this.#publish({ kind: "executor", id: environmentId });
+    return child;
+  }
+
+  #watch<T>(all: Set<Changes<T>>): AsyncIterableIterator<T> {
+    const changes = new Changes<T>((ended) => {
+      all.delete(ended);
+      if (this.#child?.isAlive) this.#child.release();
+    });
+    if (this.isClosed) {
+      changes.end();
+      return changes;
+    }
+    all.add(changes);
+    if (this.#child?.isAlive) this.#child.retain();
+    return changes;
+  }
+
+  #publish(change: Change): void {
+    for (const changes of this.#changes) changes.push(change, `${change.kind}/${change.id}`);
+  }
+
+  #onEvent(event: CallEvent): void {
+    if (event.event === "plugins") {
+      const { added, changed, removed } = event;
+      for (const changes of this.#pluginChanges) changes.push({ added, changed, removed });
+    } else if (event.event === "changed") {
+      this.#text = event.text ?? this.#text;
+      if (event.source) this.#publish({ kind: event.source.kind as Change["kind"], id: event.source.id });
+      else if (event.executor) this.#publish({ kind: "executor", id: event.executor.environmentId });
+    }
+  }
+
+  /** Restores the session for its iterators. A program that ends at once is not started again. */
+  #onExit(reason: CaprootError): void {
+    const open = [...this.#changes, ...this.#pluginChanges];
+    if (open.length === 0 || this.isClosed) return;
+    const restored = Date.now() - this.#attachedAt < 1000 ? Promise.reject(reason) : this.#attached();
+    restored.catch((error: Error) => {
+      for (const changes of open) changes.fail(error);
+    });
+  }
+}
+
+/** Returns the result as the program wrote it: its size is that of the limit. */
+function resultText({ line }: Answer): string {
+  const name = '"result":';
+  return line.slice(line.indexOf(name) + name.length, line.lastIndexOf("}"));
+}
+
+/** A text that is no JSON is an invalid argument. */
+function readModelArguments(args: object | string): unknown {
+  if (typeof args !== "string") return args;
+  try {
+    return JSON.parse(args || "{}") as unknown;
+  } catch {
+    return args;
+  }
+}
+
+function parseJson(name: string, text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch (error) {
+    throw new ConfigError([`${name}: ${(error as Error).message}`]);
+  }
+}

@@ -1,0 +1,254 @@
+//! `caproot call` for the packages of other languages: several sessions, watched texts, whole files,
+//! cancelled requests, and the schemas of all lines.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::call_command::CallProcess;
+use super::serve_tree;
+use crate::harness::process::{caproot, client_command, run_command};
+
+fn count_tool(description: &str) -> Value {
+    json!({"name": "count", "description": description, "inputSchema": {"type": "object"}})
+}
+
+/// Starts a session with options, and returns its id.
+async fn start_session(process: &mut CallProcess, mut options: Value) -> Value {
+    options["method"] = json!("start");
+    let started = process.request(options).await;
+    assert_eq!(started["result"]["warnings"], json!([]), "{started}");
+    started["result"]["session"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_of_one_process_have_their_own_options_tools_and_changes() {
+    let (fixture, daemon) = serve_tree("local", "skill r/pdf\nskill r/log").await;
+    let mut process = CallProcess::start(client_command(&daemon, "call --no-session"));
+    let hello = process.request(json!({"method": "hello"})).await;
+    assert_eq!(hello["result"]["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(hello["result"]["session"], Value::Null);
+    let missing = process.request(json!({"method": "tools"})).await;
+    assert_eq!(missing["error"]["code"], "BAD_REQUEST", "{missing}");
+
+    let named =
+        json!({"session_id": "one", "include": ["name:pdf"], "tools": [count_tool("First.")]});
+    let one = start_session(&mut process, named).await;
+    assert_eq!(one, "one");
+    let tools = json!({"tools": [count_tool("Second.")]});
+    let two = start_session(&mut process, tools).await;
+
+    // A session has its choice, and the call of a tool names the session.
+    let list = process
+        .request(json!({"method": "list", "session": one}))
+        .await;
+    assert_eq!(list["result"].as_array().map(Vec::len), Some(1), "{list}");
+    assert_eq!(
+        list["result"][0]["mainResource"],
+        "skill://local/pdf/SKILL.md"
+    );
+    for (session, text) in [(&one, "First."), (&two, "Second.")] {
+        let tools = process
+            .request(json!({"method": "tools", "session": session}))
+            .await;
+        assert_eq!(tools["result"][2]["description"], text);
+        let call = json!({"method": "call", "tool": "count", "arguments": {}, "session": session, "id": 1});
+        process.send(&call);
+        let event = process.next().await;
+        assert_eq!(
+            (&event["event"], &event["session"]),
+            (&json!("tool"), session)
+        );
+        process
+            .send(&json!({"method": "tool_result", "call": event["call"], "result": 1, "id": 2}));
+        let ids = [
+            process.next().await["id"].clone(),
+            process.next().await["id"].clone(),
+        ];
+        assert!(
+            ids.contains(&json!(1)) && ids.contains(&json!(2)),
+            "{ids:?}"
+        );
+    }
+
+    // Only the watched session has events, with its new text.
+    let watched = process
+        .request(json!({"method": "watch", "session": two}))
+        .await;
+    assert!(
+        watched["result"]["text"].to_string().contains("- log"),
+        "{watched}"
+    );
+    fixture.write("r/new/SKILL.md", "---\ndescription: New.\n---\n");
+    loop {
+        let event = process.next().await;
+        assert_eq!(
+            (&event["event"], &event["session"]),
+            (&json!("changed"), &two)
+        );
+        if event["text"].to_string().contains("- new") {
+            break;
+        }
+    }
+
+    // A closed session has no events, and its id is free again.
+    let closed = process
+        .request(json!({"method": "close", "session": one}))
+        .await;
+    assert_eq!(closed["result"]["session"], "one");
+    start_session(&mut process, json!({"session_id": "one"})).await;
+    assert_eq!(process.end().await, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_mistakes_of_a_session_are_reported() {
+    let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
+    let mut process = CallProcess::start(client_command(&daemon, "call --no-session"));
+    let start = json!({"method": "start", "include": ["pdf"], "start_timeout": "soon",
+        "tools": [count_tool("One."), count_tool("Two."), {"name": "a b", "description": "", "inputSchema": 1}]});
+    let mistakes = process.request(start).await["error"].clone();
+    assert_eq!(mistakes["code"], "BAD_CONFIG", "{mistakes}");
+    assert!(
+        mistakes["mistakes"].as_array().expect("mistakes").len() >= 4,
+        "{mistakes}"
+    );
+
+    for (options, part) in [
+        (json!({"roots": [{"id": 1}]}), "roots: "),
+        (json!({"saved": {"more": 1}}), "more"),
+        (json!({"session_id": "a b"}), "invalid session id"),
+    ] {
+        let mut options = options;
+        options["method"] = json!("start");
+        let error = process.request(options).await["error"].clone();
+        assert_eq!(error["code"], "BAD_CONFIG", "{error}");
+        assert!(error["message"].to_string().contains(part), "{error}");
+    }
+    let both = json!({"method": "start", "saved": {}, "product": "x"});
+    assert_eq!(process.request(both).await["error"]["code"], "BAD_REQUEST");
+    assert_eq!(process.end().await, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_are_cancelled_while_the_maximum_is_in_flight() {
+    let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
+    let mut process = CallProcess::start(client_command(&daemon, "call --no-session"));
+    let tools = json!({"tools": [count_tool("Waits.")]});
+    let session = start_session(&mut process, tools).await;
+
+    // Each call waits for the program.
+    for id in 0..256 {
+        process.send(&json!({"id": id, "method": "call", "tool": "count", "arguments": {}, "session": session}));
+    }
+    let mut calls = Vec::new();
+    while calls.len() < 256 {
+        let event = process.next().await;
+        assert_eq!(event["event"], "tool", "{event}");
+        calls.push(event["call"].clone());
+    }
+
+    for id in 0..256 {
+        process.send(&json!({"id": "cancel", "method": "cancel", "request": id}));
+    }
+    let (mut cancelled, mut answers, mut events) = (0, 0, 0);
+    while cancelled < 256 || answers < 256 || events < 256 {
+        let line = process.next().await;
+        if line["event"] == "toolCancelled" {
+            events += 1;
+        } else if line["id"] == "cancel" {
+            assert_eq!(line["result"], json!({"cancelled": 1}));
+            answers += 1;
+        } else {
+            assert_eq!(line["error"]["code"], "CANCELLED", "{line}");
+            cancelled += 1;
+        }
+    }
+
+    let unknown = json!({"method": "cancel", "request": 1});
+    assert_eq!(
+        process.request(unknown).await["result"],
+        json!({"cancelled": 0})
+    );
+    // A program that reads nothing yet gets all answers later.
+    for id in 0..600 {
+        process.send(&json!({"id": id, "method": "list", "session": session}));
+    }
+    let mut ids: Vec<u64> = Vec::new();
+    while ids.len() < 600 {
+        let line = process.next().await;
+        assert!(line["result"].is_array(), "{line}");
+        ids.push(line["id"].as_u64().expect("a number"));
+    }
+    ids.sort_unstable();
+    assert!(ids.into_iter().eq(0..600));
+    assert_eq!(process.end().await, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whole_files_are_read_by_name_and_path() {
+    let (fixture, daemon) = serve_tree("local", "skill r/pdf\nskill r/log").await;
+    let text = "käse\t\u{1}".repeat(20_000);
+    fixture.write("r/pdf/references/long text.md", &text);
+    fixture.write(
+        "r/deep/pdf/SKILL.md",
+        "---\nname: pdf\ndescription: Another.\n---\n",
+    );
+    fixture.write("r/log/data.bin", "\0");
+    let mut process = CallProcess::start(client_command(&daemon, "call"));
+
+    let list = process.request(json!({"method": "list"})).await["result"].clone();
+    let skills = list.as_array().expect("skills");
+    assert_eq!(skills.len(), 3, "{list}");
+    let authority = &skills[0]["authority"];
+    for request in [
+        json!({"skill": "skill://local/pdf", "path": "./references/long%20text.md#top"}),
+        json!({"skill": "skill://local/pdf", "path": "references/long%20text.md", "authority": authority}),
+    ] {
+        let mut request = request;
+        request["method"] = json!("read");
+        let answer = process.request(request).await;
+        assert!(answer["result"]["text"] == text, "another text");
+    }
+    let main = process
+        .request(json!({"method": "read", "skill": "log"}))
+        .await;
+    assert!(
+        main["result"]["text"]
+            .as_str()
+            .expect("text")
+            .starts_with("---"),
+        "{main}"
+    );
+
+    for (skill, path, code) in [
+        ("none", "", "PACKAGE_NOT_FOUND"),
+        ("pdf", "", "AMBIGUOUS_NAME"),
+        ("log", "none.md", "RESOURCE_NOT_FOUND"),
+        ("log", "../pdf/SKILL.md", "RESOURCE_NOT_FOUND"),
+        ("skill://local/pdf", "references/", "RESOURCE_NOT_FOUND"),
+    ] {
+        let request = json!({"method": "read", "skill": skill, "path": path});
+        let error = process.request(request).await["error"].clone();
+        assert_eq!(error["code"], code, "{error}");
+        assert!(error["next"].is_string(), "{error}");
+    }
+    assert_eq!(process.end().await, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_schemas_of_the_npm_package_are_those_of_the_program() {
+    let output = run_command(caproot(["call", "--schema"])).await;
+    let output = output.exited_with(0, "");
+    let printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("js/schema");
+    for name in ["request", "answer", "event"] {
+        let text = std::fs::read_to_string(directory.join(format!("{name}.json")));
+        let shipped: Value = serde_json::from_str(&text.expect("a file")).expect("JSON");
+        assert_eq!(printed[name], shipped, "run `npm run lines` in `js`");
+    }
+}
