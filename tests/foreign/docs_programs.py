@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the programs of docs/orchestrate/grpcio.md or typescript.md unchanged.
+"""Runs the programs of docs/orchestrate/grpcio.md or grpc-js.md unchanged.
 
     docs_programs.py PAGE CAPROOT RUNNER...
 
