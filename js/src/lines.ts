@@ -989,7 +989,7 @@ export interface ToolPayload {
   /**
    * With `--namespaced`: the namespace of the tool.
    */
-  namespace: string;
+  namespace?: string | null;
 }
 /**
  * Text of a watched session.

@@ -63,7 +63,7 @@ test("each line has the schema that the package ships", async (t) => {
   }
 
   // The first session is closed, so that its id is free.
-  send({ id: 2, method: "call", tool: "one", session: "s" });
+  send({ id: 2, method: "call", tool: "one", arguments: {}, session: "s" });
   const called = await next();
   assert.equal(called.event, "tool");
   assert.ok(isEvent(called), JSON.stringify(isEvent.errors));

@@ -59,7 +59,7 @@ pub enum RequestAnswer {
     /// `listen`.
     Listen(ListenEnd),
     /// `send`.
-    Send(Box<SentPrompt>),
+    Send(Box<PromptAnswer>),
     /// Any request that is invalid or failed.
     #[serde(skip)]
     Error(RequestError),
@@ -170,7 +170,7 @@ pub struct ListenEnd {
 
 /// Prompt that the manager took.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct SentPrompt {
+pub struct PromptAnswer {
     /// Skills that were injected into the prompt.
     pub injected: InjectedSkills,
     /// With `until`: the status that ended the turn.

@@ -1,6 +1,6 @@
 //! Calls and turns of a manager over HTTP, for the first session of `caproot call`.
 
-use super::answer::{DrainCounts, ListenEnd, RequestAnswer, RequestError, SentPrompt};
+use super::answer::{DrainCounts, ListenEnd, PromptAnswer, RequestAnswer, RequestError};
 use super::event::CallEvent;
 use super::request::SendRequest;
 use crate::cli::exit;
@@ -107,7 +107,7 @@ impl ManagedThread {
         if request.until.is_empty() {
             let sent = self.thread.send(prompt, request.inject).await;
             let injected = sent.map_err(|error| RequestError::failed(&error))?;
-            return Ok(RequestAnswer::Send(Box::new(SentPrompt {
+            return Ok(RequestAnswer::Send(Box::new(PromptAnswer {
                 injected,
                 status: None,
                 drained: None,
@@ -120,7 +120,7 @@ impl ManagedThread {
             .send_and_handle(prompt, request.inject, until)
             .await
             .map_err(|error| RequestError::failed(&error))?;
-        Ok(RequestAnswer::Send(Box::new(SentPrompt {
+        Ok(RequestAnswer::Send(Box::new(PromptAnswer {
             injected: sent.injected,
             status: Some(sent.turn.status),
             drained: Some(DrainCounts::from(&sent.turn.drained)),

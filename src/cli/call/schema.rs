@@ -2,7 +2,7 @@
 
 use super::answer::{
     AcceptedResult, CancelledRequests, DrainCounts, FileText, ListedSkill, ListenEnd, ProgramState,
-    RequestError, SavedChanges, SentPrompt, SessionId, StartedSession, WatchedText,
+    PromptAnswer, RequestError, SavedChanges, SessionId, StartedSession, WatchedText,
 };
 use super::event::CallEvent;
 use super::request::RequestLine;
@@ -66,7 +66,7 @@ impl ResultSchemas {
         results.add::<SessionId>("close");
         results.add::<DrainCounts>("drain");
         results.add::<ListenEnd>("listen");
-        results.add::<SentPrompt>("send");
+        results.add::<PromptAnswer>("send");
         results
     }
 

@@ -20,14 +20,14 @@ pub struct SkillReader<'a> {
 
 /// Page of the tool that lists skills.
 #[derive(Deserialize)]
-struct ListPage {
+struct JoinedListPage {
     skills: Vec<ListedSkill>,
     next_cursor: Option<String>,
 }
 
 /// Page of the tool that reads a file.
 #[derive(Deserialize)]
-struct TextPage {
+struct JoinedTextPage {
     /// Missing if the resource is a directory.
     contents: Option<String>,
     next_cursor: Option<String>,
@@ -75,7 +75,7 @@ impl SkillReader<'_> {
         let mut cursor = None;
         loop {
             let arguments = json!({ "cursor": cursor });
-            let page: ListPage = self.call(self.names.list(), &arguments).await?;
+            let page: JoinedListPage = self.call(self.names.list(), &arguments).await?;
             skills.extend(page.skills);
 
             cursor = page.next_cursor;
@@ -95,7 +95,7 @@ impl SkillReader<'_> {
                 "resource": file.path,
                 "cursor": cursor,
             });
-            let page: TextPage = self.call(self.names.read(), &arguments).await?;
+            let page: JoinedTextPage = self.call(self.names.read(), &arguments).await?;
             let Some(contents) = page.contents else {
                 return Err(refused(
                     "RESOURCE_NOT_FOUND",

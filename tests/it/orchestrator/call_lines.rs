@@ -116,7 +116,7 @@ async fn all_mistakes_of_a_session_are_reported() {
 
     for (options, part) in [
         (json!({"roots": [{"id": 1}]}), "roots: "),
-        (json!({"saved": {"more": 1}}), "more"),
+        (json!({"saved": {"more": 1}}), "saved session"),
         (json!({"session_id": "a b"}), "invalid session id"),
     ] {
         let mut options = options;
@@ -135,11 +135,16 @@ async fn all_mistakes_of_a_session_are_reported() {
 async fn requests_are_cancelled_while_the_maximum_is_in_flight() {
     let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
     let mut process = CallProcess::start(client_command(&daemon, "call --no-session"));
-    let tools = json!({"tools": [count_tool("Waits.")]});
-    let session = start_session(&mut process, tools).await;
+    // A session runs 64 calls of its own tools at once.
+    let mut sessions = Vec::new();
+    for _ in 0..4 {
+        let tools = json!({"tools": [count_tool("Waits.")]});
+        sessions.push(start_session(&mut process, tools).await);
+    }
 
     // Each call waits for the program.
     for id in 0..256 {
+        let session = &sessions[id / 64];
         process.send(&json!({"id": id, "method": "call", "tool": "count", "arguments": {}, "session": session}));
     }
     let mut calls = Vec::new();
@@ -173,7 +178,7 @@ async fn requests_are_cancelled_while_the_maximum_is_in_flight() {
     );
     // A program that reads nothing yet gets all answers later.
     for id in 0..600 {
-        process.send(&json!({"id": id, "method": "list", "session": session}));
+        process.send(&json!({"id": id, "method": "list", "session": sessions[0]}));
     }
     let mut ids: Vec<u64> = Vec::new();
     while ids.len() < 600 {

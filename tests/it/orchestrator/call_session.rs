@@ -351,8 +351,8 @@ async fn local_directories_are_a_source() {
 
     // A change of a directory is an event, and forks and restored sessions have the source.
     fixture.write("empty/b/SKILL.md", "---\ndescription: New.\n---\n");
-    let changed = json!({"event": "changed", "source": {"kind": "local", "id": "local"}});
-    while process.next().await != changed {}
+    let source = json!({"kind": "local", "id": "local"});
+    while process.next().await["source"] != source {}
     let fork = process.request(json!({"method": "fork"})).await["result"]["session"].clone();
     let mut list = list;
     list["session"] = fork.clone();
