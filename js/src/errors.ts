@@ -22,7 +22,7 @@ export class Refused extends CaprootError {
   override name = "Refused";
   /** Code, such as `EXECUTOR_UNAVAILABLE`, `RESOURCE_NOT_FOUND` or `SESSION_CLOSED`. */
   readonly code: string;
-  /** What to do next, as a sentence. */
+  /** Next step as a sentence. */
   readonly next: string;
 
   constructor(code: string, message: string, next = "") {

@@ -346,7 +346,7 @@ export class Session {
     return this.#request("state", {});
   }
 
-  /** Returns the counters of the calls. They begin anew with a new program. */
+  /** Returns the counters of the calls since the start of the program. */
   metrics(): Promise<Result<"metrics">> {
     return this.#request("metrics", {});
   }
