@@ -887,6 +887,20 @@ export interface ProgramState {
   version: string;
 }
 /**
+ * Prompt that the manager took.
+ */
+export interface PromptAnswer {
+  /**
+   * With `until`: the calls of the turn.
+   */
+  drained?: DrainCounts | null;
+  injected: InjectedSkills;
+  /**
+   * With `until`: the status that ended the turn.
+   */
+  status?: string | null;
+}
+/**
  * Results by the method of their request.
  */
 export interface ResultsByMethod {
@@ -910,7 +924,7 @@ export interface ResultsByMethod {
   save: {
     [k: string]: unknown;
   };
-  send: SentPrompt;
+  send: PromptAnswer;
   start: StartedSession;
   state: ExecutorState[];
   tool_result: AcceptedResult;
@@ -953,20 +967,6 @@ export interface StartedSession {
    * Executors and parts of the saved state without which the session starts, one sentence each.
    */
   warnings: string[];
-}
-/**
- * Prompt that the manager took.
- */
-export interface SentPrompt {
-  /**
-   * With `until`: the calls of the turn.
-   */
-  drained?: DrainCounts | null;
-  injected: InjectedSkills;
-  /**
-   * With `until`: the status that ended the turn.
-   */
-  status?: string | null;
 }
 /**
  * Tool as a model API expects it.
