@@ -173,7 +173,14 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("proto", &[]),
     (
         "pull",
-        &["backoff", "bounded_file", "client", "mountinfo", "proto"],
+        &[
+            "backoff",
+            "bounded_file",
+            "client",
+            "mountinfo",
+            "proto",
+            "wire::is_digest",
+        ],
     ),
     (
         "grpc",

@@ -7,6 +7,7 @@ use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
 use crate::session::{SourceKind, ToolError};
 use caproot_core::proto::caproot::v1::{Authority, Skill};
 use caproot_core::text::{exceeds_chars, single_line, truncate_chars};
+use caproot_core::wire::is_digest;
 use percent_encoding::percent_decode_str;
 use rmcp::model::{Skill as Listed, SkillResource, SkillResources};
 use serde_json::{Map, Value};
@@ -278,15 +279,6 @@ fn check_declared_files(
     } else {
         Err("its SKILL.md is not declared".to_owned())
     }
-}
-
-fn is_digest(digest: &str) -> bool {
-    digest.strip_prefix("sha256:").is_some_and(|hash| {
-        hash.len() == 64
-            && hash
-                .bytes()
-                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    })
 }
 
 #[cfg(test)]
