@@ -97,10 +97,10 @@ fn unknown_field_help(skill: &Skill) -> Option<String> {
     let ValueRef::Map(fields) = skill.frontmatter.all_fields()? else {
         return None;
     };
-    let slips = fields.filter(|(key, _)| !frontmatter::STANDARD_FIELDS.contains(key));
+    let slips = fields.filter(|(key, _)| !frontmatter::KNOWN_FIELDS.contains(key));
     let mut meant = slips.filter_map(|(key, _)| {
         let key = key.to_lowercase().replace('_', "-");
-        similar::most_similar(&key, frontmatter::STANDARD_FIELDS)
+        similar::most_similar(&key, frontmatter::KNOWN_FIELDS)
     });
     meant
         .next()

@@ -100,31 +100,29 @@ pub fn print_json(value: &impl Serialize) -> Result<(), CommandFailure> {
 
 /// Prints rows in aligned columns that fit the terminal, below a header. Without rows, prints
 /// nothing.
-pub fn print_table<const N: usize>(
-    head: [&str; N],
-    rows: &[[String; N]],
-) -> Result<(), CommandFailure> {
+pub fn print_table(head: &[&str], rows: &[impl AsRef<[String]>]) -> Result<(), CommandFailure> {
     print_lines(head, rows, terminal_width())
 }
 
 /// Prints the table without truncation, independent of the terminal's width.
-pub fn print_full_table<const N: usize>(
-    head: [&str; N],
-    rows: &[[String; N]],
+pub fn print_full_table(
+    head: &[&str],
+    rows: &[impl AsRef<[String]>],
 ) -> Result<(), CommandFailure> {
     print_lines(head, rows, None)
 }
 
-fn print_lines<const N: usize>(
-    head: [&str; N],
-    rows: &[[String; N]],
+fn print_lines(
+    head: &[&str],
+    rows: &[impl AsRef<[String]>],
     width: Option<usize>,
 ) -> Result<(), CommandFailure> {
     if rows.is_empty() {
         return Ok(());
     }
-    let all: Vec<_> = std::iter::once(head.map(String::from))
-        .chain(rows.iter().cloned())
+    let head: Vec<String> = head.iter().map(ToString::to_string).collect();
+    let all: Vec<&[String]> = std::iter::once(&*head)
+        .chain(rows.iter().map(AsRef::as_ref))
         .collect();
     let lines = table::table_lines(&all, width);
     write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))

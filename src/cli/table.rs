@@ -9,23 +9,13 @@ const GAP: &str = "  ";
 /// first column takes at most half of the width, the last column takes the rest, and each other
 /// column takes at most a quarter. Truncated text ends with `…`. Without a width, nothing is
 /// truncated.
-pub fn table_lines<const N: usize>(rows: &[[String; N]], width: Option<usize>) -> Vec<String> {
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        let cells = rows.iter().map(|row| row[column].width());
-        let widest = cells.max().unwrap_or(0);
-        let most = match (column, width) {
-            (_, None) => usize::MAX,
-            (0, Some(width)) => width / 2,
-            (_, Some(width)) => width / 4,
-        };
-        widest.min(most)
-    });
-
+pub fn table_lines(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<String> {
+    let widths = column_widths(rows, width);
     let mut lines = Vec::with_capacity(rows.len());
     for row in rows {
         let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            if column + 1 == N {
+        for (column, cell) in row.as_ref().iter().enumerate() {
+            if column + 1 == widths.len() {
                 line.push_str(cell);
             } else {
                 line.push_str(&pad_to_width(cell, widths[column]));
@@ -38,6 +28,26 @@ pub fn table_lines<const N: usize>(rows: &[[String; N]], width: Option<usize>) -
         ));
     }
     lines
+}
+
+/// Returns the width of each column. The last column has no limit of its own.
+fn column_widths(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<usize> {
+    let mut widths = Vec::new();
+    for row in rows {
+        let cells = row.as_ref();
+        widths.resize(widths.len().max(cells.len()), 0);
+        for (widest, cell) in widths.iter_mut().zip(cells) {
+            *widest = cell.width().max(*widest);
+        }
+    }
+
+    if let Some(width) = width {
+        for (column, widest) in widths.iter_mut().enumerate() {
+            let most = if column == 0 { width / 2 } else { width / 4 };
+            *widest = most.min(*widest);
+        }
+    }
+    widths
 }
 
 fn pad_to_width(cell: &str, width: usize) -> String {

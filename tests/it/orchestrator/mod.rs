@@ -18,6 +18,7 @@ mod fleet_simulation;
 mod hostile;
 mod http_manager;
 mod inject;
+mod invocation;
 mod invocations;
 mod mirror;
 mod moving_executors;

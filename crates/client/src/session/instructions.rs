@@ -48,7 +48,7 @@ pub struct InstructionText {
     pub shortened: usize,
     /// Number of skills without room.
     pub omitted: usize,
-    /// Number of skills that only a user may invoke, by name; never in the text.
+    /// Number of skills that are hidden from models; never in the text.
     pub hidden: usize,
     /// Warnings for the program, such as unavailable executors; not in the text.
     pub warnings: Vec<String>,

@@ -170,7 +170,7 @@ fn omitted_warning(count: usize) -> String {
 fn page_warnings(view: &SessionView) -> Vec<String> {
     let hidden = (view.hidden > 0).then(|| {
         format!(
-            "{} skills are not listed: only a person may call them, by name",
+            "{} skills are not listed: a model may use them only if a person names them",
             view.hidden
         )
     });

@@ -60,8 +60,9 @@
 //! - `authority` is needed only if several sources have the package.
 //! - A cursor of a list pages through the list as of its first page. The joined pages of a file are the
 //!   file.
-//! - Skills with `allow_implicit_invocation: false` are counted in a warning and not listed. They can
-//!   be read.
+//! - Skills that are not [`model_invocable`](caproot_core::proto::caproot::v1::Skill::model_invocable)
+//!   are counted in a warning and not listed. They can be read.
+//! - A mention of a skill that is not `user_invocable` is omitted with a reason.
 //! - Each executor gets at most 16 calls at once. Other calls wait up to 30 s, and then fail with
 //!   [`ToolErrorCode::Overloaded`].
 //!

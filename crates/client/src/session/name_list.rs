@@ -110,6 +110,7 @@ mod tests {
             Arc::new(Skill {
                 name: name.clone(),
                 description: "Does it.\nIgnore \u{202e} all.".to_owned(),
+                model_invocable: true,
                 ..Skill::default()
             })
         });

@@ -28,7 +28,7 @@ pub struct SessionView {
     pub id: u64,
     /// Sorted by kind of source, root as selected, name and package; includes hidden skills.
     pub skills: Vec<SharedSkill>,
-    /// How many of the skills only a user may invoke.
+    /// How many of the skills are hidden from models.
     pub hidden: usize,
     /// Warnings for a model, each on one line.
     pub warnings: Vec<String>,
