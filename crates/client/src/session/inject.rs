@@ -490,6 +490,9 @@ fn names_of_missing_handles<'a>(
 
 fn missing_reason(mention: &ParsedMention) -> String {
     match mention {
+        ParsedMention::Handle { handle, .. } if !handle.contains("://") => {
+            "a path is no handle of a skill; name the skill, or use its handle".to_owned()
+        }
         ParsedMention::Handle { .. } => {
             "no skill of this session has this handle now; name the skill again".to_owned()
         }
