@@ -75,7 +75,7 @@ fn name_help(skill: &Skill) -> Option<String> {
 }
 
 /// Converts a name to lower-case letters and digits, with single hyphens for all other characters.
-fn suggest_name(name: &str) -> String {
+pub fn suggest_name(name: &str) -> String {
     let mut better = String::new();
     let mut was_lower = false;
     for c in name.chars() {

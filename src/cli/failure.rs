@@ -5,6 +5,7 @@ use super::output::print_stderr;
 use crate::telemetry::logs::flush_log;
 use caproot_client::{CallError, ConnectError, TlsError, TlsRequired};
 use caproot_core::text::{escape_text, is_misleading};
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::fmt::Display;
 use std::io;
@@ -17,7 +18,7 @@ pub struct CommandFailure {
     exit_code: u8,
     /// Empty if the reader of stdout is gone.
     messages: Vec<String>,
-    hint: Option<&'static str>,
+    hint: Option<Cow<'static, str>>,
 }
 
 impl CommandFailure {
@@ -43,8 +44,8 @@ impl CommandFailure {
 
     /// Adds a hint.
     #[must_use]
-    pub fn with_hint(mut self, hint: &'static str) -> Self {
-        self.hint = Some(hint);
+    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.hint = Some(hint.into());
         self
     }
 
@@ -106,7 +107,7 @@ impl CommandFailure {
     /// Replaces a hint about flags of the connection, whose values a fleet file has.
     #[must_use]
     pub fn with_fleet_hint(self) -> Self {
-        match self.hint {
+        match &self.hint {
             Some(hint) if hint.contains("--") => self.with_hint(
                 "correct the keys of the executor in the fleet file; `caproot fleet list` shows \
                  which executors answer",

@@ -4,7 +4,7 @@ use crate::model::{DiagnosticCode, FileProblem};
 use caproot_core::text;
 
 /// Maximum characters of a name.
-const MAX_NAME_CHARS: usize = 64;
+pub const MAX_NAME_CHARS: usize = 64;
 
 /// Returns the name of a directory with collapsed white space, and a problem if the name is not
 /// UTF-8.
