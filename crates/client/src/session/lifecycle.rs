@@ -5,6 +5,7 @@ use super::options::SessionOptions;
 use super::saved::{ParsedSession, SavedError, SavedSession};
 use super::selection::SelectionError;
 use super::session_id::random_id;
+use super::skill::mirrored_view;
 use super::skill_source::SkillSource;
 use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
@@ -314,7 +315,8 @@ impl Session {
     /// If the daemon still knows the saved token, the changes are exact. If the daemon was restarted
     /// or the token is too old, the saved digests of catalogs tell whether a root changed. The
     /// changes of an executor that does not answer yet come later, by
-    /// [`Session::changes_since_save`].
+    /// [`Session::changes_since_save`]. The options may differ from those of the saved session, also
+    /// [`SessionOptions::plugins`].
     ///
     /// ```
     /// use caproot_client::{ChangesSince, Fleet};
@@ -446,6 +448,10 @@ impl Session {
     /// answered yet.
     fn resume_point(&self, executor: &DaemonSource) -> Option<ResumePoint> {
         let current = ResumePoint::from_snapshot(&executor.mirror_snapshot());
+        let current = current.map(|point| ResumePoint {
+            view: mirrored_view(self.inner.has_plugins),
+            ..point
+        });
         let saved = self.inner.resume_points.get(executor.id());
         let mut point = current.or_else(|| saved.cloned())?;
 
@@ -481,6 +487,7 @@ impl SessionInner {
             resume_points: parent.resume_points.clone(),
             counters: InvocationCounters::default(),
             tool_names: parent.tool_names,
+            has_plugins: parent.has_plugins,
             closed: CancellationToken::new(),
             store: parent.store.clone(),
             is_deleted: tokio::sync::Mutex::new(false),

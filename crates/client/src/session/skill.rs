@@ -1,6 +1,6 @@
-//! Skill of a session, and its authority.
+//! Skill of a session, its authority, and the view of the skills in a mirror.
 
-use caproot_core::proto::caproot::v1::Skill;
+use caproot_core::proto::caproot::v1::{Skill, SkillView};
 use serde::Serialize;
 use std::sync::Arc;
 
