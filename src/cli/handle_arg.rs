@@ -99,7 +99,7 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
 }
 
 /// Joins the first candidates, and counts the others.
-fn join_candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
+pub fn join_candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = all.len().saturating_sub(MAX_CANDIDATES);
     let text = all.take(MAX_CANDIDATES).collect::<Vec<_>>().join(", ");
     if more > 0 {
@@ -109,7 +109,10 @@ fn join_candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
     }
 }
 
-fn list_request(roots: Vec<SelectedCapabilityRoot>, consistency: Consistency) -> ListSkillsRequest {
+pub fn list_request(
+    roots: Vec<SelectedCapabilityRoot>,
+    consistency: Consistency,
+) -> ListSkillsRequest {
     ListSkillsRequest {
         selected_capability_roots: roots,
         view: SkillView::Basic.into(),

@@ -44,6 +44,9 @@ pub async fn list_files(client: &Client, request: &PullRequest) -> Result<Packag
     if list.truncated {
         return Err(PullError::Truncated);
     }
+    if list.resources.is_empty() {
+        return Err(PullError::NoFiles);
+    }
 
     let mut files = PackageFiles::new();
     for resource in list.resources {
