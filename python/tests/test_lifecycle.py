@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -173,25 +172,6 @@ def test_fleets_of_every_kind(run: Any, demo: str, tmp_path: Path) -> None:
 
     run(work())
     assert "local" in asked
-
-
-@pytest.fixture
-def guarded(tmp_path: Path) -> Any:
-    """Daemon over TCP that requires the token `right`."""
-    (tmp_path / "token").write_text("right")
-    (tmp_path / "token").chmod(0o600)
-    config = tmp_path / "caproot.yaml"
-    config.write_text(
-        f"roots: [{{id: demo, path: {DEMO}}}]\nlisten: ['tcp:127.0.0.11:0']\n"
-        f"callers:\n  - {{name: job, token_file: {tmp_path / 'token'}, roots: [demo]}}\n"
-    )
-    from caproot._daemon import find_binary
-
-    command = [find_binary(), "serve", "--config", str(config)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
-        assert daemon.stdout is not None
-        yield daemon.stdout.readline().removeprefix("listening ").strip()
-        daemon.terminate()
 
 
 def test_tokens(run: Any, guarded: str, tmp_path: Path) -> None:
