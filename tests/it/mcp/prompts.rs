@@ -165,9 +165,8 @@ async fn the_frontmatter_moves_skills_between_the_lists() {
             "| disable-model-invocation: true\n| user-invocable: false\n",
         ),
     ] {
-        tree += &format!(
-            "file r/{name}/SKILL.md\n| ---\n| name: {name}\n| description: D.\n{restrictions}| ---\n"
-        );
+        let head = format!("file r/{name}/SKILL.md\n| ---\n| name: {name}\n");
+        tree += &[&*head, "| description: D.\n", restrictions, "| ---\n"].concat();
     }
     let (fixture, daemon) = Daemon::publishing("r", &tree).await;
     let mut host = Host::start(&daemon, "--tools");

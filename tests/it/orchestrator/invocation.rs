@@ -31,10 +31,8 @@ fn restricted_tree() -> String {
     let mut tree = String::new();
     for (name, restrictions) in SKILLS {
         let text = skill_text(name, restrictions).replace('\n', "\n| ");
-        tree += &format!(
-            "file r/{name}/SKILL.md\n| {}\n",
-            text.trim_end_matches("\n| ")
-        );
+        let content = text.trim_end_matches("\n| ");
+        tree += &["file r/", name, "/SKILL.md\n| ", content, "\n"].concat();
     }
     tree
 }
