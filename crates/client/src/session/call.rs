@@ -21,7 +21,7 @@ use tracing::Instrument as _;
 #[derive(Debug)]
 enum CalledTool<'a> {
     List,
-    /// What the arguments name, or why they name nothing.
+    /// Valid arguments of a read, or the error of invalid ones.
     Read(Result<FoundRead<'a>, ToolError>),
     /// Custom tool with this full name.
     #[cfg_attr(not(feature = "handlers"), allow(dead_code))] // found only with the feature
