@@ -56,8 +56,8 @@ pub struct ReadPage {
 }
 
 impl ReadArguments {
-    /// Checks the limits of all fields.
-    fn check_sizes(&self) -> Result<(), ToolError> {
+    /// Checks the limits of all fields, and that there is a package.
+    fn check_fields(&self) -> Result<(), ToolError> {
         let cursor = self.cursor.as_deref().unwrap_or_default();
         let mut fields = vec![
             ("package", self.package.as_str(), MAX_HANDLE_BYTES),
@@ -67,6 +67,11 @@ impl ReadArguments {
         if let Some(AuthorityArgument { kind, id }) = &self.authority {
             fields.push(("authority.id", id, MAX_ROOT_ID_BYTES));
             fields.push(("authority.kind", kind, MAX_ROOT_ID_BYTES));
+        }
+
+        if self.package.is_empty() {
+            let reason = "`package` is empty; pass the package of a listed skill";
+            return Err(invalid_arguments(reason));
         }
 
         for (name, text, most) in fields {
@@ -94,7 +99,7 @@ impl ReadPage {
 /// Reads the largest page of a file that fits into a result, or lists the files of a directory.
 pub async fn read_resource(session: &Session, arguments: &Value) -> Result<ReadResult, ToolError> {
     let arguments: ReadArguments = parse_arguments(arguments)?;
-    arguments.check_sizes()?;
+    arguments.check_fields()?;
     let ReadArguments {
         authority,
         package,
