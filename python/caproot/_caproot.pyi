@@ -79,6 +79,10 @@ class Skill:
         """Handle of its SKILL.md."""
 
     @property
+    def environments(self) -> dict[str, str]:
+        """Package in each environment, if several environments have the skill; otherwise empty."""
+
+    @property
     def authority(self) -> Authority:
         """Authority that lists the skill."""
 

@@ -390,6 +390,7 @@ fn reason_sentence(reason: RootReason, dir: &Path) -> &'static str {
         RootReason::WrongEnvironment
         | RootReason::MissingEnvironment
         | RootReason::InvalidPath
+        | RootReason::UnknownPublished
         | RootReason::PathTooLong
         | RootReason::UnsupportedLocation => "not a path of this machine",
     }

@@ -11,15 +11,12 @@ mod watch;
 
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::print_stderr;
 use caproot_client::FleetError;
 use caproot_client::fleet::{Fleet, OmittedExecutor};
-use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::text::escape_text;
 use caproot_core::text::similar::similar_names;
 use clap::{Args, Subcommand};
 use std::path::Path;
-use std::time::Duration;
 
 /// Maximum number of environment ids in a message.
 const MAX_SUGGESTIONS: usize = 5;
@@ -93,15 +90,8 @@ fn suggest_ids(id: &str, known: &[String]) -> String {
     format!("it has {} and {} more", first.join(", "), more.len())
 }
 
-/// Returns the published roots of a fleet's executors. An omitted executor is a message on stderr.
-pub async fn published_roots(fleet: &Fleet, timeout: Duration) -> Vec<SelectedCapabilityRoot> {
-    let published = fleet.published_roots(timeout).await;
-    let lines: Vec<_> = published.omitted.iter().map(omitted_line).collect();
-    print_stderr(&lines);
-    published.roots
-}
-
-fn omitted_line(executor: &OmittedExecutor) -> String {
+/// Returns a line about an executor whose published roots a session does not have.
+pub fn omitted_line(executor: &OmittedExecutor) -> String {
     let id = escape_text(&executor.environment_id);
     let reason = escape_text(&executor.reason);
     let hint = if executor.timed_out {
@@ -109,5 +99,5 @@ fn omitted_line(executor: &OmittedExecutor) -> String {
     } else {
         ""
     };
-    format!("caproot: the roots of {id} are omitted: {reason}{hint}")
+    format!("the roots of {id} are omitted: {reason}{hint}")
 }

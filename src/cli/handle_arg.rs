@@ -2,10 +2,10 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-use caproot_client::{Client, enclosing_package, root_id};
+use caproot_client::{Client, PublishedRootId, enclosing_package, root_id};
 use caproot_core::proto::caproot::v1::{
-    Consistency, ListSkillsRequest, ListSkillsResponse, ResolveRootsRequest, RootState,
-    SelectedCapabilityRoot, Skill, SkillView,
+    CapabilityRootLocation, Consistency, ListSkillsRequest, ListSkillsResponse,
+    ResolveRootsRequest, RootState, SelectedCapabilityRoot, Skill, SkillView,
 };
 use caproot_core::wire::RootId;
 use std::fmt::Write as _;
@@ -121,13 +121,18 @@ pub fn list_request(
     }
 }
 
-/// Returns the selected root of the handle.
+/// Returns the selected root of the handle. A session on a fleet has handles with the environment of a
+/// published root, which mean the published root itself.
 pub fn find_root(
     handle: &str,
     roots: Vec<SelectedCapabilityRoot>,
 ) -> Result<SelectedCapabilityRoot, CommandFailure> {
     let parsed = root_id(handle);
     let id = parsed.as_ref().map(RootId::as_str).unwrap_or_default();
+    if let Some(root) = find_fleet_root(id, &roots) {
+        return Ok(root);
+    }
+
     let ids: Vec<&str> = roots.iter().map(|root| root.id.as_str()).collect();
     let known = if ids.is_empty() {
         "none".to_owned()
@@ -139,6 +144,32 @@ pub fn find_root(
     roots.into_iter().find(|root| root.id == id).ok_or_else(|| {
         CommandFailure::new(exit::REJECTED, sentence)
             .with_hint("select the root with --root ID=DIR or --selected FILE")
+    })
+}
+
+/// Returns the published root that a session on a fleet names by this id, in the environment of the id.
+/// The daemon rejects an environment that it does not have.
+fn find_fleet_root(id: &str, roots: &[SelectedCapabilityRoot]) -> Option<SelectedCapabilityRoot> {
+    let PublishedRootId {
+        root_id,
+        environment_id,
+    } = PublishedRootId::parse(id)?;
+    if roots.iter().any(|root| root.id == id) {
+        return None;
+    }
+
+    let path = format!("published:{root_id}");
+    let root = roots.iter().find(|root| {
+        let location = root.location.as_ref();
+        root.id == root_id && location.is_some_and(|location| location.path == path)
+    })?;
+    let location = root.location.clone().unwrap_or_default();
+    Some(SelectedCapabilityRoot {
+        id: id.to_owned(),
+        location: Some(CapabilityRootLocation {
+            environment_id,
+            ..location
+        }),
     })
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod example_orchestrator;
 mod file_access;
 mod fleet;
 mod fleet_file;
+mod fleet_names;
 mod fleet_simulation;
 mod hostile;
 mod http_manager;

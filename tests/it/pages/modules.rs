@@ -257,6 +257,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "store",
             "tool_names",
         ],
+        &["equal_roots"],
         &["fragment", "instructions", "result"],
         &["resource_path", "skill_source", "tools"],
         &[

@@ -216,6 +216,10 @@ impl Session {
 
     fn write_skills(&self, view: &SessionView, budget: usize) -> InstructionText {
         let names = self.inner.tool_names;
-        write_instructions(&view.skills, budget, &view.warnings, names)
+        let text = write_instructions(&view.skills, &view.equal_roots, budget, names);
+        InstructionText {
+            warnings: view.warnings.clone(),
+            ..text
+        }
     }
 }

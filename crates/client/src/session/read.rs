@@ -64,8 +64,8 @@ pub struct ReadPage {
 }
 
 impl ReadArguments {
-    /// Checks the limits of all fields.
-    fn check_sizes(&self) -> Result<(), ToolError> {
+    /// Checks the limits of all fields, and that there is a package.
+    fn check_fields(&self) -> Result<(), ToolError> {
         let cursor = self.cursor.as_deref().unwrap_or_default();
         let mut fields = vec![
             ("package", self.package.as_str(), MAX_HANDLE_BYTES),
@@ -75,6 +75,11 @@ impl ReadArguments {
         if let Some(AuthorityArgument { kind, id }) = &self.authority {
             fields.push(("authority.id", id, MAX_ROOT_ID_BYTES));
             fields.push(("authority.kind", kind, MAX_ROOT_ID_BYTES));
+        }
+
+        if self.package.is_empty() {
+            let reason = "`package` is empty; pass the package of a listed skill";
+            return Err(invalid_arguments(reason));
         }
 
         for (name, text, most) in fields {
@@ -103,7 +108,7 @@ impl<'a> FoundRead<'a> {
     /// Checks the arguments of a call, and finds the source that they name.
     pub fn find(session: &'a Session, arguments: &Value) -> Result<Self, ToolError> {
         let arguments: ReadArguments = parse_arguments(arguments)?;
-        arguments.check_sizes()?;
+        arguments.check_fields()?;
 
         let owner = match &arguments.authority {
             Some(AuthorityArgument { kind, id }) => session.find_authority(kind, id)?,

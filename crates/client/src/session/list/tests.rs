@@ -38,7 +38,7 @@ fn view(skills: Vec<Arc<Skill>>, warnings: Vec<String>) -> SessionView {
         skills,
         hidden,
         warnings,
-        truncated: false,
+        ..SessionView::closed()
     }
 }
 
