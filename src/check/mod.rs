@@ -48,6 +48,7 @@ mod excerpt;
 pub mod explain;
 mod explanations;
 pub mod fix;
+pub mod github;
 mod help;
 pub mod json;
 pub mod new_skill;

@@ -7,7 +7,7 @@ use super::signals::run_until_signal_or_closed_stdout;
 use crate::check::fix::{FileFix, FixMode, FixResult, fix_dir};
 use crate::check::text::{ColorMode, render_finding};
 use crate::check::{
-    self, CheckFinding, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, json, sarif,
+    self, CheckFinding, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, github, json, sarif,
 };
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
 use crate::model::{RootReason, Severity};
@@ -87,6 +87,8 @@ enum CheckFormat {
     Json,
     /// For CI systems: SARIF 2.1.0
     Sarif,
+    /// For GitHub Actions: one workflow command a problem
+    Github,
 }
 
 /// Checks the directories once, or with `--watch` after each change.
@@ -109,6 +111,7 @@ async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
             let current_dir = env.current_dir.as_deref();
             print_json(&sarif::sarif_log(results, &report.unchecked, current_dir))?;
         }
+        CheckFormat::Github => print_annotations(results, args, env)?,
         CheckFormat::Text => print_text(results, fixes, args)?,
     }
 
@@ -232,12 +235,7 @@ fn print_text(
     } else {
         ColorMode::Never
     };
-    let summary = CheckSummary::from_results(all);
     let shown = shown_findings(all, args);
-    let shown_notes = shown
-        .iter()
-        .filter(|finding| finding.severity() == Severity::Note)
-        .count();
 
     write_stdout(|stdout| {
         for fix in fixes {
@@ -258,14 +256,34 @@ fn print_text(
         if !shown.is_empty() {
             writeln!(stdout, "run `caproot explain CODE` for details")?;
         }
-
-        let hint = if summary.notes > shown_notes {
-            " (--notes shows the notes)"
-        } else {
-            ""
-        };
-        writeln!(stdout, "{summary}{hint}")
+        writeln!(stdout, "{}", summary_line(all, args))
     })
+}
+
+/// Prints the findings that the flags show, for GitHub Actions.
+fn print_annotations(
+    all: &[CheckResult],
+    args: &CheckArgs,
+    env: &ProcessEnv,
+) -> Result<(), CommandFailure> {
+    let current_dir = env.current_dir.as_deref();
+    write_stdout(|stdout| {
+        for finding in shown_findings(all, args) {
+            let command = github::annotation_command(finding, current_dir);
+            writeln!(stdout, "{command}")?;
+        }
+        writeln!(stdout, "{}", summary_line(all, args))
+    })
+}
+
+fn summary_line(all: &[CheckResult], args: &CheckArgs) -> String {
+    let summary = CheckSummary::from_results(all);
+    let hint = if summary.notes > 0 && !args.notes {
+        " (--notes shows the notes)"
+    } else {
+        ""
+    };
+    format!("{summary}{hint}")
 }
 
 /// Returns the findings that the flags show.
