@@ -44,6 +44,7 @@ Examples:
   caproot check .                               # this directory
   caproot check skills/pdf --notes              # with notes
   caproot check skills --deny-warnings          # for CI: warnings fail, too
+  caproot check skills --strict                 # what skills-ref rejects, too
   caproot check skills --watch                  # after each change of a file
   caproot check skills --fix --dry-run          # differences that --fix makes
   caproot check skills --output sarif > skills.sarif
@@ -56,6 +57,10 @@ pub struct CheckArgs {
     /// Exit with 1 if there is a warning, too
     #[arg(long)]
     deny_warnings: bool,
+    /// Report as an error what the format's validator, skills-ref, rejects: unknown fields, names
+    /// that break a rule, YAML that other programs cannot read
+    #[arg(long)]
+    strict: bool,
     /// Exit with 0 if a directory has neither a skill nor a plugin
     #[arg(long)]
     allow_empty: bool,
@@ -143,7 +148,7 @@ async fn check_dirs(args: &CheckArgs, env: &ProcessEnv) -> CheckReport {
             checked,
             fixes,
             failures,
-        } = match check_one_dir(dir, env, args.fix_mode()).await {
+        } = match check_one_dir(dir, env, args).await {
             Ok(result) => result,
             Err(why) => {
                 let dir = dir.to_string_lossy().into_owned();
@@ -191,11 +196,10 @@ impl CheckReport {
     }
 
     fn emptiness_hint(&self, mode: Option<FixMode>) -> &'static str {
-        let has_wrong_case = self.results.iter().any(|checked| {
-            let mut findings = checked.findings.iter();
-            findings.any(|finding| checked.explains_emptiness(finding))
-        });
-
+        let has_wrong_case = self
+            .results
+            .iter()
+            .any(CheckResult::is_empty_by_letter_case);
         match mode {
             _ if !has_wrong_case => "a skill is a directory with a SKILL.md; see --allow-empty",
             None => {
@@ -292,7 +296,7 @@ fn shown_findings<'a>(all: &'a [CheckResult], args: &CheckArgs) -> Vec<&'a Check
     for checked in all {
         for finding in &checked.findings {
             let is_note = finding.severity() == Severity::Note;
-            if args.notes || !is_note || checked.explains_emptiness(finding) {
+            if args.notes || !is_note {
                 shown.push(finding);
             }
         }
@@ -304,13 +308,15 @@ fn shown_findings<'a>(all: &'a [CheckResult], args: &CheckArgs) -> Vec<&'a Check
 async fn check_one_dir(
     dir: &Path,
     env: &ProcessEnv,
-    fix: Option<FixMode>,
+    args: &CheckArgs,
 ) -> Result<FixResult, String> {
     if dir.exists() && !dir.is_dir() {
         return Err(reason_sentence(RootReason::NotADirectory, dir).to_owned());
     }
 
-    let request = check_request(dir, env)?;
+    let mut request = check_request(dir, env)?;
+    request.is_strict = args.strict;
+    let fix = args.fix_mode();
     let progress = Arc::new(ScanProgress::new());
     let seen = progress.clone();
     let mut work = tokio::task::spawn_blocking(move || match fix {
@@ -371,6 +377,7 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
             published: config.published_roots.into(),
         },
         allowed_dirs: config.allowed_dirs,
+        is_strict: false,
     })
 }
 
