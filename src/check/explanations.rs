@@ -97,7 +97,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
 
         DiagnosticCode::WrongCase => CodeExplanation {
-            default_severity: Note,
+            default_severity: Warning,
             summary: "SKILL.md in another letter case",
             cause: "A file name differs from SKILL.md only in its letter case. Only the exact name \
                 makes a skill, so that a tree has the same skills on every filesystem.",

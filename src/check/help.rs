@@ -10,7 +10,7 @@ use caproot_core::text::similar;
 /// Returns the help for a problem. `skill` is the skill at the path of the problem.
 pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String {
     let exact = match (problem.code, problem.severity) {
-        (DiagnosticCode::NameInvalid, Severity::Error) => {
+        (DiagnosticCode::NameInvalid, Severity::Error) if skill.is_none() => {
             Some("give the skill a name of 1 to 64 plain characters".to_owned())
         }
         (DiagnosticCode::NameInvalid, _) => skill.and_then(name_help),
@@ -40,6 +40,17 @@ fn yaml_syntax_help(message: &str) -> Option<&'static str> {
         ),
         ("bytes; shorten it", "move long texts below the frontmatter"),
         ("levels deep", "reduce the nesting, or quote the value"),
+        (
+            "write one item a line",
+            "write a list as lines `- item`, and a mapping as lines `key: value`",
+        ),
+        ("different indentation", "indent these mappings alike"),
+        ("at this `---`", "replace the three hyphens"),
+        ("repeat the value", "write the value at each place"),
+        ("remove the tag", "remove the tag; each value is text"),
+        ("merge the value", "rename the key"),
+        ("a control character", "remove the character"),
+        ("reject tabs", "write spaces instead of the tab"),
     ];
 
     let mut fitting = helps

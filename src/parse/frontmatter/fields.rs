@@ -192,7 +192,7 @@ impl FrontmatterReader<'_> {
             return None;
         }
 
-        for violation in names::format_violations(&name) {
+        for violation in names::format_violations(&name, names::is_name_char) {
             self.report_warning("name", DiagnosticCode::NameInvalid, violation);
         }
 
