@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 

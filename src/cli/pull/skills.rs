@@ -150,12 +150,14 @@ impl AllPulls {
         pulled: Result<PullReport, PullError>,
     ) -> Result<(), CommandFailure> {
         let name = escape_text(&name.to_string_lossy());
+
         match pulled {
             Ok(report) => {
                 self.pulled += 1;
                 self.packages.push(report_json(request, &report));
                 self.print_lines(&report_lines(&name, &report))
             }
+
             Err(PullError::Conflicts(conflicts)) => {
                 let count = count_with_noun(conflicts.len(), "file");
                 print_stderr(&[format!(
@@ -163,10 +165,12 @@ impl AllPulls {
                 )]);
                 self.packages.push(conflicts_json(request, &conflicts));
                 self.record_failure(exit::PROBLEMS_FOUND);
+
                 let lines = difference_lines(&conflicts).into_iter();
                 let lines: Vec<_> = lines.map(|line| format!("{name}: {line}")).collect();
                 self.print_lines(&lines)
             }
+
             // Without the daemon, no further skill can be pulled.
             Err(PullError::Call(error)) if is_unavailable(&error) => {
                 Err(PullError::Call(error).into())
