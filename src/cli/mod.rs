@@ -5,6 +5,7 @@ mod args;
 mod call;
 mod changes;
 mod check;
+mod codes;
 mod command_groups;
 pub mod command_set;
 mod config;
