@@ -6,6 +6,7 @@ mod call;
 mod changes;
 mod check;
 mod codes;
+mod color;
 mod command_groups;
 pub mod command_set;
 mod config;
