@@ -5,6 +5,7 @@ mod check;
 mod list;
 mod probe;
 mod progress;
+mod screen;
 mod state;
 mod target;
 mod watch;
