@@ -1,8 +1,9 @@
 //! `caproot check`: lints directories as the daemon would see them.
 
+use super::color::wrap_line;
 use super::exit;
 use super::failure::{CommandFailure, report_outcome};
-use super::output::{print_json, print_stderr, stdout_supports_color, write_stdout};
+use super::output::{print_json, print_stderr, supports_color, terminal_width, write_stdout};
 use super::signals::run_until_signal_or_closed_stdout;
 use crate::check::fix::{FileFix, FixMode, FixResult, fix_dir};
 use crate::check::text::{ColorMode, render_finding};
@@ -234,11 +235,12 @@ fn print_text(
         return Ok(());
     }
 
-    let colour = if stdout_supports_color() {
+    let colour = if supports_color(&io::stdout()) {
         ColorMode::Always
     } else {
         ColorMode::Never
     };
+    let width = terminal_width(&io::stdout());
     let shown = shown_findings(all, args);
 
     write_stdout(|stdout| {
@@ -255,13 +257,33 @@ fn print_text(
         }
 
         for finding in &shown {
-            write!(stdout, "{}", render_finding(finding, colour))?;
+            let text = render_finding(finding, colour);
+            let text = width.map_or_else(|| text.clone(), |width| wrap_finding(&text, width));
+            write!(stdout, "{text}")?;
         }
         if !shown.is_empty() {
             writeln!(stdout, "run `caproot explain CODE` for details")?;
         }
         writeln!(stdout, "{}", summary_line(all, args))
     })
+}
+
+/// Breaks the message and the help of a finding between words. Source lines stay whole.
+fn wrap_finding(text: &str, width: usize) -> String {
+    let mut wrapped = String::new();
+    for (at, line) in text.lines().enumerate() {
+        let indent = if at == 0 { "  " } else { "          " };
+        let parts = if at == 0 || line.contains("help: ") && !line.contains(" | ") {
+            wrap_line(line, width, indent)
+        } else {
+            vec![line.to_owned()]
+        };
+        for part in parts {
+            wrapped.push_str(&part);
+            wrapped.push('\n');
+        }
+    }
+    wrapped
 }
 
 /// Prints the findings that the flags show, for GitHub Actions.

@@ -5,6 +5,7 @@ mod check;
 mod list;
 mod probe;
 mod progress;
+mod screen;
 mod state;
 mod target;
 mod watch;
@@ -14,12 +15,12 @@ use super::failure::CommandFailure;
 use caproot_client::FleetError;
 use caproot_client::fleet::{Fleet, OmittedExecutor};
 use caproot_core::text::escape_text;
-use caproot_core::text::similar::similar_names;
+use caproot_core::text::similar::suggest_names;
 use clap::{Args, Subcommand};
 use std::path::Path;
 
 /// Maximum number of environment ids in a message.
-const MAX_SUGGESTIONS: usize = 5;
+const MAX_KNOWN_IDS: usize = 5;
 
 /// Check a fleet file, and show the state of its executors
 #[derive(Debug, Args)]
@@ -74,13 +75,11 @@ pub fn fleet_failure(error: FleetError, fleet: &Fleet, file: &Path) -> CommandFa
 
 /// Names the known ids that look like an unknown id, or the first ids.
 fn suggest_ids(id: &str, known: &[String]) -> String {
-    let mut similar = similar_names(id, known.iter().map(String::as_str));
-    if !similar.is_empty() {
-        similar.truncate(MAX_SUGGESTIONS);
-        return format!("did you mean {}?", similar.join(" or "));
+    if let Some(question) = suggest_names(id, known.iter().map(String::as_str), |id| id) {
+        return question;
     }
 
-    let (first, more) = known.split_at(known.len().min(MAX_SUGGESTIONS));
+    let (first, more) = known.split_at(known.len().min(MAX_KNOWN_IDS));
     if first.is_empty() {
         return "it has no executor".to_owned();
     }

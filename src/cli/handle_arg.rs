@@ -7,6 +7,7 @@ use caproot_core::proto::caproot::v1::{
     CapabilityRootLocation, Consistency, ListSkillsRequest, ListSkillsResponse,
     ResolveRootsRequest, RootState, SelectedCapabilityRoot, Skill, SkillView,
 };
+use caproot_core::text::similar::suggest_names;
 use caproot_core::wire::RootId;
 use std::fmt::Write as _;
 
@@ -67,8 +68,14 @@ impl PackageArg {
 fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
     let mut sentence = format!("no skill has the qualified name `{name}`");
 
-    let names = list.skills.iter().map(|skill| skill.name.as_str());
+    let names: Vec<_> = list
+        .skills
+        .iter()
+        .map(|skill| skill.name.as_str())
+        .collect();
     let alike: Vec<_> = names
+        .iter()
+        .copied()
         .filter(|qualified| {
             let parts = qualified.rsplit_once(':');
             parts.is_some_and(|(_, bare)| bare == name)
@@ -80,6 +87,8 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
             "; plugins have {}",
             join_candidates(alike.into_iter())
         );
+    } else if let Some(question) = suggest_skills(name, &names) {
+        let _ = write!(sentence, "; {question}");
     }
 
     let roots = &list.roots;
@@ -96,6 +105,21 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
     }
     CommandFailure::new(exit::REJECTED, sentence)
         .with_hint("`caproot list --long` shows names and handles")
+}
+
+/// Returns the question for similar names. A name without a plugin is compared with the bare names.
+fn suggest_skills(name: &str, known: &[&str]) -> Option<String> {
+    let known = known.iter().copied();
+    if name.contains(':') {
+        suggest_names(name, known, |qualified| qualified)
+    } else {
+        suggest_names(name, known, bare_name)
+    }
+}
+
+fn bare_name(qualified: &str) -> &str {
+    let parts = qualified.rsplit_once(':');
+    parts.map_or(qualified, |(_, bare)| bare)
 }
 
 /// Joins the first candidates, and counts the others.

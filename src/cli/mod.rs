@@ -5,6 +5,8 @@ mod args;
 mod call;
 mod changes;
 mod check;
+mod codes;
+mod color;
 mod command_groups;
 pub mod command_set;
 mod config;

@@ -1,20 +1,52 @@
 //! Tables with aligned columns, by the display width of each character. The cells must be escaped.
 
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use super::color::paint;
+use anstyle::Style;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
 /// Space between columns.
 const GAP: &str = "  ";
+
+/// Line of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableLine {
+    /// Text without trailing blanks.
+    pub text: String,
+    /// Offset in bytes at which each column begins. The text may be shorter.
+    starts: Vec<usize>,
+}
+
+impl TableLine {
+    /// Returns the line with one cell in the style of its text.
+    pub fn paint_cell(&self, column: usize, style: fn(&str) -> Style) -> String {
+        let start = self.starts[column].min(self.text.len());
+        let (before, rest) = self
+            .text
+            .split_at_checked(start)
+            .unwrap_or((&self.text, ""));
+        let (cell, after) = match rest.split_once(GAP) {
+            Some((cell, _)) => rest.split_at(cell.len()),
+            None => (rest, ""),
+        };
+        if cell.is_empty() {
+            return self.text.clone();
+        }
+        format!("{before}{}{after}", paint(cell, style(cell)))
+    }
+}
 
 /// Formats rows as aligned columns without trailing blanks. With a width, no line is wider: the
 /// first column takes at most half of the width, the last column takes the rest, and each other
 /// column takes at most a quarter. Truncated text ends with `…`. Without a width, nothing is
 /// truncated.
-pub fn table_lines(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<String> {
+pub fn table_lines(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<TableLine> {
     let widths = column_widths(rows, width);
     let mut lines = Vec::with_capacity(rows.len());
     for row in rows {
         let mut line = String::new();
+        let mut starts = Vec::with_capacity(widths.len());
         for (column, cell) in row.as_ref().iter().enumerate() {
+            starts.push(line.len());
             if column + 1 == widths.len() {
                 line.push_str(cell);
             } else {
@@ -22,10 +54,8 @@ pub fn table_lines(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<S
                 line.push_str(GAP);
             }
         }
-        lines.push(truncate_to_width(
-            line.trim_end(),
-            width.unwrap_or(usize::MAX),
-        ));
+        let text = truncate_to_width(line.trim_end(), width.unwrap_or(usize::MAX));
+        lines.push(TableLine { text, starts });
     }
     lines
 }
@@ -55,6 +85,18 @@ fn pad_to_width(cell: &str, width: usize) -> String {
     let missing = width.saturating_sub(cell.width());
     cell.extend(std::iter::repeat_n(' ', missing));
     cell
+}
+
+/// Returns the number of columns of a text on a terminal. Escape sequences of styles have none.
+pub fn shown_width(text: &str) -> usize {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().map_or(0, UnicodeWidthStr::width);
+    let rest = parts.map(|part| {
+        part.split_once('m')
+            .map_or(part, |(_, shown)| shown)
+            .width()
+    });
+    first + rest.sum::<usize>()
 }
 
 /// Truncates a text to a number of columns of a terminal, with `…` at the end.
@@ -100,6 +142,7 @@ mod tests {
             ["bare", "r", ""],
         ];
         let lines = table_lines(&rows.map(|row| row.map(String::from)), width);
+        let lines: Vec<_> = lines.into_iter().map(|line| line.text).collect();
         assert!(
             lines
                 .iter()

@@ -116,7 +116,7 @@ fn unusable_directories_and_callers_give_warnings() {
         output
     };
     let missing = check_section("roots: [{id: a, path: none}]\nallow: [nowhere]".to_owned());
-    assert!(missing.contains("warning: roots: a: ") && missing.contains("/none does not exist;"));
+    assert!(missing.contains("warning: a: ") && missing.contains("/none does not exist;"));
     assert!(missing.contains("warning: allow: ") && missing.contains("/nowhere does not exist;"));
     let selected = check_section("allow: [open]".to_owned());
     assert!(
