@@ -41,7 +41,7 @@ exit_codes! {
     /// is the same.
     OK = 0, "success", CommandSet::All;
     /// The command succeeded, and its result reports problems. For `list`, `roots` and `resolve`, a
-    /// root is not ready or an executor does not respond. For `prompt`, an executor does not respond.
+    /// root is not ready or an executor does not respond. For `prompt`, a source does not respond or has a problem.
     /// For `status`, the daemon is not serving. For `fleet list`, an executor does not serve or a
     /// published root is not ready. For `path`, the listed file is not on this machine. For `check`, a
     /// skill or plugin has an error, or a directory has neither a skill nor a plugin. For `pull` and

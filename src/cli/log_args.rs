@@ -2,7 +2,7 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-use crate::telemetry::{LogConfig, log_config, logs};
+use crate::telemetry::{log_config, logs};
 use clap::Args;
 
 /// Default filter: errors, and the problems that a session finds, such as an MCP server that does not answer.
@@ -21,9 +21,9 @@ impl LogArgs {
     /// Starts the log of the process, as lines of text on stderr.
     pub fn start(&self) -> Result<(), CommandFailure> {
         let filter = self.log.as_deref().unwrap_or(DEFAULT_FILTER);
-        let config = LogConfig {
+        let config = log_config::LogConfig {
             filter: filter.to_owned(),
-            ..LogConfig::default()
+            ..log_config::LogConfig::default()
         };
         logs::init_logging(&config, None)
             .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;

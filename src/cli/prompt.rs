@@ -10,7 +10,7 @@ use super::report::count_with_noun;
 use super::session_args::{SessionArgs, StartedSession};
 use super::signals::run_until_signal;
 use caproot_client::session::{
-    DEFAULT_BUDGET, ExecutorStatus, InstructionText, Session, SkillInText, TextPlace,
+    DEFAULT_BUDGET, InstructionText, Session, SkillInText, SkillSource, TextPlace,
 };
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::{escape_json, escape_text};
@@ -34,13 +34,14 @@ const MAX_REPORTED_SKILLS: usize = 20;
 /// removes them, and only then omits skills. A model finds an omitted skill with the tool `skills_list`.
 /// A skill with `allow_implicit_invocation: false` is hidden: only a person may call the skill, by name.
 ///
-/// Exits with 1 if an executor does not respond. The text has the skills of the others.
+/// Exits with 1 if an executor or another source does not respond, or reports a problem such as a root
+/// that is not ready. The text has the other skills.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot prompt                                # published roots of the running daemon
-  caproot prompt --budget 2000                  # what a small budget leaves out
-  caproot prompt --root ./skills 2>/dev/null    # only the text and the tools
+  caproot prompt                                # published roots
+  caproot prompt --budget 2000                  # with a small budget
+  caproot prompt --root ./skills 2>/dev/null    # text and tools only
   caproot prompt --fleet fleet.yaml --selected thread-start.json
   caproot prompt --output json | jq '.skills[] | select(.place != \"listed\")'")]
 pub struct PromptArgs {
@@ -85,9 +86,7 @@ async fn print_prompt(args: PromptArgs, env: &ProcessEnv) -> Result<u8, CommandF
         .start_session(opened, &callbacks, false)
         .await?;
 
-    let mut executors = session.executors().into_iter();
-    let all_answer = executors.all(|executor| executor.state == ExecutorStatus::Live);
-    let is_well = all_answer && messages.is_empty();
+    let is_well = messages.is_empty() && session.sources().iter().all(|source| is_well(&**source));
 
     let prompt = SessionPrompt::new(&session, args.budget, messages);
     match args.output {
@@ -95,6 +94,12 @@ async fn print_prompt(args: PromptArgs, env: &ProcessEnv) -> Result<u8, CommandF
         OutputFormat::Json => print_json(&prompt.to_json())?,
     }
     Ok(exit::code_for_result(is_well))
+}
+
+/// Returns whether a source is available and reports no problem.
+fn is_well(source: &dyn SkillSource) -> bool {
+    let snapshot = source.snapshot();
+    snapshot.unavailable_reason.is_none() && snapshot.listing.warnings.is_empty()
 }
 
 impl SessionPrompt {

@@ -454,7 +454,7 @@ fn check_authority(authority: Option<&pb::Authority>, root: &RootId) -> Result<(
 
 fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadField> {
     if text.is_empty() {
-        let problem = "is empty; send a handle as it was listed, such as `skill://ROOT/DIRECTORY`";
+        let problem = "is empty; send a listed handle, such as `skill://ROOT/DIRECTORY`";
         return Err(BadField::new(field, problem));
     }
     let handle = ResourceHandle::parse(text).map_err(|e| BadField::new(field, e))?;

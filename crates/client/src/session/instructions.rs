@@ -43,7 +43,7 @@ Missing skills: the list changes. If a skill is not below, or a call does not fi
 ";
 
 /// Instruction text with counts.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstructionText {
     /// Text within the budget; empty if there are no skills or no room.
@@ -63,14 +63,25 @@ pub struct InstructionText {
     pub skills: Vec<SkillInText>,
 }
 
-/// Skill of a session with its place in an instruction text.
-#[derive(Debug, Clone, PartialEq)]
+/// Skill of a session with its place in an instruction text. Two are equal if the handle, the
+/// authority and the place are.
+#[derive(Debug, Clone)]
 pub struct SkillInText {
     /// The skill.
     pub skill: Arc<Skill>,
     /// Place of the skill.
     pub place: TextPlace,
 }
+
+impl PartialEq for SkillInText {
+    fn eq(&self, other: &Self) -> bool {
+        self.place == other.place
+            && self.skill.package == other.skill.package
+            && self.skill.authority == other.skill.authority
+    }
+}
+
+impl Eq for SkillInText {}
 
 /// Place of a skill in an instruction text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
