@@ -5,6 +5,7 @@
 use super::CheckFinding;
 use crate::model::Severity;
 use caproot_core::text::escape_text;
+use std::fmt::Write as _;
 use std::path::Path;
 
 /// Characters that end a message, with their spelling in a command. The percent sign comes first.
@@ -27,7 +28,8 @@ pub fn annotation_command(finding: &CheckFinding, current_dir: Option<&Path>) ->
     let mut properties = format!("file={}", escape_property(&file));
     for (name, number) in [("line", problem.line), ("col", problem.column)] {
         if number > 0 {
-            properties.push_str(&format!(",{name}={number}"));
+            // Writing to a string cannot fail.
+            let _ = write!(properties, ",{name}={number}");
         }
     }
 
@@ -48,11 +50,11 @@ fn escape_property(value: &str) -> String {
 }
 
 fn escape_chars(text: &str, escapes: &[(char, &str)]) -> String {
-    let mut escaped = text.to_owned();
+    let mut result = text.to_owned();
     for (c, spelling) in escapes {
-        escaped = escaped.replace(*c, spelling);
+        result = result.replace(*c, spelling);
     }
-    escaped
+    result
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ fn early_fence_error(yaml: &str) -> Option<FileProblem> {
     Some(error.with_position(line + FIRST_LINE - 1, column))
 }
 
-/// Reads the YAML by the rules of StrictYAML: no flow style, anchors, tags or duplicate keys.
+/// Reads the YAML by the rules of `StrictYAML`: no flow style, anchors, tags or duplicate keys.
 fn read_fields(yaml: &str) -> Result<Vec<FieldEntry>, FileProblem> {
     // Python reads text files with universal newlines.
     let yaml = yaml.replace("\r\n", "\n").replace('\r', "\n");
