@@ -130,6 +130,7 @@ impl CallArgs {
             choice: SkillChoice {
                 include: self.include.clone(),
                 exclude: self.exclude.clone(),
+                within: None,
             },
             plugins: self.plugins,
             tool_names,
