@@ -56,7 +56,7 @@ async fn stdin_ended() {
     });
     if read.await.is_err() {
         // The thread could not be started: only a signal ends the process.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
