@@ -25,6 +25,10 @@ const RESOLVE_TOKEN_TAG: u8 = 2;
 /// Tag that distinguishes lists of root states from lists of skills.
 const ROOTS_ONLY_TAG: u8 = 3;
 
+/// Timeout that the caller of a request set. The load limit reads it from the header.
+#[derive(Debug, Clone, Copy)]
+pub struct CallTimeout(pub Option<Duration>);
+
 /// Validates a selection. A root that the request repeats with the same location is kept once.
 fn parse_selection(
     roots: Vec<pb::SelectedCapabilityRoot>,
@@ -462,8 +466,8 @@ fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadFi
 
 /// Returns the wait budget of a call with this deadline.
 pub fn call_wait_budget<T>(request: &Request<T>) -> WaitBudget {
-    // The load limit has rejected a call with an invalid timeout.
-    WaitBudget::new(grpc_timeout(request.metadata().as_ref()).unwrap_or_default())
+    let timeout = request.extensions().get::<CallTimeout>();
+    WaitBudget::new(timeout.and_then(|timeout| timeout.0))
 }
 
 /// Returns the timeout in the `grpc-timeout` header: 1 to 8 digits and a unit. Source: gRPC over
