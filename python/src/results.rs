@@ -70,7 +70,8 @@ pub struct SkillPage {
 /// Page of `skills.read`.
 #[derive(Debug, Deserialize)]
 pub struct FilePage {
-    pub contents: String,
+    /// Missing in a page of a directory.
+    pub contents: Option<String>,
     pub next_cursor: Option<String>,
 }
 

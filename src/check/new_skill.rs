@@ -53,7 +53,7 @@ pub fn create_skill(into: &Path, name: &str, description: &str) -> Result<PathBu
         return Err(NewSkillError::NotADirectoryName(name.to_owned()));
     }
     names::check_name(name).map_err(NewSkillError::InvalidName)?;
-    if let Some(violation) = names::format_violations(name).into_iter().next() {
+    if let Some(violation) = names::format_violations(name, names::is_name_char).next() {
         return Err(NewSkillError::InvalidName(violation));
     }
 
@@ -98,7 +98,9 @@ pub fn suggest_valid_name(name: &str) -> Option<String> {
     let shortened = truncate_chars(&suggested, MAX_NAME_CHARS).trim_end_matches('-');
 
     let is_valid = names::check_name(shortened).is_ok()
-        && names::format_violations(shortened).is_empty()
+        && names::format_violations(shortened, names::is_name_char)
+            .next()
+            .is_none()
         && shortened != name;
     is_valid.then(|| shortened.to_owned())
 }

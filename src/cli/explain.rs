@@ -54,7 +54,7 @@ fn print_all_codes(codes: Vec<CodeEntry>) -> Result<(), CommandFailure> {
     let rows = codes
         .into_iter()
         .map(|code| [code.name, code.kind.describe(), code.summary]);
-    print_table(["CODE", "PLACE", "MEANING"], &rows.collect::<Vec<_>>())
+    print_table(&["CODE", "PLACE", "MEANING"], &rows.collect::<Vec<_>>())
 }
 
 fn unknown_code(text: &str, near: Option<String>) -> CommandFailure {

@@ -62,10 +62,10 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
             // Not truncated, so that handles can be copied.
             if args.digests {
                 let head = ["BYTES", "X", "TYPE", "DIGEST", "RESOURCE"];
-                print_full_table(head, &rows_with_digests(&answer))?;
+                print_full_table(&head, &rows_with_digests(&answer))?;
             } else {
                 let head = ["BYTES", "X", "TYPE", "RESOURCE"];
-                print_full_table(head, &rows_without_digests(&answer))?;
+                print_full_table(&head, &rows_without_digests(&answer))?;
             }
             print_stderr(&[resources_summary(&answer)]);
         }

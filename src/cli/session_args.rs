@@ -171,6 +171,7 @@ impl SessionArgs {
             choice: SkillChoice {
                 include: self.include.clone(),
                 exclude: self.exclude.clone(),
+                within: None,
             },
             tool_names,
             tools,

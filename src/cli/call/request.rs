@@ -3,7 +3,9 @@
 use super::answer::RequestError;
 use super::lines::InputLine;
 use super::tools::ToolOutcome;
-use caproot_client::session::{DEFAULT_BUDGET, SkillMention, ToolFunctionError, UserPrompt};
+use caproot_client::session::{
+    ChoiceRule, DEFAULT_BUDGET, SkillChoice, SkillMention, ToolFunctionError, UserPrompt,
+};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
@@ -61,12 +63,8 @@ pub enum CallRequest {
     },
     /// The changes of a restored session since its save.
     Changes {},
-    /// A new session with the roots of the session.
-    Fork {
-        /// Ids of the roots of the new session. The default is all roots of the session.
-        #[serde(default)]
-        roots: Option<Vec<String>>,
-    },
+    /// A new session with the roots and skills of the session, or some of them.
+    Fork(ForkRequest),
     /// The end of the session.
     Close {},
     /// Answers all pending calls of the manager once.
@@ -75,6 +73,21 @@ pub enum CallRequest {
     Listen {},
     /// Sends a prompt to the manager.
     Send(SendRequest),
+}
+
+/// Roots and skills of a new session.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForkRequest {
+    /// Ids of the roots of the new session. The default is all roots of the session.
+    #[serde(default)]
+    pub roots: Option<Vec<String>>,
+    /// Rules that include skills of the session. The default is all skills.
+    #[serde(default)]
+    include: Vec<ChoiceRule>,
+    /// Rules that exclude skills.
+    #[serde(default)]
+    exclude: Vec<ChoiceRule>,
 }
 
 /// Outcome of a call of a tool of the program: exactly one of `result`, `error` and `bug`.
@@ -116,6 +129,17 @@ pub struct SendRequest {
     /// the prompt is only sent.
     #[serde(default)]
     pub until: Vec<String>,
+}
+
+impl ForkRequest {
+    /// Returns the rules of the new session.
+    pub fn choice(&self) -> SkillChoice {
+        SkillChoice {
+            include: self.include.clone(),
+            exclude: self.exclude.clone(),
+            within: None,
+        }
+    }
 }
 
 impl ToolResultRequest {

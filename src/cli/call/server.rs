@@ -3,7 +3,7 @@
 use super::answer::{RequestAnswer, RequestError, SavedChanges};
 use super::lines::InputLine;
 use super::manager::ManagedThread;
-use super::request::{BadLine, CallRequest, RequestLine, parse_request};
+use super::request::{BadLine, CallRequest, ForkRequest, RequestLine, parse_request};
 use super::tools::ToolCallbacks;
 use caproot_client::Fleet;
 use caproot_client::session::{ForkScope, Session, SessionOptions, SkillSource};
@@ -103,9 +103,9 @@ impl CallServer {
                 let changes = self.find_session(id)?.changes_since_save();
                 RequestAnswer::Changes(changes.iter().map(SavedChanges::from).collect())
             }
-            CallRequest::Fork { roots } => {
+            CallRequest::Fork(request) => {
                 let session = self.find_session(id)?;
-                self.fork(&session, roots.as_deref())?
+                self.fork(&session, &request)?
             }
             CallRequest::Close {} => {
                 let session = self.find_session(id)?;
@@ -156,13 +156,18 @@ impl CallServer {
     fn fork(
         &self,
         session: &Session,
-        roots: Option<&[String]>,
+        request: &ForkRequest,
     ) -> Result<RequestAnswer, RequestError> {
-        let roots: Option<Vec<&str>> =
-            roots.map(|roots| roots.iter().map(String::as_str).collect());
+        let roots: Option<Vec<&str>> = request
+            .roots
+            .as_ref()
+            .map(|roots| roots.iter().map(String::as_str).collect());
         let scope = roots.as_deref().map_or(ForkScope::All, ForkScope::Only);
+
         let fork = session
             .fork(scope)
+            .map_err(|error| RequestError::failed(&error))?
+            .with_narrower_choice(&request.choice())
             .map_err(|error| RequestError::failed(&error))?;
 
         Ok(RequestAnswer::Session {

@@ -9,8 +9,8 @@ use caproot_core::text::escape_hidden_chars;
 use std::borrow::Cow;
 use std::fmt::Display;
 
-/// Fields of the Agent Skills format, and the two fields by which Claude Code restricts who invokes a
-/// skill.
+/// Fields of the Agent Skills format, and then the two fields by which Claude Code restricts who
+/// invokes a skill.
 pub const KNOWN_FIELDS: [&str; 8] = [
     "name",
     "description",
@@ -21,6 +21,8 @@ pub const KNOWN_FIELDS: [&str; 8] = [
     DISABLE_MODEL_INVOCATION,
     USER_INVOCABLE,
 ];
+/// Fields of the Agent Skills format.
+pub const STANDARD_FIELDS: &[&str] = KNOWN_FIELDS.split_at(6).0;
 const DISABLE_MODEL_INVOCATION: &str = "disable-model-invocation";
 const USER_INVOCABLE: &str = "user-invocable";
 /// Maximum length of a description or short description on the wire.

@@ -1,5 +1,6 @@
 //! Lifecycle of a session: save, restore, fork, persist and close.
 
+use super::choice::SkillChoice;
 use super::metrics::{InvocationCounters, InvocationMetrics, SourceMetrics};
 use super::options::SessionOptions;
 use super::saved::{ParsedSession, SavedError, SavedSession};
@@ -13,6 +14,7 @@ use super::store::{SessionStore, StoreError};
 use super::view::SessionWatch;
 use crate::{ChangesSince, Fleet, ResumePoint};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::sync::Mutex;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -268,6 +270,20 @@ impl Session {
             ..fork
         };
         Ok(fork)
+    }
+
+    /// Restricts a new fork to the skills that `narrower` includes, too. A fork never has a skill that
+    /// the choice of its session excludes.
+    ///
+    /// # Errors
+    ///
+    /// The choices of the fork have more than 256 rules together.
+    pub fn with_narrower_choice(mut self, narrower: &SkillChoice) -> Result<Self, SelectionError> {
+        let choice = self.inner.choice.narrowed_to(narrower);
+        choice.check()?;
+        self.inner.choice = choice;
+        self.views = Mutex::default();
+        Ok(self)
     }
 
     /// Returns an error if the session does not have the ids of a scope.

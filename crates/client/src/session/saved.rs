@@ -331,7 +331,7 @@ mod tests {
         ];
         let choice = SkillChoice {
             include: vec!["source:mcp/docs".parse().expect("a rule")],
-            exclude: Vec::new(),
+            ..SkillChoice::default()
         };
         let point = ResumePoint {
             token: token.into(),

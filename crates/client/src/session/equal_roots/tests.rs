@@ -87,7 +87,7 @@ fn a_difference_that_a_model_sees_keeps_roots_apart() {
     let changes: [fn(&mut Skill); 5] = [
         |skill| skill.description.push('!'),
         |skill| skill.short_description.push('!'),
-        |skill| skill.policy = None,
+        |skill| skill.model_invocable = !skill.model_invocable,
         |skill| skill.digest = "sha256:other".to_owned(),
         // Without digests, the files cannot be compared.
         |skill| skill.digest.clear(),
