@@ -1,7 +1,8 @@
 """Build backend: maturin, with the program `caproot` and the `.proto` files in the wheel, and with all
 crates in the sdist.
 
-The environment variable CAPROOT_WHEEL_PROFILE is the profile of cargo, `release` by default.
+The environment variable CAPROOT_WHEEL_PROFILE is the profile of cargo, `release` by default. The program is
+built, unless CAPROOT_WHEEL_PROGRAM is its path.
 """
 
 from __future__ import annotations
@@ -84,15 +85,20 @@ def prepare_files() -> None:
     scripts.mkdir(parents=True)
     if sys.platform != "linux":
         return
+    program = scripts / "caproot"
+    shutil.copy(os.environ.get("CAPROOT_WHEEL_PROGRAM") or build_program(), program)
+    # Line tables are most of a debug build.
+    if shutil.which("strip"):
+        subprocess.run(["strip", "--strip-debug", program], check=True)
+
+
+def build_program() -> Path:
+    """Builds the program, and returns its path."""
     command = ["cargo", "build", "--locked", "--bin", "caproot", "--profile", build_profile()]
     subprocess.run(command, cwd=TOP, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
     folder = "debug" if build_profile() == "dev" else build_profile()
-    built, program = target / folder / "caproot", scripts / "caproot"
-    shutil.copy(built, program)
-    # Line tables are most of a debug build.
-    if shutil.which("strip"):
-        subprocess.run(["strip", "--strip-debug", program], check=True)
+    return target / folder / "caproot"
 
 
 def reset_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:

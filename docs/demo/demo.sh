@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Shows caproot in a terminal: serve, list, read, watch an edit, check. Needs `caproot` in PATH.
+# Shows caproot in a terminal: serve, list, a tool call of an orchestrator, watch an edit, check. Needs
+# `caproot` in PATH.
 #
 # `docs/demo/record` records this script. With CAPROOT_DEMO_FAST=1 the script does not pause.
 set -euo pipefail
@@ -59,7 +60,10 @@ printf '%s\n' "${line/"$XDG_RUNTIME_DIR"//run/user/1000}"
 pause 1
 
 run 'caproot list'
-run 'caproot read triage-logs'
+
+run '# The orchestrator is elsewhere, without these files. It sends the tool call of a model:' 0.5
+call='{"id":1,"method":"call","tool":"skills_read","arguments":{"package":"skill://skills/triage-logs"}}'
+run "echo '$call' | caproot call" 2.5
 
 show 'caproot watch &'
 exec 4< <(exec caproot watch 2>&1)

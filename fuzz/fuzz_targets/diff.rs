@@ -99,6 +99,8 @@ fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
         compatibility: None,
         metadata: Box::default(),
         allowed_tools: Box::default(),
+        forbids_model: false,
+        forbids_user: false,
         all_fields: None,
     };
     let file = SkillFile {

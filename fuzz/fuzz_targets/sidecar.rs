@@ -40,7 +40,7 @@ fn check_lists(sidecar: &SkillSidecar) {
     let check = |texts: &[Box<str>], max: usize| {
         assert!(texts.len() <= 256 && texts.iter().all(|text| text.chars().count() <= max));
     };
-    check(&sidecar.policy.products, 64);
+    check(&sidecar.products, 64);
     assert!(sidecar.dependencies.len() <= 256);
     for tool in &sidecar.dependencies {
         let long = [&tool.description, &tool.command, &tool.url];

@@ -31,6 +31,7 @@ export {
   type ConnectOptions,
   connect,
   Fleet,
+  type ForkOptions,
   type InjectOptions,
   type PluginChanges,
   type Roots,

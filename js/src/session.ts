@@ -73,6 +73,11 @@ export interface Change {
 export type PluginChanges = Pick<Extract<CallEvent, { event: "plugins" }>, "added" | "changed" | "removed">;
 
 /** Context of a prompt, for `inject`. */
+export interface ForkOptions extends Choice {
+  /** Ids of the roots of the new session; by default all. */
+  roots?: string[];
+}
+
 export interface InjectOptions {
   /** Mentions next to the text. */
   mentions?: { name?: string; handle?: string }[];
@@ -351,12 +356,12 @@ export class Session {
     return this.#request("metrics", {});
   }
 
-  /** Returns a session with all roots or some of them, such as for a subagent. */
-  async fork(roots?: string[]): Promise<Session> {
+  /** Returns a session with the roots and skills of this session, or some of them, such as for a subagent. */
+  async fork({ roots, include = [], exclude = [] }: ForkOptions = {}): Promise<Session> {
     const child = await this.#attached();
     this.#host.retain();
     try {
-      const { session: id } = await child.request("fork", { roots: roots ?? null }, this.id);
+      const { session: id } = await child.request("fork", { roots: roots ?? null, include, exclude }, this.id);
       const fork = new Session(this.#host, id, this.#settings, this.#tools, this.#toolOwner);
       await Session.attach(fork, child);
       return fork;

@@ -107,7 +107,7 @@ test("own tools have a JSON Schema or a zod schema", async (t) => {
   assert.deepEqual(copy.names, ["my.fail", "slow", "bad"]);
 
   // A fork has the tools, also after the end of its session.
-  const fork = await skills.fork(["demo"]);
+  const fork = await skills.fork({ roots: ["demo"] });
   await skills.close();
   assert.equal((await fork.call("count", { text: "a" })).text, '{"result":2}');
   await fork.close();
@@ -140,7 +140,11 @@ test("a session is forked, saved and restored", async (t) => {
   const skills = await connect(address, { choice: { include: ["name:triage-logs"] }, id: "thread-1" });
   const fork = await skills.fork();
   assert.equal((await fork.list()).length, 1);
-  await assert.rejects(skills.fork(["none"]), /none/);
+  const narrower = await skills.fork({ exclude: ["name:triage-logs"] });
+  assert.equal((await narrower.list()).length, 0);
+  await narrower.close();
+  await assert.rejects(skills.fork({ include: ["pdf"] }), ConfigError);
+  await assert.rejects(skills.fork({ roots: ["none"] }), /none/);
   const saved = await skills.save();
   await skills.close();
   await fork.close();

@@ -20,7 +20,7 @@ _STOP_TIMEOUT = 5.0
 
 
 class Daemon:
-    """Daemon with published directories. `close` ends it, and so does the end of this process."""
+    """Daemon with published directories. `close` ends it, and so does every end of this process."""
 
     def __init__(self, roots: list[str]) -> None:
         binary = find_binary()
@@ -28,12 +28,13 @@ class Daemon:
         self._directory = tempfile.mkdtemp(prefix="caproot-")
         self.address = f"unix:{self._directory}/caproot.sock"
         self._log = open(f"{self._directory}/log", "w+b")
-        command = [binary, "serve", "--listen", self.address]
+        # If this process is killed, the pipe ends, and the daemon with it.
+        command = [binary, "serve", "--stop-with-stdin", "--listen", self.address]
         for root in roots:
             command += ["--root", root]
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
             )
         except OSError as error:
             self._remove_directory()
@@ -69,8 +70,9 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         self._remove_directory()
 
     def _end_of_log(self) -> str:
@@ -108,4 +110,12 @@ def _close_all() -> None:
         daemon.close()
 
 
+def _close_inherited_pipes() -> None:
+    """Leaves the life of the daemons to the parent."""
+    for daemon in list(_daemons):
+        if daemon._process.stdin is not None:
+            daemon._process.stdin.close()
+
+
 atexit.register(_close_all)
+os.register_at_fork(after_in_child=_close_inherited_pipes)

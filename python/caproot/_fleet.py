@@ -18,6 +18,7 @@ Token = Union[str, Callable[[], Union[str, Awaitable[str]]]]
 """A token, or a function that returns the token. The function may be asynchronous."""
 
 Path = Union[str, "os.PathLike[str]"]
+"""Path of a file or directory."""
 
 
 class Executor:

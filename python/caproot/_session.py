@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import builtins
 import json
-import posixpath
-import re
 import weakref
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Union
-from urllib.parse import quote, unquote_to_bytes
 
 from . import _caproot
 from ._check import arguments_text, check_strings, check_type, to_json
@@ -354,9 +351,8 @@ class Session:
         """
         check_type("path", path, str)
         found = await self._find(skill)
-        resource = _resource(found.package, path)
         authority = (found.authority.kind, found.authority.id)
-        return await self._bridge.run(self._core.read, authority, found.package, resource)  # type: ignore[no-any-return]
+        return await self._bridge.run(self._core.read, authority, found.package, path)  # type: ignore[no-any-return]
 
     async def _find(self, skill: Skill | str) -> Skill:
         check_type("skill", skill, _caproot.Skill, str)
@@ -431,15 +427,28 @@ class Session:
         """Returns the counters of the calls, of the skills and of the sources."""
         return json.loads(self._core.metrics())  # type: ignore[no-any-return]
 
-    def fork(self, roots: Iterable[str] | None = None) -> Session:
-        """Returns a session with the same choice and tools, such as for a subagent.
+    def fork(
+        self,
+        *,
+        include: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+        roots: Iterable[str] | None = None,
+    ) -> Session:
+        """Returns a session with the same tools, such as for a subagent. A fork has no skill that this
+        session does not have.
 
         Args:
+            include: Rules that include skills, as in `Choice`; every skill of this session by default.
+            exclude: Rules that exclude skills. They take precedence.
             roots: Ids of the roots and sources that the fork has; all by default.
+
+        Raises:
+            ConfigError: A rule is invalid, or this session has no such root.
         """
+        rules = check_strings("include", include), check_strings("exclude", exclude)
         ids = None if roots is None else check_strings("roots", roots)
         self._bridge.check_loop()
-        core = self._core.fork(ids)
+        core = self._core.fork(ids, *rules)
         self._bridge.retain()
         return Session(core, self._bridge, (self, self._kept), [], self._has_tools)
 
@@ -578,21 +587,6 @@ def _tool_definition(tool: dict[str, Any]) -> ToolDefinition:
     namespace = tool.get("namespace")
     name = f"{namespace}.{tool['name']}" if namespace else tool["name"]
     return {"name": name, "description": tool["description"], "input_schema": tool["inputSchema"]}
-
-
-def _resource(package: str, path: str) -> str:
-    """Returns the handle of a relative path."""
-    link = unquote_to_bytes(re.split("[?#]", path)[0])
-    if not link:
-        return ""
-    normal = posixpath.normpath(link)
-    if normal == b".." or normal.startswith((b"/", b"../")):
-        raise Refused(
-            f"{path!r} leads out of the skill", "RESOURCE_NOT_FOUND", "Pass a path below the skill."
-        )
-    if normal == b".":
-        return ""
-    return "/".join([package, *(quote(name, safe="") for name in normal.split(b"/"))])
 
 
 def _roots_text(roots: Roots) -> str:

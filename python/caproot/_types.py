@@ -46,7 +46,7 @@ class InstructionText(TypedDict):
     omitted: int
     """Skills without room."""
     hidden: int
-    """Skills that only a user may invoke, by name."""
+    """Skills that are hidden from models."""
     warnings: list[str]
     """Warnings for the program, such as unavailable executors; not in the text."""
 

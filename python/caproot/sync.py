@@ -147,9 +147,15 @@ class Session:
         """Returns the counters."""
         return self._inner.metrics()
 
-    def fork(self, roots: Iterable[str] | None = None) -> Session:
-        """Returns a session with all roots or some of them."""
-        return Session(_run(_call(self._inner.fork, roots)))
+    def fork(
+        self,
+        *,
+        include: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+        roots: Iterable[str] | None = None,
+    ) -> Session:
+        """Returns a session with all roots and skills or some of them."""
+        return Session(_run(_call(self._inner.fork, include=include, exclude=exclude, roots=roots)))
 
     def save(self) -> str:
         """Returns the session as a text of JSON."""
@@ -182,9 +188,9 @@ class Session:
         return f"<caproot.sync.Session {self._inner.id}>"
 
 
-async def _call(function: Callable[..., T], *arguments: Any) -> T:
+async def _call(function: Callable[..., T], **options: Any) -> T:
     """Calls a function in the thread of the event loop."""
-    return function(*arguments)
+    return function(**options)
 
 
 def _iterate(changes: Callable[[], Any]) -> Iterator[Any]:

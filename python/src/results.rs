@@ -3,6 +3,7 @@
 use caproot_client::session;
 use pyo3::prelude::*;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// Result of a tool for a model.
 #[pyclass(frozen, eq, module = "caproot")]
@@ -51,6 +52,10 @@ pub struct Skill {
     /// Handle of its SKILL.md.
     #[pyo3(get)]
     pub main_resource: String,
+    /// Package in each environment, if several environments have the skill; otherwise empty.
+    #[pyo3(get)]
+    #[serde(default)]
+    pub environments: BTreeMap<String, String>,
     #[serde(rename = "authority")]
     pub source: Authority,
 }
@@ -65,7 +70,8 @@ pub struct SkillPage {
 /// Page of `skills.read`.
 #[derive(Debug, Deserialize)]
 pub struct FilePage {
-    pub contents: String,
+    /// Missing in a page of a directory.
+    pub contents: Option<String>,
     pub next_cursor: Option<String>,
 }
 

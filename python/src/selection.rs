@@ -26,10 +26,7 @@ impl OptionsSpec {
     pub fn to_options(&self, tools: ToolRegistry, mistakes: &mut Vec<String>) -> SessionOptions {
         let start_timeout = check_seconds("start_timeout", self.start_timeout, mistakes);
         let grace_period = check_seconds("grace_period", self.grace_period, mistakes);
-        let choice = SkillChoice {
-            include: parse_rules(&self.include, mistakes),
-            exclude: parse_rules(&self.exclude, mistakes),
-        };
+        let choice = parse_choice(&self.include, &self.exclude, mistakes);
 
         SessionOptions {
             product: self.product.clone(),
@@ -54,6 +51,19 @@ pub fn parse_roots(
     parsed
         .map_err(|error| mistakes.push(format!("roots: {error}")))
         .ok()
+}
+
+/// Returns the rules of a choice, and adds the mistakes.
+pub fn parse_choice(
+    include: &[String],
+    exclude: &[String],
+    mistakes: &mut Vec<String>,
+) -> SkillChoice {
+    SkillChoice {
+        include: parse_rules(include, mistakes),
+        exclude: parse_rules(exclude, mistakes),
+        within: None,
+    }
 }
 
 fn parse_rules<T>(rules: &[String], mistakes: &mut Vec<String>) -> Vec<T>

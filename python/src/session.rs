@@ -7,6 +7,7 @@ use crate::origin::CallOrigin;
 use crate::process_bound::ProcessBound;
 use crate::reply::{Reply, to_object};
 use crate::results::{FilePage, SkillPage, ToolResult};
+use crate::selection::parse_choice;
 use caproot_client::session::{self, ForkScope, PluginWatch, SessionWatch, ToolNames, UserPrompt};
 use pyo3::prelude::*;
 use serde::Serialize;
@@ -64,6 +65,7 @@ struct FileRequest {
     kind: String,
     id: String,
     package: String,
+    /// Path relative to the package, as the read tool takes it.
     resource: String,
 }
 
@@ -150,7 +152,12 @@ impl SessionState {
         loop {
             let arguments = request.to_arguments(cursor.as_deref());
             let page: FilePage = self.call_tool(self.names.read(), &arguments).await?;
-            text.push_str(&page.contents);
+            let Some(contents) = page.contents else {
+                let sentence = format!("{:?} is a directory", request.resource);
+                let next = "Pass the path of a file. `call` of the read tool lists a directory.";
+                return Err(Failure::refused("RESOURCE_NOT_FOUND", sentence, next));
+            };
+            text.push_str(&contents);
             if text.len() > MAX_FILE_BYTES {
                 let sentence = format!("the file is over {MAX_FILE_BYTES} bytes");
                 let next = "Read the file page by page with `call`.";
@@ -273,9 +280,20 @@ impl Session {
         to_json(&changes)
     }
 
-    /// Returns a fork with all roots, or with the roots of these ids.
-    fn fork(&self, roots: Option<Vec<String>>) -> PyResult<Self> {
+    /// Returns a fork with all roots, or with the roots of these ids, and with the skills of the rules.
+    fn fork(
+        &self,
+        roots: Option<Vec<String>>,
+        include: Vec<String>,
+        exclude: Vec<String>,
+    ) -> PyResult<Self> {
         let state = self.state.get()?;
+        let mut mistakes = Vec::new();
+        let choice = parse_choice(&include, &exclude, &mut mistakes);
+        if !mistakes.is_empty() {
+            return Err(Failure::config(mistakes).into());
+        }
+
         let ids: Option<Vec<&str>> = roots
             .as_ref()
             .map(|roots| roots.iter().map(String::as_str).collect());
@@ -283,6 +301,7 @@ impl Session {
             .as_ref()
             .map_or(ForkScope::All, |ids| ForkScope::Only(ids));
         let fork = state.session.fork(scope).map_err(Failure::from)?;
+        let fork = fork.with_narrower_choice(&choice).map_err(Failure::from)?;
         Ok(Self::new(SessionState::new(
             fork,
             state.mailbox.clone(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from caproot import testing
+from caproot._daemon import find_binary
 
 TOP = Path(__file__).resolve().parents[2]
 DEMO = TOP / "tests/trees/demo"
@@ -75,3 +77,20 @@ def copied_demo(tmp_path: Path) -> Path:
     directory = tmp_path / "demo"
     shutil.copytree(DEMO, directory)
     return directory
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[str]:
+    """Daemon over TCP that requires the token `right`."""
+    (tmp_path / "token").write_text("right")
+    (tmp_path / "token").chmod(0o600)
+    config = tmp_path / "caproot.yaml"
+    config.write_text(
+        f"roots: [{{id: demo, path: {DEMO}}}]\nlisten: ['tcp:127.0.0.11:0']\n"
+        f"callers:\n  - {{name: job, token_file: {tmp_path / 'token'}, roots: [demo]}}\n"
+    )
+    command = [find_binary(), "serve", "--config", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        yield daemon.stdout.readline().removeprefix("listening ").strip()
+        daemon.terminate()

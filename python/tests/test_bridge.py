@@ -256,7 +256,10 @@ def test_a_child_begins_a_session_of_its_own(demo: str) -> None:
 
 
 PROGRAM = """
-import asyncio, sys, caproot
+import asyncio, signal, sys, caproot
+
+# A program in the background of a shell ignores Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 async def main():
     skills = await caproot.connect(sys.argv[1])

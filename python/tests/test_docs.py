@@ -17,13 +17,15 @@ OUTPUTS = dict(re.findall(r"^```console\n\$ python (\w+\.py)\n(.*?)^```", PAGE, 
 
 
 def test_each_program_has_an_output() -> None:
-    assert PROGRAMS.keys() == OUTPUTS.keys() and len(PROGRAMS) == 3
+    assert PROGRAMS.keys() == OUTPUTS.keys() and len(PROGRAMS) == 4
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_prints_the_lines_of_the_page(name: str, demo: str, tmp_path: Path) -> None:
+def test_a_program_prints_the_lines_of_the_page(name: str, demo: str, guarded: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(PROGRAMS[name], encoding="utf-8")
-    environment = {**os.environ, "CAPROOT_ENDPOINT": demo, "PYTHONPATH": os.pathsep.join(sys.path)}
+    (tmp_path / "job.token").write_text("right\n")
+    endpoint = guarded if "token=" in PROGRAMS[name] else demo
+    environment = {**os.environ, "CAPROOT_ENDPOINT": endpoint, "PYTHONPATH": os.pathsep.join(sys.path)}
     program = subprocess.run(
         [sys.executable, "-W", "error", name],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,

@@ -81,16 +81,51 @@ def test_forks_have_some_roots(run: Any, tmp_path: Path) -> None:
 
     async def work(address: str) -> None:
         async with caproot.connect(address) as skills:
-            fork = skills.fork(["b"])
+            fork = skills.fork(roots=["b"])
             assert fork.id != skills.id
             assert [skill.name for skill in await fork.list()] == ["skill-b"]
             with pytest.raises(caproot.ConfigError, match="none"):
-                skills.fork(["none"])
+                skills.fork(roots=["none"])
         assert len(await fork.list()) == 1
         await fork.close()
 
     with testing.serve(tmp_path / "a", tmp_path / "b") as daemon:
         run(work(daemon.address))
+
+
+def test_forks_have_some_skills(run: Any, demo: str) -> None:
+    async def names(session: caproot.Session) -> list[str]:
+        return [skill.name for skill in await session.list()]
+
+    async def work() -> None:
+        choice: Any = {"exclude": ["name:write-changelog"]}
+        async with caproot.connect(demo, choice=choice) as skills:
+            whole = await names(skills)
+            assert len(whole) == 2
+            async with skills.fork(include=["name:triage-logs", "name:write-changelog"]) as fork:
+                # The rules of the session remain in force, also in forks of the fork.
+                assert await names(fork) == ["triage-logs"]
+                assert "review-diff" not in fork.text
+                assert await names(fork.fork(include=["source:executor/local"])) == ["triage-logs"]
+                with pytest.raises(caproot.Refused) as refused:
+                    await fork.read(next(skill for skill in await skills.list() if skill.name != "triage-logs"))
+                assert refused.value.code == "PACKAGE_NOT_FOUND"
+                saved = fork.save()
+            async with await caproot.Session.restore(saved, fleet={"local": demo}) as restored:
+                assert await names(restored) == ["triage-logs"]
+            async with skills.fork(exclude=["name:triage-logs"]) as fork:
+                assert await names(fork) == ["review-kit:review-diff"]
+            assert await names(skills) == whole
+
+            with pytest.raises(caproot.ConfigError) as error:
+                skills.fork(include=["pdf"], exclude=["name:"])
+            assert len(error.value.mistakes) == 2
+            with pytest.raises(caproot.ConfigError, match="rules"):
+                skills.fork(include=["name:x"] * 256)
+            with pytest.raises(TypeError, match="include"):
+                skills.fork(include="name:x")
+
+    run(work())
 
 
 def test_a_saved_session_is_restored_with_its_changes(run: Any, served: str, tree: Path) -> None:
@@ -173,25 +208,6 @@ def test_fleets_of_every_kind(run: Any, demo: str, tmp_path: Path) -> None:
 
     run(work())
     assert "local" in asked
-
-
-@pytest.fixture
-def guarded(tmp_path: Path) -> Any:
-    """Daemon over TCP that requires the token `right`."""
-    (tmp_path / "token").write_text("right")
-    (tmp_path / "token").chmod(0o600)
-    config = tmp_path / "caproot.yaml"
-    config.write_text(
-        f"roots: [{{id: demo, path: {DEMO}}}]\nlisten: ['tcp:127.0.0.11:0']\n"
-        f"callers:\n  - {{name: job, token_file: {tmp_path / 'token'}, roots: [demo]}}\n"
-    )
-    from caproot._daemon import find_binary
-
-    command = [find_binary(), "serve", "--config", str(config)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
-        assert daemon.stdout is not None
-        yield daemon.stdout.readline().removeprefix("listening ").strip()
-        daemon.terminate()
 
 
 def test_tokens(run: Any, guarded: str, tmp_path: Path) -> None:
@@ -338,52 +354,3 @@ def test_plugins(run: Any, copied_demo: Path) -> None:
 
     with testing.serve(copied_demo) as daemon:
         run(work(daemon.address))
-
-
-def test_the_requests_give_the_bytes_of_the_command_line(demo: str) -> None:
-    """The same 40 requests through `caproot call` and the package."""
-    from caproot._daemon import find_binary
-
-    async def requests() -> list[tuple[str, dict[str, Any]]]:
-        async with caproot.connect(demo) as skills:
-            listing, read = (tool["name"] for tool in skills.tools)
-            listed = await skills.list()
-        made: list[tuple[str, dict[str, Any]]] = [(listing, {}), (listing, {"cursor": "x"}), ("none", {})]
-        for skill in listed:
-            authority = {"kind": "executor", "id": "demo"}
-            for resource in ("", "/SKILL.md", "/references/patterns.md", "/none", "/%2e", "//", "/../x"):
-                path = skill.package + resource if resource else ""
-                made.append((read, {"authority": authority, "package": skill.package, "resource": path}))
-            for arguments in (
-                {},
-                {"authority": authority, "package": skill.package, "resource": "", "cursor": "x"},
-                {"authority": {"kind": "local", "id": "demo"}, "package": skill.package, "resource": ""},
-                {"authority": authority, "package": skill.package + "x", "resource": ""},
-                {"authority": authority, "package": 5, "resource": ""},
-            ):
-                made.append((read, arguments))
-        return [*made, (read, {"more": 1})]
-
-    async def by_package(calls: list[tuple[str, dict[str, Any]]]) -> list[tuple[bool, str]]:
-        async with caproot.connect(demo) as skills:
-            results = [await skills.call(name, arguments) for name, arguments in calls]
-            return [(result.ok, result.text) for result in results]
-
-    calls = asyncio.run(requests())
-    assert len(calls) == 40
-    lines = "".join(
-        json.dumps({"id": number, "method": "call", "tool": name, "arguments": arguments}) + "\n"
-        for number, (name, arguments) in enumerate(calls)
-    )
-    program = subprocess.run(
-        [find_binary(), "call", "--endpoint", demo],
-        input=lines, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    answers = {answer["id"]: answer for answer in map(json.loads, program.stdout.splitlines())}
-    for number, (ok, text) in enumerate(asyncio.run(by_package(calls))):
-        answer = answers[number]
-        assert answer["success"] == ok, calls[number]
-        # Cursors are the same, as the daemon is the same.
-        assert answer["result"] == json.loads(text), calls[number]
-        raw = json.dumps(answer["result"], separators=(",", ":"), ensure_ascii=False)
-        assert raw == text, calls[number]

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import select
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +74,15 @@ def test_lists_and_files_are_whole(run: Any, served: str, tree: Path) -> None:
             for path in ("references/a%20b%25.md", "./references/../references/a%20b%25.md#top"):
                 assert await skills.read(first, path) == text
             assert (await skills.read("first")).endswith("# Body\n")
-            assert await skills.read(first.package, ".") == await skills.read(first, "SKILL.md")
+            main = await skills.read(first.package, "SKILL.md")
+            assert main == await skills.read(first, first.main_resource) == await skills.read(first, "#top")
 
             for path, code in (
                 ("../x.md", "RESOURCE_NOT_FOUND"),
                 ("/etc/passwd", "RESOURCE_NOT_FOUND"),
                 ("none.md", "RESOURCE_NOT_FOUND"),
+                ("references/", "RESOURCE_NOT_FOUND"),
+                (".", "RESOURCE_NOT_FOUND"),
                 ("binary", "NOT_TEXT"),
             ):
                 with pytest.raises(caproot.Refused) as refused:
@@ -203,7 +211,7 @@ def test_wrong_types_of_methods_are_named(run: Any, demo: str) -> None:
             with pytest.raises(ValueError, match="budget"):
                 skills.instruction_text(-1)
             with pytest.raises(TypeError, match="roots"):
-                skills.fork("demo")
+                skills.fork(roots="demo")
 
     run(work())
 
@@ -279,6 +287,37 @@ def test_no_daemon_is_an_error_with_the_next_step(
 
     with pytest.raises(caproot.Refused, match="default sockets"):
         run(connect())
+
+
+@pytest.mark.parametrize("begin", ["serve", "local"])
+def test_a_killed_program_leaves_no_daemon(begin: str, tree: Path) -> None:
+    program = (
+        "import os, sys, time, caproot.sync, caproot.testing\n"
+        "from caproot import _daemon\n"
+        "if sys.argv[1] == 'serve':\n"
+        "    served = caproot.testing.serve(sys.argv[2])\n"
+        "    served.__enter__()\n"
+        "else:\n"
+        "    skills = caproot.sync.connect(sources=[caproot.LocalSkills({'mine': sys.argv[2]})])\n"
+        # A child that lives on does not keep the daemon.
+        "child = os.fork()\n"
+        "if child:\n"
+        "    (daemon,) = _daemon._daemons\n"
+        "    print(daemon._process.pid, child, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", program, begin, str(tree)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "XDG_RUNTIME_DIR": str(tree)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout is not None
+        daemon, child = map(int, parent.stdout.readline().split())
+        process = os.pidfd_open(daemon)
+        parent.kill()
+        # The descriptor is readable once the daemon has ended.
+        ready, _, _ = select.select([process], [], [], 30)
+        os.kill(child, signal.SIGKILL)
+    os.close(process)
+    assert ready
 
 
 def test_serve_repeats_the_words_of_the_daemon(tmp_path: Path) -> None:

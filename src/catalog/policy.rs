@@ -248,13 +248,21 @@ impl CatalogScope {
             RootPath::Published(id) => self
                 .paths_by_id
                 .get(&id)
-                .ok_or(RootReason::InvalidPath)?
+                .ok_or(RootReason::UnknownPublished)?
                 .clone(),
         };
         Ok(RootKey {
             scope_id: self.id,
             path,
         })
+    }
+
+    /// Returns the key of a published root of the scope.
+    pub fn key_of(&self, root: &PublishedRoot) -> RootKey {
+        RootKey {
+            scope_id: self.id,
+            path: Arc::from(&*root.path),
+        }
     }
 
     pub fn contains_key(&self, key: &RootKey) -> bool {

@@ -10,9 +10,10 @@ use super::view::{
     ScopedSelection, WatchMode,
 };
 use crate::fs::{DigestCache, FileListPage, FilePage, OpenMethod};
-use crate::model::{AccessScope, Catalog, Limits, PublishedRoot, RootReason};
+use crate::model::{AccessScope, Catalog, Limits, PublishedRoot, RootReason, SelectedRoot};
 use crate::watch::{FaultInjector, InotifyWatcher};
 use caproot_core::sync::Mutex;
+use caproot_core::wire::RootId;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -238,11 +239,11 @@ impl CatalogStore {
 
         let waited = keys.iter().zip(current_keys).zip(overrides);
         let roots = selection.roots.iter().zip(waited).map(
-            |(selected, ((key, current_key), waited_state))| RootView {
-                id: selected.id.clone(),
-                state: waited_state
+            |(selected, ((key, current_key), waited_state))| {
+                let root_state = waited_state
                     .filter(|_| *key == current_key)
-                    .unwrap_or_else(|| state.root_state(&current_key)),
+                    .unwrap_or_else(|| state.root_state(&current_key));
+                self.root_view(&state, &selection.access_scope, selected, root_state)
             },
         );
 
@@ -302,9 +303,9 @@ impl CatalogStore {
         CatalogView {
             revision: state.revision(),
             roots: roots
-                .map(|(selected, key)| RootView {
-                    id: selected.id.clone(),
-                    state: state.root_state(key),
+                .map(|(selected, key)| {
+                    let root_state = state.root_state(key);
+                    self.root_view(&state, &selection.access_scope, selected, root_state)
                 })
                 .collect(),
         }
@@ -324,10 +325,7 @@ impl CatalogStore {
                 Err(reason) => RootState::Unavailable(reason),
                 Ok(key) => RootState::Snapshot(state.snapshot_at(&key, revision)?.clone()),
             };
-            Some(RootView {
-                id: selected.id.clone(),
-                state: root_state,
-            })
+            Some(self.root_view(&state, &selection.access_scope, selected, root_state))
         });
         let roots = roots.collect::<Option<_>>()?;
         (revision <= state.revision()).then_some(CatalogView { revision, roots })
@@ -520,6 +518,41 @@ impl CatalogStore {
         // Sent while `state` is locked, so that subscribers see revisions in order.
         self.inner.revisions.send_replace(*revision);
         true
+    }
+
+    /// Returns the view of a selected root.
+    fn root_view(
+        &self,
+        state: &StoreState,
+        access_scope: &AccessScope,
+        selected: &SelectedRoot,
+        root_state: RootState,
+    ) -> RootView {
+        let published_ids = if root_state.reason() == Some(RootReason::UnknownPublished) {
+            self.visible_published_ids(state, access_scope)
+        } else {
+            Vec::new()
+        };
+        RootView {
+            id: selected.id.clone(),
+            state: root_state,
+            published_ids,
+        }
+    }
+
+    /// Returns the ids of the published roots that a caller sees. Optional roots without a scan are
+    /// omitted, as their directory may not exist.
+    fn visible_published_ids(&self, state: &StoreState, access_scope: &AccessScope) -> Vec<RootId> {
+        let policy = self.policy();
+        let scope = policy.scope_for(access_scope);
+        let visible = scope.published_roots.iter().filter(|root| {
+            let snapshot = state.latest_snapshot(&scope.key_of(root));
+            match snapshot.map(|snapshot| &snapshot.catalog) {
+                Some(catalog) => !root.is_hidden(catalog.as_ref().err().copied()),
+                None => !root.is_optional,
+            }
+        });
+        visible.map(|root| root.id.clone()).collect()
     }
 
     fn root_keys(&self, selection: &ScopedSelection) -> Vec<Result<RootKey, RootReason>> {

@@ -44,6 +44,9 @@ pub struct RootView {
     pub id: RootId,
     /// State at the revision of the view.
     pub state: RootState,
+    /// Ids of the published roots that the caller may select. Empty unless the selected path has the
+    /// name of none of them.
+    pub published_ids: Vec<RootId>,
 }
 
 /// State of a root.

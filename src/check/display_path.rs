@@ -3,6 +3,7 @@
 use caproot_core::text::EscapedBytes;
 use caproot_core::wire::RelPath;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -50,22 +51,31 @@ impl DisplayPath {
     /// `current_dir`.
     #[must_use]
     pub fn to_uri(&self, current_dir: Option<&Path>) -> String {
-        let path = Path::new(std::ffi::OsStr::from_bytes(&self.0));
-        let below = current_dir.and_then(|dir| path.strip_prefix(dir).ok());
-        let (start, path) = match below {
-            Some(below) => ("", below),
-            None if path.is_absolute() => ("file://", path),
-            None => ("", path.strip_prefix(".").unwrap_or(path)),
-        };
-        let path = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
+        let path = self.relative_path(current_dir);
+        let start = if path.is_absolute() { "file://" } else { "" };
         format!(
             "{start}{}",
             percent_encode(path.as_os_str().as_bytes(), URI_PATH_ENCODE_SET)
         )
+    }
+
+    /// Returns the path for programs, relative if it is below `current_dir`. Bytes that are not
+    /// UTF-8 are replaced.
+    #[must_use]
+    pub fn to_relative(&self, current_dir: Option<&Path>) -> String {
+        let path = self.relative_path(current_dir);
+        path.to_string_lossy().into_owned()
+    }
+
+    fn relative_path(&self, current_dir: Option<&Path>) -> &Path {
+        let path = Path::new(OsStr::from_bytes(&self.0));
+        let below = current_dir.and_then(|dir| path.strip_prefix(dir).ok());
+        let path = below.unwrap_or_else(|| path.strip_prefix(".").unwrap_or(path));
+        if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        }
     }
 }
 

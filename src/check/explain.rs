@@ -1,10 +1,10 @@
-//! Explanations of diagnostic codes: lookup and Markdown layout.
+//! Explanations of diagnostic codes in Markdown.
 
 pub use super::explanations::explanation_of;
 
 use super::explanations::severity_exceptions;
 use crate::model::{DiagnosticCode, Severity};
-use caproot_core::text::{similar, wrap_words};
+use caproot_core::text::wrap_words;
 use std::fmt::Write as _;
 
 /// Line width of a paragraph.
@@ -47,18 +47,6 @@ pub enum CodeExample {
         before: &'static str,
         after: &'static str,
     },
-}
-
-/// Finds a code by its name: in any letter case, with `-` instead of `_`, with or without the
-/// prefix of the proto enum. The error is the most similar name, if there is a similar name.
-pub fn find_code(text: &str) -> Result<DiagnosticCode, Option<&'static str>> {
-    let name = text.trim().to_uppercase().replace('-', "_");
-    let name = name.strip_prefix("DIAGNOSTIC_CODE_").unwrap_or(&name);
-    let found = DiagnosticCode::ALL
-        .into_iter()
-        .find(|code| code.name() == name);
-    let names = DiagnosticCode::ALL.into_iter().map(DiagnosticCode::name);
-    found.ok_or_else(|| similar::most_similar(name, names))
 }
 
 /// Formats the whole explanation as Markdown.
@@ -105,29 +93,8 @@ pub fn explanation_markdown(code: DiagnosticCode) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{explanation_markdown, explanation_of, find_code};
+    use super::{explanation_markdown, explanation_of};
     use crate::model::DiagnosticCode;
-
-    #[test]
-    fn codes_are_found_in_any_spelling() {
-        for text in [
-            "YAML_SYNTAX",
-            "yaml_syntax",
-            "Yaml-Syntax ",
-            "DIAGNOSTIC_CODE_YAML_SYNTAX",
-        ] {
-            assert_eq!(find_code(text), Ok(DiagnosticCode::YamlSyntax), "{text}");
-        }
-        for (slip, meant) in [
-            ("YAML_SYNTEX", Some("YAML_SYNTAX")),
-            ("missing-descripton", Some("MISSING_DESCRIPTION")),
-            ("NOT_UTF-8", Some("NOT_UTF8")),
-            ("E0308", None),
-            ("", None),
-        ] {
-            assert_eq!(find_code(slip), Err(meant), "{slip}");
-        }
-    }
 
     #[test]
     fn every_explanation_is_complete() {

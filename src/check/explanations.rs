@@ -97,7 +97,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
 
         DiagnosticCode::WrongCase => CodeExplanation {
-            default_severity: Note,
+            default_severity: Warning,
             summary: "SKILL.md in another letter case",
             cause: "A file name differs from SKILL.md only in its letter case. Only the exact name \
                 makes a skill, so that a tree has the same skills on every filesystem.",
@@ -256,8 +256,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::NotUtf8 => CodeExplanation {
             default_severity: Error,
             summary: "not UTF-8",
-            cause: "Text is not UTF-8, for example in UTF-16 or Latin-1: the frontmatter, an agents/openai.yaml, or the name of a \
-                directory that is used as the name of its skill.",
+            cause: "Text is not UTF-8, for example in UTF-16 or Latin-1: the frontmatter, an agents/openai.yaml, a \
+                JSON file of a plugin, or the name of a directory that is used as the name of its skill.",
             fix: "Save the file as UTF-8, or rename the directory.",
             help: "save the file as UTF-8, or give the directory a name in UTF-8",
             example: CodeExample::Shell {

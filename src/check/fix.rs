@@ -174,7 +174,7 @@ fn plan_fix(
     }
 
     let file = EditableFile::read(root, path)?;
-    let dir_name = package_name(request, path);
+    let dir_name = request.package_name(path);
     let content = match (may_fix_skill, may_fix_values) {
         (true, _) => fix_skill_md(&file.content, &dir_name),
         (_, true) => fix_plugin_markdown(&file.content),
@@ -196,23 +196,6 @@ fn plan_fix(
     };
     let has_change = fix.content.is_some() || fix.mode.is_some() || fix.new_name.is_some();
     has_change.then_some(fix)
-}
-
-/// Returns the name of the directory of a SKILL.md.
-fn package_name(request: &CheckRequest, path: &RelPath) -> Vec<u8> {
-    let package = path.parent().unwrap_or_default();
-    let root_name = || {
-        request
-            .target
-            .path
-            .rsplit(|b| *b == b'/')
-            .find(|name| !name.is_empty())
-    };
-    package
-        .file_name()
-        .or_else(root_name)
-        .unwrap_or_default()
-        .to_vec()
 }
 
 impl PlannedFix {

@@ -10,7 +10,7 @@ use caproot_core::text::similar;
 /// Returns the help for a problem. `skill` is the skill at the path of the problem.
 pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String {
     let exact = match (problem.code, problem.severity) {
-        (DiagnosticCode::NameInvalid, Severity::Error) => {
+        (DiagnosticCode::NameInvalid, Severity::Error) if skill.is_none() => {
             Some("give the skill a name of 1 to 64 plain characters".to_owned())
         }
         (DiagnosticCode::NameInvalid, _) => skill.and_then(name_help),
@@ -40,6 +40,17 @@ fn yaml_syntax_help(message: &str) -> Option<&'static str> {
         ),
         ("bytes; shorten it", "move long texts below the frontmatter"),
         ("levels deep", "reduce the nesting, or quote the value"),
+        (
+            "write one item a line",
+            "write a list as lines `- item`, and a mapping as lines `key: value`",
+        ),
+        ("different indentation", "indent these mappings alike"),
+        ("at this `---`", "replace the three hyphens"),
+        ("repeat the value", "write the value at each place"),
+        ("remove the tag", "remove the tag; each value is text"),
+        ("merge the value", "rename the key"),
+        ("a control character", "remove the character"),
+        ("reject tabs", "write spaces instead of the tab"),
     ];
 
     let mut fitting = helps
@@ -75,7 +86,7 @@ fn name_help(skill: &Skill) -> Option<String> {
 }
 
 /// Converts a name to lower-case letters and digits, with single hyphens for all other characters.
-fn suggest_name(name: &str) -> String {
+pub fn suggest_name(name: &str) -> String {
     let mut better = String::new();
     let mut was_lower = false;
     for c in name.chars() {
@@ -97,10 +108,10 @@ fn unknown_field_help(skill: &Skill) -> Option<String> {
     let ValueRef::Map(fields) = skill.frontmatter.all_fields()? else {
         return None;
     };
-    let slips = fields.filter(|(key, _)| !frontmatter::STANDARD_FIELDS.contains(key));
+    let slips = fields.filter(|(key, _)| !frontmatter::KNOWN_FIELDS.contains(key));
     let mut meant = slips.filter_map(|(key, _)| {
         let key = key.to_lowercase().replace('_', "-");
-        similar::most_similar(&key, frontmatter::STANDARD_FIELDS)
+        similar::most_similar(&key, frontmatter::KNOWN_FIELDS)
     });
     meant
         .next()

@@ -26,6 +26,7 @@
 //!             published: config.published_roots.clone().into(),
 //!         },
 //!         allowed_dirs: config.allowed_dirs,
+//!         is_strict: false,
 //!     })
 //! }
 //!
@@ -48,6 +49,7 @@ mod excerpt;
 pub mod explain;
 mod explanations;
 pub mod fix;
+pub mod github;
 mod help;
 pub mod json;
 pub mod new_skill;
@@ -55,6 +57,7 @@ mod package;
 #[cfg(test)]
 mod processor_time_tests;
 pub mod sarif;
+mod strict;
 mod summary;
 pub mod text;
 
@@ -68,6 +71,7 @@ use crate::model::{DiagnosticCode, FileProblem, RootReason, Severity, Skill};
 use crate::parse::secret_filter;
 use crate::scan::{self, ScanProgress, ScanTarget};
 use caproot_core::wire::{RelPath, RootId};
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -85,6 +89,8 @@ pub struct CheckRequest {
     pub allowed_dirs: Vec<PathBuf>,
     /// Path and rules of the scan.
     pub target: ScanTarget,
+    /// Whether a skill that the format's validator rejects has an error.
+    pub is_strict: bool,
 }
 
 /// Result for one directory.
@@ -163,6 +169,9 @@ pub fn check_dir(
             excess += drop_excess(&mut problems);
         }
     }
+    if let Some(root) = root.as_ref().filter(|_| request.is_strict) {
+        apply_strict_rules(request, root, &catalog, &mut problems);
+    }
     excess += drop_excess(&mut problems);
     problems.sort_by(|(a, p), (b, q)| a.cmp(b).then_with(|| sort_key(p).cmp(&sort_key(q))));
 
@@ -175,6 +184,42 @@ pub fn check_dir(
         dropped: unkept.saturating_add(count(excess)),
         plugin_count: catalog.plugins().len(),
     })
+}
+
+/// Adds the errors of the format's validator. An error replaces a problem with the same code and line.
+fn apply_strict_rules(
+    request: &CheckRequest,
+    root: &ResolvedRootDir,
+    catalog: &Catalog,
+    problems: &mut Vec<(RelPath, FileProblem)>,
+) {
+    let mut errors: HashMap<RelPath, Vec<FileProblem>> = HashMap::new();
+    for skill in catalog.skills(0) {
+        errors.insert(skill.skill_file_path(), Vec::new());
+    }
+
+    let mut repaired = HashSet::new();
+    for (path, problem) in problems.iter_mut() {
+        if problem.code == DiagnosticCode::YamlRepaired && errors.contains_key(path) {
+            problem.severity = Severity::Error;
+            repaired.insert(path.clone());
+        }
+    }
+
+    for (path, found) in &mut errors {
+        if let Some(text) = package::read_text(root, path) {
+            let dir_name = request.package_name(path);
+            *found = strict::format_errors(&text, &dir_name, repaired.contains(path));
+        }
+    }
+
+    problems.retain(|(path, problem)| {
+        let mut replacing = errors.get(path).into_iter().flatten();
+        !replacing.any(|error| (error.code, error.line) == (problem.code, problem.line))
+    });
+    for (path, found) in errors {
+        problems.extend(found.into_iter().map(|error| (path.clone(), error)));
+    }
 }
 
 /// Returns the position and rank of a problem in its file.
@@ -242,12 +287,25 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
+impl CheckRequest {
+    /// Returns the name of the directory of a SKILL.md.
+    fn package_name(&self, path: &RelPath) -> Vec<u8> {
+        let package = path.parent().unwrap_or_default();
+        let mut root_names = self.target.path.rsplit(|b| *b == b'/');
+        package
+            .file_name()
+            .or_else(|| root_names.find(|name| !name.is_empty()))
+            .unwrap_or_default()
+            .to_vec()
+    }
+}
+
 impl CheckResult {
-    /// Whether a finding is shown although notes are not asked for: a file in the wrong letter case
-    /// is the reason why there is no skill.
+    /// Whether a file in the wrong letter case is the reason why there is no skill.
     #[must_use]
-    pub fn explains_emptiness(&self, finding: &CheckFinding) -> bool {
-        finding.code() == DiagnosticCode::WrongCase && self.is_empty()
+    pub fn is_empty_by_letter_case(&self) -> bool {
+        let mut findings = self.findings.iter();
+        self.is_empty() && findings.any(|finding| finding.code() == DiagnosticCode::WrongCase)
     }
 
     /// Whether there is no skill, no plugin, and no error that explains why.

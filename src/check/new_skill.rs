@@ -1,8 +1,10 @@
 //! New skill: a directory with a SKILL.md that has no problem.
 
+use super::help::suggest_name;
 use crate::model::DynamicValue;
+use crate::parse::names::MAX_NAME_CHARS;
 use crate::parse::{frontmatter, names, yaml};
-use caproot_core::text::collapse_whitespace;
+use caproot_core::text::{collapse_whitespace, truncate_chars};
 use caproot_core::wire::RelPath;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -18,9 +20,12 @@ pub enum NewSkillError {
         "{0:?} is not the name of a directory; use 1 to 64 lower-case letters, digits and hyphens"
     )]
     NotADirectoryName(String),
-    /// The name or the description breaks a rule of the format.
+    /// The name breaks a rule of the format.
     #[error("{0}")]
-    Invalid(String),
+    InvalidName(String),
+    /// The description breaks a rule of the format.
+    #[error("{0}")]
+    InvalidDescription(String),
     /// There is a file or directory with the name.
     #[error("{} exists; caproot overwrites nothing", .0.display())]
     Exists(PathBuf),
@@ -34,17 +39,30 @@ pub enum NewSkillError {
     },
 }
 
+impl NewSkillError {
+    /// Whether another name would avoid the error.
+    #[must_use]
+    pub fn concerns_name(&self) -> bool {
+        matches!(self, Self::NotADirectoryName(_) | Self::InvalidName(_))
+    }
+}
+
 /// Creates `into/NAME/SKILL.md`, and `into` if it does not exist. Returns the path of the file.
 pub fn create_skill(into: &Path, name: &str, description: &str) -> Result<PathBuf, NewSkillError> {
     if RelPath::root().join(name.as_bytes()).is_none() {
         return Err(NewSkillError::NotADirectoryName(name.to_owned()));
     }
-    names::check_name(name).map_err(NewSkillError::Invalid)?;
+    names::check_name(name).map_err(NewSkillError::InvalidName)?;
+    if let Some(violation) = names::format_violations(name, names::is_name_char).next() {
+        return Err(NewSkillError::InvalidName(violation));
+    }
 
     let text = skill_text(name, &collapse_whitespace(description));
     let read = frontmatter::read(text.as_bytes(), true, Some(name.as_bytes()));
     if let Some(problem) = read.problems.first() {
-        return Err(NewSkillError::Invalid(problem.message.to_string()));
+        return Err(NewSkillError::InvalidDescription(
+            problem.message.to_string(),
+        ));
     }
 
     if !into.as_os_str().is_empty() {
@@ -69,6 +87,22 @@ fn unwritable_path(path: &Path, error: io::Error) -> NewSkillError {
         path: path.to_owned(),
         error,
     }
+}
+
+/// Returns a valid name that is similar to an invalid name, if there is one.
+#[must_use]
+pub fn suggest_valid_name(name: &str) -> Option<String> {
+    // A path means the skill in its last directory.
+    let last = name.rsplit('/').find(|part| !part.is_empty())?;
+    let suggested = suggest_name(last);
+    let shortened = truncate_chars(&suggested, MAX_NAME_CHARS).trim_end_matches('-');
+
+    let is_valid = names::check_name(shortened).is_ok()
+        && names::format_violations(shortened, names::is_name_char)
+            .next()
+            .is_none()
+        && shortened != name;
+    is_valid.then(|| shortened.to_owned())
 }
 
 /// Returns the text of a SKILL.md.

@@ -12,6 +12,8 @@ use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};
 use std::io::Read as _;
 
+/// Maximum bytes of a SKILL.md that are read.
+pub const MAX_TEXT_BYTES: usize = 16 << 20;
 /// Maximum number of entries of a skill's resource directories that are examined.
 const MAX_ENTRIES: usize = 10_000;
 /// Maximum depth of the resource directories.
@@ -57,12 +59,15 @@ pub fn package_problems(
     walk.problems
 }
 
-/// Reads a whole SKILL.md.
-fn read_text(root: &ResolvedRootDir, path: &RelPath) -> Option<Vec<u8>> {
-    const MAX_BYTES: u64 = 16 << 20;
+/// Reads a SKILL.md, at most [`MAX_TEXT_BYTES`].
+pub fn read_text(root: &ResolvedRootDir, path: &RelPath) -> Option<Vec<u8>> {
     let opened = open_file(&root.snapshot, &root.path, path).ok()?;
     let mut text = Vec::new();
-    opened.file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+    opened
+        .file
+        .take(MAX_TEXT_BYTES as u64)
+        .read_to_end(&mut text)
+        .ok()?;
     Some(text)
 }
 

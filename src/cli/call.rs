@@ -11,26 +11,21 @@ mod request;
 mod schema;
 mod server;
 mod skills;
-mod tools;
+pub mod tools;
 mod watched;
 
-use super::args::{ConnectionArgs, SelectionArgs, parse_timeout, root_arg_parser};
 use super::exit;
 use super::failure::CommandFailure;
-use super::mcp_servers::McpServersArgs;
-use super::output::write_stdout;
-use super::root_arg::RootArg;
+use super::log_args::LogArgs;
+use super::output::{print_stderr, write_stdout};
+use super::session_args::SessionArgs;
 use super::signals::run_until_signal;
-use crate::local_source::LocalSource;
-use caproot_client::session::{
-    ChoiceRule, Session, SessionOptions, SkillChoice, SkillSource, ToolNames,
-};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::sync::Mutex;
 use caproot_core::text::escape_json;
 use clap::Args;
 use event::CallEvent;
-use executors::OpenExecutors;
+use executors::SessionExecutors;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use in_flight::RequestsInFlight;
 use lines::stdin_lines;
@@ -38,12 +33,10 @@ use manager::ManagerArgs;
 use schema::lines_schema;
 use server::{CallServer, MAX_IN_FLIGHT, OpenSession};
 use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
-use tools::{SessionTools, ToolCallbacks, read_tools};
+use tools::ToolCallbacks;
 use watched::{WatchStep, WatchedSession};
 
 /// Run a model's tools by JSON lines
@@ -57,50 +50,17 @@ use watched::{WatchStep, WatchedSession};
 /// with its published roots. With --environment-id as well, it is on one executor. A session with
 /// --local or --mcp-servers needs no executor: if no flag names one and no daemon answers, a message
 /// says so, and the session has the other skills.
+///
+/// With --tools, a call of a tool of your program is a line {"event":"tool",…}, which your program
+/// answers by a line with the result.
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("call/help.txt"))]
 pub struct CallArgs {
-    /// Only skills for this product, or for every product
-    #[arg(
-        long,
-        value_name = "PRODUCT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    product: String,
-    /// Only skills that match a rule: name:NAME, handle:HANDLE (also all skills below the handle),
-    /// or source:KIND/ID, where KIND is executor, local or mcp. Can be repeated
-    #[arg(long, value_name = "RULE")]
-    include: Vec<ChoiceRule>,
-    /// No skill that matches this rule, even if --include matches. Can be repeated
-    #[arg(long, value_name = "RULE")]
-    exclude: Vec<ChoiceRule>,
-    #[command(flatten)]
-    mcp_servers: McpServersArgs,
     /// Also the plugins of the executors and local directories, for the request plugins. With
     /// --events, also print a line {"event":"plugins","added":…,"changed":…,"removed":…} after each
     /// change of a plugin
     #[arg(long)]
     plugins: bool,
-    /// Also the skills below this directory of this machine, with ID as the id of their authority
-    /// and first part of their handles. All such directories are the source local/local. Can be
-    /// repeated
-    #[arg(long, value_name = "ID=DIR", value_parser = root_arg_parser())]
-    local: Vec<RootArg>,
-    /// How long to wait at the start for executors that do not respond, such as 5s or 1m. An
-    /// executor is not waited for if its socket is missing or the connection is rejected
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
-    connect_timeout: Duration,
-    /// Name the tools `skills.list` and `skills.read`, with a namespace, as Codex and the Responses API
-    /// register tools. By default, the names are `skills_list` and `skills_read`. A call is accepted
-    /// in either spelling
-    #[arg(long)]
-    namespaced: bool,
-    /// Tools of your program as a JSON array, each with namespace, name, description and
-    /// inputSchema. A call of such a tool is a line {"event":"tool",…}, which your program answers
-    /// by a line with the result
-    #[arg(long, value_name = "FILE")]
-    tools: Option<PathBuf>,
     /// Print a line {"event":"changed","executor":…} after each change of an executor's skills or
     /// state, with "source" instead of "executor" for another source
     #[arg(long, conflicts_with = "no_session")]
@@ -113,52 +73,10 @@ pub struct CallArgs {
     schema: bool,
     #[command(flatten)]
     manager: ManagerArgs,
-    #[command(flatten, next_help_heading = "Connection options")]
-    connection: ConnectionArgs,
-    #[command(flatten, next_help_heading = "Root options")]
-    selection: SelectionArgs,
-}
-
-impl CallArgs {
-    fn tool_names(&self) -> ToolNames {
-        if self.namespaced {
-            ToolNames::Namespaced
-        } else {
-            ToolNames::Flat
-        }
-    }
-
-    /// Returns the tools of `--tools`. Their calls go to `callbacks`.
-    fn read_tools(&self, callbacks: &Arc<ToolCallbacks>) -> Result<SessionTools, CommandFailure> {
-        match &self.tools {
-            Some(file) => read_tools(file, callbacks, self.tool_names()),
-            None => Ok(SessionTools::default()),
-        }
-    }
-
-    /// Returns the options of a session with these tools.
-    fn session_options(&self, tools: &SessionTools) -> SessionOptions {
-        SessionOptions {
-            product: self.product.clone(),
-            choice: SkillChoice {
-                include: self.include.clone(),
-                exclude: self.exclude.clone(),
-            },
-            plugins: self.plugins,
-            tool_names: self.tool_names(),
-            tools: tools.registry.clone(),
-            start_timeout: self.connect_timeout,
-            ..SessionOptions::default()
-        }
-    }
-
-    /// Whether a flag names an executor or its roots, or there is no other source of skills.
-    fn needs_executor(&self) -> bool {
-        let has_servers = self.mcp_servers.has_servers();
-        let has_other_source = has_servers || !self.local.is_empty();
-        let names_roots = !self.selection.selects_published();
-        !has_other_source || names_roots || !self.connection.is_default()
-    }
+    #[command(flatten)]
+    log: LogArgs,
+    #[command(flatten)]
+    session: SessionArgs,
 }
 
 /// Answers requests until stdin ends or a signal comes.
@@ -172,23 +90,30 @@ pub async fn run(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
 }
 
 async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let open = OpenExecutors::open(&args, env).await?;
+    if args.session.reads_stdin() {
+        let sentence = "--selected - cannot be used here: stdin has the requests; name a file";
+        return Err(CommandFailure::new(exit::USAGE, sentence));
+    }
+
+    args.log.start()?;
+    let opened = if args.no_session {
+        args.session.open_fleet_without_session(env).await?
+    } else {
+        args.session.open_fleet(env).await?
+    };
+    print_stderr(&opened.selected.message_lines());
+
     let (sender, events) = unbounded_channel();
     let callbacks = Arc::new(ToolCallbacks::new(sender.clone()));
-    let tools = args.read_tools(&callbacks)?;
-    let options = args.session_options(&tools);
-
-    let mut sources = start_local_source(&args.local, &options).await?;
-    sources.extend(args.mcp_servers.start(args.connect_timeout).await?);
+    let parts = args.session.start_parts(&callbacks, args.plugins).await?;
     let first = if args.no_session {
         None
     } else {
-        let fleet = &open.executors.fleet;
-        let started = Session::start_with(fleet, open.roots, sources.clone(), &options).await;
-        let session = started.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+        let roots = opened.selected.roots;
+        let session = parts.start_session(&opened.fleet, roots).await?;
         // No session before the first one has the tools.
-        let _ = tools.owner.set(session.id().to_owned());
-        Some(OpenSession::new(session, options.plugins))
+        let _ = parts.tools.owner.set(session.id().to_owned());
+        Some(OpenSession::new(session, args.plugins))
     };
 
     let manager = match &first {
@@ -202,10 +127,14 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     }
 
     let server = CallServer {
-        executors: open.executors,
-        options,
-        tools,
-        sources,
+        executors: SessionExecutors {
+            fleet: opened.fleet,
+            args: &args.session,
+            env,
+        },
+        options: parts.options,
+        tools: parts.tools,
+        sources: parts.sources,
         first,
         callbacks,
         manager,
@@ -285,34 +214,6 @@ impl RequestRoom {
         Self {
             reads: unanswered < limit,
             is_overloaded: has_waiting_tools && unanswered >= MAX_IN_FLIGHT,
-        }
-    }
-}
-
-/// Starts the source of the local directories, if there is one.
-async fn start_local_source(
-    directories: &[RootArg],
-    options: &SessionOptions,
-) -> Result<Vec<Arc<dyn SkillSource>>, CommandFailure> {
-    if directories.is_empty() {
-        return Ok(Vec::new());
-    }
-
-    let mut named = Vec::with_capacity(directories.len());
-    for RootArg { id, dir } in directories {
-        let dir = PathBuf::from(dir);
-        let Some(id) = id else {
-            let sentence = format!("--local {} has no id; write --local ID=DIR", dir.display());
-            return Err(CommandFailure::new(exit::USAGE, sentence));
-        };
-        named.push((id.clone(), dir));
-    }
-
-    match LocalSource::start("local", named, options).await {
-        Ok(source) => Ok(vec![Arc::new(source)]),
-        Err(error) => {
-            let sentence = format!("cannot use --local: {error}");
-            Err(CommandFailure::new(exit::BAD_CONFIG, sentence))
         }
     }
 }

@@ -1,13 +1,14 @@
 //! `caproot check`: lints directories as the daemon would see them.
 
+use super::color::wrap_line;
 use super::exit;
 use super::failure::{CommandFailure, report_outcome};
-use super::output::{print_json, print_stderr, stdout_supports_color, write_stdout};
+use super::output::{print_json, print_stderr, supports_color, terminal_width, write_stdout};
 use super::signals::run_until_signal_or_closed_stdout;
 use crate::check::fix::{FileFix, FixMode, FixResult, fix_dir};
 use crate::check::text::{ColorMode, render_finding};
 use crate::check::{
-    self, CheckFinding, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, json, sarif,
+    self, CheckFinding, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, github, json, sarif,
 };
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
 use crate::model::{RootReason, Severity};
@@ -44,6 +45,7 @@ Examples:
   caproot check .                               # this directory
   caproot check skills/pdf --notes              # with notes
   caproot check skills --deny-warnings          # for CI: warnings fail, too
+  caproot check skills --strict                 # what skills-ref rejects, too
   caproot check skills --watch                  # after each change of a file
   caproot check skills --fix --dry-run          # differences that --fix makes
   caproot check skills --output sarif > skills.sarif
@@ -56,6 +58,10 @@ pub struct CheckArgs {
     /// Exit with 1 if there is a warning, too
     #[arg(long)]
     deny_warnings: bool,
+    /// Report as an error what the format's validator, skills-ref, rejects: unknown fields, names
+    /// that break a rule, YAML that other programs cannot read
+    #[arg(long)]
+    strict: bool,
     /// Exit with 0 if a directory has neither a skill nor a plugin
     #[arg(long)]
     allow_empty: bool,
@@ -87,6 +93,8 @@ enum CheckFormat {
     Json,
     /// For CI systems: SARIF 2.1.0
     Sarif,
+    /// For GitHub Actions: one workflow command a problem
+    Github,
 }
 
 /// Checks the directories once, or with `--watch` after each change.
@@ -109,6 +117,7 @@ async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
             let current_dir = env.current_dir.as_deref();
             print_json(&sarif::sarif_log(results, &report.unchecked, current_dir))?;
         }
+        CheckFormat::Github => print_annotations(results, args, env)?,
         CheckFormat::Text => print_text(results, fixes, args)?,
     }
 
@@ -140,7 +149,7 @@ async fn check_dirs(args: &CheckArgs, env: &ProcessEnv) -> CheckReport {
             checked,
             fixes,
             failures,
-        } = match check_one_dir(dir, env, args.fix_mode()).await {
+        } = match check_one_dir(dir, env, args).await {
             Ok(result) => result,
             Err(why) => {
                 let dir = dir.to_string_lossy().into_owned();
@@ -188,11 +197,10 @@ impl CheckReport {
     }
 
     fn emptiness_hint(&self, mode: Option<FixMode>) -> &'static str {
-        let has_wrong_case = self.results.iter().any(|checked| {
-            let mut findings = checked.findings.iter();
-            findings.any(|finding| checked.explains_emptiness(finding))
-        });
-
+        let has_wrong_case = self
+            .results
+            .iter()
+            .any(CheckResult::is_empty_by_letter_case);
         match mode {
             _ if !has_wrong_case => "a skill is a directory with a SKILL.md; see --allow-empty",
             None => {
@@ -227,17 +235,13 @@ fn print_text(
         return Ok(());
     }
 
-    let colour = if stdout_supports_color() {
+    let colour = if supports_color(&io::stdout()) {
         ColorMode::Always
     } else {
         ColorMode::Never
     };
-    let summary = CheckSummary::from_results(all);
+    let width = terminal_width(&io::stdout());
     let shown = shown_findings(all, args);
-    let shown_notes = shown
-        .iter()
-        .filter(|finding| finding.severity() == Severity::Note)
-        .count();
 
     write_stdout(|stdout| {
         for fix in fixes {
@@ -253,19 +257,59 @@ fn print_text(
         }
 
         for finding in &shown {
-            write!(stdout, "{}", render_finding(finding, colour))?;
+            let text = render_finding(finding, colour);
+            let text = width.map_or_else(|| text.clone(), |width| wrap_finding(&text, width));
+            write!(stdout, "{text}")?;
         }
         if !shown.is_empty() {
             writeln!(stdout, "run `caproot explain CODE` for details")?;
         }
-
-        let hint = if summary.notes > shown_notes {
-            " (--notes shows the notes)"
-        } else {
-            ""
-        };
-        writeln!(stdout, "{summary}{hint}")
+        writeln!(stdout, "{}", summary_line(all, args))
     })
+}
+
+/// Breaks the message and the help of a finding between words. Source lines stay whole.
+fn wrap_finding(text: &str, width: usize) -> String {
+    let mut wrapped = String::new();
+    for (at, line) in text.lines().enumerate() {
+        let indent = if at == 0 { "  " } else { "          " };
+        let parts = if at == 0 || line.contains("help: ") && !line.contains(" | ") {
+            wrap_line(line, width, indent)
+        } else {
+            vec![line.to_owned()]
+        };
+        for part in parts {
+            wrapped.push_str(&part);
+            wrapped.push('\n');
+        }
+    }
+    wrapped
+}
+
+/// Prints the findings that the flags show, for GitHub Actions.
+fn print_annotations(
+    all: &[CheckResult],
+    args: &CheckArgs,
+    env: &ProcessEnv,
+) -> Result<(), CommandFailure> {
+    let current_dir = env.current_dir.as_deref();
+    write_stdout(|stdout| {
+        for finding in shown_findings(all, args) {
+            let command = github::annotation_command(finding, current_dir);
+            writeln!(stdout, "{command}")?;
+        }
+        writeln!(stdout, "{}", summary_line(all, args))
+    })
+}
+
+fn summary_line(all: &[CheckResult], args: &CheckArgs) -> String {
+    let summary = CheckSummary::from_results(all);
+    let hint = if summary.notes > 0 && !args.notes {
+        " (--notes shows the notes)"
+    } else {
+        ""
+    };
+    format!("{summary}{hint}")
 }
 
 /// Returns the findings that the flags show.
@@ -274,7 +318,7 @@ fn shown_findings<'a>(all: &'a [CheckResult], args: &CheckArgs) -> Vec<&'a Check
     for checked in all {
         for finding in &checked.findings {
             let is_note = finding.severity() == Severity::Note;
-            if args.notes || !is_note || checked.explains_emptiness(finding) {
+            if args.notes || !is_note {
                 shown.push(finding);
             }
         }
@@ -286,13 +330,15 @@ fn shown_findings<'a>(all: &'a [CheckResult], args: &CheckArgs) -> Vec<&'a Check
 async fn check_one_dir(
     dir: &Path,
     env: &ProcessEnv,
-    fix: Option<FixMode>,
+    args: &CheckArgs,
 ) -> Result<FixResult, String> {
     if dir.exists() && !dir.is_dir() {
         return Err(reason_sentence(RootReason::NotADirectory, dir).to_owned());
     }
 
-    let request = check_request(dir, env)?;
+    let mut request = check_request(dir, env)?;
+    request.is_strict = args.strict;
+    let fix = args.fix_mode();
     let progress = Arc::new(ScanProgress::new());
     let seen = progress.clone();
     let mut work = tokio::task::spawn_blocking(move || match fix {
@@ -353,6 +399,7 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
             published: config.published_roots.into(),
         },
         allowed_dirs: config.allowed_dirs,
+        is_strict: false,
     })
 }
 
@@ -390,6 +437,7 @@ fn reason_sentence(reason: RootReason, dir: &Path) -> &'static str {
         RootReason::WrongEnvironment
         | RootReason::MissingEnvironment
         | RootReason::InvalidPath
+        | RootReason::UnknownPublished
         | RootReason::PathTooLong
         | RootReason::UnsupportedLocation => "not a path of this machine",
     }

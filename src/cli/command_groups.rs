@@ -45,7 +45,7 @@ const COMMAND_GROUPS: [CommandGroup; 7] = [
     },
     CommandGroup {
         heading: "Serve agents",
-        commands: &["call", "mcp"],
+        commands: &["call", "mcp", "prompt"],
     },
     CommandGroup {
         heading: "Manage many executors",

@@ -1,7 +1,7 @@
 //! Commands to which a line of a reference table applies.
 
 /// Commands that connect to a daemon.
-pub const CLIENT_COMMANDS: [&str; 11] = [
+pub const CLIENT_COMMANDS: [&str; 12] = [
     "status",
     "roots",
     "resolve",
@@ -13,6 +13,7 @@ pub const CLIENT_COMMANDS: [&str; 11] = [
     "pull",
     "call",
     "mcp",
+    "prompt",
 ];
 
 /// Set of commands. A subcommand is spelled with its parent, such as `config check`.

@@ -74,7 +74,7 @@ pub const ENVIRONMENT_VARIABLES: &[EnvironmentVariable] = &[
     EnvironmentVariable {
         name: "CAPROOT_LOG",
         meaning: "Log filter. `--log` takes precedence.",
-        commands: SERVE,
+        commands: CommandSet::Only(&["serve", "call", "mcp", "prompt"]),
     },
     EnvironmentVariable {
         name: "RUNTIME_DIRECTORY",

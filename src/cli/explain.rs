@@ -1,97 +1,63 @@
-//! `caproot explain`: explains diagnostic codes.
+//! `caproot explain`: explains every code that the commands print.
 
+use super::codes::{CodeEntry, all_codes, find_codes};
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::{OutputFormat, print_json, write_stdout};
-use crate::check::explain::{CodeExplanation, explanation_markdown, explanation_of, find_code};
-use crate::model::{DiagnosticCode, RootReason};
+use super::output::{OutputFormat, print_json, print_table, write_stdout};
 use caproot_core::text::escape_text;
 use clap::Args;
-use serde_json::{Value, json};
 
-/// Explain a diagnostic code
+/// Explain a code of a message
 ///
-/// Prints its meaning and fix, with an example before and after. Without a code, lists all codes.
+/// Knows the codes of diagnostics, roots, errors, tool calls and exit codes. Prints the meaning and the
+/// fix, for a diagnostic with an example before and after. A code with several meanings has several
+/// explanations. Without a code, lists all codes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot explain                # list of all codes
-  caproot explain yaml_syntax    # one code, in any letter case")]
+  caproot explain yaml_syntax    # one code, in any letter case
+  caproot explain 'error[NOT_ALLOWED]'    # a code as it was printed
+  caproot explain 78             # an exit code")]
 pub struct ExplainArgs {
-    /// Code in the brackets of a diagnostic of `caproot check` or `caproot list`
+    /// Code of a diagnostic, a root, an error or a tool call, or an exit code
     #[arg(value_name = "CODE")]
     code: Option<String>,
-    /// Output format
+    /// Output format; json prints an array
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }
 
-/// Prints the explanation, or the list of codes.
+/// Prints the explanations, or the list of codes.
 pub fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
-    let code = match &args.code {
-        Some(text) => Some(find_code(text).map_err(|near| unknown_code(text, near))?),
-        None => None,
+    let codes = match &args.code {
+        Some(text) => find_codes(text).map_err(|near| unknown_code(text, near))?,
+        None => all_codes(),
     };
 
-    match (args.output, code) {
-        (OutputFormat::Text, Some(code)) => {
-            write_stdout(|stdout| write!(stdout, "{}", explanation_markdown(code)))?;
+    match (args.output, &args.code) {
+        (OutputFormat::Json, _) => {
+            let json: Vec<_> = codes.iter().map(CodeEntry::to_json).collect();
+            print_json(&json)?;
         }
-        (OutputFormat::Json, Some(code)) => print_json(&explanation_json(code))?,
-        (OutputFormat::Json, None) => print_json(&DiagnosticCode::ALL.map(explanation_json))?,
-        (OutputFormat::Text, None) => print_all_codes()?,
+        (OutputFormat::Text, Some(_)) => {
+            let texts: Vec<_> = codes.iter().map(CodeEntry::markdown).collect();
+            write_stdout(|stdout| write!(stdout, "{}", texts.join("\n")))?;
+        }
+        (OutputFormat::Text, None) => print_all_codes(codes)?,
     }
     Ok(exit::OK)
 }
 
-/// Prints each code with its usual severity and its summary.
-fn print_all_codes() -> Result<(), CommandFailure> {
-    let widths = DiagnosticCode::ALL.map(|code| code.name().len());
-    let width = widths.into_iter().max().unwrap_or(0);
-
-    write_stdout(|stdout| {
-        for code in DiagnosticCode::ALL {
-            let explanation = explanation_of(code);
-            let severity = explanation.default_severity.name();
-            let name = code.name();
-            writeln!(
-                stdout,
-                "{name:width$}  {severity:7}  {}",
-                explanation.summary
-            )?;
-        }
-        Ok(())
-    })
+/// Prints each code with its place and its summary. The place of a diagnostic is its usual severity.
+fn print_all_codes(codes: Vec<CodeEntry>) -> Result<(), CommandFailure> {
+    let rows = codes
+        .into_iter()
+        .map(|code| [code.name, code.kind.describe(), code.summary]);
+    print_table(&["CODE", "PLACE", "MEANING"], &rows.collect::<Vec<_>>())
 }
 
-fn explanation_json(code: DiagnosticCode) -> Value {
-    let CodeExplanation {
-        default_severity: usual,
-        summary,
-        cause,
-        fix,
-        ..
-    } = explanation_of(code);
-    json!({
-        "code": code.name(),
-        "severity": usual.name(),
-        "summary": summary,
-        "cause": cause,
-        "fix": fix,
-        "markdown": explanation_markdown(code),
-    })
-}
-
-fn unknown_code(text: &str, near: Option<&'static str>) -> CommandFailure {
-    let name = text.trim().to_uppercase().replace('-', "_");
-    let reasons = RootReason::ALL;
-    if let Some(reason) = reasons.into_iter().find(|reason| reason.name() == name) {
-        let meaning = reason.message();
-        let sentence = format!("{name} is the reason of an unavailable root: {meaning}");
-        return CommandFailure::new(exit::USAGE, sentence)
-            .with_hint("`caproot explain` is for the diagnostics of skills and plugins");
-    }
-
+fn unknown_code(text: &str, near: Option<String>) -> CommandFailure {
     let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
     let sentence = format!("unknown code {}{meant}", escape_text(text));
     CommandFailure::new(exit::USAGE, sentence).with_hint("`caproot explain` lists all codes")

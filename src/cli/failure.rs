@@ -1,15 +1,21 @@
 //! Failures of commands: messages, a hint and an exit code.
 
 use super::exit;
-use super::output::print_stderr;
+use super::output::{print_failure, print_stderr};
 use crate::telemetry::logs::flush_log;
-use caproot_client::{CallError, ConnectError, TlsError, TlsRequired};
+use caproot_client::{CallError, ConnectError, TlsError, TlsRequired, error_reason};
+use caproot_core::proto::caproot::v1::ErrorReason;
 use caproot_core::text::{escape_text, is_misleading};
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 use tonic::{Code, Status};
+
+/// Hint for a path that the daemon does not allow.
+pub const ALLOW_HINT: &str = "the daemon's operator allows a directory with `caproot serve --allow \
+     DIR`, or with `allow` in the config file";
 
 /// Failure of a command. The messages are escaped, so that untrusted text can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +23,7 @@ pub struct CommandFailure {
     exit_code: u8,
     /// Empty if the reader of stdout is gone.
     messages: Vec<String>,
-    hint: Option<&'static str>,
+    hint: Option<Cow<'static, str>>,
 }
 
 impl CommandFailure {
@@ -43,8 +49,8 @@ impl CommandFailure {
 
     /// Adds a hint.
     #[must_use]
-    pub fn with_hint(mut self, hint: &'static str) -> Self {
-        self.hint = Some(hint);
+    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.hint = Some(hint.into());
         self
     }
 
@@ -106,7 +112,7 @@ impl CommandFailure {
     /// Replaces a hint about flags of the connection, whose values a fleet file has.
     #[must_use]
     pub fn with_fleet_hint(self) -> Self {
-        match self.hint {
+        match &self.hint {
             Some(hint) if hint.contains("--") => self.with_hint(
                 "correct the keys of the executor in the fleet file; `caproot fleet list` shows \
                  which executors answer",
@@ -203,7 +209,13 @@ impl From<CallError> for CommandFailure {
                                 older version";
                     Self::new(exit::VERSION_MISMATCH, sentence).with_hint(hint)
                 }
-                None => Self::new(exit::code_for_status(status.code()), &error),
+                None => {
+                    let failure = Self::new(exit::code_for_status(status.code()), &error);
+                    match status_hint(status) {
+                        Some(hint) => failure.with_hint(hint),
+                        None => failure,
+                    }
+                }
             },
 
             CallError::InvalidResponse(why) => Self::invalid_response(why),
@@ -212,6 +224,19 @@ impl From<CallError> for CommandFailure {
             }
             CallError::Output(io) => Self::from_write_error(io),
         }
+    }
+}
+
+/// Returns the hint for a status of the daemon, with the flag that helps.
+fn status_hint(status: &Status) -> Option<&'static str> {
+    if status.code() == Code::Unauthenticated {
+        return Some(
+            "present a token with --token-file, or a client certificate with --cert and --key",
+        );
+    }
+    match error_reason(status) {
+        Some(ErrorReason::RootNotAllowed | ErrorReason::OutsideRoot) => Some(ALLOW_HINT),
+        _ => None,
     }
 }
 
@@ -262,7 +287,7 @@ pub fn report_outcome(outcome: Result<u8, CommandFailure>) -> ExitCode {
         .map(|sentence| format!("caproot: {sentence}"))
         .collect();
     lines.extend(failure.hint.map(|hint| format!("hint: {hint}")));
-    print_stderr(&lines);
+    print_failure(&lines);
     ExitCode::from(failure.exit_code)
 }
 

@@ -5,24 +5,22 @@ mod check;
 mod list;
 mod probe;
 mod progress;
+mod screen;
 mod state;
 mod target;
 mod watch;
 
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::print_stderr;
 use caproot_client::FleetError;
 use caproot_client::fleet::{Fleet, OmittedExecutor};
-use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::text::escape_text;
-use caproot_core::text::similar::similar_names;
+use caproot_core::text::similar::suggest_names;
 use clap::{Args, Subcommand};
 use std::path::Path;
-use std::time::Duration;
 
 /// Maximum number of environment ids in a message.
-const MAX_SUGGESTIONS: usize = 5;
+const MAX_KNOWN_IDS: usize = 5;
 
 /// Check a fleet file, and show the state of its executors
 #[derive(Debug, Args)]
@@ -77,13 +75,11 @@ pub fn fleet_failure(error: FleetError, fleet: &Fleet, file: &Path) -> CommandFa
 
 /// Names the known ids that look like an unknown id, or the first ids.
 fn suggest_ids(id: &str, known: &[String]) -> String {
-    let mut similar = similar_names(id, known.iter().map(String::as_str));
-    if !similar.is_empty() {
-        similar.truncate(MAX_SUGGESTIONS);
-        return format!("did you mean {}?", similar.join(" or "));
+    if let Some(question) = suggest_names(id, known.iter().map(String::as_str), |id| id) {
+        return question;
     }
 
-    let (first, more) = known.split_at(known.len().min(MAX_SUGGESTIONS));
+    let (first, more) = known.split_at(known.len().min(MAX_KNOWN_IDS));
     if first.is_empty() {
         return "it has no executor".to_owned();
     }
@@ -93,15 +89,8 @@ fn suggest_ids(id: &str, known: &[String]) -> String {
     format!("it has {} and {} more", first.join(", "), more.len())
 }
 
-/// Returns the published roots of a fleet's executors. An omitted executor is a message on stderr.
-pub async fn published_roots(fleet: &Fleet, timeout: Duration) -> Vec<SelectedCapabilityRoot> {
-    let published = fleet.published_roots(timeout).await;
-    let lines: Vec<_> = published.omitted.iter().map(omitted_line).collect();
-    print_stderr(&lines);
-    published.roots
-}
-
-fn omitted_line(executor: &OmittedExecutor) -> String {
+/// Returns a line about an executor whose published roots a session does not have.
+pub fn omitted_line(executor: &OmittedExecutor) -> String {
     let id = escape_text(&executor.environment_id);
     let reason = escape_text(&executor.reason);
     let hint = if executor.timed_out {
@@ -109,5 +98,5 @@ fn omitted_line(executor: &OmittedExecutor) -> String {
     } else {
         ""
     };
-    format!("caproot: the roots of {id} are omitted: {reason}{hint}")
+    format!("the roots of {id} are omitted: {reason}{hint}")
 }

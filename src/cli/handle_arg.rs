@@ -2,11 +2,12 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-use caproot_client::{Client, enclosing_package, root_id};
+use caproot_client::{Client, PublishedRootId, enclosing_package, root_id};
 use caproot_core::proto::caproot::v1::{
-    Consistency, ListSkillsRequest, ListSkillsResponse, ResolveRootsRequest, RootState,
-    SelectedCapabilityRoot, Skill, SkillView,
+    CapabilityRootLocation, Consistency, ListSkillsRequest, ListSkillsResponse,
+    ResolveRootsRequest, RootState, SelectedCapabilityRoot, Skill, SkillView,
 };
+use caproot_core::text::similar::suggest_names;
 use caproot_core::wire::RootId;
 use std::fmt::Write as _;
 
@@ -67,8 +68,14 @@ impl PackageArg {
 fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
     let mut sentence = format!("no skill has the qualified name `{name}`");
 
-    let names = list.skills.iter().map(|skill| skill.name.as_str());
+    let names: Vec<_> = list
+        .skills
+        .iter()
+        .map(|skill| skill.name.as_str())
+        .collect();
     let alike: Vec<_> = names
+        .iter()
+        .copied()
         .filter(|qualified| {
             let parts = qualified.rsplit_once(':');
             parts.is_some_and(|(_, bare)| bare == name)
@@ -80,6 +87,8 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
             "; plugins have {}",
             join_candidates(alike.into_iter())
         );
+    } else if let Some(question) = suggest_skills(name, &names) {
+        let _ = write!(sentence, "; {question}");
     }
 
     let roots = &list.roots;
@@ -98,8 +107,23 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
         .with_hint("`caproot list --long` shows names and handles")
 }
 
+/// Returns the question for similar names. A name without a plugin is compared with the bare names.
+fn suggest_skills(name: &str, known: &[&str]) -> Option<String> {
+    let known = known.iter().copied();
+    if name.contains(':') {
+        suggest_names(name, known, |qualified| qualified)
+    } else {
+        suggest_names(name, known, bare_name)
+    }
+}
+
+fn bare_name(qualified: &str) -> &str {
+    let parts = qualified.rsplit_once(':');
+    parts.map_or(qualified, |(_, bare)| bare)
+}
+
 /// Joins the first candidates, and counts the others.
-fn join_candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
+pub fn join_candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = all.len().saturating_sub(MAX_CANDIDATES);
     let text = all.take(MAX_CANDIDATES).collect::<Vec<_>>().join(", ");
     if more > 0 {
@@ -109,7 +133,10 @@ fn join_candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
     }
 }
 
-fn list_request(roots: Vec<SelectedCapabilityRoot>, consistency: Consistency) -> ListSkillsRequest {
+pub fn list_request(
+    roots: Vec<SelectedCapabilityRoot>,
+    consistency: Consistency,
+) -> ListSkillsRequest {
     ListSkillsRequest {
         selected_capability_roots: roots,
         view: SkillView::Basic.into(),
@@ -118,13 +145,18 @@ fn list_request(roots: Vec<SelectedCapabilityRoot>, consistency: Consistency) ->
     }
 }
 
-/// Returns the selected root of the handle.
+/// Returns the selected root of the handle. A session on a fleet has handles with the environment of a
+/// published root, which mean the published root itself.
 pub fn find_root(
     handle: &str,
     roots: Vec<SelectedCapabilityRoot>,
 ) -> Result<SelectedCapabilityRoot, CommandFailure> {
     let parsed = root_id(handle);
     let id = parsed.as_ref().map(RootId::as_str).unwrap_or_default();
+    if let Some(root) = find_fleet_root(id, &roots) {
+        return Ok(root);
+    }
+
     let ids: Vec<&str> = roots.iter().map(|root| root.id.as_str()).collect();
     let known = if ids.is_empty() {
         "none".to_owned()
@@ -136,6 +168,32 @@ pub fn find_root(
     roots.into_iter().find(|root| root.id == id).ok_or_else(|| {
         CommandFailure::new(exit::REJECTED, sentence)
             .with_hint("select the root with --root ID=DIR or --selected FILE")
+    })
+}
+
+/// Returns the published root that a session on a fleet names by this id, in the environment of the id.
+/// The daemon rejects an environment that it does not have.
+fn find_fleet_root(id: &str, roots: &[SelectedCapabilityRoot]) -> Option<SelectedCapabilityRoot> {
+    let PublishedRootId {
+        root_id,
+        environment_id,
+    } = PublishedRootId::parse(id)?;
+    if roots.iter().any(|root| root.id == id) {
+        return None;
+    }
+
+    let path = format!("published:{root_id}");
+    let root = roots.iter().find(|root| {
+        let location = root.location.as_ref();
+        root.id == root_id && location.is_some_and(|location| location.path == path)
+    })?;
+    let location = root.location.clone().unwrap_or_default();
+    Some(SelectedCapabilityRoot {
+        id: id.to_owned(),
+        location: Some(CapabilityRootLocation {
+            environment_id,
+            ..location
+        }),
     })
 }
 

@@ -29,6 +29,8 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// Prints the skills to stdout. Roots that are not ready, diagnostics and a summary go to stderr.
 /// Exits with 1 if a root is not ready, or if an executor of --fleet does not respond.
 ///
+/// If an author restricts who may choose a skill, the column FOR has `people`, `models` or `none`.
+///
 /// With --fleet, asks many executors at once: the executors of the roots of --selected, or every
 /// executor for its published roots. With --environment-id as well, asks one executor.
 #[derive(Debug, Args)]
@@ -97,10 +99,11 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
 }
 
 fn print_list(list: &ListSkillsResponse, args: &ListArgs) -> Result<(), CommandFailure> {
-    let skills = list.skills.iter();
-    let rows: Vec<_> = skills.map(|skill| skill_row(skill, args.long)).collect();
-    let head = ["NAME", location_header(args.long), "DESCRIPTION"];
-    print_skills(head, &rows, args.long)?;
+    let mut table = SkillTable::new(args.long, false);
+    for skill in &list.skills {
+        table.add_skill("", skill);
+    }
+    table.print()?;
 
     let mut lines = report::skills_report(list);
     if list.roots.is_empty() && args.selection.selects_published() {
@@ -125,36 +128,85 @@ pub fn consistency(fresh: bool) -> Consistency {
     }
 }
 
-/// Returns the name, location and description of a skill. With `--long`, the location is the
-/// handle, otherwise the root.
-fn skill_row(skill: &Skill, is_long: bool) -> [String; 3] {
-    let location = match (is_long, &skill.authority) {
-        (true, _) => skill.package.as_str(),
-        (false, Some(authority)) => authority.id.as_str(),
-        (false, None) => "",
-    };
-    [
-        escape_text(&skill.name),
-        escape_text(location),
-        escape_text(&skill.description),
-    ]
-}
-
-/// Returns the header of the location column.
-fn location_header(is_long: bool) -> &'static str {
-    if is_long { "HANDLE" } else { "ROOT" }
-}
-
-/// Prints skills. A long table is not truncated, so that handles can be copied.
-fn print_skills<const N: usize>(
-    head: [&str; N],
-    rows: &[[String; N]],
+/// Table of skills. With `--long`, the location of a skill is its handle, otherwise its root.
+struct SkillTable {
     is_long: bool,
-) -> Result<(), CommandFailure> {
-    if is_long {
-        print_full_table(head, rows)
-    } else {
-        print_table(head, rows)
+    has_environments: bool,
+    rows: Vec<SkillTableRow>,
+}
+
+/// Escaped cells of one skill.
+struct SkillTableRow {
+    environment: String,
+    name: String,
+    location: String,
+    invokers: &'static str,
+    description: String,
+}
+
+impl SkillTable {
+    fn new(is_long: bool, has_environments: bool) -> Self {
+        Self {
+            is_long,
+            has_environments,
+            rows: Vec::new(),
+        }
+    }
+
+    fn add_skill(&mut self, environment: &str, skill: &Skill) {
+        let location = match (self.is_long, &skill.authority) {
+            (true, _) => skill.package.as_str(),
+            (false, Some(authority)) => authority.id.as_str(),
+            (false, None) => "",
+        };
+        self.rows.push(SkillTableRow {
+            environment: escape_text(environment),
+            name: escape_text(&skill.name),
+            location: escape_text(location),
+            invokers: invokers_of(skill),
+            description: escape_text(&skill.description),
+        });
+    }
+
+    /// Prints the table. A long table is not truncated, so that handles can be copied.
+    fn print(self) -> Result<(), CommandFailure> {
+        let has_invokers = self.rows.iter().any(|row| row.invokers != FOR_ALL);
+        let location = if self.is_long { "HANDLE" } else { "ROOT" };
+
+        let mut head = vec!["NAME"];
+        head.extend(self.has_environments.then_some("ENVIRONMENT"));
+        head.push(location);
+        head.extend(has_invokers.then_some("FOR"));
+        head.push("DESCRIPTION");
+
+        let mut rows = Vec::with_capacity(self.rows.len());
+        for row in self.rows {
+            let mut cells = vec![row.name];
+            cells.extend(self.has_environments.then_some(row.environment));
+            cells.push(row.location);
+            cells.extend(has_invokers.then(|| row.invokers.to_owned()));
+            cells.push(row.description);
+            rows.push(cells);
+        }
+
+        if self.is_long {
+            print_full_table(&head, &rows)
+        } else {
+            print_table(&head, &rows)
+        }
+    }
+}
+
+/// Cell of a skill that models and persons may choose.
+const FOR_ALL: &str = "all";
+
+/// Returns who may choose a skill.
+fn invokers_of(skill: &Skill) -> &'static str {
+    match (skill.model_invocable, skill.user_invocable) {
+        (true, true) => FOR_ALL,
+        (true, false) => "models",
+        (false, true) => "people",
+        (false, false) => "none",
     }
 }
 
@@ -194,7 +246,7 @@ async fn list_fleet(
 }
 
 fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFailure> {
-    let mut rows = Vec::new();
+    let mut table = SkillTable::new(is_long, true);
     let mut lines = Vec::new();
     let mut answered = 0;
 
@@ -203,10 +255,9 @@ fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFa
         match &executor.outcome {
             Ok(list) => {
                 answered += 1;
-                rows.extend(list.skills.iter().map(|skill| {
-                    let [name, location, description] = skill_row(skill, is_long);
-                    [name, environment.clone(), location, description]
-                }));
+                for skill in &list.skills {
+                    table.add_skill(&executor.environment_id, skill);
+                }
                 let report = report::skills_report(list);
                 lines.extend(report.iter().map(|line| format!("{environment}: {line}")));
             }
@@ -217,15 +268,8 @@ fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFa
         }
     }
 
-    let head = [
-        "NAME",
-        "ENVIRONMENT",
-        location_header(is_long),
-        "DESCRIPTION",
-    ];
-    print_skills(head, &rows, is_long)?;
-
-    let skills = report::count_with_noun(rows.len(), "skill");
+    let skills = report::count_with_noun(table.rows.len(), "skill");
+    table.print()?;
     let executors = report::count_with_noun(listed.len(), "executor");
     lines.push(format!("{skills} of {answered} of {executors}"));
     print_stderr(&lines);

@@ -3,6 +3,7 @@
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
+use super::log_args::LogArgs;
 use super::output::{print_stderr, write_stdout};
 use super::signals::run_until_signal;
 use crate::mcp::{
@@ -74,6 +75,8 @@ pub struct McpArgs {
     /// every skill, and an attacker on the network can change the responses
     #[arg(long, requires = "http")]
     insecure_http: bool,
+    #[command(flatten)]
+    log: LogArgs,
     #[command(flatten, next_help_heading = "Connection options")]
     connection: ConnectionArgs,
     #[command(flatten, next_help_heading = "Root options")]
@@ -116,6 +119,7 @@ pub async fn run(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> 
 
 async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     args.check_transport()?;
+    args.log.start()?;
     let transport = match args.http {
         None => ServerTransport::Stdio,
         Some(address) => {

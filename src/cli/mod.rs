@@ -5,6 +5,8 @@ mod args;
 mod call;
 mod changes;
 mod check;
+mod codes;
+mod color;
 mod command_groups;
 pub mod command_set;
 mod config;
@@ -22,6 +24,7 @@ mod handle_arg;
 mod link;
 mod list;
 mod locate;
+mod log_args;
 mod man;
 mod mcp;
 mod mcp_servers;
@@ -29,6 +32,7 @@ mod new;
 mod output;
 mod path;
 mod plugins;
+mod prompt;
 mod pull;
 mod read;
 mod report;
@@ -37,6 +41,7 @@ mod resources;
 mod root_arg;
 mod roots;
 mod serve;
+mod session_args;
 mod signals;
 mod status;
 mod table;
@@ -100,6 +105,7 @@ enum UserCommand {
     Explain(explain::ExplainArgs),
     Call(call::CallArgs),
     Mcp(mcp::McpArgs),
+    Prompt(prompt::PromptArgs),
     Fleet(fleet::FleetArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -199,6 +205,7 @@ pub async fn run(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, Comm
         UserCommand::Explain(args) => explain::run(&args),
         UserCommand::Call(args) => call::run(args, env).await,
         UserCommand::Mcp(args) => mcp::run(args, env).await,
+        UserCommand::Prompt(args) => prompt::run(args, env).await,
         UserCommand::Fleet(args) => fleet::run(args).await,
         UserCommand::Completions(args) => print_completions(&args, CommandLine::command()),
         UserCommand::Man(args) => print_man_pages(&args),

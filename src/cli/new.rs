@@ -3,7 +3,7 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
-use crate::check::new_skill::{NewSkillError, create_skill};
+use crate::check::new_skill::{NewSkillError, create_skill, suggest_valid_name};
 use caproot_core::text::escape_text;
 use clap::Args;
 use serde_json::json;
@@ -44,11 +44,19 @@ pub fn run(args: &NewArgs) -> Result<u8, CommandFailure> {
     let into = args.into.strip_prefix(".").unwrap_or(&args.into);
     let file = create_skill(into, &args.name, &description).map_err(|error| {
         let exit = match error {
-            NewSkillError::NotADirectoryName(_) | NewSkillError::Invalid(_) => exit::USAGE,
+            NewSkillError::NotADirectoryName(_)
+            | NewSkillError::InvalidName(_)
+            | NewSkillError::InvalidDescription(_) => exit::USAGE,
             NewSkillError::Exists(_) => exit::BAD_CONFIG,
             NewSkillError::Unwritable { .. } => exit::OUTPUT_FAILED,
         };
-        CommandFailure::new(exit, error)
+        let failure = CommandFailure::new(exit, &error);
+        match suggest_valid_name(&args.name) {
+            Some(name) if error.concerns_name() => {
+                failure.with_hint(format!("a valid name is `{name}`"))
+            }
+            _ => failure,
+        }
     })?;
 
     let path = file.to_string_lossy();

@@ -1,7 +1,9 @@
 //! Output on stdout and stderr, and the properties of the terminal.
 
+use super::color::{self, paint, state_style};
 use super::failure::CommandFailure;
 use super::{exit, table};
+use anstyle::Style;
 use caproot_client::json;
 use caproot_core::proto::NamedMessage;
 use caproot_core::text::escape_json;
@@ -10,7 +12,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// Longest wait for the reader of stdout before a daemon serves.
@@ -100,34 +103,46 @@ pub fn print_json(value: &impl Serialize) -> Result<(), CommandFailure> {
 
 /// Prints rows in aligned columns that fit the terminal, below a header. Without rows, prints
 /// nothing.
-pub fn print_table<const N: usize>(
-    head: [&str; N],
-    rows: &[[String; N]],
-) -> Result<(), CommandFailure> {
-    print_lines(head, rows, terminal_width())
+pub fn print_table(head: &[&str], rows: &[impl AsRef<[String]>]) -> Result<(), CommandFailure> {
+    print_lines(head, rows, terminal_width(&io::stdout()))
 }
 
 /// Prints the table without truncation, independent of the terminal's width.
-pub fn print_full_table<const N: usize>(
-    head: [&str; N],
-    rows: &[[String; N]],
+pub fn print_full_table(
+    head: &[&str],
+    rows: &[impl AsRef<[String]>],
 ) -> Result<(), CommandFailure> {
     print_lines(head, rows, None)
 }
 
-fn print_lines<const N: usize>(
-    head: [&str; N],
-    rows: &[[String; N]],
+fn print_lines(
+    head: &[&str],
+    rows: &[impl AsRef<[String]>],
     width: Option<usize>,
 ) -> Result<(), CommandFailure> {
     if rows.is_empty() {
         return Ok(());
     }
-    let all: Vec<_> = std::iter::once(head.map(String::from))
-        .chain(rows.iter().cloned())
+    let head: Vec<String> = head.iter().map(ToString::to_string).collect();
+    let all: Vec<&[String]> = std::iter::once(&*head)
+        .chain(rows.iter().map(AsRef::as_ref))
         .collect();
     let lines = table::table_lines(&all, width);
-    write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
+    let state_column = head.iter().position(|name| *name == "STATE");
+    let is_colored = supports_color(&io::stdout());
+
+    write_stdout(|stdout| {
+        for (row, line) in lines.iter().enumerate() {
+            match (is_colored, row, state_column) {
+                (true, 0, _) => writeln!(stdout, "{}", paint(&line.text, color::HEAD))?,
+                (true, _, Some(column)) => {
+                    writeln!(stdout, "{}", line.paint_cell(column, state_style))?;
+                }
+                _ => writeln!(stdout, "{}", line.text)?,
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Prints a response of the daemon as proto3 JSON.
@@ -137,30 +152,76 @@ pub fn print_message(message: &impl NamedMessage) -> Result<(), CommandFailure> 
     )
 }
 
-/// Prints lines to stderr. Write errors are ignored.
+/// Prints messages to stderr. On a terminal, they break between words and have colors. Write errors are
+/// ignored.
 pub fn print_stderr(lines: &[String]) {
-    let mut stderr = BufWriter::new(io::stderr().lock());
+    print_messages(lines, Style::new().bold());
+}
+
+/// Prints the messages of a failure to stderr, like [`print_stderr`].
+pub fn print_failure(lines: &[String]) {
+    print_messages(lines, color::FAILURE);
+}
+
+/// `program` is the style of the name of the program.
+fn print_messages(lines: &[String], program: Style) {
+    let stderr = io::stderr();
+    let width = terminal_width(&stderr);
+    let is_colored = supports_color(&stderr);
+
+    let mut stderr = BufWriter::new(stderr.lock());
     for line in lines {
-        let _ = writeln!(stderr, "{line}");
+        let wrapped = match width {
+            Some(width) => color::wrap_message(line, width),
+            None => vec![line.clone()],
+        };
+        for (at, part) in wrapped.iter().enumerate() {
+            let _ = if is_colored && at == 0 {
+                writeln!(stderr, "{}", color::paint_message(part, program))
+            } else {
+                writeln!(stderr, "{part}")
+            };
+        }
     }
     let _ = stderr.flush();
 }
 
-/// Whether stdout supports color: a terminal with color, and `NO_COLOR` is not set.
-pub fn stdout_supports_color() -> bool {
-    let is_dumb = non_empty_variable("TERM").is_none_or(|term| term == "dumb");
-    io::stdout().is_terminal() && non_empty_variable("NO_COLOR").is_none() && !is_dumb
+/// Whether a stream supports color: a terminal with color, and `NO_COLOR` is not set.
+pub fn supports_color(stream: &impl IsTerminal) -> bool {
+    supports_cursor(stream) && non_empty_variable("NO_COLOR").is_none()
 }
 
 fn non_empty_variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Returns the width of stdout's terminal: `COLUMNS` if set, otherwise the width that the terminal
-/// reports, otherwise 80. `None` if stdout is not a terminal.
-fn terminal_width() -> Option<usize> {
-    let stdout = io::stdout();
-    if !stdout.is_terminal() {
+/// Whether the cursor of a stream can be moved: a terminal that is not dumb.
+pub fn supports_cursor(stream: &impl IsTerminal) -> bool {
+    let is_dumb = non_empty_variable("TERM").is_none_or(|term| term == "dumb");
+    stream.is_terminal() && !is_dumb
+}
+
+/// Number of columns and rows of a terminal.
+#[derive(Debug, Clone, Copy)]
+pub struct TerminalSize {
+    pub columns: usize,
+    pub rows: usize,
+}
+
+/// Returns the size of a stream's terminal, or 80 columns and 24 rows if the size is not known.
+pub fn terminal_size(stream: &(impl IsTerminal + AsFd)) -> TerminalSize {
+    let size = rustix::termios::tcgetwinsize(stream);
+    let rows = size.map_or(0, |size| usize::from(size.ws_row));
+    TerminalSize {
+        columns: terminal_width(stream).unwrap_or(80),
+        rows: if rows > 0 { rows } else { 24 },
+    }
+}
+
+/// Returns the width of a stream's terminal: `COLUMNS` if set, otherwise the width that the terminal
+/// reports, otherwise 80. `None` if the stream is not a terminal.
+pub fn terminal_width(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    if !stream.is_terminal() {
         return None;
     }
     let columns = std::env::var("COLUMNS")
@@ -169,7 +230,7 @@ fn terminal_width() -> Option<usize> {
 
     columns
         .or_else(|| {
-            let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
+            let size = rustix::termios::tcgetwinsize(stream).ok()?;
             Some(usize::from(size.ws_col))
         })
         .filter(|columns| *columns > 0)

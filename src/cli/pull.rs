@@ -1,9 +1,11 @@
-//! `caproot pull`: a package of a daemon as files in a directory.
+//! `caproot pull`: packages of a daemon as files in directories.
+
+mod skills;
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
-use super::handle_arg::{PackageArg, find_root};
+use super::handle_arg::{PackageArg, find_root, join_candidates};
 use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use super::report::count_with_noun;
 use super::signals::run_until_signal_or_closed_stdout;
@@ -13,11 +15,11 @@ use caproot_client::pull::{
 };
 use caproot_client::{CallError, Client, Mirror, MirrorSelection};
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot_core::proto::caproot::v1::{Consistency, SkillView};
+use caproot_core::proto::caproot::v1::{Consistency, SelectedCapabilityRoot, SkillView};
 use caproot_core::text::escape_text;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tonic::Code;
@@ -48,13 +50,18 @@ Examples:
   caproot pull pdf --into ./pdf                 # by the skill's name
   caproot pull skill://skills/pdf --into /opt/skills/pdf
   caproot pull pdf --into ./pdf --watch         # until a signal comes
+  caproot pull --all --into ./skills            # every published skill
   caproot verify ./pdf                          # compare with the digests")]
 pub struct PullArgs {
     /// Handle of a package, or the name of a skill if no other skill has the name; `caproot list
     /// --long` shows both
-    #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
-    package: PackageArg,
-    /// Directory of the package; created if it does not exist
+    #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse, required_unless_present = "all")]
+    package: Option<PackageArg>,
+    /// Every skill of the roots, each to the directory in --into that has the name of the skill's
+    /// directory; the limits hold for each skill, and directories of other skills stay
+    #[arg(long, conflicts_with_all = ["package", "watch"])]
+    all: bool,
+    /// Directory of the package, or of the packages; created if it does not exist
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
     /// Replace files that are not from a pull, or that changed since
@@ -84,6 +91,7 @@ impl From<PullError> for CommandFailure {
             PullError::Call(error) => return Self::from(error),
             PullError::InvalidResponse(_) => exit::INTERNAL,
             PullError::TooLarge(_)
+            | PullError::NoFiles
             | PullError::Truncated
             | PullError::ForbiddenName(_)
             | PullError::NoDigest(_) => exit::REJECTED,
@@ -112,23 +120,23 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
-    let package = args
-        .package
+    let options = PullOptions {
+        limits: PullLimits {
+            max_files: args.max_files,
+            max_bytes: args.max_bytes,
+        },
+        replaces_conflicts: args.force,
+        output: args.output,
+    };
+    let Some(package) = args.package else {
+        return skills::pull_all(&client, roots, &args.into, &options, env).await;
+    };
+
+    let package = package
         .resolve(&mut client, &roots, Consistency::Cached)
         .await?;
-
     let root = find_root(&package, roots)?;
-    let mut request = PullRequest::new(root, package, args.into);
-    request.limits = PullLimits {
-        max_files: args.max_files,
-        max_bytes: args.max_bytes,
-    };
-    request.replaces_conflicts = args.force;
-    if args.force && contains_home(&request, env) {
-        let sentence = format!("{} contains your home directory", request.dir.display());
-        return Err(CommandFailure::new(exit::BAD_CONFIG, sentence)
-            .with_hint("--force would remove it; name a directory for the package alone"));
-    }
+    let request = options.request(root, package, args.into, env)?;
 
     // The mirror starts first, so that no change is lost between the pull and the watch.
     let watched = args.watch.then(|| start_mirror(&client, &request));
@@ -137,12 +145,45 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
         Err(PullError::Conflicts(conflicts)) => {
             return print_conflicts(&request, &conflicts, args.output);
         }
+        Err(PullError::NoFiles) => {
+            return Err(skills::no_files_failure(&mut client, &request).await);
+        }
         Err(error) => return Err(error.into()),
     }
+    skills::report_other_packages(&mut client, &request).await?;
 
     match watched {
         Some(mirror) => follow_package(&client, &request, mirror, args.output).await,
         None => Ok(exit::OK),
+    }
+}
+
+/// Options of each pull of a command.
+struct PullOptions {
+    limits: PullLimits,
+    replaces_conflicts: bool,
+    output: OutputFormat,
+}
+
+impl PullOptions {
+    /// Returns the request for a package, unless the pull would remove the home directory.
+    fn request(
+        &self,
+        root: SelectedCapabilityRoot,
+        package: String,
+        dir: PathBuf,
+        env: &ProcessEnv,
+    ) -> Result<PullRequest, CommandFailure> {
+        let mut request = PullRequest::new(root, package, dir);
+        request.limits = self.limits;
+        request.replaces_conflicts = self.replaces_conflicts;
+
+        if request.replaces_conflicts && contains_home(&request, env) {
+            let sentence = format!("{} contains your home directory", request.dir.display());
+            return Err(CommandFailure::new(exit::BAD_CONFIG, sentence)
+                .with_hint("--force would remove it; name a directory for the package alone"));
+        }
+        Ok(request)
     }
 }
 
@@ -215,6 +256,7 @@ fn is_temporary(error: &PullError) -> bool {
         PullError::Call(CallError::ChangedDuringRead | CallError::DigestMismatch)
         | PullError::KeepsChanging
         | PullError::NoDigest(_)
+        | PullError::NoFiles
         | PullError::InUse(_) => true,
         _ => false,
     }
@@ -262,17 +304,7 @@ fn print_report(
     } = request.limits;
 
     match output {
-        OutputFormat::Json => print_json(&json!({
-            "package": request.package,
-            "directory": request.dir.to_string_lossy(),
-            "files": report.files,
-            "bytes": report.bytes,
-            "limits": { "files": max_files, "bytes": max_bytes },
-            "written": report.written,
-            "removed": report.removed,
-            "readFiles": report.read_files,
-            "conflicts": [],
-        })),
+        OutputFormat::Json => print_json(&report_json(request, report)),
 
         OutputFormat::Text => write_stdout(|stdout| {
             for (mark, names) in [('+', &report.written), ('-', &report.removed)] {
@@ -297,6 +329,32 @@ fn print_report(
     }
 }
 
+fn report_json(request: &PullRequest, report: &PullReport) -> Value {
+    let PullLimits {
+        max_files,
+        max_bytes,
+    } = request.limits;
+    json!({
+        "package": request.package,
+        "directory": request.dir.to_string_lossy(),
+        "files": report.files,
+        "bytes": report.bytes,
+        "limits": { "files": max_files, "bytes": max_bytes },
+        "written": report.written,
+        "removed": report.removed,
+        "readFiles": report.read_files,
+        "conflicts": [],
+    })
+}
+
+fn conflicts_json(request: &PullRequest, conflicts: &[DirDifference]) -> Value {
+    json!({
+        "package": request.package,
+        "directory": request.dir.to_string_lossy(),
+        "conflicts": differences_json(conflicts),
+    })
+}
+
 /// Prints the files that the pull would replace.
 fn print_conflicts(
     request: &PullRequest,
@@ -304,11 +362,7 @@ fn print_conflicts(
     output: OutputFormat,
 ) -> Result<u8, CommandFailure> {
     match output {
-        OutputFormat::Json => print_json(&json!({
-            "package": request.package,
-            "directory": request.dir.to_string_lossy(),
-            "conflicts": differences_json(conflicts),
-        }))?,
+        OutputFormat::Json => print_json(&conflicts_json(request, conflicts))?,
         OutputFormat::Text => write_stdout(|stdout| {
             difference_lines(conflicts)
                 .iter()

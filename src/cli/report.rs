@@ -1,5 +1,6 @@
 //! Report of roots and diagnostics in the style of a compiler, with a summary.
 
+use super::failure::ALLOW_HINT;
 use caproot_core::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, ListRootsResponse, ListSkillsResponse, ResolveRootsResponse,
     ResolvedRoot, RootReason, RootState, RootStatus, Severity,
@@ -74,6 +75,11 @@ fn report_lines(
     let mut lines: Vec<String> = roots.iter().filter_map(root_line).collect();
     lines.extend(of.iter().filter_map(diagnostic_line));
     lines.push(summary_line(what, roots, of, truncated));
+
+    let mut reasons = roots.iter().map(RootStatus::reason);
+    if reasons.any(|reason| reason == RootReason::NotAllowed) {
+        lines.push(format!("hint: {ALLOW_HINT}"));
+    }
     lines
 }
 

@@ -52,7 +52,7 @@ pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
 
     match args.output {
         OutputFormat::Text => {
-            print_table(["ROOT", "STATE", "FOUND"], &resolved_root_rows(&answer))?;
+            print_table(&["ROOT", "STATE", "FOUND"], &resolved_root_rows(&answer))?;
             write_stdout(|stdout| {
                 let mut trees = answer.roots.iter().filter_map(root_tree).flatten();
                 trees.try_for_each(|line| writeln!(stdout, "{line}"))

@@ -3,8 +3,8 @@
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::failure::CommandFailure;
 use super::handle_arg::{PackageArg, find_root};
-use super::output::{OutputFormat, print_message, print_stderr, write_stdout};
-use super::{exit, report, table};
+use super::output::{OutputFormat, print_full_table, print_message, print_stderr};
+use super::{exit, report};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
     Consistency, ListResourcesRequest, ListResourcesResponse, Resource,
@@ -60,12 +60,13 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
     match args.output {
         OutputFormat::Text => {
             // Not truncated, so that handles can be copied.
-            let lines = if args.digests {
-                table::table_lines(&rows_with_digests(&answer), None)
+            if args.digests {
+                let head = ["BYTES", "X", "TYPE", "DIGEST", "RESOURCE"];
+                print_full_table(&head, &rows_with_digests(&answer))?;
             } else {
-                table::table_lines(&rows_without_digests(&answer), None)
-            };
-            write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))?;
+                let head = ["BYTES", "X", "TYPE", "RESOURCE"];
+                print_full_table(&head, &rows_without_digests(&answer))?;
+            }
             print_stderr(&[resources_summary(&answer)]);
         }
         OutputFormat::Json => print_message(&answer)?,
@@ -85,14 +86,10 @@ fn cells(resource: &Resource) -> [String; 4] {
 }
 
 fn rows_without_digests(answer: &ListResourcesResponse) -> Vec<[String; 4]> {
-    let head = ["BYTES", "X", "TYPE", "RESOURCE"].map(String::from);
-    std::iter::once(head)
-        .chain(answer.resources.iter().map(cells))
-        .collect()
+    answer.resources.iter().map(cells).collect()
 }
 
 fn rows_with_digests(answer: &ListResourcesResponse) -> Vec<[String; 5]> {
-    let head = ["BYTES", "X", "TYPE", "DIGEST", "RESOURCE"].map(String::from);
     let rows = answer.resources.iter().map(|resource| {
         let [bytes, mark, media_type, handle] = cells(resource);
         let digest = if resource.digest.is_empty() {
@@ -102,7 +99,7 @@ fn rows_with_digests(answer: &ListResourcesResponse) -> Vec<[String; 5]> {
         };
         [bytes, mark, media_type, escape_text(digest), handle]
     });
-    std::iter::once(head).chain(rows).collect()
+    rows.collect()
 }
 
 fn resources_summary(answer: &ListResourcesResponse) -> String {

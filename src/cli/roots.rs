@@ -33,7 +33,7 @@ pub async fn run(args: RootsArgs, env: &ProcessEnv) -> Result<u8, CommandFailure
 
     match args.output {
         OutputFormat::Text => {
-            print_table(["ID", "SCOPE", "STATE"], &published_root_rows(&answer))?;
+            print_table(&["ID", "SCOPE", "STATE"], &published_root_rows(&answer))?;
             let mut lines = report::roots_report(&answer);
             if answer.roots.is_empty() {
                 lines.push(report::NOTHING_PUBLISHED.to_owned());

@@ -69,6 +69,7 @@ Examples:
   caproot serve --root team=/srv/skills --allow /opt      # also allow /opt
   caproot serve --root ./skills --listen tcp:127.0.0.1:0  # any free port
   caproot serve --config /etc/caproot/caproot.yaml        # from a file
+  caproot serve --stop-with-stdin                         # below a program
   caproot serve --root ./skills --listen tcp:0.0.0.0:7420 \\
       --tls-cert server.pem --tls-key server.key --tls-client-ca clients.pem")]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
@@ -118,6 +119,10 @@ pub struct ServeArgs {
     /// Reload the config file when it changes
     #[arg(long, requires = "config")]
     watch_config: bool,
+    /// Also stop when stdin ends. A program that starts the daemon with a pipe as stdin then leaves no
+    /// daemon behind, even if the program is killed
+    #[arg(long)]
+    stop_with_stdin: bool,
     /// Instead of serving, check the config file for each line on stdin; used by the daemon
     #[arg(long, requires = "config", hide = true)]
     check_config: bool,
@@ -135,6 +140,7 @@ pub struct PreparedDaemon {
     file: Option<ConfigFile>,
     /// Set under a service manager.
     checker: Option<io::Result<ConfigChecker>>,
+    stops_with_stdin: bool,
 }
 
 /// Result of the work before the runtime starts.
@@ -185,6 +191,7 @@ pub fn prepare_daemon(
     let checker = is_managed.then(ConfigChecker::start);
 
     let restricted = restrict_process(&sandbox_policy(&config, args.config.clone(), env))?;
+    let stops_with_stdin = args.stop_with_stdin;
     let reload_inputs = args.config.is_some().then(|| (args, env.clone()));
     Ok(ServePreparation::Daemon(Box::new(PreparedDaemon {
         config,
@@ -193,6 +200,7 @@ pub fn prepare_daemon(
         reload_inputs,
         file,
         checker,
+        stops_with_stdin,
     })))
 }
 
@@ -293,13 +301,14 @@ pub async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
         reload_inputs,
         file,
         checker,
+        stops_with_stdin,
     } = match prepared {
         ServePreparation::Daemon(ready) => *ready,
         ServePreparation::Finished(code) => return Ok(code),
     };
 
     // Before the listeners are printed, so that a signal after that stops the daemon properly.
-    let signals = DaemonSignals::new()?;
+    let signals = DaemonSignals::new()?.stopped_by_stdin(stops_with_stdin);
     let logs = logs::init_logging(&config.log, config.traces.as_ref())
         .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))?;
     let logs = Arc::new(logs);

@@ -3,6 +3,8 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::stdout_closed;
+use caproot_core::sync::run_blocking;
+use std::io;
 use std::pin::pin;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, oneshot};
@@ -13,6 +15,7 @@ pub struct DaemonSignals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    is_stopped_by_stdin: bool,
 }
 
 /// Runs a command until it ends. A SIGTERM or SIGINT ends the command earlier, with success.
@@ -45,6 +48,18 @@ pub fn run_until_signal_or_closed_stdout(
     })
 }
 
+/// Waits for the end of stdin, and discards the input.
+async fn stdin_ended() {
+    let read = run_blocking(|| {
+        // An error of stdin is its end, too.
+        drop(io::copy(&mut io::stdin().lock(), &mut io::sink()));
+    });
+    if read.await.is_err() {
+        // The thread could not be started: only a signal ends the process.
+        std::future::pending::<()>().await;
+    }
+}
+
 fn receive(kind: SignalKind) -> Result<Signal, CommandFailure> {
     signal(kind).map_err(|error| {
         CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
@@ -57,12 +72,20 @@ impl DaemonSignals {
             terminate: receive(SignalKind::terminate())?,
             interrupt: receive(SignalKind::interrupt())?,
             hangup: receive(SignalKind::hangup())?,
+            is_stopped_by_stdin: false,
         })
     }
 
-    /// Runs `run`, and sends `stop` at the first SIGTERM or SIGINT. At the second signal, drops
-    /// `run` and returns `None`. Each SIGHUP notifies `hangups`; several signals at once may be one
-    /// notification.
+    /// Sets whether the end of stdin stops the daemon as a signal does.
+    #[must_use]
+    pub fn stopped_by_stdin(mut self, is_stopped_by_stdin: bool) -> Self {
+        self.is_stopped_by_stdin = is_stopped_by_stdin;
+        self
+    }
+
+    /// Runs `run`, and sends `stop` at the first SIGTERM or SIGINT, or at the end of stdin. At the
+    /// second signal, drops `run` and returns `None`. Each SIGHUP notifies `hangups`; several signals at
+    /// once may be one notification.
     pub async fn run_until_stopped<T>(
         mut self,
         run: impl Future<Output = T>,
@@ -70,23 +93,30 @@ impl DaemonSignals {
         hangups: &Notify,
     ) -> Option<T> {
         let mut run = pin!(run);
+        let mut input_end = pin!(stdin_ended());
+        let mut has_input_ended = !self.is_stopped_by_stdin;
+        let mut has_signal = false;
         let mut stop = Some(stop);
 
         loop {
             tokio::select! {
                 outcome = &mut run => return Some(outcome),
+                () = &mut input_end, if !has_input_ended => has_input_ended = true,
                 _ = self.hangup.recv() => {
                     hangups.notify_one();
                     continue;
                 }
-                _ = self.terminate.recv() => {}
-                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => if std::mem::replace(&mut has_signal, true) {
+                    return None;
+                },
+                _ = self.interrupt.recv() => if std::mem::replace(&mut has_signal, true) {
+                    return None;
+                },
             }
 
-            match stop.take() {
+            if let Some(stop) = stop.take() {
                 // Fails only if `run` is already ending.
-                Some(stop) => drop(stop.send(())),
-                None => return None,
+                let _ = stop.send(());
             }
         }
     }

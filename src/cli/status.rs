@@ -1,9 +1,10 @@
 //! `caproot status`: health and description of the daemon.
 
 use super::args::ConnectionArgs;
+use super::color::{paint, state_style};
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::{OutputFormat, print_json, write_stdout};
+use super::output::{OutputFormat, print_json, supports_color, write_stdout};
 use caproot_client::json;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
@@ -14,7 +15,11 @@ use clap::Args;
 use prost_reflect::{DynamicMessage, ReflectMessage as _};
 use serde_json::json;
 use std::fmt::Write as _;
+use std::io;
 use tonic_health::pb::health_check_response::ServingStatus;
+
+/// Key of the line with the health.
+const HEALTH: &str = "health";
 
 /// Show the state of the running daemon
 ///
@@ -66,7 +71,7 @@ pub async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailur
         OutputFormat::Text => {
             let endpoint = escape_text(&connected.config.endpoint.to_string());
             let mut rows = vec![
-                status_row("health", health.as_str_name()),
+                status_row(HEALTH, health.as_str_name()),
                 status_row("endpoint", endpoint),
             ];
             rows.extend(executor.iter().flat_map(executor_rows));
@@ -96,9 +101,17 @@ fn status_row(key: &str, value: impl Into<String>) -> StatusRow {
 
 fn print_rows(rows: &[StatusRow]) -> Result<(), CommandFailure> {
     let widest = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
+    let is_colored = supports_color(&io::stdout());
     write_stdout(|stdout| {
-        rows.iter()
-            .try_for_each(|StatusRow { key, value }| writeln!(stdout, "{key:widest$}  {value}"))
+        for StatusRow { key, value } in rows {
+            let value = if is_colored && key == HEALTH {
+                paint(value, state_style(value))
+            } else {
+                value.clone()
+            };
+            writeln!(stdout, "{key:widest$}  {value}")?;
+        }
+        Ok(())
     })
 }
 

@@ -1,43 +1,83 @@
 //! Tables with aligned columns, by the display width of each character. The cells must be escaped.
 
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use super::color::paint;
+use anstyle::Style;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
 /// Space between columns.
 const GAP: &str = "  ";
+
+/// Line of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableLine {
+    /// Text without trailing blanks.
+    pub text: String,
+    /// Offset in bytes at which each column begins. The text may be shorter.
+    starts: Vec<usize>,
+}
+
+impl TableLine {
+    /// Returns the line with one cell in the style of its text.
+    pub fn paint_cell(&self, column: usize, style: fn(&str) -> Style) -> String {
+        let start = self.starts[column].min(self.text.len());
+        let (before, rest) = self
+            .text
+            .split_at_checked(start)
+            .unwrap_or((&self.text, ""));
+        let (cell, after) = match rest.split_once(GAP) {
+            Some((cell, _)) => rest.split_at(cell.len()),
+            None => (rest, ""),
+        };
+        if cell.is_empty() {
+            return self.text.clone();
+        }
+        format!("{before}{}{after}", paint(cell, style(cell)))
+    }
+}
 
 /// Formats rows as aligned columns without trailing blanks. With a width, no line is wider: the
 /// first column takes at most half of the width, the last column takes the rest, and each other
 /// column takes at most a quarter. Truncated text ends with `…`. Without a width, nothing is
 /// truncated.
-pub fn table_lines<const N: usize>(rows: &[[String; N]], width: Option<usize>) -> Vec<String> {
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        let cells = rows.iter().map(|row| row[column].width());
-        let widest = cells.max().unwrap_or(0);
-        let most = match (column, width) {
-            (_, None) => usize::MAX,
-            (0, Some(width)) => width / 2,
-            (_, Some(width)) => width / 4,
-        };
-        widest.min(most)
-    });
-
+pub fn table_lines(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<TableLine> {
+    let widths = column_widths(rows, width);
     let mut lines = Vec::with_capacity(rows.len());
     for row in rows {
         let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            if column + 1 == N {
+        let mut starts = Vec::with_capacity(widths.len());
+        for (column, cell) in row.as_ref().iter().enumerate() {
+            starts.push(line.len());
+            if column + 1 == widths.len() {
                 line.push_str(cell);
             } else {
                 line.push_str(&pad_to_width(cell, widths[column]));
                 line.push_str(GAP);
             }
         }
-        lines.push(truncate_to_width(
-            line.trim_end(),
-            width.unwrap_or(usize::MAX),
-        ));
+        let text = truncate_to_width(line.trim_end(), width.unwrap_or(usize::MAX));
+        lines.push(TableLine { text, starts });
     }
     lines
+}
+
+/// Returns the width of each column. The last column has no limit of its own.
+fn column_widths(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<usize> {
+    let mut widths = Vec::new();
+    for row in rows {
+        let cells = row.as_ref();
+        widths.resize(widths.len().max(cells.len()), 0);
+        for (widest, cell) in widths.iter_mut().zip(cells) {
+            *widest = cell.width().max(*widest);
+        }
+    }
+
+    if let Some(width) = width {
+        for (column, widest) in widths.iter_mut().enumerate() {
+            let most = if column == 0 { width / 2 } else { width / 4 };
+            *widest = most.min(*widest);
+        }
+    }
+    widths
 }
 
 fn pad_to_width(cell: &str, width: usize) -> String {
@@ -45,6 +85,18 @@ fn pad_to_width(cell: &str, width: usize) -> String {
     let missing = width.saturating_sub(cell.width());
     cell.extend(std::iter::repeat_n(' ', missing));
     cell
+}
+
+/// Returns the number of columns of a text on a terminal. Escape sequences of styles have none.
+pub fn shown_width(text: &str) -> usize {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().map_or(0, UnicodeWidthStr::width);
+    let rest = parts.map(|part| {
+        part.split_once('m')
+            .map_or(part, |(_, shown)| shown)
+            .width()
+    });
+    first + rest.sum::<usize>()
 }
 
 /// Truncates a text to a number of columns of a terminal, with `…` at the end.
@@ -90,6 +142,7 @@ mod tests {
             ["bare", "r", ""],
         ];
         let lines = table_lines(&rows.map(|row| row.map(String::from)), width);
+        let lines: Vec<_> = lines.into_iter().map(|line| line.text).collect();
         assert!(
             lines
                 .iter()

@@ -41,7 +41,7 @@ pub fn warnings(config: &Config, env: &ProcessEnv) -> Vec<String> {
     for root in &config.published_roots {
         if !is_missing_optional(root) {
             let dir = native_path(&root.path);
-            let name = format!("roots: {}: {}", root.id.as_str(), dir.display());
+            let name = format!("{}: {}", root.id.as_str(), dir.display());
             warnings.extend(user.dir_warning(&name, &dir));
         }
     }

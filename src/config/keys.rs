@@ -176,6 +176,24 @@ impl ConfigKey {
         reader.section(&self.field(parent)?, names(self.keys()))
     }
 
+    /// Reads the value of the key as a duration, at most the longest that the key allows.
+    pub fn duration(
+        &self,
+        section: &DocumentSection<'_>,
+        reader: &mut DocumentReader<'_>,
+    ) -> Option<Duration> {
+        let KeyValue::Duration { max } = self.value else {
+            return None;
+        };
+        reader.parsed(&self.field(section)?, |text| {
+            let duration = humantime::parse_duration(text).ok();
+            duration.filter(|given| *given <= max).ok_or_else(|| {
+                let max = format_duration(max);
+                format!("expected a duration from 0ms to {max}, such as 50ms")
+            })
+        })
+    }
+
     /// Returns the meaning as sentences in Markdown.
     pub fn meaning(&self) -> &'static str {
         match self.meaning {

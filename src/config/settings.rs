@@ -14,7 +14,6 @@ use crate::telemetry::{LogConfig, log_config};
 use caproot_core::document::{DocumentNode, DocumentReader, DocumentSection};
 use caproot_core::wire::{RelPath, RootId};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Roots that rules of a file may name.
 struct KnownRoots<'a> {
@@ -182,16 +181,17 @@ fn read_timing(top: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> Op
         (top_keys::DEBOUNCE, &mut timing.debounce),
         (top_keys::MAX_DEBOUNCE, &mut timing.max_debounce),
     ] {
-        let given = key
-            .field(&section)
-            .and_then(|item| reader.parsed(&item, parse_debounce));
+        let given = key.duration(&section, reader);
         *duration = given.unwrap_or(*duration);
     }
 
     if timing.max_debounce < timing.debounce {
         let reason = format!(
-            "max_debounce, {:?}, must not be less than debounce, {:?}",
-            timing.max_debounce, timing.debounce
+            "{}, {:?}, must not be less than {}, {:?}",
+            top_keys::MAX_DEBOUNCE.name(),
+            timing.max_debounce,
+            top_keys::DEBOUNCE.name(),
+            timing.debounce
         );
         // One key is given, because the defaults fit.
         if let Some(item) = top_keys::WATCH_KEYS
@@ -202,13 +202,6 @@ fn read_timing(top: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> Op
         }
     }
     Some(timing)
-}
-
-fn parse_debounce(text: &str) -> Result<Duration, &'static str> {
-    match humantime::parse_duration(text) {
-        Ok(duration) if duration <= top_keys::LONGEST_DEBOUNCE => Ok(duration),
-        _ => Err("expected a duration from 0ms to 10s, such as 50ms"),
-    }
 }
 
 fn read_landlock(

@@ -153,6 +153,7 @@ fn root_error(reason: RootReason) -> (ErrorReason, &'static str) {
         | RootReason::PermissionDenied
         | RootReason::SandboxDenied
         | RootReason::InvalidPath
+        | RootReason::UnknownPublished
         | RootReason::PathTooLong
         | RootReason::UnsupportedLocation
         | RootReason::Timeout

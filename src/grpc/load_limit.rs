@@ -11,7 +11,7 @@ use super::errors::{
     call_deadline_exceeded, missing_peer, overloaded, too_many_connections, too_much_metadata,
 };
 use super::quota::{Quota, QuotaExceeded, QuotaPermit};
-use super::requests;
+use super::requests::{CallTimeout, grpc_timeout};
 use super::watch_stream::WATCH_METHOD_PATH;
 use crate::model::limits::{MAX_BUFFERED_BYTES, MAX_BUFFERED_BYTES_PER_CALLER};
 use crate::model::{Limits, PeerIdentity, QuotaKey};
@@ -221,7 +221,7 @@ fn check_metadata(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     if bytes > MAX_METADATA_BYTES {
         return Err(too_much_metadata(bytes, MAX_METADATA_BYTES));
     }
-    Ok(requests::grpc_timeout(headers)?)
+    Ok(grpc_timeout(headers)?)
 }
 
 impl<S> Layer<S> for LoadLimitLayer {
@@ -251,11 +251,12 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let call_timeout = match check_metadata(request.headers()) {
             Ok(call_timeout) => call_timeout,
             Err(status) => return Box::pin(ready(Ok(status.into_http()))),
         };
+        request.extensions_mut().insert(CallTimeout(call_timeout));
         // Call the instance that was polled for readiness, not its clone.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);

@@ -12,7 +12,7 @@ use crate::model::{SelectedRoot, skill_file_name};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::cursor::Cursor as _;
 use caproot_core::wire::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
-use caproot_core::wire::{RelPath, ResourceHandle, RootId, handle};
+use caproot_core::wire::{RelPath, ResourceHandle, RootId, handle, is_digest};
 use http::HeaderMap;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -24,6 +24,10 @@ const GRPC_TIMEOUT: &str = "grpc-timeout";
 const RESOLVE_TOKEN_TAG: u8 = 2;
 /// Tag that distinguishes lists of root states from lists of skills.
 const ROOTS_ONLY_TAG: u8 = 3;
+
+/// Timeout that the caller of a request set. The load limit reads it from the header.
+#[derive(Debug, Clone, Copy)]
+pub struct CallTimeout(pub Option<Duration>);
 
 /// Validates a selection. A root that the request repeats with the same location is kept once.
 fn parse_selection(
@@ -260,7 +264,7 @@ pub fn parse_list_request(
     } = request.into_inner();
 
     let roots = parse_selection(roots, max_roots)?;
-    let known_catalogs = KnownCatalogs::new(known_catalogs, &roots);
+    let known_catalogs = KnownCatalogs::parse(known_catalogs, &roots)?;
     let selection = ScopedSelection {
         access_scope,
         roots,
@@ -342,7 +346,7 @@ pub fn parse_watch_request(
     let roots = parse_selection(request.selected_capability_roots, max_roots)?;
 
     Ok(WatchRequest {
-        known_catalogs: KnownCatalogs::new(request.known_catalogs, &roots),
+        known_catalogs: KnownCatalogs::parse(request.known_catalogs, &roots)?,
         query: ListQuery {
             selection: ScopedSelection {
                 access_scope,
@@ -453,6 +457,10 @@ fn check_authority(authority: Option<&pb::Authority>, root: &RootId) -> Result<(
 }
 
 fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadField> {
+    if text.is_empty() {
+        let problem = "is empty; send a listed handle, such as `skill://ROOT/DIRECTORY`";
+        return Err(BadField::new(field, problem));
+    }
     let handle = ResourceHandle::parse(text).map_err(|e| BadField::new(field, e))?;
     if handle.root != *root {
         return Err(BadField::new(field, "is a handle of another root"));
@@ -462,8 +470,8 @@ fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadFi
 
 /// Returns the wait budget of a call with this deadline.
 pub fn call_wait_budget<T>(request: &Request<T>) -> WaitBudget {
-    // The load limit has rejected a call with an invalid timeout.
-    WaitBudget::new(grpc_timeout(request.metadata().as_ref()).unwrap_or_default())
+    let timeout = request.extensions().get::<CallTimeout>();
+    WaitBudget::new(timeout.and_then(|timeout| timeout.0))
 }
 
 /// Returns the timeout in the `grpc-timeout` header: 1 to 8 digits and a unit. Source: gRPC over
@@ -505,17 +513,27 @@ fn parse_timeout(text: &str) -> Option<Duration> {
 pub struct KnownCatalogs(BTreeSet<(String, String)>);
 
 impl KnownCatalogs {
-    /// Takes the catalogs of selected roots from a request.
-    pub fn new(catalogs: Vec<pb::KnownCatalog>, selection: &[SelectedRoot]) -> Self {
+    /// Takes the catalogs of selected roots from a request. A root that was not ready has no digest.
+    fn parse(
+        catalogs: Vec<pb::KnownCatalog>,
+        selection: &[SelectedRoot],
+    ) -> Result<Self, BadField> {
         let ids: BTreeSet<_> = selection.iter().map(|root| root.id.as_str()).collect();
-        let selected = catalogs
-            .into_iter()
-            .filter(|catalog| ids.contains(&*catalog.root_id));
-        Self(
-            selected
-                .map(|catalog| (catalog.root_id, catalog.catalog_digest))
-                .collect(),
-        )
+        let mut known = BTreeSet::new();
+        for (index, catalog) in catalogs.into_iter().enumerate() {
+            let digest = catalog.catalog_digest;
+            if !digest.is_empty() && !is_digest(&digest) {
+                return Err(BadField::new(
+                    format!("known_catalogs[{index}].catalog_digest"),
+                    "is not `sha256:` and 64 lower-case hex digits; send the `catalog_digest` of a root \
+                     status unchanged",
+                ));
+            }
+            if ids.contains(&*catalog.root_id) {
+                known.insert((catalog.root_id, digest));
+            }
+        }
+        Ok(Self(known))
     }
 
     /// Removes the catalogs of the roots that are ready in a view.

@@ -9,8 +9,10 @@ use crate::model::{
     Severity, Skill,
 };
 use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::text::quote_words;
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{RelPath, RootId, handle};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// Root as visible in one response: to a caller, for a product, under an id.
@@ -181,7 +183,11 @@ fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
 
 /// Builds the state of a root, without the digest of its catalog.
 pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
-    let (state, reason, message) = root_state(&root.state);
+    let (state, reason, mut message) = root_state(&root.state);
+    if !root.published_ids.is_empty() {
+        let ids = root.published_ids.iter().map(RootId::as_str);
+        let _ = write!(message, "; the published roots are {}", quote_words(ids));
+    }
     let visible = VisibleRoot::new(root, product);
 
     let (watch_mode, watch_message) = match &root.state {
@@ -350,7 +356,9 @@ fn root_reason(reason: RootReason) -> pb::RootReason {
         RootReason::WrongEnvironment | RootReason::MissingEnvironment => {
             pb::RootReason::WrongEnvironment
         }
-        RootReason::InvalidPath | RootReason::PathTooLong => pb::RootReason::InvalidPath,
+        RootReason::InvalidPath | RootReason::UnknownPublished | RootReason::PathTooLong => {
+            pb::RootReason::InvalidPath
+        }
         RootReason::UnsupportedLocation => pb::RootReason::UnsupportedLocation,
         RootReason::Timeout | RootReason::ParseTimeout => pb::RootReason::Timeout,
         RootReason::IoError | RootReason::NoThread | RootReason::ScanFailed => {

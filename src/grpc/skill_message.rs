@@ -2,7 +2,7 @@
 //! several times faster for lists of thousands of skills. Source: protobuf.dev, "Encoding".
 
 use super::root_messages::{handle_or_empty, scope};
-use crate::model::sidecar::{self, SkillPermissions, SkillSidecar, ToolDependency};
+use crate::model::sidecar::{self, SkillPermissions, ToolDependency};
 use crate::model::value::compact::{CompactEntries, ValueRef, encode};
 use crate::model::{DynamicValue, RootScope, Skill};
 use caproot_core::proto::caproot::v1 as pb;
@@ -71,13 +71,15 @@ fn encode_basic_fields(
         write_text(9, &digest.to_string(), out);
     }
 
-    let policy_fields = pb::Skill {
-        size_bytes: skill.size(),
-        policy: Some(policy(skill.sidecar())),
-        stale: skill.is_stale(),
-        ..pb::Skill::default()
-    };
-    policy_fields.encode_raw(out);
+    if skill.size() > 0 {
+        write_number(10, skill.size(), out);
+    }
+    for product in skill.products() {
+        write_repeated_text(11, product, out);
+    }
+    write_flag(12, skill.is_stale(), out);
+    write_flag(13, skill.is_model_invocable(), out);
+    write_flag(14, skill.is_user_invocable(), out);
 }
 
 /// Encodes the fields that `SKILL_VIEW_BASIC` omits.
@@ -112,18 +114,6 @@ fn encode_further_fields(root: &RootId, skill: &Skill, out: &mut Vec<u8>) {
         ..pb::Skill::default()
     };
     sidecar_fields.encode_raw(out);
-}
-
-fn policy(sidecar: Option<&SkillSidecar>) -> pb::SkillPolicy {
-    let policy = sidecar.map(|s| &s.policy);
-    pb::SkillPolicy {
-        allow_implicit_invocation: policy.and_then(|p| p.allow_implicit_invocation),
-        products: policy
-            .map_or(&[][..], |p| &p.products)
-            .iter()
-            .map(ToString::to_string)
-            .collect(),
-    }
 }
 
 fn interface(root: &RootId, skill: &Skill) -> Option<pb::SkillInterface> {
@@ -214,6 +204,13 @@ fn write_repeated_text(number: u32, text: &str, out: &mut Vec<u8>) {
 fn write_number(number: u32, value: u64, out: &mut Vec<u8>) {
     encode_key(number, WireType::Varint, out);
     encode_varint(value, out);
+}
+
+/// Writes a flag, unless it is false.
+fn write_flag(number: u32, is_set: bool, out: &mut Vec<u8>) {
+    if is_set {
+        write_number(number, 1, out);
+    }
 }
 
 fn write_double(number: u32, value: f64, out: &mut Vec<u8>) {

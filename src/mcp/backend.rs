@@ -79,8 +79,8 @@ struct OmittedSkills {
 enum SkillListItem {
     Skill(Box<Skill>, usize),
     Omitted,
-    /// The policy forbids implicit invocation.
-    UserOnly,
+    /// No model may choose the skill by itself.
+    HiddenFromModels,
     Gone,
 }
 
@@ -222,7 +222,7 @@ impl McpBackend {
         let mut page = McpPage::default();
         let mut policy = 0;
         for skill in rest.iter().take(MAX_PAGE_ITEMS) {
-            if skill.prompt_name.is_some() {
+            if !skill.record.is_model_invocable {
                 policy += 1;
             } else if !page.add(main_resource(skill)) {
                 break;
@@ -270,7 +270,7 @@ impl McpBackend {
                     }
                 }
                 SkillListItem::Omitted => omitted.count_omitted(&rest[passed].address),
-                SkillListItem::UserOnly => omitted.policy += 1,
+                SkillListItem::HiddenFromModels => omitted.policy += 1,
                 SkillListItem::Gone => {}
             }
             passed += 1;
@@ -297,7 +297,7 @@ impl McpBackend {
             .ok_or(FileError::NotFound)?;
         match permit.list_item(skill).await? {
             SkillListItem::Skill(skill, _) => Ok(*skill),
-            SkillListItem::Omitted | SkillListItem::UserOnly | SkillListItem::Gone => {
+            SkillListItem::Omitted | SkillListItem::HiddenFromModels | SkillListItem::Gone => {
                 Err(FileError::NotFound.into())
             }
         }
@@ -437,8 +437,8 @@ impl McpBackend {
 
 impl CallPermit<'_> {
     async fn list_item_for_models(&self, skill: &ServedSkill) -> Result<SkillListItem, CallError> {
-        if skill.prompt_name.is_some() {
-            return Ok(SkillListItem::UserOnly);
+        if !skill.record.is_model_invocable {
+            return Ok(SkillListItem::HiddenFromModels);
         }
         self.list_item(skill).await
     }

@@ -38,8 +38,8 @@ pub struct McpCatalog {
 pub struct ServedSkill {
     pub record: Arc<SkillRecord>,
     pub address: SkillAddress,
-    /// Name of the prompt by which a person starts the skill. `None` if a model may use the skill
-    /// by itself: then the skill is in the lists.
+    /// Name of the prompt by which a person starts the skill. `None` if a model may choose the skill
+    /// by itself, so that the skill is in the lists, and if a person may not choose the skill.
     pub prompt_name: Option<String>,
 }
 
@@ -62,7 +62,7 @@ fn served_skills(entries: &[Arc<SkillRecord>]) -> Vec<ServedSkill> {
     let mut addresses = assign_addresses(named);
 
     let mut bearers: HashMap<Cow<'_, str>, usize> = HashMap::new();
-    for entry in entries.iter().filter(|entry| entry.forbids_implicit) {
+    for entry in entries.iter().filter(|entry| entry.is_prompt()) {
         *bearers.entry(escape_hidden_chars(&entry.name)).or_default() += 1;
     }
 
@@ -72,7 +72,7 @@ fn served_skills(entries: &[Arc<SkillRecord>]) -> Vec<ServedSkill> {
             .remove(entry.package.as_str())
             .unwrap_or(SkillAddress::UriTaken);
 
-        let prompt_name = entry.forbids_implicit.then(|| {
+        let prompt_name = entry.is_prompt().then(|| {
             let name = escape_hidden_chars(&entry.name);
             // If a name is not unique, or looks like a URI, the prompt is named by the URI.
             let is_own = bearers.get(&name) == Some(&1) && !name.starts_with(HANDLE_SCHEME);
@@ -123,7 +123,8 @@ impl McpCatalog {
                     by_prompt.insert(name.clone(), index);
                     &mut prompts
                 }
-                None => &mut resources,
+                None if skill.record.is_model_invocable => &mut resources,
+                None => continue,
             };
             (skill.record.listing_hash, skill.uri(), &skill.prompt_name).hash(lists);
         }
@@ -252,9 +253,7 @@ pub fn sort_key(entry: &SkillRecord) -> (usize, &str, &str) {
 mod tests {
     use super::{McpCatalog, SkillAddress, SkillRecord, sort_key};
     use crate::mcp::skill_record::tests::skill;
-    use caproot_core::proto::caproot::v1::{
-        RootState, RootStatus, SelectedCapabilityRoot, Skill, SkillPolicy,
-    };
+    use caproot_core::proto::caproot::v1::{RootState, RootStatus, SelectedCapabilityRoot, Skill};
     use std::sync::Arc;
 
     fn catalog(skills: &[(&str, &str)]) -> McpCatalog {
@@ -345,12 +344,8 @@ mod tests {
     #[test]
     fn prompt_names_are_unique() {
         let closed = |(package, name): (&str, &str)| {
-            let policy = SkillPolicy {
-                allow_implicit_invocation: Some(false),
-                ..SkillPolicy::default()
-            };
             let skill = Skill {
-                policy: Some(policy),
+                model_invocable: false,
                 ..skill(package, name)
             };
             Arc::new(SkillRecord::from_skill(0, skill))

@@ -129,6 +129,13 @@ async fn handle_request(
     service: McpHttpService,
     request: Request<Incoming>,
 ) -> Result<HttpResponse, Infallible> {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    if request.uri().path() == "/" && is_read {
+        return Ok(text_response(
+            StatusCode::OK,
+            "caproot serves MCP here: connect an MCP client to /mcp\n",
+        ));
+    }
     if request.uri().path() != PATH {
         return Ok(text_response(
             StatusCode::NOT_FOUND,

@@ -29,8 +29,10 @@ pub struct SkillRecord {
     pub size: u64,
     /// Frontmatter of the author. `None` without the fields that the standard requires.
     pub frontmatter: Option<AuthorFrontmatter>,
-    /// Whether the policy forbids implicit invocation, so that only a person may start the skill.
-    pub forbids_implicit: bool,
+    /// Whether a model may choose the skill by itself.
+    pub is_model_invocable: bool,
+    /// Whether a person may choose the skill.
+    pub is_user_invocable: bool,
     /// Hash of the listed fields, without the size.
     pub listing_hash: u64,
 }
@@ -48,7 +50,6 @@ impl SkillRecord {
     /// Creates the record of a skill. `root` is the index of its root in the selection.
     pub fn from_skill(root: usize, skill: Skill) -> Self {
         let author = skill.frontmatter.and_then(AuthorFrontmatter::from_struct);
-        let policy = skill.policy.unwrap_or_default();
         let mut shown = DefaultHasher::new();
         (root, &skill.package, &skill.name, &skill.description).hash(&mut shown);
         author.as_ref().map(|author| &author.json).hash(&mut shown);
@@ -61,7 +62,8 @@ impl SkillRecord {
             digest: skill.digest,
             size: skill.size_bytes,
             frontmatter: author,
-            forbids_implicit: policy.allow_implicit_invocation == Some(false),
+            is_model_invocable: skill.model_invocable,
+            is_user_invocable: skill.user_invocable,
             listing_hash: shown.finish(),
         }
     }
@@ -87,6 +89,11 @@ impl SkillRecord {
             author.name.len() + author.description.len() + author.json.len()
         });
         author + texts.map(String::len).iter().sum::<usize>()
+    }
+
+    /// Whether the skill is a prompt: only a person may choose the skill.
+    pub fn is_prompt(&self) -> bool {
+        self.is_user_invocable && !self.is_model_invocable
     }
 
     /// Returns the description: the frontmatter's if the record has the frontmatter.
@@ -214,6 +221,8 @@ pub(super) mod tests {
             name: name.into(),
             description: "Does it.".into(),
             digest: "sha256:1".into(),
+            model_invocable: true,
+            user_invocable: true,
             frontmatter: Some(Struct { fields }),
             ..Skill::default()
         }

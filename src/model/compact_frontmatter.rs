@@ -24,6 +24,10 @@ pub struct SkillMdFrontmatter {
     pub metadata: Box<[(Box<str>, Box<str>)]>,
     /// Tools of `allowed-tools`. At most 64 KiB.
     pub allowed_tools: Box<[Box<str>]>,
+    /// `disable-model-invocation`, or true for a value that cannot be read.
+    pub forbids_model: bool,
+    /// Whether `user-invocable` is false or cannot be read.
+    pub forbids_user: bool,
     /// Mapping of all fields; `None` if over 256 KiB or more than 30 levels deep on the wire.
     pub all_fields: Option<DynamicValue>,
 }
@@ -31,8 +35,8 @@ pub struct SkillMdFrontmatter {
 /// Compact form of a [`SkillMdFrontmatter`]. Untrusted. Clones share one allocation. The keys of
 /// mappings are in byte order, as in the messages of a catalog digest.
 ///
-/// Layout: a `u16` with one bit per present field and `WIDE_OFFSETS_BIT`; start and end offsets of
-/// the present fields, two bytes each, or four if the data is over 64 KiB; then the data. All
+/// Layout: a `u16` with one bit per present field and the three bits of `HEADER_BITS`; start and end
+/// offsets of the present fields, two bytes each, or four if the data is over 64 KiB; then the data. All
 /// numbers are little-endian.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CompactFrontmatter(Arc<[u8]>);
@@ -53,7 +57,13 @@ enum FrontmatterField {
 const FIELD_COUNT: usize = FrontmatterField::AllFields as usize + 1;
 /// Bit for offsets of four bytes.
 const WIDE_OFFSETS_BIT: u16 = 1 << 15;
-const _: () = assert!(FIELD_COUNT < 15);
+/// Bit of a skill that no model may choose by itself.
+const FORBIDS_MODEL_BIT: u16 = 1 << 14;
+/// Bit of a skill that no person may choose.
+const FORBIDS_USER_BIT: u16 = 1 << 13;
+/// Bits that are no fields.
+const HEADER_BITS: u16 = WIDE_OFFSETS_BIT | FORBIDS_MODEL_BIT | FORBIDS_USER_BIT;
+const _: () = assert!(HEADER_BITS.trailing_zeros() as usize >= FIELD_COUNT);
 
 impl CompactFrontmatter {
     /// Returns the name without the plugin's name: 1 to 64 characters, white space collapsed, no
@@ -122,6 +132,23 @@ impl CompactFrontmatter {
             .map(ValueRef::decode)
     }
 
+    /// Whether the frontmatter forbids models to choose the skill by themselves.
+    #[must_use]
+    pub fn forbids_model(&self) -> bool {
+        self.has_header_bit(FORBIDS_MODEL_BIT)
+    }
+
+    /// Whether the frontmatter forbids persons to choose the skill.
+    #[must_use]
+    pub fn forbids_user(&self) -> bool {
+        self.has_header_bit(FORBIDS_USER_BIT)
+    }
+
+    fn has_header_bit(&self, bit: u16) -> bool {
+        let header = self.0.first_chunk().copied().map(u16::from_le_bytes);
+        header.is_some_and(|header| header & bit != 0)
+    }
+
     fn field_text(&self, field: FrontmatterField) -> Option<&str> {
         std::str::from_utf8(self.field_bytes(field)?).ok()
     }
@@ -140,7 +167,7 @@ impl CompactFrontmatter {
             4
         };
 
-        let field_count = (present & !WIDE_OFFSETS_BIT).count_ones() as usize;
+        let field_count = (present & !HEADER_BITS).count_ones() as usize;
         let fields_before = (present & (bit - 1)).count_ones() as usize;
         let (offsets, data) = rest.split_at_checked(field_count * 2 * width)?;
         let mut numbers = offsets.chunks(width).skip(fields_before * 2);
@@ -172,7 +199,14 @@ impl From<SkillMdFrontmatter> for CompactFrontmatter {
         let mut builder = CompactFrontmatterBuilder {
             field_ranges: [None; FIELD_COUNT],
             data: Vec::with_capacity(1 << 10),
+            flags: 0,
         };
+        if frontmatter.forbids_model {
+            builder.flags |= FORBIDS_MODEL_BIT;
+        }
+        if frontmatter.forbids_user {
+            builder.flags |= FORBIDS_USER_BIT;
+        }
 
         if let Some(value) = all_fields {
             builder.append_field(FrontmatterField::AllFields, |out| {
@@ -230,6 +264,8 @@ struct CompactFrontmatterBuilder {
     /// Ranges of the fields in `data`.
     field_ranges: [Option<(usize, usize)>; FIELD_COUNT],
     data: Vec<u8>,
+    /// Bits of the header that are no fields.
+    flags: u16,
 }
 
 /// Encoded entries of the mapping of all fields.
@@ -321,12 +357,13 @@ impl CompactFrontmatterBuilder {
 
     fn finish(self) -> CompactFrontmatter {
         let is_large = u16::try_from(self.data.len()).is_err();
-        let (width, flags) = if is_large {
+        let (width, width_bit) = if is_large {
             (4, WIDE_OFFSETS_BIT)
         } else {
             (2, 0)
         };
 
+        let flags = self.flags | width_bit;
         let present = (0..FIELD_COUNT).filter(|field| self.field_ranges[*field].is_some());
         let present = present.fold(flags, |present, field| present | 1 << field);
         let mut bytes = Vec::with_capacity(2 + FIELD_COUNT * 2 * width + self.data.len());

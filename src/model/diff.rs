@@ -152,6 +152,8 @@ mod tests {
                 compatibility: None,
                 metadata: Box::default(),
                 allowed_tools: Box::default(),
+                forbids_model: false,
+                forbids_user: false,
                 all_fields: None,
             };
             let file = Arc::new(SkillFile {

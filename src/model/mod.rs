@@ -35,7 +35,7 @@ pub use resolved_path::{DirIdentity, ResolvedPath};
 pub use resource_filter::ManifestFiles;
 pub use root::{PublishedRoot, RootPath, RootReason, RootScope, SelectedRoot};
 pub use sandbox::{LandlockMode, LandlockState, SandboxStatus};
-pub use sidecar::{SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency};
+pub use sidecar::{SkillInterface, SkillPermissions, SkillSidecar, ToolDependency};
 pub use skill::Skill;
 pub use value::DynamicValue;
 

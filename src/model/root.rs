@@ -98,6 +98,8 @@ pub enum RootReason {
     /// The selection has no environment id or no location.
     MissingEnvironment,
     InvalidPath,
+    /// No published root in the scope of the caller has the name. `INVALID_PATH` on the wire.
+    UnknownPublished,
     /// The path is longer than `PATH_MAX`, the longest path that Linux opens.
     PathTooLong,
     UnsupportedLocation,
@@ -134,7 +136,7 @@ impl RootReason {
             Self::PermissionDenied | Self::SandboxDenied => "PERMISSION_DENIED",
             Self::NotAllowed => "NOT_ALLOWED",
             Self::WrongEnvironment | Self::MissingEnvironment => "WRONG_ENVIRONMENT",
-            Self::InvalidPath | Self::PathTooLong => "INVALID_PATH",
+            Self::InvalidPath | Self::UnknownPublished | Self::PathTooLong => "INVALID_PATH",
             Self::UnsupportedLocation => "UNSUPPORTED_LOCATION",
             Self::Timeout | Self::ParseTimeout => "TIMEOUT",
             Self::IoError | Self::NoThread | Self::ScanFailed => "IO_ERROR",
@@ -168,6 +170,9 @@ impl RootReason {
             Self::PathTooLong => "the root's path is over 4,096 bytes; select a shorter path",
             Self::InvalidPath => {
                 "the root's path is not an absolute path, a `file:` URI or a known `published:` name"
+            }
+            Self::UnknownPublished => {
+                "no published root has this name; correct the name in the root's path"
             }
             Self::UnsupportedLocation => {
                 "the root's location type is not `environment`; select an environment location"

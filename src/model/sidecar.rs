@@ -23,20 +23,14 @@ pub struct SkillSidecar {
     pub interface: Option<SkillInterface>,
     /// Required tools, at most 256.
     pub dependencies: Box<[ToolDependency]>,
-    /// Restrictions on the use of the skill.
-    pub policy: SkillPolicy,
-    /// Requested permissions; `None` if the sidecar requests none.
-    pub permissions: Option<SkillPermissions>,
-}
-
-/// Restrictions on the use of a skill by models and products.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SkillPolicy {
-    /// Whether a model may use the skill without the user's request. `None` if not declared.
-    pub allow_implicit_invocation: Option<bool>,
+    /// Whether a model may use the skill only if a person names the skill. True for a policy that
+    /// cannot be read.
+    pub forbids_model: bool,
     /// Products that may use the skill: at most 256 texts of 64 characters, not validated. Empty
     /// for all products.
     pub products: Box<[Box<str>]>,
+    /// Requested permissions; `None` if the sidecar requests none.
+    pub permissions: Option<SkillPermissions>,
 }
 
 /// Presentation of a skill in a user interface. Texts are not empty.
@@ -85,12 +79,8 @@ impl SkillSidecar {
     /// Returns the sidecar that replaces an unreadable one: implicit invocation is disabled.
     #[must_use]
     pub fn fail_closed() -> Self {
-        let policy = SkillPolicy {
-            allow_implicit_invocation: Some(false),
-            ..SkillPolicy::default()
-        };
         Self {
-            policy,
+            forbids_model: true,
             ..Self::default()
         }
     }

@@ -193,17 +193,35 @@ impl Skill {
         self.icons.as_ref()?.large.as_ref()
     }
 
+    /// Whether a model may choose the skill by itself.
+    #[must_use]
+    pub fn is_model_invocable(&self) -> bool {
+        let is_forbidden_by_sidecar = self.sidecar().is_some_and(|s| s.forbids_model);
+        !self.frontmatter.forbids_model() && !is_forbidden_by_sidecar
+    }
+
+    /// Whether a person may choose the skill.
+    #[must_use]
+    pub fn is_user_invocable(&self) -> bool {
+        !self.frontmatter.forbids_user()
+    }
+
+    /// Returns the products of the skill; empty for all products.
+    #[must_use]
+    pub fn products(&self) -> &[Box<str>] {
+        self.sidecar().map_or(&[], |sidecar| &sidecar.products)
+    }
+
     /// Whether the skill is restricted to certain products.
     #[must_use]
     pub fn has_product_filter(&self) -> bool {
-        self.sidecar()
-            .is_some_and(|s| !s.policy.products.is_empty())
+        !self.products().is_empty()
     }
 
     /// Whether a caller of this product sees the skill. An empty product sees all skills.
     #[must_use]
     pub fn is_visible_to_product(&self, product: &str) -> bool {
-        let products = self.sidecar().map_or(&[][..], |s| &s.policy.products);
+        let products = self.products();
         product.is_empty()
             || products.is_empty()
             || products.iter().any(|p| p.eq_ignore_ascii_case(product))

@@ -10,7 +10,7 @@ use caproot_core::text;
 use caproot_core::text::fences::{self, FencedText};
 use caproot_core::text::position;
 
-pub use fields::STANDARD_FIELDS;
+pub use fields::{KNOWN_FIELDS, STANDARD_FIELDS};
 
 /// Result of [`read`].
 #[derive(Debug, Clone, PartialEq)]

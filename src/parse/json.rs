@@ -5,7 +5,7 @@ use serde::de::DeserializeSeed;
 use super::value_seed::DocumentBudget;
 use crate::model::value::DynamicValue;
 use caproot_core::text;
-use caproot_core::text::fences::BYTE_ORDER_MARK;
+use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
 use caproot_core::text::position;
 
 /// Error of parsing JSON.
@@ -17,19 +17,32 @@ pub struct JsonError {
     pub column: u32,
     /// Message without the position.
     pub message: String,
+    /// Whether the text is not UTF-8.
+    pub is_not_utf8: bool,
 }
 
 /// Parses one document of UTF-8. Skips a byte order mark before the document.
 pub fn parse(bytes: &[u8]) -> Result<DynamicValue, JsonError> {
+    if fences::is_utf16(bytes) {
+        return Err(JsonError {
+            line: 1,
+            column: 1,
+            message: "the file is in UTF-16; save the file as UTF-8".into(),
+            is_not_utf8: true,
+        });
+    }
+
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let (line, column) = position::position_of_byte(bytes, error.valid_up_to());
         JsonError {
             line,
             column,
-            message: "the file is not UTF-8".into(),
+            message: "the file is not UTF-8; save the file as UTF-8".into(),
+            is_not_utf8: true,
         }
     })?;
+
     let budget = DocumentBudget::new(text.len());
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = budget.seed().deserialize(&mut deserializer);
@@ -57,6 +70,7 @@ fn json_error(text: &str, error: &serde_json::Error) -> JsonError {
         line,
         column,
         message,
+        is_not_utf8: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Parser of a plugin's manifest, `plugin.json`.
 
-use super::{json, names, plugin, secret_filter};
+use super::plugin::json_problem;
+use super::{json, names, plugin};
 use crate::model::limits::MAX_MANIFEST_BYTES;
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, PluginManifest};
 use caproot_core::text;
@@ -31,9 +32,8 @@ fn parse_manifest(
         return Err(invalid_manifest(why));
     }
 
-    let value = json::parse(bytes).map_err(|e| {
-        invalid_manifest(secret_filter::redact_in_text(&e.message)).with_position(e.line, e.column)
-    })?;
+    let value = json::parse(bytes)
+        .map_err(|error| json_problem(&error, DiagnosticCode::ManifestInvalid))?;
 
     if value.as_map().is_none() {
         let message = format!("the manifest is {}, and must be an object", value.kind());
@@ -185,7 +185,7 @@ mod tests {
         let (manifest, problems) = read(b"{\"name\": \"\xff\"}", Some(b"dir"));
         assert_eq!(
             (manifest, problems[0].code),
-            (None, DiagnosticCode::ManifestInvalid)
+            (None, DiagnosticCode::NotUtf8)
         );
         assert_eq!((problems[0].line, problems[0].column), (1, 11));
     }

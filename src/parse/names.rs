@@ -4,7 +4,7 @@ use crate::model::{DiagnosticCode, FileProblem};
 use caproot_core::text;
 
 /// Maximum characters of a name.
-const MAX_NAME_CHARS: usize = 64;
+pub const MAX_NAME_CHARS: usize = 64;
 
 /// Returns the name of a directory with collapsed white space, and a problem if the name is not
 /// UTF-8.
@@ -38,13 +38,18 @@ pub fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// Returns a message for each rule of the Agent Skills format that a usable name violates.
-pub fn format_violations(name: &str) -> Vec<String> {
-    let has_common_chars = name
-        .bytes()
-        .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+/// `is_allowed_char` decides about the characters that are not ASCII.
+pub fn format_violations(
+    name: &str,
+    is_allowed_char: fn(char) -> bool,
+) -> impl Iterator<Item = String> {
+    let has_only_allowed_chars = name.chars().all(|c| {
+        let is_common = matches!(c, 'a'..='z' | '0'..='9' | '-');
+        is_common || !c.is_ascii() && is_allowed_char(c)
+    });
     let rules = [
         (
-            !has_common_chars && !name.chars().all(is_allowed_char),
+            !has_only_allowed_chars,
             "should contain only lower-case letters, digits and hyphens",
         ),
         (
@@ -58,20 +63,18 @@ pub fn format_violations(name: &str) -> Vec<String> {
     ];
 
     let violated = rules.into_iter().filter(|(is_violated, _)| *is_violated);
-    violated
-        .map(|(_, rule)| format!("the name {} {rule}", text::quote_word(name)))
-        .collect()
+    violated.map(move |(_, rule)| format!("the name {} {rule}", text::quote_word(name)))
 }
 
-/// Whether the format allows the character. Allows letters without case, as in Chinese, and letters
+/// Whether a name may have the character. Allows letters without case, as in Chinese, and letters
 /// that equal their own lower case.
-fn is_allowed_char(c: char) -> bool {
-    c == '-' || c.is_alphanumeric() && c.to_lowercase().eq([c])
+pub fn is_name_char(c: char) -> bool {
+    c.is_alphanumeric() && c.to_lowercase().eq([c])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{check_name, format_violations};
+    use super::{check_name, format_violations, is_name_char};
 
     #[test]
     fn format_violations_are_reported() {
@@ -89,7 +92,11 @@ mod tests {
             ("a-", 1),
             ("-A--", 3),
         ] {
-            assert_eq!(format_violations(name).len(), count, "{name:?}");
+            assert_eq!(
+                format_violations(name, is_name_char).count(),
+                count,
+                "{name:?}"
+            );
             assert_eq!(check_name(name), Ok(()), "{name:?}");
         }
     }

@@ -4,9 +4,7 @@
 use super::fields::{FieldMapping, FieldReader, MAX_TEXT_CHARS, MAX_WORD_CHARS};
 use super::yaml;
 use crate::model::limits::{MAX_MANIFEST_BYTES, MAX_WIRE_NESTING};
-use crate::model::sidecar::{
-    SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency,
-};
+use crate::model::sidecar::{SkillInterface, SkillPermissions, SkillSidecar, ToolDependency};
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity};
 use caproot_core::text;
 use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
@@ -78,11 +76,11 @@ fn read_sidecar(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> SkillSi
     // the policy failed closed.
     let policy = read_policy(fields, root);
     SkillSidecar {
-        policy,
         interface: read_interface(fields, root),
         dependencies: read_dependencies(fields, root),
         permissions: read_permissions(fields, root)
             .filter(|permissions| *permissions != SkillPermissions::default()),
+        ..policy
     }
 }
 
@@ -108,22 +106,25 @@ fn read_section<'v>(
     Some(section)
 }
 
-fn read_policy(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> SkillPolicy {
+/// Returns a sidecar that has only the policy.
+fn read_policy(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> SkillSidecar {
     const IMPLICIT: &str = "allow_implicit_invocation";
     const PRODUCTS: &str = "products";
     let Some(policy) = read_section(fields, root, &["policy"], &[IMPLICIT, PRODUCTS]) else {
         return match root.non_null_value("policy") {
-            Some(_) => SkillSidecar::fail_closed().policy,
-            None => SkillPolicy::default(),
+            Some(_) => SkillSidecar::fail_closed(),
+            None => SkillSidecar::default(),
         };
     };
+
     let implicit = fields.read_bool(policy, IMPLICIT);
     let products = fields.read_texts(policy, PRODUCTS, MAX_WORD_CHARS);
     let fails = (implicit.is_none() && policy.non_null_value(IMPLICIT).is_some())
         || (products.is_none() && policy.non_null_value(PRODUCTS).is_some());
-    SkillPolicy {
-        allow_implicit_invocation: if fails { Some(false) } else { implicit },
+    SkillSidecar {
+        forbids_model: fails || implicit == Some(false),
         products: products.unwrap_or_default(),
+        ..SkillSidecar::default()
     }
 }
 

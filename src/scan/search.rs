@@ -239,7 +239,7 @@ impl SkillSearch {
             if !has_skill_file && entry.is_skill_file_in_any_case() {
                 self.add_diagnostic(
                     path.clone(),
-                    FileProblem::note(
+                    FileProblem::warning(
                         DiagnosticCode::WrongCase,
                         "not a skill: the file name is case-sensitive; rename the file to `SKILL.md`",
                     ),

@@ -211,19 +211,7 @@ impl ConfigReloader {
     }
 
     fn report_rejection(&self, errors: &[ConfigError], needs_restart_to_read: bool) {
-        for error in errors {
-            let error = truncate_with_ellipsis(&error.to_string(), 4 * MAX_FIRST_ERROR_BYTES);
-            tracing::error!("new configuration rejected: {error}");
-        }
-
-        let hint = if needs_restart_to_read {
-            "; files outside the daemon's sandbox are readable only after a restart"
-        } else {
-            ""
-        };
-
-        let count = errors.len();
-        tracing::error!(errors = count, "keeping the previous configuration{hint}");
+        log_rejection(errors, needs_restart_to_read);
 
         let first = errors.first().map(ToString::to_string).unwrap_or_default();
         let rejection = RejectedReload {
@@ -281,6 +269,28 @@ impl ConfigReloader {
                 .await,
         );
     }
+}
+
+/// Logs each error in a line. A single error shares its line with the consequence, so that one cause
+/// is one line.
+fn log_rejection(errors: &[ConfigError], needs_restart_to_read: bool) {
+    let hint = if needs_restart_to_read {
+        "; files outside the daemon's sandbox are readable only after a restart"
+    } else {
+        ""
+    };
+    let consequence = format!("keeping the previous configuration{hint}");
+
+    for error in errors {
+        let error = truncate_with_ellipsis(&error.to_string(), 4 * MAX_FIRST_ERROR_BYTES);
+        if errors.len() == 1 {
+            tracing::error!("new configuration rejected: {error}; {consequence}");
+            return;
+        }
+        tracing::error!("new configuration rejected: {error}");
+    }
+
+    tracing::error!(errors = errors.len(), "{consequence}");
 }
 
 impl ReloadTargets {

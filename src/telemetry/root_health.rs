@@ -61,16 +61,17 @@ fn root_health(state: &RootState) -> Option<RootHealth> {
 fn log_health(root: &RootId, health: RootHealth) {
     let root = root.as_str();
     match health {
-        RootHealth::Healthy => tracing::info!(root, "published root recovered"),
+        RootHealth::Healthy => tracing::info!(root, "{root}: published root recovered"),
         RootHealth::Unavailable(reason) => {
-            tracing::warn!(root, reason = reason.name(), "published root unavailable");
+            let reason = reason.name();
+            tracing::warn!(root, reason, "{root}: published root unavailable");
         }
         RootHealth::Polling(reason) => {
             let reason = reason.to_string();
             tracing::warn!(
                 root,
                 reason,
-                "published root is polled; changes appear late"
+                "{root}: published root is polled; changes appear late"
             );
         }
     }

@@ -65,7 +65,13 @@ impl ScrapeEndpoint {
                 .insert(header::CONTENT_TYPE, content_type);
             response
         };
+
         let plain = "text/plain; charset=utf-8";
+        if path == "/" && (method == Method::GET || method == Method::HEAD) {
+            let text = "caproot serves metrics for Prometheus here: scrape /metrics\n";
+            return response(StatusCode::OK, plain, text.into());
+        }
+
         if path != "/metrics" {
             let text = "not found: the metrics are at /metrics\n";
             return response(StatusCode::NOT_FOUND, plain, text.into());
@@ -74,6 +80,7 @@ impl ScrapeEndpoint {
             let text = "method not allowed: use GET or HEAD\n";
             return response(StatusCode::METHOD_NOT_ALLOWED, plain, text.into());
         }
+
         let open_metrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         match self.render() {
             Ok(text) => response(StatusCode::OK, open_metrics, text),

@@ -65,12 +65,12 @@ def run(command, **options):
     return done.stdout
 
 
-def write_skill(directory, name, description):
-    """Saves a skill by rename, as editors do."""
+def write_skill(directory, name, description, more=""):
+    """Saves a skill by rename, as editors do. `more` has further lines of the frontmatter."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     draft = directory / ".draft"
-    draft.write_text(f"---\nname: {name}\ndescription: {description}\n---\n")
+    draft.write_text(f"---\nname: {name}\ndescription: {description}\n{more}---\n")
     draft.rename(directory / "SKILL.md")
 
 
@@ -109,11 +109,14 @@ class OutputLines:
 
 
 class Daemon:
-    """Daemon that publishes directories on a Unix socket, and can be restarted."""
+    """Daemon that publishes directories on a Unix socket, and can be restarted. With a config file, the
+    daemon has its rules."""
 
-    def __init__(self, caproot, socket, *directories):
+    def __init__(self, caproot, socket, *directories, config=None):
         self.endpoint = f"unix:{socket}"
         self.command = [caproot, "serve", "--listen", self.endpoint]
+        if config:
+            self.command += ["--config", str(config)]
         for directory in directories:
             self.command += ["--root", str(directory)]
 

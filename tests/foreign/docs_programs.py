@@ -142,7 +142,27 @@ def check_types(page_programs):
     run([".tools/node_modules/.bin/tsc", *options, *files])
 
 
-def run_page(page, page_programs, daemon, demo):
+def run_token_program(page_programs, caproot, name, demo):
+    """Runs a program with a token against a daemon that requires the token. Returns its output."""
+    directory = page_programs.directory
+    token = directory / "job.token"
+    token.write_text("right\n")
+    token.chmod(0o600)
+    config = directory / "callers.yaml"
+    config.write_text(f"callers: [{{name: job, token_file: {token}, roots: [demo]}}]\n")
+    with Daemon(caproot, directory / "token.sock", demo, config=config) as daemon:
+        output = run(page_programs.command(name, daemon.endpoint, str(token)))
+        wrong = directory / "wrong.token"
+        wrong.write_text("wrong")
+        done = subprocess.run(
+            page_programs.command(name, daemon.endpoint, str(wrong)),
+            capture_output=True, text=True, timeout=TIMEOUT, check=False,
+        )
+        check(done.returncode != 0 and "CALLER_UNKNOWN" in done.stderr, f"a wrong token: {done}")
+    return output
+
+
+def run_page(page, page_programs, caproot, daemon, demo):
     """Runs the commands of the page, and compares their output."""
     count = 0
     for _, console in filter(lambda block: block[0] == "console", blocks(page)):
@@ -156,7 +176,10 @@ def run_page(page, page_programs, daemon, demo):
             if name.startswith("watch"):
                 run_watch_of_page(page_programs, name, command, shown, daemon, demo)
                 continue
-            output = run(page_programs.command(name, daemon.endpoint, *shlex.split(rest)))
+            if rest.endswith(" job.token"):
+                output = run_token_program(page_programs, caproot, name, demo)
+            else:
+                output = run(page_programs.command(name, daemon.endpoint, *shlex.split(rest)))
             check_output(command, shown, output.decode())
     return count
 
@@ -180,15 +203,17 @@ def run_watch_of_page(page_programs, name, command, shown, daemon, demo):
 
 
 def listed(caproot, endpoint):
-    """Returns the names and packages of `caproot list --fresh`."""
+    """Returns the names and packages of the skills of `caproot list --fresh` that a model may choose."""
     command = [caproot, "list", "--fresh", "--output", "json", "--endpoint", endpoint]
-    return [(skill["name"], skill["package"]) for skill in json.loads(run(command))["skills"]]
+    skills = json.loads(run(command))["skills"]
+    return [(skill["name"], skill["package"]) for skill in skills if skill.get("modelInvocable")]
 
 
 def check_list(page_programs, caproot, endpoint):
     output = page_programs.run("list", endpoint).decode()
     skills = [tuple(line.split()) for line in output.splitlines()]
     check(len(skills) > 200 and skills == listed(caproot, endpoint), f"another list:\n{output}")
+    check("hidden" not in output, "a skill for people is in the list for a model")
     return len(skills)
 
 
@@ -257,14 +282,16 @@ def check_watch(page_programs, proxy, address, daemon, caproot, root):
     check(tokens == ["", proxy.last_token(0), proxy.last_token(1)], "a stream does not begin with the last token")
     check(tokens[1] and tokens[2], "an empty token")
     check(proxy.resets(0) == ["RESET_REASON_INITIAL"], f"{proxy.resets(0)}")
-    check(proxy.changes(0) == (["skill://demo/a", "skill://demo/b"], []), f"{proxy.changes(0)}")
+    first = (["skill://demo/a", "skill://demo/b", "skill://demo/hidden"], [])
+    check(proxy.changes(0) == first, f"{proxy.changes(0)}")
     # The stream resumes: only the missed changes are sent.
     check(proxy.resets(1) == [], f"{proxy.resets(1)}")
     missed = (["skill://demo/a", "skill://demo/c"], ["skill://demo/b"])
     check(proxy.changes(1) == missed, f"{proxy.changes(1)}")
     # The restarted daemon sends the whole state.
     check(proxy.resets(2) == ["RESET_REASON_EPOCH_CHANGED"], f"{proxy.resets(2)}")
-    check(proxy.changes(2) == (["skill://demo/a", "skill://demo/d"], []), f"{proxy.changes(2)}")
+    last = (["skill://demo/a", "skill://demo/d", "skill://demo/hidden"], [])
+    check(proxy.changes(2) == last, f"{proxy.changes(2)}")
 
 
 def main(page, caproot, *runner):
@@ -278,13 +305,14 @@ def main(page, caproot, *runner):
         demo, many, watched = top / "demo", top / "many/demo", top / "watched/demo"
         shutil.copytree("tests/trees/demo", demo)
         with Daemon(caproot, top / "page.sock", demo) as daemon:
-            count = run_page(page, page_programs, daemon, demo)
+            count = run_page(page, page_programs, caproot, daemon, demo)
         print(f"{page}: {count} commands print the output of the page")
 
         for number in range(250):
             write_skill(many / f"skill-{number:03}", f"skill-{number:03}", "One of many skills.")
         write_skill(many / "odd", "odd", "Has files with odd names.")
         (many / "odd/references").mkdir()
+        write_skill(many / "hidden", "hidden", "For people.", "disable-model-invocation: true\n")
         address = f"unix:{top}/proxy.sock"
         with Daemon(caproot, top / "many.sock", many) as daemon:
             skills = check_list(page_programs, caproot, daemon.endpoint)
@@ -294,6 +322,7 @@ def main(page, caproot, *runner):
         print(f"{page}: {skills} skills in pages equal `caproot list`, {reads} reads equal the files")
 
         write_skill(watched / "a", "a", "Exists from the start.")
+        write_skill(watched / "hidden", "hidden", "For people.", "disable-model-invocation: true\n")
         with Daemon(caproot, top / "watched.sock", watched) as daemon:
             proxy = Proxy(address, daemon.endpoint)
             check_watch(page_programs, proxy, address, daemon, caproot, watched)

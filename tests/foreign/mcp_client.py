@@ -134,7 +134,7 @@ async def check_directories(client, skill):
 
 
 async def check_prompts(server, expected):
-    """Checks that skills without implicit invocation are prompts, and readable by their exact URI."""
+    """Checks that skills for people are prompts, and readable by their exact URI."""
     async with Client(server, extensions=[advertise(SKILLS)]) as client:
         listed = await read_pages(lambda cursor: client.list_prompts(cursor=cursor))
         names = [prompt.name for page in listed for prompt in page.prompts]
@@ -219,8 +219,8 @@ async def main():
         [caproot, "list", *flags, "--output", "json"], stdout=subprocess.PIPE, check=True
     )
     skills = json.loads(listed.stdout)["skills"]
-    is_closed = [skill.get("policy", {}).get("allowImplicitInvocation") is False for skill in skills]
-    closed, expected = is_closed.count(True), is_closed.count(False)
+    expected = sum(skill.get("modelInvocable", False) for skill in skills)
+    closed = sum(skill.get("userInvocable", False) for skill in skills if "modelInvocable" not in skill)
     for transport, server in [
         ("HTTP", url),
         ("stdio", StdioServerParameters(command=caproot, args=["mcp", *flags])),

@@ -6,16 +6,16 @@ use super::dial::ConnectorError;
 use super::executor_channel::{ExecutorChannel, ExecutorConnector};
 use super::fixed_executor::{AddressConnector, ChannelConnector};
 use super::grpc_call::{ResponseStream, ResponseTooLarge, ServiceRequest, call_once, open_stream};
+use super::pages;
 use super::response_budget::{MAX_ROOT_STATE_MEMORY, MAX_ROOTS_MEMORY, MeteredMessage};
 use super::retry::{RetryPolicy, run_with_retries};
 use super::watch::SkillWatch;
-use super::{pages, read};
 use caproot_core::net::endpoint::DaemonEndpoint;
 use caproot_core::proto::caproot::v1::{
     ErrorReason, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,
     ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
-    ListSkillsResponse, ReadResourceRequest, ReadResourceResponse, ResolveRootsRequest,
-    ResolveRootsResponse, RootStatus, WatchSkillsRequest, WatchSkillsResponse,
+    ListSkillsResponse, ResolveRootsRequest, ResolveRootsResponse, RootStatus, WatchSkillsRequest,
+    WatchSkillsResponse,
 };
 use caproot_core::proto::{ERROR_DOMAIN, grpc_code_name};
 use futures_util::future::BoxFuture;
@@ -317,31 +317,6 @@ impl Client {
             list.resources.len() > enough
         })
         .await
-    }
-
-    /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty.
-    ///
-    /// The bytes go to `out` in order. The first `hold` bytes are buffered until more bytes have
-    /// come or the file is complete: if a small file changes during the read, the read starts again,
-    /// at most three times. A file also counts as changed if its bytes do not have the digest of the
-    /// response. The response has no cursor. Its body is empty, and of the file's kind.
-    pub async fn read_resource(
-        &mut self,
-        request: &ReadResourceRequest,
-        hold: usize,
-        out: &mut (dyn FnMut(&[u8]) -> io::Result<()> + Send),
-    ) -> Result<ReadResourceResponse, CallError> {
-        read::read_resource(self, request, hold, out).await
-    }
-
-    /// Reads one page of a file. A page over its size limit is an error. If the page is the whole file
-    /// and does not have its digest, the file changed during the read, and the page is read again, at
-    /// most three times.
-    pub async fn read_page(
-        &self,
-        request: &ReadResourceRequest,
-    ) -> Result<ReadResourceResponse, CallError> {
-        read::read_page(self, request).await
     }
 
     /// Watches the skills that `request` selects, from its `resume_token` if it has one.

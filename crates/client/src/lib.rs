@@ -54,6 +54,8 @@ pub use mirror::{
 };
 pub use read::MAX_CURSOR_BYTES;
 pub use retry::RetryPolicy;
-pub use selected_roots::{SelectedRootsError, parse_selected_roots, published_selection};
+pub use selected_roots::{
+    PublishedRootId, SelectedRootsError, parse_selected_roots, published_selection,
+};
 pub use tls_error::TlsError;
 pub use watch::{SkillWatch, WatchMessage};

@@ -5,39 +5,71 @@ use super::pages::{PageJoiner, RestartCounter, join_pages};
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{ErrorReason, ReadResourceRequest, ReadResourceResponse};
 use caproot_core::wire::ContentDigest;
+use caproot_core::wire::limits::{DEFAULT_READ_BYTES, MAX_READ_BYTES};
 use sha2::{Digest as _, Sha256};
 use std::io;
 
-/// Maximum size of a page, and the size without `max_bytes`: the limits of the daemon.
-const MAX_PAGE_BYTES: usize = 1 << 20;
-const DEFAULT_PAGE_BYTES: usize = 8_192;
 /// Maximum size of a cursor. The cursors of caproot have at most 107 bytes.
 pub const MAX_CURSOR_BYTES: usize = 512;
 
-pub async fn read_resource(
-    client: &Client,
-    request: &ReadResourceRequest,
-    hold: usize,
-    out: &mut (dyn FnMut(&[u8]) -> io::Result<()> + Send),
-) -> Result<ReadResourceResponse, CallError> {
-    let mut restarts = RestartCounter::default();
-    loop {
-        let mut file = FileJoiner::new(hold, &mut *out);
-        let joined = join_pages(&mut file, request.clone(), |request| async move {
-            request_page(client, &request).await
-        });
+impl Client {
+    /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty.
+    ///
+    /// The bytes go to `out` in order. The first `hold` bytes are buffered until more bytes have
+    /// come or the file is complete: if a small file changes during the read, the read starts again,
+    /// at most three times. A file also counts as changed if its bytes do not have the digest of the
+    /// response. The response has no cursor. Its body is empty, and of the file's kind.
+    pub async fn read_resource(
+        &mut self,
+        request: &ReadResourceRequest,
+        hold: usize,
+        out: &mut (dyn FnMut(&[u8]) -> io::Result<()> + Send),
+    ) -> Result<ReadResourceResponse, CallError> {
+        let client = &*self;
+        let mut restarts = RestartCounter::default();
+        loop {
+            let mut file = FileJoiner::new(hold, &mut *out);
+            let joined = join_pages(&mut file, request.clone(), |request| async move {
+                request_page(client, &request).await
+            });
 
-        match joined.await {
-            Ok(()) => return Ok(file.response),
-            Err(error) if file.has_written => {
-                return Err(if is_changed(&error) {
-                    CallError::ChangedDuringRead
-                } else {
-                    error
-                });
+            match joined.await {
+                Ok(()) => return Ok(file.response),
+                Err(error) if file.has_written => {
+                    return Err(if is_changed(&error) {
+                        CallError::ChangedDuringRead
+                    } else {
+                        error
+                    });
+                }
+                Err(error) if is_changed(&error) && restarts.try_restart() => {}
+                Err(error) => return Err(error),
             }
-            Err(error) if is_changed(&error) && restarts.try_restart() => {}
-            Err(error) => return Err(error),
+        }
+    }
+
+    /// Reads one page of a file. A page over its size limit is an error. If the page is the whole file
+    /// and does not have its digest, the file changed during the read, and the page is read again, at
+    /// most three times.
+    pub async fn read_page(
+        &self,
+        request: &ReadResourceRequest,
+    ) -> Result<ReadResourceResponse, CallError> {
+        let mut restarts = RestartCounter::default();
+        loop {
+            let page = request_page(self, request).await?;
+            let is_whole = request.cursor.is_empty() && page.next_cursor.is_empty();
+            let Some(body) = page.body.as_ref().filter(|_| is_whole) else {
+                return Ok(page);
+            };
+
+            if digest_text(Sha256::new_with_prefix(content_of(body))) == page.digest {
+                return Ok(page);
+            }
+            // The bytes and the digest are of different versions.
+            if !restarts.try_restart() {
+                return Err(CallError::DigestMismatch);
+            }
         }
     }
 }
@@ -46,29 +78,6 @@ pub async fn read_resource(
 fn is_changed(error: &CallError) -> bool {
     matches!(error, CallError::DigestMismatch)
         || error.reason() == Some(ErrorReason::ResourceChanged)
-}
-
-/// Reads a page. If the page is the whole file, compares its digest.
-pub async fn read_page(
-    client: &Client,
-    request: &ReadResourceRequest,
-) -> Result<ReadResourceResponse, CallError> {
-    let mut restarts = RestartCounter::default();
-    loop {
-        let page = request_page(client, request).await?;
-        let is_whole = request.cursor.is_empty() && page.next_cursor.is_empty();
-        let Some(body) = page.body.as_ref().filter(|_| is_whole) else {
-            return Ok(page);
-        };
-
-        if digest_text(Sha256::new_with_prefix(content_of(body))) == page.digest {
-            return Ok(page);
-        }
-        // The bytes and the digest are of different versions.
-        if !restarts.try_restart() {
-            return Err(CallError::DigestMismatch);
-        }
-    }
 }
 
 fn content_of(body: &Body) -> &[u8] {
@@ -87,8 +96,8 @@ async fn request_page(
     request: &ReadResourceRequest,
 ) -> Result<ReadResourceResponse, CallError> {
     let bound = match usize::try_from(request.max_bytes) {
-        Ok(requested @ 1..) => requested.min(MAX_PAGE_BYTES),
-        _ => DEFAULT_PAGE_BYTES,
+        Ok(requested @ 1..) => requested.min(MAX_READ_BYTES),
+        _ => DEFAULT_READ_BYTES,
     };
     let page = client.call_with_retries(request.clone()).await?.message;
 

@@ -3,6 +3,7 @@
 use super::json;
 use caproot_core::proto::caproot::v1::{ListRootsResponse, SelectedCapabilityRoot};
 use serde_json::Value;
+use std::fmt;
 
 /// Error in the JSON of selected roots.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +24,39 @@ pub enum SelectedRootsError {
         /// Error of the element.
         cause: String,
     },
+}
+
+/// Id of a published root in a selection of many executors: `ID@ENVIRONMENT`. In the environment, `%`
+/// and `@` are written as `%25` and `%40`, so that two roots never have one id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedRootId {
+    /// Id by which the executor publishes the root.
+    pub root_id: String,
+    /// Environment of the executor.
+    pub environment_id: String,
+}
+
+impl PublishedRootId {
+    /// Parses an id. Returns `None` for another form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (root_id, environment) = text.rsplit_once('@')?;
+        if root_id.is_empty() || environment.is_empty() {
+            return None;
+        }
+        let id = Self {
+            root_id: root_id.to_owned(),
+            environment_id: environment.replace("%40", "@").replace("%25", "%"),
+        };
+        Some(id).filter(|id| id.to_string() == text)
+    }
+}
+
+impl fmt::Display for PublishedRootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let environment = self.environment_id.replace('%', "%25").replace('@', "%40");
+        write!(f, "{}@{environment}", self.root_id)
+    }
 }
 
 /// Returns published roots as a selection, in the environment if there is one. Without one, they are
@@ -75,7 +109,8 @@ pub fn parse_selected_roots(text: &str) -> Result<Vec<SelectedCapabilityRoot>, S
 
 #[cfg(test)]
 mod tests {
-    use super::{SelectedRootsError, parse_selected_roots};
+    use super::{PublishedRootId, SelectedRootsError, parse_selected_roots};
+    use proptest::prelude::*;
 
     const ROOT: &str = r#"{"id":"deploy-plugin@1","location":{"type":"environment",
         "environmentId":"workspace","path":"/opt/codex/plugins/deploy"}}"#;
@@ -123,6 +158,25 @@ mod tests {
                 matches!(error, SelectedRootsError::Element { index: 1, .. }),
                 "{error}"
             );
+        }
+    }
+
+    proptest! {
+        /// Law: different roots have different ids, and each id is parsed to its root.
+        #[test]
+        fn an_id_has_one_root_and_one_environment(
+            root_id in "[a@%0-9]{1,6}",
+            environment_id in "[a@%0-9]{1,6}",
+        ) {
+            let id = PublishedRootId { root_id, environment_id };
+            prop_assert_eq!(PublishedRootId::parse(&id.to_string()), Some(id));
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_ids_of_published_roots() {
+        for text in ["", "team", "@a", "team@", "team@%", "team@%zz"] {
+            assert_eq!(PublishedRootId::parse(text), None, "{text}");
         }
     }
 }

@@ -1,7 +1,8 @@
-"""What the programs of the frameworks share."""
+"""What the programs of the frameworks share: they run the programs of the pages with fake models."""
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,19 @@ def own_tools() -> caproot.Tools:
     return tools
 
 
-def run(work: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-    """Runs a program with the address of a daemon."""
+def page_program(name: str) -> Any:
+    """Returns the function of the program of a page."""
+    page = (TOP / f"docs/orchestrate/python-{name}.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n# answer\.py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    scope: dict[str, Any] = {}
+    exec(compile(program, name, "exec"), scope)
+    return scope["answer"]
+
+
+def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs a program with a daemon, whose address is in the environment."""
     os.environ["PATH"] += f":{TOP / 'target/debug'}"
     with testing.serve(DEMO) as daemon:
-        asyncio.run(asyncio.wait_for(work(daemon.address), 60))
+        os.environ["CAPROOT_ENDPOINT"] = daemon.address
+        asyncio.run(asyncio.wait_for(work(), 60))
     print("ok")

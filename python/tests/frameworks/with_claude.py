@@ -1,15 +1,27 @@
 """The in-process server of claude-agent-sdk, without the SDK's command line."""
 
 import json
+from collections.abc import AsyncIterator
+from typing import Any
 
-from common import READ, own_tools, run
+from common import READ, own_tools, page_program, run
 
 import caproot
 from caproot import _frameworks
 
 
-async def work(address: str) -> None:
-    async with caproot.connect(address, tools=own_tools()) as skills:
+async def work() -> None:
+    prompts: list[str] = []
+
+    async def query(prompt: str, options: Any) -> AsyncIterator[str]:
+        prompts.append(prompt)
+        assert options.mcp_servers["caproot"]["type"] == "sdk"
+        yield "done"
+
+    await page_program("claude")(["Look at the log."], own_tools(), query)
+    assert "- triage-logs:" in prompts[0]
+
+    async with caproot.connect(tools=own_tools()) as skills:
         server = skills.claude()
         assert server["type"] == "sdk" and server["name"] == "caproot"
 

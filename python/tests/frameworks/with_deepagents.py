@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from common import FILE, SKILL, run
-from deepagents import create_deep_agent
+from common import FILE, SKILL, page_program, run
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 
@@ -11,6 +10,7 @@ import caproot
 from caproot.deepagents import Backend
 
 PROMPTS: list[str] = []
+OUTPUTS: list[str] = []
 
 
 class FakeModel(GenericFakeChatModel):
@@ -21,27 +21,26 @@ class FakeModel(GenericFakeChatModel):
 
     def _generate(self, messages: Any, *rest: Any, **more: Any) -> Any:
         PROMPTS.append(str(messages[0].content))
+        OUTPUTS.extend(str(message.content) for message in messages if isinstance(message, ToolMessage))
         return super()._generate(messages, *rest, **more)
 
 
-async def work(address: str) -> None:
-    async with caproot.connect(address) as skills:
+async def work() -> None:
+    call = {
+        "name": "read_file",
+        "args": {"file_path": "/skills/triage-logs/references/patterns.md"},
+        "id": "1",
+        "type": "tool_call",
+    }
+    messages = iter([AIMessage(content="", tool_calls=[call]), AIMessage(content="done")])
+    await page_program("deepagents")(FakeModel(messages=messages), ["Look at the log."])
+    (output,) = OUTPUTS
+    assert FILE.splitlines()[0] in output
+    for name in ("triage-logs", "write-changelog", "review-diff"):
+        assert f"/skills/{name}/SKILL.md" in PROMPTS[0], PROMPTS[0]
+
+    async with caproot.connect() as skills:
         backend = Backend(skills)
-        call = {
-            "name": "read_file",
-            "args": {"file_path": "/skills/triage-logs/references/patterns.md"},
-            "id": "1",
-            "type": "tool_call",
-        }
-        messages = iter([AIMessage(content="", tool_calls=[call]), AIMessage(content="done")])
-        agent = create_deep_agent(FakeModel(messages=messages), backend=backend, skills=["/skills/"])
-        result = await agent.ainvoke({"messages": [{"role": "user", "content": "Look at the log."}]})
-
-        (output,) = [message for message in result["messages"] if isinstance(message, ToolMessage)]
-        assert FILE.splitlines()[0] in str(output.content)
-        for name in ("triage-logs", "write-changelog", "review-diff"):
-            assert f"/skills/{name}/SKILL.md" in PROMPTS[0], PROMPTS[0]
-
         page = await backend.aread("/skills/triage-logs/SKILL.md", 1, 2)
         assert page.file_data is not None and page.next_offset == 3
         assert page.file_data["content"] == "".join(SKILL.splitlines(keepends=True)[1:3])

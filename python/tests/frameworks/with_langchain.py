@@ -3,12 +3,13 @@
 import json
 from typing import Any
 
-from common import READ, own_tools, run
-from langchain.agents import create_agent
+from common import READ, own_tools, page_program, run
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 
 import caproot
+
+RESULTS: dict[str, str] = {}
 
 
 class FakeModel(GenericFakeChatModel):
@@ -18,24 +19,33 @@ class FakeModel(GenericFakeChatModel):
         assert len(tools) == 3
         return self
 
+    def _generate(self, messages: Any, *rest: Any, **more: Any) -> Any:
+        assert "- triage-logs:" in messages[0].content and messages[0].type == "human"
+        RESULTS.update(
+            {message.tool_call_id: str(message.content) for message in messages if isinstance(message, ToolMessage)}
+        )
+        return super()._generate(messages, *rest, **more)
 
-async def work(address: str) -> None:
-    async with caproot.connect(address, tools=own_tools()) as skills:
-        names = [tool["name"] for tool in skills.tools]
-        calls = [
-            {"name": names[1], "args": READ, "id": "1", "type": "tool_call"},
-            {"name": "count", "args": {"text": "a b c"}, "id": "2", "type": "tool_call"},
-            {"name": names[0], "args": {"cursor": "x"}, "id": "3", "type": "tool_call"},
-        ]
-        messages = iter([AIMessage(content="", tool_calls=calls), AIMessage(content="done")])
-        agent = create_agent(FakeModel(messages=messages), skills.langchain())
-        prompt = {"role": "user", "content": f"{skills.text}\n\nLook at the log."}
-        result = await agent.ainvoke({"messages": [prompt]})
-    outputs = {message.tool_call_id: message.content for message in result["messages"] if isinstance(message, ToolMessage)}
-    assert "# Triage a log" in json.loads(outputs["1"])["contents"]
-    assert json.loads(outputs["2"]) == {"result": 3}
-    assert json.loads(outputs["3"])["error"]["code"] == "INVALID_CURSOR"
-    assert result["messages"][-1].content == "done"
+
+async def work() -> None:
+    calls = [
+        {"name": "skills_read", "args": READ, "id": "1", "type": "tool_call"},
+        {"name": "count", "args": {"text": "a b c"}, "id": "2", "type": "tool_call"},
+        {"name": "skills_list", "args": {"cursor": "x"}, "id": "3", "type": "tool_call"},
+    ]
+    messages = iter([AIMessage(content="", tool_calls=calls), AIMessage(content="done")])
+    await page_program("langchain")(FakeModel(messages=messages), ["Look at the log."], own_tools())
+    assert "# Triage a log" in json.loads(RESULTS["1"])["contents"]
+    assert json.loads(RESULTS["2"]) == {"result": 3}
+    assert json.loads(RESULTS["3"])["error"]["code"] == "INVALID_CURSOR"
+
+    # A synchronous call is refused.
+    async with caproot.connect() as skills:
+        try:
+            skills.langchain()[0].invoke({})
+        except NotImplementedError:
+            return
+    raise AssertionError("a synchronous call")
 
 
 run(work)

@@ -3,12 +3,10 @@
 import json
 from typing import Any
 
-from agents import Agent, ModelResponse, Runner, Usage, set_tracing_disabled
+from agents import ModelResponse, Usage, set_tracing_disabled
 from agents.models.interface import Model
-from common import READ, own_tools, run
+from common import READ, own_tools, page_program, run
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-
-import caproot
 
 set_tracing_disabled(True)
 
@@ -46,17 +44,14 @@ class FakeModel(Model):
         raise NotImplementedError
 
 
-async def work(address: str) -> None:
+async def work() -> None:
     model = FakeModel()
-    async with caproot.connect(address, tools=own_tools()) as skills:
-        agent = Agent(name="a", model=model, tools=skills.openai_agents())
-        message = f"{skills.text}\n\nLook at the log."
-        result = await Runner.run(agent, message)
-    assert result.final_output == "done"
+    await page_program("openai-agents")(model, ["Look at the log."], own_tools())
     outputs = [item["output"] for item in model.turns[1] if item.get("type") == "function_call_output"]
     assert "# Triage a log" in json.loads(outputs[0])["contents"]
     assert json.loads(outputs[1]) == {"result": 3}
     assert len(model.tools) == 3 and "- triage-logs:" in str(model.turns[0])
+    assert not model.instructions
 
 
 run(work)

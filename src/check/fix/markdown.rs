@@ -167,7 +167,9 @@ fn quote_converted_value(line: &str, is_metadata: bool) -> Option<String> {
 fn lower_name(file: &[u8], dir_name: &[u8]) -> Option<Vec<u8>> {
     let dir_name = std::str::from_utf8(dir_name).ok()?;
     let name = frontmatter::read(file, true, None).frontmatter?.name;
-    if !names::format_violations(dir_name).is_empty()
+    if names::format_violations(dir_name, names::is_name_char)
+        .next()
+        .is_some()
         || &*name == dir_name
         || name.to_lowercase() != dir_name
     {

@@ -82,12 +82,8 @@ pub enum CallRequest {
     },
     /// The changes of a restored session since its save.
     Changes {},
-    /// A new session with the roots of the session.
-    Fork {
-        /// Ids of the roots of the new session. The default is all roots of the session.
-        #[serde(default)]
-        roots: Option<Vec<String>>,
-    },
+    /// A new session with the roots and skills of the session, or some of them.
+    Fork(ForkRequest),
     /// The end of the session.
     Close {},
     /// Answers all pending calls of the manager once.
@@ -123,6 +119,21 @@ pub struct SessionRequest {
     pub start_timeout: Option<String>,
     /// How long the skills of a lost executor stay listed, such as `10s`.
     pub grace_period: Option<String>,
+}
+
+/// Roots and skills of a new session.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ForkRequest {
+    /// Ids of the roots of the new session. The default is all roots of the session.
+    #[serde(default)]
+    pub roots: Option<Vec<String>>,
+    /// Rules that include skills of the session. The default is all skills.
+    #[serde(default)]
+    pub include: Vec<String>,
+    /// Rules that exclude skills.
+    #[serde(default)]
+    pub exclude: Vec<String>,
 }
 
 /// File of a skill.
@@ -248,20 +259,20 @@ impl SendRequest {
 pub struct BadLine {
     /// Id of the request, or `null` if the line has none.
     pub id: Value,
-    pub error: RequestError,
+    pub error: Box<RequestError>,
 }
 
 /// Parses a line of stdin.
 pub fn parse_request(line: InputLine) -> Result<RequestLine, BadLine> {
     let fields = parse_object(line).map_err(|message| BadLine {
         id: Value::Null,
-        error: RequestError::invalid(message),
+        error: Box::new(RequestError::invalid(message)),
     })?;
     let id = fields.get("id").cloned().unwrap_or_default();
 
     parse_fields(fields).map_err(|message| BadLine {
         id,
-        error: RequestError::invalid(message),
+        error: Box::new(RequestError::invalid(message)),
     })
 }
 

@@ -8,7 +8,9 @@ use super::executors::SessionExecutors;
 use super::in_flight::RequestsInFlight;
 use super::lines::{InputLine, MAX_LINE_BYTES};
 use super::manager::ManagedThread;
-use super::request::{BadLine, CallRequest, RequestLine, SessionRequest, parse_request};
+use super::request::{
+    BadLine, CallRequest, ForkRequest, RequestLine, SessionRequest, parse_request,
+};
 use super::skills::SkillReader;
 use super::tools::{SessionTools, ToolCallbacks, register_tools};
 use super::watched::WatchedSession;
@@ -98,7 +100,7 @@ impl CallServer<'_> {
     ) -> serde_json::Result<String> {
         let request = match parse_request(line) {
             Ok(request) => request,
-            Err(BadLine { id, error }) => return RequestAnswer::Error(error).to_line(&id),
+            Err(BadLine { id, error }) => return RequestAnswer::Error(*error).to_line(&id),
         };
         let RequestLine {
             id,
@@ -189,8 +191,8 @@ impl CallServer<'_> {
                 let changes = self.find_session(id)?.changes_since_save();
                 RequestAnswer::Changes(changes.iter().map(SavedChanges::from).collect())
             }
-            CallRequest::Fork { roots } => {
-                RequestAnswer::Session(self.fork(&self.find_open(id)?, roots.as_deref())?)
+            CallRequest::Fork(request) => {
+                RequestAnswer::Session(self.fork(&self.find_open(id)?, &request)?)
             }
             CallRequest::Close {} => RequestAnswer::Session(self.close(&self.find_open(id)?).await),
 
@@ -296,7 +298,7 @@ impl CallServer<'_> {
         Ok(StartedSession {
             session: self.add_started(session, &checked)?,
             changes: Vec::new(),
-            warnings: selected.warnings,
+            warnings: selected.messages,
         })
     }
 
@@ -337,6 +339,7 @@ impl CallServer<'_> {
                 Some(rules) => parse_rules(&rules, &mut mistakes),
                 None => options.choice.exclude,
             },
+            within: options.choice.within,
         };
         if let Some(text) = request.start_timeout {
             options.start_timeout = parse_span("start_timeout", &text, &mut mistakes);
@@ -361,17 +364,27 @@ impl CallServer<'_> {
         }
     }
 
-    fn fork(
-        &self,
-        open: &OpenSession,
-        roots: Option<&[String]>,
-    ) -> Result<SessionId, RequestError> {
-        let roots: Option<Vec<&str>> =
-            roots.map(|roots| roots.iter().map(String::as_str).collect());
+    fn fork(&self, open: &OpenSession, request: &ForkRequest) -> Result<SessionId, RequestError> {
+        let mut mistakes = Vec::new();
+        let narrower = SkillChoice {
+            include: parse_rules(&request.include, &mut mistakes),
+            exclude: parse_rules(&request.exclude, &mut mistakes),
+            within: None,
+        };
+        if !mistakes.is_empty() {
+            return Err(RequestError::bad_config(mistakes));
+        }
+
+        let roots: Option<Vec<&str>> = request
+            .roots
+            .as_ref()
+            .map(|roots| roots.iter().map(String::as_str).collect());
         let scope = roots.as_deref().map_or(ForkScope::All, ForkScope::Only);
         let fork = open
             .session
             .fork(scope)
+            .map_err(|error| RequestError::failed(&error))?
+            .with_narrower_choice(&narrower)
             .map_err(|error| RequestError::failed(&error))?;
 
         Ok(SessionId {

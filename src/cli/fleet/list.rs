@@ -80,7 +80,7 @@ fn print_text(listed: &[ListedExecutor]) -> Result<(), CommandFailure> {
         "CATALOGS",
     ];
     let rows: Vec<_> = listed.iter().map(ListedExecutor::to_row).collect();
-    print_table(head, &rows)?;
+    print_table(&head, &rows)?;
 
     let mut lines = Vec::new();
     let mut serving = 0;

@@ -1,6 +1,7 @@
 //! `caproot fleet watch`: the state of each executor of a fleet, and each change of a state.
 
 use super::progress::MAX_CONCURRENT_TASKS;
+use super::screen::StateScreen;
 use super::state::{ProbedState, find_state, read_state};
 use super::target::{FleetTarget, FleetTargetArgs};
 use crate::cli::args::parse_timeout;
@@ -26,8 +27,8 @@ const STATE_WIDTH: usize = 17;
 /// Show the state of each executor of a fleet file, and each change
 ///
 /// Prints one line per executor, and one line per change: the time, the environment id, the state,
-/// and the version and roots or the reason. A restart of a daemon and a changed catalog are changes,
-/// too. Asks each executor again after an interval, and follows changes of the file: an executor that
+/// and the version and roots or the reason. On a terminal, a change replaces the line of its executor. A
+/// restart of a daemon and a changed catalog are changes, too. Asks each executor again after an interval, and follows changes of the file: an executor that
 /// the file no longer has is REMOVED. SIGINT and SIGTERM end the command with exit code 0.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -84,6 +85,10 @@ async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
     });
 
     let mut tasks = ExecutorTasks::default();
+    let mut screen = match args.output {
+        OutputFormat::Text => StateScreen::open(),
+        OutputFormat::Json => None,
+    };
     let mut id_width = 0;
     for target in targets {
         id_width = id_width.max(shown_width(&target.environment_id));
@@ -106,7 +111,13 @@ async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
             OutputFormat::Text => change_line(&change, id_width),
             OutputFormat::Json => change_json(&change)?,
         };
-        write_lines(vec![line]).await?;
+        match &mut screen {
+            Some(screen) => {
+                let is_forgotten = change.state.is_none() && context.follows_file();
+                screen.show_line(change.environment_id, (!is_forgotten).then_some(line));
+            }
+            None => write_lines(vec![line]).await?,
+        }
     }
 }
 

@@ -9,15 +9,22 @@ use caproot_core::text::escape_hidden_chars;
 use std::borrow::Cow;
 use std::fmt::Display;
 
-/// Fields of the Agent Skills format.
-pub const STANDARD_FIELDS: [&str; 6] = [
+/// Fields of the Agent Skills format, and then the two fields by which Claude Code restricts who
+/// invokes a skill.
+pub const KNOWN_FIELDS: [&str; 8] = [
     "name",
     "description",
     "license",
     "compatibility",
     "metadata",
     "allowed-tools",
+    DISABLE_MODEL_INVOCATION,
+    USER_INVOCABLE,
 ];
+/// Fields of the Agent Skills format.
+pub const STANDARD_FIELDS: &[&str] = KNOWN_FIELDS.split_at(6).0;
+const DISABLE_MODEL_INVOCATION: &str = "disable-model-invocation";
+const USER_INVOCABLE: &str = "user-invocable";
 /// Maximum length of a description or short description on the wire.
 const MAX_DESCRIPTION: usize = 1_024;
 /// Maximum length of `compatibility` in the format. Longer texts are reported and kept.
@@ -61,6 +68,8 @@ pub fn read(
         compatibility: fields.read_compatibility(),
         metadata,
         allowed_tools: fields.read_allowed_tools(),
+        forbids_model: fields.is_restricted_by(DISABLE_MODEL_INVOCATION, true),
+        forbids_user: fields.is_restricted_by(USER_INVOCABLE, false),
         all_fields: None,
     };
 
@@ -125,6 +134,23 @@ impl FrontmatterReader<'_> {
         }
     }
 
+    /// Whether a field has the value that restricts the skill. A value that is neither true nor false
+    /// is reported, and restricts the skill.
+    fn is_restricted_by(&mut self, key: &str, restricting: bool) -> bool {
+        match self.root.non_null_value(key) {
+            None => false,
+            Some(DynamicValue::Bool(flag)) => *flag == restricting,
+            Some(other) => {
+                let why = format!(
+                    "`{key}` must be true or false, but is {}; read as {restricting}",
+                    other.kind()
+                );
+                self.report_warning(key, DiagnosticCode::FieldInvalid, why);
+                true
+            }
+        }
+    }
+
     fn read_name(&mut self, dir_name: Option<&[u8]>) -> Option<Box<str>> {
         let declared = match self.root.non_null_value("name") {
             Some(value) if !value.is_scalar() => {
@@ -168,7 +194,7 @@ impl FrontmatterReader<'_> {
             return None;
         }
 
-        for violation in names::format_violations(&name) {
+        for violation in names::format_violations(&name, names::is_name_char) {
             self.report_warning("name", DiagnosticCode::NameInvalid, violation);
         }
 
@@ -344,7 +370,7 @@ impl FrontmatterReader<'_> {
     }
 
     fn report_unknown_fields(&mut self) {
-        let unknown = self.root.unknown_keys(&STANDARD_FIELDS);
+        let unknown = self.root.unknown_keys(&KNOWN_FIELDS);
         if let Some(first) = unknown.first().copied() {
             let keys = text::quote_words(unknown.into_iter());
             let why = format!("the format does not define {keys}; move them into `metadata`");

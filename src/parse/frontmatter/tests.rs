@@ -362,6 +362,47 @@ fn invalid_optional_fields_are_reported() {
 }
 
 #[test]
+fn restrictions_of_invocation_are_read() {
+    let restrictions = |lines: &str| {
+        let (skill, problems) = skill(&format!("name: d\ndescription: x\n{lines}"));
+        ((skill.forbids_model, skill.forbids_user), problems)
+    };
+    for (lines, expected) in [
+        ("", (false, false)),
+        (
+            "disable-model-invocation:\nuser-invocable: ~",
+            (false, false),
+        ),
+        (
+            "disable-model-invocation: false\nuser-invocable: true",
+            (false, false),
+        ),
+        ("disable-model-invocation: true", (true, false)),
+        ("user-invocable: false", (false, true)),
+        (
+            "user-invocable: false\ndisable-model-invocation: True",
+            (true, true),
+        ),
+    ] {
+        assert_eq!(restrictions(lines), (expected, vec![]), "{lines}");
+    }
+
+    let warning = vec![(DiagnosticCode::FieldInvalid, Warning, 4, 1)];
+    for value in ["yes", "'true'", "'false'", "1", "0", "[]", "{}", "off"] {
+        assert_eq!(
+            restrictions(&format!("disable-model-invocation: {value}")),
+            ((true, false), warning.clone()),
+            "{value}"
+        );
+        assert_eq!(
+            restrictions(&format!("user-invocable: {value}")),
+            ((false, true), warning.clone()),
+            "{value}"
+        );
+    }
+}
+
+#[test]
 fn all_fields_are_read() {
     let (skill, _) = skill(
         "name: d\ndescription: x\nlicense: 2\ncompatibility: |\n  any\n\
@@ -508,6 +549,8 @@ mod compact {
                 .map(|(k, v)| (k.into(), v.into()))
                 .collect(),
             allowed_tools: packed.allowed_tools().map(Into::into).collect(),
+            forbids_model: packed.forbids_model(),
+            forbids_user: packed.forbids_user(),
             all_fields: packed.all_fields().map(ValueRef::to_value),
         }
     }
@@ -544,6 +587,7 @@ mod compact {
         #[test]
         fn absent_and_large_fields_round_trip(
             text: Option<String>, list: Vec<String>, pairs: Vec<(String, String)>,
+            forbids_model: bool, forbids_user: bool,
             much in prop_oneof![Just(1_usize), 65_400..65_600_usize],
         ) {
             let text = text.filter(|text| !text.is_empty()).map(String::into_boxed_str);
@@ -555,6 +599,8 @@ mod compact {
                 compatibility: text,
                 metadata: pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect(),
                 allowed_tools: list.into_iter().map(Into::into).collect(),
+                forbids_model,
+                forbids_user,
                 all_fields: None,
             };
             prop_assert_eq!(expand(&skill.clone().into()), sorted(skill));

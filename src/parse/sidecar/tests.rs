@@ -3,9 +3,7 @@ use proptest::prelude::*;
 use super::read;
 use crate::model::Severity::{Error, Note, Warning};
 use crate::model::limits::MAX_MANIFEST_BYTES;
-use crate::model::sidecar::{
-    SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency,
-};
+use crate::model::sidecar::{SkillInterface, SkillPermissions, SkillSidecar, ToolDependency};
 use crate::model::{DiagnosticCode, Severity};
 
 fn found(yaml: &str) -> (SkillSidecar, Vec<(DiagnosticCode, Severity, u32, u32)>) {
@@ -65,14 +63,9 @@ fn all_fields_are_read() {
             }
         ]
     );
-    let products = ["codex".into(), "unheard-of".into()].into();
-    assert_eq!(
-        sidecar.policy,
-        SkillPolicy {
-            allow_implicit_invocation: Some(false),
-            products
-        }
-    );
+    let products: Box<[Box<str>]> = ["codex".into(), "unheard-of".into()].into();
+    assert!(sidecar.forbids_model);
+    assert_eq!(sidecar.products, products);
     let SkillPermissions {
         network,
         file_system_read: read,
@@ -117,7 +110,7 @@ fn an_unparsable_sidecar_fails_closed() {
     ] {
         let (sidecar, problems) = read(bytes);
         assert_eq!(sidecar, SkillSidecar::fail_closed());
-        assert_eq!(sidecar.policy.allow_implicit_invocation, Some(false));
+        assert!(sidecar.forbids_model);
         let [problem] = &problems[..] else {
             panic!("{problems:?}")
         };
@@ -143,11 +136,7 @@ fn an_invalid_policy_fails_closed_and_keeps_other_fields() {
         "policy: {products: [~]}",
     ] {
         let (sidecar, problems) = found(&format!("{rest}{policy}"));
-        assert_eq!(
-            sidecar.policy.allow_implicit_invocation,
-            Some(false),
-            "{policy}"
-        );
+        assert!(sidecar.forbids_model, "{policy}");
         assert!(sidecar.interface.is_some(), "{policy}");
         assert!(
             matches!(
@@ -159,7 +148,7 @@ fn an_invalid_policy_fails_closed_and_keeps_other_fields() {
     }
     let (sidecar, problems) = found("policy:\n  allow_implicit_invocation: 1\n  products: [codex]");
     assert_eq!(
-        (sidecar.policy.products.len(), problems[0].2, problems[0].3),
+        (sidecar.products.len(), problems[0].2, problems[0].3),
         (1, 2, 3)
     );
 }

@@ -100,6 +100,12 @@ async fn roots_of_other_callers_look_like_missing_roots() {
     let hidden = responses(&theirs).await;
     assert_eq!(hidden, responses(&none).await);
     assert_eq!(hidden.0[0].reason(), RootReason::InvalidPath);
+    // The message names only the published roots in the scope of the caller.
+    assert_eq!(
+        hidden.0[0].message,
+        "no published root has this name; correct the name in the root's path; the published roots \
+         are `mine`"
+    );
     // A path in another caller's root gets the response of a missing or denied path.
     let mut all = Vec::new();
     let path = |below: &str| fixture.path(below).to_str().expect("UTF-8").to_owned();

@@ -13,6 +13,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use prost::Message;
 use sha2::{Digest as _, Sha256};
+use tonic::Code;
 
 use crate::harness::fixture::Fixture;
 use crate::harness::replica::Replica;
@@ -223,6 +224,52 @@ async fn two_roots() -> (Fixture, Daemon, Vec<SelectedCapabilityRoot>) {
 }
 
 #[tokio::test]
+async fn a_malformed_known_digest_is_an_invalid_argument() {
+    let (_fixture, daemon, roots) = two_roots().await;
+    let digest = daemon.list(&roots).await.roots[0].catalog_digest.clone();
+    for malformed in [
+        "x".repeat(1_000),
+        "sha256:".to_owned(),
+        digest.to_uppercase(),
+        digest.trim_start_matches("sha256:").to_owned(),
+        format!("{digest}0"),
+        format!("{digest} "),
+    ] {
+        // The root need not be selected.
+        for root_id in ["r", "other"] {
+            let known_catalogs = vec![
+                KnownCatalog {
+                    root_id: "t".into(),
+                    catalog_digest: digest.clone(),
+                },
+                KnownCatalog {
+                    root_id: root_id.into(),
+                    catalog_digest: malformed.clone(),
+                },
+            ];
+            let listed = daemon.try_list(ListSkillsRequest {
+                known_catalogs: known_catalogs.clone(),
+                ..list_request(&roots)
+            });
+            let watched = daemon.watch(WatchSkillsRequest {
+                known_catalogs,
+                ..watch_request(roots.clone())
+            });
+            let statuses = [
+                listed.await.expect_err("a malformed digest"),
+                watched.await.expect_err("a malformed digest"),
+            ];
+            for status in statuses {
+                assert_eq!(status.code(), Code::InvalidArgument, "{malformed}");
+                let field = "`known_catalogs[1].catalog_digest` is not `sha256:`";
+                assert!(status.message().contains(field), "{}", status.message());
+            }
+        }
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_list_omits_known_catalogs() {
     let (fixture, daemon, roots) = two_roots().await;
     let all = daemon.list(&roots).await;
@@ -249,7 +296,7 @@ async fn a_list_omits_known_catalogs() {
     });
     swapped.push(KnownCatalog {
         root_id: "x".into(),
-        catalog_digest: "x".repeat(1_000),
+        catalog_digest: all.roots[0].catalog_digest.clone(),
     });
     let request = ListSkillsRequest {
         known_catalogs: swapped,

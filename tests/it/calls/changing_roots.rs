@@ -277,6 +277,11 @@ async fn an_unknown_published_name_is_an_invalid_path() {
         .list(&[located("x", "published:q"), located("y", "published:p")])
         .await;
     assert_eq!(answer.roots[0].reason(), RootReason::InvalidPath);
+    let message = &answer.roots[0].message;
+    assert!(
+        message.ends_with("; the published roots are `p`"),
+        "{message}"
+    );
     assert_eq!(answer.roots[1].state(), RootState::Ready);
     assert_eq!(
         answer.skills[0].package, "skill://y/a",
@@ -328,4 +333,26 @@ async fn two_daemons_give_the_same_list_of_one_tree() {
         daemon.stop().await;
     }
     assert_eq!(lists[0], lists[1]);
+}
+
+#[tokio::test]
+async fn the_message_of_an_unknown_published_name_is_bounded() {
+    let fixture = Fixture::new("repeat 12 skill root{}/a");
+    let long = "x".repeat(200);
+    let roots = (0..12).map(|n| {
+        (
+            Some(format!("{n:02}{long}")),
+            fixture.path(&format!("root{n:02}")),
+        )
+    });
+    let daemon = Daemon::start(Setup {
+        roots: roots.collect(),
+        ..Setup::default()
+    })
+    .await;
+    let answer = daemon.list(&[located("x", "published:q")]).await;
+    let message = &answer.roots[0].message;
+    assert!(message.ends_with("x…` and 4 more"), "{message}");
+    assert!(message.len() < 800, "{message}");
+    daemon.stop().await;
 }

@@ -1,8 +1,10 @@
 //! Commands of the binary, run as processes: their output, their exit codes and their files.
 
+mod agent_log;
 mod check;
 mod client_commands;
 mod fleet;
+mod prompt;
 mod pull;
 mod skill_names;
 pub(crate) mod terminal;

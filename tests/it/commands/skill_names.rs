@@ -81,6 +81,9 @@ async fn an_ambiguous_or_unknown_name_lists_candidates() {
         ),
         ("none", &["no skill", "`none`", "caproot list --long"]),
         ("kit:none", &["no skill", "`kit:none`"]),
+        ("pdv", &["no skill", "; did you mean pdf?"]),
+        ("deply", &["no skill", "; did you mean kit:deploy?"]),
+        ("kit:deply", &["no skill", "; did you mean kit:deploy?"]),
     ] {
         for command in ["read", "resources", "path"] {
             let output = run_client(&daemon, &format!("{command} {name}")).await;

@@ -41,6 +41,28 @@ fn the_example_is_valid() {
     );
 }
 
+/// Each config of the page is whole: a reader can copy the block.
+#[test]
+fn the_configs_of_the_access_page_are_valid() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operate/access.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let fixture = Fixture::new("dir team\ndir demo\nfile job.token\n| secret\nmode 0600 job.token");
+    let top = arg(fixture.top());
+
+    let mut count = 0;
+    for block in page.split("```yaml\n").skip(1) {
+        let (config, _) = block.split_once("```").expect("an end");
+        // The machine of the test has no such user.
+        let config = config.replace("/srv", &top).replace("codex", "1500");
+        fixture.write("caproot.yaml", &config);
+        let (code, output) = check_config(&arg(fixture.path("caproot.yaml")), &[]);
+        assert_eq!(code, Some(0), "{config}{output}");
+        assert!(output.starts_with("ok: "), "{config}{output}");
+        count += 1;
+    }
+    assert_eq!(count, 2);
+}
+
 #[test]
 fn secrets_that_the_group_of_a_socket_can_read_are_found() {
     let fixture = Fixture::new("dir run\nmode 0700 run\nfile token\n| secret");
@@ -94,7 +116,7 @@ fn unusable_directories_and_callers_give_warnings() {
         output
     };
     let missing = check_section("roots: [{id: a, path: none}]\nallow: [nowhere]".to_owned());
-    assert!(missing.contains("warning: roots: a: ") && missing.contains("/none does not exist;"));
+    assert!(missing.contains("warning: a: ") && missing.contains("/none does not exist;"));
     assert!(missing.contains("warning: allow: ") && missing.contains("/nowhere does not exist;"));
     let selected = check_section("allow: [open]".to_owned());
     assert!(

@@ -216,7 +216,15 @@ fn every_method_is_known_by_name() {
 async fn other_http_requests_are_rejected() {
     let fixture = build_measured_tree();
     let _served = ConfiguredDaemon::start(&fixture, CONFIG).await;
-    assert!(send_http_request(&fixture, "GET /").starts_with("HTTP/1.1 404"));
+    assert!(send_http_request(&fixture, "GET /x").starts_with("HTTP/1.1 404"));
+    assert!(send_http_request(&fixture, "POST /").starts_with("HTTP/1.1 404"));
+    let front = send_http_request(&fixture, "GET /");
+    assert!(
+        front.starts_with("HTTP/1.1 200")
+            && front
+                .ends_with("\r\n\r\ncaproot serves metrics for Prometheus here: scrape /metrics\n"),
+        "{front}"
+    );
     assert!(send_http_request(&fixture, "POST /metrics").starts_with("HTTP/1.1 405"));
     let garbage = send_http_request(&fixture, "\0\u{1}");
     assert!(

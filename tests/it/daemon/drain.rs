@@ -4,6 +4,7 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 
 use caproot_core::proto::caproot::v1::WatchSkillsRequest;
 use rustix::process::Signal;
@@ -140,6 +141,32 @@ async fn clients_are_notified_and_new_connections_are_rejected() {
         ..
     } = served;
     drop(channel);
+    serving.stop().await;
+}
+
+#[tokio::test]
+async fn the_end_of_stdin_stops_the_daemon_with_the_flag() {
+    let fixture = Fixture::new("skill r/a");
+    let mut command = serve_config(&fixture, "roots: [{id: r, path: r}]");
+    command.arg("--stop-with-stdin").stdin(Stdio::piped());
+    let mut serving = Process::start(&mut command);
+
+    // A line on stdin stops nothing, and the shutdown is that of a signal.
+    let mut stdin = serving.take_stdin().expect("a pipe");
+    writeln!(stdin, "a line").expect("written");
+    let daemon = serving.connect().await;
+    let request = watch_request(vec![located("r", "published:r")]);
+    let mut replica = Replica::synced(&daemon, request).await;
+    drop(stdin);
+    assert!(replica.next_batch().await.is_bookmark);
+    let end = replica.try_next_batch().await.expect_err("the end");
+    assert_eq!(rpc_error(&end.expect("a status")).reason, "SHUTTING_DOWN");
+    drop((replica, daemon));
+    assert_eq!(serving.exit().await.code, Some(0));
+
+    // Without the flag, the daemon ignores stdin, which is empty here.
+    let serving = Process::start(serve_config(&fixture, "roots: [{id: r, path: r}]"));
+    drop(serving.connect().await);
     serving.stop().await;
 }
 

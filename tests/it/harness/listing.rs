@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! ROOT STATE [REASON] [truncated]
-//!   PACKAGE NAME "DESCRIPTION" [short="…"] [hidden|implicit] [products=a,b]
+//!   PACKAGE NAME "DESCRIPTION" [short="…"] [hidden|models-only|closed] [products=a,b]
 //!     FIELD: VALUE            one line for each requested field that the skill has
 //!   SEVERITY CODE RESOURCE[:LINE:COLUMN]
 //! ```
@@ -200,14 +200,14 @@ fn headline(skill: &Skill) -> String {
     if !skill.short_description.is_empty() {
         write!(text, " short={}", quote(&skill.short_description)).expect("text");
     }
-    let policy = skill.policy.clone().unwrap_or_default();
-    match policy.allow_implicit_invocation {
-        Some(false) => text.push_str(" hidden"),
-        Some(true) => text.push_str(" implicit"),
-        None => {}
-    }
-    if !policy.products.is_empty() {
-        write!(text, " products={}", policy.products.join(",")).expect("text");
+    text.push_str(match (skill.model_invocable, skill.user_invocable) {
+        (true, true) => "",
+        (true, false) => " models-only",
+        (false, true) => " hidden",
+        (false, false) => " closed",
+    });
+    if !skill.products.is_empty() {
+        write!(text, " products={}", skill.products.join(",")).expect("text");
     }
     text
 }

@@ -155,6 +155,16 @@ async fn invalid_requests_are_rejected_and_the_server_goes_on() {
     let host = "Host: {address}";
     assert_eq!(server.post("/", &[host], "{}").await.0, 404);
     assert_eq!(server.post("/mcp/x", &[host], "{}").await.0, 404);
+    let get = format!(
+        "GET / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+        server.address
+    );
+    let (status, front) = server.send(get).await;
+    assert_eq!(status, 200);
+    assert!(
+        front.ends_with("caproot serves MCP here: connect an MCP client to /mcp\n"),
+        "{front}"
+    );
     assert!((400..500).contains(&server.post("/mcp", &[host], "{").await.0));
     let large = format!("{{\"x\":\"{}\"}}", "x".repeat(300_000));
     assert_eq!(server.post("/mcp", &[host], &large).await.0, 413);

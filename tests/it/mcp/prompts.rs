@@ -152,6 +152,63 @@ async fn prompts_come_in_pages() {
     host.stop_with(daemon).await;
 }
 
+/// The frontmatter restricts like the sidecar. A skill that is hidden from models and persons is in no list.
+#[tokio::test]
+async fn the_frontmatter_moves_skills_between_the_lists() {
+    let mut tree = String::new();
+    for (name, restrictions) in [
+        ("open", ""),
+        ("ship", "| disable-model-invocation: true\n"),
+        ("inner", "| user-invocable: false\n"),
+        (
+            "closed",
+            "| disable-model-invocation: true\n| user-invocable: false\n",
+        ),
+    ] {
+        let head = format!("file r/{name}/SKILL.md\n| ---\n| name: {name}\n");
+        tree += &[&*head, "| description: D.\n", restrictions, "| ---\n"].concat();
+    }
+    let (fixture, daemon) = Daemon::publishing("r", &tree).await;
+    let mut host = Host::start(&daemon, "--tools");
+
+    for (method, items) in [("skills/list", "skills"), ("resources/list", "resources")] {
+        let list = host.call(method, json!({})).await.expect("a list");
+        let uris = field_of_each(list[items].as_array().expect("items"), "uri");
+        assert_eq!(
+            uris,
+            ["skill://r/inner/SKILL.md", "skill://r/open/SKILL.md"],
+            "{method}"
+        );
+        assert_eq!(list["_meta"]["caproot/omitted"]["policy"], 2, "{method}");
+    }
+    let call = json!({"name": "skills_list", "arguments": {}});
+    let list = host.call("tools/call", call).await.expect("a result");
+    let text = list["content"][0]["text"].as_str().expect("text");
+    assert!(
+        text.contains("\"inner\"") && !text.contains("\"ship\""),
+        "{text}"
+    );
+
+    let (prompts, _) = host.list_all("prompts/list", "prompts", json!({})).await;
+    assert_eq!(field_of_each(&prompts, "name"), ["ship"]);
+    for name in ["inner", "closed"] {
+        let got = host.call("prompts/get", json!({"name": name})).await;
+        assert_eq!(got.expect_err(name)["data"]["reason"], "NOT_FOUND");
+    }
+
+    // A skill that becomes a prompt is announced.
+    let listen = json!({"notifications": {"promptsListChanged": true}});
+    host.send_request("subscriptions/listen", listen);
+    host.next_notification().await;
+    let text = "---\nname: closed\ndescription: D.\ndisable-model-invocation: true\n---\n";
+    fixture.replace("r/closed/SKILL.md", text);
+    let changed = host.next_notification().await;
+    assert_eq!(changed["method"], "notifications/prompts/list_changed");
+    let (prompts, _) = host.list_all("prompts/list", "prompts", json!({})).await;
+    assert_eq!(field_of_each(&prompts, "name"), ["closed", "ship"]);
+    host.stop_with(daemon).await;
+}
+
 /// If its policy changes, a skill moves from one list to the other, and hosts are notified of both.
 #[tokio::test]
 async fn a_changed_policy_moves_a_skill_between_the_lists() {

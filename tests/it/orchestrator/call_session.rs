@@ -258,6 +258,16 @@ async fn sessions_are_forked_saved_and_restored() {
         package_handles(&mut process, &fork).await,
         ["skill://two/log", "skill://two/pdf"]
     );
+    let narrow = json!({"method": "fork", "session": fork, "exclude": ["name:log"]});
+    let narrow = process.request(narrow).await["result"]["session"].clone();
+    assert_eq!(
+        package_handles(&mut process, &narrow).await,
+        ["skill://two/pdf"]
+    );
+    let error = process
+        .request(json!({"method": "fork", "include": ["log"]}))
+        .await;
+    assert_eq!(error["error"]["code"], "BAD_REQUEST", "{error}");
     let error = process
         .request(json!({"method": "fork", "roots": ["three"]}))
         .await;

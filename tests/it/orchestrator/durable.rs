@@ -169,6 +169,41 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
     s.stop().await;
 }
 
+/// The options of a restored session may differ from those of the saved session.
+#[tokio::test]
+async fn a_session_restored_with_plugins_reports_exact_changes() {
+    let fixture = Fixture::new("skill r/a\nskill r/b");
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let (fleet, session) = start_session_on(&[("r", &daemon)]).await;
+    let mut saved = session.save().expect("a small session");
+    let mut changes = session.watch();
+    let text = "---\nname: a\ndescription: Changed.\n---\n";
+    fixture.replace("r/a/SKILL.md", text);
+    in_time(changes.next()).await;
+    drop(session);
+
+    for (plugins, expected) in [(true, &["skill://r/a"][..]), (false, &[]), (true, &[])] {
+        let options = SessionOptions {
+            plugins,
+            ..impatient_options()
+        };
+        let restored = Session::restore(&fleet, &saved, &options)
+            .await
+            .expect("a saved session");
+        let since = restored.changes_since_save[0].changes.as_deref();
+        let Some(ChangesSince::Known {
+            upserted, removed, ..
+        }) = since
+        else {
+            panic!("{plugins}: {since:?}");
+        };
+        assert_eq!(upserted[..], *expected, "{plugins}");
+        assert!(removed.is_empty(), "{plugins}: {removed:?}");
+        saved = restored.session.save().expect("a small session");
+    }
+    daemon.stop().await;
+}
+
 #[tokio::test]
 async fn unusable_saved_sessions_are_errors_or_warnings() {
     let (_fixture, daemon) = serve_tree("r", "skill r/a").await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot_client::fleet::RegistryFuture;
 use caproot_client::{ExecutorRegistry, Fleet, FleetError};
-use caproot_core::proto::caproot::v1::ListSkillsRequest;
+use caproot_core::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot};
 use serde_json::json;
 
 use super::{executor, published, serve_tree, start_daemon};
@@ -91,7 +91,11 @@ async fn published_roots_of_a_fleet_are_a_selection() {
         at("silent", &silent),
     ]);
     let published = in_time(fleet.published_roots(Duration::from_secs(1))).await;
-    assert_eq!(published.roots, [super::published("one")]);
+    let named = SelectedCapabilityRoot {
+        id: "one@one".to_owned(),
+        ..super::published("one")
+    };
+    assert_eq!(published.roots, [named]);
     let omitted: Vec<_> = published
         .omitted
         .iter()

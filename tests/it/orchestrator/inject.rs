@@ -215,6 +215,34 @@ async fn a_handle_that_is_gone_blocks_its_name() {
 }
 
 #[tokio::test]
+async fn a_path_is_omitted_with_a_reason() {
+    let (_fixture, daemon) = serve_tree("r", "skill r/pdf\nskill r/mail").await;
+    let session = session(&[("r", &daemon.address)]).await;
+
+    let prompt = "[$pdf](/srv/skills/pdf/SKILL.md) $pdf [$mail](mailto:a@b) $mail";
+    let injected = inject(&session, prompt).await;
+    assert_eq!(fragment_packages(&injected), ["skill://r/mail"]);
+    let omitted: Vec<_> = injected.omitted.iter().map(|o| &*o.mention).collect();
+    assert_eq!(omitted, ["/srv/skills/pdf/SKILL.md"]);
+    assert!(
+        injected.omitted[0].reason.contains("name the skill"),
+        "{injected:?}"
+    );
+
+    let prompt = UserPrompt {
+        mentions: vec![SkillMention {
+            name: String::new(),
+            handle: "skills/pdf".into(),
+        }],
+        ..UserPrompt::default()
+    };
+    let injected = inject(&session, prompt).await;
+    assert!(injected.fragments.is_empty());
+    assert_eq!(injected.omitted[0].mention, "skills/pdf");
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn the_plugin_name_may_be_omitted() {
     let plugin = |name: &str, skill: &str| {
         format!(

@@ -225,6 +225,7 @@ async fn each_error_has_its_code() {
         ("INVALID_ARGUMENTS", &|a| a["more"] = json!(1)),
         ("INVALID_ARGUMENTS", &|a| a["authority"]["more"] = json!(1)),
         ("INVALID_ARGUMENTS", &|a| a["package"] = json!(7)),
+        ("INVALID_ARGUMENTS", &|a| a["package"] = json!("")),
         ("INVALID_ARGUMENTS", &|a| *a = json!({})),
         ("INVALID_ARGUMENTS", &|a| *a = json!("text")),
         ("INVALID_ARGUMENTS", &|a| {

@@ -111,7 +111,11 @@ async fn plugins_of_all_sources_have_components() {
         (vec![], exclude, &["skill://r/deploy", "skill://mine/kit"]),
     ] {
         let options = SessionOptions {
-            choice: SkillChoice { include, exclude },
+            choice: SkillChoice {
+                include,
+                exclude,
+                within: None,
+            },
             ..plugin_options()
         };
         let session = start_session_with_local_skills(&fixture, &daemon.address, &options).await;

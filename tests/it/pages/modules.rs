@@ -173,7 +173,14 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("proto", &[]),
     (
         "pull",
-        &["backoff", "bounded_file", "client", "mountinfo", "proto"],
+        &[
+            "backoff",
+            "bounded_file",
+            "client",
+            "mountinfo",
+            "proto",
+            "wire::is_digest",
+        ],
     ),
     (
         "grpc",
@@ -250,6 +257,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "store",
             "tool_names",
         ],
+        &["equal_roots"],
         &["fragment", "instructions", "result"],
         &["resource_path", "skill_source", "tools"],
         &[

@@ -185,10 +185,7 @@ impl SharedState {
         let mut digest = 0_u64;
         for skill in skills {
             let mut hasher = DefaultHasher::new();
-            let policy = skill
-                .policy
-                .as_ref()
-                .map(|p| (&p.products, p.allow_implicit_invocation));
+            let policy = (&skill.products, skill.model_invocable, skill.user_invocable);
             (
                 &skill.package,
                 &skill.name,

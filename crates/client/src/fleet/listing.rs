@@ -2,12 +2,13 @@
 
 use super::Fleet;
 use crate::call::Client;
-use crate::selected_roots::published_selection;
+use crate::selected_roots::{PublishedRootId, published_selection};
 use caproot_core::proto::caproot::v1::{
     GetExecutorResponse, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,
 };
+use caproot_core::wire::RootId;
 use futures_util::{StreamExt as _, stream};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Maximum number of executors that are asked at once.
@@ -40,8 +41,9 @@ pub struct ExecutorListing {
 /// Published roots of the executors of a fleet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PublishedSelection {
-    /// Published roots in the byte order of the environment ids. If two executors publish one id,
-    /// the root of the later executor gets the id `ID@ENVIRONMENT`.
+    /// Published roots in the byte order of the environment ids. Each has the id `ID@ENVIRONMENT`
+    /// ([`PublishedRootId`]), so that an id never means a root of another executor, whichever executors
+    /// answer.
     pub roots: Vec<SelectedCapabilityRoot>,
     /// Executors whose roots are not in `roots`.
     pub omitted: Vec<OmittedExecutor>,
@@ -60,30 +62,39 @@ pub struct OmittedExecutor {
 
 /// Returns the published roots of the executors that the fleet can list.
 pub async fn list_published_roots(fleet: &Fleet, timeout: Duration) -> PublishedSelection {
-    let each = fleet.environment_ids().into_iter().map(|id| async move {
-        let listed = list_executor_roots(fleet, &id, timeout).await;
-        (id, listed)
-    });
+    let ids = fleet.environment_ids().into_iter();
+    let each = ids.map(|id| async move { list_executor_roots(fleet, &id, timeout).await });
     let listed: Vec<_> = stream::iter(each)
         .buffered(MAX_CONCURRENT_EXECUTORS)
         .collect()
         .await;
 
-    let mut ids = HashSet::new();
     let mut selection = PublishedSelection::default();
-    for (environment_id, outcome) in listed {
+    for outcome in listed {
         match outcome {
-            Ok(roots) => selection.roots.extend(roots.into_iter().map(|mut root| {
-                if !ids.insert(root.id.clone()) {
-                    root.id = format!("{}@{environment_id}", root.id);
-                    ids.insert(root.id.clone());
-                }
-                root
-            })),
+            Ok(roots) => selection.roots.extend(roots),
             Err(omitted) => selection.omitted.push(omitted),
         }
     }
     selection
+}
+
+/// Returns a published root with the id that it has in a selection of many executors.
+fn with_environment(
+    root: SelectedCapabilityRoot,
+    environment_id: &str,
+) -> Result<SelectedCapabilityRoot, String> {
+    let id = PublishedRootId {
+        root_id: root.id,
+        environment_id: environment_id.to_owned(),
+    };
+    let text = id.to_string();
+    match RootId::new(&text) {
+        Ok(_) => Ok(SelectedCapabilityRoot { id: text, ..root }),
+        Err(rule) => Err(format!(
+            "the id {text:?} of a published root {rule}; select the roots with ids of your own"
+        )),
+    }
 }
 
 /// Returns the published roots of one executor.
@@ -95,7 +106,11 @@ async fn list_executor_roots(
     let listed = tokio::time::timeout(timeout, async {
         let found = fleet.client(environment_id).await;
         let mut client = found.map_err(|error| error.to_string())?;
-        published_roots(&mut client, environment_id).await
+        let roots = published_roots(&mut client, environment_id).await?;
+        let named = roots.into_iter();
+        named
+            .map(|root| with_environment(root, environment_id))
+            .collect()
     });
 
     let (reason, timed_out) = match listed.await {

@@ -7,6 +7,7 @@ mod follow;
 mod reconciler;
 mod replica;
 mod resume;
+mod resumed_view;
 mod retry_requests;
 mod root_contents;
 mod shared_catalogs;
@@ -189,7 +190,8 @@ impl Mirror {
     }
 
     /// Starts to follow, and reports in [`MirrorSnapshot::changes_since`] the changes since an
-    /// earlier mirror of the same selection was at `from`. The changes end exactly at the first
+    /// earlier mirror of the same roots and product was at `from`. The earlier mirror may have had
+    /// another view, which is [`ResumePoint::view`]. The changes end exactly at the first
     /// state of this mirror, so no change is lost between them.
     #[must_use]
     pub fn resume(client: &Client, selection: MirrorSelection, from: ResumePoint) -> Self {

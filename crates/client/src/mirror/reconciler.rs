@@ -10,7 +10,9 @@ use super::{ChangesSince, Mirror, MirrorSelection, MirrorSnapshot, MirrorState, 
 use crate::call::Client;
 use crate::watch::WatchMessage;
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
-use caproot_core::proto::caproot::v1::{ResetReason, RootStatus, SkillDelta, WatchSkillsRequest};
+use caproot_core::proto::caproot::v1::{
+    ResetReason, RootStatus, SkillDelta, SkillView, WatchSkillsRequest,
+};
 use caproot_core::wire::handle::is_of_root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,22 +20,27 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long the first state of a mirror waits for the changes.
-const RECONCILE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const RECONCILE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an attempt waits for the next state of the mirror.
-const STATE_WAIT: Duration = Duration::from_millis(200);
+pub(super) const STATE_WAIT: Duration = Duration::from_millis(200);
+/// Reason of unknown changes without a token.
+pub(super) const NO_TOKEN: &str = "the resume point has no token";
 /// Maximum number of attempts.
-const MAX_ROUNDS: usize = 64;
+pub(super) const MAX_ROUNDS: usize = 64;
 
 /// Reconciler of a mirror that has no state with changes yet.
 pub struct ResumeReconciler {
-    client: Client,
-    request: WatchSkillsRequest,
-    resume_point: ResumePoint,
+    pub(super) client: Client,
+    /// Request for the changes since the resume point, in the view of the resume point.
+    pub(super) request: WatchSkillsRequest,
+    pub(super) resume_point: ResumePoint,
+    /// View of the mirror.
+    pub(super) view: SkillView,
     max_bytes: usize,
 }
 
 /// Response to a request for the changes since the resume point.
-enum ResumeAnswer {
+pub(super) enum ResumeAnswer {
     /// All changes up to a revision.
     Complete(ChangedIds),
     /// The daemon cannot tell the changes, or sent an invalid response. Has the reason.
@@ -44,11 +51,11 @@ enum ResumeAnswer {
 
 /// Changed skills and roots so far.
 #[derive(Debug, Default)]
-struct ChangedIds {
+pub(super) struct ChangedIds {
     /// Start of the daemon.
-    epoch: String,
+    pub(super) epoch: String,
     /// Last state of each root that the daemon sent.
-    statuses: BTreeMap<String, RootStatus>,
+    pub(super) statuses: BTreeMap<String, RootStatus>,
     upserted: BTreeSet<String>,
     removed: BTreeSet<String>,
     roots: BTreeSet<String>,
@@ -111,7 +118,7 @@ impl ChangedIds {
         self.epoch == *snapshot.epoch && has_same_roots
     }
 
-    fn into_changes_since(self, revision: u64) -> ChangesSince {
+    pub(super) fn into_changes_since(self, revision: u64) -> ChangesSince {
         ChangesSince::Known {
             revision,
             upserted: self.upserted.into_iter().collect(),
@@ -123,29 +130,39 @@ impl ChangedIds {
 
 impl ResumeReconciler {
     pub fn new(client: &Client, selection: &MirrorSelection, from: ResumePoint) -> Self {
+        let view = selection.view;
+        let earlier_view = match from.view {
+            SkillView::Unspecified => view,
+            earlier => earlier,
+        };
         let request = WatchSkillsRequest {
             resume_token: from.token.clone(),
+            view: earlier_view.into(),
             ..selection.watch_request()
         };
-        let max_bytes = selection.max_bytes;
+
         Self {
             client: client.clone(),
             request,
             resume_point: from,
-            max_bytes,
+            view,
+            max_bytes: selection.max_bytes,
         }
     }
 
     /// Returns a state of a live mirror, with the changes up to this state.
     async fn reconcile(&self, mirror: &mut Mirror) -> (MirrorSnapshot, ChangesSince) {
+        if self.request.view() != self.view {
+            return self.reconcile_views(mirror).await;
+        }
+
         let deadline = Instant::now() + RECONCILE_TIMEOUT;
         let from = &self.resume_point;
         let mut reason = "the catalog changes too fast";
         for _ in 0..MAX_ROUNDS {
             let snapshot = mirror.snapshot();
             if from.token.is_empty() {
-                let why = "the resume point has no token";
-                return compare(from, snapshot, why);
+                return compare(from, snapshot, NO_TOKEN);
             }
             // Without a difference, no stream is needed.
             if let (snapshot, known @ ChangesSince::Known { .. }) = compare(from, snapshot, "") {
@@ -181,7 +198,7 @@ impl ResumeReconciler {
     }
 
     /// Opens one stream from the token, and reads it up to its first complete state.
-    async fn request_changes(&self) -> ResumeAnswer {
+    pub(super) async fn request_changes(&self) -> ResumeAnswer {
         let mut watch = self.client.watch_skills(self.request.clone());
         let mut changed = ChangedIds::default();
         let mut bytes = 0;

@@ -1,7 +1,7 @@
 //! Position of a mirror in a form that can be stored, and the changes since that position.
 
 use super::{MirrorCatalog, MirrorSnapshot};
-use caproot_core::proto::caproot::v1::RootState;
+use caproot_core::proto::caproot::v1::{RootState, SkillView};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -16,6 +16,8 @@ pub struct ResumePoint {
     pub revision: u64,
     /// Digest of the catalog of each root that was ready, by root id.
     pub catalog_digests: BTreeMap<String, String>,
+    /// View of the mirror at the position. `Unspecified` is the view of the mirror that resumes.
+    pub view: SkillView,
 }
 
 /// Changes between a [`ResumePoint`] and the first state of the resumed mirror.
@@ -56,10 +58,11 @@ impl ResumePoint {
             epoch: snapshot.epoch.to_string(),
             revision: snapshot.revision,
             catalog_digests: catalog_digests(&snapshot.catalog),
+            view: SkillView::Unspecified,
         })
     }
 
-    /// Returns the changes that the digests show.
+    /// Returns the changes that the digests of a catalog show.
     pub(super) fn compare_digests(
         &self,
         catalog: &MirrorCatalog,
@@ -67,10 +70,21 @@ impl ResumePoint {
         reason: String,
     ) -> ChangesSince {
         let now = catalog_digests(catalog);
-        let ids = catalog.roots().iter().map(|root| &root.id);
+        let ids = catalog.roots().iter().map(|root| root.id.as_str());
+        self.compare_roots(ids, &now, revision, reason)
+    }
+
+    /// Returns the changes of these roots that their digests of now show.
+    pub(super) fn compare_roots<'a>(
+        &self,
+        ids: impl Iterator<Item = &'a str>,
+        now: &BTreeMap<String, String>,
+        revision: u64,
+        reason: String,
+    ) -> ChangesSince {
         let roots: Vec<_> = ids
             .filter(|id| self.catalog_digests.get(*id) != now.get(*id))
-            .cloned()
+            .map(str::to_owned)
             .collect();
 
         if roots.is_empty() {

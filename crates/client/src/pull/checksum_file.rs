@@ -2,6 +2,7 @@
 
 use super::PullError;
 use super::package_list::parse_name;
+use caproot_core::wire::is_digest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -63,16 +64,6 @@ impl ChecksumFile {
         }
         Ok(text + "\n")
     }
-}
-
-/// Whether a text is `sha256:` and 64 hex digits in lower case.
-pub fn is_digest(text: &str) -> bool {
-    text.strip_prefix("sha256:").is_some_and(|hex| {
-        hex.len() == 64
-            && hex
-                .bytes()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    })
 }
 
 /// Formats a SHA-256 as in the protocol.

@@ -176,6 +176,12 @@ pub enum PullError {
     /// The package exceeds a limit of the request.
     #[error("the package has more than {0}; raise the limit if you trust the package")]
     TooLarge(String),
+    /// The daemon serves no file of the package, so the package is a plugin.
+    #[error(
+        "the daemon serves no file of this package: the manifest, hooks and servers of a plugin are not \
+         served, and its skills are packages of their own"
+    )]
+    NoFiles,
     /// The daemon's list is incomplete.
     #[error("a limit of the daemon omits files of the package, so the package cannot be pulled")]
     Truncated,

@@ -1,10 +1,11 @@
 //! List of the files of a package, checked: each file has a safe name and a digest, and the whole
 //! package is within the limits of the request.
 
-use super::checksum_file::{CHECKSUM_FILE, FileChecksum, is_digest};
+use super::checksum_file::{CHECKSUM_FILE, FileChecksum};
 use super::{PackageFiles, PullError, PullRequest, total_bytes};
 use crate::Client;
 use caproot_core::proto::caproot::v1::{ListResourcesRequest, Resource};
+use caproot_core::wire::is_digest;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
@@ -42,6 +43,9 @@ pub async fn list_files(client: &Client, request: &PullRequest) -> Result<Packag
     }
     if list.truncated {
         return Err(PullError::Truncated);
+    }
+    if list.resources.is_empty() {
+        return Err(PullError::NoFiles);
     }
 
     let mut files = PackageFiles::new();

@@ -5,7 +5,7 @@ use super::arguments::parse_arguments;
 use super::instructions::{InstructionText, write_instructions};
 use super::list::{SkillListCursor, list_page};
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
-use super::read::read_resource;
+use super::read::FoundRead;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
 use super::state::Session;
 use super::tool_names::SkillTool;
@@ -18,9 +18,11 @@ use std::sync::Arc;
 use tracing::Instrument as _;
 
 /// Tool that a call names, in either spelling.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum CalledTool<'a> {
-    Skill(SkillTool),
+    List,
+    /// Valid arguments of a read, or the error of invalid ones.
+    Read(Result<FoundRead<'a>, ToolError>),
     /// Custom tool with this full name.
     #[cfg_attr(not(feature = "handlers"), allow(dead_code))] // found only with the feature
     Custom(&'a str),
@@ -64,9 +66,9 @@ impl Session {
     /// returns a result for the model, also after an error. Any number of calls may run at once.
     /// Needs a tokio runtime; dropping the future cancels the call.
     pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
-        let called = self.find_called_tool(tool);
-        let invocation = self.start_invocation(called, arguments);
-        let work = self.run_tool(tool, called, arguments);
+        let called = self.find_called_tool(tool, arguments);
+        let invocation = self.start_invocation(&called);
+        let work = self.run_tool(tool, &called, arguments);
         let work = work.instrument(invocation.span());
         let result = match self.inner.run_until_closed(work).await {
             Ok(result) => result,
@@ -77,10 +79,11 @@ impl Session {
         result
     }
 
-    #[cfg_attr(not(feature = "handlers"), allow(clippy::unused_self))] // `self` has the custom tools
-    fn find_called_tool(&self, name: &str) -> CalledTool<'_> {
-        if let Some(tool) = SkillTool::from_name(name) {
-            return CalledTool::Skill(tool);
+    fn find_called_tool(&self, name: &str, arguments: &Value) -> CalledTool<'_> {
+        match SkillTool::from_name(name) {
+            Some(SkillTool::List) => return CalledTool::List,
+            Some(SkillTool::Read) => return CalledTool::Read(FoundRead::find(self, arguments)),
+            None => {}
         }
 
         #[cfg(feature = "handlers")]
@@ -90,50 +93,32 @@ impl Session {
         CalledTool::Unknown
     }
 
-    /// Starts the metrics of a call, with the source and the skill that its arguments name.
-    fn start_invocation<'a>(
-        &'a self,
-        tool: CalledTool<'a>,
-        arguments: &'a Value,
-    ) -> InvocationGuard<'a> {
+    /// Starts the metrics of a call, with the source and the skill that it reads.
+    fn start_invocation<'a>(&'a self, tool: &'a CalledTool<'_>) -> InvocationGuard<'a> {
         let kind = match tool {
-            CalledTool::Skill(SkillTool::List) => InvocationKind::List,
-            CalledTool::Skill(SkillTool::Read) => InvocationKind::Read,
+            CalledTool::List => InvocationKind::List,
+            CalledTool::Read(_) => InvocationKind::Read,
             CalledTool::Custom(_) | CalledTool::Unknown => InvocationKind::Tool,
         };
         let target = match tool {
-            CalledTool::Skill(SkillTool::Read) => self.read_target(arguments),
+            CalledTool::Read(Ok(read)) => read.target(),
             CalledTool::Custom(name) => InvocationTarget::of_custom_tool(name),
-            CalledTool::Skill(SkillTool::List) | CalledTool::Unknown => InvocationTarget::SESSION,
+            CalledTool::List | CalledTool::Read(Err(_)) | CalledTool::Unknown => {
+                InvocationTarget::SESSION
+            }
         };
 
         InvocationGuard::start(&self.inner.counters, kind, target)
     }
 
-    /// Returns the source and the skill that the arguments of a read name.
-    fn read_target<'a>(&'a self, arguments: &'a Value) -> InvocationTarget<'a> {
-        let package = text_field(arguments, "package");
-        let authority = &arguments["authority"];
-        let owner = if authority.is_object() {
-            let kind = text_field(authority, "kind");
-            self.find_authority(kind, text_field(authority, "id"))
-        } else {
-            self.authority_of_package(package)
-        };
-
-        match owner {
-            Ok(owner) => InvocationTarget::of_skill(owner.source, package),
-            Err(_) => InvocationTarget::SESSION,
-        }
-    }
-
-    async fn run_tool(&self, name: &str, tool: CalledTool<'_>, arguments: &Value) -> ToolResult {
+    async fn run_tool(&self, name: &str, tool: &CalledTool<'_>, arguments: &Value) -> ToolResult {
         match tool {
-            CalledTool::Skill(SkillTool::List) => self.list_skills(arguments),
-            CalledTool::Skill(SkillTool::Read) => {
-                let read = read_resource(self, arguments).await;
+            CalledTool::List => self.list_skills(arguments),
+            CalledTool::Read(Ok(read)) => {
+                let read = read.read(self).await;
                 ToolResult::from_outcome(read.as_ref(), self.inner.tool_names)
             }
+            CalledTool::Read(Err(error)) => self.error_result(error),
             CalledTool::Custom(full_name) => self.call_custom_tool(full_name, arguments).await,
             CalledTool::Unknown => self.unknown_tool_result(name),
         }
@@ -231,11 +216,10 @@ impl Session {
 
     fn write_skills(&self, view: &SessionView, budget: usize) -> InstructionText {
         let names = self.inner.tool_names;
-        write_instructions(&view.skills, budget, &view.warnings, names)
+        let text = write_instructions(&view.skills, &view.equal_roots, budget, names);
+        InstructionText {
+            warnings: view.warnings.clone(),
+            ..text
+        }
     }
-}
-
-/// Returns a field of arguments, or an empty text.
-fn text_field<'a>(arguments: &'a Value, name: &str) -> &'a str {
-    arguments[name].as_str().unwrap_or_default()
 }

@@ -36,6 +36,9 @@ pub struct SkillChoice {
     /// Rules that exclude skills. They take precedence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<ChoiceRule>,
+    /// Choice that must include the skill as well, such as the choice of a forked session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Box<Self>>,
 }
 
 /// Rule of a [`SkillChoice`]. Displays as its text, and a text parses as the rule.
@@ -145,11 +148,33 @@ impl SkillChoice {
     /// Returns whether the choice has no rule and so includes every skill.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.include.is_empty() && self.exclude.is_empty()
+        self.rule_count() == 0
+    }
+
+    /// Returns the choice of the skills that both choices include.
+    #[must_use]
+    pub fn narrowed_to(&self, narrower: &Self) -> Self {
+        if narrower.is_empty() {
+            return self.clone();
+        }
+
+        let within = match &narrower.within {
+            Some(inner) => self.narrowed_to(inner),
+            None => self.clone(),
+        };
+        Self {
+            within: (!within.is_empty()).then(|| Box::new(within)),
+            ..narrower.clone()
+        }
+    }
+
+    fn rule_count(&self) -> usize {
+        let within = self.within.as_ref().map_or(0, |within| within.rule_count());
+        self.include.len() + self.exclude.len() + within
     }
 
     pub(super) fn check(&self) -> Result<(), SelectionError> {
-        let count = self.include.len() + self.exclude.len();
+        let count = self.rule_count();
         if count > MAX_CHOICE_RULES {
             let error = format!("the choice has {count} rules; the limit is {MAX_CHOICE_RULES}");
             return Err(SelectionError(vec![error]));
@@ -165,7 +190,11 @@ impl SkillChoice {
 
         let is_included = self.include.is_empty()
             || included.any(|rule| rule.matches(kind, source.id(), name, package));
-        is_included && !excluded.any(|rule| rule.matches(kind, source.id(), name, package))
+        let is_excluded = excluded.any(|rule| rule.matches(kind, source.id(), name, package));
+        let within = self.within.as_ref();
+        is_included
+            && !is_excluded
+            && within.is_none_or(|within| within.includes(source, name, package))
     }
 
     /// Returns the listing without the excluded skills.

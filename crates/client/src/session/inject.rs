@@ -29,6 +29,8 @@ const CURSOR_PLACEHOLDER: &str = "______________________________________________
 /// Limits of the candidates of one name: their number, and the bytes of each description.
 const MAX_CANDIDATES: usize = 16;
 const MAX_DESCRIPTION_BYTES: usize = 256;
+/// Reason of a mention of a skill that is not `user_invocable`.
+const CLOSED_REASON: &str = "the author of this skill does not let a person choose it";
 /// Limit of a repeated mention in bytes.
 const MAX_MENTION_BYTES: usize = 256;
 
@@ -105,12 +107,14 @@ pub struct OmittedMention {
 
 impl Session {
     /// Reads the skills that the user mentioned in a prompt or next to it, for a model. Skills that
-    /// only a user may invoke are included. A name that matches no skill is ignored; a handle that
-    /// matches no skill is omitted with a reason.
+    /// are hidden from models are included, and skills that are not `user_invocable` are not. A word
+    /// of the text that matches no skill is ignored; every other mention that matches no skill is
+    /// omitted with a reason.
     ///
-    /// A mention is an entry of [`UserPrompt::mentions`], a link `[$name](handle)`, or `$name` if
-    /// one skill has the name. A tag in the text of a skill gets a backslash, so that no text ends
-    /// its fragment. Three rules keep a mention from meaning another skill:
+    /// A mention is an entry of [`UserPrompt::mentions`], a link `[$name](handle)` or
+    /// `[$name](path)`, or `$name` if one skill has the name. A path matches no skill. A tag in the
+    /// text of a skill gets a backslash, so that no text ends its fragment. Three rules keep a mention
+    /// from meaning another skill:
     ///
     /// - A word that is spelled like an environment variable, such as `$HOME`, is not a mention.
     /// - If a handle has no skill any more, the plain name next to it is not taken for another skill.
@@ -276,6 +280,8 @@ struct MentionIndex<'a> {
     names: HashMap<&'a str, Vec<&'a SharedSkill>>,
     /// Skills by name without the plugin's name: `deploy` for `deploy-plugin:deploy`.
     bare_names: HashMap<&'a str, Vec<&'a SharedSkill>>,
+    /// Handles and names of the skills that a person may not choose.
+    closed: HashSet<&'a str>,
 }
 
 impl InjectedSkills {
@@ -289,6 +295,12 @@ impl<'a> MentionIndex<'a> {
     fn from_view(view: &'a SessionView) -> Self {
         let mut index = Self::default();
         for skill in &view.skills {
+            if !skill.user_invocable {
+                let texts = [&skill.package, &skill.main_resource, &skill.name];
+                index.closed.extend(texts.map(String::as_str));
+                continue;
+            }
+
             index.add_handle(&skill.package, skill);
             if skill.main_resource != skill.package {
                 index.add_handle(&skill.main_resource, skill);
@@ -420,6 +432,9 @@ fn resolve_mentions(
         };
 
         match found.skills {
+            [] if index.closed.contains(found.mention) => {
+                injected.omit(found.mention, CLOSED_REASON.to_owned());
+            }
             [] => injected.omit(found.mention, missing_reason(mention)),
             [skill] => {
                 let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
@@ -480,6 +495,9 @@ fn names_of_missing_handles<'a>(
 
 fn missing_reason(mention: &ParsedMention) -> String {
     match mention {
+        ParsedMention::Handle { handle, .. } if !handle.contains("://") => {
+            "a path is no handle of a skill; name the skill, or use its handle".to_owned()
+        }
         ParsedMention::Handle { .. } => {
             "no skill of this session has this handle now; name the skill again".to_owned()
         }

@@ -4,11 +4,15 @@
 //! then from the end. The text counts the omitted skills. The same skills and budget give the same
 //! text.
 
+use super::equal_roots::{EqualGroup, EqualRoots};
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::tool_names::ToolNames;
+use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// Usual budget in bytes.
 pub const DEFAULT_BUDGET: usize = 8_000;
@@ -18,6 +22,8 @@ const MIN_DESCRIPTION_BYTES: usize = 12;
 /// If not all skills fit, a skill whose name and handle take more bytes is omitted first, so that a
 /// few deep directories do not use up the budget of all other skills.
 const MAX_LINE_BYTES: usize = 512;
+/// Maximum number of other environments in the heading of equal skills.
+const MAX_OTHER_ENVIRONMENTS: usize = 8;
 
 /// Heading, with `{read}` and `{list}` as placeholders for the names of the tools.
 const HEAD: &str = "\
@@ -43,21 +49,72 @@ Missing skills: the list changes. If a skill is not below, or a call does not fi
 pub struct InstructionText {
     /// Text within the budget; empty if there are no skills or no room.
     pub text: String,
-    /// Number of skills in the text.
+    /// Number of skills in the text. Equal skills of several environments count once.
     pub listed: usize,
     /// Number of listed skills with a truncated or removed description.
     pub shortened: usize,
     /// Number of skills without room.
     pub omitted: usize,
-    /// Number of skills that only a user may invoke, by name; never in the text.
+    /// Number of skills that are hidden from models; never in the text.
     pub hidden: usize,
     /// Warnings for the program, such as unavailable executors; not in the text.
     pub warnings: Vec<String>,
+    /// Each skill of the session with its place in the text. Not part of the JSON.
+    #[serde(skip)]
+    pub skills: Vec<SkillInText>,
+}
+
+/// Skill of a session with its place in an instruction text. Two are equal if the handle, the
+/// authority and the place are.
+#[derive(Debug, Clone)]
+pub struct SkillInText {
+    /// The skill.
+    pub skill: Arc<Skill>,
+    /// Place of the skill.
+    pub place: TextPlace,
+}
+
+impl PartialEq for SkillInText {
+    fn eq(&self, other: &Self) -> bool {
+        self.place == other.place
+            && self.skill.package == other.skill.package
+            && self.skill.authority == other.skill.authority
+    }
+}
+
+impl Eq for SkillInText {}
+
+/// Place of a skill in an instruction text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextPlace {
+    /// In the text with its whole description.
+    Listed,
+    /// In the text with a part of its description, because all descriptions exceed the budget.
+    Shortened {
+        /// Bytes of the description.
+        description_bytes: usize,
+        /// Bytes of the description in the text; 0 if the description is removed.
+        shown_bytes: usize,
+    },
+    /// Not in the text, because the lines before take the budget.
+    OmittedWithoutRoom,
+    /// Not in the text, because not all skills fit and the name and the handle of this one are long.
+    OmittedAsTooLong {
+        /// Bytes of the name and the handle.
+        line_bytes: usize,
+    },
+    /// Not in the text, because only a user may invoke the skill, by its name.
+    Hidden,
+    /// Shown once with the equal skill of another environment.
+    Merged,
 }
 
 /// Parts of a skill's line.
 struct SkillLine {
-    authority: String,
+    /// Index of the skill in the session.
+    index: usize,
+    /// Heading of the skills of an authority.
+    heading: Rc<str>,
     /// Text before the description.
     name: String,
     description: String,
@@ -66,45 +123,103 @@ struct SkillLine {
 }
 
 impl SkillLine {
-    fn from_skill(skill: &SharedSkill) -> Self {
+    fn new(index: usize, skill: &SharedSkill, heading: &Rc<str>) -> Self {
         let short = Some(&skill.short_description).filter(|short| !short.trim().is_empty());
-        let authority = serde_json::to_string(&AuthorityRef::of_skill(skill)).unwrap_or_default();
         Self {
-            authority: format!("\nauthority {}:\n", single_line(&authority)),
+            index,
+            heading: heading.clone(),
             name: format!("- {}", single_line(&skill.name)),
             description: single_line(short.unwrap_or(&skill.description)),
             package: format!(" ({})\n", single_line(&skill.package)),
         }
     }
 
-    /// Returns the bytes of the line without a description and without its authority.
+    /// Returns the bytes of the line without a description and without its heading.
     fn base_len(&self) -> usize {
         self.name.len() + self.package.len()
     }
 }
 
-/// Writes the instruction text.
+/// Writes the instruction text, without warnings.
 pub fn write_instructions(
     skills: &[SharedSkill],
+    equal_roots: &EqualRoots,
     budget: usize,
-    warnings: &[String],
     names: ToolNames,
 ) -> InstructionText {
-    let listed = skills.iter().filter(|skill| !is_hidden(skill));
-    let lines: Vec<SkillLine> = listed.map(SkillLine::from_skill).collect();
-    let hidden = skills.len() - lines.len();
+    let mut places = Vec::with_capacity(skills.len());
+    let mut lines: Vec<SkillLine> = Vec::new();
+    for (index, skill) in skills.iter().enumerate() {
+        if !equal_roots.is_in_texts(skill) {
+            places.push(TextPlace::Merged);
+            continue;
+        }
+        if is_hidden(skill) {
+            places.push(TextPlace::Hidden);
+            continue;
+        }
+
+        places.push(TextPlace::Listed);
+        let before = lines.last();
+        let before = before.filter(|line| skills[line.index].authority == skill.authority);
+        let heading = match before {
+            Some(line) => line.heading.clone(),
+            None => write_heading(skill, equal_roots.group(skill), names).into(),
+        };
+        lines.push(SkillLine::new(index, skill, &heading));
+    }
 
     let text = if lines.is_empty() {
         InstructionText::default()
     } else {
-        InstructionWording::new(names).write_within(lines, budget)
+        InstructionWording::new(names).write_within(lines, budget, &mut places)
     };
 
+    let hidden = places.iter().filter(|place| **place == TextPlace::Hidden);
     InstructionText {
-        hidden,
-        warnings: warnings.to_vec(),
+        hidden: hidden.count(),
+        skills: skills
+            .iter()
+            .zip(places)
+            .map(|(skill, place)| SkillInText {
+                skill: skill.clone(),
+                place,
+            })
+            .collect(),
         ..text
     }
+}
+
+/// Returns the heading of the skills of an authority, with the environments that have equal skills.
+fn write_heading(skill: &SharedSkill, equal: Option<&EqualGroup>, names: ToolNames) -> String {
+    let authority = serde_json::to_string(&AuthorityRef::of_skill(skill)).unwrap_or_default();
+    let mut heading = format!("\nauthority {}:\n", single_line(&authority));
+    let Some((first, others)) = equal.and_then(|group| group.roots.split_first()) else {
+        return heading;
+    };
+
+    let first = single_line(&first.environment_id);
+    let _ = writeln!(
+        heading,
+        "These skills are in environment {first:?}. The same skills are elsewhere:"
+    );
+    for root in others.iter().take(MAX_OTHER_ENVIRONMENTS) {
+        let environment = single_line(&root.environment_id);
+        let id = single_line(&root.id);
+        let package = single_line(&root.root_handle);
+        let _ = writeln!(
+            heading,
+            "environment {environment:?}: authority id {id:?}, packages {package}/..."
+        );
+    }
+
+    let shown = others.len().min(MAX_OTHER_ENVIRONMENTS);
+    let more = others.len() - shown + equal.map_or(0, |group| group.more);
+    if more > 0 {
+        let list = names.list();
+        let _ = writeln!(heading, "{more} more environments: see `{list}`");
+    }
+    heading
 }
 
 /// Texts around the lines, with the names of the session's tools.
@@ -121,16 +236,32 @@ impl InstructionWording {
         }
     }
 
-    /// Returns the text of the lines that fit, with counts. There is at least one line.
-    fn write_within(&self, mut lines: Vec<SkillLine>, budget: usize) -> InstructionText {
+    /// Returns the text of the lines that fit, with counts, and records the places of the others. There
+    /// is at least one line.
+    fn write_within(
+        &self,
+        mut lines: Vec<SkillLine>,
+        budget: usize,
+        places: &mut [TextPlace],
+    ) -> InstructionText {
         let all = lines.len();
         if self.base_len(&lines) > budget {
-            lines.retain(|line| line.base_len() <= MAX_LINE_BYTES);
+            lines.retain(|line| {
+                let line_bytes = line.base_len();
+                let fits = line_bytes <= MAX_LINE_BYTES;
+                if !fits {
+                    places[line.index] = TextPlace::OmittedAsTooLong { line_bytes };
+                }
+                fits
+            });
         }
 
         let too_long = all - lines.len();
         let kept = self.fitting_line_count(&lines, budget, too_long);
         let omitted = all - kept;
+        for line in lines.drain(kept..) {
+            places[line.index] = TextPlace::OmittedWithoutRoom;
+        }
         if kept == 0 {
             let text = self.all_omitted_text(omitted);
             return InstructionText {
@@ -142,12 +273,11 @@ impl InstructionWording {
             };
         }
 
-        lines.truncate(kept);
         let closing = self.omitted_text(omitted);
         let room = budget.saturating_sub(self.base_len(&lines) + closing.len());
         let mut writer = LineWriter::new(&self.head, max_description_len(&lines, room));
         for line in &lines {
-            writer.write_line(line);
+            places[line.index] = writer.write_line(line);
         }
 
         InstructionText {
@@ -181,8 +311,8 @@ impl InstructionWording {
     fn base_len(&self, lines: &[SkillLine]) -> usize {
         let mut bytes = self.head.len();
         for (index, line) in lines.iter().enumerate() {
-            if index == 0 || lines[index - 1].authority != line.authority {
-                bytes += line.authority.len();
+            if index == 0 || lines[index - 1].heading != line.heading {
+                bytes += line.heading.len();
             }
             bytes += line.base_len();
         }
@@ -198,8 +328,8 @@ impl InstructionWording {
 
         let mut bytes = self.head.len();
         for (index, line) in lines.iter().enumerate() {
-            if index == 0 || lines[index - 1].authority != line.authority {
-                bytes += line.authority.len();
+            if index == 0 || lines[index - 1].heading != line.heading {
+                bytes += line.heading.len();
             }
             bytes += line.base_len();
 
@@ -227,8 +357,8 @@ struct LineWriter<'a> {
     max_len: usize,
     /// Number of truncated or removed descriptions.
     shortened: usize,
-    /// Authority of the line before.
-    authority: Option<&'a str>,
+    /// Heading of the line before.
+    heading: Option<&'a str>,
 }
 
 impl<'a> LineWriter<'a> {
@@ -237,25 +367,32 @@ impl<'a> LineWriter<'a> {
             text: head.to_owned(),
             max_len,
             shortened: 0,
-            authority: None,
+            heading: None,
         }
     }
 
-    fn write_line(&mut self, line: &'a SkillLine) {
-        let authority = line.authority.as_str();
-        if self.authority != Some(authority) {
-            self.text.push_str(authority);
-            self.authority = Some(authority);
+    /// Writes a line, and returns the place of its skill.
+    fn write_line(&mut self, line: &'a SkillLine) -> TextPlace {
+        if self.heading != Some(&line.heading) {
+            self.text.push_str(&line.heading);
+            self.heading = Some(&line.heading);
         }
         self.text.push_str(&line.name);
 
         let description = truncate_with_ellipsis(&line.description, self.max_len);
-        self.shortened += usize::from(description != line.description);
         if !description.is_empty() {
             let _ = write!(self.text, ": {description}");
         }
-
         self.text.push_str(&line.package);
+
+        if description == line.description {
+            return TextPlace::Listed;
+        }
+        self.shortened += 1;
+        TextPlace::Shortened {
+            description_bytes: line.description.len(),
+            shown_bytes: description.len(),
+        }
     }
 }
 

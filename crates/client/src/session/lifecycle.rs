@@ -1,10 +1,12 @@
 //! Lifecycle of a session: save, restore, fork, persist and close.
 
+use super::choice::SkillChoice;
 use super::metrics::{InvocationCounters, InvocationMetrics, SourceMetrics};
 use super::options::SessionOptions;
 use super::saved::{ParsedSession, SavedError, SavedSession};
 use super::selection::SelectionError;
 use super::session_id::random_id;
+use super::skill::mirrored_view;
 use super::skill_source::SkillSource;
 use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
@@ -12,6 +14,7 @@ use super::store::{SessionStore, StoreError};
 use super::view::SessionWatch;
 use crate::{ChangesSince, Fleet, ResumePoint};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::sync::Mutex;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -269,6 +272,20 @@ impl Session {
         Ok(fork)
     }
 
+    /// Restricts a new fork to the skills that `narrower` includes, too. A fork never has a skill that
+    /// the choice of its session excludes.
+    ///
+    /// # Errors
+    ///
+    /// The choices of the fork have more than 256 rules together.
+    pub fn with_narrower_choice(mut self, narrower: &SkillChoice) -> Result<Self, SelectionError> {
+        let choice = self.inner.choice.narrowed_to(narrower);
+        choice.check()?;
+        self.inner.choice = choice;
+        self.views = Mutex::default();
+        Ok(self)
+    }
+
     /// Returns an error if the session does not have the ids of a scope.
     fn check_scope(&self, scope: ForkScope<'_>) -> Result<(), ForkError> {
         let ForkScope::Only(ids) = scope else {
@@ -314,7 +331,8 @@ impl Session {
     /// If the daemon still knows the saved token, the changes are exact. If the daemon was restarted
     /// or the token is too old, the saved digests of catalogs tell whether a root changed. The
     /// changes of an executor that does not answer yet come later, by
-    /// [`Session::changes_since_save`].
+    /// [`Session::changes_since_save`]. The options may differ from those of the saved session, also
+    /// [`SessionOptions::plugins`].
     ///
     /// ```
     /// use caproot_client::{ChangesSince, Fleet};
@@ -446,6 +464,10 @@ impl Session {
     /// answered yet.
     fn resume_point(&self, executor: &DaemonSource) -> Option<ResumePoint> {
         let current = ResumePoint::from_snapshot(&executor.mirror_snapshot());
+        let current = current.map(|point| ResumePoint {
+            view: mirrored_view(self.inner.has_plugins),
+            ..point
+        });
         let saved = self.inner.resume_points.get(executor.id());
         let mut point = current.or_else(|| saved.cloned())?;
 
@@ -481,6 +503,7 @@ impl SessionInner {
             resume_points: parent.resume_points.clone(),
             counters: InvocationCounters::default(),
             tool_names: parent.tool_names,
+            has_plugins: parent.has_plugins,
             closed: CancellationToken::new(),
             store: parent.store.clone(),
             is_deleted: tokio::sync::Mutex::new(false),

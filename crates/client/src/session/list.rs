@@ -7,6 +7,7 @@ use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
 use serde::Serialize;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// Bytes of the warnings of a page, as JSON.
 const MAX_WARNINGS_BYTES: usize = 2_048;
@@ -28,6 +29,9 @@ struct SkillListEntry<'a> {
     name: Cow<'a, str>,
     description: String,
     main_resource: &'a str,
+    /// Package of the skill in each environment, if several environments have it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    environments: BTreeMap<&'a str, String>,
 }
 
 /// Position in a view where a page begins.
@@ -81,7 +85,7 @@ pub fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
     let mut builder = ListPageBuilder::new(&warnings);
     let mut index = begin;
     while let Some(skill) = view.skills.get(index) {
-        if !is_hidden(skill) && !builder.add_skill(skill) {
+        if is_listed(view, skill) && !builder.add_skill(SkillListEntry::of_view(view, skill)) {
             break;
         }
         index += 1;
@@ -91,7 +95,7 @@ pub fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
     }
 
     let mut rest = view.skills.iter().skip(index);
-    let has_more = rest.any(|skill| !is_hidden(skill));
+    let has_more = rest.any(|skill| is_listed(view, skill));
     let next_index = u32::try_from(index).ok().filter(|_| has_more);
     SkillListPage {
         skills: builder.skills,
@@ -128,8 +132,7 @@ impl<'a> ListPageBuilder<'a> {
     }
 
     /// Adds or omits a skill. Returns false if the next page must begin with the skill.
-    fn add_skill(&mut self, skill: &'a SharedSkill) -> bool {
-        let mut entry = SkillListEntry::from_skill(skill);
+    fn add_skill(&mut self, mut entry: SkillListEntry<'a>) -> bool {
         // One byte for the comma.
         let whole = json_size(&entry) + 1;
         if whole > self.room {
@@ -151,8 +154,13 @@ impl<'a> ListPageBuilder<'a> {
 }
 
 impl<'a> SkillListEntry<'a> {
-    fn from_skill(skill: &'a SharedSkill) -> Self {
+    fn of_view(view: &'a SessionView, skill: &'a SharedSkill) -> Self {
+        let group = view.equal_roots.group(skill);
+        let group = group.filter(|group| group.roots.len() > 1);
         Self {
+            environments: group
+                .map(|group| group.packages(&skill.package))
+                .unwrap_or_default(),
             authority: AuthorityRef::of_skill(skill),
             package: &skill.package,
             name: escape_hidden_chars(&skill.name),
@@ -160,6 +168,11 @@ impl<'a> SkillListEntry<'a> {
             main_resource: &skill.main_resource,
         }
     }
+}
+
+/// Returns whether the list has a skill.
+fn is_listed(view: &SessionView, skill: &SharedSkill) -> bool {
+    !is_hidden(skill) && view.equal_roots.is_in_lists(skill)
 }
 
 fn omitted_warning(count: usize) -> String {
@@ -170,7 +183,7 @@ fn omitted_warning(count: usize) -> String {
 fn page_warnings(view: &SessionView) -> Vec<String> {
     let hidden = (view.hidden > 0).then(|| {
         format!(
-            "{} skills are not listed: only a person may call them, by name",
+            "{} skills are not listed: a model may use them only if a person names them",
             view.hidden
         )
     });

@@ -104,6 +104,19 @@ fn is_skill_handle(target: &str) -> bool {
     scheme.is_some_and(|scheme| scheme == "skill" || scheme.starts_with("mcp+"))
 }
 
+/// Returns whether the target of a link is a path: it has no scheme and is no fragment of a page. A
+/// path is no handle, so that the mention is omitted with a reason.
+fn is_path(target: &str) -> bool {
+    let scheme = target.split_once(':').map(|(scheme, _)| scheme);
+    let has_scheme = scheme.is_some_and(|scheme| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+    });
+    !has_scheme && !target.is_empty() && !target.starts_with(['#', '?'])
+}
+
 /// Iterator over the mentions in a text.
 struct MentionScanner<'a> {
     rest: &'a str,
@@ -142,7 +155,7 @@ impl Iterator for MentionScanner<'_> {
             if previous == Some('[')
                 && let Some(link) = self.scan_link()
             {
-                if is_skill_handle(link.target) {
+                if is_skill_handle(link.target) || is_path(link.target) {
                     return Some(link.to_mention());
                 }
                 // A link to something else.
@@ -261,6 +274,10 @@ mod tests {
             (
                 "[$a](mcp+github://docs/o/a) [$b](github://o/b)",
                 vec!["a@mcp+github://docs/o/a"],
+            ),
+            (
+                "[$pdf](/srv/skills/pdf/SKILL.md) [$a](b/../c) [$x](#top) [$y](mailto:a@b) [$z]()",
+                vec!["pdf@/srv/skills/pdf/SKILL.md", "a@b/../c"],
             ),
             (
                 "[$Any Name!](skill://r/p/SKILL.md)",

@@ -49,7 +49,7 @@
 //!
 //! | tool | arguments | result |
 //! | --- | --- | --- |
-//! | `skills.list` | `cursor?` | `skills` (each with `authority`, `package`, `name`, `description`, `main_resource`), `next_cursor`, `warnings`, `truncated` |
+//! | `skills.list` | `cursor?` | `skills` (each with `authority`, `package`, `name`, `description`, `main_resource`, and `environments` if several have it), `next_cursor`, `warnings`, `truncated` |
 //! | `skills.read` | `package`, `resource?`, `authority?`, `cursor?` | of a file: `resource`, `contents`, `next_cursor`, `truncated`; of a directory: `resource`, `files` (each with `path` and `bytes`), `next_cursor`, `truncated` |
 //!
 //! - A result has at most [`MAX_RESULT_BYTES`] of JSON. `next_cursor` is `null` at the end.
@@ -60,8 +60,9 @@
 //! - `authority` is needed only if several sources have the package.
 //! - A cursor of a list pages through the list as of its first page. The joined pages of a file are the
 //!   file.
-//! - Skills with `allow_implicit_invocation: false` are counted in a warning and not listed. They can
-//!   be read.
+//! - Skills that are not [`model_invocable`](caproot_core::proto::caproot::v1::Skill::model_invocable)
+//!   are counted in a warning and not listed. They can be read.
+//! - A mention of a skill that is not `user_invocable` is omitted with a reason.
 //! - Each executor gets at most 16 calls at once. Other calls wait up to 30 s, and then fail with
 //!   [`ToolErrorCode::Overloaded`].
 //!
@@ -93,6 +94,7 @@ mod authorities;
 mod call;
 mod choice;
 pub mod dispatch;
+mod equal_roots;
 mod files;
 mod fitting;
 mod fragment;
@@ -130,7 +132,7 @@ pub use inject::{
     AmbiguousName, InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, MentionCandidate,
     OmittedMention, SkillFragment,
 };
-pub use instructions::{DEFAULT_BUDGET, InstructionText};
+pub use instructions::{DEFAULT_BUDGET, InstructionText, SkillInText, TextPlace};
 pub use lifecycle::{
     CloseOutcome, ExecutorChanges, ForkError, ForkScope, PersistError, RestoreError,
     RestoredSession, ScopeOutcome,

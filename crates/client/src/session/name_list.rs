@@ -46,7 +46,10 @@ impl Session {
 }
 
 fn write_name_list(view: &SessionView, options: SkillNameListOptions, names: ToolNames) -> String {
-    let usable = || view.skills.iter().filter(|skill| !is_hidden(skill));
+    let usable = || {
+        let skills = view.skills.iter();
+        skills.filter(|skill| !is_hidden(skill) && view.equal_roots.is_in_texts(skill))
+    };
     let total = usable().count();
     let head = if options.with_descriptions {
         "Skills that exist now, with names and descriptions by third parties:"
@@ -110,6 +113,7 @@ mod tests {
             Arc::new(Skill {
                 name: name.clone(),
                 description: "Does it.\nIgnore \u{202e} all.".to_owned(),
+                model_invocable: true,
                 ..Skill::default()
             })
         });

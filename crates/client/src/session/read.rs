@@ -3,12 +3,13 @@
 use super::arguments::{invalid_arguments, parse_arguments};
 use super::files::{ListedDirectory, MAX_FILES_CURSOR_BYTES, SkillFilesPage, list_directory};
 use super::fitting::read_fitting;
+use super::metrics::InvocationTarget;
 use super::resource_path::NamedResource;
 use super::result::{
     MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len,
 };
 use super::skill_source::{SkillSource, TextPage, TextPageRequest};
-use super::state::Session;
+use super::state::{AuthoritySource, Session};
 use crate::MAX_CURSOR_BYTES;
 use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_ROOT_ID_BYTES};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,13 @@ struct AuthorityArgument {
     id: String,
 }
 
+/// Valid arguments of `skills.read`, with the source that they name.
+#[derive(Debug)]
+pub struct FoundRead<'a> {
+    arguments: ReadArguments,
+    owner: AuthoritySource<'a>,
+}
+
 /// Result of `skills.read`.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
@@ -56,8 +64,8 @@ pub struct ReadPage {
 }
 
 impl ReadArguments {
-    /// Checks the limits of all fields.
-    fn check_sizes(&self) -> Result<(), ToolError> {
+    /// Checks the limits of all fields, and that there is a package.
+    fn check_fields(&self) -> Result<(), ToolError> {
         let cursor = self.cursor.as_deref().unwrap_or_default();
         let mut fields = vec![
             ("package", self.package.as_str(), MAX_HANDLE_BYTES),
@@ -67,6 +75,11 @@ impl ReadArguments {
         if let Some(AuthorityArgument { kind, id }) = &self.authority {
             fields.push(("authority.id", id, MAX_ROOT_ID_BYTES));
             fields.push(("authority.kind", kind, MAX_ROOT_ID_BYTES));
+        }
+
+        if self.package.is_empty() {
+            let reason = "`package` is empty; pass the package of a listed skill";
+            return Err(invalid_arguments(reason));
         }
 
         for (name, text, most) in fields {
@@ -91,45 +104,53 @@ impl ReadPage {
     }
 }
 
-/// Reads the largest page of a file that fits into a result, or lists the files of a directory.
-pub async fn read_resource(session: &Session, arguments: &Value) -> Result<ReadResult, ToolError> {
-    let arguments: ReadArguments = parse_arguments(arguments)?;
-    arguments.check_sizes()?;
-    let ReadArguments {
-        authority,
-        package,
-        resource,
-        cursor,
-    } = arguments;
-    let cursor = cursor.unwrap_or_default();
+impl<'a> FoundRead<'a> {
+    /// Checks the arguments of a call, and finds the source that they name.
+    pub fn find(session: &'a Session, arguments: &Value) -> Result<Self, ToolError> {
+        let arguments: ReadArguments = parse_arguments(arguments)?;
+        arguments.check_fields()?;
 
-    let owner = match &authority {
-        Some(AuthorityArgument { kind, id }) => session.find_authority(kind, id)?,
-        None => session.authority_of_package(&package)?,
-    };
-    session.check_choice(owner.source, owner.id, &package)?;
+        let owner = match &arguments.authority {
+            Some(AuthorityArgument { kind, id }) => session.find_authority(kind, id)?,
+            None => session.authority_of_package(&arguments.package)?,
+        };
+        Ok(Self { arguments, owner })
+    }
 
-    match NamedResource::parse(&package, &resource)? {
-        NamedResource::Directory(directory) => {
-            let listed = ListedDirectory {
-                authority: owner.id,
-                package: &package,
-                directory: &directory,
-            };
-            let page = list_directory(owner.source, &listed, &cursor).await?;
-            Ok(ReadResult::Directory(page))
-        }
+    /// Returns the source and the skill, for the metrics of the call.
+    pub fn target(&self) -> InvocationTarget<'_> {
+        InvocationTarget::of_skill(self.owner.source, &self.arguments.package)
+    }
 
-        NamedResource::File(resource) => {
-            let request = TextPageRequest {
-                authority: owner.id.to_owned(),
-                package,
-                resource,
-                cursor,
-                max_bytes: 0,
-            };
-            let page = read_page(session, owner.source, request).await?;
-            Ok(ReadResult::File(page))
+    /// Reads the largest page of a file that fits into a result, or lists the files of a directory.
+    pub async fn read(&self, session: &Session) -> Result<ReadResult, ToolError> {
+        let package = &self.arguments.package;
+        let AuthoritySource { source, id } = self.owner;
+        session.check_choice(source, id, package)?;
+        let cursor = self.arguments.cursor.as_deref().unwrap_or_default();
+
+        match NamedResource::parse(package, &self.arguments.resource)? {
+            NamedResource::Directory(directory) => {
+                let listed = ListedDirectory {
+                    authority: id,
+                    package,
+                    directory: &directory,
+                };
+                let page = list_directory(source, &listed, cursor).await?;
+                Ok(ReadResult::Directory(page))
+            }
+
+            NamedResource::File(resource) => {
+                let request = TextPageRequest {
+                    authority: id.to_owned(),
+                    package: package.clone(),
+                    resource,
+                    cursor: cursor.to_owned(),
+                    max_bytes: 0,
+                };
+                let page = read_page(session, source, request).await?;
+                Ok(ReadResult::File(page))
+            }
         }
     }
 }

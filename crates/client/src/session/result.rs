@@ -26,61 +26,91 @@ pub struct ToolResult {
     pub json: String,
 }
 
-/// Error code of a tool call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ToolErrorCode {
+/// Defines the error codes with their names. The doc comment is the meaning.
+macro_rules! tool_error_codes {
+    ($($(#[doc = $meaning:literal])+ $(#[cfg($feature:meta)])? $variant:ident = $name:literal,)+) => {
+        /// Error code of a tool call.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum ToolErrorCode {
+            $($(#[doc = $meaning])+ $(#[cfg($feature)])? $variant,)+
+        }
+
+        impl ToolErrorCode {
+            /// All codes of this build.
+            pub const ALL: &'static [Self] = &[$($(#[cfg($feature)])? Self::$variant,)+];
+
+            /// Returns the name in a result, such as `TOO_LARGE`.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($(#[cfg($feature)])? Self::$variant => $name,)+
+                }
+            }
+
+            /// Returns the meaning in one sentence.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $($(#[cfg($feature)])? Self::$variant => concat!($($meaning),+).trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+tool_error_codes! {
     /// The tool does not exist.
-    UnknownTool,
+    UnknownTool = "UNKNOWN_TOOL",
     /// The arguments do not fit the schema of the tool, or a handle is misspelled.
-    InvalidArguments,
+    InvalidArguments = "INVALID_ARGUMENTS",
     /// The cursor is malformed, or of another file.
-    InvalidCursor,
+    InvalidCursor = "INVALID_CURSOR",
     /// The cursor of the list has expired.
-    CatalogChanged,
+    CatalogChanged = "CATALOG_CHANGED",
     /// No source has this authority.
-    UnknownAuthority,
+    UnknownAuthority = "UNKNOWN_AUTHORITY",
     /// The package belongs to another authority.
-    WrongAuthority,
+    WrongAuthority = "WRONG_AUTHORITY",
     /// Several authorities have the package, and the call names none.
-    AmbiguousAuthority,
+    AmbiguousAuthority = "AMBIGUOUS_AUTHORITY",
     /// The skill does not exist now.
-    PackageNotFound,
+    PackageNotFound = "PACKAGE_NOT_FOUND",
     /// The file does not exist now.
-    ResourceNotFound,
+    ResourceNotFound = "RESOURCE_NOT_FOUND",
     /// The file has changed since the cursor was returned.
-    ResourceChanged,
+    ResourceChanged = "RESOURCE_CHANGED",
     /// The file exceeds a limit.
-    TooLarge,
+    TooLarge = "TOO_LARGE",
     /// The file is not UTF-8.
-    NotText,
+    NotText = "NOT_TEXT",
     /// Access to the file is denied.
-    NotAllowed,
+    NotAllowed = "NOT_ALLOWED",
     /// The file does not match its listed digest, size or frontmatter.
-    NotVerified,
+    NotVerified = "NOT_VERIFIED",
     /// The root is unavailable.
-    RootUnavailable,
+    RootUnavailable = "ROOT_UNAVAILABLE",
     /// The executor is unknown or does not answer.
-    ExecutorUnavailable,
+    ExecutorUnavailable = "EXECUTOR_UNAVAILABLE",
     /// A local source or an MCP server is unavailable.
-    SourceUnavailable,
+    SourceUnavailable = "SOURCE_UNAVAILABLE",
     /// The tool of a pending call gave no result.
-    NoResult,
+    NoResult = "NO_RESULT",
     /// Too many calls are in flight.
-    Overloaded,
+    Overloaded = "OVERLOADED",
     /// The session is closed.
-    SessionClosed,
+    SessionClosed = "SESSION_CLOSED",
     /// The response of the source is invalid.
-    InvalidResponse,
+    InvalidResponse = "INVALID_RESPONSE",
     /// A custom tool returned an error.
     #[cfg(feature = "handlers")]
-    ToolFailed,
+    ToolFailed = "TOOL_FAILED",
     /// A custom tool panicked, or has another bug.
     #[cfg(feature = "handlers")]
-    ToolInternalError,
+    ToolInternalError = "TOOL_INTERNAL_ERROR",
     /// A custom tool exceeded its time limit.
     #[cfg(feature = "handlers")]
-    ToolTimedOut,
+    ToolTimedOut = "TOOL_TIMED_OUT",
 }
 
 /// Error of a tool call, with a hint for the model.
@@ -93,39 +123,6 @@ pub struct ToolError {
 }
 
 impl ToolErrorCode {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::UnknownTool => "UNKNOWN_TOOL",
-            Self::InvalidArguments => "INVALID_ARGUMENTS",
-            Self::InvalidCursor => "INVALID_CURSOR",
-            Self::CatalogChanged => "CATALOG_CHANGED",
-            Self::UnknownAuthority => "UNKNOWN_AUTHORITY",
-            Self::WrongAuthority => "WRONG_AUTHORITY",
-            Self::AmbiguousAuthority => "AMBIGUOUS_AUTHORITY",
-            Self::PackageNotFound => "PACKAGE_NOT_FOUND",
-            Self::ResourceNotFound => "RESOURCE_NOT_FOUND",
-            Self::ResourceChanged => "RESOURCE_CHANGED",
-            Self::TooLarge => "TOO_LARGE",
-            Self::NotText => "NOT_TEXT",
-            Self::NotAllowed => "NOT_ALLOWED",
-            Self::NotVerified => "NOT_VERIFIED",
-            Self::RootUnavailable => "ROOT_UNAVAILABLE",
-            Self::ExecutorUnavailable => "EXECUTOR_UNAVAILABLE",
-            Self::SourceUnavailable => "SOURCE_UNAVAILABLE",
-            Self::NoResult => "NO_RESULT",
-            Self::Overloaded => "OVERLOADED",
-            Self::SessionClosed => "SESSION_CLOSED",
-            Self::InvalidResponse => "INVALID_RESPONSE",
-
-            #[cfg(feature = "handlers")]
-            Self::ToolFailed => "TOOL_FAILED",
-            #[cfg(feature = "handlers")]
-            Self::ToolInternalError => "TOOL_INTERNAL_ERROR",
-            #[cfg(feature = "handlers")]
-            Self::ToolTimedOut => "TOOL_TIMED_OUT",
-        }
-    }
-
     /// Returns whether every call of the source fails now.
     pub(super) fn is_source_unavailable(self) -> bool {
         matches!(self, Self::ExecutorUnavailable | Self::SourceUnavailable)

@@ -2,8 +2,9 @@
 
 use super::choice::SkillChoice;
 use super::session_id::check_session_id;
+use super::skill::mirrored_view;
 use crate::ResumePoint;
-use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot, SkillView};
 use caproot_core::text::quote_value;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,9 @@ struct SavedExecutor {
     revision: u64,
     #[serde(default)]
     catalog_digests: BTreeMap<String, String>,
+    /// Whether the token and the digests are of a session with plugins.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    plugins: bool,
 }
 
 /// Saved state that was parsed, with warnings for the omitted parts.
@@ -240,11 +244,13 @@ impl SavedExecutor {
             epoch: limit_token(point.epoch),
             revision: point.revision,
             catalog_digests: point.catalog_digests,
+            plugins: point.view == SkillView::Full,
         }
     }
 
     fn resume_point(&self) -> ResumePoint {
         ResumePoint {
+            view: mirrored_view(self.plugins),
             token: self.resume_token.clone(),
             epoch: self.epoch.clone(),
             revision: self.revision,
@@ -302,7 +308,9 @@ mod tests {
         MAX_SAVED_BYTES, MAX_TOKEN_BYTES, ParsedSession, SavedError, SavedSession, SkillChoice,
     };
     use crate::ResumePoint;
-    use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+    use caproot_core::proto::caproot::v1::{
+        CapabilityRootLocation, SelectedCapabilityRoot, SkillView,
+    };
     use proptest::prelude::*;
 
     fn saved(token: &str) -> SavedSession {
@@ -323,13 +331,14 @@ mod tests {
         ];
         let choice = SkillChoice {
             include: vec!["source:mcp/docs".parse().expect("a rule")],
-            exclude: Vec::new(),
+            ..SkillChoice::default()
         };
         let point = ResumePoint {
             token: token.into(),
             epoch: "0123".into(),
             revision: 7,
             catalog_digests: [("r".to_owned(), "ab".to_owned())].into(),
+            view: SkillView::Full,
         };
         SavedSession::new(
             "s1",
@@ -345,7 +354,7 @@ mod tests {
         let text = saved("t").to_json().expect("a small state");
         assert_eq!(
             text,
-            r#"{"format":"caproot-session","version":1,"id":"s1","product":"codex","choice":{"include":["source:mcp/docs"]},"selection":[{"id":"r","location":{"type":"environment","environmentId":"e","path":"published:r"}},{"id":"nowhere"}],"executors":[{"environmentId":"e","resumeToken":"t","epoch":"0123","revision":7,"catalogDigests":{"r":"ab"}}]}"#
+            r#"{"format":"caproot-session","version":1,"id":"s1","product":"codex","choice":{"include":["source:mcp/docs"]},"selection":[{"id":"r","location":{"type":"environment","environmentId":"e","path":"published:r"}},{"id":"nowhere"}],"executors":[{"environmentId":"e","resumeToken":"t","epoch":"0123","revision":7,"catalogDigests":{"r":"ab"},"plugins":true}]}"#
         );
         let parsed = SavedSession::parse(&text).expect("a saved state");
         assert_eq!((parsed.session, parsed.warnings), (saved("t"), vec![]));

@@ -1,6 +1,6 @@
-//! Skill of a session, and its authority.
+//! Skill of a session, its authority, and the view of the skills in a mirror.
 
-use caproot_core::proto::caproot::v1::Skill;
+use caproot_core::proto::caproot::v1::{Skill, SkillView};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -24,10 +24,16 @@ impl<'a> AuthorityRef<'a> {
     }
 }
 
-/// Returns whether only a user may invoke a skill, by its name.
+/// Returns whether a skill is hidden from models.
 pub fn is_hidden(skill: &SharedSkill) -> bool {
-    skill
-        .policy
-        .as_ref()
-        .is_some_and(|policy| policy.allow_implicit_invocation == Some(false))
+    !skill.model_invocable
+}
+
+/// Returns the detail of the mirrored skills. Only the full view has plugins.
+pub fn mirrored_view(has_plugins: bool) -> SkillView {
+    if has_plugins {
+        SkillView::Full
+    } else {
+        SkillView::Basic
+    }
 }

@@ -4,8 +4,9 @@ use super::metrics::InvocationCounters;
 use super::options::SessionOptions;
 use super::selection::{SelectionError, check_selection};
 use super::session_id::{check_session_id, random_id};
+use super::skill::mirrored_view;
 use super::skill_source::SkillSource;
-use super::sources::{DaemonSource, mirrored_view};
+use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
 use crate::fleet::group_by_environment;
 use crate::{Fleet, MirrorSelection, ResumePoint};
@@ -63,7 +64,7 @@ impl Session {
         let starts = by_environment.map(|(environment_id, roots)| async {
             let selection = MirrorSelection {
                 product: options.product.clone(),
-                view: mirrored_view(options),
+                view: mirrored_view(options.plugins),
                 ..MirrorSelection::new(roots)
             };
             let from = points.get(&environment_id).cloned();
@@ -103,6 +104,7 @@ impl SessionInner {
             resume_points,
             counters: InvocationCounters::default(),
             tool_names: options.tool_names,
+            has_plugins: options.plugins,
             closed: CancellationToken::new(),
             store: None,
             is_deleted: tokio::sync::Mutex::new(false),

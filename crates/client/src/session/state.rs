@@ -55,6 +55,8 @@ pub struct SessionInner {
     pub resume_points: BTreeMap<String, ResumePoint>,
     pub counters: InvocationCounters,
     pub tool_names: ToolNames,
+    /// Whether the mirrors of the executors have plugins.
+    pub has_plugins: bool,
     pub closed: CancellationToken,
     pub store: Option<Arc<dyn SessionStore>>,
     /// Whether the saved state was deleted. The lock is held during calls of the store, so that

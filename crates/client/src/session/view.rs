@@ -4,6 +4,7 @@
 
 use super::authorities::SessionAuthority;
 use super::choice::SkillChoice;
+use super::equal_roots::{EqualRoots, ExecutorRoot};
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::skill_source::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
 use caproot_core::text::{single_line, truncate_with_ellipsis};
@@ -28,7 +29,9 @@ pub struct SessionView {
     pub id: u64,
     /// Sorted by kind of source, root as selected, name and package; includes hidden skills.
     pub skills: Vec<SharedSkill>,
-    /// How many of the skills only a user may invoke.
+    /// Roots with equal skills, which lists and texts show once.
+    pub equal_roots: EqualRoots,
+    /// How many of the skills are hidden from models. Equal skills count once.
     pub hidden: usize,
     /// Warnings for a model, each on one line.
     pub warnings: Vec<String>,
@@ -66,6 +69,7 @@ impl SessionView {
         Self {
             id: 0,
             skills: Vec::new(),
+            equal_roots: EqualRoots::default(),
             hidden: 0,
             warnings,
             truncated: false,
@@ -113,14 +117,44 @@ impl SessionView {
             skills.extend(unmasked.cloned());
         }
 
+        let equal_roots = EqualRoots::find(&executor_roots(sources, authorities, &skills));
+        let hidden = skills
+            .iter()
+            .filter(|skill| is_hidden(skill) && equal_roots.is_in_texts(skill));
         Self {
             id: RandomState::new().hash_one(sources.len()),
-            hidden: skills.iter().filter(|skill| is_hidden(skill)).count(),
+            hidden: hidden.count(),
+            equal_roots,
             skills,
             truncated: builder.truncated,
             warnings: builder.into_warnings(),
         }
     }
+}
+
+/// Returns the roots of executors with their part of the skills of a view.
+fn executor_roots<'a>(
+    sources: &'a [Arc<dyn SkillSource>],
+    authorities: &'a [SessionAuthority],
+    skills: &'a [SharedSkill],
+) -> Vec<ExecutorRoot<'a>> {
+    let environments: HashMap<&str, &str> = authorities
+        .iter()
+        .filter(|authority| authority.kind == SourceKind::Executor)
+        .map(|authority| (&*authority.id, sources[authority.source_index].id()))
+        .collect();
+
+    let runs = skills.chunk_by(|a, b| a.authority == b.authority);
+    let roots = runs.filter_map(|skills| {
+        let AuthorityRef { kind, id } = AuthorityRef::of_skill(&skills[0]);
+        let environment_id = environments.get(id).copied();
+        Some(ExecutorRoot {
+            environment_id: environment_id.filter(|_| kind == SourceKind::Executor.name())?,
+            id,
+            skills,
+        })
+    });
+    roots.collect()
 }
 
 /// Skills and warnings of the sources of a view.

@@ -2,19 +2,36 @@
 
 /// Least Jaro-Winkler similarity of a name and a suggestion, from 0 to 1.
 const MIN_SIMILARITY: f64 = 0.75;
+/// Maximum number of names in a question.
+const MAX_SUGGESTIONS: usize = 5;
 
 /// Returns the most similar name, or `None` if no name is similar enough.
 #[must_use]
 pub fn most_similar<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    similar_names(word, known).into_iter().next()
+    similar_by(word, known, |name| name).into_iter().next()
 }
 
-/// Returns the names that are similar enough, with the most similar name first.
+/// Returns the question for the similar names, such as `did you mean a or b?`. `compared` returns the
+/// part of a known name that is compared with the word.
 #[must_use]
-pub fn similar_names<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn suggest_names<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    compared: fn(&str) -> &str,
+) -> Option<String> {
+    let mut similar = similar_by(word, known, compared);
+    similar.truncate(MAX_SUGGESTIONS);
+    (!similar.is_empty()).then(|| format!("did you mean {}?", similar.join(" or ")))
+}
+
+fn similar_by<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    compared: fn(&str) -> &str,
+) -> Vec<&'a str> {
     let scored = known
         .into_iter()
-        .map(|known| (strsim::jaro_winkler(word, known), known));
+        .map(|known| (strsim::jaro_winkler(word, compared(known)), known));
     let mut similar: Vec<_> = scored
         .filter(|(score, _)| *score >= MIN_SIMILARITY)
         .collect();

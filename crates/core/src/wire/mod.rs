@@ -10,7 +10,7 @@ mod path;
 mod root_id;
 
 pub use catalog_digest::{CatalogMessage, DigestGroups, MessageDigest, digest_catalog};
-pub use digest::ContentDigest;
+pub use digest::{ContentDigest, is_digest};
 pub use handle::ResourceHandle;
 pub use path::RelPath;
 pub use root_id::RootId;

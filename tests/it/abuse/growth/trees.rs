@@ -35,6 +35,8 @@ fn build_catalog(
         compatibility: None,
         metadata: Box::default(),
         allowed_tools: Box::default(),
+        forbids_model: false,
+        forbids_user: false,
         all_fields: None,
     };
     let skills = (0..count).map(|n| {

@@ -104,7 +104,7 @@ fn problems_with_one_answer_are_fixed_and_a_second_run_changes_nothing() {
          --- root/web/skill.md\n+++ root/web/SKILL.md\n@@ -1,4 +1,3 @@\n-\n ---\n",
         "diff --git root/web/scripts/read.py root/web/scripts/read.py\n",
         "\nfixed 4 files\n",
-        "2 skills, 0 errors, 0 warnings, ",
+        "2 skills, 0 errors, 3 warnings, ",
     ] {
         assert!(text.contains(part), "{part}{text}");
     }
@@ -212,13 +212,32 @@ fn json_has_the_differences_and_a_failure_has_its_own_exit_code() {
 }
 
 #[test]
+fn a_file_in_the_wrong_letter_case_fails_a_check_that_denies_warnings_until_it_is_fixed() {
+    for name in ["skill.md", "Skill.md", "SKILL.MD"] {
+        let fixture = Fixture::new(&format!(
+            "skill root/b\nfile root/a/{name}\n| ---\n| name: a\n| description: Use when testing.\n| ---",
+        ));
+        let (exit, ..) = run_caproot(fixture.top(), ["check", "root"]);
+        assert_eq!(exit, 0, "{name}");
+        let denying = ["check", "root", "--deny-warnings"];
+        let (exit, stdout, _) = run_caproot(fixture.top(), denying);
+        assert_eq!(exit, 1, "{stdout}");
+        assert!(stdout.starts_with("warning[WRONG_CASE]: "), "{stdout}");
+        let (exit, stdout, _) = fix(&fixture, &["--deny-warnings"]);
+        assert_eq!(exit, 0, "{stdout}");
+        assert!(fixture.path("root/a/SKILL.md").exists());
+        assert!(!fixture.path(&format!("root/a/{name}")).exists());
+    }
+}
+
+#[test]
 fn a_directory_with_a_file_in_the_wrong_letter_case_says_so() {
     let fixture = Fixture::new(
         "file root/a/skill.md\n| ---\n| name: a\n| description: Use when testing.\n| ---",
     );
     let (exit, stdout, stderr) = run_caproot(fixture.top(), ["check", "root"]);
     assert_eq!(exit, 1);
-    assert!(stdout.starts_with("note[WRONG_CASE]: "), "{stdout}");
+    assert!(stdout.starts_with("warning[WRONG_CASE]: "), "{stdout}");
     assert_eq!(
         stderr,
         "caproot: root has neither a skill nor a plugin\n\

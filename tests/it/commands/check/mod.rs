@@ -13,6 +13,7 @@ mod fix;
 mod new;
 mod output_formats;
 mod skill_format;
+mod strict;
 mod watch_mode;
 
 use serde_json::Value;

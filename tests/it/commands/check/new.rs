@@ -85,6 +85,28 @@ fn bad_names_say_the_rule_and_nothing_is_overwritten() {
             "{stderr}"
         );
     }
+    for (bad, hint) in [
+        ("My Skill", "hint: a valid name is `my-skill`\n"),
+        ("a--b", "hint: a valid name is `a-b`\n"),
+        ("skills/PDF Forms", "hint: a valid name is `pdf-forms`\n"),
+        ("a\u{1b}[2J", "hint: a valid name is `a-2j`\n"),
+        (
+            &"ab-".repeat(30),
+            &format!("hint: a valid name is `{}a`\n", "ab-".repeat(21)),
+        ),
+        ("..", ""),
+        ("", ""),
+        ("pdf", ""),
+    ] {
+        let (_, _, stderr) = run_caproot(fixture.top(), name(bad));
+        let found = stderr.find("hint: ").map_or("", |at| &stderr[at..]);
+        assert_eq!(found, hint, "{bad:?}");
+        if !hint.is_empty() {
+            let suggested = hint.trim_start_matches("hint: a valid name is `");
+            let suggested = suggested.trim_end_matches("`\n");
+            assert_eq!(run_caproot(fixture.top(), ["new", suggested]).0, 0);
+        }
+    }
     let kept = fs::read_to_string(fixture.path("pdf/SKILL.md")).expect("the skill");
     assert!(kept.contains("Does pdf."));
     assert!(!fixture.path("x").exists());

@@ -132,10 +132,11 @@ fn paths_begin_with_the_directory_as_given() {
 fn notes_are_shown_when_asked_for() {
     let fixture = Fixture::new("file root/a/skill.md\n| x\nskill root/b");
     let (_, quiet, _) = run_caproot(fixture.top(), ["check", "root"]);
-    let summary = "1 skill, 0 errors, 0 warnings, 2 notes in 2 files";
-    assert_eq!(quiet, format!("{summary} (--notes shows the notes)\n"));
+    let summary = "1 skill, 0 errors, 1 warning, 1 note in 2 files";
+    assert!(quiet.starts_with("warning[WRONG_CASE]: ") && !quiet.contains("note["));
+    assert!(quiet.ends_with(&format!("{summary} (--notes shows the notes)\n")));
     let (_, all, _) = run_caproot(fixture.top(), ["check", "root", "--notes"]);
-    assert!(all.starts_with("note[WRONG_CASE]: ") && all.ends_with(&format!("{summary}\n")));
+    assert!(all.contains("\nnote[USE_NOT_DESCRIBED]: ") && all.ends_with(&format!("{summary}\n")));
     assert_eq!(
         check_json(fixture.top(), "root")["diagnostics"][0]["code"],
         "WRONG_CASE"
@@ -244,6 +245,42 @@ fn sarif_has_the_fields_that_its_readers_need() {
         let notification = &invocation["toolExecutionNotifications"][0]["message"]["text"];
         assert_eq!(notification, "gone: no such directory");
     }
+}
+
+#[test]
+fn github_gets_one_command_for_each_finding_that_is_shown() {
+    let fixture = Fixture::new(&format!("{WARNED}{BROKEN}file root/x,y/skill.md\n| x"));
+    let absolute = fixture.path("root");
+    let absolute = absolute.to_str().expect("UTF-8");
+    for given in ["root", "./root", absolute] {
+        let args = ["check", "--output", "github", given];
+        let (exit, stdout, stderr) = run_caproot(fixture.top(), args);
+        assert_eq!((exit, &*stderr), (1, ""));
+        let lines: Vec<&str> = stdout.lines().collect();
+        let [broken, first, second, wrong_case, summary] = lines[..] else {
+            panic!("{stdout}")
+        };
+        let start = "::error file=root/b/SKILL.md,line=1,col=1,title=NO_FRONTMATTER::";
+        assert!(
+            broken.starts_with(start) && broken.contains("%0Ahelp: "),
+            "{broken}"
+        );
+        for line in [first, second] {
+            let start = "::warning file=root/w/SKILL.md,line=2,col=1,title=NAME_INVALID::";
+            assert!(line.starts_with(start), "{line}");
+        }
+        let start = "::warning file=root/x%2Cy/skill.md,title=WRONG_CASE::";
+        assert!(wrong_case.starts_with(start), "{wrong_case}");
+        let counts = "1 skill, 1 error, 3 warnings, 1 note in 3 files (--notes shows the notes)";
+        assert_eq!(summary, counts);
+    }
+
+    let args = ["check", "--output", "github", "--notes", "root"];
+    let (_, stdout, _) = run_caproot(fixture.top(), args);
+    assert!(
+        stdout.contains("\n::notice file=root/w/SKILL.md,"),
+        "{stdout}"
+    );
 }
 
 fn is_level(value: &Value) -> bool {

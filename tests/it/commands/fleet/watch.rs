@@ -1,11 +1,15 @@
 //! `caproot fleet watch`: a line for each state, and for each change of a state.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::TestFleet;
+use crate::commands::terminal::run_on_terminal_until;
+use crate::harness::in_time;
 use crate::harness::process::{Process, caproot};
 use crate::orchestrator::start_daemon;
 
@@ -120,6 +124,34 @@ async fn changes_of_the_file_are_followed() {
     );
     for watch in [all, named] {
         assert_eq!(watch.0.exit_on(Signal::TERM).await.code, Some(0));
+    }
+    fleet.stop().await;
+}
+
+/// On a terminal, the lines are drawn again at the same place.
+#[tokio::test]
+async fn a_terminal_shows_one_line_for_each_executor() {
+    let fleet = TestFleet::start().await;
+    let mut command = caproot(["fleet", "watch", "--interval", "50ms"]);
+    command.arg(&fleet.file).env("TERM", "xterm");
+
+    let screen = tokio::task::spawn_blocking(move || {
+        let attach = |command: &mut Command, terminal: File| {
+            command.stdout(terminal).stderr(Stdio::null());
+        };
+        let ids = ["dead ", "one ", "two ", "wrong "];
+        let shows_all = |printed: &str| ids.iter().all(|id| printed.contains(id));
+        run_on_terminal_until(command, 80, attach, shows_all)
+    });
+    let (screen, ended) = in_time(screen).await.expect("no panic");
+    assert_eq!(ended.code(), Some(0), "{screen:?}");
+    // Moves the cursor up or clears a line (ECMA-48).
+    assert!(
+        screen.contains("\x1b[2K") || screen.contains("\x1b[1A"),
+        "{screen:?}"
+    );
+    for state in ["NO_DAEMON", "SERVING", "WRONG_ENVIRONMENT"] {
+        assert!(screen.contains(state), "{state}: {screen:?}");
     }
     fleet.stop().await;
 }

@@ -65,6 +65,122 @@ fn read_tree(top: &Path) -> FileTree {
     files
 }
 
+/// Runs `caproot pull` with these arguments in the directory of a fixture.
+async fn run_pull(daemon: &Daemon, fixture: &Fixture, arguments: &str) -> Output {
+    let mut command = client_command(daemon, arguments);
+    command.current_dir(fixture.top());
+    run_command(command).await
+}
+
+#[tokio::test]
+async fn a_pull_of_all_skills_writes_each_to_its_directory() {
+    let tree = "skill r/pdf\nfile r/pdf/notes.md\n| Notes.\nskill r/group/mail\nskill r/a/twice\n\
+                skill r/b/twice\nfile r/.git/config\n| x\nfile r/.hidden/SKILL.md\n| ---\n\
+                | name: hidden\n| description: H.\n| ---\n\
+                file r/kit/.claude-plugin/plugin.json\n| {\"name\": \"kit\"}\nskill r/kit/skills/deploy";
+    let (fixture, daemon) = publish_tree(tree).await;
+
+    let first = run_pull(&daemon, &fixture, "pull --all --into out/all").await;
+    assert_eq!(first.code, Some(1), "{}", first.stderr);
+    let lines: Vec<_> = first.text().lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "+ deploy/SKILL.md",
+            "+ mail/SKILL.md",
+            "+ pdf/SKILL.md",
+            "+ pdf/notes.md",
+            "pulled 3 of 6 skills",
+        ]
+    );
+    for reason in [
+        "twice: several skills have a directory with this name; pull by the handle: \
+         skill://r/a/twice, skill://r/b/twice",
+        ".hidden: a pull of all skills never writes a directory that begins with `.`",
+    ] {
+        assert!(first.stderr.contains(reason), "{}", first.stderr);
+    }
+    let all = fixture.path("out/all");
+    assert_eq!(names_in(&all), ["deploy", "mail", "pdf"]);
+    assert_eq!(
+        read_tree(&all.join("pdf")),
+        read_tree(&fixture.path("r/pdf"))
+    );
+
+    // A second pull reads nothing. A changed file of one skill does not stop the others.
+    let json = run_pull(&daemon, &fixture, "pull --all --into out/all --output json").await;
+    let packages = json.json()["packages"]
+        .as_array()
+        .expect("packages")
+        .clone();
+    let read = packages
+        .iter()
+        .filter_map(|package| package["readFiles"].as_u64());
+    assert_eq!(read.collect::<Vec<_>>(), [0, 0, 0]);
+    fs::write(all.join("pdf/own.md"), "Own.").expect("a file");
+    fixture.write("r/group/mail/more.md", "More.");
+    let conflict = run_pull(&daemon, &fixture, "pull --all --into out/all").await;
+    assert_eq!(conflict.code, Some(1));
+    let text = conflict.text();
+    assert!(
+        text.contains("pdf: extra    own.md") && text.contains("+ mail/more.md"),
+        "{text}"
+    );
+
+    for arguments in [
+        "pull --into out/x",
+        "pull pdf --all --into out/x",
+        "pull --all --watch --into out/x",
+    ] {
+        assert_eq!(
+            run_pull(&daemon, &fixture, arguments).await.code,
+            Some(2),
+            "{arguments}"
+        );
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_plugin_without_served_files_says_why() {
+    let manifest = "/.claude-plugin/plugin.json\n| {\"name\": \"kit\"}\n";
+    let tree = format!(
+        "file r/bare{manifest}skill r/bare/skills/deploy\nskill r/bare/skills/test\n\
+         file r/full{manifest}skill r/full/skills/mail\nfile r/full/agents/a.md\n\
+         | ---\n| name: a\n| description: A.\n| ---\n"
+    );
+    let (fixture, daemon) = publish_tree(&tree).await;
+
+    let bare = run_pull(&daemon, &fixture, "pull skill://r/bare --into out/bare").await;
+    assert_eq!((bare.code, bare.text()), (Some(4), ""), "{}", bare.stderr);
+    assert!(
+        bare.stderr
+            .starts_with("caproot: the daemon serves no file of this package: ")
+            && bare.stderr.contains(
+                "hint: 2 skills of the plugin can be pulled, each to its own directory: \
+                 skill://r/bare/skills/deploy, skill://r/bare/skills/test"
+            ),
+        "{}",
+        bare.stderr
+    );
+    assert!(!fixture.path("out/bare").exists());
+
+    let full = run_pull(&daemon, &fixture, "pull skill://r/full --into out/full").await;
+    assert_eq!(full.code, Some(0), "{}", full.stderr);
+    assert!(
+        full.text().starts_with("+ agents/a.md\n"),
+        "{}",
+        full.text()
+    );
+    assert!(
+        full.stderr
+            .contains("hint: 1 skill of the plugin can be pulled"),
+        "{}",
+        full.stderr
+    );
+    daemon.stop().await;
+}
+
 /// Returns the names in a directory.
 fn names_in(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).expect("a directory");

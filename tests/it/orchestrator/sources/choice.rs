@@ -22,6 +22,7 @@ fn choice(include: &[&str], exclude: &[&str]) -> SkillChoice {
     SkillChoice {
         include: rules(include),
         exclude: rules(exclude),
+        within: None,
     }
 }
 
@@ -109,6 +110,39 @@ async fn a_choice_includes_and_excludes_skills() {
             "PACKAGE_NOT_FOUND"
         );
     }
+
+    // A fork can have fewer skills than its session, and never more.
+    let session = start(choice(&["name:mail", "name:pdf"], &[]))
+        .await
+        .expect("sources");
+    for (include, exclude, expected) in [
+        (
+            vec!["name:draw", "name:mail"],
+            vec![],
+            &["skill://r/kit/mail"][..],
+        ),
+        (vec![], vec!["handle:skill://r/kit"], &["skill://r/pdf"]),
+        (vec!["name:draw"], vec![], &[]),
+    ] {
+        let fork = session.fork(ForkScope::All).expect("a fork");
+        let narrower = choice(&include, &exclude);
+        let fork = fork.with_narrower_choice(&narrower).expect("few rules");
+        assert_eq!(list_all(&fork).await.0, expected, "{include:?} {exclude:?}");
+
+        // Forks of forks and restored forks are as narrow.
+        let again = fork.fork(ForkScope::All).expect("a fork");
+        let widened = again.with_narrower_choice(&choice(&["source:executor/r"], &[]));
+        assert_eq!(list_all(&widened.expect("few rules")).await.0, expected);
+        let saved = fork.save().expect("a small session");
+        let restored = Session::restore(&fleet, &saved, &impatient_options()).await;
+        let restored = restored.expect("a saved session").session;
+        assert_eq!(list_all(&restored).await.0, expected);
+    }
+    let fork = session.fork(ForkScope::All).expect("a fork");
+    let error = fork
+        .with_narrower_choice(&choice(&["name:x"; 255], &[]))
+        .expect_err("too many rules");
+    assert!(error.to_string().contains("257 rules"), "{error}");
 
     let session = start(choice(&["name:pfd", "name:more"], &[]))
         .await

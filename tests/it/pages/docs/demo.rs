@@ -65,7 +65,7 @@ fn the_picture_shows_the_recording() {
         .map(|t| t[1].to_owned())
         .collect();
     let script = fs::read_to_string(top().join("docs/demo/demo.sh")).expect("a script");
-    let command = Regex::new("(?m)^(?:run|show) ['\"](caproot [a-z ]+)").expect("a pattern");
+    let command = Regex::new("(?m)^(?:run|show) ['\"].*?(caproot [a-z ]+)").expect("a pattern");
     let commands = command
         .captures_iter(script.as_str())
         .filter_map(Result::ok);
@@ -76,6 +76,17 @@ fn the_picture_shows_the_recording() {
         let words = command.replace(' ', "");
         assert!(shown.contains(&words), "{command}: run docs/demo/record");
     }
+    // A renderer without animations shows the last frame.
+    let last_offset = Regex::new(r"translateX\(-(\d+)px\)\}\}").expect("a pattern");
+    let last_offset = last_offset
+        .captures(picture.as_str())
+        .expect("a match")
+        .expect("a frame");
+    let frames = format!(
+        "<g transform=\"translate(-{})\" style=\"animation-",
+        &last_offset[1]
+    );
+    assert!(picture.contains(&frames), "{frames}: run docs/demo/record");
     for dir in ["/tmp/", "/home/", "/root/"] {
         assert!(!shown.contains(dir), "the picture shows {dir}");
     }

@@ -2,6 +2,7 @@
 //! show, and the demo.
 
 mod blocks;
+mod ci_page;
 mod demo;
 mod links;
 mod page;

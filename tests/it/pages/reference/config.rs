@@ -91,7 +91,7 @@ fn the_flags_are_those_of_serve() {
     let command = CommandLine::command();
     let serve = command.find_subcommand("serve").expect("caproot serve");
     // These flags have no key.
-    let others = ["config", "help"];
+    let others = ["config", "help", "stop-with-stdin"];
     let visible = serve
         .get_arguments()
         .filter(|argument| !argument.is_hide_set());

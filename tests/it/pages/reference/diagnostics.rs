@@ -26,7 +26,8 @@ lists exceptions.
 #[test]
 fn the_page_is_current() {
     let output = run_blocking(caproot(["explain", "--output", "json"]));
-    let codes: Vec<Value> = serde_json::from_str(output.text()).expect("a JSON array");
+    let mut codes: Vec<Value> = serde_json::from_str(output.text()).expect("a JSON array");
+    codes.retain(|code| code["kind"] == "diagnostic");
     let text = |code: &Value, key: &str| code[key].as_str().expect(key).to_owned();
     let mut page = HEAD.to_owned();
     for code in &codes {

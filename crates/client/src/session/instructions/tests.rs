@@ -1,14 +1,15 @@
 //! Instruction texts of random skills and budgets: within the budget, deterministic, and with
 //! correct counts.
 
+use super::super::equal_roots::ExecutorRoot;
 use super::super::list::tests::skill;
-use super::{DEFAULT_BUDGET, HEAD, InstructionText, ToolNames};
+use super::{DEFAULT_BUDGET, EqualRoots, HEAD, InstructionText, TextPlace, ToolNames};
 use caproot_core::proto::caproot::v1::Skill;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-fn write(skills: &[Arc<Skill>], budget: usize, warnings: &[String]) -> InstructionText {
-    super::write_instructions(skills, budget, warnings, ToolNames::default())
+fn write(skills: &[Arc<Skill>], budget: usize) -> InstructionText {
+    super::write_instructions(skills, &EqualRoots::default(), budget, ToolNames::default())
 }
 
 fn head() -> String {
@@ -30,7 +31,7 @@ fn everything_is_listed_if_there_is_room() {
         skill("r", "b", "Bee.", false),
         skill("q", "c", "", false),
     ];
-    let text = write(&skills, DEFAULT_BUDGET, &["w".to_owned()]);
+    let text = write(&skills, DEFAULT_BUDGET);
     let lines = "\nauthority {\"kind\":\"executor\",\"id\":\"r\"}:\n\
                  - a: Short one. (skill://r/a)\n\
                  - b: Bee. (skill://r/b)\n\
@@ -41,14 +42,13 @@ fn everything_is_listed_if_there_is_room() {
         (text.listed, text.shortened, text.omitted, text.hidden),
         (3, 0, 0, 0)
     );
-    assert_eq!(text.warnings, ["w"]);
-    assert_eq!(write(&[], 8_000, &[]).text, "");
+    assert_eq!(write(&[], 8_000).text, "");
 }
 
 #[test]
 fn descriptions_are_truncated_before_skills_are_omitted() {
     let skills = many(40, &"word ".repeat(60));
-    let text = write(&skills, DEFAULT_BUDGET, &[]);
+    let text = write(&skills, DEFAULT_BUDGET);
     assert_eq!((text.listed, text.shortened, text.omitted), (40, 40, 0));
     assert!(text.text.len() <= DEFAULT_BUDGET && text.text.len() > DEFAULT_BUDGET - 200);
     let lines: Vec<_> = text
@@ -61,11 +61,11 @@ fn descriptions_are_truncated_before_skills_are_omitted() {
     // A short description is not truncated.
     let mut mixed = skills.clone();
     mixed[7] = skill("r", "s007", "Brief.", false);
-    let text = write(&mixed, DEFAULT_BUDGET, &[]);
+    let text = write(&mixed, DEFAULT_BUDGET);
     assert!(text.text.contains("- s007: Brief. ("));
     assert_eq!(text.shortened, 39);
 
-    let text = write(&many(900, "word"), DEFAULT_BUDGET, &[]);
+    let text = write(&many(900, "word"), DEFAULT_BUDGET);
     assert!(
         text.listed > 100 && text.omitted == 900 - text.listed,
         "{text:?}"
@@ -83,7 +83,7 @@ fn a_long_description_leaves_room_for_other_skills() {
     let mut long = Skill::clone(&skill("r", "a", "A.", false));
     long.short_description = "word ".repeat(20_000);
     skills.insert(0, Arc::new(long));
-    let text = write(&skills, DEFAULT_BUDGET, &[]);
+    let text = write(&skills, DEFAULT_BUDGET);
     assert_eq!((text.listed, text.shortened, text.omitted), (31, 1, 0));
     assert_eq!(text.text.matches(": Does one thing well. (").count(), 30);
 
@@ -94,18 +94,60 @@ fn a_long_description_leaves_room_for_other_skills() {
         deep.package = format!("skill://r/{n}/{}", "x".repeat(2_000));
         skills.insert(0, Arc::new(deep));
     }
-    let text = write(&skills, DEFAULT_BUDGET, &[]);
+    let text = write(&skills, DEFAULT_BUDGET);
     assert_eq!((text.listed, text.shortened, text.omitted), (30, 0, 8));
     assert!(
         text.text
             .ends_with("\n8 more skills are omitted here; `skills.list` lists all skills.\n")
     );
-    let text = write(&skills, 40_000, &[]);
+    let text = write(&skills, 40_000);
     assert_eq!(
         (text.listed, text.omitted),
         (38, 0),
         "all skills are listed if all fit"
     );
+}
+
+#[test]
+fn equal_skills_of_several_environments_are_one_line() {
+    let root = |environment: usize| {
+        let id = format!("team@{environment}");
+        let skill = Skill {
+            digest: "sha256:x".into(),
+            ..Skill::clone(&skill(&id, "a", "Does a.", false))
+        };
+        (environment.to_string(), id, [Arc::new(skill)])
+    };
+    let roots: Vec<_> = (0..30).map(root).collect();
+    let equal = EqualRoots::find(
+        &roots
+            .iter()
+            .map(|(environment_id, id, skills)| ExecutorRoot {
+                environment_id,
+                id,
+                skills,
+            })
+            .collect::<Vec<_>>(),
+    );
+    let skills: Vec<_> = roots.iter().flat_map(|root| root.2.clone()).collect();
+    let text = super::write_instructions(&skills, &equal, DEFAULT_BUDGET, ToolNames::default());
+    let others: String = (1..=8)
+        .map(|n| {
+            format!(
+                "environment \"{n}\": authority id \"team@{n}\", packages skill://team@{n}/...\n"
+            )
+        })
+        .collect();
+    let lines = format!(
+        "\nauthority {{\"kind\":\"executor\",\"id\":\"team@0\"}}:\n\
+         These skills are in environment \"0\". The same skills are elsewhere:\n\
+         {others}21 more environments: see `skills.list`\n\
+         - a: Does a. (skill://team@0/a)\n"
+    );
+    assert_eq!(text.text, format!("{}{lines}", head()));
+    assert_eq!((text.listed, text.omitted, text.hidden), (1, 0, 0));
+    let merged = text.skills.iter().filter(|s| s.place == TextPlace::Merged);
+    assert_eq!(merged.count(), 29);
 }
 
 proptest! {
@@ -122,7 +164,7 @@ proptest! {
             Arc::new(skill)
         };
         let skills: Vec<_> = parts.iter().enumerate().map(one).collect();
-        let text = write(&skills, budget, &[]);
+        let text = write(&skills, budget);
         prop_assert!(text.text.len() <= budget);
         prop_assert_eq!(text.listed + text.omitted + text.hidden, skills.len());
         let shown = |skill: &&Arc<Skill>| text.text.contains(&format!(" ({})\n", skill.package));
@@ -130,7 +172,20 @@ proptest! {
         if text.omitted > 0 && budget > 100 {
             prop_assert!(text.text.contains(&text.omitted.to_string()), "{}", text.text);
         }
-        prop_assert_eq!(&write(&skills, budget, &[]), &text);
+        prop_assert_eq!(&write(&skills, budget), &text);
+
+        // Each skill has the place that the counts and the text say.
+        let count = |is_place: fn(TextPlace) -> bool| {
+            text.skills.iter().filter(|skill| is_place(skill.place)).count()
+        };
+        let shortened = count(|place| matches!(place, TextPlace::Shortened { .. }));
+        prop_assert_eq!(shortened, text.shortened);
+        prop_assert_eq!(shortened + count(|place| place == TextPlace::Listed), text.listed);
+        prop_assert_eq!(count(|place| place == TextPlace::Hidden), text.hidden);
+        for (found, skill) in text.skills.iter().zip(&skills) {
+            let is_shown = matches!(found.place, TextPlace::Listed | TextPlace::Shortened { .. });
+            prop_assert_eq!((&found.skill, is_shown), (skill, shown(&skill)));
+        }
         let authorities = text.text.matches("\nauthority ").count();
         prop_assert_eq!(text.text.lines().count(), expected_lines(&text, authorities));
     }

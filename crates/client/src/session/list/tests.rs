@@ -4,7 +4,7 @@ use super::super::result::{MAX_RESULT_BYTES, ToolResult};
 use super::super::tool_names::ToolNames;
 use super::super::view::SessionView;
 use super::{SkillListCursor, list_page};
-use caproot_core::proto::caproot::v1::{Authority, Skill, SkillPolicy};
+use caproot_core::proto::caproot::v1::{Authority, Skill};
 use caproot_core::text::escape_hidden_chars;
 use caproot_core::wire::cursor::Cursor as _;
 use proptest::prelude::*;
@@ -22,10 +22,8 @@ pub(crate) fn skill(root: &str, name: &str, description: &str, hidden: bool) -> 
         package,
         name: name.into(),
         description: description.into(),
-        policy: Some(SkillPolicy {
-            allow_implicit_invocation: hidden.then_some(false),
-            ..SkillPolicy::default()
-        }),
+        model_invocable: !hidden,
+        user_invocable: true,
         ..Skill::default()
     })
 }
@@ -40,7 +38,7 @@ fn view(skills: Vec<Arc<Skill>>, warnings: Vec<String>) -> SessionView {
         skills,
         hidden,
         warnings,
-        truncated: false,
+        ..SessionView::closed()
     }
 }
 

@@ -11,13 +11,14 @@ use super::{
 use crate::session::options::SessionOptions;
 use crate::session::request_metrics::{RequestCounter, RequestMetrics};
 use crate::session::result::{ToolError, ToolErrorCode};
+use crate::session::skill::mirrored_view;
 use crate::{
     CallError, Client, Fleet, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState,
     ResumePoint, is_of_root,
 };
 use caproot_core::proto::caproot::v1::{
     Authority, ListResourcesRequest, Plugin, ReadResourceRequest, Resource, RootState,
-    SelectedCapabilityRoot, Skill, SkillView,
+    SelectedCapabilityRoot, Skill,
 };
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::{ResourceHandle, is_within};
@@ -104,15 +105,6 @@ pub enum ExecutorStatus {
     Stale,
 }
 
-/// Returns the detail of the mirrored skills. Only the full view has plugins.
-pub fn mirrored_view(options: &SessionOptions) -> SkillView {
-    if options.plugins {
-        SkillView::Full
-    } else {
-        SkillView::Basic
-    }
-}
-
 impl DaemonSource {
     /// Starts the source of an environment's executor. Waits for the first list at most for the
     /// start timeout.
@@ -151,7 +143,7 @@ impl DaemonSource {
     ) -> Self {
         let selection = MirrorSelection {
             product: options.product.clone(),
-            view: mirrored_view(options),
+            view: mirrored_view(options.plugins),
             ..MirrorSelection::new(roots.clone())
         };
         let mirror = Mirror::start(&client, selection);

@@ -10,7 +10,6 @@ pub use super::skill_source::{
     PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
     SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
-pub(super) use daemon::mirrored_view;
 pub use daemon::{DaemonSource, ExecutorState, ExecutorStatus};
 
 use super::result::{ToolError, ToolErrorCode};

@@ -9,7 +9,7 @@ use caproot_core::text::quote_value;
 use rmcp::RoleClient;
 use rmcp::service::Peer;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 /// URI of the index.
@@ -39,11 +39,14 @@ pub struct IndexEntry {
     frontmatter: Option<IndexFrontmatter>,
 }
 
-/// Required fields of a skill's frontmatter.
+/// Fields of a skill's frontmatter.
 #[derive(Debug, Clone, Deserialize)]
 pub struct IndexFrontmatter {
     pub name: String,
     pub description: String,
+    /// All other fields.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
 }
 
 /// Entry that cannot be read.
@@ -67,7 +70,7 @@ impl IndexEntry {
         })
     }
 
-    /// Returns the name and the description of a skill, or the reason for its rejection.
+    /// Returns the frontmatter of a skill, or the reason for its rejection.
     pub fn frontmatter(&self) -> Result<IndexFrontmatter, String> {
         if let Some(kind) = self.r#type.as_deref().filter(|kind| *kind != "skill-md") {
             return Err(format!("its type {} is not supported", quote_value(kind)));
@@ -79,6 +82,7 @@ impl IndexEntry {
         Ok(IndexFrontmatter {
             name: self.name.clone().ok_or("it has no name")?,
             description: self.description.clone().unwrap_or_default(),
+            extra: Map::new(),
         })
     }
 }

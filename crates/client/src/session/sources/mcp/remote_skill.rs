@@ -7,6 +7,7 @@ use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
 use crate::session::{SourceKind, ToolError};
 use caproot_core::proto::caproot::v1::{Authority, Skill};
 use caproot_core::text::{exceeds_chars, single_line, truncate_chars};
+use caproot_core::wire::is_digest;
 use percent_encoding::percent_decode_str;
 use rmcp::model::{Skill as Listed, SkillResource, SkillResources};
 use serde_json::{Map, Value};
@@ -88,6 +89,7 @@ impl RemoteSkill {
         }
 
         let mut fields = frontmatter.extra;
+        restrict_invocation(&mut skill, &fields);
         insert_text(&mut fields, "name", frontmatter.name);
         insert_text(&mut fields, "description", frontmatter.description);
         Ok(Self {
@@ -104,7 +106,11 @@ impl RemoteSkill {
 
     /// Returns the entry of an index, or the reason for its rejection.
     pub fn from_index(server: &str, entry: IndexEntry) -> Result<Self, String> {
-        let IndexFrontmatter { name, description } = entry.frontmatter()?;
+        let IndexFrontmatter {
+            name,
+            description,
+            extra,
+        } = entry.frontmatter()?;
         let directory = checked_skill_dir(&entry.url)?;
         if entry
             .digest
@@ -116,6 +122,7 @@ impl RemoteSkill {
 
         let mut skill = new_skill(server, &entry.url, &name, &description)?;
         skill.digest = entry.digest.clone().unwrap_or_default();
+        restrict_invocation(&mut skill, &extra);
 
         let mut fields = Map::new();
         insert_text(&mut fields, "name", name);
@@ -221,6 +228,21 @@ fn insert_text(fields: &mut Map<String, Value>, key: &str, text: String) {
     fields.insert(key.to_owned(), Value::String(text));
 }
 
+/// Clears the flags of a skill whose frontmatter restricts who may choose the skill. As in the daemon,
+/// a value that is neither true nor false restricts.
+fn restrict_invocation(skill: &mut Skill, frontmatter: &Map<String, Value>) {
+    skill.model_invocable = permits(frontmatter, "disable-model-invocation", false);
+    skill.user_invocable = permits(frontmatter, "user-invocable", true);
+}
+
+/// Whether a field is absent or has the value that permits.
+fn permits(frontmatter: &Map<String, Value>, key: &str, permitting: bool) -> bool {
+    match frontmatter.get(key) {
+        None | Some(Value::Null) => true,
+        Some(value) => *value == Value::Bool(permitting),
+    }
+}
+
 /// Returns a skill without a digest, or the reason if its name is invalid.
 fn new_skill(server: &str, uri: &str, name: &str, description: &str) -> Result<Skill, String> {
     let name = single_line(name);
@@ -280,19 +302,13 @@ fn check_declared_files(
     }
 }
 
-fn is_digest(digest: &str) -> bool {
-    digest.strip_prefix("sha256:").is_some_and(|hash| {
-        hash.len() == 64
-            && hash
-                .bytes()
-                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{DeclaredFile, ExpectedFile, Listed, RemoteSkill, SkillResource, SkillResources};
+    use super::{
+        DeclaredFile, ExpectedFile, IndexEntry, Listed, RemoteSkill, SkillResource, SkillResources,
+    };
     use rmcp::model::SkillFrontmatter;
+    use serde_json::json;
 
     fn entry(uri: &str, files: Vec<SkillResource>) -> Result<RemoteSkill, String> {
         let frontmatter = SkillFrontmatter::new("a", "Does\n a.");
@@ -300,6 +316,40 @@ mod tests {
             "s",
             Listed::new(uri, frontmatter, SkillResources::Files(files)),
         )
+    }
+
+    #[test]
+    fn the_frontmatter_restricts_who_may_choose_a_skill() {
+        let uri = "skill://a/SKILL.md";
+        for (extra, expected) in [
+            (json!({}), (true, true)),
+            (
+                json!({"disable-model-invocation": false, "user-invocable": true}),
+                (true, true),
+            ),
+            (json!({"disable-model-invocation": null}), (true, true)),
+            (json!({"disable-model-invocation": true}), (false, true)),
+            (json!({"disable-model-invocation": "no"}), (false, true)),
+            (json!({"user-invocable": false}), (true, false)),
+            (json!({"user-invocable": 1}), (true, false)),
+        ] {
+            let mut frontmatter = SkillFrontmatter::new("a", "Does a.");
+            frontmatter.extra = extra.as_object().expect("an object").clone();
+            let files = vec![SkillResource::from_bytes(uri, b"x")];
+            let listed = Listed::new(uri, frontmatter, SkillResources::Files(files));
+            let listed = RemoteSkill::from_listed("s", listed).expect("an entry");
+
+            let mut indexed = json!({"url": uri, "frontmatter": extra});
+            indexed["frontmatter"]["name"] = "a".into();
+            indexed["frontmatter"]["description"] = "Does a.".into();
+            let indexed = IndexEntry::parse(indexed).expect("an entry");
+            let indexed = RemoteSkill::from_index("s", indexed).expect("an entry");
+
+            for skill in [listed.skill, indexed.skill] {
+                let flags = (skill.model_invocable, skill.user_invocable);
+                assert_eq!(flags, expected, "{extra}");
+            }
+        }
     }
 
     #[test]

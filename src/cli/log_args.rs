@@ -1,0 +1,32 @@
+//! Flag of the log of commands that run a session.
+
+use super::exit;
+use super::failure::CommandFailure;
+use crate::telemetry::{log_config, logs};
+use clap::Args;
+
+/// Default filter: errors, and the problems that a session finds, such as an MCP server that does not answer.
+const DEFAULT_FILTER: &str = "error,caproot_client=warn";
+
+/// Flag of the log.
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// Filter of the log on stderr: off, error, warn, info, debug, trace, or a filter such as
+    /// caproot=debug,h2=warn [default: problems only, such as an internal error of a tool]
+    #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log_config::parse_filter)]
+    log: Option<String>,
+}
+
+impl LogArgs {
+    /// Starts the log of the process, as lines of text on stderr.
+    pub fn start(&self) -> Result<(), CommandFailure> {
+        let filter = self.log.as_deref().unwrap_or(DEFAULT_FILTER);
+        let config = log_config::LogConfig {
+            filter: filter.to_owned(),
+            ..log_config::LogConfig::default()
+        };
+        logs::init_logging(&config, None)
+            .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+        Ok(())
+    }
+}
