@@ -59,6 +59,7 @@ use watched::{WatchStep, WatchedSession};
 /// says so, and the session has the other skills.
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("call/help.txt"))]
+#[allow(clippy::struct_excessive_bools)] // each is a flag
 pub struct CallArgs {
     /// Only skills for this product, or for every product
     #[arg(

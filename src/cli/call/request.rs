@@ -248,20 +248,20 @@ impl SendRequest {
 pub struct BadLine {
     /// Id of the request, or `null` if the line has none.
     pub id: Value,
-    pub error: RequestError,
+    pub error: Box<RequestError>,
 }
 
 /// Parses a line of stdin.
 pub fn parse_request(line: InputLine) -> Result<RequestLine, BadLine> {
     let fields = parse_object(line).map_err(|message| BadLine {
         id: Value::Null,
-        error: RequestError::invalid(message),
+        error: Box::new(RequestError::invalid(message)),
     })?;
     let id = fields.get("id").cloned().unwrap_or_default();
 
     parse_fields(fields).map_err(|message| BadLine {
         id,
-        error: RequestError::invalid(message),
+        error: Box::new(RequestError::invalid(message)),
     })
 }
 

@@ -98,7 +98,7 @@ impl CallServer<'_> {
     ) -> serde_json::Result<String> {
         let request = match parse_request(line) {
             Ok(request) => request,
-            Err(BadLine { id, error }) => return RequestAnswer::Error(error).to_line(&id),
+            Err(BadLine { id, error }) => return RequestAnswer::Error(*error).to_line(&id),
         };
         let RequestLine {
             id,
