@@ -55,6 +55,7 @@ use watched::{WatchStep, WatchedSession};
 /// answers by a line with the result.
 #[derive(Debug, Args)]
 #[command(after_help = include_str!("call/help.txt"))]
+#[allow(clippy::struct_excessive_bools)] // each is a flag
 pub struct CallArgs {
     /// Also the plugins of the executors and local directories, for the request plugins. With
     /// --events, also print a line {"event":"plugins","added":…,"changed":…,"removed":…} after each

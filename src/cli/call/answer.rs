@@ -270,9 +270,10 @@ impl RequestError {
 
     /// Returns the error of invalid options of a session.
     pub fn bad_config(mistakes: Vec<String>) -> Self {
+        let message = mistakes.join("; ");
         Self {
-            mistakes: mistakes.clone(),
-            ..Self::new("BAD_CONFIG", mistakes.join("; "))
+            mistakes,
+            ..Self::new("BAD_CONFIG", message)
         }
     }
 
