@@ -166,6 +166,14 @@ export type CallRequest =
       method: "changes";
     }
   | {
+      /**
+       * Rules that exclude skills.
+       */
+      exclude?: string[];
+      /**
+       * Rules that include skills of the session. The default is all skills.
+       */
+      include?: string[];
       method: "fork";
       /**
        * Ids of the roots of the new session. The default is all roots of the session.
@@ -690,11 +698,11 @@ export interface OmittedMention {
  */
 export interface InstructionText {
   /**
-   * Number of skills that only a user may invoke, by name; never in the text.
+   * Number of skills that are hidden from models; never in the text.
    */
   hidden: number;
   /**
-   * Number of skills in the text.
+   * Number of skills in the text. Equal skills of several environments count once.
    */
   listed: number;
   /**
