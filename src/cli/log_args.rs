@@ -5,8 +5,9 @@ use super::failure::CommandFailure;
 use crate::telemetry::{log_config, logs};
 use clap::Args;
 
-/// Default filter: errors, and the problems that a session finds, such as an MCP server that does not answer.
-const DEFAULT_FILTER: &str = "error,caproot_client=warn";
+/// Default filter: errors, and the problems that a session finds, such as an MCP server that does not answer. The
+/// commands themselves report the errors of the MCP library.
+const DEFAULT_FILTER: &str = "error,caproot_client=warn,rmcp=off";
 
 /// Flag of the log.
 #[derive(Debug, Args)]

@@ -267,7 +267,7 @@ async fn sessions_are_forked_saved_and_restored() {
     let error = process
         .request(json!({"method": "fork", "include": ["log"]}))
         .await;
-    assert_eq!(error["error"]["code"], "BAD_REQUEST", "{error}");
+    assert_eq!(error["error"]["code"], "BAD_CONFIG", "{error}");
     let error = process
         .request(json!({"method": "fork", "roots": ["three"]}))
         .await;

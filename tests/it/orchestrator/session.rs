@@ -522,7 +522,7 @@ async fn a_lost_executor_is_stale() {
 /// Executors that cannot be connected do not delay the start of a session.
 #[tokio::test]
 async fn a_dead_executor_is_not_waited_for() {
-    let (fixture, daemon) = serve_tree("r", "skill r/a\ndir empty").await;
+    let (fixture, daemon) = serve_tree("r", "skill r/a\nskill late/b\ndir empty").await;
     let socket = |name: &str| fixture.path("empty").join(name);
     drop(UnixListener::bind(socket("dead.sock")).expect("a socket"));
     let unix = |name| ExecutorConfig::new(DaemonEndpoint::unix(socket(name)).expect("an endpoint"));
@@ -558,7 +558,7 @@ async fn a_dead_executor_is_not_waited_for() {
     }
     // A daemon that starts later joins the session.
     let mut changes = session.watch();
-    let late_daemon = start_daemon("refused", fixture.path("r"), Some(&address)).await;
+    let late_daemon = start_daemon("refused", fixture.path("late"), Some(&address)).await;
     in_time(async {
         while list_all(&session).await.0.len() < 2 {
             changes.next().await;
