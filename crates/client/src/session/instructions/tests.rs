@@ -131,11 +131,10 @@ fn equal_skills_of_several_environments_are_one_line() {
     );
     let skills: Vec<_> = roots.iter().flat_map(|root| root.2.clone()).collect();
     let text = super::write_instructions(&skills, &equal, DEFAULT_BUDGET, ToolNames::default());
-    let mut others = String::new();
-    for n in 1..=8 {
-        let line = "environment \"N\": authority id \"team@N\", packages skill://team@N/...\n";
-        others.push_str(&line.replace('N', &n.to_string()));
-    }
+    let others = (1..=8).map(|n| {
+        format!("environment \"{n}\": authority id \"team@{n}\", packages skill://team@{n}/...\n")
+    });
+    let others = others.collect::<Vec<_>>().concat();
     let lines = format!(
         "\nauthority {{\"kind\":\"executor\",\"id\":\"team@0\"}}:\n\
          These skills are in environment \"0\". The same skills are elsewhere:\n\
