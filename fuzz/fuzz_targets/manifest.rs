@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use caproot::model::DiagnosticCode;
+use caproot::model::{DiagnosticCode, Severity};
 use caproot::parse::{json, manifest};
 use caproot_fuzz::{are_alike, check_message, check_position, check_problems, check_value};
 use libfuzzer_sys::fuzz_target;
@@ -27,7 +27,13 @@ fuzz_target!(|bytes: &[u8]| {
         check_problems(&problems, 67, bytes);
         let is_broken = problems
             .iter()
-            .any(|p| p.code == DiagnosticCode::ManifestInvalid);
+            .filter(|p| p.severity == Severity::Error)
+            .any(|p| {
+                matches!(
+                    p.code,
+                    DiagnosticCode::ManifestInvalid | DiagnosticCode::NotUtf8
+                )
+            });
         assert_eq!(found.is_none(), is_broken, "{problems:?}");
         if let Some(found) = found {
             let length = found.name.chars().count();

@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use caproot::model::DiagnosticCode;
 use caproot::model::plugin::{ComponentKind, MAX_COMPONENTS};
+use caproot::model::{DiagnosticCode, Severity};
 use caproot::parse::manifest;
 use caproot::parse::plugin::{marketplace, prompt, read_file};
 use caproot_core::wire::RelPath;
@@ -25,7 +25,13 @@ fuzz_target!(|bytes: &[u8]| {
         check_problems(&problems, 64, bytes);
         let is_broken = problems
             .iter()
-            .any(|p| p.code == DiagnosticCode::PluginFileInvalid);
+            .filter(|p| p.severity == Severity::Error)
+            .any(|p| {
+                matches!(
+                    p.code,
+                    DiagnosticCode::PluginFileInvalid | DiagnosticCode::NotUtf8
+                )
+            });
         assert_eq!(found.is_none(), is_broken, "{problems:?}");
         check_redacted(&(&found, &problems));
         if let Some(found) = found {
