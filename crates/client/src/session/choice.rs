@@ -22,6 +22,7 @@ const MAX_RULE_BYTES: usize = 2_100;
 /// let choice = SkillChoice {
 ///     include: vec!["source:executor/workspace".parse()?, "handle:skill://team/deploy".parse()?],
 ///     exclude: vec![ChoiceRule::Name("pdf".to_owned())],
+///     ..SkillChoice::default()
 /// };
 /// let options = SessionOptions { choice, ..SessionOptions::default() };
 /// # assert_eq!(options.choice.exclude[0].to_string(), "name:pdf");
