@@ -20,6 +20,19 @@ use std::time::Duration;
 /// Maximum size of a `--selected` file.
 const MAX_SELECTED_BYTES: u64 = 16 << 20;
 
+/// Flag for the product of a list.
+#[derive(Debug, Args)]
+pub struct ProductArgs {
+    /// Only skills for this product, or for every product
+    #[arg(
+        long,
+        value_name = "PRODUCT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub product: String,
+}
+
 /// Flags of the connection to a daemon.
 #[derive(Debug, Args)]
 pub struct ConnectionArgs {

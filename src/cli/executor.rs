@@ -3,7 +3,7 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::fleet::{fleet_failure, read_fleet};
-use caproot_client::fleet::{Fleet, wrong_environment};
+use caproot_client::fleet::{ExecutorRegistry, Fleet, RegistryFuture, wrong_environment};
 use caproot_client::{Client, ExecutorConfig, published_selection};
 use caproot_core::proto::caproot::v1::{GetExecutorResponse, SelectedCapabilityRoot};
 use std::path::Path;
@@ -17,6 +17,15 @@ pub struct ConnectedExecutor {
     environment_id: Option<String>,
     /// Fleet of the executor, with `--fleet`.
     fleet: Option<Fleet>,
+}
+
+/// Registry in which one executor has every environment: a session may select any root of the daemon.
+struct EveryEnvironment(ExecutorConfig);
+
+impl ExecutorRegistry for EveryEnvironment {
+    fn find_executor<'a>(&'a self, _: &'a str) -> RegistryFuture<'a> {
+        Box::pin(std::future::ready(Ok(Some(self.0.clone()))))
+    }
 }
 
 impl ConnectedExecutor {
@@ -123,16 +132,11 @@ impl ConnectedExecutor {
         Ok(roots)
     }
 
-    /// Returns the fleet of the executor, with `--fleet`.
-    pub fn fleet(&self) -> Option<&Fleet> {
-        self.fleet.as_ref()
-    }
-
-    /// Returns the fleet of a session on this executor with these roots.
-    pub fn session_fleet(&self, roots: &[SelectedCapabilityRoot]) -> Fleet {
+    /// Returns the fleet of a session on this executor.
+    pub fn session_fleet(&self) -> Fleet {
         match &self.fleet {
             Some(fleet) => fleet.clone(),
-            None => Fleet::from_single_executor(&self.config, roots),
+            None => Fleet::new(EveryEnvironment(self.config.clone())),
         }
     }
 

@@ -1,6 +1,6 @@
 //! `caproot list`: the skills below roots, of one daemon or of a fleet.
 
-use super::args::{ConnectionArgs, SelectionArgs};
+use super::args::{ConnectionArgs, ProductArgs, SelectionArgs};
 use super::failure::CommandFailure;
 use super::fleet::read_fleet;
 use super::output::{OutputFormat, print_full_table, print_json, print_stderr, print_table};
@@ -45,14 +45,8 @@ Examples:
   caproot list --fleet fleet.yaml --environment-id build-farm     # one of them
   caproot list --output json | jq -r '.skills[].package'")]
 pub struct ListArgs {
-    /// Only skills for this product, or for every product
-    #[arg(
-        long,
-        value_name = "PRODUCT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    product: String,
+    #[command(flatten)]
+    product: ProductArgs,
     /// Include every change before the call
     #[arg(long)]
     fresh: bool,
@@ -76,7 +70,7 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
         OutputFormat::Json => SkillView::Full,
     };
     let mut request = ListSkillsRequest {
-        product: args.product.clone(),
+        product: args.product.product.clone(),
         view: view.into(),
         consistency: consistency(args.fresh).into(),
         ..ListSkillsRequest::default()

@@ -1,6 +1,6 @@
 //! `caproot mcp`: the skills of a daemon for MCP hosts.
 
-use super::args::{ConnectionArgs, SelectionArgs};
+use super::args::{ConnectionArgs, ProductArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
 use super::log_args::LogArgs;
@@ -16,6 +16,10 @@ use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::escape_text;
 use clap::Args;
 use std::net::SocketAddr;
+
+/// Default limit of the list in a description, in bytes. Claude's SDK truncates a description after
+/// 4,096 characters, and the sentences before the list take about 240.
+const DEFAULT_TOOLS_BUDGET: usize = 3_800;
 
 /// Serve the skills of a running daemon to MCP hosts
 ///
@@ -33,14 +37,8 @@ Examples:
   caproot mcp --http 0.0.0.0:7421 --insecure-http --allow-host mcp.example.org")]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
 pub struct McpArgs {
-    /// Only skills for this product, or for every product
-    #[arg(
-        long,
-        value_name = "PRODUCT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    product: String,
+    #[command(flatten)]
+    product: ProductArgs,
     /// Also serve the tools `skills_list` and `skills_read`, for hosts whose model sees no
     /// resources; the roots of the tools are fixed at the start
     #[arg(long)]
@@ -50,7 +48,7 @@ pub struct McpArgs {
     #[arg(
         long,
         value_name = "BYTES",
-        default_value_t = 4_096,
+        default_value_t = DEFAULT_TOOLS_BUDGET,
         requires = "tools"
     )]
     tools_budget: usize,
@@ -197,11 +195,11 @@ async fn connect_to_daemon(
         None => None,
         Some(tools) => {
             let options = SessionOptions {
-                product: args.product.clone(),
+                product: args.product.product.clone(),
                 tool_names: tools.names,
                 ..SessionOptions::default()
             };
-            let fleet = executor.session_fleet(&roots);
+            let fleet = executor.session_fleet();
             let session = Session::start(&fleet, roots.clone(), &options).await;
             Some(session.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?)
         }
@@ -211,7 +209,7 @@ async fn connect_to_daemon(
         roots,
         follows_published: args.selection.selects_published(),
         environment_id: executor.fleet_environment().map(str::to_owned),
-        product: args.product.clone(),
+        product: args.product.product.clone(),
     };
     Ok(ServedDaemon {
         client: executor.client,

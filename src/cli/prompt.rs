@@ -139,20 +139,16 @@ impl SessionPrompt {
 
     /// Returns the sizes, and a line for each skill that the text does not show whole.
     fn report_lines(&self) -> Vec<String> {
-        let InstructionText {
-            text,
-            listed,
-            shortened,
-            omitted,
-            hidden,
-            ..
-        } = &self.instructions;
+        let instructions = &self.instructions;
         let mut lines = vec![
             format!(
-                "text: {} of {} bytes; {} listed, {shortened} shortened, {omitted} omitted, {hidden} hidden",
-                text.len(),
+                "text: {} of {} bytes; {} listed, {} shortened, {} omitted, {} hidden",
+                instructions.text.len(),
                 self.budget,
-                count_with_noun(*listed, "skill"),
+                count_with_noun(instructions.listed, "skill"),
+                instructions.shortened,
+                instructions.omitted,
+                instructions.hidden,
             ),
             format!(
                 "tools: {} bytes; {}",
@@ -187,26 +183,19 @@ impl SessionPrompt {
     }
 
     fn to_json(&self) -> Value {
-        let InstructionText {
-            text,
-            listed,
-            shortened,
-            omitted,
-            hidden,
-            skills,
-            ..
-        } = &self.instructions;
+        let instructions = &self.instructions;
+        let skills = instructions.skills.iter();
         json!({
-            "text": text,
-            "textBytes": text.len(),
+            "text": instructions.text,
+            "textBytes": instructions.text.len(),
             "budgetBytes": self.budget,
-            "listed": listed,
-            "shortened": shortened,
-            "omitted": omitted,
-            "hidden": hidden,
+            "listed": instructions.listed,
+            "shortened": instructions.shortened,
+            "omitted": instructions.omitted,
+            "hidden": instructions.hidden,
             "tools": self.tools,
             "toolsBytes": self.tools_bytes,
-            "skills": skills.iter().map(|skill| self.skill_json(skill)).collect::<Vec<_>>(),
+            "skills": skills.map(|skill| self.skill_json(skill)).collect::<Vec<_>>(),
             "warnings": self.warnings,
         })
     }

@@ -1,17 +1,16 @@
 //! Flags of the commands that run a session, and the start of the session.
 
-use super::args::{ConnectionArgs, SelectionArgs, parse_timeout, root_arg_parser};
+use super::args::{ConnectionArgs, ProductArgs, SelectionArgs, parse_timeout, root_arg_parser};
 use super::call::tools::{SessionTools, ToolCallbacks, read_tools};
 use super::failure::CommandFailure;
 use super::mcp_servers::McpServersArgs;
 use super::root_arg::RootArg;
 use super::{exit, fleet};
 use crate::local_source::LocalSource;
-use caproot_client::fleet::{ExecutorRegistry, RegistryFuture};
+use caproot_client::Fleet;
 use caproot_client::session::{
     ChoiceRule, Session, SessionOptions, SkillChoice, SkillSource, ToolNames,
 };
-use caproot_client::{ExecutorConfig, Fleet};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
@@ -22,14 +21,8 @@ use std::time::Duration;
 /// Flags of a session: its executors, roots, other sources and tools.
 #[derive(Debug, Args)]
 pub struct SessionArgs {
-    /// Only skills for this product, or for every product
-    #[arg(
-        long,
-        value_name = "PRODUCT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    product: String,
+    #[command(flatten)]
+    product: ProductArgs,
     /// Only skills that match a rule: name:NAME, handle:HANDLE (also all skills below the handle),
     /// or source:KIND/ID, where KIND is executor, local or mcp. Can be repeated
     #[arg(long, value_name = "RULE")]
@@ -82,15 +75,6 @@ pub struct SessionParts {
     pub options: SessionOptions,
     pub tools: SessionTools,
     pub sources: Vec<Arc<dyn SkillSource>>,
-}
-
-/// Registry in which one executor has every environment: a session may select any root of the daemon.
-struct EveryEnvironment(ExecutorConfig);
-
-impl ExecutorRegistry for EveryEnvironment {
-    fn find_executor<'a>(&'a self, _: &'a str) -> RegistryFuture<'a> {
-        Box::pin(std::future::ready(Ok(Some(self.0.clone()))))
-    }
 }
 
 impl SessionArgs {
@@ -175,12 +159,8 @@ impl SessionArgs {
         let opened = tokio::time::timeout(self.connect_timeout, async {
             let mut executor = self.connection.connect(env).await?;
             let roots = self.selection.selected_roots(&mut executor, env).await?;
-            let fleet = match executor.fleet() {
-                Some(fleet) => fleet.clone(),
-                None => Fleet::new(EveryEnvironment(executor.config.clone())),
-            };
             Ok(OpenedFleet {
-                fleet,
+                fleet: executor.session_fleet(),
                 selected: SessionRoots {
                     roots,
                     messages: Vec::new(),
@@ -213,7 +193,7 @@ impl SessionArgs {
             None => SessionTools::default(),
         };
         let options = SessionOptions {
-            product: self.product.clone(),
+            product: self.product.product.clone(),
             choice: SkillChoice {
                 include: self.include.clone(),
                 exclude: self.exclude.clone(),

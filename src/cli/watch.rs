@@ -1,7 +1,7 @@
 //! `caproot watch`: every change of the skills below roots, until a signal comes, the reader of
 //! stdout is gone or the daemon rejects the watch.
 
-use super::args::{ConnectionArgs, SelectionArgs};
+use super::args::{ConnectionArgs, ProductArgs, SelectionArgs};
 use super::changes::ChangeReporter;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_stderr, write_lines};
@@ -30,14 +30,8 @@ Examples:
   caproot watch --selected thread-start.json    # roots that a platform selected
   caproot watch --output json | jq -c .delta.removed")]
 pub struct WatchArgs {
-    /// Only skills for this product, or for every product
-    #[arg(
-        long,
-        value_name = "PRODUCT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    product: String,
+    #[command(flatten)]
+    product: ProductArgs,
     /// Show bookmarks, too: the daemon sends a bookmark if nothing changed for a while
     #[arg(long)]
     bookmarks: bool,
@@ -60,7 +54,7 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let selection = MirrorSelection {
-        product: args.product,
+        product: args.product.product,
         // Only the full view has plugins.
         view: SkillView::Full,
         ..MirrorSelection::new(roots)

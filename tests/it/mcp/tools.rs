@@ -151,3 +151,16 @@ async fn flags_bound_the_list_of_skills() {
     assert_eq!(error, json!(false));
     namespaced.stop_with(daemon).await;
 }
+
+/// Claude's SDK truncates a description after 4,096 characters.
+#[tokio::test]
+async fn a_full_list_of_skills_fits_into_a_description() {
+    let lines = (0..400).map(|number| format!("skill r/one-of-many-skills-{number:03}"));
+    let tree = lines.collect::<Vec<_>>().join("\n");
+    let (_fixture, daemon) = Daemon::publishing("r", &tree).await;
+    let mut host = Host::start(&daemon, "--tools");
+
+    let text = read_description(&mut host).await;
+    assert!((3_700..=4_096).contains(&text.chars().count()), "{text}");
+    host.stop_with(daemon).await;
+}
