@@ -1,5 +1,6 @@
 /** One process of `caproot call`: requests, answers and events as lines of JSON. */
 
+import { AsyncResource } from "node:async_hooks";
 import { type ChildProcessByStdio, execFile, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
 import { CaprootError, ConfigError, ProgramError, Refused } from "./errors.ts";
@@ -39,7 +40,7 @@ export interface ChildOptions {
   programTimeout: number;
   /** Seconds that the program may take to start. */
   startLimit: number;
-  onEvent(event: CallEvent): void;
+  onEvent(event: CallEvent, child: CallChild): void;
   onLog(line: string): void;
   /** Called once, after all requests in flight failed. */
   onExit(reason: CaprootError): void;
@@ -48,6 +49,8 @@ export interface ChildOptions {
 interface Pending {
   resolve(answer: Answer): void;
   reject(error: Error): void;
+  /** Context of the caller of a tool, in which own tools run. */
+  readonly context: AsyncResource | undefined;
 }
 
 interface Queued {
@@ -65,6 +68,7 @@ export class CallChild {
   readonly #exited: Promise<void>;
   #inFlight = new Set<number>();
   #maxInFlight = 1;
+  #maxLineBytes = Number.POSITIVE_INFINITY;
   #lastId = 0;
   #chunks: Buffer[] = [];
   #chunkBytes = 0;
@@ -109,6 +113,7 @@ export class CallChild {
       const hello = answer.result as Result<"hello"> | undefined;
       if (hello?.version !== version) throw wrongVersion(hello?.version);
       child.#maxInFlight = hello.maxInFlight;
+      child.#maxLineBytes = hello.maxLineBytes;
       child.#silence = options.programTimeout / 2;
       return child;
     } catch (error) {
@@ -149,11 +154,18 @@ export class CallChild {
     return answer;
   }
 
-  /** Answers an own tool, or cancels a request: the program reads such a line in any case. */
-  sendUrgent<M extends "tool_result" | "cancel">(method: M, fields: Fields<M>): void {
-    this.#send(method, fields, true).catch(() => {
-      // The exit of the program has the reason.
+  /** Answers a call of the program by an event. */
+  sendOutcome(call: number, outcome: Omit<Fields<"tool_result">, "call">): void {
+    this.#send("tool_result", { call, ...outcome }, true).catch((error: Error) => {
+      // The exit of the program has its own reason.
+      if (this.isAlive) this.sendOutcome(call, { bug: error.message });
     });
+  }
+
+  /** Runs a function in the context of the caller of a tool, if the request is in flight. */
+  runAsCaller<T>(request: unknown, run: () => T): T {
+    const context = this.#pending.get(request as number)?.context;
+    return context ? context.runInAsyncScope(run) : run();
   }
 
   /** Ends the program after its requests, and waits for its exit. */
@@ -189,7 +201,13 @@ export class CallChild {
     this.#lastId += 1;
     const id = this.#lastId;
     const line = `${JSON.stringify({ ...fields, id, method })}\n`;
-    const answered = new Promise<Answer>((resolve, reject) => this.#pending.set(id, { resolve, reject }));
+    const bytes = Buffer.byteLength(line);
+    if (bytes > this.#maxLineBytes) {
+      const message = `the request has ${bytes} bytes, and its limit is ${this.#maxLineBytes} bytes`;
+      return Promise.reject(new Refused("TOO_LARGE", message, "Send less at once."));
+    }
+    const context = method === "call" ? new AsyncResource("caproot") : undefined;
+    const answered = new Promise<Answer>((resolve, reject) => this.#pending.set(id, { resolve, reject, context }));
     this.retain();
 
     if (isUrgent || this.#inFlight.size < this.#maxInFlight) this.#write(id, line, isUrgent);
@@ -217,8 +235,10 @@ export class CallChild {
       this.#pending.delete(id);
     } else {
       // The answer with the error CANCELLED still counts as in flight.
-      this.#pending.set(id, { resolve() {}, reject() {} });
-      this.sendUrgent("cancel", { request: id });
+      this.#pending.set(id, { ...pending, resolve() {}, reject() {} });
+      this.#send("cancel", { request: id }, true).catch(() => {
+        // The exit of the program has the reason.
+      });
     }
     pending.reject(reason as Error);
   }
@@ -255,7 +275,7 @@ export class CallChild {
     }
 
     if (typeof message.event === "string") {
-      this.#options.onEvent(message as unknown as CallEvent);
+      this.#options.onEvent(message as unknown as CallEvent, this);
       return;
     }
     const id = message.id as number;

@@ -43,6 +43,16 @@ export class SealedError extends CaprootError {
   override name = "SealedError";
 }
 
+/** The store of a session failed or has no such session, or the session has no store. */
+export class StoreError extends CaprootError {
+  override name = "StoreError";
+}
+
+/** A platform did not take answers or a turn, or a turn did not end in time. */
+export class DispatchError extends CaprootError {
+  override name = "DispatchError";
+}
+
 /** An own tool throws this error with words that the model may read. Every other exception of a tool is
  * a defect: the model only learns that the tool failed. */
 export class ToolError extends Error {

@@ -4,6 +4,7 @@ import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { ConfigError } from "./errors.ts";
+import type { FoundExecutor } from "./lines.ts";
 
 /** A token, or a function that returns the token. The function may be asynchronous. */
 export type Token = string | (() => string | Promise<string>);
@@ -36,6 +37,18 @@ export interface Executor extends Credentials {
 
 /** Path of a fleet file, or executors or addresses by environment. */
 export type FleetTable = string | Record<string, Executor | string>;
+
+/** Function from an environment id to its executor or address, or to nothing. It may be asynchronous. */
+export type FindExecutor = (
+  environmentId: string,
+) => Executor | string | null | undefined | Promise<Executor | string | null | undefined>;
+
+/** Executors that a function finds. */
+export interface FoundFleet {
+  find: FindExecutor;
+  /** Environments of a session without a selection. */
+  environments: readonly string[];
+}
 
 /** Private directory with the files of a program. It is removed with the program. */
 export class PrivateFiles {
@@ -72,15 +85,17 @@ export class Connection {
   readonly #executors: Executor[];
   readonly #isNamed: boolean;
   readonly #fleet: FleetTable | undefined;
+  readonly #found: FoundFleet | undefined;
 
-  constructor(address: string | undefined, fleet: FleetTable | undefined, credentials: Credentials) {
+  constructor(address: string | undefined, fleet: FleetTable | FoundFleet | undefined, credentials: Credentials) {
     const given = Object.entries(credentials).filter(([, value]) => value !== undefined);
-    this.#fleet = fleet;
+    this.#found = isFound(fleet) ? fleet : undefined;
+    this.#fleet = isFound(fleet) ? undefined : fleet;
     this.#isNamed = address !== undefined || given.length > 0 || fleet !== undefined;
     if (fleet !== undefined) {
       const names = [...(address === undefined ? [] : ["address"]), ...given.map(([name]) => name)];
       if (names.length > 0) throw new ConfigError(names.map((name) => `\`fleet\` and \`${name}\` are both set: set one`));
-      this.#executors = typeof fleet === "string" ? [] : Object.values(fleet).map(toExecutor);
+      this.#executors = typeof fleet === "string" || isFound(fleet) ? [] : Object.values(fleet).map(toExecutor);
     } else {
       this.#executors = this.#isNamed ? [{ address: address ?? "", ...credentials }] : [];
     }
@@ -101,9 +116,7 @@ export class Connection {
   async writeTokens(files: PrivateFiles): Promise<void> {
     for (const [index, { token }] of this.#executors.entries()) {
       if (token === undefined) continue;
-      const text = typeof token === "function" ? await token() : token;
-      if (typeof text !== "string") throw new TypeError("the result of token is no string");
-      files.write(`token-${index}`, text);
+      files.write(`token-${index}`, await readToken(token));
     }
   }
 
@@ -115,6 +128,9 @@ export class Connection {
   /** Returns the flags of the program. The tokens are in their files. */
   async flags(files: PrivateFiles): Promise<string[]> {
     await this.writeTokens(files);
+    if (this.#found) {
+      return ["--find-executors", ...this.#found.environments.map((id) => `--find-environment=${id}`)];
+    }
     if (typeof this.#fleet === "string") return ["--fleet", resolve(this.#fleet)];
     if (this.#fleet !== undefined) return ["--fleet", files.write("fleet.json", this.#fleetFile(files))];
 
@@ -133,25 +149,56 @@ export class Connection {
     return settings.flatMap(([flag, value]) => (value === undefined ? [] : [`${flag}=${value}`]));
   }
 
+  /** Returns the executor of an environment for the program, or `null`. */
+  async find(environmentId: string): Promise<FoundExecutor | null> {
+    const found = await this.#found?.find(environmentId);
+    if (found === undefined || found === null) return null;
+    const executor = toExecutor(found);
+    const mistakes = findMistakes(executor);
+    if (mistakes.length > 0) throw new ConfigError(mistakes);
+    const token = executor.token === undefined ? null : await readToken(executor.token);
+    return fieldsOf(executor, { token, token_file: absolute(executor.tokenFile) ?? null });
+  }
+
   #fleetFile(files: PrivateFiles): string {
     const names = Object.keys(this.#fleet as Record<string, unknown>);
-    const executors = this.#executors.map((executor, index) => ({
-      endpoint: executor.address,
-      ca: absolute(executor.ca),
-      cert: absolute(executor.cert),
-      key: absolute(executor.key),
-      server_name: executor.serverName,
-      spiffe_id: executor.spiffeId,
-      token_file: absolute(tokenPath(files, executor, index)),
-      timeout: spanOf(executor.timeout),
-    }));
-    return JSON.stringify({ executors: Object.fromEntries(names.map((name, index) => [name, executors[index]])) });
+    const executors = this.#executors.map((executor, index) =>
+      fieldsOf(executor, { token_file: absolute(tokenPath(files, executor, index)) ?? null }),
+    );
+    const table = { executors: Object.fromEntries(names.map((name, index) => [name, executors[index]])) };
+    // A fleet file has no key without a value.
+    return JSON.stringify(table, (_, value: unknown) => value ?? undefined);
   }
 }
 
 /** Returns a duration as the program reads it. */
 export function spanOf(seconds: number | undefined): string | undefined {
   return seconds === undefined ? undefined : `${Math.round(seconds * 1000)}ms`;
+}
+
+/** Returns a token of now. */
+export async function readToken(token: Token): Promise<string> {
+  const text = typeof token === "function" ? await token() : token;
+  if (typeof text !== "string") throw new TypeError("the result of token is no string");
+  return text;
+}
+
+function isFound(fleet: FleetTable | FoundFleet | undefined): fleet is FoundFleet {
+  return typeof fleet === "object" && typeof fleet.find === "function";
+}
+
+/** Returns an executor as the program reads it, with a token or the file of a token. */
+function fieldsOf(executor: Executor, token: Pick<FoundExecutor, "token" | "token_file">): FoundExecutor {
+  return {
+    endpoint: executor.address,
+    ca: absolute(executor.ca) ?? null,
+    cert: absolute(executor.cert) ?? null,
+    key: absolute(executor.key) ?? null,
+    server_name: executor.serverName ?? null,
+    spiffe_id: executor.spiffeId ?? null,
+    timeout: spanOf(executor.timeout) ?? null,
+    ...token,
+  };
 }
 
 function toExecutor(executor: Executor | string): Executor {

@@ -1,11 +1,12 @@
 /** Program of one or more sessions. A program that died is started again by the next call. */
 
 import { CallChild } from "./child.ts";
+import { callPlatform, type Platform, type PlatformEvent } from "./dispatch.ts";
 import type { CaprootError } from "./errors.ts";
 import { type Connection, PrivateFiles, spanOf } from "./fleet.ts";
 import type { CallEvent } from "./lines.ts";
-import { type Source, sourceFlags } from "./sources.ts";
-import { Tools } from "./tools.ts";
+import { mcpToken, type Source, sourceFlags } from "./sources.ts";
+import { type ToolOutcome, Tools, toJson } from "./tools.ts";
 
 /** Session of a program. */
 export interface HostedSession {
@@ -21,6 +22,9 @@ export interface HostOptions {
   log: ((line: string) => void) | undefined;
 }
 
+/** Call of the program by an event, which the package answers. */
+type QuestionEvent = Exclude<Extract<CallEvent, { call: number }>, { event: "toolCancelled" }>;
+
 interface OwnedTools {
   tools: Tools;
   /** The session that started with the tools, and its forks. */
@@ -33,6 +37,8 @@ export class ProgramHost {
   readonly #sessions = new Map<string, HostedSession>();
   readonly #tools = new Map<string, OwnedTools>();
   readonly #calls = new Map<number, AbortController>();
+  /** Platforms of dispatchers, with the sessions of the dispatchers. */
+  readonly #platforms = new Map<number, Platform & { session: string }>();
   #starting: Promise<CallChild> | undefined;
   #child: CallChild | undefined;
   #users = 0;
@@ -76,6 +82,20 @@ export class ProgramHost {
 
   remove(id: string): void {
     this.#sessions.delete(id);
+    for (const [number, { session }] of this.#platforms) if (session === id) this.#platforms.delete(number);
+  }
+
+  /** Routes the calls of a dispatcher. */
+  addPlatform(dispatcher: number, session: string, platform: Platform): void {
+    this.#platforms.set(dispatcher, { ...platform, session });
+  }
+
+  hasPlatform(dispatcher: number): boolean {
+    return this.#platforms.has(dispatcher);
+  }
+
+  removePlatform(dispatcher: number): void {
+    this.#platforms.delete(dispatcher);
   }
 
   /** Routes the calls of the tools that a session started with, for the session or a fork. */
@@ -107,7 +127,7 @@ export class ProgramHost {
       programTimeout,
       // The program waits for its executor and then for the lists of MCP servers.
       startLimit: programTimeout + 2 * startTimeout,
-      onEvent: (event) => this.#onEvent(event),
+      onEvent: (event, child) => this.#onEvent(event, child),
       onLog: (line) => log?.(line),
       onExit: (reason) => this.#onExit(reason),
     }).catch((error: unknown) => {
@@ -118,11 +138,11 @@ export class ProgramHost {
     return child;
   }
 
-  #onEvent(event: CallEvent): void {
-    if (event.event === "tool") {
-      void this.#runTool(event);
-    } else if (event.event === "toolCancelled") {
+  #onEvent(event: CallEvent, child: CallChild): void {
+    if (event.event === "toolCancelled") {
       this.#calls.get(event.call)?.abort(new Error("the time limit is over, or the caller has gone"));
+    } else if ("call" in event) {
+      void this.#answer(event, child);
     } else if (event.event === "changed" || event.event === "plugins") {
       const isLost = event.event === "changed" && event.executor && event.executor.state !== "live";
       // The program reads the file before it connects again.
@@ -137,23 +157,57 @@ export class ProgramHost {
     });
   }
 
-  async #runTool(event: Extract<CallEvent, { event: "tool" }>): Promise<void> {
-    const tools = this.#tools.get(event.session)?.tools;
-    const child = this.#child;
+  /** Answers a call of the program by an event, unless the call is cancelled meanwhile. */
+  async #answer(event: QuestionEvent, child: CallChild): Promise<void> {
     const abort = new AbortController();
     this.#calls.set(event.call, abort);
-    const outcome = tools
-      ? await Tools.run(tools, event.tool, event.arguments, abort.signal)
-      : { bug: "the session has no tools" };
+    const outcome = await this.#run(event, child, abort.signal);
     this.#calls.delete(event.call);
-    if (abort.signal.aborted || !child) return;
-    if ("bug" in outcome) process.emitWarning(`the tool ${event.tool} has a defect: ${outcome.bug}`, "CaprootWarning");
-    child.sendUrgent("tool_result", { call: event.call, ...outcome });
+    if (!abort.signal.aborted && child.isAlive) child.sendOutcome(event.call, outcome);
+  }
+
+  #run(event: QuestionEvent, child: CallChild, signal: AbortSignal): Promise<ToolOutcome> {
+    switch (event.event) {
+      case "tool":
+        return child.runAsCaller(event.request, () => this.#runTool(event, signal));
+      case "findExecutor":
+        return outcomeOf(() => this.#options.connection.find(event.environmentId));
+      case "mcpToken":
+        return outcomeOf(() => mcpToken(this.#options.sources, event.server));
+      default:
+        return outcomeOf(() => this.#callPlatform(event));
+    }
+  }
+
+  async #runTool(event: Extract<CallEvent, { event: "tool" }>, signal: AbortSignal): Promise<ToolOutcome> {
+    const tools = this.#tools.get(event.session)?.tools;
+    if (!tools) return { bug: "the session has no tools" };
+    const outcome = await Tools.run(tools, event.tool, event.arguments, signal);
+    if ("bug" in outcome && !signal.aborted) {
+      process.emitWarning(`the tool ${event.tool} has a defect: ${outcome.bug}`, "CaprootWarning");
+    }
+    return outcome;
+  }
+
+  #callPlatform(event: PlatformEvent): Promise<unknown> {
+    const platform = this.#platforms.get(event.dispatcher);
+    if (!platform) throw new Error("the dispatcher has ended");
+    return callPlatform(platform, event);
   }
 
   #onExit(reason: CaprootError): void {
     for (const call of this.#calls.values()) call.abort(reason);
     this.#calls.clear();
+    this.#platforms.clear();
     for (const session of this.#sessions.values()) session.onExit(reason);
+  }
+}
+
+/** Returns the outcome of a function whose errors the program may repeat. */
+async function outcomeOf(run: () => unknown): Promise<ToolOutcome> {
+  try {
+    return { result: toJson(await run()) };
+  } catch (error) {
+    return { error: error instanceof Error ? error.message || error.name : String(error) };
   }
 }

@@ -8,21 +8,51 @@
  * ```
  */
 
-export { CaprootError, ConfigError, ProgramError, Refused, SealedError, ToolError } from "./errors.ts";
-export type { Credentials, Executor, FleetTable, Token } from "./fleet.ts";
+export {
+  Dispatcher,
+  type DispatcherOptions,
+  type Manager,
+  type Thread,
+} from "./dispatch.ts";
+export {
+  CaprootError,
+  ConfigError,
+  DispatchError,
+  ProgramError,
+  Refused,
+  SealedError,
+  StoreError,
+  ToolError,
+} from "./errors.ts";
+export type { Credentials, Executor, FindExecutor, FleetTable, Token } from "./fleet.ts";
 export type {
   AmbiguousName,
   CallLines,
   ChangedPlugin,
+  ChangeState,
+  ComponentChange,
+  DispatchAnswer as DispatchRecord,
+  DrainCounts as Drained,
   ExecutorState,
+  ExecutorStatus,
   InjectedSkills,
   InstructionText,
   InvocationMetrics,
+  InvocationSeries,
   ListedSkill as Skill,
+  ProgramCall as PendingCall,
+  ProgramCallPage as PendingPage,
+  MentionCandidate,
+  OmittedMention,
   SavedChanges,
   SessionPlugin as Plugin,
   SkillAuthority as Authority,
+  SkillCount,
   SkillFragment,
+  SourceMetrics,
+  SubmittedAnswer,
+  TurnAnswer as FinishedTurn,
+  UnneededAnswer,
 } from "./lines.ts";
 export { version } from "./program.ts";
 export {
@@ -42,4 +72,5 @@ export {
   ToolResult,
 } from "./session.ts";
 export { LocalSkills, McpServer, type McpServerOptions, type Source } from "./sources.ts";
+export type { Store } from "./store.ts";
 export { type JsonSchema, type StandardSchema, type ToolContext, type ToolFunction, type ToolOptions, Tools } from "./tools.ts";

@@ -139,7 +139,7 @@ export type CallRequest =
        */
       bug?: string | null;
       /**
-       * Number of the call in the event `tool`.
+       * Number of the call in its event.
        */
       call: number;
       /**
@@ -184,6 +184,67 @@ export type CallRequest =
       method: "close";
     }
   | {
+      /**
+       * Time limit of a tool. The default is `2m`.
+       */
+      answer_timeout?: string | null;
+      /**
+       * Time limit of each call of the platform. The default is `10s`.
+       */
+      manager_timeout?: string | null;
+      /**
+       * Calls at once. The default is 16.
+       */
+      max_in_flight?: number | null;
+      /**
+       * Answers that the platform did not take yet. The default is 1,000.
+       */
+      max_unsent?: number | null;
+      method: "dispatcher";
+      /**
+       * Id of the thread, as the platform has it. Calls of other threads are ignored.
+       */
+      thread: string;
+      /**
+       * Time limit of a turn. The default is `10m`.
+       */
+      turn_timeout?: string | null;
+    }
+  | {
+      call: ProgramCall;
+      /**
+       * Number of the dispatcher.
+       */
+      dispatcher: number;
+      method: "dispatch";
+    }
+  | {
+      /**
+       * Number of the dispatcher.
+       */
+      dispatcher: number;
+      method: "run_turn";
+      /**
+       * Turn for the thread, any JSON. Without a turn, a turn is awaited that was sent before.
+       */
+      turn?: unknown;
+      /**
+       * Names of the statuses that end the turn.
+       */
+      until: string[];
+    }
+  | {
+      /**
+       * Number of the dispatcher.
+       */
+      dispatcher: number;
+      method: "close_dispatcher";
+    }
+  | {
+      /**
+       * Number of a dispatcher. The default is the manager of `--manager`.
+       */
+      dispatcher?: number | null;
       method: "drain";
     }
   | {
@@ -270,6 +331,10 @@ export type CallEvent =
       call: number;
       event: "tool";
       /**
+       * Id of the request `call` in which the tool is called; `null` for a call of a manager.
+       */
+      request: unknown;
+      /**
        * Id of the session that started with the tool. A fork has the tools of its session.
        */
       session: string;
@@ -277,6 +342,100 @@ export type CallEvent =
        * Name of the tool, with its namespace.
        */
       tool: string;
+    }
+  | {
+      /**
+       * Number of the call.
+       */
+      call: number;
+      /**
+       * Environment of the executor.
+       */
+      environmentId: string;
+      event: "findExecutor";
+    }
+  | {
+      /**
+       * Number of the call.
+       */
+      call: number;
+      event: "mcpToken";
+      /**
+       * Name of the server.
+       */
+      server: string;
+    }
+  | {
+      /**
+       * Number of the call.
+       */
+      call: number;
+      /**
+       * Number of the dispatcher.
+       */
+      dispatcher: number;
+      event: "listPending";
+      /**
+       * Number of calls that the page should have.
+       */
+      limit: number;
+      /**
+       * Token of the page; `null` for the first page.
+       */
+      token: string | null;
+    }
+  | {
+      /**
+       * Number of the call.
+       */
+      call: number;
+      /**
+       * Number of the dispatcher.
+       */
+      dispatcher: number;
+      event: "submitResult";
+      /**
+       * Whether third parties wrote the answer.
+       */
+      externalContext: boolean;
+      /**
+       * Id that the platform has for the pending call.
+       */
+      requestId: string;
+      /**
+       * Text of JSON for the model, in at most 8,192 bytes.
+       */
+      result: string;
+      /**
+       * Whether the answer is a success.
+       */
+      success: boolean;
+    }
+  | {
+      /**
+       * Number of the call.
+       */
+      call: number;
+      /**
+       * Number of the dispatcher.
+       */
+      dispatcher: number;
+      event: "sendTurn";
+      /**
+       * Turn of the request `run_turn`.
+       */
+      turn: unknown;
+    }
+  | {
+      /**
+       * Number of the call.
+       */
+      call: number;
+      /**
+       * Number of the dispatcher.
+       */
+      dispatcher: number;
+      event: "threadStatus";
     }
   | {
       /**
@@ -320,6 +479,10 @@ export type ExecutorStatus = "connecting" | "failed" | "live" | "stale";
  * Kind of a component's change.
  */
 export type ComponentChangeKind = "added" | "changed" | "removed";
+/**
+ * Reason for which the platform needs no answer: a result of the event `submitResult`.
+ */
+export type UnneededAnswer = "notFound" | "alreadyAnswered";
 /**
  * Whether the changes since a save are known.
  */
@@ -412,6 +575,27 @@ export interface SkillMention {
    * Name of the skill; may be empty next to a handle.
    */
   name?: string;
+}
+/**
+ * Call that waits for its answer.
+ */
+export interface ProgramCall {
+  /**
+   * Arguments as the model wrote them. The default is `null`.
+   */
+  arguments?: unknown;
+  /**
+   * Id of at most 512 bytes, which the platform never gives another call.
+   */
+  requestId: string;
+  /**
+   * Id of the thread, as the platform has it.
+   */
+  sessionId: string;
+  /**
+   * Name of the tool.
+   */
+  tool: string;
 }
 /**
  * Answer of a request: one line of stdout with `result` or `error`.
@@ -547,6 +731,60 @@ export interface ComponentChange {
   name: string;
 }
 /**
+ * Executor that the program found.
+ */
+export interface FoundExecutor {
+  /**
+   * Authorities (PEM) that the daemon's certificate must come from.
+   */
+  ca?: string | null;
+  /**
+   * Client certificate (PEM).
+   */
+  cert?: string | null;
+  /**
+   * Address of the daemon: `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`.
+   */
+  endpoint: string;
+  /**
+   * Key of the certificate (PEM).
+   */
+  key?: string | null;
+  /**
+   * Name that the daemon's certificate must have. The default is the host.
+   */
+  server_name?: string | null;
+  /**
+   * SPIFFE ID that the daemon's certificate must have.
+   */
+  spiffe_id?: string | null;
+  /**
+   * Timeout of each call, such as `10s`. The default is `30s`.
+   */
+  timeout?: string | null;
+  /**
+   * Token of each call.
+   */
+  token?: string | null;
+  /**
+   * File with the token.
+   */
+  token_file?: string | null;
+}
+/**
+ * Page of pending calls: the result of the event `listPending`.
+ */
+export interface ProgramCallPage {
+  /**
+   * Calls of the page.
+   */
+  calls: ProgramCall[];
+  /**
+   * Token of the next page. Missing at the end.
+   */
+  nextToken?: string | null;
+}
+/**
  * Answer of `tool_result`.
  */
 export interface AcceptedResult {
@@ -603,6 +841,58 @@ export interface CancelledRequests {
   cancelled: number;
 }
 /**
+ * Outcome of a pushed call.
+ */
+export interface DispatchAnswer {
+  /**
+   * The outcome of the submission, `ignored` for a call of another thread, or `alreadyKnown` for a call
+   * that is in flight or done.
+   */
+  outcome: string;
+  /**
+   * The submitted answer, if there is one.
+   */
+  record?: SubmittedAnswer | null;
+}
+/**
+ * Answer of a pending call that was submitted.
+ */
+export interface SubmittedAnswer {
+  /**
+   * Number of submissions.
+   */
+  attempts: number;
+  /**
+   * `accepted`, `notFound`, `alreadyAnswered` or `failed`.
+   */
+  outcome: string;
+  /**
+   * Reason of the outcome `failed`.
+   */
+  reason: string | null;
+  /**
+   * Id that the manager has for the call.
+   */
+  requestId: string;
+  /**
+   * Whether the answer is a success.
+   */
+  success: boolean;
+  /**
+   * Name of the tool.
+   */
+  tool: string;
+}
+/**
+ * Dispatcher that `dispatcher` made or `close_dispatcher` removed.
+ */
+export interface DispatcherNumber {
+  /**
+   * Number of the dispatcher.
+   */
+  dispatcher: number;
+}
+/**
  * Numbers of calls that a drain answered.
  */
 export interface DrainCounts {
@@ -622,6 +912,10 @@ export interface DrainCounts {
    * Answers that the manager did not take. The next drain submits them again.
    */
   failed: number;
+  /**
+   * The first 100 answers that the manager did not take.
+   */
+  failures: SubmittedAnswer[];
   /**
    * Answers of calls that the manager does not know any more.
    */
@@ -918,6 +1212,9 @@ export interface ResultsByMethod {
   cancel: CancelledRequests;
   changes: SavedChanges[];
   close: SessionId;
+  close_dispatcher: DispatcherNumber;
+  dispatch: DispatchAnswer;
+  dispatcher: DispatcherNumber;
   drain: DrainCounts;
   fork: SessionId;
   hello: ProgramState;
@@ -929,6 +1226,7 @@ export interface ResultsByMethod {
   plugins: SessionPlugin[];
   read: FileText;
   restore: StartedSession;
+  run_turn: TurnAnswer;
   save: {
     [k: string]: unknown;
   };
@@ -975,6 +1273,16 @@ export interface StartedSession {
    * Executors and parts of the saved state without which the session starts, one sentence each.
    */
   warnings: string[];
+}
+/**
+ * End of a turn.
+ */
+export interface TurnAnswer {
+  drained: DrainCounts;
+  /**
+   * Status that ended the turn.
+   */
+  status: string;
 }
 /**
  * Tool as a model API expects it.

@@ -2,11 +2,13 @@
 
 import { Changes } from "./changes.ts";
 import type { Answer, CallChild, Fields, Method, Result } from "./child.ts";
-import { type CaprootError, ConfigError, Refused } from "./errors.ts";
-import { Connection, type Credentials, type Executor, type FleetTable, spanOf } from "./fleet.ts";
+import { Dispatcher, type DispatcherOptions, type Manager } from "./dispatch.ts";
+import { type CaprootError, ConfigError, Refused, StoreError } from "./errors.ts";
+import { Connection, type Credentials, type Executor, type FindExecutor, type FleetTable, type FoundFleet, spanOf } from "./fleet.ts";
 import { ProgramHost } from "./host.ts";
 import type { CallEvent, ListedSkill, SavedChanges } from "./lines.ts";
 import type { Source } from "./sources.ts";
+import { callStore, readStored, type Store } from "./store.ts";
 import { type JsonSchema, Tools } from "./tools.ts";
 
 /** Selected roots as a platform made them: the array, an object with `selectedCapabilityRoots`, or the JSON
@@ -40,6 +42,8 @@ export interface SessionOptions {
   startTimeout?: number;
   /** Seconds for which the skills of a lost executor stay listed; 10 by default. */
   gracePeriod?: number;
+  /** Store for `persist` and `restore`. */
+  store?: Store;
 }
 
 /** Options of `connect`. */
@@ -72,12 +76,13 @@ export interface Change {
 /** Changes of the plugins. */
 export type PluginChanges = Pick<Extract<CallEvent, { event: "plugins" }>, "added" | "changed" | "removed">;
 
-/** Context of a prompt, for `inject`. */
+/** Roots and skills of a fork. */
 export interface ForkOptions extends Choice {
   /** Ids of the roots of the new session; by default all. */
   roots?: string[];
 }
 
+/** Context of a prompt, for `inject`. */
 export interface InjectOptions {
   /** Mentions next to the text. */
   mentions?: { name?: string; handle?: string }[];
@@ -110,7 +115,7 @@ export class ToolResult {
 
 /** Executors by environment id. Sessions that share a fleet share its connections, and one program. */
 export class Fleet {
-  readonly #table: FleetTable;
+  #table: FleetTable | FoundFleet;
   #host: ProgramHost | undefined;
 
   /** Takes the executor or address of each environment. */
@@ -123,8 +128,21 @@ export class Fleet {
     return new Fleet(path);
   }
 
-  /** Returns the program of a session of the fleet. */
-  static hostOf(fleet: Fleet | FleetTable | undefined, makeHost: (table?: FleetTable) => ProgramHost, isShared: boolean): ProgramHost {
+  /** Returns a fleet whose executors a function finds, before each connection, within 10 s. `environments` are
+   * those of a session without a selection. */
+  static find(find: FindExecutor, environments: readonly string[] = []): Fleet {
+    const fleet = new Fleet({});
+    fleet.#table = { find, environments };
+    return fleet;
+  }
+
+  /** Returns the program of a session of the fleet.
+   * @internal */
+  static hostOf(
+    fleet: Fleet | FleetTable | undefined,
+    makeHost: (table?: FleetTable | FoundFleet) => ProgramHost,
+    isShared: boolean,
+  ): ProgramHost {
     if (!(fleet instanceof Fleet)) return makeHost(fleet);
     if (!isShared) return makeHost(fleet.#table);
     fleet.#host ??= makeHost(fleet.#table);
@@ -150,13 +168,15 @@ export async function connect(first?: string | Executor | ConnectOptions, more?:
 }
 
 /**
- * Restores a session with its id, product, choice and selection. `saved` is a text of `save`. The options are
- * those of `connect`. `changesSinceSave` has the changes of each executor, and `warnings` the parts that could
- * not be restored.
+ * Restores a session with its id, product, choice and selection. `saved` is a text of `save` or, with `store`,
+ * the id of a session that was persisted. The options are those of `connect`. `changesSinceSave` has the changes
+ * of each executor, and `warnings` the parts that could not be restored.
  */
 export async function restore(saved: string, options: ConnectOptions & { address?: string } = {}): Promise<Session> {
   const { address, ...rest } = options;
-  return begin(makeHost(address, rest), rest, parseJson("saved", saved));
+  const isText = !options.store || saved.trimStart().startsWith("{");
+  const text = options.store && !isText ? await readStored(options.store, saved) : saved;
+  return begin(makeHost(address, rest), rest, parseJson("saved", text));
 }
 
 function readArguments(first?: string | Executor | ConnectOptions, more?: ConnectOptions): ConnectOptions & { address?: string } {
@@ -168,7 +188,7 @@ function makeHost(address: string | undefined, options: ConnectOptions): Program
   const { ca, cert, key, serverName, spiffeId, token, tokenFile, timeout } = options;
   const credentials = { ca, cert, key, serverName, spiffeId, token, tokenFile, timeout };
   const given = Object.fromEntries(Object.entries(credentials).filter(([, value]) => value !== undefined));
-  const make = (table?: FleetTable) =>
+  const make = (table?: FleetTable | FoundFleet) =>
     new ProgramHost({
       connection: new Connection(address, table, given as Credentials),
       sources: options.sources ?? [],
@@ -203,13 +223,20 @@ async function begin(host: ProgramHost, options: SessionOptions, saved: unknown)
   try {
     const child = await host.child();
     const started = await child.request("start", { ...selection, ...settings });
-    const session = new Session(host, started.session, settings, options.tools);
+    const session = new Session(host, started.session, { settings, tools: options.tools, store: options.store });
     await Session.attach(session, child, started);
     return session;
   } catch (error) {
     await host.release();
     throw error;
   }
+}
+
+/** Parts of a session that its forks have, too. */
+interface SharedParts {
+  settings: Settings;
+  tools: Tools | undefined;
+  store: Store | undefined;
 }
 
 type Settings = Pick<Fields<"start">, "tools" | "plugins" | "start_timeout" | "grace_period">;
@@ -224,8 +251,7 @@ export class Session {
   /** Id of the session. */
   readonly id: string;
   readonly #host: ProgramHost;
-  readonly #settings: Settings;
-  readonly #tools: Tools | undefined;
+  readonly #parts: SharedParts;
   readonly #changes = new Set<Changes<Change>>();
   readonly #pluginChanges = new Set<Changes<PluginChanges>>();
   /** Id of the session whose tools this session has. */
@@ -237,25 +263,28 @@ export class Session {
   #text = "";
   #definitions: ToolDefinition[] = [];
   #warnings: string[] = [];
+  /** Last operation of the store, so that an older state never replaces a newer one. */
+  #storing: Promise<unknown> = Promise.resolve();
   #closing: Promise<void> | undefined;
 
-  /** Sessions are made by `connect`, `restore` and `fork`. */
-  constructor(host: ProgramHost, id: string, settings: Settings, tools: Tools | undefined, toolOwner = id) {
+  /** Sessions are made by `connect`, `restore` and `fork`.
+   * @internal */
+  constructor(host: ProgramHost, id: string, parts: SharedParts, toolOwner = id) {
     this.id = id;
     this.#host = host;
-    this.#settings = settings;
-    this.#tools = tools;
+    this.#parts = parts;
     this.#toolOwner = toolOwner;
   }
 
-  /** Makes a session that a program started usable. */
+  /** Makes a session that a program started usable.
+   * @internal */
   static async attach(session: Session, child: CallChild, started?: Result<"start">): Promise<void> {
     const { id } = session;
     session.#host.add(id, {
       onEvent: (event) => session.#onEvent(event),
       onExit: (reason) => session.#onExit(reason),
     });
-    if (session.#tools) session.#host.retainTools(session.#toolOwner, session.#tools);
+    if (session.#parts.tools) session.#host.retainTools(session.#toolOwner, session.#parts.tools);
     const [watched, tools, saved] = await Promise.all([
       child.request("watch", {}, id),
       child.request("tools", {}, id),
@@ -362,7 +391,7 @@ export class Session {
     this.#host.retain();
     try {
       const { session: id } = await child.request("fork", { roots: roots ?? null, include, exclude }, this.id);
-      const fork = new Session(this.#host, id, this.#settings, this.#tools, this.#toolOwner);
+      const fork = new Session(this.#host, id, this.#parts, this.#toolOwner);
       await Session.attach(fork, child);
       return fork;
     } catch (error) {
@@ -381,11 +410,37 @@ export class Session {
     return this.#request("changes", {});
   }
 
+  /** Saves the session in its store. Throws `StoreError`. */
+  persist(): Promise<void> {
+    return this.#store(async (store) => {
+      const saved = await this.save();
+      await callStore(() => store.put(this.id, saved));
+    });
+  }
+
+  /** Returns a dispatcher that answers the pending calls of a platform's thread. Calls of other threads are
+   * ignored. */
+  async dispatcher(threadId: string, manager: Manager, options: DispatcherOptions = {}): Promise<Dispatcher> {
+    return Dispatcher.make(this.#host, await this.#attached(), this.id, { threadId, manager, options });
+  }
+
   /** Closes the session. Calls in flight end with `SESSION_CLOSED`; forks stay open. The program ends with its
-   * last session. */
-  close(): Promise<void> {
+   * last session. With `delete`, the store deletes the saved state. */
+  async close(options: { delete?: boolean } = {}): Promise<void> {
     this.#closing ??= this.#close();
-    return this.#closing;
+    await this.#closing;
+    if (options.delete) await this.#store((store) => callStore(() => store.delete(this.id)));
+  }
+
+  /** Runs an operation of the store after those before. */
+  #store(operate: (store: Store) => Promise<void>): Promise<void> {
+    const { store } = this.#parts;
+    if (!store) return Promise.reject(new StoreError("the session has no store: pass `store` to connect"));
+    const stored = this.#storing.then(() => operate(store));
+    this.#storing = stored.catch(() => {
+      // The caller has the error.
+    });
+    return stored;
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -401,7 +456,7 @@ export class Session {
       });
     }
     this.#host.remove(this.id);
-    if (this.#tools) this.#host.releaseTools(this.#toolOwner);
+    if (this.#parts.tools) this.#host.releaseTools(this.#toolOwner);
     await this.#host.release();
   }
 
@@ -422,8 +477,8 @@ export class Session {
 
   async #restore(): Promise<CallChild> {
     const child = await this.#host.child();
-    const started = await child.request("start", { saved: this.#saved, ...this.#settings });
-    if (this.#tools) this.#host.releaseTools(this.#toolOwner);
+    const started = await child.request("start", { saved: this.#saved, ...this.#parts.settings });
+    if (this.#parts.tools) this.#host.releaseTools(this.#toolOwner);
     // The session has the tools for itself now, also if it was a fork.
     this.#toolOwner = this.id;
     await Session.attach(this, child, started);

@@ -2,7 +2,7 @@
 
 import { resolve } from "node:path";
 import { ConfigError } from "./errors.ts";
-import type { PrivateFiles } from "./fleet.ts";
+import { type PrivateFiles, readToken, type Token } from "./fleet.ts";
 
 /** Skills below directories of this machine. */
 export class LocalSkills {
@@ -29,6 +29,8 @@ export interface McpServerOptions {
   env?: Record<string, string>;
   /** Working directory of the program. */
   cwd?: string;
+  /** Bearer token of a server over HTTP. A function is called at first, and after the server rejected the token. */
+  token?: Token;
   /** File with the bearer token. */
   tokenFile?: string;
 }
@@ -43,12 +45,23 @@ export class McpServer {
     if ((options.url === undefined) === (options.command === undefined)) {
       throw new ConfigError([`the MCP server ${JSON.stringify(name)} needs either url or command`]);
     }
+    if (options.token !== undefined && (options.url === undefined || options.tokenFile !== undefined)) {
+      throw new ConfigError([`the MCP server ${JSON.stringify(name)} has \`token\`: set \`url\`, and no \`tokenFile\``]);
+    }
     this.name = name;
     this.options = options;
   }
 }
 
 export type Source = LocalSkills | McpServer;
+
+/** Returns the token of an MCP server of now. */
+export async function mcpToken(sources: readonly Source[], name: string): Promise<string> {
+  const server = sources.find((source) => source instanceof McpServer && source.name === name);
+  const token = server instanceof McpServer ? server.options.token : undefined;
+  if (token === undefined) throw new ConfigError([`the MCP server ${JSON.stringify(name)} has no token`]);
+  return readToken(token);
+}
 
 /** Returns the flags of the program for the sources. */
 export function sourceFlags(sources: readonly Source[], files: PrivateFiles): string[] {
@@ -61,7 +74,10 @@ export function sourceFlags(sources: readonly Source[], files: PrivateFiles): st
       if (source.name in servers) {
         throw new ConfigError([`two MCP servers have the name ${JSON.stringify(source.name)}`]);
       }
-      servers[source.name] = source.options;
+      // The program asks for the token.
+      const { token, ...options } = source.options;
+      servers[source.name] = options;
+      if (token !== undefined) flags.push(`--ask-token=${source.name}`);
     }
   }
   // A header may have a secret, so that the list is no argument.

@@ -125,20 +125,21 @@ export class Tools {
     return copy;
   }
 
-  /** Seals the tools, and returns their definitions. */
+  /** Seals the tools, and returns their definitions.
+   * @internal */
   static seal(tools: Tools): ProgramTool[] {
     tools.#isSealed = true;
     return [...tools.#tools.values()].map(({ definition }) => definition);
   }
 
-  /** Calls a tool by the name that a model uses. Returns the fields of the answer. */
+  /** Calls a tool by the name that a model uses. Returns the fields of the answer.
+   * @internal */
   static async run(tools: Tools, name: string, args: unknown, signal: AbortSignal): Promise<ToolOutcome> {
     const tool = [...tools.#tools.values()].find(({ definition }) => fullName(definition) === name);
     if (!tool) return { bug: `there is no tool ${name}` };
     try {
-      const result = await tool.call(args, { signal });
       // A value that is no JSON is a defect of the tool.
-      return { result: JSON.parse(JSON.stringify(result) ?? "null") as unknown };
+      return { result: toJson(await tool.call(args, { signal })) };
     } catch (error) {
       if (error instanceof ToolError) return { error: error.message || "the tool failed" };
       return { bug: error instanceof Error ? (error.stack ?? error.message) : String(error) };
@@ -156,6 +157,11 @@ export class Tools {
 
 /** Answer of a tool. */
 export type ToolOutcome = { result: unknown } | { error: string } | { bug: string };
+
+/** Returns a value as JSON. Throws if there is no JSON for the value. */
+export function toJson(value: unknown): unknown {
+  return JSON.parse(JSON.stringify(value) ?? "null") as unknown;
+}
 
 function fullName({ namespace, name }: ProgramTool): string {
   return namespace ? `${namespace}_${name}` : name;

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { once } from "node:events";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { Ajv2020 } from "ajv/dist/2020.js";
-import { serveDemo, writeSkill } from "./support.ts";
+import { isWriting, memoryOf, serveDemo, writeSkill } from "./support.ts";
 
 const schemas = new Ajv2020({ strict: false, validateFormats: false });
 function readSchema(name: string): Record<string, unknown> {
@@ -84,4 +85,71 @@ test("each line has the schema that the package ships", async (t) => {
     assert.equal(isRequest({ id: 4, ...wrong }), false, JSON.stringify(wrong));
   }
   assert.ok(saved);
+});
+
+test("a program that reads no answer bounds the memory of the other", async (t) => {
+  const { address, root } = await serveDemo(t);
+  writeFileSync(join(root, "triage-logs/large.txt"), `${"x".repeat(1023)}\n`.repeat(1024));
+  const child = spawn("caproot", ["call", "--endpoint", address], { stdio: ["pipe", "pipe", "inherit"] });
+  t.after(() => child.kill());
+  const { pid = 0 } = child;
+  child.stdin.write('{"id":"first","method":"list"}\n');
+  await once(child.stdout, "readable");
+  assert.match(String(child.stdout.read()), /^\{"id":"first","result"/);
+  const before = memoryOf(pid);
+
+  // Nothing reads 2 GiB of answers.
+  for (let id = 0; id < 2000; id += 1) {
+    child.stdin.write(`${JSON.stringify({ id, method: "read", skill: "triage-logs", path: "large.txt" })}\n`);
+  }
+  for (let blocked = 0; blocked < 50; blocked = isWriting(pid) ? blocked + 1 : 0) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  const growth = memoryOf(pid) - before;
+  assert.ok(growth < 96 << 20, `${growth >> 20} MiB more`);
+
+  // The answers are still whole.
+  const seen = new Set<string>();
+  for await (const answer of createInterface({ input: child.stdout })) {
+    const id = /^\{"id":(\d+),"result"/.exec(answer)?.[1];
+    assert.ok(id, answer.slice(0, 200));
+    assert.ok(answer.length > 1 << 20);
+    seen.add(id);
+    if (seen.size === 4) break;
+  }
+});
+
+test("10,000 cancelled requests leave nothing", async (t) => {
+  const { address } = await serveDemo(t);
+  const child = spawn("caproot", ["call", "--no-session", "--endpoint", address], { stdio: ["pipe", "pipe", "inherit"] });
+  t.after(() => child.kill());
+  const { pid = 0 } = child;
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const next = async () => JSON.parse((await lines.next()).value as string) as { id?: string | number; event?: string; error?: { code: string } };
+  const send = (request: object) => child.stdin.write(`${JSON.stringify(request)}\n`);
+  const tool = { name: "wait", description: "Waits.", inputSchema: { type: "object" }, timeLimit: "10m" };
+  send({ id: "s", method: "start", session_id: "s", tools: [tool] });
+  await next();
+
+  const batch = 100;
+  let after = 0;
+  for (let first = 0; first < 10_000; first += batch) {
+    for (let id = first; id < first + batch; id += 1) send({ id, method: "call", session: "s", tool: "wait", arguments: {} });
+    for (let id = first; id < first + batch; id += 1) send({ id: `c${id}`, method: "cancel", request: id });
+    const cancelled = new Set<string | number>();
+    while (cancelled.size < 2 * batch) {
+      const { id, event, error } = await next();
+      if (event !== undefined) continue;
+      assert.ok(id !== undefined);
+      if (typeof id === "number") assert.equal(error?.code, "CANCELLED");
+      cancelled.add(id);
+    }
+    if (first === 1000) after = memoryOf(pid);
+  }
+  const growth = memoryOf(pid) - after;
+  assert.ok(growth < 16 << 20, `${growth >> 20} MiB more`);
+  send({ id: "l", method: "list", session: "s" });
+  let listed = await next();
+  while (listed.event !== undefined) listed = await next();
+  assert.deepEqual([listed.id, listed.error], ["l", undefined]);
 });

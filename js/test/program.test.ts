@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { connect, Fleet, ProgramError, Tools } from "caproot";
 import { callProcess, childrenOf, replaceProgram, serveDemo, writeSkill } from "./support.ts";
@@ -111,4 +113,11 @@ test("1,000 sessions leave no descriptor and no child", async (t) => {
   const after = count();
   assert.equal(after.children, before.children);
   assert.ok(after.descriptors <= before.descriptors, `${after.descriptors} descriptors, before ${before.descriptors}`);
+});
+
+test("the command of the package names a missing program", () => {
+  const command = join(import.meta.dirname, "../bin/caproot.js");
+  const ran = spawnSync(process.execPath, [command, "--version"], { env: { PATH: "/nonexistent" }, encoding: "utf8" });
+  assert.equal(ran.status, 127);
+  assert.match(ran.stderr, /^caproot: the program caproot is missing: install the package caproot-linux-/);
 });

@@ -62,6 +62,21 @@ export function childrenOf(pid = process.pid): { pid: number; command: string; s
     });
 }
 
+/** Resident memory of a process in bytes. */
+export function memoryOf(pid: number): number {
+  const kib = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
+  if (kib === undefined) throw new Error(`the process ${pid} has ended`);
+  return Number(kib) * 1024;
+}
+
+/** Whether a thread of a process is in write(2) of stdout. */
+export function isWriting(pid: number): boolean {
+  const write = process.arch === "arm64" ? "64" : "1";
+  return readdirSync(`/proc/${pid}/task`).some((thread) =>
+    readFileSync(`/proc/${pid}/task/${thread}/syscall`, "utf8").startsWith(`${write} 0x1 `),
+  );
+}
+
 /** The program of a session. */
 export function callProcess(): number {
   const found = childrenOf().find(({ command, state }) => command.includes(" call ") && state !== "Z");

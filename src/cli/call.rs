@@ -2,11 +2,13 @@
 //! line of stdin is a request, and each line of stdout is a response.
 
 mod answer;
+mod dispatchers;
 mod event;
 mod executors;
 mod in_flight;
 mod lines;
 mod manager;
+mod program_registry;
 mod request;
 mod schema;
 mod server;
@@ -18,20 +20,23 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::log_args::LogArgs;
 use super::output::{print_stderr, write_stdout};
-use super::session_args::SessionArgs;
+use super::session_args::{OpenedFleet, SessionArgs, SessionRoots};
 use super::signals::run_until_signal;
+use caproot_client::Fleet;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::sync::Mutex;
 use caproot_core::text::escape_json;
 use clap::Args;
+use dispatchers::ProgramDispatchers;
 use event::CallEvent;
 use executors::SessionExecutors;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use in_flight::RequestsInFlight;
 use lines::stdin_lines;
 use manager::ManagerArgs;
+use program_registry::ProgramRegistry;
 use schema::lines_schema;
-use server::{CallServer, MAX_IN_FLIGHT, OpenSession};
+use server::{CallServer, MAX_FILES, MAX_IN_FLIGHT, OpenSession};
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -69,6 +74,17 @@ pub struct CallArgs {
     /// Start no session. Each request names a session that the request start or restore returned
     #[arg(long, conflicts_with = "manager")]
     no_session: bool,
+    /// With --no-session: ask the program for the executor of each environment by a line
+    /// {"event":"findExecutor",…}, instead of a fleet file
+    #[arg(long, requires = "no_session", conflicts_with = "fleet")]
+    find_executors: bool,
+    /// With --find-executors: an environment of sessions without roots. Can be repeated
+    #[arg(long, value_name = "ID", requires = "find_executors")]
+    find_environment: Vec<String>,
+    /// With --no-session: ask the program for the token of this server of --mcp-servers by a line
+    /// {"event":"mcpToken",…}, at first and after the server rejected the token. Can be repeated
+    #[arg(long, value_name = "NAME", requires_all = ["no_session", "mcp_servers"])]
+    ask_token: Vec<String>,
     /// Print the JSON Schemas of the lines, as an object with request, answer and event, and exit
     #[arg(long)]
     schema: bool,
@@ -78,6 +94,33 @@ pub struct CallArgs {
     log: LogArgs,
     #[command(flatten)]
     session: SessionArgs,
+}
+
+impl CallArgs {
+    /// Returns the executors and the roots of the first session, if there is one.
+    async fn open_fleet(
+        &self,
+        callbacks: &Arc<ToolCallbacks>,
+        env: &ProcessEnv,
+    ) -> Result<OpenedFleet, CommandFailure> {
+        if self.find_executors {
+            let mut environments = self.find_environment.clone();
+            environments.sort();
+            environments.dedup();
+            return Ok(OpenedFleet {
+                fleet: Fleet::new(ProgramRegistry {
+                    callbacks: callbacks.clone(),
+                    environments,
+                }),
+                selected: SessionRoots::default(),
+            });
+        }
+        if self.no_session {
+            self.session.open_fleet_without_session(env).await
+        } else {
+            self.session.open_fleet(env).await
+        }
+    }
 }
 
 /// Answers requests until stdin ends or a signal comes.
@@ -97,16 +140,14 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     }
 
     args.log.start()?;
-    let opened = if args.no_session {
-        args.session.open_fleet_without_session(env).await?
-    } else {
-        args.session.open_fleet(env).await?
-    };
-    print_stderr(&opened.selected.message_lines());
-
     let (sender, events) = unbounded_channel();
     let callbacks = Arc::new(ToolCallbacks::new(sender.clone()));
-    let parts = args.session.start_parts(&callbacks, args.plugins).await?;
+    let opened = args.open_fleet(&callbacks, env).await?;
+    print_stderr(&opened.selected.message_lines());
+    let parts = args
+        .session
+        .start_parts(&callbacks, &args.ask_token, args.plugins)
+        .await?;
     let first = if args.no_session {
         None
     } else {
@@ -132,17 +173,20 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
             fleet: opened.fleet,
             args: &args.session,
             env,
+            is_program_fleet: args.find_executors,
         },
         options: parts.options,
         tools: parts.tools,
         sources: parts.sources,
         first,
+        dispatchers: ProgramDispatchers::new(callbacks.clone()),
         callbacks,
         manager,
         stdin_ended: watch::Sender::new(false),
         watched,
         in_flight: RequestsInFlight::default(),
         permits: Semaphore::new(MAX_IN_FLIGHT),
+        file_permits: Semaphore::new(MAX_FILES),
         others: Mutex::default(),
     };
     write_lines_of(&server, events, new_watches).await?;

@@ -3,7 +3,6 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::print_stderr;
-use caproot_client::session::SkillSource;
 use caproot_client::session::sources::mcp::McpServerList;
 use caproot_core::bounded_file::{self, BoundedReadError};
 use caproot_core::sync::{BlockingError, run_blocking};
@@ -11,8 +10,6 @@ use caproot_core::text::escape_text;
 use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 /// Maximum size of the file; larger lists are rejected.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -32,14 +29,11 @@ impl McpServersArgs {
         self.mcp_servers.is_some()
     }
 
-    /// Starts the servers as sources, and waits for their first lists at most for `within`. Prints
-    /// the warnings of the file on stderr.
-    pub async fn start(
-        &self,
-        within: Duration,
-    ) -> Result<Vec<Arc<dyn SkillSource>>, CommandFailure> {
+    /// Reads the list of the servers, without servers if there is no file. Prints the warnings of the
+    /// file on stderr.
+    pub async fn read(&self) -> Result<McpServerList, CommandFailure> {
         let Some(file) = &self.mcp_servers else {
-            return Ok(Vec::new());
+            return Ok(McpServerList::default());
         };
 
         let text = read_list(file.clone())
@@ -55,7 +49,7 @@ impl McpServersArgs {
             .map(|line| format!("caproot: {name}: {}", escape_text(line)))
             .collect();
         print_stderr(&warnings);
-        Ok(list.start(within).await)
+        Ok(list)
     }
 }
 

@@ -1,19 +1,23 @@
 //! Flags of the commands that run a session, and the start of the session.
 
 use super::args::{ConnectionArgs, ProductArgs, SelectionArgs, parse_timeout, root_arg_parser};
-use super::call::tools::{SessionTools, ToolCallbacks, read_tools};
+use super::call::tools::{SessionTools, ToolCallbacks, program_token, read_tools};
 use super::failure::CommandFailure;
 use super::mcp_servers::McpServersArgs;
 use super::root_arg::RootArg;
 use super::{exit, fleet};
 use crate::local_source::LocalSource;
 use caproot_client::Fleet;
+use caproot_client::session::sources::mcp::{McpEndpoint, McpServerList};
 use caproot_client::session::{
     ChoiceRule, Session, SessionOptions, SkillChoice, SkillSource, ToolNames,
 };
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::text::quote_value;
 use clap::Args;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,8 +78,11 @@ pub struct SessionRoots {
 pub struct SessionParts {
     pub options: SessionOptions,
     pub tools: SessionTools,
-    pub sources: Vec<Arc<dyn SkillSource>>,
+    pub sources: SharedSources,
 }
+
+/// Sources next to the executors, once they have started.
+pub type SharedSources = Shared<BoxFuture<'static, Vec<Arc<dyn SkillSource>>>>;
 
 impl SessionArgs {
     /// Whether the roots are read from stdin.
@@ -177,10 +184,11 @@ impl SessionArgs {
     }
 
     /// Starts the other sources, and returns what the sessions share. The calls of the program's tools
-    /// go to `callbacks`.
+    /// go to `callbacks`, which also have the tokens of the MCP servers `asked_tokens`.
     pub async fn start_parts(
         &self,
         callbacks: &Arc<ToolCallbacks>,
+        asked_tokens: &[String],
         has_plugins: bool,
     ) -> Result<SessionParts, CommandFailure> {
         let tool_names = if self.namespaced {
@@ -206,12 +214,13 @@ impl SessionArgs {
             ..SessionOptions::default()
         };
 
-        let mut sources = start_local_source(&self.local, &options).await?;
-        sources.extend(self.mcp_servers.start(self.connect_timeout).await?);
+        let local = start_local_source(&self.local, &options).await?;
+        let mut servers = self.mcp_servers.read().await?;
+        ask_for_tokens(&mut servers, callbacks, asked_tokens)?;
         Ok(SessionParts {
             options,
             tools,
-            sources,
+            sources: start_servers(local, servers, self.connect_timeout),
         })
     }
 
@@ -241,10 +250,46 @@ impl SessionParts {
         fleet: &Fleet,
         roots: Vec<SelectedCapabilityRoot>,
     ) -> Result<Session, CommandFailure> {
-        Session::start_with(fleet, roots, self.sources.clone(), &self.options)
+        let sources = self.sources.clone().await;
+        Session::start_with(fleet, roots, sources, &self.options)
             .await
             .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))
     }
+}
+
+/// Makes the program the origin of the tokens of some servers.
+fn ask_for_tokens(
+    list: &mut McpServerList,
+    callbacks: &Arc<ToolCallbacks>,
+    names: &[String],
+) -> Result<(), CommandFailure> {
+    for name in names {
+        let found = list.servers.iter_mut().find(|server| server.name == *name);
+        let Some(McpEndpoint::Http { token, .. }) = found.map(|server| &mut server.endpoint) else {
+            let shown = quote_value(name);
+            let sentence = format!("--ask-token {shown}: no MCP server over HTTP has this name");
+            return Err(CommandFailure::new(exit::USAGE, sentence));
+        };
+        *token = Some(program_token(callbacks.clone(), name.clone()));
+    }
+    Ok(())
+}
+
+/// Starts the servers on a task, as a server may need a token of the program first. The sources are the
+/// local ones and the servers.
+fn start_servers(
+    local: Vec<Arc<dyn SkillSource>>,
+    servers: McpServerList,
+    within: Duration,
+) -> SharedSources {
+    let started = tokio::spawn(servers.start(within));
+    let sources = async move {
+        let mut sources = local;
+        // The task fails only if the process ends.
+        sources.extend(started.await.unwrap_or_default());
+        sources
+    };
+    sources.boxed().shared()
 }
 
 /// Starts the source of the local directories, if there is one.

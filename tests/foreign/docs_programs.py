@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the programs of docs/orchestrate/grpcio.md or grpc-js.md unchanged.
+"""Runs the programs of docs/orchestrate/grpcio.md, or of grpc-js.md and the page after it, unchanged.
 
-    docs_programs.py PAGE CAPROOT RUNNER...
+    docs_programs.py PAGE[,PAGE] CAPROOT RUNNER...
 
 RUNNER is the command that runs a program, and replaces `python` or `npx tsx` of the page. Programs in
-TypeScript are checked by the compiler first, because the runner ignores types. Then the commands of the
-page are run with tests/trees/demo, and their output is compared with the page. Then the programs are
+TypeScript are checked by the compiler first, because the runner ignores types. Their generated types are
+made by the command of the page. Then the commands of the page are run with tests/trees/demo, and their output is compared with the page. Then the programs are
 run with more skills and files: a list must equal `caproot list`, and each read must equal the file.
 Between the program and the daemon is a proxy, which records the streams and cuts them: each stream must
 begin with the last resume token, and no change may be lost or repeated. Run this at the top of a
@@ -35,6 +35,8 @@ from docs_page import (
 sys.path.append("proto")
 messages, _ = grpc.protos_and_services("caproot/v1/capability_service.proto")
 
+# Beginning of the command that generates types.
+GENERATOR = "npx proto-loader-gen-types "
 PACKAGE = "skill://demo/odd"
 ODD_NAMES = ["plain.md", "one two (3)!*'.md", "käse~100%.md", "a+b&c=d,e;f@g$h.md", "..what?.md", "#1.md"]
 
@@ -114,32 +116,41 @@ class Proxy(grpc.GenericRpcHandler):
 
 
 class Programs:
-    """Programs of a page in a directory, and the command that runs them."""
+    """Programs of pages in a directory, and the command that runs them."""
 
-    def __init__(self, page, directory, runner):
+    def __init__(self, pages, directory, runner):
         self.directory, self.runner = directory, runner
-        for name, text in programs(page).items():
-            (directory / name).write_text(text)
-        self.suffix = Path(next(iter(programs(page)))).suffix
+        for page in pages:
+            for name, text in programs(page).items():
+                (directory / name).write_text(text)
+        self.suffix = Path(next(iter(programs(pages[0])))).suffix
 
     def command(self, name, *arguments):
         return [*self.runner, str(self.directory / name), *arguments]
 
     def run(self, stem, *arguments):
-        return run(self.command(stem + self.suffix, *arguments))
+        return run(self.command(stem + self.suffix, *arguments), cwd=self.directory)
 
     def start(self, name, *arguments):
         process = subprocess.Popen(
-            self.command(name, *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            self.command(name, *arguments), cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True,
         )
         return process, OutputLines(process.stdout)
 
 
-def check_types(page_programs):
-    """Checks programs in TypeScript with all strict rules of the compiler."""
+def check_types(pages, page_programs):
+    """Generates types as the page does, and checks programs in TypeScript with all strict rules."""
+    directory = page_programs.directory
+    found = [command for page in pages for language, text in blocks(page) if language == "console"
+             for command, _ in commands(text) if command.startswith(GENERATOR)]  # fmt: skip
+    check(len(found) == 1, f"not one command generates the types: {found}")
+    run(["bash", "-c", f"node_modules/.bin/{found[0].removeprefix('npx ')}"], cwd=directory)
     options = ["--strict", "--noEmit", "--allowImportingTsExtensions", "--module", "nodenext"]
-    files = sorted(str(file) for file in page_programs.directory.glob("*.ts"))
-    run([".tools/node_modules/.bin/tsc", *options, *files])
+    files = sorted(directory.glob("*.ts"))
+    run(["node_modules/.bin/tsc", *options, *(file.name for file in files)], cwd=directory)
+    for file in files:
+        check(not re.search(r"([:<|,] ?|as )any\b", file.read_text()), f"{file.name} has the type any")
 
 
 def run_token_program(page_programs, caproot, name, demo):
@@ -151,12 +162,12 @@ def run_token_program(page_programs, caproot, name, demo):
     config = directory / "callers.yaml"
     config.write_text(f"callers: [{{name: job, token_file: {token}, roots: [demo]}}]\n")
     with Daemon(caproot, directory / "token.sock", demo, config=config) as daemon:
-        output = run(page_programs.command(name, daemon.endpoint, str(token)))
+        output = run(page_programs.command(name, daemon.endpoint, str(token)), cwd=directory)
         wrong = directory / "wrong.token"
         wrong.write_text("wrong")
         done = subprocess.run(
             page_programs.command(name, daemon.endpoint, str(wrong)),
-            capture_output=True, text=True, timeout=TIMEOUT, check=False,
+            cwd=directory, capture_output=True, text=True, timeout=TIMEOUT, check=False,
         )
         check(done.returncode != 0 and "CALLER_UNKNOWN" in done.stderr, f"a wrong token: {done}")
     return output
@@ -169,7 +180,8 @@ def run_page(page, page_programs, caproot, daemon, demo):
         for command, shown in commands(console):
             program = re.fullmatch(r"(?:python|npx tsx) (\w+\.\w+) 127\.0\.0\.1:50051(.*)", command)
             if not program:
-                check(re.match(r"(pip|npm) install ", command), f"not a program: {command}")
+                is_other = re.match(r"(pip|npm) install ", command) or command.startswith(GENERATOR)
+                check(is_other, f"not a program: {command}")
                 continue
             name, rest = program.groups()
             count += 1
@@ -179,7 +191,8 @@ def run_page(page, page_programs, caproot, daemon, demo):
             if rest.endswith(" job.token"):
                 output = run_token_program(page_programs, caproot, name, demo)
             else:
-                output = run(page_programs.command(name, daemon.endpoint, *shlex.split(rest)))
+                command_line = page_programs.command(name, daemon.endpoint, *shlex.split(rest))
+                output = run(command_line, cwd=page_programs.directory)
             check_output(command, shown, output.decode())
     return count
 
@@ -231,7 +244,7 @@ def check_reads(page_programs, proxy, address, demo):
     for link in ("../other/SKILL.md", "references/../../other/SKILL.md", "/etc/passwd"):
         done = subprocess.run(
             page_programs.command("read" + page_programs.suffix, address, PACKAGE, link),
-            capture_output=True, timeout=TIMEOUT, check=False,
+            cwd=page_programs.directory, capture_output=True, timeout=TIMEOUT, check=False,
         )
         check(done.returncode != 0 and b"leads out of the package" in done.stderr, f"{link} is not rejected")
     new = ("neu " * 30_000).encode()
@@ -294,18 +307,21 @@ def check_watch(page_programs, proxy, address, daemon, caproot, root):
     check(proxy.changes(2) == last, f"{proxy.changes(2)}")
 
 
-def main(page, caproot, *runner):
+def main(page_list, caproot, *runner):
+    pages = page_list.split(",")
+    page = pages[0]
     with tempfile.TemporaryDirectory() as top:
         top = Path(top)
-        # Node looks for packages next to the program.
+        # Programs run at the top of a checkout. Node looks for packages next to the program.
+        (top / "proto").symlink_to(Path("proto").resolve())
         (top / "node_modules").symlink_to(Path(".tools/node_modules").resolve())
-        page_programs = Programs(page, top, runner)
+        page_programs = Programs(pages, top, runner)
         if page_programs.suffix == ".ts":
-            check_types(page_programs)
+            check_types(pages, page_programs)
         demo, many, watched = top / "demo", top / "many/demo", top / "watched/demo"
         shutil.copytree("tests/trees/demo", demo)
         with Daemon(caproot, top / "page.sock", demo) as daemon:
-            count = run_page(page, page_programs, caproot, daemon, demo)
+            count = sum(run_page(page, page_programs, caproot, daemon, demo) for page in pages)
         print(f"{page}: {count} commands print the output of the page")
 
         for number in range(250):

@@ -2,7 +2,7 @@
 
 use super::request::SkillAuthority;
 use caproot_client::ChangesSince;
-use caproot_client::session::dispatch::DrainSummary;
+use caproot_client::session::dispatch::{DispatchRecord, DrainSummary, SubmitOutcome};
 use caproot_client::session::{
     ExecutorChanges, ExecutorState, InjectedSkills, InstructionText, InvocationMetrics,
     SessionPlugin, ToolResult,
@@ -54,6 +54,12 @@ pub enum RequestAnswer {
     Changes(Vec<SavedChanges>),
     /// `fork` and `close`.
     Session(SessionId),
+    /// `dispatcher` and `close_dispatcher`.
+    Dispatcher(DispatcherNumber),
+    /// `dispatch`.
+    Dispatch(DispatchAnswer),
+    /// `run_turn`.
+    RunTurn(TurnAnswer),
     /// `drain`: numbers of calls.
     Drain(DrainCounts),
     /// `listen`.
@@ -160,6 +166,51 @@ pub struct SessionId {
     pub session: String,
 }
 
+/// Dispatcher that `dispatcher` made or `close_dispatcher` removed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DispatcherNumber {
+    /// Number of the dispatcher.
+    pub dispatcher: u64,
+}
+
+/// Outcome of a pushed call.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DispatchAnswer {
+    /// The outcome of the submission, `ignored` for a call of another thread, or `alreadyKnown` for a call
+    /// that is in flight or done.
+    outcome: &'static str,
+    /// The submitted answer, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<SubmittedAnswer>,
+}
+
+/// End of a turn.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TurnAnswer {
+    /// Status that ended the turn.
+    pub status: String,
+    /// Calls of the turn.
+    pub drained: DrainCounts,
+}
+
+/// Answer of a pending call that was submitted.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubmittedAnswer {
+    /// Id that the manager has for the call.
+    request_id: String,
+    /// Name of the tool.
+    tool: String,
+    /// Whether the answer is a success.
+    success: bool,
+    /// `accepted`, `notFound`, `alreadyAnswered` or `failed`.
+    outcome: &'static str,
+    /// Reason of the outcome `failed`.
+    reason: Option<String>,
+    /// Number of submissions.
+    attempts: usize,
+}
+
 /// End of a manager's stream of events.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -218,6 +269,8 @@ pub struct DrainCounts {
     already_answered: usize,
     /// Answers that the manager did not take. The next drain submits them again.
     failed: usize,
+    /// The first 100 answers that the manager did not take.
+    failures: Vec<SubmittedAnswer>,
     /// Whether the last poll found no new call.
     complete: bool,
 }
@@ -312,6 +365,46 @@ impl From<&ExecutorChanges> for SavedChanges {
     }
 }
 
+impl DispatchAnswer {
+    /// Returns the outcome of a call without a submission.
+    pub fn without_record(outcome: &'static str) -> Self {
+        Self {
+            outcome,
+            record: None,
+        }
+    }
+
+    /// Returns the outcome of a submission.
+    pub fn from_record(record: &DispatchRecord) -> Self {
+        let record = SubmittedAnswer::from(record);
+        Self {
+            outcome: record.outcome,
+            record: Some(record),
+        }
+    }
+}
+
+impl From<&DispatchRecord> for SubmittedAnswer {
+    fn from(record: &DispatchRecord) -> Self {
+        Self {
+            request_id: record.request_id.as_str().to_owned(),
+            tool: record.tool.clone(),
+            success: record.success,
+            outcome: match &record.outcome {
+                SubmitOutcome::Accepted => "accepted",
+                SubmitOutcome::NotFound => "notFound",
+                SubmitOutcome::AlreadyAnswered => "alreadyAnswered",
+                SubmitOutcome::Failed(_) => "failed",
+            },
+            reason: match &record.outcome {
+                SubmitOutcome::Failed(reason) => Some(reason.clone()),
+                _ => None,
+            },
+            attempts: record.attempts,
+        }
+    }
+}
+
 impl From<&DrainSummary> for DrainCounts {
     fn from(drained: &DrainSummary) -> Self {
         Self {
@@ -319,6 +412,7 @@ impl From<&DrainSummary> for DrainCounts {
             not_found: drained.not_found,
             already_answered: drained.already_answered,
             failed: drained.failed,
+            failures: drained.failures.iter().map(SubmittedAnswer::from).collect(),
             complete: drained.complete,
         }
     }

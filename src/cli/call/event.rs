@@ -1,6 +1,7 @@
 //! Events of `caproot call`: lines of stdout that answer no request.
 
-use caproot_client::session::dispatch::{DispatchRecord, SubmitOutcome};
+use super::answer::SubmittedAnswer;
+use caproot_client::session::dispatch::DispatchRecord;
 use caproot_client::session::{
     ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind,
 };
@@ -44,30 +45,80 @@ pub enum CallEvent {
         call: u64,
         /// Id of the session that started with the tool. A fork has the tools of its session.
         session: String,
+        /// Id of the request `call` in which the tool is called; `null` for a call of a manager.
+        request: Value,
         /// Name of the tool, with its namespace.
         tool: String,
         /// Arguments that fit the schema of the tool.
         arguments: Value,
     },
-    /// A call of a tool of the program needs no answer any more.
+    /// With `--find-executors`: the executor of an environment is needed. The result is a
+    /// `FoundExecutor`, or `null` if there is none.
+    FindExecutor {
+        /// Number of the call.
+        call: u64,
+        /// Environment of the executor.
+        environment_id: String,
+    },
+    /// With `--ask-token`: the token of an MCP server is needed. The result is the token.
+    McpToken {
+        /// Number of the call.
+        call: u64,
+        /// Name of the server.
+        server: String,
+    },
+    /// A dispatcher needs a page of pending calls. The result is a `ProgramCallPage`.
+    ListPending {
+        /// Number of the call.
+        call: u64,
+        /// Number of the dispatcher.
+        dispatcher: u64,
+        /// Token of the page; `null` for the first page.
+        token: Option<String>,
+        /// Number of calls that the page should have.
+        limit: usize,
+    },
+    /// A dispatcher has the answer of a pending call. The result is `null`, or an `UnneededAnswer`.
+    SubmitResult {
+        /// Number of the call.
+        call: u64,
+        /// Number of the dispatcher.
+        dispatcher: u64,
+        /// Id that the platform has for the pending call.
+        request_id: String,
+        /// Whether the answer is a success.
+        success: bool,
+        /// Whether third parties wrote the answer.
+        external_context: bool,
+        /// Text of JSON for the model, in at most 8,192 bytes.
+        result: String,
+    },
+    /// A dispatcher sends a turn. Any result means that the turn was sent.
+    SendTurn {
+        /// Number of the call.
+        call: u64,
+        /// Number of the dispatcher.
+        dispatcher: u64,
+        /// Turn of the request `run_turn`.
+        turn: Value,
+    },
+    /// A dispatcher needs the status of its thread. The result is the name of the status.
+    ThreadStatus {
+        /// Number of the call.
+        call: u64,
+        /// Number of the dispatcher.
+        dispatcher: u64,
+    },
+    /// A call of the program by an event needs no answer any more.
     ToolCancelled {
         /// Number of the call.
         call: u64,
     },
     /// With `--manager`: the answer of a pending call was submitted.
     Dispatched {
-        /// Id that the manager has for the call.
-        request_id: String,
-        /// Name of the tool.
-        tool: String,
-        /// Whether the answer is a success.
-        success: bool,
-        /// `accepted`, `notFound`, `alreadyAnswered` or `failed`.
-        outcome: &'static str,
-        /// Reason of the outcome `failed`.
-        reason: Option<String>,
-        /// Number of submissions.
-        attempts: usize,
+        /// The submitted answer.
+        #[serde(flatten)]
+        answer: SubmittedAnswer,
     },
 }
 
@@ -107,19 +158,8 @@ impl CallEvent {
 
     /// Returns the event of a submitted answer.
     pub fn from_record(record: &DispatchRecord) -> Self {
-        let (outcome, reason) = match &record.outcome {
-            SubmitOutcome::Accepted => ("accepted", None),
-            SubmitOutcome::NotFound => ("notFound", None),
-            SubmitOutcome::AlreadyAnswered => ("alreadyAnswered", None),
-            SubmitOutcome::Failed(reason) => ("failed", Some(reason.clone())),
-        };
         Self::Dispatched {
-            request_id: record.request_id.as_str().to_owned(),
-            tool: record.tool.clone(),
-            success: record.success,
-            outcome,
-            reason,
-            attempts: record.attempts,
+            answer: SubmittedAnswer::from(record),
         }
     }
 

@@ -14,6 +14,8 @@ pub struct SessionExecutors<'a> {
     pub fleet: Fleet,
     pub args: &'a SessionArgs,
     pub env: &'a ProcessEnv,
+    /// Whether the program finds the executors.
+    pub is_program_fleet: bool,
 }
 
 impl SessionExecutors<'_> {
@@ -33,7 +35,7 @@ impl SessionExecutors<'_> {
             });
         }
 
-        let selected = if self.args.has_whole_fleet() {
+        let selected = if self.is_program_fleet || self.args.has_whole_fleet() {
             self.args.select_fleet_roots(&self.fleet, timeout).await
         } else {
             let opened = self.args.open_executor_if_needed(self.env).await;

@@ -1,6 +1,7 @@
 //! Requests of `caproot call`: one JSON object in each line of stdin.
 
 use super::answer::RequestError;
+use super::dispatchers::ProgramCall;
 use super::lines::InputLine;
 use super::tools::{ProgramTool, ToolOutcome};
 use caproot_client::session::{DEFAULT_BUDGET, SkillMention, ToolFunctionError, UserPrompt};
@@ -41,8 +42,8 @@ pub enum CallRequest {
         #[serde(default = "default_budget")]
         budget: usize,
     },
-    /// The end of a request in flight, which gets the error `CANCELLED`. Requests to a manager are not
-    /// cancelled.
+    /// The end of a request in flight, which gets the error `CANCELLED`. Requests that run calls of a
+    /// manager or dispatcher are not cancelled.
     Cancel {
         /// Id of the request.
         request: Value,
@@ -71,7 +72,7 @@ pub enum CallRequest {
     Metrics {},
     /// The plugins with their components. Empty without `--plugins`.
     Plugins {},
-    /// The outcome of a call of a tool of the program.
+    /// The outcome of a call of the program by an event with `call`, such as of a tool.
     ToolResult(ToolResultRequest),
     /// The session as JSON, for `restore`.
     Save {},
@@ -86,8 +87,24 @@ pub enum CallRequest {
     Fork(ForkRequest),
     /// The end of the session.
     Close {},
-    /// Answers all pending calls of the manager once.
-    Drain {},
+    /// A dispatcher that answers the pending calls of a platform in the program. The dispatcher ends with
+    /// its session.
+    Dispatcher(DispatcherRequest),
+    /// Answers a call that the platform pushed.
+    Dispatch(Box<DispatchRequest>),
+    /// Sends a turn to the platform, and answers pending calls until the turn ends.
+    RunTurn(TurnRequest),
+    /// The end of a dispatcher.
+    CloseDispatcher {
+        /// Number of the dispatcher.
+        dispatcher: u64,
+    },
+    /// Answers all pending calls of a dispatcher or of the manager once.
+    Drain {
+        /// Number of a dispatcher. The default is the manager of `--manager`.
+        #[serde(default)]
+        dispatcher: Option<u64>,
+    },
     /// Answers the calls in the manager's stream of events until the stream or stdin ends.
     Listen {},
     /// Sends a prompt to the manager.
@@ -161,11 +178,11 @@ pub struct SkillAuthority {
     pub id: String,
 }
 
-/// Outcome of a call of a tool of the program: exactly one of `result`, `error` and `bug`.
+/// Outcome of a call of the program by an event: exactly one of `result`, `error` and `bug`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolResultRequest {
-    /// Number of the call in the event `tool`.
+    /// Number of the call in its event.
     pub call: u64,
     /// Result for the model: any JSON value, also `null`.
     #[serde(default, deserialize_with = "read_present_value")]
@@ -176,6 +193,52 @@ pub struct ToolResultRequest {
     /// Description of a bug, for the log.
     #[serde(default)]
     bug: Option<String>,
+}
+
+/// Dispatcher of the pending calls of a platform in the program. A limit that is missing has its default.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DispatcherRequest {
+    /// Id of the thread, as the platform has it. Calls of other threads are ignored.
+    pub thread: String,
+    /// Calls at once. The default is 16.
+    #[serde(default)]
+    pub max_in_flight: Option<usize>,
+    /// Answers that the platform did not take yet. The default is 1,000.
+    #[serde(default)]
+    pub max_unsent: Option<usize>,
+    /// Time limit of a tool. The default is `2m`.
+    #[serde(default)]
+    pub answer_timeout: Option<String>,
+    /// Time limit of each call of the platform. The default is `10s`.
+    #[serde(default)]
+    pub manager_timeout: Option<String>,
+    /// Time limit of a turn. The default is `10m`.
+    #[serde(default)]
+    pub turn_timeout: Option<String>,
+}
+
+/// Call that the platform pushed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DispatchRequest {
+    /// Number of the dispatcher.
+    pub dispatcher: u64,
+    /// The call.
+    pub call: ProgramCall,
+}
+
+/// Turn of a platform's thread.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TurnRequest {
+    /// Number of the dispatcher.
+    pub dispatcher: u64,
+    /// Turn for the thread, any JSON. Without a turn, a turn is awaited that was sent before.
+    #[serde(default)]
+    pub turn: Option<Value>,
+    /// Names of the statuses that end the turn.
+    pub until: Vec<String>,
 }
 
 /// Prompt for the manager.
@@ -225,7 +288,14 @@ impl CallRequest {
 
     /// Whether the request runs a manager's calls, which a cancelled request would leave half-done.
     pub fn is_of_manager(&self) -> bool {
-        matches!(self, Self::Drain {} | Self::Listen {} | Self::Send(_))
+        matches!(
+            self,
+            Self::Drain { .. }
+                | Self::Dispatch(_)
+                | Self::RunTurn(_)
+                | Self::Listen {}
+                | Self::Send(_)
+        )
     }
 }
 

@@ -1,10 +1,13 @@
 //! JSON Schemas of the lines of `caproot call`, made from the types of the lines.
 
 use super::answer::{
-    AcceptedResult, CancelledRequests, DrainCounts, FileText, ListedSkill, ListenEnd, ProgramState,
-    PromptAnswer, RequestError, SavedChanges, SessionId, StartedSession, WatchedText,
+    AcceptedResult, CancelledRequests, DispatchAnswer, DispatcherNumber, DrainCounts, FileText,
+    ListedSkill, ListenEnd, ProgramState, PromptAnswer, RequestError, SavedChanges, SessionId,
+    StartedSession, TurnAnswer, WatchedText,
 };
+use super::dispatchers::{ProgramCallPage, UnneededAnswer};
 use super::event::CallEvent;
+use super::program_registry::FoundExecutor;
 use super::request::RequestLine;
 use caproot_client::session::{
     ExecutorState, InjectedSkills, InstructionText, InvocationMetrics, SessionPlugin,
@@ -64,6 +67,10 @@ impl ResultSchemas {
         results.add::<Vec<SavedChanges>>("changes");
         results.add::<SessionId>("fork");
         results.add::<SessionId>("close");
+        results.add::<DispatcherNumber>("dispatcher");
+        results.add::<DispatchAnswer>("dispatch");
+        results.add::<TurnAnswer>("run_turn");
+        results.add::<DispatcherNumber>("close_dispatcher");
         results.add::<DrainCounts>("drain");
         results.add::<ListenEnd>("listen");
         results.add::<PromptAnswer>("send");
@@ -78,10 +85,18 @@ impl ResultSchemas {
 
 /// Returns the schemas of all lines, as an object with `request`, `answer` and `event`.
 pub fn lines_schema() -> Value {
-    let request = SchemaSettings::draft2020_12()
+    let mut generator = SchemaSettings::draft2020_12()
         .for_deserialize()
-        .into_generator()
-        .into_root_schema_for::<RequestLine>();
+        .into_generator();
+    // The results of events are values of `tool_result`, which may be any JSON.
+    for add in [
+        SchemaGenerator::subschema_for::<FoundExecutor>,
+        SchemaGenerator::subschema_for::<ProgramCallPage>,
+        SchemaGenerator::subschema_for::<UnneededAnswer>,
+    ] {
+        add(&mut generator);
+    }
+    let request = generator.into_root_schema_for::<RequestLine>();
     let event = SchemaSettings::draft2020_12()
         .for_serialize()
         .into_generator()

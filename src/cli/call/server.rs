@@ -4,6 +4,7 @@ use super::answer::{
     AcceptedResult, CancelledRequests, ProgramState, RequestAnswer, RequestError, SavedChanges,
     SessionId, StartedSession, WatchedText,
 };
+use super::dispatchers::ProgramDispatchers;
 use super::executors::SessionExecutors;
 use super::in_flight::RequestsInFlight;
 use super::lines::{InputLine, MAX_LINE_BYTES};
@@ -15,7 +16,8 @@ use super::skills::SkillReader;
 use super::tools::{SessionTools, ToolCallbacks, register_tools};
 use super::watched::WatchedSession;
 use crate::cli::args::parse_timeout;
-use caproot_client::session::{ForkScope, Session, SessionOptions, SkillChoice, SkillSource};
+use crate::cli::session_args::SharedSources;
+use caproot_client::session::{ForkScope, Session, SessionOptions, SkillChoice, ToolCaller};
 use caproot_core::sync::Mutex;
 use caproot_core::text::quote_value;
 use serde_json::Value;
@@ -30,6 +32,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Maximum number of requests that are processed at once.
 pub const MAX_IN_FLIGHT: usize = 256;
+/// Maximum number of whole files that are read at once. Each has up to 16 MiB in memory until its answer
+/// is written.
+pub const MAX_FILES: usize = 8;
 /// Maximum number of open sessions next to the first session.
 const MAX_SESSIONS: usize = 1024;
 
@@ -39,17 +44,20 @@ pub struct CallServer<'a> {
     pub options: SessionOptions,
     /// Tools of `--tools`.
     pub tools: SessionTools,
-    pub sources: Vec<Arc<dyn SkillSource>>,
+    pub sources: SharedSources,
     /// Missing with `--no-session`.
     pub first: Option<OpenSession>,
     pub callbacks: Arc<ToolCallbacks>,
     pub manager: Option<ManagedThread>,
+    pub dispatchers: ProgramDispatchers,
     pub stdin_ended: watch::Sender<bool>,
     /// Sessions whose changes are events from now on.
     pub watched: UnboundedSender<WatchedSession>,
     pub in_flight: RequestsInFlight,
     /// Permits of requests that are processed.
     pub permits: Semaphore,
+    /// Permits of whole files that are read.
+    pub file_permits: Semaphore,
     /// Started, forked and restored sessions by their ids.
     pub others: Mutex<BTreeMap<String, OpenSession>>,
 }
@@ -116,10 +124,12 @@ impl CallServer<'_> {
             self.answer_permitted(session.as_deref(), request).await
         } else {
             let in_flight = self.in_flight.add(&id);
+            // The events of own tools name the request.
+            let caller = ToolCaller::new(&id.to_string());
             tokio::select! {
                 biased;
                 () = in_flight.cancelled.cancelled() => Err(RequestError::cancelled()),
-                answered = self.answer_permitted(session.as_deref(), request) => answered,
+                answered = caller.run(self.answer_permitted(session.as_deref(), request)) => answered,
             }
         };
         answered.unwrap_or_else(RequestAnswer::Error).to_line(&id)
@@ -155,6 +165,8 @@ impl CallServer<'_> {
             }
             CallRequest::Read(file) => {
                 let session = self.find_session(id)?;
+                let permit = self.file_permits.acquire().await;
+                let _permit = permit.map_err(|error| RequestError::failed(&error))?;
                 RequestAnswer::Read(self.skill_reader(&session).read(&file).await?)
             }
             CallRequest::Instructions { budget } => {
@@ -196,7 +208,26 @@ impl CallServer<'_> {
             }
             CallRequest::Close {} => RequestAnswer::Session(self.close(&self.find_open(id)?).await),
 
-            CallRequest::Drain {} => RequestAnswer::Drain(self.manager()?.drain().await?),
+            CallRequest::Dispatcher(request) => {
+                let open = self.find_open(id)?;
+                RequestAnswer::Dispatcher(self.dispatchers.add(&open, &request)?)
+            }
+            CallRequest::CloseDispatcher { dispatcher } => {
+                RequestAnswer::Dispatcher(self.dispatchers.remove(dispatcher)?)
+            }
+            CallRequest::Dispatch(request) => {
+                RequestAnswer::Dispatch(self.dispatchers.dispatch(*request).await?)
+            }
+            CallRequest::RunTurn(request) => {
+                RequestAnswer::RunTurn(self.dispatchers.run_turn(request).await?)
+            }
+
+            CallRequest::Drain { dispatcher: None } => {
+                RequestAnswer::Drain(self.manager()?.drain().await?)
+            }
+            CallRequest::Drain {
+                dispatcher: Some(number),
+            } => RequestAnswer::Drain(self.dispatchers.drain(number).await?),
             CallRequest::Listen {} => {
                 let stdin_ended = self.stdin_ended.subscribe();
                 self.manager()?.listen(stdin_ended).await?
@@ -283,7 +314,8 @@ impl CallServer<'_> {
 
         let roots = request.roots.take();
         let checked = self.check_options(request)?;
-        let has_other_source = !self.sources.is_empty();
+        let sources = self.sources.clone().await;
+        let has_other_source = !sources.is_empty();
         let timeout = checked.options.start_timeout;
         let selected = self
             .executors
@@ -291,7 +323,6 @@ impl CallServer<'_> {
             .await?;
 
         let fleet = &self.executors.fleet;
-        let sources = self.sources.clone();
         let session = Session::start_with(fleet, selected.roots, sources, &checked.options)
             .await
             .map_err(|error| RequestError::bad_config(error.sentences().to_vec()))?;
@@ -309,7 +340,7 @@ impl CallServer<'_> {
     ) -> Result<StartedSession, RequestError> {
         let text = saved.to_string();
         let fleet = &self.executors.fleet;
-        let sources = self.sources.clone();
+        let sources = self.sources.clone().await;
         let restored = Session::restore_with(fleet, &text, sources, &checked.options)
             .await
             .map_err(|error| RequestError::bad_config(vec![error.to_string()]))?;
@@ -398,6 +429,7 @@ impl CallServer<'_> {
         open.closed.cancel();
 
         let id = open.session.id().to_owned();
+        self.dispatchers.remove_session(&id);
         self.others().remove(&id);
         SessionId { session: id }
     }

@@ -4,11 +4,13 @@
 use super::event::CallEvent;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use caproot_client::session::{CustomTool, ToolFunctionError, ToolNames, ToolRegistry};
+use caproot_client::session::sources::mcp::McpToken;
+use caproot_client::session::{CustomTool, ToolCaller, ToolFunctionError, ToolNames, ToolRegistry};
 use caproot_core::bounded_file;
 use caproot_core::sync::Mutex;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -90,8 +92,8 @@ impl ToolCallbacks {
         self.state.lock()
     }
 
-    /// Asks the program, and waits for the answer.
-    async fn call_program(&self, session: &str, tool: &str, arguments: Value) -> ToolOutcome {
+    /// Asks the program by an event with the number of the call, and waits for the answer.
+    async fn ask(&self, make_event: impl FnOnce(u64) -> CallEvent) -> ToolOutcome {
         let (call, outcome) = {
             let mut state = self.state();
             if state.is_closed {
@@ -108,13 +110,20 @@ impl ToolCallbacks {
             callbacks: self,
             call,
         };
-        self.send_event(CallEvent::Tool {
-            call,
-            session: session.to_owned(),
-            tool: tool.to_owned(),
-            arguments,
-        });
+        self.send_event(make_event(call));
         outcome.await.unwrap_or_else(|_| Err(stdin_closed()))
+    }
+
+    /// Asks the program for a value of a type. An error is a sentence.
+    pub async fn ask_value<T: DeserializeOwned>(
+        &self,
+        make_event: impl FnOnce(u64) -> CallEvent,
+    ) -> Result<T, String> {
+        let value = self.ask(make_event).await.map_err(|error| match error {
+            ToolFunctionError::Failed(reason) | ToolFunctionError::Internal(reason) => reason,
+        })?;
+        serde_json::from_value(value)
+            .map_err(|error| format!("the answer of the program cannot be read: {error}"))
     }
 
     /// Answers a call. Returns whether the call waits for its answer.
@@ -141,6 +150,13 @@ impl ToolCallbacks {
     }
 }
 
+/// Returns the id of the request in which a tool is called; `null` for a call of a manager.
+fn calling_request() -> Value {
+    let caller = ToolCaller::current();
+    let id = caller.and_then(|caller| serde_json::from_str(caller.name()).ok());
+    id.unwrap_or_default()
+}
+
 fn stdin_closed() -> ToolFunctionError {
     ToolFunctionError::Internal("the program closed stdin".to_owned())
 }
@@ -152,6 +168,19 @@ impl Drop for WaitingCall<'_> {
             self.callbacks.send_event(event);
         }
     }
+}
+
+/// Returns the token of an MCP server, which the program has.
+pub fn program_token(callbacks: Arc<ToolCallbacks>, server: String) -> McpToken {
+    McpToken::Callback(Arc::new(move || {
+        let callbacks = callbacks.clone();
+        let server = server.clone();
+        let asked = async move {
+            let asked = callbacks.ask_value(|call| CallEvent::McpToken { call, server });
+            asked.await
+        };
+        Box::pin(asked)
+    }))
 }
 
 /// Reads the tools of a file. Their calls go to the program.
@@ -230,9 +259,19 @@ fn program_tool(
     let called_name = full_name.clone();
     let mut tool = CustomTool::from_schema(&name, &description, input_schema, move |arguments| {
         let callbacks = callbacks.clone();
-        let name = called_name.clone();
+        let tool = called_name.clone();
         let session = owner.get().cloned().unwrap_or_default();
-        async move { callbacks.call_program(&session, &name, arguments).await }
+        async move {
+            let request = calling_request();
+            let asked = callbacks.ask(|call| CallEvent::Tool {
+                call,
+                session,
+                request,
+                tool,
+                arguments,
+            });
+            asked.await
+        }
     });
     tool = tool.external_context(definition.external_context);
 

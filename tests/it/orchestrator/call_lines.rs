@@ -13,6 +13,51 @@ fn count_tool(description: &str) -> Value {
     json!({"name": "count", "description": description, "inputSchema": {"type": "object"}})
 }
 
+/// Program that knows an executor, and has the pending calls of a platform.
+struct QuestionedProgram {
+    endpoint: String,
+    pending: Vec<Value>,
+    submitted: Vec<Value>,
+}
+
+impl QuestionedProgram {
+    /// Returns the fields of the answer to an event.
+    fn answer(&mut self, event: &Value) -> Value {
+        match event["event"].as_str() {
+            Some("findExecutor") if event["environmentId"] == "local" => {
+                json!({"result": {"endpoint": self.endpoint}})
+            }
+            Some("findExecutor") => json!({"error": "no such machine"}),
+            Some("listPending") => json!({"result": {"calls": self.pending}}),
+            Some("submitResult") => {
+                self.pending
+                    .retain(|call| call["requestId"] != event["requestId"]);
+                self.submitted.push(event.clone());
+                json!({"result": null})
+            }
+            _ => panic!("{event}"),
+        }
+    }
+
+    /// Sends a request, and answers events until the answer.
+    async fn request(&mut self, process: &mut CallProcess, mut request: Value) -> Value {
+        request["id"] = json!("request");
+        process.send(&request);
+        loop {
+            let line = process.next().await;
+            if line["id"] == "request" {
+                return line;
+            }
+            if line.get("call").is_some() {
+                let mut answer = self.answer(&line);
+                answer["method"] = json!("tool_result");
+                answer["call"] = line["call"].clone();
+                process.send(&answer);
+            }
+        }
+    }
+}
+
 /// Starts a session with options, and returns its id.
 async fn start_session(process: &mut CallProcess, mut options: Value) -> Value {
     options["method"] = json!("start");
@@ -188,6 +233,50 @@ async fn requests_are_cancelled_while_the_maximum_is_in_flight() {
     }
     ids.sort_unstable();
     assert!(ids.into_iter().eq(0..600));
+    assert_eq!(process.end().await, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_has_the_executors_and_the_pending_calls() {
+    let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
+    let words = "call --no-session --find-executors --find-environment local --find-environment b";
+    let mut process = CallProcess::start(caproot(words.split_whitespace()));
+    let mut program = QuestionedProgram {
+        endpoint: format!("tcp:{}", daemon.address),
+        pending: vec![
+            json!({"requestId": "one", "sessionId": "t", "tool": "skills.list",
+            "arguments": {}}),
+        ],
+        submitted: Vec::new(),
+    };
+
+    let start = json!({"method": "start", "session_id": "s"});
+    let started = program.request(&mut process, start).await;
+    let warnings = started["result"]["warnings"].to_string();
+    assert!(warnings.contains("no such machine"), "{started}");
+    let wrong = json!({"method": "dispatcher", "session": "s", "thread": "t",
+        "max_unsent": 0, "turn_timeout": "x"});
+    let wrong = program.request(&mut process, wrong).await;
+    let mistakes = wrong["error"]["mistakes"].as_array();
+    assert_eq!(mistakes.map(Vec::len), Some(2), "{wrong}");
+
+    let made = json!({"method": "dispatcher", "session": "s", "thread": "t"});
+    let made = program.request(&mut process, made).await;
+    assert_eq!(made["result"], json!({"dispatcher": 1}));
+    let drain = json!({"method": "drain", "dispatcher": 1});
+    let drained = program.request(&mut process, drain.clone()).await;
+    assert_eq!(drained["result"]["accepted"], 1, "{drained}");
+    let [submitted] = program.submitted.as_slice() else {
+        panic!("{:?}", program.submitted)
+    };
+    let result = submitted["result"].as_str().expect("a text");
+    assert!(result.contains("skill://local/pdf"), "{result}");
+
+    let close = json!({"method": "close", "session": "s"});
+    program.request(&mut process, close).await;
+    let ended = program.request(&mut process, drain).await;
+    assert_eq!(ended["error"]["code"], "BAD_REQUEST", "{ended}");
     assert_eq!(process.end().await, Some(0));
     daemon.stop().await;
 }

@@ -54,7 +54,7 @@ async fn tools_of_the_program_are_called_by_lines() {
         send_request(&mut process, "call", count_call());
         let event = process.next().await;
         let expected = json!({"event": "tool", "call": event["call"], "session": event["session"],
-            "tool": "words_count", "arguments": {"text": "two words"}});
+            "request": "call", "tool": "words_count", "arguments": {"text": "two words"}});
         assert_eq!(event, expected);
         let mut request = answer;
         request["method"] = json!("tool_result");

@@ -155,6 +155,7 @@ pub use store::{MemoryStore, SessionStore, StoreError};
 pub use tool_names::ToolNames;
 #[cfg(feature = "handlers")]
 pub use tools::{
-    CustomTool, ToolFunctionError, ToolRegistry, ToolRegistryError, limits as tool_limits,
+    CustomTool, ToolCaller, ToolFunctionError, ToolRegistry, ToolRegistryError,
+    limits as tool_limits,
 };
 pub use view::{ChangedSource, SessionWatch};

@@ -54,7 +54,7 @@ const LEFT_OUT: [(&str, &str); 13] = [
 ];
 
 /// Pages whose commands are not run, with the reason.
-const PAGES_NOT_RUN: [(&str, &str); 18] = [
+const PAGES_NOT_RUN: [(&str, &str); 19] = [
     ("CHANGELOG.md", "names commands of a release"),
     ("CONTRIBUTING.md", "builds and tests the crate"),
     ("SECURITY.md", "reads the manifest of the crate"),
@@ -70,6 +70,7 @@ const PAGES_NOT_RUN: [(&str, &str); 18] = [
     ("docs/operate/tls.md", "needs two machines"),
     ("docs/orchestrate/grpc.md", "needs grpcurl"),
     ("docs/orchestrate/grpc-js.md", "needs Node"),
+    ("docs/orchestrate/grpc-js-watch.md", "needs Node"),
     ("docs/orchestrate/grpcio.md", "needs Python"),
     ("docs/orchestrate/python.md", "builds the Python package"),
     ("docs/orchestrate/typescript.md", "builds the npm package"),

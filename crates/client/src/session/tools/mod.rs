@@ -2,10 +2,12 @@
 //! session starts and sealed by the start.
 
 mod bounds;
+mod caller;
 pub mod limits;
 mod results;
 mod tool;
 
+pub use caller::ToolCaller;
 pub use tool::{CustomTool, ToolFunctionError};
 
 use super::instructions::InstructionText;

@@ -3,13 +3,13 @@
 use super::{CustomTool, ToolFailure, ToolHandler};
 use crate::session::result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 use crate::session::tool_names::{ToolNameError, ToolNames, check_tool_name};
-use crate::session::tools::ToolRegistryError;
 use crate::session::tools::bounds::check_json_bounds;
 use crate::session::tools::limits::{
     MAX_ARGUMENT_BYTES, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_SCHEMA_BYTES, MAX_TIME_LIMIT,
     PERMIT_TIMEOUT,
 };
 use crate::session::tools::results::ResultText;
+use crate::session::tools::{ToolCaller, ToolRegistryError};
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
@@ -210,7 +210,11 @@ impl RegisteredTool {
         let mut task = JoinSet::new();
         let work = self.clone().run_handler(arguments.clone(), permit);
         // The spans and events of the function belong to the span of the invocation.
-        task.spawn(work.in_current_span());
+        let work = work.in_current_span();
+        match ToolCaller::current() {
+            Some(caller) => task.spawn(caller.run(work)),
+            None => task.spawn(work),
+        };
         match timeout(self.time_limit, task.join_next()).await {
             Ok(Some(Ok(outcome))) => outcome,
             Ok(Some(Err(error))) => Err(self.panic_error(error)),

@@ -1,0 +1,270 @@
+/**
+ * Writes the reference of the package, docs/reference/typescript-*.md, from the comments of its sources.
+ *
+ *     node scripts/reference.ts [--check]
+ *
+ * With `--check`, compares the pages instead.
+ */
+
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import ts from "typescript";
+
+/** Page with some of the exports of the package. */
+interface Page {
+  name: string;
+  title: string;
+  text: string;
+  /** Exports by the file of their entry point. */
+  exports: [string, string][];
+}
+
+const top = join(import.meta.dirname, "..");
+const pages = join(top, "../docs/reference");
+/** Longest line of a signature. */
+const width = 100;
+const maxPageBytes = 12_288;
+
+const allPages: Page[] = [
+  {
+    name: "typescript-session",
+    title: "TypeScript: sessions",
+    text: "Functions and methods of a session.",
+    exports: [["index", "connect restore ConnectOptions SessionOptions Session ForkOptions InjectOptions"]],
+  },
+  {
+    name: "typescript-parts",
+    title: "TypeScript: parts of a session",
+    text: "Executors, own tools, sources, stores, dispatchers, adapters, tests and errors.",
+    exports: [
+      ["index", "Executor Credentials Fleet FleetTable FindExecutor Token Tools ToolOptions ToolFunction ToolContext"],
+      ["index", "JsonSchema StandardSchema LocalSkills McpServer McpServerOptions Source Store"],
+      ["index", "Dispatcher DispatcherOptions Manager Thread"],
+      ["ai", "ai AiTools"],
+      ["openai-agents", "openaiAgents"],
+      ["claude", "claude"],
+      ["testing", "serve Served"],
+      ["index", "CaprootError ConfigError Refused ProgramError SealedError StoreError DispatchError ToolError version"],
+    ],
+  },
+  {
+    name: "typescript-data",
+    title: "TypeScript: data",
+    text: "Results and plain data.",
+    exports: [
+      ["index", "Roots Choice ToolDefinition ToolResult Skill Authority Change InstructionText InjectedSkills"],
+      ["index", "SkillFragment AmbiguousName MentionCandidate OmittedMention ExecutorState ExecutorStatus SavedChanges"],
+      ["index", "ChangeState InvocationMetrics InvocationSeries SkillCount SourceMetrics Plugin PluginChanges"],
+      ["index", "ChangedPlugin ComponentChange PendingCall PendingPage UnneededAnswer SubmittedAnswer DispatchRecord Drained"],
+      ["index", "FinishedTurn CallLines"],
+    ],
+  },
+];
+
+const entries = [...new Set(allPages.flatMap((page) => page.exports.map(([entry]) => entry)))];
+const program = ts.createProgram(entries.map(pathOf), readOptions());
+const checker = program.getTypeChecker();
+const exported = new Map(entries.map((entry) => [entry, exportsOf(entry)]));
+const shownNames = renamedExports();
+
+checkCoverage();
+let stale = 0;
+for (const page of allPages) {
+  const text = renderPage(page);
+  const path = join(pages, `${page.name}.md`);
+  const bytes = Buffer.byteLength(text);
+  if (bytes > maxPageBytes) throw new Error(`${page.name}.md has ${bytes} bytes: divide the page`);
+  if (!process.argv.includes("--check")) {
+    writeFileSync(path, text);
+  } else if (!existsSync(path) || readFileSync(path, "utf8") !== text) {
+    console.error(`${page.name}.md is stale: run \`npm run reference\``);
+    stale += 1;
+  }
+}
+process.exitCode = stale > 0 ? 1 : 0;
+
+function pathOf(entry: string): string {
+  return join(top, `src/${entry}.ts`);
+}
+
+function readOptions(): ts.CompilerOptions {
+  const { config } = ts.readConfigFile(join(top, "tsconfig.json"), ts.sys.readFile) as { config: object };
+  return ts.parseJsonConfigFileContent(config, ts.sys, top).options;
+}
+
+/** Returns the exports of a file by their names. */
+function exportsOf(entry: string): Map<string, ts.Symbol> {
+  const file = program.getSourceFile(pathOf(entry));
+  const module = file && checker.getSymbolAtLocation(file);
+  if (!module) throw new Error(`${entry} has no exports`);
+  return new Map(checker.getExportsOfModule(module).map((symbol) => [symbol.name, target(symbol)]));
+}
+
+function target(symbol: ts.Symbol): ts.Symbol {
+  return symbol.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(symbol) : symbol;
+}
+
+/** Returns the names of exports by the names of their declarations, if the names differ. */
+function renamedExports(): Map<string, string> {
+  const found = new Map<string, string>();
+  for (const symbols of exported.values()) {
+    for (const [name, symbol] of symbols) if (symbol.name !== name) found.set(symbol.name, name);
+  }
+  return found;
+}
+
+/** Checks that a page describes each export. */
+function checkCoverage(): void {
+  const described = new Set(allPages.flatMap((page) => page.exports.flatMap(([, names]) => names.split(" "))));
+  for (const [entry, symbols] of exported) {
+    const missing = [...symbols.keys()].filter((name) => !described.has(name));
+    if (missing.length > 0) throw new Error(`no page describes ${missing.join(", ")} of ${entry}: add the names`);
+  }
+}
+
+function renderPage(page: Page): string {
+  const others = allPages.filter((other) => other !== page);
+  const links = others.map(({ name, title }) => `[${title.replace("TypeScript: ", "")}](${name}.md)`);
+  const parts = [
+    `# ${page.title}`,
+    [
+      page.text,
+      "The comments of the [npm package](../orchestrate/typescript.md) are the source.",
+      `See also ${links.join(" and ")}.`,
+    ].join("\n"),
+  ];
+  for (const [entry, names] of page.exports) {
+    const prefix = entry === "index" ? "" : `caproot/${entry}: `;
+    for (const name of names.split(" ")) {
+      const symbol = exported.get(entry)?.get(name);
+      if (!symbol) throw new Error(`${entry} has no export ${name}`);
+      parts.push(`## ${prefix}${name}`, ...renderExport(name, symbol));
+    }
+  }
+  return `${parts.filter(Boolean).join("\n\n")}\n`;
+}
+
+/** Returns the parts of an export. */
+function renderExport(name: string, symbol: ts.Symbol): string[] {
+  const [declaration] = symbol.declarations ?? [];
+  if (!declaration) throw new Error(`${name} has no declaration`);
+  const text = docOf(symbol);
+  if (ts.isFunctionDeclaration(declaration)) return [block(signaturesOf(name, symbol)), text];
+  if (ts.isClassDeclaration(declaration)) return [text, ...renderClass(name, declaration)];
+  if (ts.isInterfaceDeclaration(declaration)) return [text, ...renderInterface(name, declaration)];
+  if (ts.isTypeAliasDeclaration(declaration)) {
+    const parameters = declaration.typeParameters?.map((parameter) => parameter.getText()).join(", ");
+    return [block([`type ${name}${parameters ? `<${parameters}>` : ""} = ${typeText(declaration.type)}`]), text];
+  }
+  return [block([`const ${name}: ${checker.typeToString(checker.getTypeOfSymbol(symbol))}`]), text];
+}
+
+function renderClass(name: string, declaration: ts.ClassDeclaration): string[] {
+  const parts: string[] = [];
+  const base = declaration.heritageClauses?.[0]?.types[0]?.getText();
+  if (base && base !== "Error") parts.push(`A \`${base}\`.`);
+  const members = declaration.members.filter(isPublic);
+  const constructor = members.find(ts.isConstructorDeclaration);
+  if (constructor) parts.push(block([wrapSignature(`new ${name}`, parametersOf(constructor), "")]), commentOf(constructor));
+
+  const fields = members.filter((member) => ts.isPropertyDeclaration(member) || ts.isGetAccessorDeclaration(member));
+  parts.push(fields.filter((field) => field.name.getText() !== "name" || name === "McpServer").map(fieldLine).join("\n"));
+  return [...parts, ...renderMethods(name, members)];
+}
+
+function renderInterface(name: string, declaration: ts.InterfaceDeclaration): string[] {
+  const bases = declaration.heritageClauses?.flatMap((clause) => clause.types.map((type) => `\`${type.getText()}\``));
+  const fields = declaration.members.filter(ts.isPropertySignature).filter((field) => !field.name.getText().startsWith("["));
+  return [
+    bases ? `Also has the fields of ${bases.join(" and ")}.` : "",
+    fields.map(fieldLine).join("\n"),
+    ...renderMethods(name, declaration.members),
+  ];
+}
+
+function renderMethods(name: string, members: readonly (ts.ClassElement | ts.TypeElement)[]): string[] {
+  const methods = members.filter((member) => ts.isMethodDeclaration(member) || ts.isMethodSignature(member));
+  return methods.flatMap((method) => {
+    const own = method.name.getText();
+    const isStatic = ts.isMethodDeclaration(method) && (ts.getCombinedModifierFlags(method) & ts.ModifierFlags.Static) !== 0;
+    if (own.startsWith("[")) return [];
+    const owner = isStatic ? name : name.charAt(0).toLowerCase() + name.slice(1);
+    return [
+      `### ${name}.${own}`,
+      block([wrapSignature(`${owner}.${own}`, parametersOf(method), resultOf(method))]),
+      commentOf(method),
+    ];
+  });
+}
+
+/** Whether a member is for users: neither private nor marked as internal. */
+function isPublic(member: ts.ClassElement): boolean {
+  const isHidden = member.name !== undefined && (ts.isPrivateIdentifier(member.name) || member.name.getText().startsWith("["));
+  const hasKey = (ts.getCombinedModifierFlags(member) & (ts.ModifierFlags.Private | ts.ModifierFlags.Override)) === 0;
+  return !isHidden && hasKey && !ts.getJSDocTags(member).some((tag) => tag.tagName.text === "internal");
+}
+
+function signaturesOf(name: string, symbol: ts.Symbol): string[] {
+  const declared = (symbol.declarations ?? []).filter(ts.isFunctionDeclaration);
+  // The last declaration of an overloaded function is its implementation.
+  const shown = declared.length > 1 ? declared.slice(0, -1) : declared;
+  return shown.map((declaration) => wrapSignature(name, parametersOf(declaration), resultOf(declaration)));
+}
+
+function parametersOf(declaration: ts.SignatureDeclaration): string[] {
+  return declaration.parameters.map((parameter) => {
+    const name = ts.isObjectBindingPattern(parameter.name) ? "options" : parameter.name.getText();
+    const isOptional = parameter.questionToken !== undefined || parameter.initializer !== undefined;
+    const type = parameter.type ? typeText(parameter.type) : checker.typeToString(checker.getTypeAtLocation(parameter));
+    return `${parameter.dotDotDotToken ? "..." : ""}${name}${isOptional ? "?" : ""}: ${type}`;
+  });
+}
+
+function resultOf(declaration: ts.SignatureDeclaration): string {
+  const signature = checker.getSignatureFromDeclaration(declaration);
+  if (!signature) return "";
+  const text = declaration.type?.getText() ?? "";
+  const isReadable = declaration.type !== undefined && !text.includes("Result<");
+  return `: ${isReadable ? typeText(declaration.type as ts.TypeNode) : rename(checker.typeToString(signature.getReturnType()))}`;
+}
+
+function fieldLine(field: ts.PropertySignature | ts.PropertyDeclaration | ts.GetAccessorDeclaration): string {
+  const isOptional = !ts.isGetAccessorDeclaration(field) && field.questionToken !== undefined;
+  const type = field.type ? typeText(field.type) : checker.typeToString(checker.getTypeAtLocation(field));
+  const text = commentOf(field).replaceAll(/\s+/g, " ");
+  return `- \`${field.name.getText()}${isOptional ? "?" : ""}: ${type}\`${text && `: ${text}`}`;
+}
+
+/** Returns the text of a type in one line, without comments. */
+function typeText(type: ts.TypeNode): string {
+  const printer = ts.createPrinter({ removeComments: true });
+  const text = printer.printNode(ts.EmitHint.Unspecified, type, type.getSourceFile());
+  return rename(text.replaceAll(/\s+/g, " ").replaceAll("; }", " }").replaceAll(/"(\w+)":/g, "$1:"));
+}
+
+function rename(text: string): string {
+  return text.replaceAll(/\b[A-Z]\w+\b/g, (name) => shownNames.get(name) ?? name);
+}
+
+function wrapSignature(name: string, parameters: string[], result: string): string {
+  const line = `${name}(${parameters.join(", ")})${result}`;
+  return line.length <= width ? line : `${name}(\n${parameters.map((text) => `  ${text},\n`).join("")})${result}`;
+}
+
+function block(lines: string[]): string {
+  return `\`\`\`typescript\n${lines.join("\n")}\n\`\`\``;
+}
+
+/** Returns the comment of a symbol. Comments of the lines have links of Rust, which become names. */
+function docOf(symbol: ts.Symbol): string {
+  const text = ts.displayPartsToString(symbol.getDocumentationComment(checker));
+  return text.replaceAll(/\[`(?:\w+::)*(\w+)`\](?![(:])/g, "`$1`");
+}
+
+function commentOf(node: ts.Node & { name?: ts.Node | undefined }): string {
+  const symbol = checker.getSymbolAtLocation(node.name ?? node);
+  if (symbol) return docOf(symbol);
+  const [comment] = ts.getJSDocCommentsAndTags(node);
+  return (comment && ts.getTextOfJSDocComment(comment.comment)) ?? "";
+}
+

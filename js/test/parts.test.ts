@@ -1,0 +1,335 @@
+/** Stores, fleets of a function, tokens of MCP servers, contexts and dispatchers. */
+
+import assert from "node:assert/strict";
+import { AsyncLocalStorage } from "node:async_hooks";
+import { readFileSync } from "node:fs";
+import { createServer, type IncomingMessage, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import { McpServer as ReferenceServer } from "@modelcontextprotocol/sdk/server/mcp.js";
+import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
+import {
+  ConfigError,
+  connect,
+  DispatchError,
+  Fleet,
+  type Manager,
+  McpServer,
+  type PendingCall,
+  Refused,
+  restore,
+  type Store,
+  StoreError,
+  type Thread,
+  Tools,
+  type ToolResult,
+} from "caproot";
+import { callProcess, serveDemo } from "./support.ts";
+
+const anyObject = { type: "object" } as const;
+
+/** Store in memory. */
+class MemoryStore implements Store {
+  readonly saved = new Map<string, string>();
+  isBroken = false;
+
+  async put(id: string, saved: string): Promise<void> {
+    if (this.isBroken) throw new Error("the disk is full");
+    this.saved.set(id, saved);
+  }
+
+  get(id: string): string | undefined {
+    return this.saved.get(id);
+  }
+
+  delete(id: string): void {
+    this.saved.delete(id);
+  }
+}
+
+/** Manager and thread in memory. */
+class Platform implements Manager, Thread {
+  readonly pending = new Map<string, PendingCall>();
+  readonly answers = new Map<string, ToolResult>();
+  readonly turns: unknown[] = [];
+  isBroken = false;
+
+  add(requestId: string, tool: string, args: unknown, sessionId = "thread-1"): PendingCall {
+    const call = { requestId, sessionId, tool, arguments: args };
+    this.pending.set(requestId, call);
+    return call;
+  }
+
+  async listPending(token: string | undefined) {
+    if (this.isBroken) throw new Error("the platform is down");
+    const calls = [...this.pending.values()];
+    const after = Number(token ?? 0) + 2;
+    return { calls: calls.slice(after - 2, after), nextToken: after < calls.length ? String(after) : null };
+  }
+
+  submitResult(requestId: string, result: ToolResult) {
+    if (!this.pending.delete(requestId)) return "notFound" as const;
+    this.answers.set(requestId, result);
+    return undefined;
+  }
+
+  sendTurn(turn: unknown): void {
+    if (this.isBroken) throw new Error("the platform is down");
+    this.turns.push(turn);
+    this.add("turn", "count", { text: "a b" });
+  }
+
+  status(): string {
+    return this.answers.has("turn") ? "completed" : "running";
+  }
+}
+
+/** Tools with one that counts words. `runs` has the counted texts. */
+function countTools(runs: string[] = []): Tools {
+  const tools = new Tools();
+  tools.tool({ name: "count", description: "Counts words.", inputSchema: anyObject }, ({ text }) => {
+    runs.push(String(text));
+    return String(text).split(/\s+/).filter(Boolean).length;
+  });
+  return tools;
+}
+
+test("a store keeps sessions", async (t) => {
+  const { address } = await serveDemo(t);
+  const store = new MemoryStore();
+  const skills = await connect(address, { store, id: "kept", choice: { include: ["name:triage-logs"] } });
+  await Promise.all([skills.persist(), skills.persist()]);
+  const fork = await skills.fork();
+  await fork.persist();
+  assert.deepEqual([...store.saved.keys()].sort(), ["kept", fork.id].sort());
+  store.isBroken = true;
+  await assert.rejects(skills.persist(), (error) => error instanceof StoreError && /the disk is full/.test(error.message));
+  store.isBroken = false;
+  await skills.persist();
+  await skills.close();
+  await assert.rejects(skills.persist(), (error) => error instanceof Refused && error.code === "SESSION_CLOSED");
+  await fork.close({ delete: true });
+  assert.deepEqual([...store.saved.keys()], ["kept"]);
+
+  const restored = await restore("kept", { address, store });
+  assert.equal((await restored.list()).length, 1);
+  await restored.close({ delete: true });
+  await assert.rejects(restore("kept", { address, store }), StoreError);
+  const without = await connect(address);
+  await assert.rejects(without.persist(), StoreError);
+  await without.close();
+});
+
+test("a function finds executors before each connection", async (t) => {
+  const { address } = await serveDemo(t);
+  const asked: string[] = [];
+  let token = 0;
+  const fleet = Fleet.find((environmentId) => {
+    asked.push(environmentId);
+    if (environmentId === "broken") throw new Error("the registry is down");
+    return environmentId === "local" ? { address, token: () => `t-${(token += 1)}` } : undefined;
+  }, ["local"]);
+  const skills = await connect({ fleet });
+  t.after(() => skills.close());
+  assert.equal((await skills.list()).length, 3);
+  assert.ok(asked.length > 0 && asked.every((id) => id === "local"), asked.join());
+  assert.ok(token > 0);
+  assert.ok(!readFileSync(`/proc/${callProcess()}/cmdline`, "utf8").includes("t-1"));
+
+  const root = (environmentId: string) => ({ id: environmentId, location: { type: "environment", environmentId, path: "published:demo" } });
+  const other = await connect({ fleet, roots: [root("local"), root("none"), root("broken")], startTimeout: 1 });
+  t.after(() => other.close());
+  const states = new Map((await other.executors()).map(({ environmentId, reason }) => [environmentId, reason ?? "live"]));
+  assert.equal(states.get("local"), "live");
+  assert.match(states.get("none") ?? "", /no executor is known/);
+  assert.match(states.get("broken") ?? "", /the registry is down/);
+});
+
+test("a mistake in a found executor is a reason", async () => {
+  const fleet = Fleet.find(() => ({ address: "nowhere" }), ["a"]);
+  await assert.rejects(connect({ fleet, startTimeout: 1 }), (error) => {
+    assert.ok(error instanceof Refused && error.code === "NO_DAEMON", String(error));
+    assert.match(error.message, /the scheme is missing/);
+    return true;
+  });
+  const both = Fleet.find(() => ({ address: "unix:/x", cert: "c" }), ["a"]);
+  await assert.rejects(connect({ fleet: both, startTimeout: 1 }), /`cert` and `key` belong together/);
+});
+
+/** Serves MCP with one skill to requests that have the token. */
+async function serveMcp(isAllowed: (token: string) => boolean): Promise<{ url: string; server: Server }> {
+  const server = createServer(async (request: IncomingMessage, response) => {
+    if (!isAllowed(request.headers.authorization ?? "")) {
+      response.writeHead(401, { "WWW-Authenticate": "Bearer" }).end();
+      return;
+    }
+    const mcp = new ReferenceServer({ name: "docs", version: "1" });
+    const skill = "---\nname: remote\ndescription: Is remote.\n---\nThe text.\n";
+    const index = { skills: [{ name: "remote", type: "skill-md", description: "Is remote.", url: "skill://docs/remote/SKILL.md" }] };
+    const text = (uri: URL, body: string) => ({ contents: [{ uri: uri.href, text: body }] });
+    mcp.registerResource("index", "skill://index.json", {}, (uri) => text(uri, JSON.stringify(index)));
+    mcp.registerResource("remote", "skill://docs/remote/SKILL.md", {}, (uri) => text(uri, skill));
+    const transport = new StreamableHTTPServerTransport({ enableJsonResponse: true });
+    await mcp.connect(transport as Parameters<typeof mcp.connect>[0]);
+    await transport.handleRequest(request, response);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`, server };
+}
+
+test("an MCP server gets a token that is in no argument and no variable", async (t) => {
+  let allowed = "first";
+  const { url, server } = await serveMcp((header) => header === `Bearer ${allowed}`);
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  let calls = 0;
+  const token = async () => {
+    calls += 1;
+    return allowed;
+  };
+  const skills = await connect({ sources: [new McpServer("docs", { url, token })] });
+  t.after(() => skills.close());
+  assert.deepEqual((await skills.list()).map(({ name }) => name), ["remote"]);
+  assert.equal(calls, 1);
+  // The server rejects the token, and the function is called again.
+  allowed = "second";
+  assert.match(await skills.read("remote"), /The text/);
+  assert.equal(calls, 2);
+
+  const pid = callProcess();
+  for (const file of ["cmdline", "environ"]) assert.doesNotMatch(readFileSync(`/proc/${pid}/${file}`, "utf8"), /first|second/);
+  const fixed = await connect({ sources: [new McpServer("docs", { url, token: "second" })] });
+  assert.equal((await fixed.list()).length, 1);
+  await fixed.close();
+  assert.throws(() => new McpServer("docs", { command: "x", token: "t" }), ConfigError);
+  assert.throws(() => new McpServer("docs", { url, token: "t", tokenFile: "f" }), ConfigError);
+});
+
+test("a failed token of an MCP server is a reason", async (t) => {
+  const { url, server } = await serveMcp(() => true);
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const token = () => {
+    throw new Error("the vault is sealed");
+  };
+  const skills = await connect({ sources: [new McpServer("docs", { url, token })], startTimeout: 1 });
+  t.after(() => skills.close());
+  assert.deepEqual(await skills.list(), []);
+  const { warnings } = await skills.instructionText();
+  assert.match(warnings.join(), /the vault is sealed/);
+});
+
+test("own tools run in the context of their caller", async (t) => {
+  const { address } = await serveDemo(t);
+  const storage = new AsyncLocalStorage<string>();
+  const tools = new Tools();
+  tools.tool({ name: "whoami", description: "Returns the user.", inputSchema: anyObject }, async () => {
+    await new Promise((resolve) => setImmediate(resolve));
+    return storage.getStore() ?? null;
+  });
+  const skills = await connect(address, { tools });
+  t.after(() => skills.close());
+  const users = Array.from({ length: 20 }, (_, index) => `user-${index}`);
+  const results = await Promise.all(users.map((user) => storage.run(user, () => skills.call("whoami"))));
+  assert.deepEqual(results.map((result) => result.json().result), users);
+  assert.equal((await skills.call("whoami")).json().result, null);
+});
+
+test("pending calls are answered", async (t) => {
+  const { address } = await serveDemo(t);
+  const skills = await connect(address, { tools: countTools() });
+  t.after(() => skills.close());
+  const platform = new Platform();
+  for (let number = 0; number < 5; number += 1) platform.add(`call-${number}`, "count", { text: "a ".repeat(number) });
+  platform.add("list", "skills_list", {});
+  platform.add("unknown", "none", {});
+  platform.add("other", "count", { text: "" }, "thread-2");
+  const dispatcher = await skills.dispatcher("thread-1", platform);
+  const drained = await dispatcher.drain();
+  assert.deepEqual({ ...drained, failures: drained.failures.length }, { accepted: 7, notFound: 0, alreadyAnswered: 0, failed: 0, failures: 0, complete: true });
+  assert.deepEqual([...platform.pending.keys()], ["other"]);
+  assert.deepEqual(platform.answers.get("call-3")?.json(), { result: 3 });
+  assert.equal(platform.answers.get("list")?.external, true);
+  assert.equal(platform.answers.get("unknown")?.ok, false);
+
+  platform.isBroken = true;
+  await assert.rejects(dispatcher.drain(), (error) => error instanceof DispatchError && /the platform is down/.test(error.message));
+  await dispatcher.close();
+  await assert.rejects(dispatcher.drain(), DispatchError);
+});
+
+test("a pushed call is answered once", async (t) => {
+  const { address } = await serveDemo(t);
+  const runs: string[] = [];
+  const skills = await connect(address, { tools: countTools(runs) });
+  t.after(() => skills.close());
+  const platform = new Platform();
+  const dispatcher = await skills.dispatcher("thread-1", platform);
+  const call = platform.add("one", "count", { text: "a" });
+  const { outcome, record } = await dispatcher.dispatch(call);
+  assert.deepEqual([outcome, record?.success, record?.requestId], ["accepted", true, "one"]);
+  assert.equal((await dispatcher.dispatch(call)).outcome, "alreadyKnown");
+  assert.equal((await dispatcher.dispatch({ ...call, sessionId: "x" })).outcome, "ignored");
+  assert.equal((await dispatcher.dispatch({ ...call, requestId: "gone" })).outcome, "notFound");
+  // The call that is gone ran, too.
+  assert.deepEqual(runs, ["a", "a"]);
+  await assert.rejects(dispatcher.drain(), DispatchError);
+  await assert.rejects(dispatcher.dispatch({ ...call, requestId: "" }), /invalid request id/);
+});
+
+test("a turn runs to its end", async (t) => {
+  const { address } = await serveDemo(t);
+  const skills = await connect(address, { tools: countTools() });
+  t.after(() => skills.close());
+  const platform = new Platform();
+  const dispatcher = await skills.dispatcher("thread-1", platform, { thread: platform });
+  const turn = await dispatcher.runTurn({ input: "hi" }, ["completed", "failed"]);
+  assert.equal(turn.status, "completed");
+  assert.equal(turn.drained.accepted, 1);
+  assert.deepEqual(platform.turns, [{ input: "hi" }]);
+  assert.equal((await dispatcher.runTurn(undefined, ["completed"])).status, "completed");
+  await assert.rejects(dispatcher.runTurn({}, []), (error) => error instanceof DispatchError && /no terminal status/.test(error.message));
+  platform.isBroken = true;
+  await assert.rejects(dispatcher.runTurn({}, ["completed"]), (error) => error instanceof DispatchError && /the platform is down/.test(error.message));
+
+  const still = new Platform();
+  const slow = await skills.dispatcher("thread-1", still, { thread: { sendTurn() {}, status: () => "running" }, turnTimeout: 0.2 });
+  await assert.rejects(slow.runTurn({}, ["completed"]), /no status/);
+  const without = await skills.dispatcher("thread-1", still);
+  await assert.rejects(without.runTurn({}, ["completed"]), ConfigError);
+  await assert.rejects(skills.dispatcher("t", still, { maxInFlight: 0, turnTimeout: -1 }), (error) => {
+    assert.ok(error instanceof ConfigError && error.mistakes.length === 2, String(error));
+    return true;
+  });
+});
+
+test("a dispatcher ends with its session and its program", async (t) => {
+  const { address } = await serveDemo(t);
+  const skills = await connect(address, { tools: countTools() });
+  t.after(() => skills.close());
+  const first = await skills.dispatcher("thread-1", new Platform());
+  process.kill(callProcess(), "SIGKILL");
+  await assert.rejects(first.drain());
+  await assert.rejects(first.drain(), DispatchError);
+  await first.close();
+  const second = await skills.dispatcher("thread-1", new Platform());
+  assert.equal((await second.drain()).complete, true);
+  await skills.close();
+  await assert.rejects(second.drain(), DispatchError);
+});
+
+test("a request over the limit of a line is refused", async (t) => {
+  const { address } = await serveDemo(t);
+  const large = "x".repeat(6 << 20);
+  const tools = new Tools();
+  tools.tool({ name: "large", description: "Returns much.", inputSchema: anyObject }, () => large);
+  const skills = await connect(address, { tools });
+  t.after(() => skills.close());
+  await assert.rejects(skills.call("skills_list", { cursor: large }), (error) => error instanceof Refused && error.code === "TOO_LARGE");
+  assert.equal((await skills.call("large")).ok, false);
+  assert.equal((await skills.list()).length, 3);
+});
