@@ -2,7 +2,7 @@
 
 use crate::fleet::parse_seconds;
 use caproot_client::parse_selected_roots;
-use caproot_client::session::{SessionOptions, SkillChoice, ToolNames, ToolRegistry};
+use caproot_client::session::{ChoiceRule, SessionOptions, SkillChoice, ToolNames, ToolRegistry};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use serde::Deserialize;
 use std::time::Duration;
@@ -60,25 +60,10 @@ pub fn parse_choice(
     mistakes: &mut Vec<String>,
 ) -> SkillChoice {
     SkillChoice {
-        include: parse_rules(include, mistakes),
-        exclude: parse_rules(exclude, mistakes),
+        include: ChoiceRule::parse_all(include, mistakes),
+        exclude: ChoiceRule::parse_all(exclude, mistakes),
         within: None,
     }
-}
-
-fn parse_rules<T>(rules: &[String], mistakes: &mut Vec<String>) -> Vec<T>
-where
-    T: std::str::FromStr,
-    T::Err: std::fmt::Display,
-{
-    let mut parsed = Vec::new();
-    for rule in rules {
-        match rule.parse() {
-            Ok(rule) => parsed.push(rule),
-            Err(error) => mistakes.push(format!("choice: {error}")),
-        }
-    }
-    parsed
 }
 
 /// Returns a duration, and adds a mistake if the number is not valid.

@@ -3,9 +3,11 @@
 use super::answer::RequestError;
 use super::lines::InputLine;
 use super::tools::{ProgramTool, ToolOutcome};
-use caproot_client::session::{DEFAULT_BUDGET, SkillMention, ToolFunctionError, UserPrompt};
+use caproot_client::session::{
+    DEFAULT_BUDGET, SkillAuthority, SkillMention, ToolFunctionError, UserPrompt,
+};
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 /// Line of stdin: a request, and the fields that all requests have.
@@ -149,16 +151,6 @@ pub struct FileRequest {
     /// in the list.
     #[serde(default)]
     pub authority: Option<SkillAuthority>,
-}
-
-/// Authority of a skill.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SkillAuthority {
-    /// `executor`, `local` or `mcp`.
-    pub kind: String,
-    /// Id of the selected root, of the directory or of the server.
-    pub id: String,
 }
 
 /// Outcome of a call of a tool of the program: exactly one of `result`, `error` and `bug`.

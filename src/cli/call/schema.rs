@@ -1,13 +1,13 @@
 //! JSON Schemas of the lines of `caproot call`, made from the types of the lines.
 
 use super::answer::{
-    AcceptedResult, CancelledRequests, DrainCounts, FileText, ListedSkill, ListenEnd, ProgramState,
+    AcceptedResult, CancelledRequests, DrainCounts, FileText, ListenEnd, ProgramState,
     PromptAnswer, RequestError, SavedChanges, SessionId, StartedSession, WatchedText,
 };
 use super::event::CallEvent;
 use super::request::RequestLine;
 use caproot_client::session::{
-    ExecutorState, InjectedSkills, InstructionText, InvocationMetrics, SessionPlugin,
+    ExecutorState, InjectedSkills, InstructionText, InvocationMetrics, ListedSkill, SessionPlugin,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};

@@ -15,13 +15,13 @@ use super::skills::SkillReader;
 use super::tools::{SessionTools, ToolCallbacks, register_tools};
 use super::watched::WatchedSession;
 use crate::cli::args::parse_timeout;
-use caproot_client::session::{ForkScope, Session, SessionOptions, SkillChoice, SkillSource};
+use caproot_client::session::{
+    ChoiceRule, ForkScope, Session, SessionOptions, SkillChoice, SkillSource,
+};
 use caproot_core::sync::Mutex;
 use caproot_core::text::quote_value;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::str::FromStr;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
@@ -151,7 +151,7 @@ impl CallServer<'_> {
             }
             CallRequest::List {} => {
                 let session = self.find_session(id)?;
-                RequestAnswer::List(self.skill_reader(&session).list().await?)
+                RequestAnswer::List(self.skill_reader(&session).list()?)
             }
             CallRequest::Read(file) => {
                 let session = self.find_session(id)?;
@@ -332,11 +332,11 @@ impl CallServer<'_> {
 
         options.choice = SkillChoice {
             include: match request.include {
-                Some(rules) => parse_rules(&rules, &mut mistakes),
+                Some(rules) => ChoiceRule::parse_all(&rules, &mut mistakes),
                 None => options.choice.include,
             },
             exclude: match request.exclude {
-                Some(rules) => parse_rules(&rules, &mut mistakes),
+                Some(rules) => ChoiceRule::parse_all(&rules, &mut mistakes),
                 None => options.choice.exclude,
             },
             within: options.choice.within,
@@ -367,8 +367,8 @@ impl CallServer<'_> {
     fn fork(&self, open: &OpenSession, request: &ForkRequest) -> Result<SessionId, RequestError> {
         let mut mistakes = Vec::new();
         let narrower = SkillChoice {
-            include: parse_rules(&request.include, &mut mistakes),
-            exclude: parse_rules(&request.exclude, &mut mistakes),
+            include: ChoiceRule::parse_all(&request.include, &mut mistakes),
+            exclude: ChoiceRule::parse_all(&request.exclude, &mut mistakes),
             within: None,
         };
         if !mistakes.is_empty() {
@@ -434,21 +434,6 @@ impl CallServer<'_> {
         others.insert(id.clone(), open);
         Ok(id)
     }
-}
-
-fn parse_rules<T>(rules: &[String], mistakes: &mut Vec<String>) -> Vec<T>
-where
-    T: FromStr,
-    T::Err: Display,
-{
-    let mut parsed = Vec::new();
-    for rule in rules {
-        match rule.parse() {
-            Ok(rule) => parsed.push(rule),
-            Err(error) => mistakes.push(format!("choice: {error}")),
-        }
-    }
-    parsed
 }
 
 fn parse_span(name: &str, text: &str, mistakes: &mut Vec<String>) -> Duration {

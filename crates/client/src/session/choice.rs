@@ -64,6 +64,26 @@ pub enum ChoiceRule {
 pub struct ChoiceRuleError(String);
 
 impl ChoiceRule {
+    /// Parses the texts of rules, and adds a sentence for each invalid rule to `mistakes`.
+    ///
+    /// ```
+    /// use caproot_client::session::ChoiceRule;
+    ///
+    /// let mut mistakes = Vec::new();
+    /// let rules = ChoiceRule::parse_all(&["name:pdf".to_owned(), "pdf".to_owned()], &mut mistakes);
+    /// assert_eq!((rules.len(), mistakes.len()), (1, 1));
+    /// ```
+    pub fn parse_all(texts: &[String], mistakes: &mut Vec<String>) -> Vec<Self> {
+        let mut rules = Vec::with_capacity(texts.len());
+        for text in texts {
+            match text.parse() {
+                Ok(rule) => rules.push(rule),
+                Err(error) => mistakes.push(format!("choice: {error}")),
+            }
+        }
+        rules
+    }
+
     /// Returns whether the rule matches a skill or plugin of a source, given by its kind and id.
     fn matches(&self, kind: SourceKind, id: &str, name: &str, package: &str) -> bool {
         match self {

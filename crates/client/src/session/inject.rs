@@ -202,7 +202,7 @@ async fn inject_skill(
     let work = read_fragment(source, skill, room, inner.tool_names).instrument(invocation.span());
     let fragment = inner.run_until_closed(work).await.flatten();
 
-    invocation.finish_with_fragment(fragment.as_ref().map(|fragment| fragment.text.as_str()));
+    invocation.finish_with_text(fragment.as_ref().map(|fragment| fragment.text.as_str()));
     fragment
 }
 

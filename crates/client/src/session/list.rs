@@ -155,12 +155,8 @@ impl<'a> ListPageBuilder<'a> {
 
 impl<'a> SkillListEntry<'a> {
     fn of_view(view: &'a SessionView, skill: &'a SharedSkill) -> Self {
-        let group = view.equal_roots.group(skill);
-        let group = group.filter(|group| group.roots.len() > 1);
         Self {
-            environments: group
-                .map(|group| group.packages(&skill.package))
-                .unwrap_or_default(),
+            environments: view.equal_roots.packages(skill),
             authority: AuthorityRef::of_skill(skill),
             package: &skill.package,
             name: escape_hidden_chars(&skill.name),
@@ -171,7 +167,7 @@ impl<'a> SkillListEntry<'a> {
 }
 
 /// Returns whether the list has a skill.
-fn is_listed(view: &SessionView, skill: &SharedSkill) -> bool {
+pub fn is_listed(view: &SessionView, skill: &SharedSkill) -> bool {
     !is_hidden(skill) && view.equal_roots.is_in_lists(skill)
 }
 

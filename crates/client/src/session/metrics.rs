@@ -370,8 +370,8 @@ impl<'a> InvocationGuard<'a> {
         self.record_outcome(&outcome_code(result), result.json.len());
     }
 
-    /// Finishes the invocation with the text of a fragment, or with an error.
-    pub fn finish_with_fragment(mut self, text: Result<&str, &ToolError>) {
+    /// Finishes the invocation with the text of a fragment or file, or with an error.
+    pub fn finish_with_text(mut self, text: Result<&str, &ToolError>) {
         match text {
             Ok(text) => self.record_outcome(OUTCOME_OK, text.len()),
             Err(error) => self.record_outcome(error.code().name(), 0),

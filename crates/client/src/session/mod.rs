@@ -126,6 +126,7 @@ mod tool_names;
 #[cfg(feature = "handlers")]
 mod tools;
 mod view;
+mod whole_reads;
 
 pub use choice::{ChoiceRule, ChoiceRuleError, SkillChoice};
 pub use inject::{
@@ -158,3 +159,4 @@ pub use tools::{
     CustomTool, ToolFunctionError, ToolRegistry, ToolRegistryError, limits as tool_limits,
 };
 pub use view::{ChangedSource, SessionWatch};
+pub use whole_reads::{ListedSkill, SkillAuthority};

@@ -11,7 +11,7 @@ use super::result::{
 use super::skill_source::{SkillSource, TextPage, TextPageRequest};
 use super::state::{AuthoritySource, Session};
 use crate::MAX_CURSOR_BYTES;
-use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_ROOT_ID_BYTES};
+use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_READ_BYTES, MAX_ROOT_ID_BYTES};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -180,6 +180,17 @@ async fn read_page(
         _ => error,
     })?;
     Ok(ReadPage::from_text_page(page))
+}
+
+/// Reads a page of a file for a program, without the limit of a result.
+pub async fn read_unlimited_page(
+    source: &dyn SkillSource,
+    request: TextPageRequest,
+) -> Result<TextPage, ToolError> {
+    read_fitting(source, request, MAX_READ_BYTES, &|page: &TextPage| {
+        page.contents.len()
+    })
+    .await
 }
 
 /// Returns the bytes of the handle in the result. The handle of a main resource is the package and a

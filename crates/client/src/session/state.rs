@@ -124,6 +124,15 @@ impl Session {
         })
     }
 
+    /// Returns an error if the session is closed.
+    pub(super) fn check_open(&self) -> Result<(), ToolError> {
+        if self.is_closed() {
+            Err(session_closed_error())
+        } else {
+            Ok(())
+        }
+    }
+
     /// Returns the listed skills of now.
     pub(super) fn current_view(&self) -> Arc<SessionView> {
         if self.is_closed() {
