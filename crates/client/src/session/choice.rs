@@ -14,7 +14,8 @@ const MAX_RULE_BYTES: usize = 2_100;
 
 /// Skills that a session has, out of all skills of its sources. An excluded skill is not listed,
 /// cannot be read or mentioned, and its name is free for a skill of another source. The default
-/// includes every skill. A choice has at most 256 rules.
+/// includes every skill. A choice has at most 256 rules. In a fork, the name of an excluded skill is not
+/// free: a fork has no skill that its session does not have.
 ///
 /// ```
 /// use caproot_client::session::{ChoiceRule, SessionOptions, SkillChoice};
@@ -37,7 +38,8 @@ pub struct SkillChoice {
     /// Rules that exclude skills. They take precedence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<ChoiceRule>,
-    /// Choice that must include the skill as well, such as the choice of a forked session.
+    /// Choice that must include the skill as well: the choice of the session that was forked. Only the
+    /// innermost choice makes the names of its excluded skills free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Box<Self>>,
 }
@@ -183,10 +185,16 @@ impl SkillChoice {
             Some(inner) => self.narrowed_to(inner),
             None => self.clone(),
         };
+        // Without rules, too: the names that the excluded skills have must stay masked.
         Self {
-            within: (!within.is_empty()).then(|| Box::new(within)),
+            within: Some(Box::new(within)),
             ..narrower.clone()
         }
+    }
+
+    /// Returns the innermost choice: that of the session from which all forks come.
+    pub(super) fn base(&self) -> &Self {
+        self.within.as_ref().map_or(self, |within| within.base())
     }
 
     fn rule_count(&self) -> usize {
@@ -216,6 +224,15 @@ impl SkillChoice {
         is_included
             && !is_excluded
             && within.is_none_or(|within| within.includes(source, name, package))
+    }
+
+    /// Returns how many skills of a source are in the session.
+    pub(super) fn count_included(&self, source: &dyn SkillSource) -> usize {
+        let listing = source.snapshot().listing;
+        let skills = listing.skills.iter();
+        skills
+            .filter(|skill| self.includes(source, &skill.name, &skill.package))
+            .count()
     }
 
     /// Returns the listing without the excluded skills.

@@ -70,7 +70,7 @@ pub struct SourceMetrics {
     /// Reason if the source is unavailable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Number of skills in the latest listing.
+    /// Number of skills in the latest listing that the session has.
     pub skills: usize,
     /// Requests since the start of the source. Forks share a source with their parent.
     #[serde(flatten)]
@@ -186,7 +186,8 @@ pub struct InvocationGuard<'a> {
 }
 
 impl SourceMetrics {
-    pub(super) fn of_source(source: &dyn SkillSource) -> Self {
+    /// Returns the metrics of a source of which the session has this number of skills.
+    pub(super) fn of_source(source: &dyn SkillSource, skills: usize) -> Self {
         let snapshot = source.snapshot();
         let reason = snapshot.unavailable_reason;
         Self {
@@ -194,7 +195,7 @@ impl SourceMetrics {
             source_id: truncate_with_ellipsis(&single_line(source.id()), MAX_NAME_BYTES),
             available: reason.is_none(),
             reason: reason.map(|why| truncate_with_ellipsis(&single_line(&why), MAX_NAME_BYTES)),
-            skills: snapshot.listing.skills.len(),
+            skills,
             requests: source.request_metrics(),
         }
     }

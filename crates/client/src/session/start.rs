@@ -100,6 +100,7 @@ impl SessionInner {
             id: options.id.clone().unwrap_or_else(random_id),
             product: options.product.clone(),
             choice: options.choice.clone(),
+            masking: Vec::new(),
             selection,
             resume_points,
             counters: InvocationCounters::default(),

@@ -12,7 +12,7 @@ use super::store::SessionStore;
 use super::tool_names::ToolNames;
 #[cfg(feature = "handlers")]
 use super::tools::ToolSet;
-use super::view::{SessionView, SessionViewCache, SessionWatch};
+use super::view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
 use crate::ResumePoint;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
@@ -49,6 +49,9 @@ pub struct SessionInner {
     pub id: String,
     pub product: String,
     pub choice: SkillChoice,
+    /// Sources of the parents of a fork that the fork does not have, and whose names it must not use
+    /// for other skills.
+    pub masking: Vec<Arc<dyn SkillSource>>,
     /// Roots in the order of the selection.
     pub selection: Vec<SelectedCapabilityRoot>,
     /// Saved resume points of a restored session, for executors that have not answered yet.
@@ -74,9 +77,12 @@ impl Session {
     /// Returns the state of each executor, in the byte order of the environment ids.
     #[must_use]
     pub fn executors(&self) -> Vec<ExecutorState> {
-        self.executors
-            .iter()
-            .map(|executor| executor.state())
+        let executors = self.executors.iter();
+        executors
+            .map(|executor| ExecutorState {
+                skills: self.inner.choice.count_included(&**executor),
+                ..executor.state()
+            })
             .collect()
     }
 
@@ -139,15 +145,13 @@ impl Session {
             return Arc::new(SessionView::closed());
         }
 
-        let snapshots = self
-            .sources
-            .iter()
-            .map(|source| source.snapshot())
-            .collect();
-        let choice = &self.inner.choice;
-        self.views
-            .lock()
-            .current(&self.sources, snapshots, &self.authorities, choice)
+        let scope = ViewScope {
+            sources: &self.sources,
+            masking: &self.inner.masking,
+            authorities: &self.authorities,
+            choice: &self.inner.choice,
+        };
+        self.views.lock().current(&scope)
     }
 
     /// Returns an error if the choice of the session excludes a skill.

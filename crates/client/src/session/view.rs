@@ -9,7 +9,7 @@ use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::skill_source::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -45,7 +45,33 @@ pub struct SessionViewCache {
     /// The latest view comes first.
     views: VecDeque<Arc<SessionView>>,
     /// Snapshots from which the latest view was built.
-    latest_sources: Vec<SourceSnapshot>,
+    latest: ScopeSnapshots,
+}
+
+/// Sources of a session, and the rules for their skills.
+#[derive(Debug, Clone, Copy)]
+pub struct ViewScope<'a> {
+    pub sources: &'a [Arc<dyn SkillSource>],
+    /// Sources of the parents of a fork, whose names the fork must not use for other skills.
+    pub masking: &'a [Arc<dyn SkillSource>],
+    pub authorities: &'a [SessionAuthority],
+    pub choice: &'a SkillChoice,
+}
+
+/// Snapshots of the sources of a scope.
+#[derive(Debug, Default)]
+struct ScopeSnapshots {
+    sources: Vec<SourceSnapshot>,
+    masking: Vec<SourceSnapshot>,
+}
+
+/// Names that skills of a source must not have, because a skill of an earlier kind has them. An
+/// unavailable source keeps its names, so that a name does not come to mean the skill of another
+/// source. A fork masks the names that its session masks, whatever the fork excludes: a fork never
+/// has a skill that its session does not have.
+struct NameMask<'a> {
+    /// Earliest kind of the skills with a name.
+    first_kinds: HashMap<&'a str, SourceKind>,
 }
 
 /// Watch for changes of a session's sources: the skills or the state of a source changed, or the
@@ -76,29 +102,30 @@ impl SessionView {
         }
     }
 
-    fn build(
-        sources: &[Arc<dyn SkillSource>],
-        snapshots: &[SourceSnapshot],
-        authorities: &[SessionAuthority],
-        choice: &SkillChoice,
-    ) -> Self {
+    fn build(scope: &ViewScope<'_>, snapshots: &ScopeSnapshots) -> Self {
+        let ViewScope {
+            sources,
+            authorities,
+            choice,
+            ..
+        } = *scope;
+        let mask = NameMask::new(scope, snapshots);
         let chosen: Vec<_> = sources
             .iter()
-            .zip(snapshots)
+            .zip(&snapshots.sources)
             .map(|(source, snapshot)| SourceSnapshot {
                 listing: choice.filter_listing(&**source, &snapshot.listing),
                 unavailable_reason: snapshot.unavailable_reason.clone(),
             })
             .collect();
-        let masked = masked_names(sources, &chosen);
 
         let mut builder = ViewBuilder::default();
         for (index, source) in sources.iter().enumerate() {
             builder.add_source(index, &**source, &chosen[index]);
             if chosen[index].unavailable_reason.is_none() {
+                let masked = mask.masked_names(source.kind(), &chosen[index]);
                 let phrase = source.kind().describe(source.id());
-                let warning = masked_warning(&phrase, masked.get(&index));
-                builder.masking.extend(warning);
+                builder.masking.extend(masked_warning(&phrase, &masked));
             }
         }
 
@@ -110,10 +137,8 @@ impl SessionView {
 
         let mut skills = Vec::new();
         for authority in authorities {
-            let names = masked.get(&authority.source_index);
             let run = builder.skills_of(authority).iter();
-            let unmasked =
-                run.filter(|skill| names.is_none_or(|names| !names.contains(&*skill.name)));
+            let unmasked = run.filter(|skill| !mask.masks(authority.kind, &skill.name));
             skills.extend(unmasked.cloned());
         }
 
@@ -202,27 +227,17 @@ impl<'a> ViewBuilder<'a> {
 }
 
 impl SessionViewCache {
-    /// Returns the view of these snapshots: the cached view if no snapshot changed.
-    pub fn current(
-        &mut self,
-        sources: &[Arc<dyn SkillSource>],
-        snapshots: Vec<SourceSnapshot>,
-        authorities: &[SessionAuthority],
-        choice: &SkillChoice,
-    ) -> Arc<SessionView> {
+    /// Returns the view of now: the cached view if no snapshot changed.
+    pub fn current(&mut self, scope: &ViewScope<'_>) -> Arc<SessionView> {
+        let snapshots = ScopeSnapshots::take(scope);
         if let Some(view) = self.views.front()
-            && self.latest_sources.len() == snapshots.len()
-            && self
-                .latest_sources
-                .iter()
-                .zip(&snapshots)
-                .all(|(a, b)| a.is_same(b))
+            && self.latest.is_same(&snapshots)
         {
             return view.clone();
         }
 
-        let view = Arc::new(SessionView::build(sources, &snapshots, authorities, choice));
-        self.latest_sources = snapshots;
+        let view = Arc::new(SessionView::build(scope, &snapshots));
+        self.latest = snapshots;
         self.views.push_front(view.clone());
         self.views.truncate(MAX_CACHED_VIEWS);
         view
@@ -261,45 +276,77 @@ impl SessionWatch {
     }
 }
 
-/// Returns, by index of the source, the names that a skill of an earlier kind has. An unavailable
-/// source keeps its names, so that a name does not come to mean the skill of another source.
-fn masked_names<'a>(
-    sources: &[Arc<dyn SkillSource>],
-    snapshots: &'a [SourceSnapshot],
-) -> HashMap<usize, BTreeSet<&'a str>> {
-    let mut masked = HashMap::new();
-    let mut used_names: HashSet<&str> = HashSet::new();
-    let last_kind = sources.iter().map(|source| source.kind()).max();
-
-    for kind in SourceKind::ALL {
-        let indexes = 0..sources.len();
-        let of_kind = indexes.filter(|index| sources[*index].kind() == kind);
-
-        if !used_names.is_empty() {
-            for index in of_kind.clone() {
-                let names = skill_names(&snapshots[index]);
-                let lost = names.filter(|name| used_names.contains(name));
-                masked.insert(index, lost.collect());
-            }
-        }
-
-        // No kind comes after the last kind, so its names mask no other skill.
-        if last_kind > Some(kind) {
-            used_names.extend(of_kind.flat_map(|index| skill_names(&snapshots[index])));
+impl ScopeSnapshots {
+    fn take(scope: &ViewScope<'_>) -> Self {
+        Self {
+            sources: take_snapshots(scope.sources),
+            masking: take_snapshots(scope.masking),
         }
     }
 
-    masked
+    fn is_same(&self, other: &Self) -> bool {
+        are_same(&self.sources, &other.sources) && are_same(&self.masking, &other.masking)
+    }
 }
 
-fn skill_names(snapshot: &SourceSnapshot) -> impl Iterator<Item = &str> {
-    let skills = snapshot.listing.skills.iter();
-    skills.map(|skill| skill.name.as_str())
+fn take_snapshots(sources: &[Arc<dyn SkillSource>]) -> Vec<SourceSnapshot> {
+    sources.iter().map(|source| source.snapshot()).collect()
+}
+
+fn are_same(before: &[SourceSnapshot], now: &[SourceSnapshot]) -> bool {
+    let mut pairs = before.iter().zip(now);
+    before.len() == now.len() && pairs.all(|(before, now)| before.is_same(now))
+}
+
+impl<'a> NameMask<'a> {
+    fn new(scope: &ViewScope<'a>, snapshots: &'a ScopeSnapshots) -> Self {
+        let mut first_kinds = HashMap::new();
+        let base = scope.choice.base();
+        // No kind comes after the last kind, so its names mask no other skill.
+        let last_kind = scope.sources.iter().map(|source| source.kind()).max();
+
+        let own = scope.sources.iter().zip(&snapshots.sources);
+        let inherited = scope.masking.iter().zip(&snapshots.masking);
+        for (source, snapshot) in own.chain(inherited) {
+            let kind = source.kind();
+            if last_kind <= Some(kind) {
+                continue;
+            }
+            for skill in &snapshot.listing.skills {
+                if base.includes(&**source, &skill.name, &skill.package) {
+                    let first = first_kinds.entry(skill.name.as_str()).or_insert(kind);
+                    *first = kind.min(*first);
+                }
+            }
+        }
+
+        Self { first_kinds }
+    }
+
+    /// Returns whether a skill of this kind must not have the name.
+    fn masks(&self, kind: SourceKind, name: &str) -> bool {
+        self.first_kinds
+            .get(name)
+            .is_some_and(|first| *first < kind)
+    }
+
+    /// Returns the names of a source that are masked.
+    fn masked_names<'s>(
+        &self,
+        kind: SourceKind,
+        snapshot: &'s SourceSnapshot,
+    ) -> BTreeSet<&'s str> {
+        let names = snapshot.listing.skills.iter().map(|skill| &*skill.name);
+        names.filter(|name| self.masks(kind, name)).collect()
+    }
 }
 
 /// Returns a warning with the names of a source that are not listed.
-fn masked_warning(phrase: &str, names: Option<&BTreeSet<&str>>) -> Option<String> {
-    let masked = names.filter(|names| !names.is_empty())?;
+fn masked_warning(phrase: &str, masked: &BTreeSet<&str>) -> Option<String> {
+    if masked.is_empty() {
+        return None;
+    }
+
     let mut text = String::new();
     let mut shown = 0;
 
