@@ -20,6 +20,12 @@ export interface Choice {
   include?: string[];
   /** Rules that exclude skills. They take precedence. */
   exclude?: string[];
+  /** Rules of skills that the text never cuts while another skill is in the text. */
+  pin?: string[];
+  /** Rules of skills that the text lists without a description. */
+  nameOnly?: string[];
+  /** Rules of skills that are hidden from models. A person or the program may still name them. */
+  manual?: string[];
 }
 
 /** Options of a session apart from its executors. */
@@ -28,7 +34,7 @@ export interface SessionOptions {
   roots?: Roots;
   /** Own tools. They are sealed by the start. */
   tools?: Tools;
-  /** Rules that include or exclude skills. */
+  /** Rules that include or exclude skills, or change their place in the text. */
   choice?: Choice;
   /** Id of the session; random by default. */
   id?: string;
@@ -72,12 +78,13 @@ export interface Change {
 /** Changes of the plugins. */
 export type PluginChanges = Pick<Extract<CallEvent, { event: "plugins" }>, "added" | "changed" | "removed">;
 
-/** Context of a prompt, for `inject`. */
+/** Roots and rules of a fork. */
 export interface ForkOptions extends Choice {
   /** Ids of the roots of the new session; by default all. */
   roots?: string[];
 }
 
+/** Context of a prompt, for `inject`. */
 export interface InjectOptions {
   /** Mentions next to the text. */
   mentions?: { name?: string; handle?: string }[];
@@ -196,6 +203,9 @@ async function begin(host: ProgramHost, options: SessionOptions, saved: unknown)
           product: options.product ?? null,
           include: options.choice?.include ?? null,
           exclude: options.choice?.exclude ?? null,
+          pin: options.choice?.pin ?? null,
+          name_only: options.choice?.nameOnly ?? null,
+          manual: options.choice?.manual ?? null,
         }
       : { saved };
 
@@ -356,12 +366,14 @@ export class Session {
     return this.#request("metrics", {});
   }
 
-  /** Returns a session with the roots and skills of this session, or some of them, such as for a subagent. */
-  async fork({ roots, include = [], exclude = [] }: ForkOptions = {}): Promise<Session> {
+  /** Returns a session with the roots and skills of this session, or some of them, such as for a subagent. The
+   * fork has the rules of this session, too, and no skill that this session does not have. */
+  async fork({ roots, include = [], exclude = [], pin = [], nameOnly = [], manual = [] }: ForkOptions = {}): Promise<Session> {
     const child = await this.#attached();
     this.#host.retain();
     try {
-      const { session: id } = await child.request("fork", { roots: roots ?? null, include, exclude }, this.id);
+      const rules = { include, exclude, pin, name_only: nameOnly, manual };
+      const { session: id } = await child.request("fork", { roots: roots ?? null, ...rules }, this.id);
       const fork = new Session(this.#host, id, this.#settings, this.#tools, this.#toolOwner);
       await Session.attach(fork, child);
       return fork;

@@ -25,6 +25,12 @@ class Choice(TypedDict, total=False):
     """Rules that include skills; every skill by default."""
     exclude: list[str]
     """Rules that exclude skills. They take precedence."""
+    pin: list[str]
+    """Rules of skills that the text never cuts while another skill is in the text."""
+    name_only: list[str]
+    """Rules of skills that the text lists without a description."""
+    manual: list[str]
+    """Rules of skills that are hidden from models. A person or the program may still name them."""
 
 
 class Change(TypedDict):

@@ -152,10 +152,14 @@ class Session:
         *,
         include: Iterable[str] = (),
         exclude: Iterable[str] = (),
+        pin: Iterable[str] = (),
+        name_only: Iterable[str] = (),
+        manual: Iterable[str] = (),
         roots: Iterable[str] | None = None,
     ) -> Session:
         """Returns a session with all roots and skills or some of them."""
-        return Session(_run(_call(self._inner.fork, include=include, exclude=exclude, roots=roots)))
+        rules = {"include": include, "exclude": exclude, "pin": pin, "name_only": name_only, "manual": manual}
+        return Session(_run(_call(self._inner.fork, **rules, roots=roots)))
 
     def save(self) -> str:
         """Returns the session as a text of JSON."""

@@ -16,9 +16,19 @@ pub struct OptionsSpec {
     start_timeout: f64,
     grace_period: f64,
     id: Option<String>,
+    choice: ChoiceSpec,
+    plugins: bool,
+}
+
+/// Rules of a choice, as Python passes them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChoiceSpec {
     include: Vec<String>,
     exclude: Vec<String>,
-    plugins: bool,
+    pin: Vec<String>,
+    name_only: Vec<String>,
+    manual: Vec<String>,
 }
 
 impl OptionsSpec {
@@ -26,7 +36,7 @@ impl OptionsSpec {
     pub fn to_options(&self, tools: ToolRegistry, mistakes: &mut Vec<String>) -> SessionOptions {
         let start_timeout = check_seconds("start_timeout", self.start_timeout, mistakes);
         let grace_period = check_seconds("grace_period", self.grace_period, mistakes);
-        let choice = parse_choice(&self.include, &self.exclude, mistakes);
+        let choice = self.choice.parse(mistakes);
 
         SessionOptions {
             product: self.product.clone(),
@@ -53,16 +63,17 @@ pub fn parse_roots(
         .ok()
 }
 
-/// Returns the rules of a choice, and adds the mistakes.
-pub fn parse_choice(
-    include: &[String],
-    exclude: &[String],
-    mistakes: &mut Vec<String>,
-) -> SkillChoice {
-    SkillChoice {
-        include: ChoiceRule::parse_all(include, mistakes),
-        exclude: ChoiceRule::parse_all(exclude, mistakes),
-        within: None,
+impl ChoiceSpec {
+    /// Returns the choice, and adds the mistakes.
+    pub fn parse(&self, mistakes: &mut Vec<String>) -> SkillChoice {
+        SkillChoice {
+            include: ChoiceRule::parse_all(&self.include, mistakes),
+            exclude: ChoiceRule::parse_all(&self.exclude, mistakes),
+            pin: ChoiceRule::parse_all(&self.pin, mistakes),
+            name_only: ChoiceRule::parse_all(&self.name_only, mistakes),
+            manual: ChoiceRule::parse_all(&self.manual, mistakes),
+            within: None,
+        }
     }
 }
 

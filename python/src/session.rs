@@ -7,7 +7,7 @@ use crate::origin::CallOrigin;
 use crate::process_bound::ProcessBound;
 use crate::reply::{Reply, to_object};
 use crate::results::{Skill, ToolResult};
-use crate::selection::parse_choice;
+use crate::selection::ChoiceSpec;
 use caproot_client::session::{
     self, ForkScope, PluginWatch, SessionWatch, SkillAuthority, ToolNames, UserPrompt,
 };
@@ -195,16 +195,12 @@ impl Session {
         to_json(&changes)
     }
 
-    /// Returns a fork with all roots, or with the roots of these ids, and with the skills of the rules.
-    fn fork(
-        &self,
-        roots: Option<Vec<String>>,
-        include: Vec<String>,
-        exclude: Vec<String>,
-    ) -> PyResult<Self> {
+    /// Returns a fork with all roots, or with the roots of these ids, and with the rules of a JSON text.
+    fn fork(&self, roots: Option<Vec<String>>, rules: &str) -> PyResult<Self> {
         let state = self.state.get()?;
+        let rules: ChoiceSpec = serde_json::from_str(rules).map_err(Failure::from)?;
         let mut mistakes = Vec::new();
-        let choice = parse_choice(&include, &exclude, &mut mistakes);
+        let choice = rules.parse(&mut mistakes);
         if !mistakes.is_empty() {
             return Err(Failure::config(mistakes).into());
         }

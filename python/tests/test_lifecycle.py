@@ -116,6 +116,10 @@ def test_forks_have_some_skills(run: Any, demo: str) -> None:
             async with skills.fork(exclude=["name:triage-logs"]) as fork:
                 assert await names(fork) == ["review-kit:review-diff"]
             assert await names(skills) == whole
+            async with skills.fork(manual=["name:triage-logs"], name_only=["name:review-diff"]) as fork:
+                assert "triage-logs" not in await names(fork)
+                assert "triage-logs:" not in fork.text and fork.instruction_text()["hidden"] == 1
+                assert (await fork.inject("use $triage-logs"))["fragments"][0]["name"] == "triage-logs"
 
             with pytest.raises(caproot.ConfigError) as error:
                 skills.fork(include=["pdf"], exclude=["name:"])

@@ -103,7 +103,7 @@ pub struct SessionRequest {
     /// Selected roots as a platform made them: an array, or an object with
     /// `selectedCapabilityRoots`. The default is the published roots.
     pub roots: Option<Value>,
-    /// Result of `save`, instead of `roots`, `session_id`, `product`, `include` and `exclude`.
+    /// Result of `save`, instead of `roots`, `session_id`, `product` and the rules.
     pub saved: Option<Value>,
     /// Id of the new session. The default is random.
     pub session_id: Option<String>,
@@ -113,6 +113,12 @@ pub struct SessionRequest {
     pub include: Option<Vec<String>>,
     /// Rules that exclude skills. They take precedence.
     pub exclude: Option<Vec<String>>,
+    /// Rules of skills that the text never cuts while another skill is in the text.
+    pub pin: Option<Vec<String>>,
+    /// Rules of skills that the text lists without a description.
+    pub name_only: Option<Vec<String>>,
+    /// Rules of skills that are hidden from models.
+    pub manual: Option<Vec<String>>,
     /// Tools of the program in this session, instead of those of `--tools`.
     pub tools: Option<Vec<ProgramTool>>,
     /// Whether the session has the plugins of executors.
@@ -136,6 +142,15 @@ pub struct ForkRequest {
     /// Rules that exclude skills.
     #[serde(default)]
     pub exclude: Vec<String>,
+    /// Further rules of skills that the text never cuts while another skill is in the text.
+    #[serde(default)]
+    pub pin: Vec<String>,
+    /// Further rules of skills that the text lists without a description.
+    #[serde(default)]
+    pub name_only: Vec<String>,
+    /// Further rules of skills that are hidden from models.
+    #[serde(default)]
+    pub manual: Vec<String>,
 }
 
 /// File of a skill.
@@ -202,6 +217,9 @@ impl SessionRequest {
             || self.product.is_some()
             || self.include.is_some()
             || self.exclude.is_some()
+            || self.pin.is_some()
+            || self.name_only.is_some()
+            || self.manual.is_some()
     }
 }
 

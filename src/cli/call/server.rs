@@ -274,7 +274,7 @@ impl CallServer<'_> {
             if request.has_selection() {
                 return Err(RequestError::invalid(
                     "`saved` has the id, product, choice and roots of the session: leave out \
-                     `session_id`, `product`, `include`, `exclude` and `roots`",
+                     `session_id`, `product`, `roots`, and the rules such as `include`",
                 ));
             }
             let checked = self.check_options(request)?;
@@ -326,21 +326,10 @@ impl CallServer<'_> {
     fn check_options(&self, request: SessionRequest) -> Result<CheckedOptions, RequestError> {
         let mut mistakes = Vec::new();
         let mut options = self.options.clone();
+        replace_rules(&mut options.choice, &request, &mut mistakes);
         options.id = request.session_id;
         options.product = request.product.unwrap_or(options.product);
         options.plugins = request.plugins.unwrap_or(options.plugins);
-
-        options.choice = SkillChoice {
-            include: match request.include {
-                Some(rules) => ChoiceRule::parse_all(&rules, &mut mistakes),
-                None => options.choice.include,
-            },
-            exclude: match request.exclude {
-                Some(rules) => ChoiceRule::parse_all(&rules, &mut mistakes),
-                None => options.choice.exclude,
-            },
-            within: options.choice.within,
-        };
         if let Some(text) = request.start_timeout {
             options.start_timeout = parse_span("start_timeout", &text, &mut mistakes);
         }
@@ -369,6 +358,9 @@ impl CallServer<'_> {
         let narrower = SkillChoice {
             include: ChoiceRule::parse_all(&request.include, &mut mistakes),
             exclude: ChoiceRule::parse_all(&request.exclude, &mut mistakes),
+            pin: ChoiceRule::parse_all(&request.pin, &mut mistakes),
+            name_only: ChoiceRule::parse_all(&request.name_only, &mut mistakes),
+            manual: ChoiceRule::parse_all(&request.manual, &mut mistakes),
             within: None,
         };
         if !mistakes.is_empty() {
@@ -433,6 +425,21 @@ impl CallServer<'_> {
 
         others.insert(id.clone(), open);
         Ok(id)
+    }
+}
+
+/// Replaces the rules of the command line by those that a request has.
+fn replace_rules(choice: &mut SkillChoice, request: &SessionRequest, mistakes: &mut Vec<String>) {
+    for (rules, texts) in [
+        (&mut choice.include, &request.include),
+        (&mut choice.exclude, &request.exclude),
+        (&mut choice.pin, &request.pin),
+        (&mut choice.name_only, &request.name_only),
+        (&mut choice.manual, &request.manual),
+    ] {
+        if let Some(texts) = texts {
+            *rules = ChoiceRule::parse_all(texts, mistakes);
+        }
     }
 }
 

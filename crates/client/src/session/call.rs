@@ -2,7 +2,7 @@
 //! out.
 
 use super::arguments::parse_arguments;
-use super::instructions::{InstructionText, write_instructions};
+use super::instructions::{DescribedSkills, InstructionText, write_instructions};
 use super::list::{SkillListCursor, list_page};
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::read::FoundRead;
@@ -216,7 +216,12 @@ impl Session {
 
     fn write_skills(&self, view: &SessionView, budget: usize) -> InstructionText {
         let names = self.inner.tool_names;
-        let text = write_instructions(&view.skills, &view.equal_roots, budget, names);
+        let described = DescribedSkills {
+            skills: &view.skills,
+            equal_roots: &view.equal_roots,
+            emphasis: &view.emphasis,
+        };
+        let text = write_instructions(&described, budget, names);
         InstructionText {
             warnings: view.warnings.clone(),
             ..text

@@ -1,6 +1,8 @@
-//! Choice of a session's skills: rules that include or exclude skills by name, handle or source.
+//! Choice of a session's skills: rules that include or exclude skills by name, handle or source, and
+//! rules for their place in the texts for a model.
 
 use super::selection::SelectionError;
+use super::skill::{SharedSkill, is_hidden};
 use super::skill_source::{SkillListing, SkillSource, SourceKind, SourceSnapshot};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -38,10 +40,29 @@ pub struct SkillChoice {
     /// Rules that exclude skills. They take precedence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<ChoiceRule>,
-    /// Choice that must include the skill as well: the choice of the session that was forked. Only the
-    /// innermost choice makes the names of its excluded skills free.
+    /// Rules of skills that the instruction text never cuts while it has a skill without such a rule.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pin: Vec<ChoiceRule>,
+    /// Rules of skills that the instruction text lists without a description.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub name_only: Vec<ChoiceRule>,
+    /// Rules of skills that are hidden from models, as if their author had said so. A person or the
+    /// program may still name such a skill.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub manual: Vec<ChoiceRule>,
+    /// Choice that must include the skill as well, and whose other rules apply too: the choice of the
+    /// session that was forked. Only the innermost choice makes the names of its excluded skills free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Box<Self>>,
+}
+
+/// Display of a skill in the texts for a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SkillDisplay {
+    pub is_pinned: bool,
+    pub is_name_only: bool,
+    /// Whether a rule or the author hides the skill from models.
+    pub is_hidden: bool,
 }
 
 /// Rule of a [`SkillChoice`]. Displays as its text, and a text parses as the rule.
@@ -115,6 +136,11 @@ impl fmt::Display for ChoiceRule {
     }
 }
 
+fn any_matches(rules: &[ChoiceRule], source: &dyn SkillSource, skill: &SharedSkill) -> bool {
+    let mut rules = rules.iter();
+    rules.any(|rule| rule.matches(source.kind(), source.id(), &skill.name, &skill.package))
+}
+
 impl FromStr for ChoiceRule {
     type Err = ChoiceRuleError;
 
@@ -174,7 +200,7 @@ impl SkillChoice {
         self.rule_count() == 0
     }
 
-    /// Returns the choice of the skills that both choices include.
+    /// Returns the choice of the skills that both choices include, with the other rules of both.
     #[must_use]
     pub fn narrowed_to(&self, narrower: &Self) -> Self {
         if narrower.is_empty() {
@@ -199,7 +225,14 @@ impl SkillChoice {
 
     fn rule_count(&self) -> usize {
         let within = self.within.as_ref().map_or(0, |within| within.rule_count());
-        self.include.len() + self.exclude.len() + within
+        let lists = [
+            &self.include,
+            &self.exclude,
+            &self.pin,
+            &self.name_only,
+            &self.manual,
+        ];
+        lists.map(Vec::len).iter().sum::<usize>() + within
     }
 
     pub(super) fn check(&self) -> Result<(), SelectionError> {
@@ -224,6 +257,22 @@ impl SkillChoice {
         is_included
             && !is_excluded
             && within.is_none_or(|within| within.includes(source, name, package))
+    }
+
+    /// Returns how the texts for a model show a skill.
+    pub(super) fn display_of(&self, source: &dyn SkillSource, skill: &SharedSkill) -> SkillDisplay {
+        let of_within = self.within.as_ref().map_or_else(
+            || SkillDisplay {
+                is_hidden: is_hidden(skill),
+                ..SkillDisplay::default()
+            },
+            |within| within.display_of(source, skill),
+        );
+        SkillDisplay {
+            is_pinned: of_within.is_pinned || any_matches(&self.pin, source, skill),
+            is_name_only: of_within.is_name_only || any_matches(&self.name_only, source, skill),
+            is_hidden: of_within.is_hidden || any_matches(&self.manual, source, skill),
+        }
     }
 
     /// Returns how many skills of a source are in the session.
@@ -255,14 +304,15 @@ impl SkillChoice {
         })
     }
 
-    /// Returns a warning for each rule that should include a skill, and matches no skill of these
+    /// Returns a warning for each rule, apart from those that exclude, that matches no skill of these
     /// sources.
     pub(super) fn unmatched_warnings(
         &self,
         sources: &[Arc<dyn SkillSource>],
         snapshots: &[SourceSnapshot],
     ) -> Vec<String> {
-        let unmatched = self.include.iter().filter(|rule| {
+        let rules = [&self.include, &self.pin, &self.name_only, &self.manual];
+        let unmatched = rules.into_iter().flatten().filter(|rule| {
             let mut listed = sources.iter().zip(snapshots);
             !listed.any(|(source, snapshot)| rule.matches_any_skill(&**source, &snapshot.listing))
         });

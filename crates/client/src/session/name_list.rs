@@ -37,7 +37,7 @@ fn is_plain_name(name: &str) -> bool {
 
 impl Session {
     /// Returns the names of the skills that a model may use, as text for the description of a tool;
-    /// empty if there are none. Names in another form than the format's are only counted. If nothing
+    /// empty if there are none. The pinned skills come first. Names in another form than the format's are only counted. If nothing
     /// changed, the text is the same.
     #[must_use]
     pub fn describe_skills(&self, options: SkillNameListOptions) -> String {
@@ -46,11 +46,8 @@ impl Session {
 }
 
 fn write_name_list(view: &SessionView, options: SkillNameListOptions, names: ToolNames) -> String {
-    let usable = || {
-        let skills = view.skills.iter();
-        skills.filter(|skill| !is_hidden(skill) && view.equal_roots.is_in_texts(skill))
-    };
-    let total = usable().count();
+    let usable = usable_skills(view);
+    let total = usable.len();
     let head = if options.with_descriptions {
         "Skills that exist now, with names and descriptions by third parties:"
     } else {
@@ -62,7 +59,10 @@ fn write_name_list(view: &SessionView, options: SkillNameListOptions, names: Too
 
     let mut text = head.to_owned();
     let mut listed = 0;
-    for skill in usable().filter(|skill| is_plain_name(&skill.name)) {
+    let plain = usable
+        .iter()
+        .filter(|usable| is_plain_name(&usable.skill.name));
+    for skill in plain {
         let item = list_item(skill, listed == 0, options.with_descriptions);
         if text.len() + item.len() + REST_BYTES > options.budget {
             break;
@@ -88,17 +88,43 @@ fn write_name_list(view: &SessionView, options: SkillNameListOptions, names: Too
     text
 }
 
+/// Skill that a model may use.
+struct UsableSkill<'a> {
+    skill: &'a SharedSkill,
+    is_pinned: bool,
+    is_name_only: bool,
+}
+
+/// Returns the skills that a model may use, the pinned ones first.
+fn usable_skills(view: &SessionView) -> Vec<UsableSkill<'_>> {
+    let skills = view.skills.iter().enumerate();
+    let usable = skills
+        .filter(|(_, skill)| !is_hidden(skill) && view.equal_roots.is_in_texts(skill))
+        .map(|(index, skill)| UsableSkill {
+            skill,
+            is_pinned: view.emphasis.pinned.contains(&index),
+            is_name_only: view.emphasis.name_only.contains(&index),
+        });
+    let mut usable: Vec<_> = usable.collect();
+    usable.sort_by_key(|skill| !skill.is_pinned);
+    usable
+}
+
 /// Returns the item of a skill. Names stand in one line, descriptions in a line each.
-fn list_item(skill: &SharedSkill, is_first: bool, with_description: bool) -> String {
-    let name = &skill.name;
-    if with_description {
-        let description = single_line(&skill.description);
-        let description = escape_hidden_chars(&description);
-        let description = truncate_with_ellipsis(&description, MAX_DESCRIPTION_BYTES);
-        return format!("\n- {name}: {description}");
+fn list_item(usable: &UsableSkill<'_>, is_first: bool, with_description: bool) -> String {
+    let name = &usable.skill.name;
+    if !with_description {
+        let separator = if is_first { " " } else { ", " };
+        return format!("{separator}{name}");
     }
-    let separator = if is_first { " " } else { ", " };
-    format!("{separator}{name}")
+    if usable.is_name_only {
+        return format!("\n- {name}");
+    }
+
+    let description = single_line(&usable.skill.description);
+    let description = escape_hidden_chars(&description);
+    let description = truncate_with_ellipsis(&description, MAX_DESCRIPTION_BYTES);
+    format!("\n- {name}: {description}")
 }
 
 #[cfg(test)]

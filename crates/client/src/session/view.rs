@@ -3,13 +3,14 @@
 //! has changed.
 
 use super::authorities::SessionAuthority;
-use super::choice::SkillChoice;
+use super::choice::{SkillChoice, SkillDisplay};
 use super::equal_roots::{EqualRoots, ExecutorRoot};
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::skill_source::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
+use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -27,8 +28,11 @@ const MAX_NAMES_BYTES: usize = 120;
 pub struct SessionView {
     /// Random, so that a cursor of another session matches no view.
     pub id: u64,
-    /// Sorted by kind of source, root as selected, name and package; includes hidden skills.
+    /// Sorted by kind of source, root as selected, name and package; includes hidden skills. A skill
+    /// that a rule of the session hides is not `model_invocable` here.
     pub skills: Vec<SharedSkill>,
+    /// Rules for the skills in the instruction text.
+    pub emphasis: TextEmphasis,
     /// Roots with equal skills, which lists and texts show once.
     pub equal_roots: EqualRoots,
     /// How many of the skills are hidden from models. Equal skills count once.
@@ -37,6 +41,22 @@ pub struct SessionView {
     pub warnings: Vec<String>,
     /// Whether a limit cut a scan short.
     pub truncated: bool,
+}
+
+/// Skills of a view that the texts for a model show in a special way, by their indexes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TextEmphasis {
+    /// Skills that are never cut while another skill is shown.
+    pub pinned: HashSet<usize>,
+    /// Skills without a description.
+    pub name_only: HashSet<usize>,
+}
+
+/// Skills of a view that is being built.
+#[derive(Default)]
+struct ShownSkills {
+    skills: Vec<SharedSkill>,
+    emphasis: TextEmphasis,
 }
 
 /// Latest view and the views before it.
@@ -95,6 +115,7 @@ impl SessionView {
         Self {
             id: 0,
             skills: Vec::new(),
+            emphasis: TextEmphasis::default(),
             equal_roots: EqualRoots::default(),
             hidden: 0,
             warnings,
@@ -135,12 +156,16 @@ impl SessionView {
             builder.warnings.extend(unmatched);
         }
 
-        let mut skills = Vec::new();
+        let mut shown = ShownSkills::default();
         for authority in authorities {
+            let source = &*sources[authority.source_index];
             let run = builder.skills_of(authority).iter();
             let unmasked = run.filter(|skill| !mask.masks(authority.kind, &skill.name));
-            skills.extend(unmasked.cloned());
+            for skill in unmasked {
+                shown.add(skill, choice.display_of(source, skill));
+            }
         }
+        let ShownSkills { skills, emphasis } = shown;
 
         let equal_roots = EqualRoots::find(&executor_roots(sources, authorities, &skills));
         let hidden = skills
@@ -151,9 +176,32 @@ impl SessionView {
             hidden: hidden.count(),
             equal_roots,
             skills,
+            emphasis,
             truncated: builder.truncated,
             warnings: builder.into_warnings(),
         }
+    }
+}
+
+impl ShownSkills {
+    fn add(&mut self, skill: &SharedSkill, display: SkillDisplay) {
+        let index = self.skills.len();
+        if display.is_pinned {
+            self.emphasis.pinned.insert(index);
+        }
+        if display.is_name_only {
+            self.emphasis.name_only.insert(index);
+        }
+
+        let is_hidden_by_rule = display.is_hidden && !is_hidden(skill);
+        self.skills.push(if is_hidden_by_rule {
+            Arc::new(Skill {
+                model_invocable: false,
+                ..Skill::clone(skill)
+            })
+        } else {
+            skill.clone()
+        });
     }
 }
 

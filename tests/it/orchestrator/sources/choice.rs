@@ -22,7 +22,7 @@ fn choice(include: &[&str], exclude: &[&str]) -> SkillChoice {
     SkillChoice {
         include: rules(include),
         exclude: rules(exclude),
-        within: None,
+        ..SkillChoice::default()
     }
 }
 
