@@ -123,7 +123,7 @@ export class ProgramHost {
       void this.#runTool(event);
     } else if (event.event === "toolCancelled") {
       this.#calls.get(event.call)?.abort(new Error("the time limit is over, or the caller has gone"));
-    } else if (event.event === "changed" || event.event === "plugins") {
+    } else if (event.event === "changed" || event.event === "plugins" || event.event === "usage") {
       const isLost = event.event === "changed" && event.executor && event.executor.state !== "live";
       // The program reads the file before it connects again.
       if (isLost && this.#options.connection.hasTokenFunction) this.#renewTokens();

@@ -40,6 +40,7 @@ export {
   type SessionOptions,
   type ToolDefinition,
   ToolResult,
+  type UsageEvent,
 } from "./session.ts";
 export { LocalSkills, McpServer, type McpServerOptions, type Source } from "./sources.ts";
 export { type JsonSchema, type StandardSchema, type ToolContext, type ToolFunction, type ToolOptions, Tools } from "./tools.ts";

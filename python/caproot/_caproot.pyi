@@ -13,6 +13,7 @@ __all__ = [
     "Skill",
     "ToolRegistry",
     "ToolResult",
+    "UsageEventWatch",
     "__version__",
     "start_session",
 ]
@@ -142,6 +143,7 @@ class Session:
     def dispatcher(self, /, thread_id: str, handler: int, limits: str) -> Dispatcher: ...
     def watch(self, /) -> ChangeWatch: ...
     def watch_plugins(self, /) -> PluginChangeWatch: ...
+    def watch_usage(self, /) -> UsageEventWatch: ...
 
 @final
 class Dispatcher:
@@ -155,6 +157,10 @@ class ChangeWatch:
 
 @final
 class PluginChangeWatch:
+    def next(self, /, operation: int) -> Any: ...
+
+@final
+class UsageEventWatch:
     def next(self, /, operation: int) -> Any: ...
 
 def start_session(

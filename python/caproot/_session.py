@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Store,
         Thread,
         ToolDefinition,
+        UsageEvent,
     )
 
 Roots = Union[str, Iterable[Mapping[str, Any]], Mapping[str, Any]]
@@ -386,6 +387,12 @@ class Session:
         self._bridge.check_loop()
         return _Changes(self, self._core.watch_plugins())
 
+    def usage(self) -> AsyncIterator[UsageEvent]:
+        """Returns the uses of skills from now on: `async for event in skills.usage()`. A skill is used if it
+        is listed, read, injected or searched. The iteration ends with the session."""
+        self._bridge.check_loop()
+        return _Changes(self, self._core.watch_usage(), has_rest=True)
+
     async def inject(
         self,
         text: str,
@@ -563,18 +570,20 @@ class Session:
 
 
 class _Changes:
-    """Iterator over the changes of a session."""
+    """Iterator over the changes or uses of a session."""
 
-    def __init__(self, session: Session, watch: Any) -> None:
+    def __init__(self, session: Session, watch: Any, has_rest: bool = False) -> None:
         # Keeps the session.
         self._session = session
         self._watch = watch
+        # Whether events of a closed session are still returned.
+        self._has_rest = has_rest
 
     def __aiter__(self) -> _Changes:
         return self
 
     async def __anext__(self) -> Any:
-        if self._session._core.is_closed:
+        if self._session._core.is_closed and not self._has_rest:
             raise StopAsyncIteration
         text = await self._session._bridge.run(self._watch.next)
         if text is False:

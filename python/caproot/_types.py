@@ -135,6 +135,24 @@ class Metrics(TypedDict):
     """State and requests of each source."""
 
 
+class UsageEvent(TypedDict, total=False):
+    """Use of a skill, without any text. `lost` is there if events before this one are lost, because the
+    program read them too slowly."""
+
+    time: Required[str]
+    """Time in UTC, such as `2026-11-25T10:30:00.000Z`."""
+    kind: Required[Literal["listed", "read", "injected", "searched"]]
+    session: Required[str]
+    name: Required[str]
+    package: Required[str]
+    """Handle of the skill."""
+    authority: Required[dict[str, str]]
+    """`kind` and `id`."""
+    digest: Required[str]
+    """Digest of the SKILL.md; empty if the source has none."""
+    lost: int
+
+
 class Plugin(TypedDict):
     """Plugin of a source."""
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Plugin,
         PluginChanges,
         ToolDefinition,
+        UsageEvent,
     )
 
 __all__ = ["Session", "connect", "restore"]
@@ -119,6 +120,10 @@ class Session:
     def plugin_changes(self) -> Iterator[PluginChanges]:
         """Returns the changes of plugins from now on, until the session is closed."""
         return _iterate(self._inner.plugin_changes)
+
+    def usage(self) -> Iterator[UsageEvent]:
+        """Returns the uses of skills from now on, until the session is closed."""
+        return _iterate(self._inner.usage)
 
     def inject(
         self,

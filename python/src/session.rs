@@ -9,7 +9,7 @@ use crate::reply::{Reply, to_object};
 use crate::results::{Skill, ToolResult};
 use crate::selection::ChoiceSpec;
 use caproot_client::session::{
-    self, ForkScope, PluginWatch, SessionWatch, SkillAuthority, ToolNames, UserPrompt,
+    self, ForkScope, PluginWatch, SessionWatch, SkillAuthority, ToolNames, UsageWatch, UserPrompt,
 };
 use pyo3::prelude::*;
 use serde::Serialize;
@@ -47,6 +47,12 @@ pub struct ChangeWatch {
 #[pyclass(frozen)]
 pub struct PluginChangeWatch {
     inner: ProcessBound<WatchState<PluginWatch>>,
+}
+
+/// Watch for uses of skills.
+#[pyclass(frozen)]
+pub struct UsageEventWatch {
+    inner: ProcessBound<WatchState<UsageWatch>>,
 }
 
 /// Watch of one session.
@@ -345,6 +351,15 @@ impl Session {
             inner: ProcessBound::new(WatchState::new(state, watch)),
         })
     }
+
+    /// Returns a watch for uses of skills from now on.
+    fn watch_usage(&self) -> PyResult<UsageEventWatch> {
+        let state = self.state.get()?;
+        let watch = state.open_session()?.watch_usage();
+        Ok(UsageEventWatch {
+            inner: ProcessBound::new(WatchState::new(state, watch)),
+        })
+    }
 }
 
 #[pymethods]
@@ -384,6 +399,23 @@ impl PluginChangeWatch {
                 .run_until_cancelled(next)
                 .await
                 .unwrap_or(Ok(Reply::Text(None)))
+        });
+        to_object(py, next)
+    }
+}
+
+#[pymethods]
+impl UsageEventWatch {
+    /// Waits for the next use, and returns it as a JSON text; `False` at the end.
+    fn next<'py>(&self, py: Python<'py>, operation: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.inner.get()?;
+        let watch = state.watch.clone();
+        let next = state.mailbox.operate(operation, async move {
+            // The watch ends with its session.
+            match watch.lock().await.next().await {
+                Some(event) => json_reply(&event),
+                None => Ok(Reply::Text(None)),
+            }
         });
         to_object(py, next)
     }

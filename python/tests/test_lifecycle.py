@@ -132,6 +132,21 @@ def test_forks_have_some_skills(run: Any, demo: str) -> None:
     run(work())
 
 
+def test_uses_of_skills_are_events(run: Any, demo: str) -> None:
+    async def work() -> None:
+        async with caproot.connect(demo) as skills:
+            usage = skills.usage()
+            await skills.inject("use $triage-logs")
+            await skills.read("triage-logs")
+            for kind in ("injected", "read"):
+                event = await anext(usage)
+                assert (event["kind"], event["name"], event["session"]) == (kind, "triage-logs", skills.id)
+                assert event["digest"].startswith("sha256:") and "lost" not in event
+        assert [event async for event in usage] == []
+
+    run(work())
+
+
 def test_a_saved_session_is_restored_with_its_changes(run: Any, served: str, tree: Path) -> None:
     async def work() -> None:
         async with caproot.connect(served, id="thread-1", product="codex") as skills:

@@ -51,7 +51,7 @@ pub enum RequestAnswer {
     Start(StartedSession),
     /// `changes`: the changes of each executor since the save.
     Changes(Vec<SavedChanges>),
-    /// `fork` and `close`.
+    /// `fork`, `watch_usage` and `close`.
     Session(SessionId),
     /// `drain`: numbers of calls.
     Drain(DrainCounts),
@@ -136,7 +136,7 @@ pub struct StartedSession {
     pub warnings: Vec<String>,
 }
 
-/// Session that `fork` made or `close` closed.
+/// Session that `fork` made, `watch_usage` watches or `close` closed.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SessionId {
     /// Id of the session.

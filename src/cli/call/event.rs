@@ -2,7 +2,7 @@
 
 use caproot_client::session::dispatch::{DispatchRecord, SubmitOutcome};
 use caproot_client::session::{
-    ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind,
+    ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind, UsageEvent,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -38,6 +38,8 @@ pub enum CallEvent {
         #[serde(flatten)]
         changes: SessionPluginChanges,
     },
+    /// After `watch_usage`: a skill was listed, read, injected or searched.
+    Usage(UsageEvent),
     /// A model calls a tool of the program, which answers by the request `tool_result`.
     Tool {
         /// Number of the call.

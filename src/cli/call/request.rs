@@ -43,6 +43,8 @@ pub enum CallRequest {
         #[serde(default = "default_budget")]
         budget: usize,
     },
+    /// The event `usage` for each use of a skill of the session from now on.
+    WatchUsage {},
     /// The end of a request in flight, which gets the error `CANCELLED`. Requests to a manager are not
     /// cancelled.
     Cancel {

@@ -53,6 +53,7 @@ impl ResultSchemas {
         results.add::<FileText>("read");
         results.add::<InstructionText>("instructions");
         results.add::<WatchedText>("watch");
+        results.add::<SessionId>("watch_usage");
         results.add::<InjectedSkills>("inject");
         results.add::<Vec<ExecutorState>>("state");
         results.add::<InvocationMetrics>("metrics");

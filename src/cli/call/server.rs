@@ -13,6 +13,7 @@ use super::request::{
 };
 use super::skills::SkillReader;
 use super::tools::{SessionTools, ToolCallbacks, register_tools};
+use super::usage_file::UsageFile;
 use super::watched::WatchedSession;
 use crate::cli::args::parse_timeout;
 use caproot_client::session::{
@@ -52,6 +53,8 @@ pub struct CallServer<'a> {
     pub permits: Semaphore,
     /// Started, forked and restored sessions by their ids.
     pub others: Mutex<BTreeMap<String, OpenSession>>,
+    /// File of `--usage`.
+    pub usage_file: Option<UsageFile>,
 }
 
 /// Session until it is closed.
@@ -89,6 +92,18 @@ impl CallServer<'_> {
     pub fn end_input(&self) {
         self.stdin_ended.send_replace(true);
         self.callbacks.close();
+    }
+
+    /// Closes all sessions, and writes the last uses of their skills.
+    pub async fn finish(mut self) {
+        let Some(file) = self.usage_file.take() else {
+            return;
+        };
+        let others: Vec<_> = self.others().values().cloned().collect();
+        for open in self.first.iter().chain(&others) {
+            let _ = open.session.close(false).await;
+        }
+        file.finish().await;
     }
 
     /// Answers one request line with one response line. If too many requests are in flight, only
@@ -161,6 +176,7 @@ impl CallServer<'_> {
                 RequestAnswer::Instructions(self.find_session(id)?.instruction_text(budget))
             }
             CallRequest::Watch { budget } => RequestAnswer::Watch(self.watch(id, budget)?),
+            CallRequest::WatchUsage {} => RequestAnswer::Session(self.watch_usage(id)?),
             CallRequest::Inject(prompt) => {
                 RequestAnswer::Inject(self.find_session(id)?.inject(&prompt).await)
             }
@@ -265,6 +281,16 @@ impl CallServer<'_> {
         Ok(WatchedText {
             session: open.session.id().to_owned(),
             text,
+        })
+    }
+
+    /// Prints the uses of a session's skills from now on.
+    fn watch_usage(&self, id: Option<&str>) -> Result<SessionId, RequestError> {
+        let open = self.find_open(id)?;
+        // The receiver ends with the process.
+        drop(self.watched.send(WatchedSession::of_usage(&open)));
+        Ok(SessionId {
+            session: open.session.id().to_owned(),
         })
     }
 
@@ -423,6 +449,9 @@ impl CallServer<'_> {
             return Err(RequestError::failed(&message));
         }
 
+        if let Some(file) = &self.usage_file {
+            file.follow(&open.session);
+        }
         others.insert(id.clone(), open);
         Ok(id)
     }

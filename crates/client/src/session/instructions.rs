@@ -61,6 +61,14 @@ pub struct InstructionText {
     pub skills: Vec<SkillInText>,
 }
 
+impl InstructionText {
+    /// Returns the skills that are in the text.
+    pub(super) fn shown_skills(&self) -> impl Iterator<Item = &SharedSkill> {
+        let shown = self.skills.iter().filter(|placed| placed.place.is_shown());
+        shown.map(|placed| &placed.skill)
+    }
+}
+
 /// Skill of a session with its place in an instruction text. Two are equal if the handle, the
 /// authority and the place are.
 #[derive(Debug, Clone)]
@@ -107,6 +115,18 @@ pub enum TextPlace {
     Hidden,
     /// Shown once with the equal skill of another environment.
     Merged,
+}
+
+impl TextPlace {
+    fn is_shown(self) -> bool {
+        match self {
+            Self::Listed | Self::Shortened { .. } | Self::NameOnly => true,
+            Self::OmittedWithoutRoom
+            | Self::OmittedAsTooLong { .. }
+            | Self::Hidden
+            | Self::Merged => false,
+        }
+    }
 }
 
 /// Skills of a view, for their text.

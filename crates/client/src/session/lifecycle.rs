@@ -11,6 +11,7 @@ use super::skill_source::SkillSource;
 use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
 use super::store::{SessionStore, StoreError};
+use super::usage::UsageRecorder;
 use super::view::SessionWatch;
 use crate::{ChangesSince, Fleet, ResumePoint};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
@@ -534,6 +535,7 @@ impl SessionInner {
             selection,
             resume_points: parent.resume_points.clone(),
             counters: InvocationCounters::default(),
+            usage: UsageRecorder::default(),
             tool_names: parent.tool_names,
             has_plugins: parent.has_plugins,
             closed: CancellationToken::new(),

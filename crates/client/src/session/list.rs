@@ -32,6 +32,15 @@ struct SkillListEntry<'a> {
     /// Package of the skill in each environment, if several environments have it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     environments: BTreeMap<&'a str, String>,
+    #[serde(skip)]
+    skill: &'a SharedSkill,
+}
+
+impl SkillListPage<'_> {
+    /// Returns the skills of the page.
+    pub fn shared_skills(&self) -> impl Iterator<Item = &SharedSkill> {
+        self.skills.iter().map(|entry| entry.skill)
+    }
 }
 
 /// Position in a view where a page begins.
@@ -162,6 +171,7 @@ impl<'a> SkillListEntry<'a> {
             name: escape_hidden_chars(&skill.name),
             description: escape_hidden_chars(&skill.description).into_owned(),
             main_resource: &skill.main_resource,
+            skill,
         }
     }
 }

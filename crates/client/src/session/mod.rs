@@ -125,6 +125,7 @@ mod store;
 mod tool_names;
 #[cfg(feature = "handlers")]
 mod tools;
+mod usage;
 mod view;
 mod whole_reads;
 
@@ -158,5 +159,6 @@ pub use tool_names::ToolNames;
 pub use tools::{
     CustomTool, ToolFunctionError, ToolRegistry, ToolRegistryError, limits as tool_limits,
 };
+pub use usage::{UsageEvent, UsageKind, UsageTotals, UsageWatch};
 pub use view::{ChangedSource, SessionWatch};
 pub use whole_reads::{ListedSkill, SkillAuthority};

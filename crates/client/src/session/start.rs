@@ -8,6 +8,7 @@ use super::skill::mirrored_view;
 use super::skill_source::SkillSource;
 use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
+use super::usage::UsageRecorder;
 use crate::fleet::group_by_environment;
 use crate::{Fleet, MirrorSelection, ResumePoint};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
@@ -104,6 +105,7 @@ impl SessionInner {
             selection,
             resume_points,
             counters: InvocationCounters::default(),
+            usage: UsageRecorder::default(),
             tool_names: options.tool_names,
             has_plugins: options.plugins,
             closed: CancellationToken::new(),

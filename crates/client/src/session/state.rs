@@ -5,13 +5,14 @@ use super::choice::SkillChoice;
 use super::metrics::InvocationCounters;
 use super::result::{ToolError, ToolErrorCode};
 use super::selection::SelectionError;
-use super::skill::AuthorityRef;
+use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::SkillSource;
 use super::sources::{DaemonSource, ExecutorState};
 use super::store::SessionStore;
 use super::tool_names::ToolNames;
 #[cfg(feature = "handlers")]
 use super::tools::ToolSet;
+use super::usage::UsageRecorder;
 use super::view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
 use crate::ResumePoint;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
@@ -57,6 +58,7 @@ pub struct SessionInner {
     /// Saved resume points of a restored session, for executors that have not answered yet.
     pub resume_points: BTreeMap<String, ResumePoint>,
     pub counters: InvocationCounters,
+    pub usage: UsageRecorder,
     pub tool_names: ToolNames,
     /// Whether the mirrors of the executors have plugins.
     pub has_plugins: bool,
@@ -251,9 +253,16 @@ impl Session {
 
 impl AuthoritySource<'_> {
     fn lists_package(&self, package: &str) -> bool {
-        let snapshot = self.source.snapshot();
-        let mut skills = snapshot.listing.skills.iter();
-        skills.any(|skill| skill.package == package && AuthorityRef::of_skill(skill).id == self.id)
+        self.find_skill(package).is_some()
+    }
+
+    /// Returns the listed skill with this package.
+    pub fn find_skill(&self, package: &str) -> Option<SharedSkill> {
+        let listing = self.source.snapshot().listing;
+        let mut skills = listing.skills.iter();
+        let found = skills
+            .find(|skill| skill.package == package && AuthorityRef::of_skill(skill).id == self.id);
+        found.cloned()
     }
 
     /// Returns the authority as the argument of a call.

@@ -87,8 +87,8 @@ struct ScopeSnapshots {
 
 /// Names that skills of a source must not have, because a skill of an earlier kind has them. An
 /// unavailable source keeps its names, so that a name does not come to mean the skill of another
-/// source. A fork masks the names that its session masks, whatever the fork excludes: a fork never
-/// has a skill that its session does not have.
+/// source. A fork masks the names that its session masks, also if the fork excludes the skills with
+/// these names: a fork never has a skill that its session does not have.
 struct NameMask<'a> {
     /// Earliest kind of the skills with a name.
     first_kinds: HashMap<&'a str, SourceKind>,
@@ -131,25 +131,13 @@ impl SessionView {
             ..
         } = *scope;
         let mask = NameMask::new(scope, snapshots);
-        let chosen: Vec<_> = sources
-            .iter()
-            .zip(&snapshots.sources)
-            .map(|(source, snapshot)| SourceSnapshot {
-                listing: choice.filter_listing(&**source, &snapshot.listing),
-                unavailable_reason: snapshot.unavailable_reason.clone(),
-            })
-            .collect();
+        let chosen = chosen_snapshots(scope, snapshots);
 
         let mut builder = ViewBuilder::default();
         for (index, source) in sources.iter().enumerate() {
             builder.add_source(index, &**source, &chosen[index]);
-            if chosen[index].unavailable_reason.is_none() {
-                let masked = mask.masked_names(source.kind(), &chosen[index]);
-                let phrase = source.kind().describe(source.id());
-                builder.masking.extend(masked_warning(&phrase, &masked));
-            }
+            builder.add_masking_warning(&mask, &**source, &chosen[index]);
         }
-
         // A skill of an unavailable source may match a rule.
         if builder.unavailable.is_empty() {
             let unmatched = choice.unmatched_warnings(sources, &chosen);
@@ -160,8 +148,7 @@ impl SessionView {
         for authority in authorities {
             let source = &*sources[authority.source_index];
             let run = builder.skills_of(authority).iter();
-            let unmasked = run.filter(|skill| !mask.masks(authority.kind, &skill.name));
-            for skill in unmasked {
+            for skill in run.filter(|skill| !mask.masks(authority.kind, &skill.name)) {
                 shown.add(skill, choice.display_of(source, skill));
             }
         }
@@ -263,6 +250,20 @@ impl<'a> ViewBuilder<'a> {
         self.truncated |= listing.truncated;
     }
 
+    /// Adds a warning if skills of an available source are masked.
+    fn add_masking_warning(
+        &mut self,
+        mask: &NameMask<'_>,
+        source: &dyn SkillSource,
+        snapshot: &SourceSnapshot,
+    ) {
+        if snapshot.unavailable_reason.is_none() {
+            let masked = mask.masked_names(source.kind(), snapshot);
+            let phrase = source.kind().describe(source.id());
+            self.masking.extend(masked_warning(&phrase, &masked));
+        }
+    }
+
     fn skills_of(&self, authority: &SessionAuthority) -> &'a [SharedSkill] {
         let key = (authority.source_index, authority.id.as_str());
         self.runs.get(&key).copied().unwrap_or_default()
@@ -322,6 +323,16 @@ impl SessionWatch {
         });
         select_all(each).await.0
     }
+}
+
+/// Returns the snapshots without the skills that the choice excludes.
+fn chosen_snapshots(scope: &ViewScope<'_>, snapshots: &ScopeSnapshots) -> Vec<SourceSnapshot> {
+    let pairs = scope.sources.iter().zip(&snapshots.sources);
+    let chosen = pairs.map(|(source, snapshot)| SourceSnapshot {
+        listing: scope.choice.filter_listing(&**source, &snapshot.listing),
+        unavailable_reason: snapshot.unavailable_reason.clone(),
+    });
+    chosen.collect()
 }
 
 impl ScopeSnapshots {

@@ -8,6 +8,7 @@ use super::result::{ToolError, ToolErrorCode};
 use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::TextPageRequest;
 use super::state::{AuthoritySource, Session};
+use super::usage::UsageKind;
 use super::view::SessionView;
 use caproot_core::text::escape_hidden_chars;
 use serde::{Deserialize, Serialize};
@@ -78,13 +79,16 @@ impl Session {
         path: &str,
     ) -> Result<String, ToolError> {
         let owner = self.find_authority(&authority.kind, &authority.id)?;
-        let target = InvocationTarget::of_skill(owner.source, package);
-        let kind = InvocationKind::Read;
-        let invocation = InvocationGuard::start(&self.inner.counters, kind, target);
+        let skill = owner.find_skill(package);
+        let target = InvocationTarget::of_skill(owner.source, package, skill.as_ref());
+        let invocation = InvocationGuard::start(&self.inner, InvocationKind::Read, target);
 
         let work = self.join_file(owner, package, path);
         let work = work.instrument(invocation.span());
         let text = self.inner.run_until_closed(work).await.flatten();
+        if text.is_ok() {
+            self.inner.usage.record(UsageKind::Read, &skill);
+        }
 
         invocation.finish_with_text(text.as_deref());
         text
