@@ -48,7 +48,7 @@ class InstructionText(TypedDict):
     listed: int
     """Skills in the text."""
     shortened: int
-    """Listed skills with a truncated or removed description."""
+    """Listed skills with a truncated description."""
     omitted: int
     """Skills without room."""
     hidden: int
