@@ -21,6 +21,11 @@ export class Changes<T> implements AsyncIterableIterator<T> {
     this.#onEnd = onEnd;
   }
 
+  /** Whether a further change would end the iteration. */
+  get isFull(): boolean {
+    return this.#waiting.size >= MAX_WAITING;
+  }
+
   /** Adds a change. Without a key, each change is kept. */
   push(change: T, key: unknown = Symbol()): void {
     if (this.#hasEnded) return;

@@ -143,7 +143,7 @@ export class ProgramHost {
       this.#calls.get(event.call)?.abort(new Error("the time limit is over, or the caller has gone"));
     } else if ("call" in event) {
       void this.#answer(event, child);
-    } else if (event.event === "changed" || event.event === "plugins") {
+    } else if (event.event === "changed" || event.event === "plugins" || event.event === "usage") {
       const isLost = event.event === "changed" && event.executor && event.executor.state !== "live";
       // The program reads the file before it connects again.
       if (isLost && this.#options.connection.hasTokenFunction) this.#renewTokens();

@@ -70,6 +70,7 @@ export {
   type SessionOptions,
   type ToolDefinition,
   ToolResult,
+  type UsageEvent,
 } from "./session.ts";
 export { LocalSkills, McpServer, type McpServerOptions, type Source } from "./sources.ts";
 export type { Store } from "./store.ts";

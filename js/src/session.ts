@@ -22,6 +22,12 @@ export interface Choice {
   include?: string[];
   /** Rules that exclude skills. They take precedence. */
   exclude?: string[];
+  /** Rules of skills that the text never cuts while another skill is in the text. */
+  pin?: string[];
+  /** Rules of skills that the text lists without a description. */
+  nameOnly?: string[];
+  /** Rules of skills that are hidden from models. A person or the program may still name them. */
+  manual?: string[];
 }
 
 /** Options of a session apart from its executors. */
@@ -30,7 +36,7 @@ export interface SessionOptions {
   roots?: Roots;
   /** Own tools. They are sealed by the start. */
   tools?: Tools;
-  /** Rules that include or exclude skills. */
+  /** Rules that include or exclude skills, or change their place in the text. */
   choice?: Choice;
   /** Id of the session; random by default. */
   id?: string;
@@ -76,7 +82,10 @@ export interface Change {
 /** Changes of the plugins. */
 export type PluginChanges = Pick<Extract<CallEvent, { event: "plugins" }>, "added" | "changed" | "removed">;
 
-/** Roots and skills of a fork. */
+/** Use of a skill, without any text. */
+export type UsageEvent = Omit<Extract<CallEvent, { event: "usage" }>, "event">;
+
+/** Roots and rules of a fork. */
 export interface ForkOptions extends Choice {
   /** Ids of the roots of the new session; by default all. */
   roots?: string[];
@@ -216,6 +225,9 @@ async function begin(host: ProgramHost, options: SessionOptions, saved: unknown)
           product: options.product ?? null,
           include: options.choice?.include ?? null,
           exclude: options.choice?.exclude ?? null,
+          pin: options.choice?.pin ?? null,
+          name_only: options.choice?.nameOnly ?? null,
+          manual: options.choice?.manual ?? null,
         }
       : { saved };
 
@@ -254,6 +266,11 @@ export class Session {
   readonly #parts: SharedParts;
   readonly #changes = new Set<Changes<Change>>();
   readonly #pluginChanges = new Set<Changes<PluginChanges>>();
+  readonly #usage = new Set<Changes<UsageEvent>>();
+  /** Events that a slow reader of `#usage` lost. */
+  readonly #lostUsage = new WeakMap<Changes<UsageEvent>, number>();
+  /** Program that prints the uses of the session. */
+  #usageChild: CallChild | undefined;
   /** Id of the session whose tools this session has. */
   #toolOwner: string;
   #child: CallChild | undefined;
@@ -296,7 +313,8 @@ export class Session {
     session.#warnings = started?.warnings ?? session.#warnings;
     session.#child = child;
     session.#attachedAt = Date.now();
-    for (const _ of [...session.#changes, ...session.#pluginChanges]) child.retain();
+    for (const _ of session.#iterators) child.retain();
+    if (session.#usage.size > 0) await session.#requestUsage(child);
   }
 
   /** Text that describes the skills to a model, in at most 8,000 bytes. It is renewed with each change. */
@@ -363,6 +381,20 @@ export class Session {
     return this.#watch(this.#pluginChanges);
   }
 
+  /** Returns the uses of skills from now on: a skill is used if it is listed, read, injected or searched. An
+   * event has `lost` if events before it are lost, because the program read them too slowly. */
+  usage(): AsyncIterableIterator<UsageEvent> {
+    const events = this.#watch(this.#usage);
+    if (!this.isClosed) {
+      this.#attached()
+        .then((child) => this.#requestUsage(child))
+        .catch((error: Error) => {
+          for (const reader of this.#usage) reader.fail(error);
+        });
+    }
+    return events;
+  }
+
   /** Reads the skills that a user mentions, for a user message next to the prompt. `$name` and `[$name](handle)`
    * mention a skill. */
   inject(text: string, options: InjectOptions = {}): Promise<Result<"inject">> {
@@ -385,12 +417,14 @@ export class Session {
     return this.#request("metrics", {});
   }
 
-  /** Returns a session with the roots and skills of this session, or some of them, such as for a subagent. */
-  async fork({ roots, include = [], exclude = [] }: ForkOptions = {}): Promise<Session> {
+  /** Returns a session with the roots and skills of this session, or some of them, such as for a subagent. The
+   * fork has the rules of this session, too, and no skill that this session does not have. */
+  async fork({ roots, include = [], exclude = [], pin = [], nameOnly = [], manual = [] }: ForkOptions = {}): Promise<Session> {
     const child = await this.#attached();
     this.#host.retain();
     try {
-      const { session: id } = await child.request("fork", { roots: roots ?? null, include, exclude }, this.id);
+      const rules = { include, exclude, pin, name_only: nameOnly, manual };
+      const { session: id } = await child.request("fork", { roots: roots ?? null, ...rules }, this.id);
       const fork = new Session(this.#host, id, this.#parts, this.#toolOwner);
       await Session.attach(fork, child);
       return fork;
@@ -449,7 +483,7 @@ export class Session {
 
   async #close(): Promise<void> {
     const child = this.#child;
-    for (const changes of [...this.#changes, ...this.#pluginChanges]) changes.end();
+    for (const changes of this.#iterators) changes.end();
     if (child?.isAlive) {
       await child.request("close", {}, this.id).catch(() => {
         // A program that has ended has no session.
@@ -500,6 +534,24 @@ export class Session {
     return changes;
   }
 
+  get #iterators(): { end(): void; fail(error: Error): void }[] {
+    return [...this.#changes, ...this.#pluginChanges, ...this.#usage];
+  }
+
+  async #requestUsage(child: CallChild): Promise<void> {
+    if (this.#usageChild === child) return;
+    this.#usageChild = child;
+    await child.request("watch_usage", {}, this.id);
+  }
+
+  #publishUsage(event: UsageEvent): void {
+    for (const reader of this.#usage) {
+      const lost = (this.#lostUsage.get(reader) ?? 0) + (event.lost ?? 0);
+      this.#lostUsage.set(reader, reader.isFull ? lost + 1 : 0);
+      if (!reader.isFull) reader.push(lost > 0 ? { ...event, lost } : event);
+    }
+  }
+
   #publish(change: Change): void {
     for (const changes of this.#changes) changes.push(change, `${change.kind}/${change.id}`);
   }
@@ -508,6 +560,9 @@ export class Session {
     if (event.event === "plugins") {
       const { added, changed, removed } = event;
       for (const changes of this.#pluginChanges) changes.push({ added, changed, removed });
+    } else if (event.event === "usage") {
+      const { event: _, ...used } = event;
+      this.#publishUsage(used);
     } else if (event.event === "changed") {
       this.#text = event.text ?? this.#text;
       if (event.source) this.#publish({ kind: event.source.kind as Change["kind"], id: event.source.id });
@@ -517,7 +572,7 @@ export class Session {
 
   /** Restores the session for its iterators. A program that ends at once is not started again. */
   #onExit(reason: CaprootError): void {
-    const open = [...this.#changes, ...this.#pluginChanges];
+    const open = this.#iterators;
     if (open.length === 0 || this.isClosed) return;
     const restored = Date.now() - this.#attachedAt < 1000 ? Promise.reject(reason) : this.#attached();
     restored.catch((error: Error) => {

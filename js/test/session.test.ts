@@ -158,6 +158,23 @@ test("a session is forked, saved and restored", async (t) => {
   await assert.rejects(restore("{}", { address }), ConfigError);
 });
 
+test("uses of skills are events, and a hidden skill can be named", async (t) => {
+  const { address } = await serveDemo(t);
+  const skills = await connect(address);
+  t.after(() => skills.close());
+  const fork = await skills.fork({ manual: ["name:triage-logs"] });
+  assert.equal((await fork.list()).length, (await skills.list()).length - 1);
+  assert.ok(skills.text.includes("triage-logs") && !fork.text.includes("triage-logs"));
+
+  const usage = fork.usage();
+  await fork.inject("use $triage-logs");
+  const { value } = await usage.next();
+  assert.deepEqual([value.kind, value.name, value.session], ["injected", "triage-logs", fork.id]);
+  assert.ok(value.digest.startsWith("sha256:"));
+  await fork.close();
+  assert.equal((await usage.next()).done, true);
+});
+
 test("sessions of a fleet share one program", async (t) => {
   const { address } = await serveDemo(t);
   const fleet = new Fleet({ local: address });

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Store,
         Thread,
         ToolDefinition,
+        UsageEvent,
     )
 
 Roots = Union[str, Iterable[Mapping[str, Any]], Mapping[str, Any]]
@@ -76,7 +77,7 @@ def connect(
         roots: Selected roots, passed on unchanged; the published roots by default.
         tools: Own tools. They are sealed by the start.
         sources: Local directories and MCP servers next to the executors.
-        choice: Rules that include or exclude skills.
+        choice: Rules that include or exclude skills, or change their place in the text.
         store: Store for `persist` and `restore`.
         id: Id of the session; random by default.
         product: Only skills for this product, or for every product.
@@ -162,10 +163,10 @@ class SessionOptions:
         self.saved: str | None = None
         self.stored_id: str | None = None
         self.roots = None if roots is None else _roots_text(roots)
-        include, exclude = _choice_rules(choice)
+        check_type("choice", choice, Mapping, type(None))
         self.spec = {
             "product": product, "start_timeout": start_timeout, "grace_period": grace_period,
-            "id": id, "include": include, "exclude": exclude, "plugins": plugins,
+            "id": id, "choice": _choice_rules(choice or {}), "plugins": plugins,
         }  # fmt: skip
 
     async def begin(self) -> Session:
@@ -386,6 +387,12 @@ class Session:
         self._bridge.check_loop()
         return _Changes(self, self._core.watch_plugins())
 
+    def usage(self) -> AsyncIterator[UsageEvent]:
+        """Returns the uses of skills from now on: `async for event in skills.usage()`. A skill is used if it
+        is listed, read, injected or searched. The iteration ends with the session."""
+        self._bridge.check_loop()
+        return _Changes(self, self._core.watch_usage(), has_rest=True)
+
     async def inject(
         self,
         text: str,
@@ -432,23 +439,28 @@ class Session:
         *,
         include: Iterable[str] = (),
         exclude: Iterable[str] = (),
+        pin: Iterable[str] = (),
+        name_only: Iterable[str] = (),
+        manual: Iterable[str] = (),
         roots: Iterable[str] | None = None,
     ) -> Session:
-        """Returns a session with the same tools, such as for a subagent. A fork has no skill that this
-        session does not have.
+        """Returns a session with the same tools, such as for a subagent. A fork has the rules of this
+        session, too, and no skill that this session does not have.
 
         Args:
             include: Rules that include skills, as in `Choice`; every skill of this session by default.
             exclude: Rules that exclude skills. They take precedence.
+            pin, name_only, manual: Further rules for the text, as in `Choice`.
             roots: Ids of the roots and sources that the fork has; all by default.
 
         Raises:
             ConfigError: A rule is invalid, or this session has no such root.
         """
-        rules = check_strings("include", include), check_strings("exclude", exclude)
+        rules = {"include": include, "exclude": exclude, "pin": pin, "name_only": name_only, "manual": manual}
+        text = json.dumps({name: check_strings(name, given) for name, given in rules.items()})
         ids = None if roots is None else check_strings("roots", roots)
         self._bridge.check_loop()
-        core = self._core.fork(ids, *rules)
+        core = self._core.fork(ids, text)
         self._bridge.retain()
         return Session(core, self._bridge, (self, self._kept), [], self._has_tools)
 
@@ -558,18 +570,20 @@ class Session:
 
 
 class _Changes:
-    """Iterator over the changes of a session."""
+    """Iterator over the changes or uses of a session."""
 
-    def __init__(self, session: Session, watch: Any) -> None:
+    def __init__(self, session: Session, watch: Any, has_rest: bool = False) -> None:
         # Keeps the session.
         self._session = session
         self._watch = watch
+        # Whether events of a closed session are still returned.
+        self._has_rest = has_rest
 
     def __aiter__(self) -> _Changes:
         return self
 
     async def __anext__(self) -> Any:
-        if self._session._core.is_closed:
+        if self._session._core.is_closed and not self._has_rest:
             raise StopAsyncIteration
         text = await self._session._bridge.run(self._watch.next)
         if text is False:
@@ -597,13 +611,13 @@ def _roots_text(roots: Roots) -> str:
     return to_json("roots", roots)
 
 
-def _choice_rules(choice: Choice | None) -> tuple[list[str], list[str]]:
-    check_type("choice", choice, Mapping, type(None))
-    rules = dict(choice or {})
-    include, exclude = rules.pop("include", ()), rules.pop("exclude", ())
-    if rules:
-        raise ConfigError([f"choice: unknown key {name!r}: expected include or exclude" for name in rules])
-    return check_strings("choice['include']", include), check_strings("choice['exclude']", exclude)
+def _choice_rules(choice: Choice) -> dict[str, list[str]]:
+    names = ("include", "exclude", "pin", "name_only", "manual")
+    unknown = [name for name in choice if name not in names]
+    if unknown:
+        expected = ", ".join(names)
+        raise ConfigError([f"choice: unknown key {name!r}: expected one of {expected}" for name in unknown])
+    return {name: check_strings(f"choice[{name!r}]", choice.get(name, ())) for name in names}  # type: ignore[arg-type]
 
 
 def _check_sources(sources: object) -> list[Any]:

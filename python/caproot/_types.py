@@ -25,6 +25,12 @@ class Choice(TypedDict, total=False):
     """Rules that include skills; every skill by default."""
     exclude: list[str]
     """Rules that exclude skills. They take precedence."""
+    pin: list[str]
+    """Rules of skills that the text never cuts while another skill is in the text."""
+    name_only: list[str]
+    """Rules of skills that the text lists without a description."""
+    manual: list[str]
+    """Rules of skills that are hidden from models. A person or the program may still name them."""
 
 
 class Change(TypedDict):
@@ -42,7 +48,7 @@ class InstructionText(TypedDict):
     listed: int
     """Skills in the text."""
     shortened: int
-    """Listed skills with a truncated or removed description."""
+    """Listed skills with a truncated description."""
     omitted: int
     """Skills without room."""
     hidden: int
@@ -127,6 +133,24 @@ class Metrics(TypedDict):
     """Reads and mentions by skill."""
     sources: list[dict[str, Any]]
     """State and requests of each source."""
+
+
+class UsageEvent(TypedDict, total=False):
+    """Use of a skill, without any text. `lost` is there if events before this one are lost, because the
+    program read them too slowly."""
+
+    time: Required[str]
+    """Time in UTC, such as `2026-11-25T10:30:00.000Z`."""
+    kind: Required[Literal["listed", "read", "injected", "searched"]]
+    session: Required[str]
+    name: Required[str]
+    package: Required[str]
+    """Handle of the skill."""
+    authority: Required[dict[str, str]]
+    """`kind` and `id`."""
+    digest: Required[str]
+    """Digest of the SKILL.md; empty if the source has none."""
+    lost: int
 
 
 class Plugin(TypedDict):

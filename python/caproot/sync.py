@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Plugin,
         PluginChanges,
         ToolDefinition,
+        UsageEvent,
     )
 
 __all__ = ["Session", "connect", "restore"]
@@ -120,6 +121,10 @@ class Session:
         """Returns the changes of plugins from now on, until the session is closed."""
         return _iterate(self._inner.plugin_changes)
 
+    def usage(self) -> Iterator[UsageEvent]:
+        """Returns the uses of skills from now on, until the session is closed."""
+        return _iterate(self._inner.usage)
+
     def inject(
         self,
         text: str,
@@ -152,10 +157,14 @@ class Session:
         *,
         include: Iterable[str] = (),
         exclude: Iterable[str] = (),
+        pin: Iterable[str] = (),
+        name_only: Iterable[str] = (),
+        manual: Iterable[str] = (),
         roots: Iterable[str] | None = None,
     ) -> Session:
         """Returns a session with all roots and skills or some of them."""
-        return Session(_run(_call(self._inner.fork, include=include, exclude=exclude, roots=roots)))
+        rules = {"include": include, "exclude": exclude, "pin": pin, "name_only": name_only, "manual": manual}
+        return Session(_run(_call(self._inner.fork, **rules, roots=roots)))
 
     def save(self) -> str:
         """Returns the session as a text of JSON."""

@@ -2,13 +2,12 @@
 
 use caproot_client::session::dispatch::{DispatchError, DrainError, TurnError};
 use caproot_client::session::{
-    ForkError, PersistError, RestoreError, SavedError, SelectionError, StoreError,
-    ToolRegistryError,
+    ForkError, PersistError, RestoreError, SavedError, SelectionError, StoreError, ToolError,
+    ToolNames, ToolRegistryError,
 };
 use caproot_client::{CallError, ConfigErrors, ConnectError, FleetError};
 use pyo3::PyErr;
 use pyo3::prelude::*;
-use serde::Deserialize;
 
 /// Codes of gRPC for a caller whose identity the daemon does not accept.
 const PERMISSION_DENIED: i32 = 7;
@@ -26,20 +25,6 @@ pub enum FailureKind {
     Dispatch,
     Value,
     Key,
-}
-
-/// Error in the result of a tool.
-#[derive(Debug, Default, Deserialize)]
-struct ErrorResult {
-    error: ErrorFields,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ErrorFields {
-    code: String,
-    message: String,
-    next: String,
 }
 
 /// Failure of an operation.
@@ -100,15 +85,10 @@ impl Failure {
         }
     }
 
-    /// Returns the failure in a result of a tool.
-    pub fn from_result_json(json: &str) -> Self {
-        let result: ErrorResult = serde_json::from_str(json).unwrap_or_default();
-        let ErrorFields {
-            code,
-            message,
-            next,
-        } = result.error;
-        Self::refused(&code, message, &next)
+    /// Returns the failure of a list or a read.
+    pub fn from_tool_error(error: &ToolError, names: ToolNames) -> Self {
+        let next = error.next_step(names);
+        Self::refused(error.code().name(), error.message(), &next)
     }
 
     /// Returns the failure of an executor that does not answer.
@@ -145,11 +125,6 @@ impl Failure {
     /// Returns the sentences.
     pub fn sentences(&self) -> &[String] {
         &self.sentences
-    }
-
-    /// Returns whether a call was refused with this code.
-    pub fn is_code(&self, code: &str) -> bool {
-        self.code == code
     }
 
     /// Returns the Python exception.

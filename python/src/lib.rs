@@ -35,7 +35,7 @@ mod _caproot {
     #[pymodule_export]
     use crate::results::{Authority, Skill, ToolResult};
     #[pymodule_export]
-    use crate::session::{ChangeWatch, PluginChangeWatch, Session};
+    use crate::session::{ChangeWatch, PluginChangeWatch, Session, UsageEventWatch};
     #[pymodule_export]
     use crate::start::start_session;
     #[pymodule_export]

@@ -2,7 +2,6 @@
 
 use caproot_client::session;
 use pyo3::prelude::*;
-use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// Result of a tool for a model.
@@ -22,9 +21,7 @@ pub struct ToolResult {
 
 /// Authority of a skill.
 #[pyclass(frozen, eq, hash, module = "caproot")]
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
-// The unsafe methods are those of `pyclass`, and rely on no invariant of the fields.
-#[allow(clippy::unsafe_derive_deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Authority {
     /// `executor`, `local` or `mcp`.
     #[pyo3(get)]
@@ -36,9 +33,7 @@ pub struct Authority {
 
 /// Skill of a list.
 #[pyclass(frozen, eq, hash, module = "caproot")]
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
-// The unsafe methods are those of `pyclass`, and rely on no invariant of the fields.
-#[allow(clippy::unsafe_derive_deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Skill {
     /// Name, which may begin with the name of a plugin: `deploy-kit:deploy`.
     #[pyo3(get)]
@@ -54,25 +49,22 @@ pub struct Skill {
     pub main_resource: String,
     /// Package in each environment, if several environments have the skill; otherwise empty.
     #[pyo3(get)]
-    #[serde(default)]
     pub environments: BTreeMap<String, String>,
-    #[serde(rename = "authority")]
     pub source: Authority,
 }
 
-/// Page of `skills.list`.
-#[derive(Debug, Deserialize)]
-pub struct SkillPage {
-    pub skills: Vec<Skill>,
-    pub next_cursor: Option<String>,
-}
-
-/// Page of `skills.read`.
-#[derive(Debug, Deserialize)]
-pub struct FilePage {
-    /// Missing in a page of a directory.
-    pub contents: Option<String>,
-    pub next_cursor: Option<String>,
+impl From<session::ListedSkill> for Skill {
+    fn from(skill: session::ListedSkill) -> Self {
+        let session::SkillAuthority { kind, id } = skill.authority;
+        Self {
+            name: skill.name,
+            description: skill.description,
+            package: skill.package,
+            main_resource: skill.main_resource,
+            environments: skill.environments,
+            source: Authority { kind, id },
+        }
+    }
 }
 
 impl From<session::ToolResult> for ToolResult {

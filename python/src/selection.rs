@@ -2,7 +2,7 @@
 
 use crate::fleet::parse_seconds;
 use caproot_client::parse_selected_roots;
-use caproot_client::session::{SessionOptions, SkillChoice, ToolNames, ToolRegistry};
+use caproot_client::session::{ChoiceRule, SessionOptions, SkillChoice, ToolNames, ToolRegistry};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use serde::Deserialize;
 use std::time::Duration;
@@ -16,9 +16,19 @@ pub struct OptionsSpec {
     start_timeout: f64,
     grace_period: f64,
     id: Option<String>,
+    choice: ChoiceSpec,
+    plugins: bool,
+}
+
+/// Rules of a choice, as Python passes them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChoiceSpec {
     include: Vec<String>,
     exclude: Vec<String>,
-    plugins: bool,
+    pin: Vec<String>,
+    name_only: Vec<String>,
+    manual: Vec<String>,
 }
 
 impl OptionsSpec {
@@ -26,7 +36,7 @@ impl OptionsSpec {
     pub fn to_options(&self, tools: ToolRegistry, mistakes: &mut Vec<String>) -> SessionOptions {
         let start_timeout = check_seconds("start_timeout", self.start_timeout, mistakes);
         let grace_period = check_seconds("grace_period", self.grace_period, mistakes);
-        let choice = parse_choice(&self.include, &self.exclude, mistakes);
+        let choice = self.choice.parse(mistakes);
 
         SessionOptions {
             product: self.product.clone(),
@@ -53,32 +63,18 @@ pub fn parse_roots(
         .ok()
 }
 
-/// Returns the rules of a choice, and adds the mistakes.
-pub fn parse_choice(
-    include: &[String],
-    exclude: &[String],
-    mistakes: &mut Vec<String>,
-) -> SkillChoice {
-    SkillChoice {
-        include: parse_rules(include, mistakes),
-        exclude: parse_rules(exclude, mistakes),
-        within: None,
-    }
-}
-
-fn parse_rules<T>(rules: &[String], mistakes: &mut Vec<String>) -> Vec<T>
-where
-    T: std::str::FromStr,
-    T::Err: std::fmt::Display,
-{
-    let mut parsed = Vec::new();
-    for rule in rules {
-        match rule.parse() {
-            Ok(rule) => parsed.push(rule),
-            Err(error) => mistakes.push(format!("choice: {error}")),
+impl ChoiceSpec {
+    /// Returns the choice, and adds the mistakes.
+    pub fn parse(&self, mistakes: &mut Vec<String>) -> SkillChoice {
+        SkillChoice {
+            include: ChoiceRule::parse_all(&self.include, mistakes),
+            exclude: ChoiceRule::parse_all(&self.exclude, mistakes),
+            pin: ChoiceRule::parse_all(&self.pin, mistakes),
+            name_only: ChoiceRule::parse_all(&self.name_only, mistakes),
+            manual: ChoiceRule::parse_all(&self.manual, mistakes),
+            within: None,
         }
     }
-    parsed
 }
 
 /// Returns a duration, and adds a mistake if the number is not valid.

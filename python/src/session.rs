@@ -6,9 +6,11 @@ use crate::mailbox::{MailboxShared, Outcome};
 use crate::origin::CallOrigin;
 use crate::process_bound::ProcessBound;
 use crate::reply::{Reply, to_object};
-use crate::results::{FilePage, SkillPage, ToolResult};
-use crate::selection::parse_choice;
-use caproot_client::session::{self, ForkScope, PluginWatch, SessionWatch, ToolNames, UserPrompt};
+use crate::results::{Skill, ToolResult};
+use crate::selection::ChoiceSpec;
+use caproot_client::session::{
+    self, ForkScope, PluginWatch, SessionWatch, SkillAuthority, ToolNames, UsageWatch, UserPrompt,
+};
 use pyo3::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,11 +18,6 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
-
-/// Attempts to join the pages of a list or a file that changes meanwhile.
-const MAX_ATTEMPTS: usize = 3;
-/// Limit of a joined file in bytes.
-const MAX_FILE_BYTES: usize = 16 << 20;
 
 /// Session, and the mailbox of its event loop.
 #[derive(Debug, Clone)]
@@ -52,21 +49,18 @@ pub struct PluginChangeWatch {
     inner: ProcessBound<WatchState<PluginWatch>>,
 }
 
+/// Watch for uses of skills.
+#[pyclass(frozen)]
+pub struct UsageEventWatch {
+    inner: ProcessBound<WatchState<UsageWatch>>,
+}
+
 /// Watch of one session.
 #[derive(Debug)]
 struct WatchState<T> {
     watch: Arc<Mutex<T>>,
     mailbox: Arc<MailboxShared>,
     closed: CancellationToken,
-}
-
-/// File to read.
-struct FileRequest {
-    kind: String,
-    id: String,
-    package: String,
-    /// Path relative to the package, as the read tool takes it.
-    resource: String,
 }
 
 impl SessionState {
@@ -95,80 +89,18 @@ impl SessionState {
         }
     }
 
-    /// Calls a tool, and returns its parsed result or its error.
-    async fn call_tool<T: serde::de::DeserializeOwned>(
-        &self,
-        tool: &str,
-        arguments: &Value,
-    ) -> Result<T, Failure> {
-        let result = self.session.call(tool, arguments).await;
-        if !result.success {
-            return Err(Failure::from_result_json(&result.json));
-        }
-        let parsed = serde_json::from_str(&result.json);
-        parsed.map_err(|error| Failure::error(format!("invalid result of {tool}: {error}")))
+    /// Returns all listed skills.
+    fn list_skills(&self) -> Outcome {
+        let listed = self.session.listed_skills();
+        let skills = listed.map_err(|error| Failure::from_tool_error(&error, self.names))?;
+        Ok(Reply::Skills(skills.into_iter().map(Skill::from).collect()))
     }
 
-    /// Returns all listed skills. Lists again if the skills change meanwhile.
-    async fn list_skills(&self) -> Outcome {
-        for _ in 1..MAX_ATTEMPTS {
-            match self.list_pages().await {
-                Err(failure) if failure.is_code("CATALOG_CHANGED") => {}
-                outcome => return outcome,
-            }
-        }
-        self.list_pages().await
-    }
-
-    async fn list_pages(&self) -> Outcome {
-        let mut skills = Vec::new();
-        let mut cursor = None;
-        loop {
-            let arguments = json!({ "cursor": cursor });
-            let page: SkillPage = self.call_tool(self.names.list(), &arguments).await?;
-            skills.extend(page.skills);
-
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                return Ok(Reply::Skills(skills));
-            }
-        }
-    }
-
-    /// Returns the joined pages of a file. Reads again if the file changes meanwhile.
-    async fn read_file(&self, request: &FileRequest) -> Outcome {
-        for _ in 1..MAX_ATTEMPTS {
-            match self.read_pages(request).await {
-                Err(failure) if failure.is_code("RESOURCE_CHANGED") => {}
-                outcome => return outcome,
-            }
-        }
-        self.read_pages(request).await
-    }
-
-    async fn read_pages(&self, request: &FileRequest) -> Outcome {
-        let mut text = String::new();
-        let mut cursor = None;
-        loop {
-            let arguments = request.to_arguments(cursor.as_deref());
-            let page: FilePage = self.call_tool(self.names.read(), &arguments).await?;
-            let Some(contents) = page.contents else {
-                let sentence = format!("{:?} is a directory", request.resource);
-                let next = "Pass the path of a file. `call` of the read tool lists a directory.";
-                return Err(Failure::refused("RESOURCE_NOT_FOUND", sentence, next));
-            };
-            text.push_str(&contents);
-            if text.len() > MAX_FILE_BYTES {
-                let sentence = format!("the file is over {MAX_FILE_BYTES} bytes");
-                let next = "Read the file page by page with `call`.";
-                return Err(Failure::refused("TOO_LARGE", sentence, next));
-            }
-
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                return Ok(Reply::Text(Some(text)));
-            }
-        }
+    /// Returns a whole file.
+    async fn read_file(&self, authority: &SkillAuthority, package: &str, path: &str) -> Outcome {
+        let text = self.session.read_file(authority, package, path).await;
+        let text = text.map_err(|error| Failure::from_tool_error(&error, self.names))?;
+        Ok(Reply::Text(Some(text)))
     }
 
     /// Starts an operation with a copy of the state.
@@ -183,17 +115,6 @@ impl SessionState {
         W: Future<Output = Outcome> + Send + 'static,
     {
         to_object(py, self.mailbox.operate(operation, work(self.clone())))
-    }
-}
-
-impl FileRequest {
-    fn to_arguments(&self, cursor: Option<&str>) -> Value {
-        json!({
-            "authority": { "kind": self.kind, "id": self.id },
-            "package": self.package,
-            "resource": self.resource,
-            "cursor": cursor,
-        })
     }
 }
 
@@ -280,16 +201,12 @@ impl Session {
         to_json(&changes)
     }
 
-    /// Returns a fork with all roots, or with the roots of these ids, and with the skills of the rules.
-    fn fork(
-        &self,
-        roots: Option<Vec<String>>,
-        include: Vec<String>,
-        exclude: Vec<String>,
-    ) -> PyResult<Self> {
+    /// Returns a fork with all roots, or with the roots of these ids, and with the rules of a JSON text.
+    fn fork(&self, roots: Option<Vec<String>>, rules: &str) -> PyResult<Self> {
         let state = self.state.get()?;
+        let rules: ChoiceSpec = serde_json::from_str(rules).map_err(Failure::from)?;
         let mut mistakes = Vec::new();
-        let choice = parse_choice(&include, &exclude, &mut mistakes);
+        let choice = rules.parse(&mut mistakes);
         if !mistakes.is_empty() {
             return Err(Failure::config(mistakes).into());
         }
@@ -341,11 +258,7 @@ impl Session {
     /// Returns all listed skills.
     fn list<'py>(&self, py: Python<'py>, operation: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
         let state = self.state.get()?;
-        state.operate(
-            py,
-            operation,
-            |state| async move { state.list_skills().await },
-        )
+        state.operate(py, operation, |state| async move { state.list_skills() })
     }
 
     /// Returns a whole file.
@@ -358,16 +271,11 @@ impl Session {
         resource: String,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (kind, id) = authority;
-        let request = FileRequest {
-            kind,
-            id,
-            package,
-            resource,
-        };
+        let authority = SkillAuthority { kind, id };
 
         let state = self.state.get()?;
         state.operate(py, operation, |state| async move {
-            state.read_file(&request).await
+            state.read_file(&authority, &package, &resource).await
         })
     }
 
@@ -443,6 +351,15 @@ impl Session {
             inner: ProcessBound::new(WatchState::new(state, watch)),
         })
     }
+
+    /// Returns a watch for uses of skills from now on.
+    fn watch_usage(&self) -> PyResult<UsageEventWatch> {
+        let state = self.state.get()?;
+        let watch = state.open_session()?.watch_usage();
+        Ok(UsageEventWatch {
+            inner: ProcessBound::new(WatchState::new(state, watch)),
+        })
+    }
 }
 
 #[pymethods]
@@ -482,6 +399,23 @@ impl PluginChangeWatch {
                 .run_until_cancelled(next)
                 .await
                 .unwrap_or(Ok(Reply::Text(None)))
+        });
+        to_object(py, next)
+    }
+}
+
+#[pymethods]
+impl UsageEventWatch {
+    /// Waits for the next use, and returns it as a JSON text; `False` at the end.
+    fn next<'py>(&self, py: Python<'py>, operation: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.inner.get()?;
+        let watch = state.watch.clone();
+        let next = state.mailbox.operate(operation, async move {
+            // The watch ends with its session.
+            match watch.lock().await.next().await {
+                Some(event) => json_reply(&event),
+                None => Ok(Reply::Text(None)),
+            }
         });
         to_object(py, next)
     }

@@ -116,6 +116,10 @@ def test_forks_have_some_skills(run: Any, demo: str) -> None:
             async with skills.fork(exclude=["name:triage-logs"]) as fork:
                 assert await names(fork) == ["review-kit:review-diff"]
             assert await names(skills) == whole
+            async with skills.fork(manual=["name:triage-logs"], name_only=["name:review-diff"]) as fork:
+                assert "triage-logs" not in await names(fork)
+                assert "triage-logs:" not in fork.text and fork.instruction_text()["hidden"] == 1
+                assert (await fork.inject("use $triage-logs"))["fragments"][0]["name"] == "triage-logs"
 
             with pytest.raises(caproot.ConfigError) as error:
                 skills.fork(include=["pdf"], exclude=["name:"])
@@ -124,6 +128,21 @@ def test_forks_have_some_skills(run: Any, demo: str) -> None:
                 skills.fork(include=["name:x"] * 256)
             with pytest.raises(TypeError, match="include"):
                 skills.fork(include="name:x")
+
+    run(work())
+
+
+def test_uses_of_skills_are_events(run: Any, demo: str) -> None:
+    async def work() -> None:
+        async with caproot.connect(demo) as skills:
+            usage = skills.usage()
+            await skills.inject("use $triage-logs")
+            await skills.read("triage-logs")
+            for kind in ("injected", "read"):
+                event = await anext(usage)
+                assert (event["kind"], event["name"], event["session"]) == (kind, "triage-logs", skills.id)
+                assert event["digest"].startswith("sha256:") and "lost" not in event
+        assert [event async for event in usage] == []
 
     run(work())
 

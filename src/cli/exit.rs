@@ -71,7 +71,7 @@ exit_codes! {
     /// Internal error, or a response of the daemon that is not valid.
     INTERNAL = 70, "internal error", CommandSet::All;
     /// The command cannot listen: the address is in use, or the directory of the socket is unsafe.
-    CANNOT_LISTEN = 73, "cannot listen", CommandSet::Only(&["serve", "link", "mcp"]);
+    CANNOT_LISTEN = 73, "cannot listen", CommandSet::Only(&["serve", "link", "mcp", "call"]);
     /// The output cannot be written, for example because the disk is full.
     OUTPUT_FAILED = 74, "cannot write output", CommandSet::All;
     /// The daemon ended because a reload needs a new process. The service manager starts the daemon

@@ -30,9 +30,10 @@ const MAX_REPORTED_SKILLS: usize = 20;
 /// `caproot call` to the request `instructions`, byte for byte, and the tools are the answer to `tools`.
 ///
 /// The sizes go to stderr, and a line for each skill that the text does not show whole, with the reason.
-/// If the descriptions do not fit into the budget, the text truncates all of them to one length, then
-/// removes them, and only then omits skills. A model finds an omitted skill with the tool `skills_list`.
-/// A skill with `allow_implicit_invocation: false` is hidden: only a person may call the skill, by name.
+/// If the descriptions do not fit into the budget, the text truncates all of them to one length of at
+/// least 100 bytes, and then omits skills. A model finds an omitted skill with the tool `skills_list`. A
+/// skill with `allow_implicit_invocation: false`, or of a rule of --manual, is hidden: only a person may
+/// call the skill, by name.
 ///
 /// Exits with 1 if an executor or another source does not respond, or reports a problem such as a root
 /// that is not ready. The text has the other skills.
@@ -157,7 +158,7 @@ impl SessionPrompt {
             ),
         ];
 
-        for place in ["shortened", "omitted", "hidden", "merged"] {
+        for place in ["shortened", "name-only", "omitted", "hidden", "merged"] {
             let skills = self.instructions.skills.iter();
             let placed: Vec<_> = skills
                 .filter(|skill| place_name(skill.place) == place)
@@ -242,9 +243,10 @@ impl SessionPrompt {
                 "its name and handle take {line_bytes} bytes, and not all skills fit into the budget \
                  of {budget} bytes"
             ),
-            TextPlace::Hidden => {
-                "only a person may call it, by name (allow_implicit_invocation: false)".to_owned()
-            }
+            TextPlace::NameOnly => "a rule of --name-only matches it".to_owned(),
+            TextPlace::Hidden => "only a person may call it, by name (a rule of --manual, or \
+                                  allow_implicit_invocation: false)"
+                .to_owned(),
             TextPlace::Merged => {
                 "equal to a skill of another environment, which the text shows".to_owned()
             }
@@ -255,6 +257,7 @@ impl SessionPrompt {
 fn place_name(place: TextPlace) -> &'static str {
     match place {
         TextPlace::Listed => "listed",
+        TextPlace::NameOnly => "name-only",
         TextPlace::Shortened { .. } => "shortened",
         TextPlace::OmittedWithoutRoom | TextPlace::OmittedAsTooLong { .. } => "omitted",
         TextPlace::Hidden => "hidden",

@@ -34,6 +34,18 @@ pub struct SessionArgs {
     /// No skill that matches this rule, even if --include matches. Can be repeated
     #[arg(long, value_name = "RULE")]
     exclude: Vec<ChoiceRule>,
+    /// Never cut a skill that matches this rule from the text for the model while another skill is in
+    /// the text. Can be repeated
+    #[arg(long, value_name = "RULE")]
+    pin: Vec<ChoiceRule>,
+    /// List a skill that matches this rule without its description in the text for the model. Can be
+    /// repeated
+    #[arg(long, value_name = "RULE")]
+    name_only: Vec<ChoiceRule>,
+    /// Hide a skill that matches this rule from models: it is neither in the text nor in lists. Only a
+    /// person or your program may name it. Can be repeated
+    #[arg(long, value_name = "RULE")]
+    manual: Vec<ChoiceRule>,
     #[command(flatten)]
     mcp_servers: McpServersArgs,
     /// Also the skills below this directory of this machine, with ID as the id of their authority
@@ -205,6 +217,9 @@ impl SessionArgs {
             choice: SkillChoice {
                 include: self.include.clone(),
                 exclude: self.exclude.clone(),
+                pin: self.pin.clone(),
+                name_only: self.name_only.clone(),
+                manual: self.manual.clone(),
                 within: None,
             },
             plugins: has_plugins,

@@ -38,7 +38,9 @@ pub use crate::telemetry::{LogConfig, LogFormat, TraceConfig};
 pub use caproot_core::document::{ConfigError, ConfigErrors, TextPosition};
 pub use caproot_core::net::endpoint::{InheritedSocketInfo, ProcessEnv};
 
-pub(crate) use self::{file::read as read_config_file, settings::read_log_section};
+pub(crate) use self::{
+    file::read as read_config_file, settings::read_log_section, traces::parse_trace_config,
+};
 
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot};

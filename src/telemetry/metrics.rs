@@ -300,7 +300,7 @@ impl MetricWriter<'_, '_> {
         )
     }
 
-    fn write_counter_family(
+    pub(crate) fn write_counter_family(
         &mut self,
         name: &str,
         help: &str,

@@ -1,14 +1,13 @@
 //! Answers of `caproot call`: one line of stdout for each request.
 
-use super::request::SkillAuthority;
 use caproot_client::ChangesSince;
 use caproot_client::session::dispatch::{DispatchRecord, DrainSummary, SubmitOutcome};
 use caproot_client::session::{
     ExecutorChanges, ExecutorState, InjectedSkills, InstructionText, InvocationMetrics,
-    SessionPlugin, ToolResult,
+    ListedSkill, SessionPlugin, ToolError, ToolNames, ToolResult,
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
@@ -52,7 +51,7 @@ pub enum RequestAnswer {
     Start(StartedSession),
     /// `changes`: the changes of each executor since the save.
     Changes(Vec<SavedChanges>),
-    /// `fork` and `close`.
+    /// `fork`, `watch_usage` and `close`.
     Session(SessionId),
     /// `dispatcher` and `close_dispatcher`.
     Dispatcher(DispatcherNumber),
@@ -102,22 +101,6 @@ pub struct ProgramState {
     pub max_line_bytes: u64,
 }
 
-/// Skill of a list.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all(serialize = "camelCase"))]
-pub struct ListedSkill {
-    /// Name, which may begin with the name of a plugin: `deploy-kit:deploy`.
-    pub name: String,
-    /// Description by the author of the skill.
-    pub description: String,
-    /// Handle of the skill.
-    pub package: String,
-    /// Handle of its SKILL.md.
-    pub main_resource: String,
-    /// Authority that lists the skill.
-    pub authority: SkillAuthority,
-}
-
 /// Whole text file.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct FileText {
@@ -159,7 +142,7 @@ pub struct StartedSession {
     pub warnings: Vec<String>,
 }
 
-/// Session that `fork` made or `close` closed.
+/// Session that `fork` made, `watch_usage` watches or `close` closed.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SessionId {
     /// Id of the session.
@@ -304,6 +287,14 @@ impl RequestError {
     /// Returns the error of a valid request that failed.
     pub fn failed(error: &dyn fmt::Display) -> Self {
         Self::new("FAILED", error.to_string())
+    }
+
+    /// Returns the error of a read or a list, with the next step.
+    pub fn from_tool_error(error: &ToolError, names: ToolNames) -> Self {
+        Self {
+            next: Some(error.next_step(names)),
+            ..Self::new(error.code().name(), error.message())
+        }
     }
 
     /// Returns an error with a code.

@@ -3,7 +3,7 @@
 use super::answer::SubmittedAnswer;
 use caproot_client::session::dispatch::DispatchRecord;
 use caproot_client::session::{
-    ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind,
+    ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind, UsageEvent,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -39,6 +39,8 @@ pub enum CallEvent {
         #[serde(flatten)]
         changes: SessionPluginChanges,
     },
+    /// After `watch_usage`: a skill was listed, read, injected or searched.
+    Usage(UsageEvent),
     /// A model calls a tool of the program, which answers by the request `tool_result`.
     Tool {
         /// Number of the call.

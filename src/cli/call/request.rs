@@ -4,9 +4,11 @@ use super::answer::RequestError;
 use super::dispatchers::ProgramCall;
 use super::lines::InputLine;
 use super::tools::{ProgramTool, ToolOutcome};
-use caproot_client::session::{DEFAULT_BUDGET, SkillMention, ToolFunctionError, UserPrompt};
+use caproot_client::session::{
+    DEFAULT_BUDGET, SkillAuthority, SkillMention, ToolFunctionError, UserPrompt,
+};
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 /// Line of stdin: a request, and the fields that all requests have.
@@ -42,6 +44,8 @@ pub enum CallRequest {
         #[serde(default = "default_budget")]
         budget: usize,
     },
+    /// The event `usage` for each use of a skill of the session from now on.
+    WatchUsage {},
     /// The end of a request in flight, which gets the error `CANCELLED`. Requests that run calls of a
     /// manager or dispatcher are not cancelled.
     Cancel {
@@ -118,7 +122,7 @@ pub struct SessionRequest {
     /// Selected roots as a platform made them: an array, or an object with
     /// `selectedCapabilityRoots`. The default is the published roots.
     pub roots: Option<Value>,
-    /// Result of `save`, instead of `roots`, `session_id`, `product`, `include` and `exclude`.
+    /// Result of `save`, instead of `roots`, `session_id`, `product` and the rules.
     pub saved: Option<Value>,
     /// Id of the new session. The default is random.
     pub session_id: Option<String>,
@@ -128,6 +132,12 @@ pub struct SessionRequest {
     pub include: Option<Vec<String>>,
     /// Rules that exclude skills. They take precedence.
     pub exclude: Option<Vec<String>>,
+    /// Rules of skills that the text never cuts while another skill is in the text.
+    pub pin: Option<Vec<String>>,
+    /// Rules of skills that the text lists without a description.
+    pub name_only: Option<Vec<String>>,
+    /// Rules of skills that are hidden from models.
+    pub manual: Option<Vec<String>>,
     /// Tools of the program in this session, instead of those of `--tools`.
     pub tools: Option<Vec<ProgramTool>>,
     /// Whether the session has the plugins of executors.
@@ -151,6 +161,15 @@ pub struct ForkRequest {
     /// Rules that exclude skills.
     #[serde(default)]
     pub exclude: Vec<String>,
+    /// Further rules of skills that the text never cuts while another skill is in the text.
+    #[serde(default)]
+    pub pin: Vec<String>,
+    /// Further rules of skills that the text lists without a description.
+    #[serde(default)]
+    pub name_only: Vec<String>,
+    /// Further rules of skills that are hidden from models.
+    #[serde(default)]
+    pub manual: Vec<String>,
 }
 
 /// File of a skill.
@@ -166,16 +185,6 @@ pub struct FileRequest {
     /// in the list.
     #[serde(default)]
     pub authority: Option<SkillAuthority>,
-}
-
-/// Authority of a skill.
-#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SkillAuthority {
-    /// `executor`, `local` or `mcp`.
-    pub kind: String,
-    /// Id of the selected root, of the directory or of the server.
-    pub id: String,
 }
 
 /// Outcome of a call of the program by an event: exactly one of `result`, `error` and `bug`.
@@ -273,6 +282,9 @@ impl SessionRequest {
             || self.product.is_some()
             || self.include.is_some()
             || self.exclude.is_some()
+            || self.pin.is_some()
+            || self.name_only.is_some()
+            || self.manual.is_some()
     }
 }
 

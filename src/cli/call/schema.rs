@@ -2,15 +2,15 @@
 
 use super::answer::{
     AcceptedResult, CancelledRequests, DispatchAnswer, DispatcherNumber, DrainCounts, FileText,
-    ListedSkill, ListenEnd, ProgramState, PromptAnswer, RequestError, SavedChanges, SessionId,
-    StartedSession, TurnAnswer, WatchedText,
+    ListenEnd, ProgramState, PromptAnswer, RequestError, SavedChanges, SessionId, StartedSession,
+    TurnAnswer, WatchedText,
 };
 use super::dispatchers::{ProgramCallPage, UnneededAnswer};
 use super::event::CallEvent;
 use super::program_registry::FoundExecutor;
 use super::request::RequestLine;
 use caproot_client::session::{
-    ExecutorState, InjectedSkills, InstructionText, InvocationMetrics, SessionPlugin,
+    ExecutorState, InjectedSkills, InstructionText, InvocationMetrics, ListedSkill, SessionPlugin,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -56,6 +56,7 @@ impl ResultSchemas {
         results.add::<FileText>("read");
         results.add::<InstructionText>("instructions");
         results.add::<WatchedText>("watch");
+        results.add::<SessionId>("watch_usage");
         results.add::<InjectedSkills>("inject");
         results.add::<Vec<ExecutorState>>("state");
         results.add::<InvocationMetrics>("metrics");

@@ -14,16 +14,17 @@ use super::request::{
 };
 use super::skills::SkillReader;
 use super::tools::{SessionTools, ToolCallbacks, register_tools};
+use super::usage_file::UsageFile;
 use super::watched::WatchedSession;
 use crate::cli::args::parse_timeout;
 use crate::cli::session_args::SharedSources;
-use caproot_client::session::{ForkScope, Session, SessionOptions, SkillChoice, ToolCaller};
+use caproot_client::session::{
+    ChoiceRule, ForkScope, Session, SessionOptions, SkillChoice, ToolCaller,
+};
 use caproot_core::sync::Mutex;
 use caproot_core::text::quote_value;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::str::FromStr;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
@@ -60,6 +61,8 @@ pub struct CallServer<'a> {
     pub file_permits: Semaphore,
     /// Started, forked and restored sessions by their ids.
     pub others: Mutex<BTreeMap<String, OpenSession>>,
+    /// File of `--usage`.
+    pub usage_file: Option<UsageFile>,
 }
 
 /// Session until it is closed.
@@ -97,6 +100,18 @@ impl CallServer<'_> {
     pub fn end_input(&self) {
         self.stdin_ended.send_replace(true);
         self.callbacks.close();
+    }
+
+    /// Closes all sessions, and writes the last uses of their skills.
+    pub async fn finish(mut self) {
+        let Some(file) = self.usage_file.take() else {
+            return;
+        };
+        let others: Vec<_> = self.others().values().cloned().collect();
+        for open in self.first.iter().chain(&others) {
+            let _ = open.session.close(false).await;
+        }
+        file.finish().await;
     }
 
     /// Answers one request line with one response line. If too many requests are in flight, only
@@ -161,7 +176,7 @@ impl CallServer<'_> {
             }
             CallRequest::List {} => {
                 let session = self.find_session(id)?;
-                RequestAnswer::List(self.skill_reader(&session).list().await?)
+                RequestAnswer::List(self.skill_reader(&session).list()?)
             }
             CallRequest::Read(file) => {
                 let session = self.find_session(id)?;
@@ -173,6 +188,7 @@ impl CallServer<'_> {
                 RequestAnswer::Instructions(self.find_session(id)?.instruction_text(budget))
             }
             CallRequest::Watch { budget } => RequestAnswer::Watch(self.watch(id, budget)?),
+            CallRequest::WatchUsage {} => RequestAnswer::Session(self.watch_usage(id)?),
             CallRequest::Inject(prompt) => {
                 RequestAnswer::Inject(self.find_session(id)?.inject(&prompt).await)
             }
@@ -299,13 +315,23 @@ impl CallServer<'_> {
         })
     }
 
+    /// Prints the uses of a session's skills from now on.
+    fn watch_usage(&self, id: Option<&str>) -> Result<SessionId, RequestError> {
+        let open = self.find_open(id)?;
+        // The receiver ends with the process.
+        drop(self.watched.send(WatchedSession::of_usage(&open)));
+        Ok(SessionId {
+            session: open.session.id().to_owned(),
+        })
+    }
+
     /// Starts a session, or restores a saved session with options.
     async fn start(&self, mut request: SessionRequest) -> Result<StartedSession, RequestError> {
         if let Some(saved) = request.saved.take() {
             if request.has_selection() {
                 return Err(RequestError::invalid(
                     "`saved` has the id, product, choice and roots of the session: leave out \
-                     `session_id`, `product`, `include`, `exclude` and `roots`",
+                     `session_id`, `product`, `roots`, and the rules such as `include`",
                 ));
             }
             let checked = self.check_options(request)?;
@@ -357,21 +383,10 @@ impl CallServer<'_> {
     fn check_options(&self, request: SessionRequest) -> Result<CheckedOptions, RequestError> {
         let mut mistakes = Vec::new();
         let mut options = self.options.clone();
+        replace_rules(&mut options.choice, &request, &mut mistakes);
         options.id = request.session_id;
         options.product = request.product.unwrap_or(options.product);
         options.plugins = request.plugins.unwrap_or(options.plugins);
-
-        options.choice = SkillChoice {
-            include: match request.include {
-                Some(rules) => parse_rules(&rules, &mut mistakes),
-                None => options.choice.include,
-            },
-            exclude: match request.exclude {
-                Some(rules) => parse_rules(&rules, &mut mistakes),
-                None => options.choice.exclude,
-            },
-            within: options.choice.within,
-        };
         if let Some(text) = request.start_timeout {
             options.start_timeout = parse_span("start_timeout", &text, &mut mistakes);
         }
@@ -398,8 +413,11 @@ impl CallServer<'_> {
     fn fork(&self, open: &OpenSession, request: &ForkRequest) -> Result<SessionId, RequestError> {
         let mut mistakes = Vec::new();
         let narrower = SkillChoice {
-            include: parse_rules(&request.include, &mut mistakes),
-            exclude: parse_rules(&request.exclude, &mut mistakes),
+            include: ChoiceRule::parse_all(&request.include, &mut mistakes),
+            exclude: ChoiceRule::parse_all(&request.exclude, &mut mistakes),
+            pin: ChoiceRule::parse_all(&request.pin, &mut mistakes),
+            name_only: ChoiceRule::parse_all(&request.name_only, &mut mistakes),
+            manual: ChoiceRule::parse_all(&request.manual, &mut mistakes),
             within: None,
         };
         if !mistakes.is_empty() {
@@ -463,24 +481,27 @@ impl CallServer<'_> {
             return Err(RequestError::failed(&message));
         }
 
+        if let Some(file) = &self.usage_file {
+            file.follow(&open.session);
+        }
         others.insert(id.clone(), open);
         Ok(id)
     }
 }
 
-fn parse_rules<T>(rules: &[String], mistakes: &mut Vec<String>) -> Vec<T>
-where
-    T: FromStr,
-    T::Err: Display,
-{
-    let mut parsed = Vec::new();
-    for rule in rules {
-        match rule.parse() {
-            Ok(rule) => parsed.push(rule),
-            Err(error) => mistakes.push(format!("choice: {error}")),
+/// Replaces the rules of the command line by those that a request has.
+fn replace_rules(choice: &mut SkillChoice, request: &SessionRequest, mistakes: &mut Vec<String>) {
+    for (rules, texts) in [
+        (&mut choice.include, &request.include),
+        (&mut choice.exclude, &request.exclude),
+        (&mut choice.pin, &request.pin),
+        (&mut choice.name_only, &request.name_only),
+        (&mut choice.manual, &request.manual),
+    ] {
+        if let Some(texts) = texts {
+            *rules = ChoiceRule::parse_all(texts, mistakes);
         }
     }
-    parsed
 }
 
 fn parse_span(name: &str, text: &str, mistakes: &mut Vec<String>) -> Duration {

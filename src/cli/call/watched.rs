@@ -1,15 +1,16 @@
-//! Sessions whose changes are events.
+//! Sessions whose changes or uses are events.
 
 use super::event::CallEvent;
 use super::server::OpenSession;
-use caproot_client::session::{PluginWatch, SessionWatch};
+use caproot_client::session::{PluginWatch, SessionWatch, UsageWatch};
 use std::future::pending;
 
 /// Session whose changes are events until the session is closed.
 pub struct WatchedSession {
     open: OpenSession,
-    sources: SessionWatch,
+    sources: Option<SessionWatch>,
     plugins: Option<PluginWatch>,
+    usage: Option<UsageWatch>,
     /// Text that the events renew.
     text: Option<LatestText>,
 }
@@ -32,8 +33,20 @@ impl WatchedSession {
         let session = &open.session;
         Self {
             open: open.clone(),
-            sources: session.watch(),
+            sources: Some(session.watch()),
             plugins: open.has_plugins.then(|| session.watch_plugins()),
+            usage: None,
+            text: None,
+        }
+    }
+
+    /// Watches the uses of a session's skills from now on.
+    pub fn of_usage(open: &OpenSession) -> Self {
+        Self {
+            open: open.clone(),
+            sources: None,
+            plugins: None,
+            usage: Some(open.session.watch_usage()),
             text: None,
         }
     }
@@ -50,16 +63,31 @@ impl WatchedSession {
 
     /// Waits for the next event. Returns `None` once the session is closed.
     pub async fn next(mut self) -> Option<WatchStep> {
+        let changed_source = async {
+            match &mut self.sources {
+                Some(sources) => sources.next().await,
+                None => pending().await,
+            }
+        };
         let plugin_changes = async {
             match &mut self.plugins {
                 Some(plugins) => plugins.next().await,
                 None => pending().await,
             }
         };
+        let used = async {
+            match &mut self.usage {
+                Some(usage) => usage.next().await,
+                None => pending().await,
+            }
+        };
 
         let event = tokio::select! {
+            // The uses before the end of a session are events, too.
+            biased;
+            used = used => CallEvent::Usage(used?),
             () = self.open.closed.cancelled() => return None,
-            source = self.sources.next() => {
+            source = changed_source => {
                 let text = self.text.as_mut().and_then(|latest| {
                     let text = self.open.session.instruction_text(latest.budget).text;
                     latest.replace(text)

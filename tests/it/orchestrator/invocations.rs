@@ -129,7 +129,7 @@ async fn invocations_are_counted_and_traced() {
     assert_eq!(spans.len(), 6, "{written}");
     let reads: Vec<_> = spans
         .iter()
-        .filter(|span| span["skill"] == "skill://r/a")
+        .filter(|span| span["gen_ai.skill.source.uri"] == "skill://r/a")
         .collect();
     assert_eq!(reads.len(), 2);
     assert_eq!(
@@ -141,16 +141,21 @@ async fn invocations_are_counted_and_traced() {
         (&json!("executor"), &json!("r"))
     );
     assert_eq!(reads[0]["outcome"], "OK");
+    assert_eq!(reads[0]["gen_ai.tool.name"], "skills.read");
+    assert_eq!(reads[0]["gen_ai.conversation.id"], session.id());
+    assert_eq!(reads[0]["gen_ai.skill.name"], "a");
+    let digest = reads[0]["skill.digest"].as_str().expect("a digest");
+    assert!(digest.starts_with("sha256:"), "{digest}");
     assert!(reads[0]["bytes"].as_u64() > Some(50) && reads[0]["duration_ms"].is_f64());
     assert!(
         spans
             .iter()
-            .any(|span| span["explicit"] == true && span["skill"] == "skill://r/b")
+            .any(|span| span["explicit"] == true && span["gen_ai.skill.name"] == "b")
     );
     assert!(
         spans
             .iter()
-            .any(|span| span["outcome"] == "PACKAGE_NOT_FOUND")
+            .any(|span| span["error.type"] == "PACKAGE_NOT_FOUND")
     );
     daemon.stop().await;
 }

@@ -36,7 +36,9 @@ mod session_plugins;
 mod shared_catalogs;
 mod shared_mirrors;
 mod sources;
+mod text_choice;
 mod tools;
+mod usage;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -114,7 +114,7 @@ async fn plugins_of_all_sources_have_components() {
             choice: SkillChoice {
                 include,
                 exclude,
-                within: None,
+                ..SkillChoice::default()
             },
             ..plugin_options()
         };

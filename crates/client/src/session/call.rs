@@ -2,13 +2,14 @@
 //! out.
 
 use super::arguments::parse_arguments;
-use super::instructions::{InstructionText, write_instructions};
+use super::instructions::{DescribedSkills, InstructionText, write_instructions};
 use super::list::{SkillListCursor, list_page};
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::read::FoundRead;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
 use super::state::Session;
 use super::tool_names::SkillTool;
+use super::usage::UsageKind;
 use super::view::SessionView;
 use caproot_core::text::quote_value;
 use caproot_core::wire::cursor::Cursor as _;
@@ -74,6 +75,12 @@ impl Session {
             Ok(result) => result,
             Err(error) => self.error_result(&error),
         };
+        if let CalledTool::Read(Ok(read)) = &called
+            && result.success
+        {
+            let used = read.first_page_skill();
+            self.inner.usage.record(UsageKind::Read, used);
+        }
 
         invocation.finish_with_result(&result);
         result
@@ -108,7 +115,7 @@ impl Session {
             }
         };
 
-        InvocationGuard::start(&self.inner.counters, kind, target)
+        InvocationGuard::start(&self.inner, kind, target)
     }
 
     async fn run_tool(&self, name: &str, tool: &CalledTool<'_>, arguments: &Value) -> ToolResult {
@@ -161,6 +168,9 @@ impl Session {
         match self.find_page_start(arguments) {
             Ok(ListPageStart { view, index }) => {
                 let page = list_page(&view, index);
+                self.inner
+                    .usage
+                    .record(UsageKind::Listed, page.shared_skills());
                 ToolResult::from_outcome(Ok(&page), self.inner.tool_names)
             }
             Err(error) => self.error_result(&error),
@@ -216,7 +226,15 @@ impl Session {
 
     fn write_skills(&self, view: &SessionView, budget: usize) -> InstructionText {
         let names = self.inner.tool_names;
-        let text = write_instructions(&view.skills, &view.equal_roots, budget, names);
+        let described = DescribedSkills {
+            skills: &view.skills,
+            equal_roots: &view.equal_roots,
+            emphasis: &view.emphasis,
+        };
+        let text = write_instructions(&described, budget, names);
+        self.inner
+            .usage
+            .record(UsageKind::Listed, text.shown_skills());
         InstructionText {
             warnings: view.warnings.clone(),
             ..text

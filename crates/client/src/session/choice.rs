@@ -1,6 +1,8 @@
-//! Choice of a session's skills: rules that include or exclude skills by name, handle or source.
+//! Choice of a session's skills: rules that include or exclude skills by name, handle or source, and
+//! rules for their place in the texts for a model.
 
 use super::selection::SelectionError;
+use super::skill::{SharedSkill, is_hidden};
 use super::skill_source::{SkillListing, SkillSource, SourceKind, SourceSnapshot};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -14,7 +16,8 @@ const MAX_RULE_BYTES: usize = 2_100;
 
 /// Skills that a session has, out of all skills of its sources. An excluded skill is not listed,
 /// cannot be read or mentioned, and its name is free for a skill of another source. The default
-/// includes every skill. A choice has at most 256 rules.
+/// includes every skill. A choice has at most 256 rules. In a fork, the name of an excluded skill is not
+/// free: a fork has no skill that its session does not have.
 ///
 /// ```
 /// use caproot_client::session::{ChoiceRule, SessionOptions, SkillChoice};
@@ -37,9 +40,29 @@ pub struct SkillChoice {
     /// Rules that exclude skills. They take precedence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<ChoiceRule>,
-    /// Choice that must include the skill as well, such as the choice of a forked session.
+    /// Rules of skills that the instruction text never cuts while it has a skill without such a rule.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pin: Vec<ChoiceRule>,
+    /// Rules of skills that the instruction text lists without a description.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub name_only: Vec<ChoiceRule>,
+    /// Rules of skills that are hidden from models, as if their author had said so. A person or the
+    /// program may still name such a skill.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub manual: Vec<ChoiceRule>,
+    /// Choice that must include the skill as well, and whose other rules apply too: the choice of the
+    /// session that was forked. Only the innermost choice makes the names of its excluded skills free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Box<Self>>,
+}
+
+/// Display of a skill in the texts for a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SkillDisplay {
+    pub is_pinned: bool,
+    pub is_name_only: bool,
+    /// Whether a rule or the author hides the skill from models.
+    pub is_hidden: bool,
 }
 
 /// Rule of a [`SkillChoice`]. Displays as its text, and a text parses as the rule.
@@ -64,6 +87,26 @@ pub enum ChoiceRule {
 pub struct ChoiceRuleError(String);
 
 impl ChoiceRule {
+    /// Parses the texts of rules, and adds a sentence for each invalid rule to `mistakes`.
+    ///
+    /// ```
+    /// use caproot_client::session::ChoiceRule;
+    ///
+    /// let mut mistakes = Vec::new();
+    /// let rules = ChoiceRule::parse_all(&["name:pdf".to_owned(), "pdf".to_owned()], &mut mistakes);
+    /// assert_eq!((rules.len(), mistakes.len()), (1, 1));
+    /// ```
+    pub fn parse_all(texts: &[String], mistakes: &mut Vec<String>) -> Vec<Self> {
+        let mut rules = Vec::with_capacity(texts.len());
+        for text in texts {
+            match text.parse() {
+                Ok(rule) => rules.push(rule),
+                Err(error) => mistakes.push(format!("choice: {error}")),
+            }
+        }
+        rules
+    }
+
     /// Returns whether the rule matches a skill or plugin of a source, given by its kind and id.
     fn matches(&self, kind: SourceKind, id: &str, name: &str, package: &str) -> bool {
         match self {
@@ -91,6 +134,11 @@ impl fmt::Display for ChoiceRule {
             Self::Source(kind, id) => write!(f, "source:{}/{id}", kind.name()),
         }
     }
+}
+
+fn any_matches(rules: &[ChoiceRule], source: &dyn SkillSource, skill: &SharedSkill) -> bool {
+    let mut rules = rules.iter();
+    rules.any(|rule| rule.matches(source.kind(), source.id(), &skill.name, &skill.package))
 }
 
 impl FromStr for ChoiceRule {
@@ -152,7 +200,7 @@ impl SkillChoice {
         self.rule_count() == 0
     }
 
-    /// Returns the choice of the skills that both choices include.
+    /// Returns the choice of the skills that both choices include, with the other rules of both.
     #[must_use]
     pub fn narrowed_to(&self, narrower: &Self) -> Self {
         if narrower.is_empty() {
@@ -163,15 +211,28 @@ impl SkillChoice {
             Some(inner) => self.narrowed_to(inner),
             None => self.clone(),
         };
+        // Without rules, too: the names that the excluded skills have must stay masked.
         Self {
-            within: (!within.is_empty()).then(|| Box::new(within)),
+            within: Some(Box::new(within)),
             ..narrower.clone()
         }
     }
 
+    /// Returns the innermost choice: that of the session from which all forks come.
+    pub(super) fn base(&self) -> &Self {
+        self.within.as_ref().map_or(self, |within| within.base())
+    }
+
     fn rule_count(&self) -> usize {
         let within = self.within.as_ref().map_or(0, |within| within.rule_count());
-        self.include.len() + self.exclude.len() + within
+        let lists = [
+            &self.include,
+            &self.exclude,
+            &self.pin,
+            &self.name_only,
+            &self.manual,
+        ];
+        lists.map(Vec::len).iter().sum::<usize>() + within
     }
 
     pub(super) fn check(&self) -> Result<(), SelectionError> {
@@ -198,6 +259,31 @@ impl SkillChoice {
             && within.is_none_or(|within| within.includes(source, name, package))
     }
 
+    /// Returns how the texts for a model show a skill.
+    pub(super) fn display_of(&self, source: &dyn SkillSource, skill: &SharedSkill) -> SkillDisplay {
+        let of_within = self.within.as_ref().map_or_else(
+            || SkillDisplay {
+                is_hidden: is_hidden(skill),
+                ..SkillDisplay::default()
+            },
+            |within| within.display_of(source, skill),
+        );
+        SkillDisplay {
+            is_pinned: of_within.is_pinned || any_matches(&self.pin, source, skill),
+            is_name_only: of_within.is_name_only || any_matches(&self.name_only, source, skill),
+            is_hidden: of_within.is_hidden || any_matches(&self.manual, source, skill),
+        }
+    }
+
+    /// Returns how many skills of a source are in the session.
+    pub(super) fn count_included(&self, source: &dyn SkillSource) -> usize {
+        let listing = source.snapshot().listing;
+        let skills = listing.skills.iter();
+        skills
+            .filter(|skill| self.includes(source, &skill.name, &skill.package))
+            .count()
+    }
+
     /// Returns the listing without the excluded skills.
     pub(super) fn filter_listing(
         &self,
@@ -218,14 +304,15 @@ impl SkillChoice {
         })
     }
 
-    /// Returns a warning for each rule that should include a skill, and matches no skill of these
+    /// Returns a warning for each rule, apart from those that exclude, that matches no skill of these
     /// sources.
     pub(super) fn unmatched_warnings(
         &self,
         sources: &[Arc<dyn SkillSource>],
         snapshots: &[SourceSnapshot],
     ) -> Vec<String> {
-        let unmatched = self.include.iter().filter(|rule| {
+        let rules = [&self.include, &self.pin, &self.name_only, &self.manual];
+        let unmatched = rules.into_iter().flatten().filter(|rule| {
             let mut listed = sources.iter().zip(snapshots);
             !listed.any(|(source, snapshot)| rule.matches_any_skill(&**source, &snapshot.listing))
         });

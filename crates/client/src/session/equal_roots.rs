@@ -112,6 +112,15 @@ impl EqualRoots {
         }
     }
 
+    /// Returns the package of a shown skill in each environment, if several environments have the
+    /// skill.
+    pub fn packages(&self, skill: &SharedSkill) -> BTreeMap<&str, String> {
+        let group = self.group(skill).filter(|group| group.roots.len() > 1);
+        group
+            .map(|group| group.packages(&skill.package))
+            .unwrap_or_default()
+    }
+
     fn place(&self, skill: &SharedSkill) -> Option<&RootPlace> {
         if self.places.is_empty() {
             return None;
@@ -125,7 +134,7 @@ impl EqualRoots {
 
 impl EqualGroup {
     /// Returns the package of the shown skill in each environment.
-    pub fn packages(&self, package: &str) -> BTreeMap<&str, String> {
+    fn packages(&self, package: &str) -> BTreeMap<&str, String> {
         let path = SplitHandle::new(package).path;
         let packages = self.roots.iter().map(|root| {
             let package = format!("{}{path}", root.root_handle);

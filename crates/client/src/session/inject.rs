@@ -11,6 +11,7 @@ use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
 use super::state::Session;
 use super::tool_names::ToolNames;
+use super::usage::UsageKind;
 use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
 use serde::Serialize;
@@ -196,13 +197,16 @@ async fn inject_skill(
     room: usize,
 ) -> Result<SkillFragment, ToolError> {
     let inner = &session.inner;
-    let target = InvocationTarget::of_skill(source, &skill.package);
-    let invocation = InvocationGuard::start(&inner.counters, InvocationKind::Inject, target);
+    let target = InvocationTarget::of_skill(source, &skill.package, Some(skill));
+    let invocation = InvocationGuard::start(inner, InvocationKind::Inject, target);
 
     let work = read_fragment(source, skill, room, inner.tool_names).instrument(invocation.span());
     let fragment = inner.run_until_closed(work).await.flatten();
+    if fragment.is_ok() {
+        inner.usage.record(UsageKind::Injected, [skill]);
+    }
 
-    invocation.finish_with_fragment(fragment.as_ref().map(|fragment| fragment.text.as_str()));
+    invocation.finish_with_text(fragment.as_ref().map(|fragment| fragment.text.as_str()));
     fragment
 }
 

@@ -1,27 +1,24 @@
 //! Instruction text: describes the skills to a model, within a budget of bytes. The text uses short
-//! descriptions if skills have them. If the text is too long, all descriptions are truncated to one
-//! length, then removed. Only then are skills omitted: first skills with a long name and handle,
-//! then from the end. The text counts the omitted skills. The same skills and budget give the same
-//! text.
+//! descriptions if skills have them. If the text is too long, descriptions are truncated, and then
+//! skills are omitted: see [`text_fit`]. The text counts the omitted skills. The same skills and budget
+//! give the same text.
+
+mod text_fit;
 
 use super::equal_roots::{EqualGroup, EqualRoots};
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::tool_names::ToolNames;
+use super::view::TextEmphasis;
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::Arc;
+use text_fit::{LineShare, TextRoom, fit_lines};
 
 /// Usual budget in bytes.
 pub const DEFAULT_BUDGET: usize = 8_000;
-/// Shortest truncated description in bytes; a shorter description is removed.
-const MIN_DESCRIPTION_BYTES: usize = 12;
-
-/// If not all skills fit, a skill whose name and handle take more bytes is omitted first, so that a
-/// few deep directories do not use up the budget of all other skills.
-const MAX_LINE_BYTES: usize = 512;
 /// Maximum number of other environments in the heading of equal skills.
 const MAX_OTHER_ENVIRONMENTS: usize = 8;
 
@@ -51,7 +48,7 @@ pub struct InstructionText {
     pub text: String,
     /// Number of skills in the text. Equal skills of several environments count once.
     pub listed: usize,
-    /// Number of listed skills with a truncated or removed description.
+    /// Number of listed skills with a truncated description.
     pub shortened: usize,
     /// Number of skills without room.
     pub omitted: usize,
@@ -62,6 +59,14 @@ pub struct InstructionText {
     /// Each skill of the session with its place in the text. Not part of the JSON.
     #[serde(skip)]
     pub skills: Vec<SkillInText>,
+}
+
+impl InstructionText {
+    /// Returns the skills that are in the text.
+    pub(super) fn shown_skills(&self) -> impl Iterator<Item = &SharedSkill> {
+        let shown = self.skills.iter().filter(|placed| placed.place.is_shown());
+        shown.map(|placed| &placed.skill)
+    }
 }
 
 /// Skill of a session with its place in an instruction text. Two are equal if the handle, the
@@ -93,9 +98,11 @@ pub enum TextPlace {
     Shortened {
         /// Bytes of the description.
         description_bytes: usize,
-        /// Bytes of the description in the text; 0 if the description is removed.
+        /// Bytes of the description in the text.
         shown_bytes: usize,
     },
+    /// In the text without its description, by a rule `name_only` of the session.
+    NameOnly,
     /// Not in the text, because the lines before take the budget.
     OmittedWithoutRoom,
     /// Not in the text, because not all skills fit and the name and the handle of this one are long.
@@ -103,33 +110,70 @@ pub enum TextPlace {
         /// Bytes of the name and the handle.
         line_bytes: usize,
     },
-    /// Not in the text, because only a user may invoke the skill, by its name.
+    /// Not in the text, because only a user may invoke the skill, by its name. The author of the skill
+    /// or a rule `manual` of the session says so.
     Hidden,
     /// Shown once with the equal skill of another environment.
     Merged,
+}
+
+impl TextPlace {
+    fn is_shown(self) -> bool {
+        match self {
+            Self::Listed | Self::Shortened { .. } | Self::NameOnly => true,
+            Self::OmittedWithoutRoom
+            | Self::OmittedAsTooLong { .. }
+            | Self::Hidden
+            | Self::Merged => false,
+        }
+    }
+}
+
+/// Skills of a view, for their text.
+#[derive(Debug, Clone, Copy)]
+pub struct DescribedSkills<'a> {
+    pub skills: &'a [SharedSkill],
+    pub equal_roots: &'a EqualRoots,
+    pub emphasis: &'a TextEmphasis,
 }
 
 /// Parts of a skill's line.
 struct SkillLine {
     /// Index of the skill in the session.
     index: usize,
+    is_pinned: bool,
+    is_name_only: bool,
     /// Heading of the skills of an authority.
     heading: Rc<str>,
     /// Text before the description.
     name: String,
+    /// Empty by a rule, too.
     description: String,
     /// Text after the description, with the line break.
     package: String,
 }
 
 impl SkillLine {
-    fn new(index: usize, skill: &SharedSkill, heading: &Rc<str>) -> Self {
+    fn new(described: &DescribedSkills<'_>, index: usize, heading: &Rc<str>) -> Self {
+        let DescribedSkills {
+            skills, emphasis, ..
+        } = *described;
+        let skill = &skills[index];
+        let is_name_only = emphasis.name_only.contains(&index);
         let short = Some(&skill.short_description).filter(|short| !short.trim().is_empty());
+        let description = short.unwrap_or(&skill.description);
+
         Self {
             index,
+            is_pinned: emphasis.pinned.contains(&index),
+            is_name_only,
             heading: heading.clone(),
             name: format!("- {}", single_line(&skill.name)),
-            description: single_line(short.unwrap_or(&skill.description)),
+            description: if is_name_only {
+                String::new()
+            } else {
+                single_line(description)
+            },
             package: format!(" ({})\n", single_line(&skill.package)),
         }
     }
@@ -142,11 +186,15 @@ impl SkillLine {
 
 /// Writes the instruction text, without warnings.
 pub fn write_instructions(
-    skills: &[SharedSkill],
-    equal_roots: &EqualRoots,
+    described: &DescribedSkills<'_>,
     budget: usize,
     names: ToolNames,
 ) -> InstructionText {
+    let DescribedSkills {
+        skills,
+        equal_roots,
+        ..
+    } = *described;
     let mut places = Vec::with_capacity(skills.len());
     let mut lines: Vec<SkillLine> = Vec::new();
     for (index, skill) in skills.iter().enumerate() {
@@ -166,13 +214,13 @@ pub fn write_instructions(
             Some(line) => line.heading.clone(),
             None => write_heading(skill, equal_roots.group(skill), names).into(),
         };
-        lines.push(SkillLine::new(index, skill, &heading));
+        lines.push(SkillLine::new(described, index, &heading));
     }
 
     let text = if lines.is_empty() {
         InstructionText::default()
     } else {
-        InstructionWording::new(names).write_within(lines, budget, &mut places)
+        InstructionWording::new(names).write_within(&lines, budget, &mut places)
     };
 
     let hidden = places.iter().filter(|place| **place == TextPlace::Hidden);
@@ -240,29 +288,29 @@ impl InstructionWording {
     /// is at least one line.
     fn write_within(
         &self,
-        mut lines: Vec<SkillLine>,
+        lines: &[SkillLine],
         budget: usize,
         places: &mut [TextPlace],
     ) -> InstructionText {
-        let all = lines.len();
-        if self.base_len(&lines) > budget {
-            lines.retain(|line| {
-                let line_bytes = line.base_len();
-                let fits = line_bytes <= MAX_LINE_BYTES;
-                if !fits {
-                    places[line.index] = TextPlace::OmittedAsTooLong { line_bytes };
-                }
-                fits
-            });
+        let room = TextRoom {
+            bytes: budget.saturating_sub(self.head.len()),
+            closing_bytes: self.omitted_text(lines.len()).len(),
+        };
+        let shares = fit_lines(lines, room);
+
+        let mut writer = LineWriter::new(&self.head);
+        for (line, share) in lines.iter().zip(&shares) {
+            places[line.index] = match *share {
+                LineShare::Description(max_len) => writer.write_line(line, max_len),
+                LineShare::OmittedWithoutRoom => TextPlace::OmittedWithoutRoom,
+                LineShare::OmittedAsTooLong => TextPlace::OmittedAsTooLong {
+                    line_bytes: line.base_len(),
+                },
+            };
         }
 
-        let too_long = all - lines.len();
-        let kept = self.fitting_line_count(&lines, budget, too_long);
-        let omitted = all - kept;
-        for line in lines.drain(kept..) {
-            places[line.index] = TextPlace::OmittedWithoutRoom;
-        }
-        if kept == 0 {
+        let omitted = lines.len() - writer.listed;
+        if writer.listed == 0 {
             let text = self.all_omitted_text(omitted);
             return InstructionText {
                 text: Some(text)
@@ -273,16 +321,9 @@ impl InstructionWording {
             };
         }
 
-        let closing = self.omitted_text(omitted);
-        let room = budget.saturating_sub(self.base_len(&lines) + closing.len());
-        let mut writer = LineWriter::new(&self.head, max_description_len(&lines, room));
-        for line in &lines {
-            places[line.index] = writer.write_line(line);
-        }
-
         InstructionText {
-            text: writer.text + &closing,
-            listed: kept,
+            text: writer.text + &self.omitted_text(omitted),
+            listed: writer.listed,
             shortened: writer.shortened,
             omitted,
             ..InstructionText::default()
@@ -306,85 +347,48 @@ impl InstructionWording {
             self.names.list()
         )
     }
-
-    /// Returns the bytes of the heading and of lines without descriptions.
-    fn base_len(&self, lines: &[SkillLine]) -> usize {
-        let mut bytes = self.head.len();
-        for (index, line) in lines.iter().enumerate() {
-            if index == 0 || lines[index - 1].heading != line.heading {
-                bytes += line.heading.len();
-            }
-            bytes += line.base_len();
-        }
-        bytes
-    }
-
-    /// Returns how many lines fit without descriptions, from the first line on, with a closing line
-    /// that also counts the lines that are too long.
-    fn fitting_line_count(&self, lines: &[SkillLine], budget: usize, too_long: usize) -> usize {
-        if self.base_len(lines) + self.omitted_text(too_long).len() <= budget {
-            return lines.len();
-        }
-
-        let mut bytes = self.head.len();
-        for (index, line) in lines.iter().enumerate() {
-            if index == 0 || lines[index - 1].heading != line.heading {
-                bytes += line.heading.len();
-            }
-            bytes += line.base_len();
-
-            // The closing line counts this line and the lines after it.
-            if bytes + self.omitted_text(too_long + lines.len() - index - 1).len() > budget {
-                // A longer count in the closing line may need one more digit.
-                let mut counts = (1..=index).rev();
-                let fitting = counts.find(|kept| {
-                    let omitted = too_long + lines.len() - kept;
-                    let closing = self.omitted_text(omitted);
-                    self.base_len(&lines[..*kept]) + closing.len() <= budget
-                });
-                return fitting.unwrap_or(0);
-            }
-        }
-
-        lines.len()
-    }
 }
 
 /// Writer of the lines of skills.
 struct LineWriter<'a> {
     text: String,
-    /// Limit of a description in bytes.
-    max_len: usize,
-    /// Number of truncated or removed descriptions.
+    /// Number of lines.
+    listed: usize,
+    /// Number of truncated descriptions.
     shortened: usize,
     /// Heading of the line before.
     heading: Option<&'a str>,
 }
 
 impl<'a> LineWriter<'a> {
-    fn new(head: &str, max_len: usize) -> Self {
+    fn new(head: &str) -> Self {
         Self {
             text: head.to_owned(),
-            max_len,
+            listed: 0,
             shortened: 0,
             heading: None,
         }
     }
 
-    /// Writes a line, and returns the place of its skill.
-    fn write_line(&mut self, line: &'a SkillLine) -> TextPlace {
+    /// Writes a line with at most `max_len` bytes of the description, and returns the place of its
+    /// skill.
+    fn write_line(&mut self, line: &'a SkillLine, max_len: usize) -> TextPlace {
         if self.heading != Some(&line.heading) {
             self.text.push_str(&line.heading);
             self.heading = Some(&line.heading);
         }
         self.text.push_str(&line.name);
+        self.listed += 1;
 
-        let description = truncate_with_ellipsis(&line.description, self.max_len);
+        let description = truncate_with_ellipsis(&line.description, max_len);
         if !description.is_empty() {
             let _ = write!(self.text, ": {description}");
         }
         self.text.push_str(&line.package);
 
+        if line.is_name_only {
+            return TextPlace::NameOnly;
+        }
         if description == line.description {
             return TextPlace::Listed;
         }
@@ -394,42 +398,6 @@ impl<'a> LineWriter<'a> {
             shown_bytes: description.len(),
         }
     }
-}
-
-/// Returns the length to which all descriptions must be truncated to fit; 0 if the length would be
-/// below [`MIN_DESCRIPTION_BYTES`].
-fn max_description_len(lines: &[SkillLine], room: usize) -> usize {
-    let lengths = lines.iter().map(|line| line.description.len());
-    let whole = lengths.max().unwrap_or(0);
-    if descriptions_len(lines, whole) <= room {
-        return whole;
-    }
-
-    let mut fits = 0;
-    let mut over = whole;
-    while over - fits > 1 {
-        let middle = fits.midpoint(over);
-        if descriptions_len(lines, middle) <= room {
-            fits = middle;
-        } else {
-            over = middle;
-        }
-    }
-
-    if fits < MIN_DESCRIPTION_BYTES {
-        0
-    } else {
-        fits
-    }
-}
-
-/// Returns the bytes of all descriptions, each truncated to `max_len` bytes, with their separators.
-fn descriptions_len(lines: &[SkillLine], max_len: usize) -> usize {
-    let lengths = lines.iter().map(|line| line.description.len().min(max_len));
-    lengths
-        .filter(|length| *length > 0)
-        .map(|length| length + ": ".len())
-        .sum()
 }
 
 #[cfg(test)]

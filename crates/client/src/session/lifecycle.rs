@@ -11,6 +11,7 @@ use super::skill_source::SkillSource;
 use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
 use super::store::{SessionStore, StoreError};
+use super::usage::UsageRecorder;
 use super::view::SessionWatch;
 use crate::{ChangesSince, Fleet, ResumePoint};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
@@ -131,6 +132,10 @@ impl ForkScope<'_> {
         }
     }
 
+    fn includes_whole(self, source: &dyn SkillSource) -> bool {
+        source.authorities().iter().all(|id| self.includes(id))
+    }
+
     fn includes_source(self, source: &dyn SkillSource) -> bool {
         match self {
             Self::All => true,
@@ -170,10 +175,11 @@ impl Session {
     /// ```
     #[must_use]
     pub fn metrics(&self) -> InvocationMetrics {
+        let choice = &self.inner.choice;
         let sources = self
             .sources
             .iter()
-            .map(|source| SourceMetrics::of_source(&**source));
+            .map(|source| SourceMetrics::of_source(&**source, choice.count_included(&**source)));
         self.inner.counters.snapshot(sources.collect())
     }
 
@@ -239,9 +245,11 @@ impl Session {
     }
 
     /// Forks the session for a thread or a subagent, with all of the selection or a part of it. A
-    /// fork has the choice of this session. A fork shares the mirrors and their call permits, so a fork
-    /// is cheap and lists the same skills at once. A fork has its own id and metrics and the same store, and stays open if this
-    /// session is closed.
+    /// fork has the choice of this session, and never a skill that this session does not have: a name
+    /// that a skill of this session masks stays masked, although the fork may not have that skill. A
+    /// fork shares the mirrors and their call permits, so a fork is cheap and lists the same skills at
+    /// once. A fork has its own id and metrics and the same store, and stays open if this session is
+    /// closed.
     pub fn fork(&self, scope: ForkScope<'_>) -> Result<Self, ForkError> {
         if self.is_closed() {
             return Err(ForkError::Closed);
@@ -255,21 +263,45 @@ impl Session {
                 restricted.map(Arc::new)
             }
         });
-        let others = self.sources[self.executors.len()..]
+        let others: Vec<_> = self.sources[self.executors.len()..]
             .iter()
-            .filter(|source| scope.includes_source(&***source));
+            .filter(|source| scope.includes_source(&***source))
+            .cloned()
+            .collect();
 
         let selected = self.inner.selection.iter();
         let selection = selected.filter(|root| scope.includes(&root.id)).cloned();
-        let inner = SessionInner::fork(&self.inner, selection.collect());
+        let inner = SessionInner {
+            masking: self.masking_sources(scope, &others),
+            ..SessionInner::fork(&self.inner, selection.collect())
+        };
 
-        let fork = Self::from_sources(executors.collect(), others.cloned().collect(), inner)?;
+        let fork = Self::from_sources(executors.collect(), others, inner)?;
         #[cfg(feature = "handlers")]
         let fork = Self {
             custom_tools: self.custom_tools.clone(),
             ..fork
         };
         Ok(fork)
+    }
+
+    /// Returns the sources that a fork of this scope has not or only in part, and whose names its
+    /// other sources must not use. `others` are its sources that are no executors. A fork keeps no
+    /// mirror that can mask no name.
+    fn masking_sources(
+        &self,
+        scope: ForkScope<'_>,
+        others: &[Arc<dyn SkillSource>],
+    ) -> Vec<Arc<dyn SkillSource>> {
+        let last_kind = others.iter().map(|source| source.kind()).max();
+        let sources = self.sources.iter();
+        let lost = sources.filter(|source| !scope.includes_whole(&***source));
+
+        let masking = self.inner.masking.iter().chain(lost);
+        masking
+            .filter(|source| last_kind > Some(source.kind()))
+            .cloned()
+            .collect()
     }
 
     /// Restricts a new fork to the skills that `narrower` includes, too. A fork never has a skill that
@@ -499,9 +531,11 @@ impl SessionInner {
             id: random_id(),
             product: parent.product.clone(),
             choice: parent.choice.clone(),
+            masking: Vec::new(),
             selection,
             resume_points: parent.resume_points.clone(),
             counters: InvocationCounters::default(),
+            usage: UsageRecorder::default(),
             tool_names: parent.tool_names,
             has_plugins: parent.has_plugins,
             closed: CancellationToken::new(),
@@ -510,3 +544,6 @@ impl SessionInner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

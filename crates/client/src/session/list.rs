@@ -32,6 +32,15 @@ struct SkillListEntry<'a> {
     /// Package of the skill in each environment, if several environments have it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     environments: BTreeMap<&'a str, String>,
+    #[serde(skip)]
+    skill: &'a SharedSkill,
+}
+
+impl SkillListPage<'_> {
+    /// Returns the skills of the page.
+    pub fn shared_skills(&self) -> impl Iterator<Item = &SharedSkill> {
+        self.skills.iter().map(|entry| entry.skill)
+    }
 }
 
 /// Position in a view where a page begins.
@@ -155,23 +164,20 @@ impl<'a> ListPageBuilder<'a> {
 
 impl<'a> SkillListEntry<'a> {
     fn of_view(view: &'a SessionView, skill: &'a SharedSkill) -> Self {
-        let group = view.equal_roots.group(skill);
-        let group = group.filter(|group| group.roots.len() > 1);
         Self {
-            environments: group
-                .map(|group| group.packages(&skill.package))
-                .unwrap_or_default(),
+            environments: view.equal_roots.packages(skill),
             authority: AuthorityRef::of_skill(skill),
             package: &skill.package,
             name: escape_hidden_chars(&skill.name),
             description: escape_hidden_chars(&skill.description).into_owned(),
             main_resource: &skill.main_resource,
+            skill,
         }
     }
 }
 
 /// Returns whether the list has a skill.
-fn is_listed(view: &SessionView, skill: &SharedSkill) -> bool {
+pub fn is_listed(view: &SessionView, skill: &SharedSkill) -> bool {
     !is_hidden(skill) && view.equal_roots.is_in_lists(skill)
 }
 

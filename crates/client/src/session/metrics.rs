@@ -4,7 +4,10 @@
 
 use super::request_metrics::{DURATION_BUCKETS, RequestMetrics, record_duration};
 use super::result::{ToolError, ToolErrorCode, ToolResult};
+use super::skill::SharedSkill;
 use super::skill_source::SkillSource;
+use super::state::SessionInner;
+use super::tool_names::ToolNames;
 use caproot_core::sync::Mutex;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;
@@ -70,7 +73,7 @@ pub struct SourceMetrics {
     /// Reason if the source is unavailable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Number of skills in the latest listing.
+    /// Number of skills in the latest listing that the session has.
     pub skills: usize,
     /// Requests since the start of the source. Forks share a source with their parent.
     #[serde(flatten)]
@@ -157,7 +160,9 @@ pub struct InvocationTarget<'a> {
     source_kind: &'static str,
     source_id: &'a str,
     /// Handle of a skill of the source, or empty.
-    skill: &'a str,
+    package: &'a str,
+    /// Skill, if the source lists it.
+    skill: Option<&'a SharedSkill>,
 }
 
 /// Finished invocation.
@@ -186,7 +191,8 @@ pub struct InvocationGuard<'a> {
 }
 
 impl SourceMetrics {
-    pub(super) fn of_source(source: &dyn SkillSource) -> Self {
+    /// Returns the metrics of a source of which the session has this number of skills.
+    pub(super) fn of_source(source: &dyn SkillSource, skills: usize) -> Self {
         let snapshot = source.snapshot();
         let reason = snapshot.unavailable_reason;
         Self {
@@ -194,7 +200,7 @@ impl SourceMetrics {
             source_id: truncate_with_ellipsis(&single_line(source.id()), MAX_NAME_BYTES),
             available: reason.is_none(),
             reason: reason.map(|why| truncate_with_ellipsis(&single_line(&why), MAX_NAME_BYTES)),
-            skills: snapshot.listing.skills.len(),
+            skills,
             requests: source.request_metrics(),
         }
     }
@@ -205,14 +211,20 @@ impl<'a> InvocationTarget<'a> {
     pub const SESSION: Self = Self {
         source_kind: "session",
         source_id: "",
-        skill: "",
+        package: "",
+        skill: None,
     };
 
-    /// Returns a skill of a source, by its handle, as the target.
-    pub fn of_skill(source: &'a dyn SkillSource, skill: &'a str) -> Self {
+    /// Returns a skill of a source as the target: by its handle, as the source may not list it.
+    pub fn of_skill(
+        source: &'a dyn SkillSource,
+        package: &'a str,
+        skill: Option<&'a SharedSkill>,
+    ) -> Self {
         Self {
             source_kind: source.kind().name(),
             source_id: source.id(),
+            package,
             skill,
         }
     }
@@ -222,7 +234,38 @@ impl<'a> InvocationTarget<'a> {
         Self {
             source_kind: "custom",
             source_id: tool,
-            skill: "",
+            package: "",
+            skill: None,
+        }
+    }
+}
+
+impl InvocationTarget<'_> {
+    /// Records the names of the tool and of the skill in a span.
+    fn record_names(&self, span: &Span, kind: InvocationKind, names: ToolNames) {
+        if let Some(tool) = self.tool_name(kind, names) {
+            span.record("otel.name", format!("execute_tool {tool}"));
+            span.record("gen_ai.operation.name", "execute_tool");
+            span.record("gen_ai.tool.name", tool);
+        }
+        if !self.package.is_empty() {
+            let uri = truncate_with_ellipsis(&single_line(self.package), MAX_HANDLE_BYTES);
+            span.record("gen_ai.skill.source.uri", uri);
+        }
+        if let Some(skill) = self.skill {
+            let name = truncate_with_ellipsis(&single_line(&skill.name), MAX_NAME_BYTES);
+            span.record("gen_ai.skill.name", name);
+            span.record("skill.digest", skill.digest.as_str());
+        }
+    }
+
+    /// Returns the name of the called tool. A model may have invented the name of an unknown tool.
+    fn tool_name(&self, kind: InvocationKind, names: ToolNames) -> Option<&str> {
+        match kind {
+            InvocationKind::List => Some(names.list()),
+            InvocationKind::Read => Some(names.read()),
+            InvocationKind::Inject => None,
+            InvocationKind::Tool => Some(self.source_id).filter(|name| !name.is_empty()),
         }
     }
 }
@@ -326,34 +369,43 @@ impl InvocationCounters {
 }
 
 impl<'a> InvocationGuard<'a> {
-    /// Starts an invocation.
+    /// Starts an invocation of a session.
     pub fn start(
-        counters: &'a InvocationCounters,
+        session: &'a SessionInner,
         kind: InvocationKind,
         target: InvocationTarget<'_>,
     ) -> Self {
         let source_kind = target.source_kind;
         let source_id = truncate_with_ellipsis(&single_line(target.source_id), MAX_NAME_BYTES);
-        let skill = truncate_with_ellipsis(&single_line(target.skill), MAX_HANDLE_BYTES);
+        let package = truncate_with_ellipsis(&single_line(target.package), MAX_HANDLE_BYTES);
 
+        // The names that begin with `gen_ai` are those of the GenAI conventions of OpenTelemetry.
         let span = tracing::info_span!(
             "invocation",
+            otel.name = Empty,
+            gen_ai.operation.name = Empty,
+            gen_ai.tool.name = Empty,
+            gen_ai.conversation.id = session.id,
+            gen_ai.skill.name = Empty,
+            gen_ai.skill.source.uri = Empty,
+            "error.type" = Empty,
+            skill.digest = Empty,
             kind = ?kind,
             explicit = kind == InvocationKind::Inject,
             source.kind = source_kind,
             source.id = source_id,
-            skill,
             outcome = Empty,
             bytes = Empty,
             duration_ms = Empty,
         );
+        target.record_names(&span, kind, session.tool_names);
 
         Self {
-            counters,
+            counters: &session.counters,
             kind,
             source_kind,
             source_id,
-            skill,
+            skill: package,
             started_at: Instant::now(),
             span,
             is_recorded: false,
@@ -370,8 +422,8 @@ impl<'a> InvocationGuard<'a> {
         self.record_outcome(&outcome_code(result), result.json.len());
     }
 
-    /// Finishes the invocation with the text of a fragment, or with an error.
-    pub fn finish_with_fragment(mut self, text: Result<&str, &ToolError>) {
+    /// Finishes the invocation with the text of a fragment or file, or with an error.
+    pub fn finish_with_text(mut self, text: Result<&str, &ToolError>) {
         match text {
             Ok(text) => self.record_outcome(OUTCOME_OK, text.len()),
             Err(error) => self.record_outcome(error.code().name(), 0),
@@ -390,6 +442,9 @@ impl<'a> InvocationGuard<'a> {
         }
 
         self.span.record("outcome", display(&outcome));
+        if outcome != OUTCOME_OK {
+            self.span.record("error.type", display(&outcome));
+        }
         self.span.record("bytes", bytes);
         self.span
             .record("duration_ms", duration.as_secs_f64() * 1_000.0);

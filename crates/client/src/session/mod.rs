@@ -125,7 +125,9 @@ mod store;
 mod tool_names;
 #[cfg(feature = "handlers")]
 mod tools;
+mod usage;
 mod view;
+mod whole_reads;
 
 pub use choice::{ChoiceRule, ChoiceRuleError, SkillChoice};
 pub use inject::{
@@ -158,4 +160,6 @@ pub use tools::{
     CustomTool, ToolCaller, ToolFunctionError, ToolRegistry, ToolRegistryError,
     limits as tool_limits,
 };
+pub use usage::{UsageEvent, UsageKind, UsageTotals, UsageWatch};
 pub use view::{ChangedSource, SessionWatch};
+pub use whole_reads::{ListedSkill, SkillAuthority};

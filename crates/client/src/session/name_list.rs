@@ -4,6 +4,7 @@
 use super::skill::{SharedSkill, is_hidden};
 use super::state::Session;
 use super::tool_names::ToolNames;
+use super::usage::UsageKind;
 use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, single_line, truncate_with_ellipsis};
 use std::fmt::Write as _;
@@ -37,38 +38,53 @@ fn is_plain_name(name: &str) -> bool {
 
 impl Session {
     /// Returns the names of the skills that a model may use, as text for the description of a tool;
-    /// empty if there are none. Names in another form than the format's are only counted. If nothing
+    /// empty if there are none. The pinned skills come first. Names in another form than the format's are only counted. If nothing
     /// changed, the text is the same.
     #[must_use]
     pub fn describe_skills(&self, options: SkillNameListOptions) -> String {
-        write_name_list(&self.current_view(), options, self.inner.tool_names)
+        let view = self.current_view();
+        let list = write_name_list(&view, options, self.inner.tool_names);
+        self.inner.usage.record(UsageKind::Listed, list.skills);
+        list.text
     }
 }
 
-fn write_name_list(view: &SessionView, options: SkillNameListOptions, names: ToolNames) -> String {
-    let usable = || {
-        let skills = view.skills.iter();
-        skills.filter(|skill| !is_hidden(skill) && view.equal_roots.is_in_texts(skill))
-    };
-    let total = usable().count();
+/// List of skills, as text.
+#[derive(Default)]
+struct NameList<'a> {
+    text: String,
+    /// Skills of the text.
+    skills: Vec<&'a SharedSkill>,
+}
+
+fn write_name_list(
+    view: &SessionView,
+    options: SkillNameListOptions,
+    names: ToolNames,
+) -> NameList<'_> {
+    let usable = usable_skills(view);
+    let total = usable.len();
     let head = if options.with_descriptions {
         "Skills that exist now, with names and descriptions by third parties:"
     } else {
         "Skills that exist now, by names that third parties chose:"
     };
     if total == 0 || options.budget < head.len() + REST_BYTES {
-        return String::new();
+        return NameList::default();
     }
 
     let mut text = head.to_owned();
-    let mut listed = 0;
-    for skill in usable().filter(|skill| is_plain_name(&skill.name)) {
-        let item = list_item(skill, listed == 0, options.with_descriptions);
+    let mut skills = Vec::new();
+    let plain = usable
+        .iter()
+        .filter(|usable| is_plain_name(&usable.skill.name));
+    for usable in plain {
+        let item = list_item(usable, skills.is_empty(), options.with_descriptions);
         if text.len() + item.len() + REST_BYTES > options.budget {
             break;
         }
         text.push_str(&item);
-        listed += 1;
+        skills.push(usable.skill);
     }
 
     let end = if options.with_descriptions {
@@ -77,28 +93,54 @@ fn write_name_list(view: &SessionView, options: SkillNameListOptions, names: Too
         ". "
     };
     let list = names.list();
-    let _ = match total - listed {
+    let _ = match total - skills.len() {
         0 => Ok(()),
-        rest if listed == 0 => {
+        rest if skills.is_empty() => {
             text.clear();
             write!(text, "Skills that exist now: {rest}; {list} lists them.")
         }
         rest => write!(text, "{end}{rest} more; {list} lists all."),
     };
-    text
+    NameList { text, skills }
+}
+
+/// Skill that a model may use.
+struct UsableSkill<'a> {
+    skill: &'a SharedSkill,
+    is_pinned: bool,
+    is_name_only: bool,
+}
+
+/// Returns the skills that a model may use, the pinned ones first.
+fn usable_skills(view: &SessionView) -> Vec<UsableSkill<'_>> {
+    let skills = view.skills.iter().enumerate();
+    let usable = skills
+        .filter(|(_, skill)| !is_hidden(skill) && view.equal_roots.is_in_texts(skill))
+        .map(|(index, skill)| UsableSkill {
+            skill,
+            is_pinned: view.emphasis.pinned.contains(&index),
+            is_name_only: view.emphasis.name_only.contains(&index),
+        });
+    let mut usable: Vec<_> = usable.collect();
+    usable.sort_by_key(|skill| !skill.is_pinned);
+    usable
 }
 
 /// Returns the item of a skill. Names stand in one line, descriptions in a line each.
-fn list_item(skill: &SharedSkill, is_first: bool, with_description: bool) -> String {
-    let name = &skill.name;
-    if with_description {
-        let description = single_line(&skill.description);
-        let description = escape_hidden_chars(&description);
-        let description = truncate_with_ellipsis(&description, MAX_DESCRIPTION_BYTES);
-        return format!("\n- {name}: {description}");
+fn list_item(usable: &UsableSkill<'_>, is_first: bool, with_description: bool) -> String {
+    let name = &usable.skill.name;
+    if !with_description {
+        let separator = if is_first { " " } else { ", " };
+        return format!("{separator}{name}");
     }
-    let separator = if is_first { " " } else { ", " };
-    format!("{separator}{name}")
+    if usable.is_name_only {
+        return format!("\n- {name}");
+    }
+
+    let description = single_line(&usable.skill.description);
+    let description = escape_hidden_chars(&description);
+    let description = truncate_with_ellipsis(&description, MAX_DESCRIPTION_BYTES);
+    format!("\n- {name}: {description}")
 }
 
 #[cfg(test)]
@@ -131,20 +173,26 @@ mod tests {
             with_descriptions: false,
         };
         assert_eq!(
-            write_name_list(&view(&names), options, ToolNames::Flat),
+            write_name_list(&view(&names), options, ToolNames::Flat).text,
             "Skills that exist now, by names that third parties chose: pdf, kit:deploy. 4 more; \
              skills_list lists all."
         );
         assert_eq!(
-            write_name_list(&view(&names[2..]), options, ToolNames::Flat),
+            write_name_list(&view(&names[2..]), options, ToolNames::Flat).text,
             "Skills that exist now: 4; skills_list lists them."
         );
         let none = SkillNameListOptions {
             budget: 0,
             ..options
         };
-        assert_eq!(write_name_list(&view(&names), none, ToolNames::Flat), "");
-        assert_eq!(write_name_list(&view(&[]), options, ToolNames::Flat), "");
+        assert_eq!(
+            write_name_list(&view(&names), none, ToolNames::Flat).text,
+            ""
+        );
+        assert_eq!(
+            write_name_list(&view(&[]), options, ToolNames::Flat).text,
+            ""
+        );
     }
 
     proptest! {
@@ -155,7 +203,7 @@ mod tests {
             with_descriptions: bool,
         ) {
             let options = SkillNameListOptions { budget, with_descriptions };
-            let text = write_name_list(&view(&names), options, ToolNames::Flat);
+            let text = write_name_list(&view(&names), options, ToolNames::Flat).text;
             prop_assert!(text.len() <= budget, "{} over {budget}: {text}", text.len());
             let hides = text.contains('\u{202e}');
             prop_assert!(!hides, "hidden characters are escaped");

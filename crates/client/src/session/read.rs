@@ -8,10 +8,11 @@ use super::resource_path::NamedResource;
 use super::result::{
     MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len,
 };
+use super::skill::SharedSkill;
 use super::skill_source::{SkillSource, TextPage, TextPageRequest};
 use super::state::{AuthoritySource, Session};
 use crate::MAX_CURSOR_BYTES;
-use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_ROOT_ID_BYTES};
+use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_READ_BYTES, MAX_ROOT_ID_BYTES};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -44,6 +45,8 @@ struct AuthorityArgument {
 pub struct FoundRead<'a> {
     arguments: ReadArguments,
     owner: AuthoritySource<'a>,
+    /// Skill of the package, if the source lists it.
+    skill: Option<SharedSkill>,
 }
 
 /// Result of `skills.read`.
@@ -114,12 +117,24 @@ impl<'a> FoundRead<'a> {
             Some(AuthorityArgument { kind, id }) => session.find_authority(kind, id)?,
             None => session.authority_of_package(&arguments.package)?,
         };
-        Ok(Self { arguments, owner })
+        let skill = owner.find_skill(&arguments.package);
+        Ok(Self {
+            arguments,
+            owner,
+            skill,
+        })
+    }
+
+    /// Returns the skill, unless the call only continues a page.
+    pub fn first_page_skill(&self) -> Option<&SharedSkill> {
+        let skill = self.skill.as_ref();
+        skill.filter(|_| self.arguments.cursor.is_none())
     }
 
     /// Returns the source and the skill, for the metrics of the call.
     pub fn target(&self) -> InvocationTarget<'_> {
-        InvocationTarget::of_skill(self.owner.source, &self.arguments.package)
+        let package = &self.arguments.package;
+        InvocationTarget::of_skill(self.owner.source, package, self.skill.as_ref())
     }
 
     /// Reads the largest page of a file that fits into a result, or lists the files of a directory.
@@ -180,6 +195,17 @@ async fn read_page(
         _ => error,
     })?;
     Ok(ReadPage::from_text_page(page))
+}
+
+/// Reads a page of a file for a program, without the limit of a result.
+pub async fn read_unlimited_page(
+    source: &dyn SkillSource,
+    request: TextPageRequest,
+) -> Result<TextPage, ToolError> {
+    read_fitting(source, request, MAX_READ_BYTES, &|page: &TextPage| {
+        page.contents.len()
+    })
+    .await
 }
 
 /// Returns the bytes of the handle in the result. The handle of a main resource is the package and a

@@ -222,7 +222,7 @@ impl ToolError {
     }
 
     fn to_json(&self, names: ToolNames) -> Value {
-        let next = names.fill_placeholders(self.hint);
+        let next = self.next_step(names);
         json!({ "error": { "code": self.code.name(), "message": self.message, "next": next } })
     }
 
@@ -230,6 +230,18 @@ impl ToolError {
     #[must_use]
     pub fn code(&self) -> ToolErrorCode {
         self.code
+    }
+
+    /// Returns the reason as a sentence.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Returns the next step as a sentence, with the names of the tools.
+    #[must_use]
+    pub fn next_step(&self, names: ToolNames) -> String {
+        names.fill_placeholders(self.hint)
     }
 
     /// Returns the code and the message.

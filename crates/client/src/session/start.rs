@@ -8,6 +8,7 @@ use super::skill::mirrored_view;
 use super::skill_source::SkillSource;
 use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
+use super::usage::UsageRecorder;
 use crate::fleet::group_by_environment;
 use crate::{Fleet, MirrorSelection, ResumePoint};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
@@ -100,9 +101,11 @@ impl SessionInner {
             id: options.id.clone().unwrap_or_else(random_id),
             product: options.product.clone(),
             choice: options.choice.clone(),
+            masking: Vec::new(),
             selection,
             resume_points,
             counters: InvocationCounters::default(),
+            usage: UsageRecorder::default(),
             tool_names: options.tool_names,
             has_plugins: options.plugins,
             closed: CancellationToken::new(),

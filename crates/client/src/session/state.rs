@@ -5,14 +5,15 @@ use super::choice::SkillChoice;
 use super::metrics::InvocationCounters;
 use super::result::{ToolError, ToolErrorCode};
 use super::selection::SelectionError;
-use super::skill::AuthorityRef;
+use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::SkillSource;
 use super::sources::{DaemonSource, ExecutorState};
 use super::store::SessionStore;
 use super::tool_names::ToolNames;
 #[cfg(feature = "handlers")]
 use super::tools::ToolSet;
-use super::view::{SessionView, SessionViewCache, SessionWatch};
+use super::usage::UsageRecorder;
+use super::view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
 use crate::ResumePoint;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
@@ -49,11 +50,15 @@ pub struct SessionInner {
     pub id: String,
     pub product: String,
     pub choice: SkillChoice,
+    /// Sources of the parents of a fork that the fork does not have, and whose names it must not use
+    /// for other skills.
+    pub masking: Vec<Arc<dyn SkillSource>>,
     /// Roots in the order of the selection.
     pub selection: Vec<SelectedCapabilityRoot>,
     /// Saved resume points of a restored session, for executors that have not answered yet.
     pub resume_points: BTreeMap<String, ResumePoint>,
     pub counters: InvocationCounters,
+    pub usage: UsageRecorder,
     pub tool_names: ToolNames,
     /// Whether the mirrors of the executors have plugins.
     pub has_plugins: bool,
@@ -74,9 +79,12 @@ impl Session {
     /// Returns the state of each executor, in the byte order of the environment ids.
     #[must_use]
     pub fn executors(&self) -> Vec<ExecutorState> {
-        self.executors
-            .iter()
-            .map(|executor| executor.state())
+        let executors = self.executors.iter();
+        executors
+            .map(|executor| ExecutorState {
+                skills: self.inner.choice.count_included(&**executor),
+                ..executor.state()
+            })
             .collect()
     }
 
@@ -124,21 +132,28 @@ impl Session {
         })
     }
 
+    /// Returns an error if the session is closed.
+    pub(super) fn check_open(&self) -> Result<(), ToolError> {
+        if self.is_closed() {
+            Err(session_closed_error())
+        } else {
+            Ok(())
+        }
+    }
+
     /// Returns the listed skills of now.
     pub(super) fn current_view(&self) -> Arc<SessionView> {
         if self.is_closed() {
             return Arc::new(SessionView::closed());
         }
 
-        let snapshots = self
-            .sources
-            .iter()
-            .map(|source| source.snapshot())
-            .collect();
-        let choice = &self.inner.choice;
-        self.views
-            .lock()
-            .current(&self.sources, snapshots, &self.authorities, choice)
+        let scope = ViewScope {
+            sources: &self.sources,
+            masking: &self.inner.masking,
+            authorities: &self.authorities,
+            choice: &self.inner.choice,
+        };
+        self.views.lock().current(&scope)
     }
 
     /// Returns an error if the choice of the session excludes a skill.
@@ -238,9 +253,16 @@ impl Session {
 
 impl AuthoritySource<'_> {
     fn lists_package(&self, package: &str) -> bool {
-        let snapshot = self.source.snapshot();
-        let mut skills = snapshot.listing.skills.iter();
-        skills.any(|skill| skill.package == package && AuthorityRef::of_skill(skill).id == self.id)
+        self.find_skill(package).is_some()
+    }
+
+    /// Returns the listed skill with this package.
+    pub fn find_skill(&self, package: &str) -> Option<SharedSkill> {
+        let listing = self.source.snapshot().listing;
+        let mut skills = listing.skills.iter();
+        let found = skills
+            .find(|skill| skill.package == package && AuthorityRef::of_skill(skill).id == self.id);
+        found.cloned()
     }
 
     /// Returns the authority as the argument of a call.

@@ -3,10 +3,11 @@
 //! has changed.
 
 use super::authorities::SessionAuthority;
-use super::choice::SkillChoice;
+use super::choice::{SkillChoice, SkillDisplay};
 use super::equal_roots::{EqualRoots, ExecutorRoot};
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::skill_source::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
+use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -27,8 +28,11 @@ const MAX_NAMES_BYTES: usize = 120;
 pub struct SessionView {
     /// Random, so that a cursor of another session matches no view.
     pub id: u64,
-    /// Sorted by kind of source, root as selected, name and package; includes hidden skills.
+    /// Sorted by kind of source, root as selected, name and package; includes hidden skills. A skill
+    /// that a rule of the session hides is not `model_invocable` here.
     pub skills: Vec<SharedSkill>,
+    /// Rules for the skills in the instruction text.
+    pub emphasis: TextEmphasis,
     /// Roots with equal skills, which lists and texts show once.
     pub equal_roots: EqualRoots,
     /// How many of the skills are hidden from models. Equal skills count once.
@@ -39,13 +43,55 @@ pub struct SessionView {
     pub truncated: bool,
 }
 
+/// Skills of a view that the texts for a model show in a special way, by their indexes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TextEmphasis {
+    /// Skills that are never cut while another skill is shown.
+    pub pinned: HashSet<usize>,
+    /// Skills without a description.
+    pub name_only: HashSet<usize>,
+}
+
+/// Skills of a view that is being built.
+#[derive(Default)]
+struct ShownSkills {
+    skills: Vec<SharedSkill>,
+    emphasis: TextEmphasis,
+}
+
 /// Latest view and the views before it.
 #[derive(Debug, Default)]
 pub struct SessionViewCache {
     /// The latest view comes first.
     views: VecDeque<Arc<SessionView>>,
     /// Snapshots from which the latest view was built.
-    latest_sources: Vec<SourceSnapshot>,
+    latest: ScopeSnapshots,
+}
+
+/// Sources of a session, and the rules for their skills.
+#[derive(Debug, Clone, Copy)]
+pub struct ViewScope<'a> {
+    pub sources: &'a [Arc<dyn SkillSource>],
+    /// Sources of the parents of a fork, whose names the fork must not use for other skills.
+    pub masking: &'a [Arc<dyn SkillSource>],
+    pub authorities: &'a [SessionAuthority],
+    pub choice: &'a SkillChoice,
+}
+
+/// Snapshots of the sources of a scope.
+#[derive(Debug, Default)]
+struct ScopeSnapshots {
+    sources: Vec<SourceSnapshot>,
+    masking: Vec<SourceSnapshot>,
+}
+
+/// Names that skills of a source must not have, because a skill of an earlier kind has them. An
+/// unavailable source keeps its names, so that a name does not come to mean the skill of another
+/// source. A fork masks the names that its session masks, also if the fork excludes the skills with
+/// these names: a fork never has a skill that its session does not have.
+struct NameMask<'a> {
+    /// Earliest kind of the skills with a name.
+    first_kinds: HashMap<&'a str, SourceKind>,
 }
 
 /// Watch for changes of a session's sources: the skills or the state of a source changed, or the
@@ -69,6 +115,7 @@ impl SessionView {
         Self {
             id: 0,
             skills: Vec::new(),
+            emphasis: TextEmphasis::default(),
             equal_roots: EqualRoots::default(),
             hidden: 0,
             warnings,
@@ -76,46 +123,36 @@ impl SessionView {
         }
     }
 
-    fn build(
-        sources: &[Arc<dyn SkillSource>],
-        snapshots: &[SourceSnapshot],
-        authorities: &[SessionAuthority],
-        choice: &SkillChoice,
-    ) -> Self {
-        let chosen: Vec<_> = sources
-            .iter()
-            .zip(snapshots)
-            .map(|(source, snapshot)| SourceSnapshot {
-                listing: choice.filter_listing(&**source, &snapshot.listing),
-                unavailable_reason: snapshot.unavailable_reason.clone(),
-            })
-            .collect();
-        let masked = masked_names(sources, &chosen);
+    fn build(scope: &ViewScope<'_>, snapshots: &ScopeSnapshots) -> Self {
+        let ViewScope {
+            sources,
+            authorities,
+            choice,
+            ..
+        } = *scope;
+        let mask = NameMask::new(scope, snapshots);
+        let chosen = chosen_snapshots(scope, snapshots);
 
         let mut builder = ViewBuilder::default();
         for (index, source) in sources.iter().enumerate() {
             builder.add_source(index, &**source, &chosen[index]);
-            if chosen[index].unavailable_reason.is_none() {
-                let phrase = source.kind().describe(source.id());
-                let warning = masked_warning(&phrase, masked.get(&index));
-                builder.masking.extend(warning);
-            }
+            builder.add_masking_warning(&mask, &**source, &chosen[index]);
         }
-
         // A skill of an unavailable source may match a rule.
         if builder.unavailable.is_empty() {
             let unmatched = choice.unmatched_warnings(sources, &chosen);
             builder.warnings.extend(unmatched);
         }
 
-        let mut skills = Vec::new();
+        let mut shown = ShownSkills::default();
         for authority in authorities {
-            let names = masked.get(&authority.source_index);
+            let source = &*sources[authority.source_index];
             let run = builder.skills_of(authority).iter();
-            let unmasked =
-                run.filter(|skill| names.is_none_or(|names| !names.contains(&*skill.name)));
-            skills.extend(unmasked.cloned());
+            for skill in run.filter(|skill| !mask.masks(authority.kind, &skill.name)) {
+                shown.add(skill, choice.display_of(source, skill));
+            }
         }
+        let ShownSkills { skills, emphasis } = shown;
 
         let equal_roots = EqualRoots::find(&executor_roots(sources, authorities, &skills));
         let hidden = skills
@@ -126,9 +163,32 @@ impl SessionView {
             hidden: hidden.count(),
             equal_roots,
             skills,
+            emphasis,
             truncated: builder.truncated,
             warnings: builder.into_warnings(),
         }
+    }
+}
+
+impl ShownSkills {
+    fn add(&mut self, skill: &SharedSkill, display: SkillDisplay) {
+        let index = self.skills.len();
+        if display.is_pinned {
+            self.emphasis.pinned.insert(index);
+        }
+        if display.is_name_only {
+            self.emphasis.name_only.insert(index);
+        }
+
+        let is_hidden_by_rule = display.is_hidden && !is_hidden(skill);
+        self.skills.push(if is_hidden_by_rule {
+            Arc::new(Skill {
+                model_invocable: false,
+                ..Skill::clone(skill)
+            })
+        } else {
+            skill.clone()
+        });
     }
 }
 
@@ -190,6 +250,20 @@ impl<'a> ViewBuilder<'a> {
         self.truncated |= listing.truncated;
     }
 
+    /// Adds a warning if skills of an available source are masked.
+    fn add_masking_warning(
+        &mut self,
+        mask: &NameMask<'_>,
+        source: &dyn SkillSource,
+        snapshot: &SourceSnapshot,
+    ) {
+        if snapshot.unavailable_reason.is_none() {
+            let masked = mask.masked_names(source.kind(), snapshot);
+            let phrase = source.kind().describe(source.id());
+            self.masking.extend(masked_warning(&phrase, &masked));
+        }
+    }
+
     fn skills_of(&self, authority: &SessionAuthority) -> &'a [SharedSkill] {
         let key = (authority.source_index, authority.id.as_str());
         self.runs.get(&key).copied().unwrap_or_default()
@@ -202,27 +276,17 @@ impl<'a> ViewBuilder<'a> {
 }
 
 impl SessionViewCache {
-    /// Returns the view of these snapshots: the cached view if no snapshot changed.
-    pub fn current(
-        &mut self,
-        sources: &[Arc<dyn SkillSource>],
-        snapshots: Vec<SourceSnapshot>,
-        authorities: &[SessionAuthority],
-        choice: &SkillChoice,
-    ) -> Arc<SessionView> {
+    /// Returns the view of now: the cached view if no snapshot changed.
+    pub fn current(&mut self, scope: &ViewScope<'_>) -> Arc<SessionView> {
+        let snapshots = ScopeSnapshots::take(scope);
         if let Some(view) = self.views.front()
-            && self.latest_sources.len() == snapshots.len()
-            && self
-                .latest_sources
-                .iter()
-                .zip(&snapshots)
-                .all(|(a, b)| a.is_same(b))
+            && self.latest.is_same(&snapshots)
         {
             return view.clone();
         }
 
-        let view = Arc::new(SessionView::build(sources, &snapshots, authorities, choice));
-        self.latest_sources = snapshots;
+        let view = Arc::new(SessionView::build(scope, &snapshots));
+        self.latest = snapshots;
         self.views.push_front(view.clone());
         self.views.truncate(MAX_CACHED_VIEWS);
         view
@@ -261,45 +325,87 @@ impl SessionWatch {
     }
 }
 
-/// Returns, by index of the source, the names that a skill of an earlier kind has. An unavailable
-/// source keeps its names, so that a name does not come to mean the skill of another source.
-fn masked_names<'a>(
-    sources: &[Arc<dyn SkillSource>],
-    snapshots: &'a [SourceSnapshot],
-) -> HashMap<usize, BTreeSet<&'a str>> {
-    let mut masked = HashMap::new();
-    let mut used_names: HashSet<&str> = HashSet::new();
-    let last_kind = sources.iter().map(|source| source.kind()).max();
+/// Returns the snapshots without the skills that the choice excludes.
+fn chosen_snapshots(scope: &ViewScope<'_>, snapshots: &ScopeSnapshots) -> Vec<SourceSnapshot> {
+    let pairs = scope.sources.iter().zip(&snapshots.sources);
+    let chosen = pairs.map(|(source, snapshot)| SourceSnapshot {
+        listing: scope.choice.filter_listing(&**source, &snapshot.listing),
+        unavailable_reason: snapshot.unavailable_reason.clone(),
+    });
+    chosen.collect()
+}
 
-    for kind in SourceKind::ALL {
-        let indexes = 0..sources.len();
-        let of_kind = indexes.filter(|index| sources[*index].kind() == kind);
-
-        if !used_names.is_empty() {
-            for index in of_kind.clone() {
-                let names = skill_names(&snapshots[index]);
-                let lost = names.filter(|name| used_names.contains(name));
-                masked.insert(index, lost.collect());
-            }
-        }
-
-        // No kind comes after the last kind, so its names mask no other skill.
-        if last_kind > Some(kind) {
-            used_names.extend(of_kind.flat_map(|index| skill_names(&snapshots[index])));
+impl ScopeSnapshots {
+    fn take(scope: &ViewScope<'_>) -> Self {
+        Self {
+            sources: take_snapshots(scope.sources),
+            masking: take_snapshots(scope.masking),
         }
     }
 
-    masked
+    fn is_same(&self, other: &Self) -> bool {
+        are_same(&self.sources, &other.sources) && are_same(&self.masking, &other.masking)
+    }
 }
 
-fn skill_names(snapshot: &SourceSnapshot) -> impl Iterator<Item = &str> {
-    let skills = snapshot.listing.skills.iter();
-    skills.map(|skill| skill.name.as_str())
+fn take_snapshots(sources: &[Arc<dyn SkillSource>]) -> Vec<SourceSnapshot> {
+    sources.iter().map(|source| source.snapshot()).collect()
+}
+
+fn are_same(before: &[SourceSnapshot], now: &[SourceSnapshot]) -> bool {
+    let mut pairs = before.iter().zip(now);
+    before.len() == now.len() && pairs.all(|(before, now)| before.is_same(now))
+}
+
+impl<'a> NameMask<'a> {
+    fn new(scope: &ViewScope<'a>, snapshots: &'a ScopeSnapshots) -> Self {
+        let mut first_kinds = HashMap::new();
+        let base = scope.choice.base();
+        // No kind comes after the last kind, so its names mask no other skill.
+        let last_kind = scope.sources.iter().map(|source| source.kind()).max();
+
+        let own = scope.sources.iter().zip(&snapshots.sources);
+        let inherited = scope.masking.iter().zip(&snapshots.masking);
+        for (source, snapshot) in own.chain(inherited) {
+            let kind = source.kind();
+            if last_kind <= Some(kind) {
+                continue;
+            }
+            for skill in &snapshot.listing.skills {
+                if base.includes(&**source, &skill.name, &skill.package) {
+                    let first = first_kinds.entry(skill.name.as_str()).or_insert(kind);
+                    *first = kind.min(*first);
+                }
+            }
+        }
+
+        Self { first_kinds }
+    }
+
+    /// Returns whether a skill of this kind must not have the name.
+    fn masks(&self, kind: SourceKind, name: &str) -> bool {
+        self.first_kinds
+            .get(name)
+            .is_some_and(|first| *first < kind)
+    }
+
+    /// Returns the names of a source that are masked.
+    fn masked_names<'s>(
+        &self,
+        kind: SourceKind,
+        snapshot: &'s SourceSnapshot,
+    ) -> BTreeSet<&'s str> {
+        let names = snapshot.listing.skills.iter().map(|skill| &*skill.name);
+        names.filter(|name| self.masks(kind, name)).collect()
+    }
 }
 
 /// Returns a warning with the names of a source that are not listed.
-fn masked_warning(phrase: &str, names: Option<&BTreeSet<&str>>) -> Option<String> {
-    let masked = names.filter(|names| !names.is_empty())?;
+fn masked_warning(phrase: &str, masked: &BTreeSet<&str>) -> Option<String> {
+    if masked.is_empty() {
+        return None;
+    }
+
     let mut text = String::new();
     let mut shown = 0;
 

@@ -22,7 +22,7 @@ fn choice(include: &[&str], exclude: &[&str]) -> SkillChoice {
     SkillChoice {
         include: rules(include),
         exclude: rules(exclude),
-        within: None,
+        ..SkillChoice::default()
     }
 }
 
@@ -138,6 +138,17 @@ async fn a_choice_includes_and_excludes_skills() {
         let restored = restored.expect("a saved session").session;
         assert_eq!(list_all(&restored).await.0, expected);
     }
+
+    // The name of a skill that a fork excludes does not become free for the skill of another source.
+    let whole = start(SkillChoice::default()).await.expect("sources");
+    let fork = whole.fork(ForkScope::All).expect("a fork");
+    let fork = fork.with_narrower_choice(&choice(&[], &["handle:skill://r"]));
+    let fork = fork.expect("few rules");
+    let expected = ["skill://mine/notes", "mcp+skill://docs/more"];
+    assert_eq!(list_all(&fork).await.0, expected);
+    let injected = in_time(fork.inject(&"$pdf".into())).await;
+    assert!(injected.fragments.is_empty(), "{injected:?}");
+
     let fork = session.fork(ForkScope::All).expect("a fork");
     let error = fork
         .with_narrower_choice(&choice(&["name:x"; 255], &[]))
@@ -171,6 +182,33 @@ async fn flags_choose_the_skills() {
     let packages: Vec<_> = packages.iter().map(|skill| &skill["package"]).collect();
     assert_eq!(packages, ["skill://local/kit/mail", "skill://local/pdf"]);
     assert_eq!(process.end().await, Some(0));
+
+    // Rules for the text, and the reasons of the places.
+    let flags = "prompt --output json --manual name:mail --name-only name:draw --pin name:draw";
+    let prompt = run_command(client_command(&daemon, flags))
+        .await
+        .succeeded()
+        .json();
+    assert_eq!(
+        (&prompt["listed"], &prompt["hidden"]),
+        (&json!(2), &json!(1))
+    );
+    let text = prompt["text"].as_str().expect("text");
+    assert!(
+        text.contains("\n- draw (skill://local/kit/draw)\n") && !text.contains("mail"),
+        "{text}"
+    );
+    let skills = prompt["skills"].as_array().expect("a list").iter();
+    let places: Vec<_> = skills.map(|skill| skill["place"].as_str()).collect();
+    assert_eq!(places, [Some("name-only"), Some("hidden"), Some("listed")]);
+    let mut process = CallProcess::start(client_command(&daemon, "call --manual name:pfd"));
+    let list = process.call("skills.list", &json!({})).await;
+    assert_eq!(
+        list["warnings"],
+        json!(["no skill matches the chosen `name:pfd`"])
+    );
+    assert_eq!(process.end().await, Some(0));
+
     run_command(client_command(&daemon, "call --include pdf"))
         .await
         .exited_with(2, "name:NAME");

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use caproot::telemetry::RPC_METHODS;
+use caproot_client::session::UsageKind;
 use caproot_core::proto::grpc_code_name;
 use tonic::Code;
 
 use super::check_page;
-use crate::config::metrics::{scrape_new_daemon, scrape_new_link};
+use crate::config::metrics::{scrape_new_call, scrape_new_daemon, scrape_new_link};
 
 const HEAD: &str = "# Metrics
 
@@ -35,6 +36,15 @@ const LINK: &str = "
 
 | metric | type | meaning |
 | --- | --- | --- |
+";
+
+const CALL: &str = "
+## Metrics of sessions
+
+[`caproot call --metrics`](../orchestrate/usage.md) serves these metrics. No label names a skill or a session:
+
+| metric | type | labels | meaning |
+| --- | --- | --- | --- |
 ";
 
 const LABELS: &str = "
@@ -152,7 +162,19 @@ fn label_values(metric: &str, label: &str, scraped: &[String]) -> String {
     }
 }
 
-fn render_metrics(families: &[MetricFamily], of_link: &[MetricFamily]) -> String {
+/// Metrics of each command.
+struct CommandMetrics {
+    of_daemon: Vec<MetricFamily>,
+    of_link: Vec<MetricFamily>,
+    of_call: Vec<MetricFamily>,
+}
+
+fn render_metrics(metrics: &CommandMetrics) -> String {
+    let CommandMetrics {
+        of_daemon: families,
+        of_link,
+        of_call,
+    } = metrics;
     let mut page = HEAD.to_owned();
     for MetricFamily {
         name,
@@ -175,6 +197,18 @@ fn render_metrics(families: &[MetricFamily], of_link: &[MetricFamily]) -> String
     } in of_link
     {
         writeln!(page, "| `{name}` | {kind} | {help} |").expect("a string");
+    }
+    page.push_str(CALL);
+    for family in of_call {
+        let MetricFamily {
+            name, kind, help, ..
+        } = family;
+        let labels = family.labels.iter().map(|(label, scraped)| {
+            let values = label_values(name, label, scraped);
+            format!("`{label}`: {values}")
+        });
+        let labels = labels.collect::<Vec<_>>().join("; ");
+        writeln!(page, "| `{name}` | {kind} | {labels} | {help} |").expect("a string");
     }
     page.push_str(LABELS);
     let mut rows: Vec<(String, Vec<String>, String)> = Vec::new();
@@ -233,5 +267,12 @@ async fn the_page_is_current() {
             .all(|family| family.labels.is_empty() && family.unit.is_empty())
     );
     assert!(of_link.len() > 5);
-    check_page("metrics", &render_metrics(&families, &of_link));
+    let of_call = parse_families(&scrape_new_call().await);
+    assert_eq!(of_call[0].labels[0].1.len(), UsageKind::ALL.len());
+    let metrics = CommandMetrics {
+        of_daemon: families,
+        of_link,
+        of_call,
+    };
+    check_page("metrics", &render_metrics(&metrics));
 }

@@ -3,13 +3,25 @@
 
 use super::super::equal_roots::ExecutorRoot;
 use super::super::list::tests::skill;
-use super::{DEFAULT_BUDGET, EqualRoots, HEAD, InstructionText, TextPlace, ToolNames};
+use super::{
+    DEFAULT_BUDGET, DescribedSkills, EqualRoots, HEAD, InstructionText, TextEmphasis, TextPlace,
+    ToolNames,
+};
 use caproot_core::proto::caproot::v1::Skill;
 use proptest::prelude::*;
 use std::sync::Arc;
 
 fn write(skills: &[Arc<Skill>], budget: usize) -> InstructionText {
-    super::write_instructions(skills, &EqualRoots::default(), budget, ToolNames::default())
+    write_with(skills, &TextEmphasis::default(), budget)
+}
+
+fn write_with(skills: &[Arc<Skill>], emphasis: &TextEmphasis, budget: usize) -> InstructionText {
+    let described = DescribedSkills {
+        skills,
+        equal_roots: &EqualRoots::default(),
+        emphasis,
+    };
+    super::write_instructions(&described, budget, ToolNames::default())
 }
 
 fn head() -> String {
@@ -45,18 +57,19 @@ fn everything_is_listed_if_there_is_room() {
     assert_eq!(write(&[], 8_000).text, "");
 }
 
+/// Returns the lines of the skills.
+fn skill_lines(text: &InstructionText) -> Vec<&str> {
+    let lines = text.text.lines();
+    lines.filter(|line| line.starts_with("- ")).collect()
+}
+
 #[test]
 fn descriptions_are_truncated_before_skills_are_omitted() {
     let skills = many(40, &"word ".repeat(60));
     let text = write(&skills, DEFAULT_BUDGET);
     assert_eq!((text.listed, text.shortened, text.omitted), (40, 40, 0));
     assert!(text.text.len() <= DEFAULT_BUDGET && text.text.len() > DEFAULT_BUDGET - 200);
-    let lines: Vec<_> = text
-        .text
-        .lines()
-        .filter(|line| line.starts_with("- "))
-        .collect();
-    let lengths: Vec<_> = lines.iter().map(|line| line.len()).collect();
+    let lengths: Vec<_> = skill_lines(&text).iter().map(|line| line.len()).collect();
     assert!(lengths.iter().all(|len| *len == lengths[0]), "{lengths:?}");
     // A short description is not truncated.
     let mut mixed = skills.clone();
@@ -64,6 +77,13 @@ fn descriptions_are_truncated_before_skills_are_omitted() {
     let text = write(&mixed, DEFAULT_BUDGET);
     assert!(text.text.contains("- s007: Brief. ("));
     assert_eq!(text.shortened, 39);
+
+    // Then skills are omitted, and the others keep descriptions by which a model can choose.
+    let text = write(&many(300, &"word ".repeat(60)), DEFAULT_BUDGET);
+    assert!((30..60).contains(&text.listed), "{text:?}");
+    assert_eq!(text.omitted, 300 - text.listed);
+    let long_enough = |line: &&str| line.len() > 100;
+    assert!(skill_lines(&text).iter().all(long_enough), "{}", text.text);
 
     let text = write(&many(900, "word"), DEFAULT_BUDGET);
     assert!(
@@ -75,6 +95,42 @@ fn descriptions_are_truncated_before_skills_are_omitted() {
         text.omitted
     )));
     assert!(text.text.len() <= DEFAULT_BUDGET && text.text.len() > DEFAULT_BUDGET - 100);
+}
+
+#[test]
+fn a_pinned_skill_is_whole_while_another_is_shown() {
+    let long = "word ".repeat(60);
+    let mut skills = many(300, &long);
+    skills[290] = skill("r", "s290", &"pinned ".repeat(60), false);
+    let emphasis = TextEmphasis {
+        pinned: [290, 299].into(),
+        name_only: [0, 299].into(),
+    };
+    let text = write_with(&skills, &emphasis, DEFAULT_BUDGET);
+    let lines = skill_lines(&text);
+    assert_eq!(lines[0], "- s000 (skill://r/s000)");
+    assert!(lines[1].starts_with("- s001: word word"), "{}", lines[1]);
+    let pinned = "pinned ".repeat(60);
+    let pinned = format!("- s290: {} (skill://r/s290)", pinned.trim_end());
+    assert_eq!(
+        lines[lines.len() - 2..],
+        [&pinned, "- s299 (skill://r/s299)"]
+    );
+    let places = [0, 290, 299].map(|index: usize| text.skills[index].place);
+    assert_eq!(
+        places,
+        [TextPlace::NameOnly, TextPlace::Listed, TextPlace::NameOnly]
+    );
+    assert!(text.omitted > 200 && text.listed + text.omitted == 300);
+
+    // If the pinned skills do not fit whole, they are equals and the only ones.
+    let emphasis = TextEmphasis {
+        pinned: (0..40).collect(),
+        name_only: [].into(),
+    };
+    let text = write_with(&skills, &emphasis, DEFAULT_BUDGET);
+    assert_eq!((text.listed, text.shortened, text.omitted), (40, 40, 260));
+    assert!(text.text.len() > DEFAULT_BUDGET - 200);
 }
 
 #[test]
@@ -130,7 +186,12 @@ fn equal_skills_of_several_environments_are_one_line() {
             .collect::<Vec<_>>(),
     );
     let skills: Vec<_> = roots.iter().flat_map(|root| root.2.clone()).collect();
-    let text = super::write_instructions(&skills, &equal, DEFAULT_BUDGET, ToolNames::default());
+    let described = DescribedSkills {
+        skills: &skills,
+        equal_roots: &equal,
+        emphasis: &TextEmphasis::default(),
+    };
+    let text = super::write_instructions(&described, DEFAULT_BUDGET, ToolNames::default());
     let others = (1..=8).map(|n| {
         format!("environment \"{n}\": authority id \"team@{n}\", packages skill://team@{n}/...\n")
     });
@@ -149,6 +210,58 @@ fn equal_skills_of_several_environments_are_one_line() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_skill_is_shown_before_a_pinned_skill_is_whole(
+        parts in prop::collection::vec((0_usize..3, 0_usize..400, any::<bool>(), any::<bool>()), 1..60),
+        budget in 0_usize..12_000,
+    ) {
+        let mut emphasis = TextEmphasis::default();
+        let mut skills = Vec::new();
+        for (index, (root, length, is_pinned, is_name_only)) in parts.iter().enumerate() {
+            let name = format!("s{index:03}");
+            skills.push(skill(&format!("r{root}"), &name, &"x".repeat(*length), false));
+            if *is_pinned {
+                emphasis.pinned.insert(index);
+            }
+            if *is_name_only {
+                emphasis.name_only.insert(index);
+            }
+        }
+
+        let text = write_with(&skills, &emphasis, budget);
+        prop_assert!(text.text.len() <= budget);
+        let shown = |index: &usize| {
+            let place = text.skills[*index].place;
+            matches!(place, TextPlace::Listed | TextPlace::NameOnly | TextPlace::Shortened { .. })
+        };
+        let is_cut = |index: &usize| {
+            !shown(index) || matches!(text.skills[*index].place, TextPlace::Shortened { .. })
+        };
+        let others = (0..skills.len()).filter(|index| !emphasis.pinned.contains(index));
+        if others.clone().any(|index| shown(&index)) {
+            prop_assert!(!emphasis.pinned.iter().any(is_cut), "{}", text.text);
+        }
+
+        // Equals are cut to one length.
+        let cut_lengths = |pinned: bool| {
+            let cut = (0..skills.len()).filter(|index| emphasis.pinned.contains(index) == pinned);
+            let lengths = cut.filter_map(|index| match text.skills[index].place {
+                TextPlace::Shortened { shown_bytes, .. } => Some(shown_bytes),
+                _ => None,
+            });
+            lengths.collect::<std::collections::BTreeSet<_>>()
+        };
+        for lengths in [cut_lengths(true), cut_lengths(false)] {
+            prop_assert!(lengths.len() <= 1, "{lengths:?}");
+            prop_assert!(lengths.iter().all(|length| *length >= 90), "{lengths:?}");
+        }
+        for index in &emphasis.name_only {
+            let place = text.skills[*index].place;
+            let has_description = matches!(place, TextPlace::Shortened { .. } | TextPlace::Listed);
+            prop_assert!(!has_description);
+        }
+    }
 
     #[test]
     fn the_text_is_within_any_budget(

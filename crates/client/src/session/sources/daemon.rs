@@ -84,7 +84,7 @@ pub struct ExecutorState {
     pub epoch: String,
     /// Revision of the mirrored catalog.
     pub revision: u64,
-    /// Number of mirrored skills.
+    /// Number of mirrored skills that the session has.
     pub skills: usize,
 }
 

@@ -1,0 +1,399 @@
+//! Use of skills: which skills a session showed to a model, gave to a model, or found for a model. An
+//! event has the skill with its digest, and the session, and no text of a skill, prompt or query.
+
+use super::skill::{AuthorityRef, SharedSkill};
+use super::state::Session;
+use super::whole_reads::SkillAuthority;
+use caproot_core::sync::Mutex;
+use serde::{Serialize, Serializer};
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::{Receiver, Sender, channel};
+use tokio_util::sync::CancellationToken;
+
+/// Calls whose events wait for a slow reader. The events of older calls are lost.
+const MAX_WAITING_CALLS: usize = 256;
+/// Skills that a session remembers as listed. After more, it reports listed skills again.
+const MAX_LISTED: usize = 65_536;
+
+/// Uses of all sessions of the process, in the order of [`UsageKind::ALL`].
+static TOTALS: [AtomicU64; UsageKind::ALL.len()] = [const { AtomicU64::new(0) }; 4];
+
+/// Kind of a use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum UsageKind {
+    /// The skill came into a text or a page of the list, for the first time in the session with this
+    /// digest.
+    Listed,
+    /// A model or the program read a file of the skill, or listed its files. Further pages are no
+    /// further use.
+    Read,
+    /// The skill came into a prompt as a fragment.
+    Injected,
+    /// The skill came into the result of a search.
+    Searched,
+}
+
+/// Use of one skill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct UsageEvent {
+    /// Time in UTC, such as `2026-11-25T10:30:00.000Z`.
+    #[serde(serialize_with = "write_time")]
+    #[cfg_attr(feature = "handlers", schemars(with = "String"))]
+    pub time: SystemTime,
+    /// Kind of the use.
+    pub kind: UsageKind,
+    /// Id of the session.
+    pub session: String,
+    /// Name of the skill.
+    pub name: String,
+    /// Handle of the skill.
+    pub package: String,
+    /// Authority that lists the skill.
+    pub authority: SkillAuthority,
+    /// Digest of the SKILL.md; empty if the source has none.
+    pub digest: String,
+    /// Number of events before this one that are lost, because their reader was too slow.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[cfg_attr(feature = "handlers", schemars(default))]
+    pub lost: u64,
+}
+
+/// Numbers of uses by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UsageTotals {
+    /// Number of [`UsageKind::Listed`].
+    pub listed: u64,
+    /// Number of [`UsageKind::Read`].
+    pub read: u64,
+    /// Number of [`UsageKind::Injected`].
+    pub injected: u64,
+    /// Number of [`UsageKind::Searched`].
+    pub searched: u64,
+}
+
+/// Watch for the uses of a session's skills.
+#[derive(Debug)]
+pub struct UsageWatch {
+    session: String,
+    receiver: Receiver<Arc<UsedSkills>>,
+    closed: CancellationToken,
+    /// Call whose events are being returned.
+    current: Option<Arc<UsedSkills>>,
+    /// Number of the next event.
+    next_number: u64,
+}
+
+/// Skills that one call used.
+#[derive(Debug)]
+struct UsedSkills {
+    time: SystemTime,
+    kind: UsageKind,
+    /// Number of the first event among all events of the session.
+    first_number: u64,
+    skills: Vec<SharedSkill>,
+}
+
+/// Recorder of the uses of one session.
+#[derive(Debug, Default)]
+pub struct UsageRecorder(Mutex<RecorderState>);
+
+#[derive(Debug, Default)]
+struct RecorderState {
+    /// Number of events so far.
+    count: u64,
+    /// Hashes of the skills that are listed, with their digests.
+    listed: HashSet<u64>,
+    hasher: RandomState,
+    /// Missing until the first watch.
+    sender: Option<Sender<Arc<UsedSkills>>>,
+}
+
+impl UsageKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Listed, Self::Read, Self::Injected, Self::Searched];
+
+    /// Returns the name of the kind in an event.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Listed => "listed",
+            Self::Read => "read",
+            Self::Injected => "injected",
+            Self::Searched => "searched",
+        }
+    }
+}
+
+impl UsageTotals {
+    /// Returns the uses of all sessions of this process, for a metric without labels of skills and
+    /// sessions.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let [listed, read, injected, searched] =
+            TOTALS.each_ref().map(|total| total.load(Ordering::Relaxed));
+        Self {
+            listed,
+            read,
+            injected,
+            searched,
+        }
+    }
+}
+
+impl Session {
+    /// Returns a watch for the uses of skills from now on.
+    ///
+    /// ```
+    /// use caproot_client::session::{SessionOptions, UsageKind};
+    /// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let session = demo::start_demo_session(&SessionOptions::default()).await;
+    /// let mut usage = session.watch_usage();
+    /// session.inject(&"Look at this log with $triage-logs.".into()).await;
+    ///
+    /// let event = usage.next().await.expect("an open session");
+    /// assert_eq!((event.kind, event.name.as_str()), (UsageKind::Injected, "triage-logs"));
+    /// assert!(event.digest.starts_with("sha256:"));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn watch_usage(&self) -> UsageWatch {
+        let mut state = self.inner.usage.0.lock();
+        let sender = state
+            .sender
+            .get_or_insert_with(|| channel(MAX_WAITING_CALLS).0);
+        UsageWatch {
+            session: self.inner.id.clone(),
+            receiver: sender.subscribe(),
+            closed: self.inner.closed.clone(),
+            current: None,
+            next_number: state.count,
+        }
+    }
+}
+
+impl UsageRecorder {
+    /// Records that a call used these skills.
+    pub fn record<'a>(&self, kind: UsageKind, skills: impl IntoIterator<Item = &'a SharedSkill>) {
+        let mut state = self.0.lock();
+        let skills: Vec<_> = skills
+            .into_iter()
+            .filter(|skill| kind != UsageKind::Listed || state.is_newly_listed(skill))
+            .cloned()
+            .collect();
+        if skills.is_empty() {
+            return;
+        }
+
+        let number = skills.len() as u64;
+        TOTALS[kind as usize].fetch_add(number, Ordering::Relaxed);
+        let used = UsedSkills {
+            time: SystemTime::now(),
+            kind,
+            first_number: state.count,
+            skills,
+        };
+        state.count += number;
+        if let Some(sender) = &state.sender {
+            // Without a watch, the events are only counted.
+            drop(sender.send(Arc::new(used)));
+        }
+    }
+}
+
+impl RecorderState {
+    fn is_newly_listed(&mut self, skill: &SharedSkill) -> bool {
+        if self.listed.len() >= MAX_LISTED {
+            self.listed.clear();
+        }
+        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
+        let identity = (kind, id, &skill.package, &skill.digest);
+        self.listed.insert(self.hasher.hash_one(identity))
+    }
+}
+
+impl UsageWatch {
+    /// Waits for the next use. Returns `None` once the session is closed and each event is returned.
+    /// Cancel-safe.
+    pub async fn next(&mut self) -> Option<UsageEvent> {
+        loop {
+            if let Some(event) = self.take_event() {
+                return Some(event);
+            }
+
+            tokio::select! {
+                biased;
+                received = self.receiver.recv() => match received {
+                    Ok(used) => self.current = Some(used),
+                    // The numbers of the next events tell how many are lost.
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return None,
+                },
+                () = self.closed.cancelled() => return None,
+            }
+        }
+    }
+
+    /// Returns the next event of the current call.
+    fn take_event(&mut self) -> Option<UsageEvent> {
+        let used = self.current.as_ref()?;
+        let lost = used.first_number.saturating_sub(self.next_number);
+        let number = self.next_number + lost;
+        let index = usize::try_from(number - used.first_number).ok()?;
+
+        let Some(skill) = used.skills.get(index) else {
+            self.current = None;
+            return None;
+        };
+        let event = UsageEvent::new(used, skill, &self.session, lost);
+        self.next_number = number + 1;
+        Some(event)
+    }
+}
+
+impl UsageEvent {
+    fn new(used: &UsedSkills, skill: &SharedSkill, session: &str, lost: u64) -> Self {
+        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
+        Self {
+            time: used.time,
+            kind: used.kind,
+            session: session.to_owned(),
+            name: skill.name.clone(),
+            package: skill.package.clone(),
+            authority: SkillAuthority {
+                kind: kind.to_owned(),
+                id: id.to_owned(),
+            },
+            digest: skill.digest.clone(),
+            lost,
+        }
+    }
+}
+
+fn write_time<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&humantime::format_rfc3339_millis(*time))
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::list::tests::skill;
+    use super::{MAX_WAITING_CALLS, UsageEvent, UsageKind, UsageRecorder, UsageTotals, UsageWatch};
+    use proptest::prelude::*;
+    use std::time::{Duration, SystemTime};
+    use tokio_util::sync::CancellationToken;
+
+    fn watch(recorder: &UsageRecorder, closed: &CancellationToken) -> UsageWatch {
+        let mut state = recorder.0.lock();
+        let sender = state
+            .sender
+            .get_or_insert_with(|| super::channel(MAX_WAITING_CALLS).0);
+        UsageWatch {
+            session: "s".into(),
+            receiver: sender.subscribe(),
+            closed: closed.clone(),
+            current: None,
+            next_number: state.count,
+        }
+    }
+
+    fn collect(mut watch: UsageWatch) -> Vec<UsageEvent> {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.build().expect("a runtime");
+        runtime.block_on(async {
+            let mut events = Vec::new();
+            while let Some(event) = watch.next().await {
+                events.push(event);
+            }
+            events
+        })
+    }
+
+    #[test]
+    fn a_skill_is_listed_once_with_each_digest() {
+        let recorder = UsageRecorder::default();
+        let closed = CancellationToken::new();
+        let watch = watch(&recorder, &closed);
+        let first = skill("r", "a", "A.", false);
+        let mut changed = (*first).clone();
+        changed.digest = "sha256:2".into();
+        for _ in 0..2 {
+            recorder.record(UsageKind::Listed, [&first]);
+            recorder.record(UsageKind::Listed, [&changed.clone().into()]);
+            recorder.record(UsageKind::Read, [&first]);
+        }
+        closed.cancel();
+        let kinds: Vec<_> = collect(watch)
+            .iter()
+            .map(|event| event.kind.name())
+            .collect();
+        assert_eq!(kinds, ["listed", "listed", "read", "read"]);
+        assert!(UsageTotals::of_process().read >= 2);
+    }
+
+    #[test]
+    fn an_event_is_json_without_text() {
+        let recorder = UsageRecorder::default();
+        let closed = CancellationToken::new();
+        let watch = watch(&recorder, &closed);
+        recorder.record(UsageKind::Searched, [&skill("r", "a", "A secret.", false)]);
+        closed.cancel();
+        let mut event = collect(watch).remove(0);
+        event.time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_500);
+        assert_eq!(
+            serde_json::to_string(&event).expect("JSON"),
+            r#"{"time":"1970-01-01T00:00:01.500Z","kind":"searched","session":"s","name":"a","package":"skill://r/a","authority":{"kind":"executor","id":"r"},"digest":""}"#
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+        /// Returned and lost events are all events, in their order.
+        #[test]
+        fn each_lost_event_is_counted(
+            sizes in prop::collection::vec(0_usize..4, 0..3 * MAX_WAITING_CALLS),
+            read_before in 0_usize..40,
+        ) {
+            let recorder = UsageRecorder::default();
+            let closed = CancellationToken::new();
+            let watch = watch(&recorder, &closed);
+            let mut total = 0_u64;
+            for (call, size) in sizes.iter().enumerate() {
+                let skills: Vec<_> =
+                    (0..*size).map(|n| skill("r", &format!("s{}", total + n as u64), "", false)).collect();
+                let kind = if call < read_before { UsageKind::Injected } else { UsageKind::Read };
+                recorder.record(kind, &skills);
+                total += *size as u64;
+            }
+            closed.cancel();
+            let events = collect(watch);
+
+            let mut next = 0;
+            for event in &events {
+                next += event.lost;
+                prop_assert_eq!(&event.name, &format!("s{next}"));
+                next += 1;
+            }
+            prop_assert_eq!(next, total);
+            let calls = sizes.iter().filter(|size| **size > 0).count();
+            prop_assert_eq!(events.iter().any(|event| event.lost > 0), calls > MAX_WAITING_CALLS);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The whole list of the skills and whole files, for a program. A model gets pages instead.
+
+use super::list::is_listed;
+use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
+use super::read::read_unlimited_page;
+use super::resource_path::NamedResource;
+use super::result::{ToolError, ToolErrorCode};
+use super::skill::{AuthorityRef, SharedSkill};
+use super::skill_source::TextPageRequest;
+use super::state::{AuthoritySource, Session};
+use super::usage::UsageKind;
+use super::view::SessionView;
+use caproot_core::text::escape_hidden_chars;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tracing::Instrument as _;
+
+/// Attempts to join the pages of a file that changes meanwhile.
+const MAX_ATTEMPTS: usize = 3;
+/// Limit of a joined file in bytes.
+const MAX_FILE_BYTES: usize = 16 << 20;
+
+/// Skill that a model may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ListedSkill {
+    /// Name, which may begin with the name of a plugin: `deploy-kit:deploy`.
+    pub name: String,
+    /// Description by the author of the skill.
+    pub description: String,
+    /// Handle of the skill.
+    pub package: String,
+    /// Handle of its SKILL.md.
+    pub main_resource: String,
+    /// Authority that lists the skill.
+    pub authority: SkillAuthority,
+    /// Package of the skill in each environment, if several environments have it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub environments: BTreeMap<String, String>,
+}
+
+/// Authority of a skill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SkillAuthority {
+    /// `executor`, `local` or `mcp`.
+    pub kind: String,
+    /// Id of the selected root, of the directory or of the server.
+    pub id: String,
+}
+
+impl Session {
+    /// Returns all skills that a model may use, in the order of the list.
+    ///
+    /// # Errors
+    ///
+    /// [`ToolErrorCode::SessionClosed`].
+    pub fn listed_skills(&self) -> Result<Vec<ListedSkill>, ToolError> {
+        self.check_open()?;
+        let view = self.current_view();
+        let listed = view.skills.iter().filter(|skill| is_listed(&view, skill));
+        Ok(listed
+            .map(|skill| ListedSkill::of_view(&view, skill))
+            .collect())
+    }
+
+    /// Returns a whole text file of a skill, at most 16 MiB. `path` is relative to the package, as the
+    /// SKILL.md links to its files; empty: the SKILL.md. If the file changes meanwhile, it is read again.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the tool that reads a file.
+    pub async fn read_file(
+        &self,
+        authority: &SkillAuthority,
+        package: &str,
+        path: &str,
+    ) -> Result<String, ToolError> {
+        let owner = self.find_authority(&authority.kind, &authority.id)?;
+        let skill = owner.find_skill(package);
+        let target = InvocationTarget::of_skill(owner.source, package, skill.as_ref());
+        let invocation = InvocationGuard::start(&self.inner, InvocationKind::Read, target);
+
+        let work = self.join_file(owner, package, path);
+        let work = work.instrument(invocation.span());
+        let text = self.inner.run_until_closed(work).await.flatten();
+        if text.is_ok() {
+            self.inner.usage.record(UsageKind::Read, &skill);
+        }
+
+        invocation.finish_with_text(text.as_deref());
+        text
+    }
+
+    async fn join_file(
+        &self,
+        owner: AuthoritySource<'_>,
+        package: &str,
+        path: &str,
+    ) -> Result<String, ToolError> {
+        self.check_choice(owner.source, owner.id, package)?;
+        let NamedResource::File(resource) = NamedResource::parse(package, path)? else {
+            let hint = "Pass the path of a file, or list the directory with `call`.";
+            let message = "the path is a directory";
+            return Err(ToolError::with_hint(
+                ToolErrorCode::ResourceNotFound,
+                message,
+                hint,
+            ));
+        };
+        let request = TextPageRequest {
+            authority: owner.id.to_owned(),
+            package: package.to_owned(),
+            resource,
+            ..TextPageRequest::default()
+        };
+
+        for _ in 1..MAX_ATTEMPTS {
+            match join_pages(owner, request.clone()).await {
+                Err(error) if error.code() == ToolErrorCode::ResourceChanged => {}
+                joined => return joined,
+            }
+        }
+        join_pages(owner, request).await
+    }
+}
+
+async fn join_pages(
+    owner: AuthoritySource<'_>,
+    mut request: TextPageRequest,
+) -> Result<String, ToolError> {
+    let mut text = String::new();
+    loop {
+        let page = read_unlimited_page(owner.source, request.clone()).await?;
+        text.push_str(&page.contents);
+        if text.len() > MAX_FILE_BYTES {
+            return Err(ToolError::with_hint(
+                ToolErrorCode::TooLarge,
+                &format!("the file is over {MAX_FILE_BYTES} bytes"),
+                "Read the file page by page with `call`.",
+            ));
+        }
+
+        if page.next_cursor.is_empty() {
+            return Ok(text);
+        }
+        request.cursor = page.next_cursor;
+    }
+}
+
+impl ListedSkill {
+    fn of_view(view: &SessionView, skill: &SharedSkill) -> Self {
+        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
+        let environments = view.equal_roots.packages(skill).into_iter();
+        Self {
+            name: escape_hidden_chars(&skill.name).into_owned(),
+            description: escape_hidden_chars(&skill.description).into_owned(),
+            package: skill.package.clone(),
+            main_resource: skill.main_resource.clone(),
+            authority: SkillAuthority {
+                kind: kind.to_owned(),
+                id: id.to_owned(),
+            },
+            environments: environments
+                .map(|(environment, package)| (environment.to_owned(), package))
+                .collect(),
+        }
+    }
+}
