@@ -51,11 +51,49 @@ const ENVIRONMENT: &str = "local";
 #[error("{}", .0.join("; "))]
 pub struct LocalError(Vec<String>);
 
+/// Daemon in this process that publishes local directories, and its client.
+#[derive(Debug)]
+pub struct LocalDaemon {
+    /// Client of the daemon.
+    pub client: Client,
+    /// Roots of the directories, in their order.
+    pub roots: Vec<SelectedCapabilityRoot>,
+    _daemon: EmbeddedDaemon,
+}
+
+impl LocalDaemon {
+    /// Starts a daemon that publishes directories by the ids of their roots. The daemon ends when the
+    /// value is dropped.
+    ///
+    /// # Errors
+    ///
+    /// All invalid ids and directories.
+    pub async fn start(directories: Vec<(String, PathBuf)>) -> Result<Self, LocalError> {
+        if directories.is_empty() {
+            return Err(LocalError(vec!["no directory is given".to_owned()]));
+        }
+        let roots = directories
+            .iter()
+            .map(|(id, _)| published_root(id))
+            .collect();
+        let config = daemon_config(directories)?;
+
+        let daemon = EmbeddedDaemon::start(config)
+            .await
+            .map_err(|error| LocalError(vec![error.to_string()]))?;
+        Ok(Self {
+            client: connect_to_daemon(&daemon),
+            roots,
+            _daemon: daemon,
+        })
+    }
+}
+
 /// Source of the skills in local directories.
 #[derive(Debug)]
 pub struct LocalSource {
     source: DaemonSource,
-    _daemon: EmbeddedDaemon,
+    _daemon: LocalDaemon,
 }
 
 impl LocalSource {
@@ -71,19 +109,9 @@ impl LocalSource {
         directories: Vec<(String, PathBuf)>,
         options: &SessionOptions,
     ) -> Result<Self, LocalError> {
-        if directories.is_empty() {
-            return Err(LocalError(vec!["no directory is given".to_owned()]));
-        }
-        let roots = directories
-            .iter()
-            .map(|(id, _)| published_root(id))
-            .collect();
-        let config = daemon_config(directories)?;
-
-        let daemon = EmbeddedDaemon::start(config)
-            .await
-            .map_err(|error| LocalError(vec![error.to_string()]))?;
-        let client = connect_to_daemon(&daemon);
+        let daemon = LocalDaemon::start(directories).await?;
+        let client = daemon.client.clone();
+        let roots = daemon.roots.clone();
         let source = DaemonSource::start(SourceKind::Local, id, client, roots, options).await;
         Ok(Self {
             source,

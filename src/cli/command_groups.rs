@@ -36,8 +36,8 @@ const COMMAND_GROUPS: [CommandGroup; 7] = [
         ],
     },
     CommandGroup {
-        heading: "Copy packages",
-        commands: &["pull", "verify"],
+        heading: "Copy and approve packages",
+        commands: &["pull", "verify", "lock"],
     },
     CommandGroup {
         heading: "Write skills and plugins",

@@ -1,7 +1,7 @@
 //! Commands to which a line of a reference table applies.
 
 /// Commands that connect to a daemon.
-pub const CLIENT_COMMANDS: [&str; 12] = [
+pub const CLIENT_COMMANDS: [&str; 13] = [
     "status",
     "roots",
     "resolve",
@@ -11,6 +11,7 @@ pub const CLIENT_COMMANDS: [&str; 12] = [
     "path",
     "watch",
     "pull",
+    "lock",
     "call",
     "mcp",
     "prompt",

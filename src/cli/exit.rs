@@ -45,10 +45,12 @@ exit_codes! {
     /// For `status`, the daemon is not serving. For `fleet list`, an executor does not serve or a
     /// published root is not ready. For `path`, the listed file is not on this machine. For `check`, a
     /// skill or plugin has an error, or a directory has neither a skill nor a plugin. For `pull` and
-    /// `verify`, the directory has files that are not as the last pull wrote them.
+    /// `verify`, the directory has files that are not as the last pull wrote them. For `pull --lock`, the
+    /// lock does not approve a package. For `lock`, the skills differ from the lock, or a skill cannot be
+    /// approved.
     PROBLEMS_FOUND = 1, "problems found",
         CommandSet::Only(&[
-            "status", "roots", "resolve", "list", "path", "check", "pull", "verify", "fleet list",
+            "status", "roots", "resolve", "list", "path", "check", "pull", "verify", "lock", "fleet list",
             "prompt",
         ]);
     /// The command line is invalid, or `explain` does not know the code.
@@ -56,8 +58,8 @@ exit_codes! {
     /// No daemon answers at the endpoint, another program answers, or the TLS certificate of the
     /// daemon is not trusted.
     NO_DAEMON = 3, "no daemon answers", CommandSet::Only(&[
-        "status", "roots", "resolve", "list", "resources", "read", "pull", "path", "watch", "call",
-        "prompt",
+        "status", "roots", "resolve", "list", "resources", "read", "pull", "lock", "path", "watch",
+        "call", "prompt",
     ]);
     /// The call was rejected as invalid: an unknown root, skill or file, a name of several skills, or
     /// a value that the daemon does not accept. The same call will be rejected again.

@@ -17,7 +17,15 @@ const FLEET_FILE_FLAGS: [(&str, &str); 7] = [
     ("token_file", "--token-file"),
 ];
 /// Commands that use every executor of a fleet unless `--environment-id` names one.
-const FLEET_COMMANDS: [&str; 3] = ["list", "call", "prompt"];
+const FLEET_COMMANDS: [&str; 4] = ["list", "lock", "call", "prompt"];
+
+/// Flags that name a daemon or its roots, which `lock` does not use with directories.
+const DAEMON_FLAGS: [(&str, &str); 4] = [
+    ("endpoint", "--endpoint"),
+    ("fleet", "--fleet"),
+    ("root", "--root"),
+    ("selected", "--selected"),
+];
 
 /// Checks the flags of a client command. `command` is the program that parsed the matches.
 pub fn check_flag_rules(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -38,6 +46,17 @@ fn broken_rule(name: &str, matches: &ArgMatches) -> Option<(ErrorKind, String)> 
     let in_fleet = is_given(matches, "fleet");
     let has_id = is_given(matches, "environment_id");
     let has_root = is_given(matches, "root");
+
+    if is_given(matches, "dirs") {
+        let mut unused = DAEMON_FLAGS.iter();
+        if let Some((_, flag)) = unused.find(|(id, _)| is_given(matches, id)) {
+            let sentence = format!(
+                "'DIR' cannot be used with '{flag}': `caproot {name}` reads directories of this \
+                 machine without a daemon"
+            );
+            return Some((ErrorKind::ArgumentConflict, sentence));
+        }
+    }
 
     if in_fleet {
         let mut replaced = FLEET_FILE_FLAGS.iter();

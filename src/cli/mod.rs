@@ -24,6 +24,7 @@ mod handle_arg;
 mod link;
 mod list;
 mod locate;
+mod lock;
 mod log_args;
 mod man;
 mod mcp;
@@ -43,6 +44,7 @@ mod roots;
 mod serve;
 mod session_args;
 mod signals;
+mod spinner;
 mod status;
 mod table;
 mod verify;
@@ -100,6 +102,7 @@ enum UserCommand {
     Watch(watch::WatchArgs),
     Pull(pull::PullArgs),
     Verify(verify::VerifyArgs),
+    Lock(lock::LockArgs),
     New(new::NewArgs),
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
@@ -200,6 +203,7 @@ pub async fn run(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, Comm
         UserCommand::Watch(args) => watch::run(args, env).await,
         UserCommand::Pull(args) => pull::run(args, env).await,
         UserCommand::Verify(args) => verify::run(&args),
+        UserCommand::Lock(args) => lock::run(args, env).await,
         UserCommand::New(args) => new::run(&args),
         UserCommand::Check(args) => check::run(args, env).await,
         UserCommand::Explain(args) => explain::run(&args),

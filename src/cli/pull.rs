@@ -9,6 +9,7 @@ use super::handle_arg::{PackageArg, find_root, join_candidates};
 use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use super::report::count_with_noun;
 use super::signals::run_until_signal_or_closed_stdout;
+use super::spinner::DelayedSpinner;
 use super::verify::{difference_lines, differences_json};
 use caproot_client::pull::{
     DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
@@ -18,16 +19,11 @@ use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, SelectedCapabilityRoot, SkillView};
 use caproot_core::text::escape_text;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tonic::Code;
 
-/// Delay until the progress is shown.
-const PROGRESS_DELAY: Duration = Duration::from_secs(1);
-/// Interval at which the spinner moves.
-const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which --watch compares the package: the daemon reports no change of the files in
 /// directories such as `scripts`.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
@@ -96,7 +92,9 @@ impl From<PullError> for CommandFailure {
             | PullError::ForbiddenName(_)
             | PullError::NoDigest(_) => exit::REJECTED,
             PullError::KeepsChanging | PullError::InUse(_) => exit::TRY_LATER,
-            PullError::Conflicts(_) => exit::PROBLEMS_FOUND,
+            PullError::Conflicts(_) | PullError::NotApproved(_) | PullError::Unapprovable(_) => {
+                exit::PROBLEMS_FOUND
+            }
             PullError::OtherPackage(_) => {
                 return Self::new(exit::BAD_CONFIG, error)
                     .with_hint("pull into another directory, or replace the package with --force");
@@ -267,30 +265,12 @@ async fn pull_with_progress(
     client: &Client,
     request: &PullRequest,
 ) -> Result<PullReport, PullError> {
-    // Without a terminal, the spinner stays hidden.
-    let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-    let style = ProgressStyle::with_template("{spinner} {msg}");
-    spinner.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-    spinner.set_message("listing the files");
-
+    let spinner = DelayedSpinner::new("listing the files");
     let mut show = |progress: PullProgress| {
         let PullProgress { files, total_files } = progress;
         spinner.set_message(format!("{files} of {total_files} files read"));
     };
-    let pull = pull_package(client, request, &mut show);
-    let delayed = async {
-        tokio::time::sleep(PROGRESS_DELAY).await;
-        spinner.set_draw_target(ProgressDrawTarget::stderr());
-        spinner.enable_steady_tick(TICK_INTERVAL);
-        std::future::pending().await
-    };
-    let outcome = tokio::select! {
-        outcome = pull => outcome,
-        never = delayed => never,
-    };
-
-    spinner.finish_and_clear();
-    outcome
+    spinner.run(pull_package(client, request, &mut show)).await
 }
 
 fn print_report(

@@ -2,8 +2,9 @@
 //! without files of the package is not entered.
 
 use super::PullError;
-use super::checksum_file::{CHECKSUM_FILE, ChecksumFile, FileChecksum, digest_text};
+use super::checksum_file::{CHECKSUM_FILE, ChecksumFile};
 use super::package_list::{name_of_path, parse_name};
+use caproot_core::wire::{ContentDigest, FileChecksum};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
@@ -228,7 +229,7 @@ impl DirScanner<'_> {
         let mut buffer = vec![0; READ_BYTES];
         loop {
             match content.read(&mut buffer)? {
-                0 => return Ok(digest_text(&hasher.finalize()) == expected.digest),
+                0 => return Ok(ContentDigest(hasher.finalize().into()) == expected.digest),
                 count => hasher.update(&buffer[..count]),
             }
         }

@@ -36,23 +36,28 @@
 
 mod checksum_file;
 mod dir_scan;
+mod file_reader;
+mod package_hash;
 mod package_list;
 mod staging_dir;
 mod target_dir;
 
 pub use checksum_file::CHECKSUM_FILE;
 pub use dir_scan::{DifferenceKind, DirDifference};
+pub use package_hash::hash_package;
 
 use crate::{CallError, Client, error_reason};
 use caproot_core::backoff::Backoff;
-use caproot_core::proto::caproot::v1::{ErrorReason, ReadResourceRequest, SelectedCapabilityRoot};
-use checksum_file::{ChecksumFile, FileChecksum};
+use caproot_core::lock::{ApprovedFiles, FileDifference};
+use caproot_core::proto::caproot::v1::{ErrorReason, SelectedCapabilityRoot};
+use caproot_core::wire::FileChecksum;
+use checksum_file::ChecksumFile;
 use dir_scan::ScanDepth;
+use file_reader::{FileReader, FileSink};
 use futures_util::{StreamExt as _, stream};
 use staging_dir::StagingDir;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,10 +70,6 @@ const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY_DELAY: Duration = Duration::from_millis(400);
 /// Files that are read at the same time.
 const CONCURRENT_READS: usize = 8;
-/// Requested size of a page.
-const PAGE_BYTES: u64 = 1 << 20;
-/// Minimum average size of the pages of a file, so that a daemon cannot send tiny pages without end.
-const MIN_PAGE_BYTES: u64 = 4 << 10;
 
 /// Package, directory and limits of a pull.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,6 +86,17 @@ pub struct PullRequest {
     /// Whether the pull replaces files in the directory that are not from a pull, or that changed
     /// since. Otherwise such files are an error.
     pub replaces_conflicts: bool,
+    /// Approved versions of the package. If set, a package with other files is an error.
+    pub approved: Option<Vec<ApprovedFiles>>,
+}
+
+/// Package of a root.
+#[derive(Debug, Clone, Copy)]
+pub struct PackageLocation<'a> {
+    /// Root that listed the package.
+    pub root: &'a SelectedCapabilityRoot,
+    /// Handle of the package, exactly as listed.
+    pub package: &'a str,
 }
 
 impl PullRequest {
@@ -101,6 +113,14 @@ impl PullRequest {
             dir: dir.into(),
             limits: PullLimits::default(),
             replaces_conflicts: false,
+            approved: None,
+        }
+    }
+
+    fn location(&self) -> PackageLocation<'_> {
+        PackageLocation {
+            root: &self.root,
+            package: &self.package,
         }
     }
 }
@@ -192,6 +212,12 @@ pub enum PullError {
          begins with `..`; move the file out of the package"
     )]
     ForbiddenName(String),
+    /// No lock can approve the files of the package.
+    #[error("the package cannot be approved: it {0}")]
+    Unapprovable(String),
+    /// The lock does not have these files of the package.
+    #[error("the lock does not approve the package")]
+    NotApproved(Vec<FileDifference>),
     /// The daemon cannot send a file.
     #[error(
         "the daemon has no digest of {0}: the file is over its limit max_file_bytes, or changes all the \
@@ -347,10 +373,14 @@ async fn try_pull(
     staged: &mut Option<StagedFiles>,
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullAttempt, PullError> {
-    let files = match package_list::list_files(client, request).await {
+    let listed = package_list::list_files(client, request.location(), request.limits).await;
+    let files = match listed {
         Err(error @ PullError::NoDigest(_)) => return Ok(PullAttempt::Changed(error)),
         outcome => outcome?,
     };
+    package_list::check_pulled_names(&files)?;
+    check_approval(request, &files)?;
+
     let local = match scan_target(target, request.replaces_conflicts).await {
         Err(error @ PullError::KeepsChanging) => return Ok(PullAttempt::Changed(error)),
         outcome => outcome?,
@@ -420,7 +450,9 @@ impl PullPlan<'_> {
             files: complete,
         });
         let confirmed = match read {
-            Ok(()) => confirm_list(client, self.request, files).await,
+            Ok(()) => {
+                confirm_list(client, self.request.location(), self.request.limits, files).await
+            }
             Err(error) => Err(error),
         };
         match confirmed {
@@ -452,10 +484,11 @@ impl PullPlan<'_> {
 /// Lists the package again. If both lists agree, each file had its digest when the first list ended.
 async fn confirm_list(
     client: &Client,
-    request: &PullRequest,
+    location: PackageLocation<'_>,
+    limits: PullLimits,
     files: &PackageFiles,
 ) -> Result<(), PullError> {
-    match package_list::list_files(client, request).await {
+    match package_list::list_files(client, location, limits).await {
         Ok(current) if current == *files => Ok(()),
         Ok(_) | Err(PullError::NoDigest(_)) => Err(PullError::KeepsChanging),
         Err(error) => Err(error),
@@ -503,6 +536,22 @@ impl PullReport {
             .cloned()
             .collect();
         self.removed.sort();
+    }
+}
+
+/// Returns an error if the request has approved versions and the package is none of them.
+fn check_approval(request: &PullRequest, files: &PackageFiles) -> Result<(), PullError> {
+    let Some(approved) = &request.approved else {
+        return Ok(());
+    };
+    let current = package_hash::approved_files(files)
+        .map_err(|error| PullError::Unapprovable(error.to_string()))?;
+    let differences = approved
+        .iter()
+        .map(|version| current.difference_from(version));
+    match differences.min_by_key(Vec::len) {
+        Some(nearest) if nearest.is_empty() => Ok(()),
+        nearest => Err(PullError::NotApproved(nearest.unwrap_or_default())),
     }
 }
 
@@ -633,74 +682,12 @@ impl PackageReader<'_> {
     /// Reads one file, in the version that was listed.
     async fn read_file(self, name: &str, file: &FileChecksum) -> Result<(), PullError> {
         let (out, path) = self.staging.create_file(name, file.executable)?;
-        let package = &self.request.package;
-        let read = ReadResourceRequest {
-            root: Some(self.request.root.clone()),
-            package: package.clone(),
-            resource: format!("{package}/{name}"),
-            max_bytes: i64::try_from(PAGE_BYTES).unwrap_or(i64::MAX),
-            ..ReadResourceRequest::default()
+        let reader = FileReader {
+            client: self.client,
+            location: self.request.location(),
         };
-
-        let mut writer = PageWriter {
-            name,
-            expected_bytes: file.bytes,
-            out,
-            path,
-            bytes: 0,
-            pages: 0,
-            failure: None,
-        };
-        let mut client = self.client.clone();
-        let response = client
-            .read_resource(&read, 0, &mut |page| writer.write_page(page))
-            .await;
-
-        if let Some(failure) = writer.failure {
-            return Err(failure);
-        }
-        // The client compared the bytes with the digest of the response.
-        if response?.digest != file.digest {
-            return Err(PullError::KeepsChanging);
-        }
-        if writer.bytes == file.bytes {
-            Ok(())
-        } else {
-            Err(PullError::invalid(name, "has another size"))
-        }
-    }
-}
-
-/// Writer of the pages of one file.
-struct PageWriter<'a> {
-    name: &'a str,
-    expected_bytes: u64,
-    out: File,
-    path: PathBuf,
-    bytes: u64,
-    pages: u64,
-    /// Error of the last page, which ends the read.
-    failure: Option<PullError>,
-}
-
-impl PageWriter<'_> {
-    fn write_page(&mut self, page: &[u8]) -> io::Result<()> {
-        self.bytes += page.len() as u64;
-        self.pages += 1;
-        let written = if self.bytes > self.expected_bytes {
-            Err(PullError::KeepsChanging)
-        } else if self.pages > 2 + self.expected_bytes / MIN_PAGE_BYTES {
-            Err(PullError::invalid(self.name, "has too many pages"))
-        } else {
-            let written = self.out.write_all(page);
-            written.map_err(PullError::at(&self.path))
-        };
-
-        self.failure = written.err();
-        match self.failure {
-            None => Ok(()),
-            Some(_) => Err(io::ErrorKind::Other.into()),
-        }
+        let mut sink = FileSink { out, path };
+        reader.read_file(name, file, &mut sink).await
     }
 }
 

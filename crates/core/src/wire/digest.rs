@@ -1,20 +1,58 @@
 //! Digests of contents.
 
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::ser::{Serialize, Serializer};
 use std::fmt;
 
+/// Start of each digest.
+const ALGORITHM_PREFIX: &str = "sha256:";
+
 /// SHA-256 of a whole file or of a catalog. Displays as `sha256:` and 64 hex digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentDigest(pub [u8; 32]);
 
-/// Whether a text is a digest as the protocol writes it: `sha256:` and 64 lower-case hex digits.
+impl ContentDigest {
+    /// Parses a digest as the protocol writes it: `sha256:` and 64 lower-case hex digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let hex = text.strip_prefix(ALGORITHM_PREFIX)?.as_bytes();
+        let mut bytes = [0; 32];
+        if hex.len() != 2 * bytes.len() {
+            return None;
+        }
+        for (byte, digits) in bytes.iter_mut().zip(hex.as_chunks::<2>().0) {
+            *byte = hex_value(digits[0])? << 4 | hex_value(digits[1])?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+/// Whether a text is a digest as the protocol writes it.
 #[must_use]
 pub fn is_digest(text: &str) -> bool {
-    text.strip_prefix("sha256:").is_some_and(|hex| {
-        hex.len() == 64
-            && hex
-                .bytes()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    })
+    ContentDigest::parse(text).is_some()
+}
+
+/// Returns the value of a lower-case hex digit.
+fn hex_value(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+impl Serialize for ContentDigest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ContentDigest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| D::Error::custom("invalid digest"))
+    }
 }
 
 impl fmt::Display for ContentDigest {
@@ -28,7 +66,37 @@ impl fmt::Display for ContentDigest {
                 DIGITS[usize::from(byte & 15)],
             ];
         }
-        f.write_str("sha256:")?;
+        f.write_str(ALGORITHM_PREFIX)?;
         f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ContentDigest;
+    use proptest::prelude::*;
+
+    #[test]
+    fn texts_in_another_form_are_no_digests() {
+        let zeros = "0".repeat(64);
+        for bad in [
+            String::new(),
+            zeros.clone(),
+            format!("sha256:{}", "0".repeat(63)),
+            format!("sha256:{}0", zeros),
+            format!("sha256:{}A", "0".repeat(63)),
+            format!("sha256:+{}", "0".repeat(63)),
+            format!("SHA256:{zeros}"),
+        ] {
+            assert_eq!(ContentDigest::parse(&bad), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn formatted_digests_parse_to_themselves(bytes: [u8; 32]) {
+            let digest = ContentDigest(bytes);
+            prop_assert_eq!(ContentDigest::parse(&digest.to_string()), Some(digest));
+        }
     }
 }

@@ -4,6 +4,7 @@
 pub mod catalog_digest;
 pub mod cursor;
 mod digest;
+mod file_checksum;
 pub mod handle;
 pub mod limits;
 mod path;
@@ -11,6 +12,7 @@ mod root_id;
 
 pub use catalog_digest::{CatalogMessage, DigestGroups, MessageDigest, digest_catalog};
 pub use digest::{ContentDigest, is_digest};
+pub use file_checksum::{FileChecksum, parse_file_name};
 pub use handle::ResourceHandle;
 pub use path::RelPath;
 pub use root_id::RootId;

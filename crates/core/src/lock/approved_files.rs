@@ -1,0 +1,150 @@
+//! Files of an approved package, and the digest of the whole package.
+
+use crate::text::quote_word;
+use crate::wire::handle::encode_path;
+use crate::wire::{ContentDigest, FileChecksum, RelPath};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+
+/// Maximum number of files of a skill.
+pub const MAX_SKILL_FILES: usize = 10_000;
+/// Maximum size of all files of a skill in bytes.
+pub const MAX_SKILL_BYTES: u64 = 1 << 30;
+/// File that each skill has.
+const SKILL_FILE: &[u8] = b"SKILL.md";
+
+/// Files of a package with a SKILL.md, sorted by path. No file is below another file, and no path has a
+/// control character.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovedFiles(pub(super) Box<[(RelPath, FileChecksum)]>);
+
+/// Reason why files cannot be approved as a skill. Displays as the predicate of a sentence, after the
+/// name of the skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FilesError {
+    /// There is no SKILL.md at the top.
+    NoSkillFile,
+    /// There are too many files.
+    TooManyFiles,
+    /// The files are too large together.
+    TooManyBytes,
+    /// The name of a file has a control character, which the digest of the package needs as separator.
+    ControlCharacter(RelPath),
+    /// A file is listed twice.
+    Duplicate(RelPath),
+    /// A file is also the directory of another file.
+    FileAndDirectory(RelPath),
+}
+
+impl ApprovedFiles {
+    /// Checks and sorts files.
+    pub fn new(mut files: Vec<(RelPath, FileChecksum)>) -> Result<Self, FilesError> {
+        if files.len() > MAX_SKILL_FILES {
+            return Err(FilesError::TooManyFiles);
+        }
+        let sizes = files.iter().map(|(_, file)| file.bytes);
+        if sizes.fold(0, u64::saturating_add) > MAX_SKILL_BYTES {
+            return Err(FilesError::TooManyBytes);
+        }
+
+        let is_control = |(path, _): &&(RelPath, FileChecksum)| has_control_character(path);
+        if let Some((path, _)) = files.iter().find(is_control) {
+            return Err(FilesError::ControlCharacter(path.clone()));
+        }
+
+        // The files of a directory follow the directory's path, so a conflict is between neighbours.
+        files.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for pair in files.windows(2) {
+            let [(path, _), (next, _)] = pair else {
+                continue;
+            };
+            if path == next {
+                return Err(FilesError::Duplicate(path.clone()));
+            }
+            if next.strip_prefix(path).is_some() {
+                return Err(FilesError::FileAndDirectory(path.clone()));
+            }
+        }
+
+        let files = Self(files.into());
+        match RelPath::new(SKILL_FILE).and_then(|path| files.get(&path)) {
+            Some(_) => Ok(files),
+            None => Err(FilesError::NoSkillFile),
+        }
+    }
+
+    /// Returns the digest of the paths and contents of all files: SHA-256 of the path, a byte 0, the
+    /// SHA-256 of the content and a byte 10 for each file, in the byte order of the paths. Equals
+    /// `contentDigest` of ToolHive's THV-0080 for packages without links. Modes are not in the digest.
+    #[must_use]
+    pub fn content_digest(&self) -> ContentDigest {
+        let mut sorted: Vec<_> = self.0.iter().collect();
+        sorted.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
+
+        let mut hasher = Sha256::new();
+        for (path, file) in sorted {
+            hasher.update(path.as_bytes());
+            hasher.update([0]);
+            hasher.update(file.digest.0);
+            hasher.update([b'\n']);
+        }
+        ContentDigest(hasher.finalize().into())
+    }
+
+    /// Returns the file with a path.
+    #[must_use]
+    pub fn get(&self, path: &RelPath) -> Option<&FileChecksum> {
+        let found = self.0.binary_search_by(|(known, _)| known.cmp(path));
+        found.ok().map(|at| &self.0[at].1)
+    }
+
+    /// Iterates over the files in the order of their paths.
+    #[must_use]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&RelPath, &FileChecksum)> {
+        self.0.iter().map(|(path, file)| (path, file))
+    }
+
+    /// Returns the number of files.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no file, which no approved package is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the size of all files in bytes.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.0.iter().map(|(_, file)| file.bytes).sum()
+    }
+}
+
+fn has_control_character(path: &RelPath) -> bool {
+    String::from_utf8_lossy(path.as_bytes()).contains(char::is_control)
+}
+
+impl fmt::Display for FilesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |path: &RelPath| quote_word(&encode_path(path));
+        match self {
+            Self::NoSkillFile => f.write_str("has no SKILL.md"),
+            Self::TooManyFiles => f.write_str("has over 10,000 files, the limit of a skill"),
+            Self::TooManyBytes => f.write_str("has over 1 GiB of files, the limit of a skill"),
+            Self::ControlCharacter(path) => write!(
+                f,
+                "has a control character in the name of the file {}; rename the file",
+                named(path)
+            ),
+            Self::Duplicate(path) => write!(f, "has the file {} twice", named(path)),
+            Self::FileAndDirectory(path) => {
+                write!(f, "has the file {}, which is also a directory", named(path))
+            }
+        }
+    }
+}
+
+impl std::error::Error for FilesError {}

@@ -1,0 +1,232 @@
+//! Lock of approved skills: the file in which an operator records the packages that a model may read.
+//! Each entry has the name of a skill, the digest of its package, and the digest, size and mode of
+//! each file.
+//!
+//! ```
+//! use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock, SkillDescription};
+//! use caproot_core::wire::{ContentDigest, FileChecksum, RelPath};
+//!
+//! let path = RelPath::new(b"SKILL.md").ok_or("no path")?;
+//! let checksum = FileChecksum { digest: ContentDigest([7; 32]), bytes: 12, executable: false };
+//! let files = ApprovedFiles::new(vec![(path, checksum)])?;
+//! let mut lock = Lock::default();
+//! lock.approve(ApprovedSkill::new("triage-logs", SkillDescription::default(), files));
+//!
+//! let text = lock.to_text()?;
+//! assert_eq!(Lock::parse(text.as_bytes())?, lock);
+//! assert_eq!(lock.versions("triage-logs").len(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod approved_files;
+mod difference;
+mod json_tokens;
+mod reader;
+mod text_list;
+mod writer;
+
+pub use approved_files::{ApprovedFiles, FilesError};
+pub use difference::{FileChange, FileDifference, LockDifference, SkillChange, SkillDifference};
+pub use text_list::TextList;
+
+use crate::bounded_file;
+use crate::document::{ConfigError, TextPosition};
+use crate::wire::ContentDigest;
+use std::fmt;
+use std::path::Path;
+
+/// Maximum size of a lock in bytes.
+pub const MAX_LOCK_BYTES: u64 = 64 << 20;
+/// Maximum number of entries of a lock.
+pub const MAX_LOCK_SKILLS: usize = 100_000;
+/// Maximum number of files of all entries of a lock.
+pub const MAX_LOCK_FILES: usize = 1_000_000;
+/// Maximum number of approved versions of one skill.
+pub const MAX_SKILL_VERSIONS: usize = 8;
+/// Version of the format that this version of caproot reads and writes.
+const FORMAT_VERSION: u64 = 1;
+
+/// Approved skills, sorted by name and digest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lock {
+    skills: Vec<ApprovedSkill>,
+}
+
+/// Approved version of a skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovedSkill {
+    /// Qualified name, such as `deploy` or `kit:deploy`.
+    pub name: Box<str>,
+    /// Texts and rules that a model or a router gets without reading a file.
+    pub description: SkillDescription,
+    /// Digest of the paths and contents of all files.
+    pub content_digest: ContentDigest,
+    /// Files of the package.
+    pub files: ApprovedFiles,
+}
+
+/// Texts and rules of a skill that a model or a router gets without reading a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkillDescription {
+    /// Purpose of the skill and when to use it.
+    pub description: Box<str>,
+    /// Short description; empty if not set.
+    pub short_description: Box<str>,
+    /// Whether a model may choose the skill by itself.
+    pub model_invocable: bool,
+    /// Whether a person may choose the skill.
+    pub user_invocable: bool,
+    /// Products of the skill; empty for all products.
+    pub products: TextList,
+}
+
+/// Error in a lock. Prints as `LINE:COLUMN: KEY: REASON`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockError {
+    /// Position in the text; `None` if the error is about the whole text.
+    pub position: Option<TextPosition>,
+    /// Key, such as `skills[0].contentDigest`. Empty if the error is about the whole text.
+    pub key: String,
+    /// Description of the error and its fix.
+    pub reason: String,
+}
+
+impl Default for SkillDescription {
+    fn default() -> Self {
+        Self {
+            description: Box::default(),
+            short_description: Box::default(),
+            model_invocable: true,
+            user_invocable: true,
+            products: TextList::default(),
+        }
+    }
+}
+
+impl Lock {
+    /// Parses the text of a lock. Checks that each package digest is the digest of the files. Memory is
+    /// less than three times the text.
+    pub fn parse(text: &[u8]) -> Result<Self, LockError> {
+        if text.len() as u64 > MAX_LOCK_BYTES {
+            return Err(LockError::whole("is over 64 MiB, the limit of a lock"));
+        }
+        reader::read_lock(text)
+    }
+
+    /// Reads and parses a lock file. Blocks on the disk.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = bounded_file::read(path, MAX_LOCK_BYTES)
+            .map_err(|error| ConfigError::file(path, error.to_string()))?;
+        Self::parse(&text).map_err(|error| error.in_file(path))
+    }
+
+    /// Returns the text of the lock. Equal locks have equal texts. Fails if [`Lock::parse`] would reject
+    /// the text.
+    pub fn to_text(&self) -> Result<String, LockError> {
+        let text = writer::lock_text(self)?;
+        Self::parse(text.as_bytes()).map(|_| text)
+    }
+
+    /// Returns all entries.
+    #[must_use]
+    pub fn skills(&self) -> &[ApprovedSkill] {
+        &self.skills
+    }
+
+    /// Returns the approved versions of a skill by its qualified name, sorted by digest.
+    #[must_use]
+    pub fn versions(&self, name: &str) -> &[ApprovedSkill] {
+        let start = self.skills.partition_point(|skill| *skill.name < *name);
+        let rest = &self.skills[start..];
+        &rest[..rest.partition_point(|skill| *skill.name == *name)]
+    }
+
+    /// Adds an entry. Replaces an entry with the same name and digest.
+    pub fn approve(&mut self, skill: ApprovedSkill) {
+        match self
+            .skills
+            .binary_search_by(|known| known.sort_key().cmp(&skill.sort_key()))
+        {
+            Ok(at) => self.skills[at] = skill,
+            Err(at) => self.skills.insert(at, skill),
+        }
+    }
+
+    /// Removes all entries with a name. Returns whether there was one.
+    pub fn remove(&mut self, name: &str) -> bool {
+        let before = self.skills.len();
+        self.skills.retain(|skill| *skill.name != *name);
+        self.skills.len() < before
+    }
+}
+
+impl FromIterator<ApprovedSkill> for Lock {
+    /// Collects the entries of a lock. Of entries with the same name and digest, the first stays.
+    fn from_iter<I: IntoIterator<Item = ApprovedSkill>>(skills: I) -> Self {
+        let mut skills: Vec<_> = skills.into_iter().collect();
+        skills.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+        skills.dedup_by(|a, b| a.sort_key() == b.sort_key());
+        Self { skills }
+    }
+}
+
+impl ApprovedSkill {
+    /// Creates an entry, and computes the digest of the package.
+    #[must_use]
+    pub fn new(name: &str, description: SkillDescription, files: ApprovedFiles) -> Self {
+        Self {
+            name: name.into(),
+            description,
+            content_digest: files.content_digest(),
+            files,
+        }
+    }
+
+    fn sort_key(&self) -> (&str, ContentDigest) {
+        (&self.name, self.content_digest)
+    }
+}
+
+impl LockError {
+    fn whole(reason: impl Into<String>) -> Self {
+        Self {
+            position: None,
+            key: String::new(),
+            reason: reason.into(),
+        }
+    }
+
+    fn at(position: TextPosition, reason: impl Into<String>) -> Self {
+        Self {
+            position: Some(position),
+            ..Self::whole(reason)
+        }
+    }
+
+    /// Returns the error with the path of the file.
+    #[must_use]
+    pub fn in_file(self, path: &Path) -> ConfigError {
+        ConfigError {
+            position: self.position,
+            key: self.key,
+            ..ConfigError::file(path, self.reason)
+        }
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(TextPosition { line, column }) = self.position {
+            write!(f, "{line}:{column}: ")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for LockError {}
+
+#[cfg(test)]
+mod tests;

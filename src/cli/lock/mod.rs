@@ -1,0 +1,377 @@
+//! `caproot lock`: records and compares approved skills.
+
+mod current_skills;
+mod out_file;
+mod report;
+
+use super::args::{ConnectionArgs, SelectionArgs};
+use super::exit;
+use super::failure::CommandFailure;
+use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
+use super::report::count_with_noun;
+use caproot_core::document::ConfigError;
+use caproot_core::lock::{ApprovedSkill, Lock, LockDifference, SkillChange};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::text::similar::suggest_names;
+use clap::{ArgGroup, Args};
+use current_skills::{CurrentSkills, read_current_skills};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Maximum number of names in a hint.
+const MAX_HINT_NAMES: usize = 10;
+
+/// Record approved skills, or compare the skills with the record
+///
+/// A lock has the name, the description, and the digest, size and mode of each file of the approved
+/// skills. Reads the skills of directories exactly like a daemon that publishes them, or of the daemons of
+/// the connection options, and hashes each file.
+///
+/// If the file in --out does not exist, the command approves all skills. Afterwards the skills to approve
+/// are named. Exits with 1 if the skills differ from the lock and no skill is named, or if a skill
+/// cannot be approved.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("lock_file").args(["out", "check"]).required(true)))]
+#[command(group(ArgGroup::new("changes").args(["update", "add", "remove", "prune"]).multiple(true)))]
+#[command(after_help = "\
+Examples:
+  caproot lock ./skills --out caproot.lock               # approve all skills of a directory
+  caproot lock ./skills --check caproot.lock             # for CI
+  caproot lock ./skills --update pdf --out caproot.lock  # approve one change
+  caproot lock --fleet fleet.yaml --check caproot.lock   # the skills of each executor")]
+pub struct LockArgs {
+    /// Skill, plugin or directory of skills and plugins; repeat for more [default: the skills of a
+    /// daemon]
+    #[arg(value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Lock to write
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Lock to compare; writes nothing
+    #[arg(long, value_name = "FILE", conflicts_with = "changes")]
+    check: Option<PathBuf>,
+    /// Replace the entries of these skills, by qualified name
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    update: Vec<String>,
+    /// Approve the current version of these skills in addition to the versions of the lock
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    add: Vec<String>,
+    /// Remove the entries of these skills
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    remove: Vec<String>,
+    /// Remove the entries of all skills that do not exist
+    #[arg(long)]
+    prune: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    pub connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    pub selection: SelectionArgs,
+}
+
+impl From<ConfigError> for CommandFailure {
+    fn from(error: ConfigError) -> Self {
+        Self::new(exit::BAD_CONFIG, error)
+    }
+}
+
+/// Writes or compares the lock.
+pub async fn run(args: LockArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    if let Some(file) = &args.check {
+        let lock = Lock::read(file)?;
+        let current = read_current_skills(&args, env).await?;
+        return report_check(&args, file, &lock, &current);
+    }
+
+    let Some(file) = &args.out else {
+        return Err(CommandFailure::new(
+            exit::USAGE,
+            "--out or --check is required",
+        ));
+    };
+    if args.has_changes() {
+        return change_lock(&args, file, env).await;
+    }
+
+    if !file.exists() {
+        let current = read_current_skills(&args, env).await?;
+        return create_lock(&args, file, &current);
+    }
+    let lock = Lock::read(file)?;
+    let current = read_current_skills(&args, env).await?;
+    report_existing(&args, file, &lock, &current)
+}
+
+impl LockArgs {
+    fn has_changes(&self) -> bool {
+        self.prune || self.needs_skills() || !self.remove.is_empty()
+    }
+
+    /// Whether skills are approved by their names.
+    fn needs_skills(&self) -> bool {
+        !self.update.is_empty() || !self.add.is_empty()
+    }
+}
+
+/// Writes a new lock with all skills.
+fn create_lock(
+    args: &LockArgs,
+    file: &Path,
+    current: &CurrentSkills,
+) -> Result<u8, CommandFailure> {
+    let lock = &current.lock;
+    write_lock(file, lock)?;
+    let difference = Lock::default().difference(lock);
+    let lines = report::entry_lines(lock.skills());
+    print_written(args, file, lock, &difference, lines)?;
+    Ok(finish_report(current, true))
+}
+
+/// Reports the differences from a lock that exists, and leaves it as it is.
+fn report_existing(
+    args: &LockArgs,
+    file: &Path,
+    lock: &Lock,
+    current: &CurrentSkills,
+) -> Result<u8, CommandFailure> {
+    let difference = current.difference_from(lock);
+    if !difference.is_empty() {
+        let code = report_check(args, file, lock, current)?;
+        print_stderr(&[format!(
+            "caproot: nothing is written: {} exists; name the skills to approve",
+            file.display()
+        )]);
+        return Ok(code);
+    }
+
+    let unchanged = vec![format!("{} is unchanged", file.display())];
+    match args.output {
+        OutputFormat::Text => print_lines(&unchanged)?,
+        OutputFormat::Json => print_report(file, lock, &difference, current, false)?,
+    }
+    Ok(finish_report(current, true))
+}
+
+/// Prints the differences from a lock.
+fn report_check(
+    args: &LockArgs,
+    file: &Path,
+    lock: &Lock,
+    current: &CurrentSkills,
+) -> Result<u8, CommandFailure> {
+    let difference = current.difference_from(lock);
+    match args.output {
+        OutputFormat::Json => print_report(file, lock, &difference, current, false)?,
+        OutputFormat::Text => print_lines(&report::difference_lines(&difference))?,
+    }
+
+    if !difference.is_empty() {
+        let counts = report::count_differences(&difference);
+        let mut lines = vec![format!("caproot: {counts}")];
+        lines.extend(change_hint(args, file, &difference));
+        print_stderr(&lines);
+    } else if args.output == OutputFormat::Text {
+        let count = count_with_noun(lock.skills().len(), "skill");
+        print_lines(&[format!(
+            "{}: {count} approved, no difference",
+            file.display()
+        )])?;
+    }
+    Ok(finish_report(current, difference.is_empty()))
+}
+
+/// Reports the skills that cannot be approved. Returns the exit code.
+fn finish_report(current: &CurrentSkills, is_equal: bool) -> u8 {
+    let rejected = &current.rejected;
+    print_stderr(
+        &rejected
+            .iter()
+            .map(report::rejection_line)
+            .collect::<Vec<_>>(),
+    );
+    exit::code_for_result(is_equal && rejected.is_empty())
+}
+
+impl CurrentSkills {
+    /// Compares the skills with a lock. A skill that cannot be approved is not gone.
+    fn difference_from(&self, lock: &Lock) -> LockDifference {
+        let mut difference = lock.difference(&self.lock);
+        difference.skills.retain(|skill| {
+            let is_rejected = || self.rejected.iter().any(|other| *other.name == *skill.name);
+            skill.change != SkillChange::Gone || !is_rejected()
+        });
+        difference
+    }
+}
+
+/// Approves and removes the named skills.
+async fn change_lock(args: &LockArgs, file: &Path, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let old = Lock::read(file)?;
+    let current = if args.needs_skills() || args.prune {
+        read_current_skills(args, env).await?
+    } else {
+        CurrentSkills::default()
+    };
+
+    let mut lock = old.clone();
+    for name in &args.remove {
+        if !lock.remove(name) {
+            return Err(unknown_name(name, &old, "the lock has no skill"));
+        }
+    }
+    for name in &args.update {
+        let versions = current.versions(name)?;
+        lock.remove(name);
+        approve_all(&mut lock, versions);
+    }
+    for name in &args.add {
+        approve_all(&mut lock, current.versions(name)?);
+    }
+    if args.prune {
+        for name in current
+            .difference_from(&old)
+            .names(|change| *change == SkillChange::Gone)
+        {
+            lock.remove(name);
+        }
+    }
+
+    write_lock(file, &lock)?;
+    let difference = old.difference(&lock);
+    let lines = report::difference_lines(&difference);
+    print_written(args, file, &lock, &difference, lines)?;
+    Ok(exit::OK)
+}
+
+fn approve_all(lock: &mut Lock, versions: &[ApprovedSkill]) {
+    for skill in versions {
+        lock.approve(skill.clone());
+    }
+}
+
+impl CurrentSkills {
+    /// Returns the current versions of a named skill.
+    fn versions(&self, name: &str) -> Result<&[ApprovedSkill], CommandFailure> {
+        if let Some(rejected) = self.rejected.iter().find(|skill| skill.name == name) {
+            let line = report::rejection_line(rejected);
+            let sentence = line.trim_start_matches("caproot: ");
+            return Err(CommandFailure::new(exit::PROBLEMS_FOUND, sentence));
+        }
+        match self.lock.versions(name) {
+            [] => Err(unknown_name(
+                name,
+                &self.lock,
+                "no skill has the qualified name",
+            )),
+            versions => Ok(versions),
+        }
+    }
+}
+
+fn unknown_name(name: &str, known: &Lock, what: &str) -> CommandFailure {
+    let names: BTreeSet<&str> = known.skills().iter().map(|skill| &*skill.name).collect();
+    let question = suggest_names(name, names, |name| name);
+    let question = question.map(|text| format!("; {text}")).unwrap_or_default();
+    CommandFailure::new(exit::REJECTED, format!("{what} `{name}`{question}"))
+}
+
+fn write_lock(file: &Path, lock: &Lock) -> Result<(), CommandFailure> {
+    let text = lock.to_text().map_err(|error| {
+        let sentence = format!("the lock would not be valid: {error}");
+        CommandFailure::new(exit::BAD_CONFIG, sentence)
+    })?;
+    out_file::replace_file(file, &text)
+}
+
+/// Prints the changes of a written lock, and the number of its skills.
+fn print_written(
+    args: &LockArgs,
+    file: &Path,
+    lock: &Lock,
+    difference: &LockDifference,
+    mut lines: Vec<String>,
+) -> Result<(), CommandFailure> {
+    match args.output {
+        OutputFormat::Json => print_report(file, lock, difference, &CurrentSkills::default(), true),
+        OutputFormat::Text => {
+            let names: BTreeSet<_> = lock.skills().iter().map(|skill| &skill.name).collect();
+            let count = count_with_noun(names.len(), "skill");
+            lines.push(format!("{}: {count} approved", file.display()));
+            print_lines(&lines)
+        }
+    }
+}
+
+fn print_report(
+    file: &Path,
+    lock: &Lock,
+    difference: &LockDifference,
+    current: &CurrentSkills,
+    is_written: bool,
+) -> Result<(), CommandFailure> {
+    print_json(&json!({
+        "lock": file.to_string_lossy(),
+        "entries": lock.skills().len(),
+        "written": is_written,
+        "differences": report::difference_json(difference),
+        "unapprovable": report::rejections_json(&current.rejected),
+    }))
+}
+
+fn print_lines(lines: &[String]) -> Result<(), CommandFailure> {
+    write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
+}
+
+/// Returns the hint with the command that approves the differences. Names and paths that a shell could
+/// read as something else are placeholders, because authors choose the names.
+fn change_hint(args: &LockArgs, file: &Path, difference: &LockDifference) -> Option<String> {
+    let differing: BTreeSet<&str> = difference
+        .names(|change| *change != SkillChange::Gone)
+        .collect();
+    let file = shell_word(&file.to_string_lossy(), "FILE");
+    if differing.is_empty() {
+        let flag = format!("--prune --out {file}");
+        return Some(format!(
+            "hint: to remove them from the lock, run: {}",
+            args.command(&flag)
+        ));
+    }
+
+    let named = differing.len() <= MAX_HINT_NAMES && differing.iter().all(|name| is_plain(name));
+    let names = if named {
+        differing.into_iter().collect::<Vec<_>>().join(" ")
+    } else {
+        "NAME".to_owned()
+    };
+    let flags = format!("--update {names} --out {file}");
+    Some(format!(
+        "hint: review the files, then run: {}",
+        args.command(&flags)
+    ))
+}
+
+impl LockArgs {
+    /// Returns the command line with the same skills and other flags.
+    fn command(&self, flags: &str) -> String {
+        let dirs = self.dirs.iter();
+        let dirs = dirs.map(|dir| shell_word(&dir.to_string_lossy(), "DIR") + " ");
+        format!("caproot lock {}{flags}", dirs.collect::<String>())
+    }
+}
+
+fn shell_word(text: &str, placeholder: &str) -> String {
+    if is_plain(text) {
+        text.to_owned()
+    } else {
+        placeholder.to_owned()
+    }
+}
+
+/// Whether a shell reads the text as one word without a special meaning.
+fn is_plain(text: &str) -> bool {
+    let is_plain_char = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
+    !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain_char)
+}

@@ -1,0 +1,60 @@
+//! Replacement of the lock file as a whole.
+
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Writes a new file next to the path, and renames it over the path: a reader sees the old or the new
+/// text. A link stays a link. The mode of an old file stays.
+pub fn replace_file(path: &Path, text: &str) -> Result<(), CommandFailure> {
+    replace(path, text).map_err(|error| {
+        let sentence = format!("cannot write {}: {error}", path.display());
+        CommandFailure::new(exit::OUTPUT_FAILED, sentence)
+    })
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let real = match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+        outcome => outcome?,
+    };
+    let old = fs::metadata(&real).ok();
+    if old.as_ref().is_some_and(|old| !old.is_file()) {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+
+    let temporary = temporary_path(&real);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&temporary)?;
+    let mut written = file.write_all(text.as_bytes());
+    if let Some(old) = old {
+        written = written.and_then(|()| file.set_permissions(old.permissions()));
+    }
+    let renamed = written
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&temporary, &real));
+    if renamed.is_err() {
+        // The first error is reported.
+        let _ = fs::remove_file(&temporary);
+    }
+    renamed?;
+    File::open(parent_dir(&real))?.sync_all()
+}
+
+/// Returns a path in the same directory that no other process uses.
+fn temporary_path(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    path.with_file_name(name)
+}
+
+fn parent_dir(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
