@@ -1,11 +1,12 @@
 //! Commands to which a line of a reference table applies.
 
 /// Commands that connect to a daemon.
-pub const CLIENT_COMMANDS: [&str; 12] = [
+pub const CLIENT_COMMANDS: [&str; 13] = [
     "status",
     "roots",
     "resolve",
     "list",
+    "search",
     "resources",
     "read",
     "path",

@@ -17,7 +17,7 @@ const FLEET_FILE_FLAGS: [(&str, &str); 7] = [
     ("token_file", "--token-file"),
 ];
 /// Commands that use every executor of a fleet unless `--environment-id` names one.
-const FLEET_COMMANDS: [&str; 3] = ["list", "call", "prompt"];
+const FLEET_COMMANDS: [&str; 4] = ["list", "search", "call", "prompt"];
 
 /// Checks the flags of a client command. `command` is the program that parsed the matches.
 pub fn check_flag_rules(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -25,7 +25,8 @@ const MAX_LINE_BYTES: usize = 512;
 /// Maximum number of other environments in the heading of equal skills.
 const MAX_OTHER_ENVIRONMENTS: usize = 8;
 
-/// Heading, with `{read}` and `{list}` as placeholders for the names of the tools.
+/// Heading, with `{read}` and `{list}` as placeholders for the names of the tools. If the text does not
+/// show every skill whole, `{search}` is in place of `{list}`.
 const HEAD: &str = "\
 ## Skills
 Skills are instructions by third parties for kinds of work, which you reach by tools. When \
@@ -172,7 +173,7 @@ pub fn write_instructions(
     let text = if lines.is_empty() {
         InstructionText::default()
     } else {
-        InstructionWording::new(names).write_within(lines, budget, &mut places)
+        write_lines(lines, budget, names, &mut places)
     };
 
     let hidden = places.iter().filter(|place| **place == TextPlace::Hidden);
@@ -187,6 +188,22 @@ pub fn write_instructions(
             })
             .collect(),
         ..text
+    }
+}
+
+/// Writes the lines that fit, and records the places of the others. There is at least one line.
+fn write_lines(
+    lines: Vec<SkillLine>,
+    budget: usize,
+    names: ToolNames,
+    places: &mut [TextPlace],
+) -> InstructionText {
+    let wording = InstructionWording::of_whole_text(names);
+    let whole_len = wording.base_len(&lines) + descriptions_len(&lines, usize::MAX);
+    if whole_len <= budget {
+        wording.write_within(lines, budget, places)
+    } else {
+        InstructionWording::of_partial_text(names).write_within(lines, budget, places)
     }
 }
 
@@ -229,9 +246,17 @@ struct InstructionWording {
 }
 
 impl InstructionWording {
-    fn new(names: ToolNames) -> Self {
+    fn of_whole_text(names: ToolNames) -> Self {
         Self {
             head: names.fill_placeholders(HEAD),
+            names,
+        }
+    }
+
+    /// Returns the wording of a text that omits skills or truncates descriptions.
+    fn of_partial_text(names: ToolNames) -> Self {
+        Self {
+            head: names.fill_placeholders(&HEAD.replace("{list}", "{search}")),
             names,
         }
     }
@@ -291,19 +316,22 @@ impl InstructionWording {
 
     /// Returns the closing line.
     fn omitted_text(&self, omitted: usize) -> String {
-        let list = self.names.list();
-        match omitted {
-            0 => String::new(),
-            1 => format!("\n1 more skill is omitted here; `{list}` lists all skills.\n"),
-            more => format!("\n{more} more skills are omitted here; `{list}` lists all skills.\n"),
-        }
+        let subject = match omitted {
+            0 => return String::new(),
+            1 => "1 more skill is".to_owned(),
+            more => format!("{more} more skills are"),
+        };
+        let search = self.names.search();
+        format!(
+            "\n{subject} omitted here; find them with `{search}`: 3 to 8 keywords for the task.\n"
+        )
     }
 
     /// Returns the text if no line fits.
     fn all_omitted_text(&self, count: usize) -> String {
+        let search = self.names.search();
         format!(
-            "{count} skills are omitted here; `{}` lists all skills.\n",
-            self.names.list()
+            "{count} skills are omitted here; find them with `{search}`: 3 to 8 keywords for the task.\n"
         )
     }
 

@@ -66,7 +66,7 @@ tool_error_codes! {
     InvalidArguments = "INVALID_ARGUMENTS",
     /// The cursor is malformed, or of another file.
     InvalidCursor = "INVALID_CURSOR",
-    /// The cursor of the list has expired.
+    /// The cursor of the list or of a search has expired.
     CatalogChanged = "CATALOG_CHANGED",
     /// No source has this authority.
     UnknownAuthority = "UNKNOWN_AUTHORITY",
@@ -118,7 +118,7 @@ tool_error_codes! {
 pub struct ToolError {
     code: ToolErrorCode,
     message: String,
-    /// Hint with `{list}` and `{read}` as placeholders for the names of the tools.
+    /// Hint with `{list}`, `{read}` and `{search}` as placeholders for the names of the tools.
     hint: &'static str,
 }
 
@@ -230,6 +230,12 @@ impl ToolError {
     #[must_use]
     pub fn code(&self) -> ToolErrorCode {
         self.code
+    }
+
+    /// Returns the message without the code.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     /// Returns the code and the message.

@@ -6,7 +6,7 @@ use super::authorities::SessionAuthority;
 use super::choice::SkillChoice;
 use super::equal_roots::{EqualRoots, ExecutorRoot};
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
-use super::skill_source::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
+use super::skill_source::{SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch};
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -29,6 +29,8 @@ pub struct SessionView {
     pub id: u64,
     /// Sorted by kind of source, root as selected, name and package; includes hidden skills.
     pub skills: Vec<SharedSkill>,
+    /// Listings of the available sources, without the choice of the session. Sessions may share them.
+    pub listings: Vec<Arc<SkillListing>>,
     /// Roots with equal skills, which lists and texts show once.
     pub equal_roots: EqualRoots,
     /// How many of the skills are hidden from models. Equal skills count once.
@@ -69,6 +71,7 @@ impl SessionView {
         Self {
             id: 0,
             skills: Vec::new(),
+            listings: Vec::new(),
             equal_roots: EqualRoots::default(),
             hidden: 0,
             warnings,
@@ -117,6 +120,9 @@ impl SessionView {
             skills.extend(unmasked.cloned());
         }
 
+        let available = snapshots
+            .iter()
+            .filter(|snapshot| snapshot.unavailable_reason.is_none());
         let equal_roots = EqualRoots::find(&executor_roots(sources, authorities, &skills));
         let hidden = skills
             .iter()
@@ -124,6 +130,7 @@ impl SessionView {
         Self {
             id: RandomState::new().hash_one(sources.len()),
             hidden: hidden.count(),
+            listings: available.map(|snapshot| snapshot.listing.clone()).collect(),
             equal_roots,
             skills,
             truncated: builder.truncated,
