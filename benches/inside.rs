@@ -2,6 +2,10 @@
 //! criterion. `cargo bench --bench inside` compares with the previous run. The bench `whole`
 //! measures the whole process.
 
+#[path = "common/process_memory.rs"]
+mod process_memory;
+#[path = "common/skill_search.rs"]
+mod skill_search;
 #[path = "common/trees.rs"]
 #[expect(dead_code, reason = "this bench creates no files")]
 mod trees;
@@ -19,6 +23,7 @@ use caproot_core::wire::cursor::Cursor as _;
 use caproot_core::wire::{RelPath, RootId, handle};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use prost::Message as _;
+use skill_search::bench_skill_search;
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::path::Path;
@@ -40,7 +45,8 @@ criterion_group!(
     bench_parsing,
     bench_search,
     bench_diff,
-    bench_encoding
+    bench_encoding,
+    bench_skill_search
 );
 criterion_main!(benches);
 

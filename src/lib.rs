@@ -186,6 +186,11 @@ mod rust_guide {}
 #[doc = include_str!("../docs/orchestrate/manager.md")]
 mod manager_guide {}
 
+/// Program of the page about searches, as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/orchestrate/search.md")]
+mod search_guide {}
+
 /// Program of the page about MCP servers, as a documentation test.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/mcp-sources.md")]

@@ -54,7 +54,7 @@ test("the OpenAI Agents SDK calls the tools", async (t) => {
   const runner = new Runner({ tracingDisabled: true });
   const result = await runner.run(agent, `${skills.text}\n\nTriage the log.`);
   assert.equal(result.finalOutput, "Done.");
-  assert.deepEqual(requests[0]?.tools.map(({ name }) => name), ["skills_list", "skills_read"]);
+  assert.deepEqual(requests[0]?.tools.map(({ name }) => name), ["skills_list", "skills_read", "skills_search"]);
   assert.match(JSON.stringify(requests[1]?.input), /# Triage a log/);
 });
 
@@ -70,7 +70,7 @@ test("the server of the Claude Agent SDK has the tools", async (t) => {
   t.after(() => client.close());
 
   const { tools } = await client.listTools();
-  assert.deepEqual(tools.map(({ name }) => name), ["skills_list", "skills_read"]);
+  assert.deepEqual(tools.map(({ name }) => name), ["skills_list", "skills_read", "skills_search"]);
   assert.deepEqual(tools[1]?.inputSchema.required, ["package"]);
   const result = await client.callTool({ name: "skills_read", arguments: arguments_ });
   assert.match(JSON.stringify(result.content), /# Triage a log/);

@@ -10,7 +10,7 @@ test("a session lists, reads and calls", async (t) => {
   const { address } = await serveDemo(t);
   const skills = await connect(address);
   t.after(() => skills.close());
-  assert.deepEqual(skills.tools.map(({ name }) => name), ["skills_list", "skills_read"]);
+  assert.deepEqual(skills.tools.map(({ name }) => name), ["skills_list", "skills_read", "skills_search"]);
   assert.match(skills.text, /- triage-logs/);
 
   const listed = await skills.list();
@@ -27,6 +27,9 @@ test("a session lists, reads and calls", async (t) => {
   const result = await skills.call("skills_read", { package: triage.package });
   assert.ok(result instanceof ToolResult && result.ok && result.external);
   assert.equal(Object.keys(result.json())[0], "resource");
+  const found = await skills.call("skills_search", { query: "log triage errors", limit: 1 });
+  assert.ok(found.ok && found.external);
+  assert.equal((found.json() as { skills: { package: string }[] }).skills[0]?.package, triage.package);
   const failed = await skills.call("skills_read", '{"package":"skill://demo/none"}');
   assert.equal(failed.ok, false);
   assert.match(failed.text, /^\{"error":\{"code":"PACKAGE_NOT_FOUND"/);

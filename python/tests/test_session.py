@@ -94,6 +94,22 @@ def test_lists_and_files_are_whole(run: Any, served: str, tree: Path) -> None:
     run(work())
 
 
+def test_a_search_finds_a_skill(run: Any, demo: str) -> None:
+    async def work() -> None:
+        async with caproot.connect(demo) as skills:
+            name = skills.tools[2]["name"]
+            assert name == "skills_search" and name not in skills.text
+            found = await skills.call(name, {"query": "log triage errors", "limit": 1})
+            assert found.ok and found.external
+            assert [skill["name"] for skill in found.json()["skills"]] == ["triage-logs"]
+            refused = await skills.call(name, {"query": "please help"})
+            assert refused.json()["error"]["code"] == "INVALID_ARGUMENTS"
+            kinds = [series["kind"] for series in skills.metrics()["invocations"]]
+            assert kinds == ["search", "search"]
+
+    run(work())
+
+
 def test_a_change_arrives(run: Any, served: str, tree: Path) -> None:
     async def work() -> None:
         async with caproot.connect(served) as skills:

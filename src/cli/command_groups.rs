@@ -29,6 +29,7 @@ const COMMAND_GROUPS: [CommandGroup; 7] = [
             "roots",
             "resolve",
             "list",
+            "search",
             "resources",
             "read",
             "path",

@@ -6,6 +6,7 @@ pub const CLIENT_COMMANDS: [&str; 13] = [
     "roots",
     "resolve",
     "list",
+    "search",
     "resources",
     "read",
     "path",

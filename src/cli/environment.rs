@@ -144,7 +144,7 @@ pub const ENVIRONMENT_VARIABLES: &[EnvironmentVariable] = &[
     EnvironmentVariable {
         name: "COLUMNS",
         meaning: "Width of the terminal for tables. The default is the width that the terminal reports.",
-        commands: CommandSet::Only(&["roots", "resolve", "list", "fleet list"]),
+        commands: CommandSet::Only(&["roots", "resolve", "list", "search", "fleet list"]),
     },
 ];
 

@@ -40,8 +40,8 @@ exit_codes! {
     /// The command succeeded. If the reader of stdout closes the pipe early, as `head` does, the code
     /// is the same.
     OK = 0, "success", CommandSet::All;
-    /// The command succeeded, and its result reports problems. For `list`, `roots` and `resolve`, a
-    /// root is not ready or an executor does not respond. For `prompt`, a source does not respond or has a problem.
+    /// The command succeeded, and its result reports problems. For `list`, `search`, `roots` and `resolve`,
+    /// a root is not ready or an executor does not respond. For `prompt`, a source does not respond or has a problem.
     /// For `status`, the daemon is not serving. For `fleet list`, an executor does not serve or a
     /// published root is not ready. For `path`, the listed file is not on this machine. For `check`, a
     /// skill or plugin has an error, or a directory has neither a skill nor a plugin. For `pull` and
@@ -50,7 +50,7 @@ exit_codes! {
     /// approved.
     PROBLEMS_FOUND = 1, "problems found",
         CommandSet::Only(&[
-            "status", "roots", "resolve", "list", "path", "check", "pull", "verify", "lock", "fleet list",
+            "status", "roots", "resolve", "list", "search", "path", "check", "pull", "verify", "lock", "fleet list",
             "prompt",
         ]);
     /// The command line is invalid, or `explain` does not know the code.
@@ -58,7 +58,7 @@ exit_codes! {
     /// No daemon answers at the endpoint, another program answers, or the TLS certificate of the
     /// daemon is not trusted.
     NO_DAEMON = 3, "no daemon answers", CommandSet::Only(&[
-        "status", "roots", "resolve", "list", "resources", "read", "pull", "lock", "path", "watch",
+        "status", "roots", "resolve", "list", "search", "resources", "read", "pull", "lock", "path", "watch",
         "call", "prompt",
     ]);
     /// The call was rejected as invalid: an unknown root, skill or file, a name of several skills, or

@@ -17,7 +17,7 @@ const FLEET_FILE_FLAGS: [(&str, &str); 7] = [
     ("token_file", "--token-file"),
 ];
 /// Commands that use every executor of a fleet unless `--environment-id` names one.
-const FLEET_COMMANDS: [&str; 4] = ["list", "lock", "call", "prompt"];
+const FLEET_COMMANDS: [&str; 5] = ["list", "search", "lock", "call", "prompt"];
 
 /// Flags that name a daemon or its roots, which `lock` does not use with directories.
 const DAEMON_FLAGS: [(&str, &str); 4] = [

@@ -123,7 +123,7 @@ pub fn consistency(fresh: bool) -> Consistency {
 }
 
 /// Table of skills. With `--long`, the location of a skill is its handle, otherwise its root.
-struct SkillTable {
+pub struct SkillTable {
     is_long: bool,
     has_environments: bool,
     rows: Vec<SkillTableRow>,
@@ -139,7 +139,7 @@ struct SkillTableRow {
 }
 
 impl SkillTable {
-    fn new(is_long: bool, has_environments: bool) -> Self {
+    pub fn new(is_long: bool, has_environments: bool) -> Self {
         Self {
             is_long,
             has_environments,
@@ -147,7 +147,7 @@ impl SkillTable {
         }
     }
 
-    fn add_skill(&mut self, environment: &str, skill: &Skill) {
+    pub fn add_skill(&mut self, environment: &str, skill: &Skill) {
         let location = match (self.is_long, &skill.authority) {
             (true, _) => skill.package.as_str(),
             (false, Some(authority)) => authority.id.as_str(),
@@ -163,7 +163,7 @@ impl SkillTable {
     }
 
     /// Prints the table. A long table is not truncated, so that handles can be copied.
-    fn print(self) -> Result<(), CommandFailure> {
+    pub fn print(self) -> Result<(), CommandFailure> {
         let has_invokers = self.rows.iter().any(|row| row.invokers != FOR_ALL);
         let location = if self.is_long { "HANDLE" } else { "ROOT" };
 

@@ -39,8 +39,8 @@ Examples:
 pub struct McpArgs {
     #[command(flatten)]
     product: ProductArgs,
-    /// Also serve the tools `skills_list` and `skills_read`, for hosts whose model sees no
-    /// resources; the roots of the tools are fixed at the start
+    /// Also serve the tools `skills_list`, `skills_read` and `skills_search`, for hosts whose model sees
+    /// no resources; the roots of the tools are fixed at the start
     #[arg(long)]
     tools: bool,
     /// With --tools: limit of the list of skills in the description of the tool `skills_read`, in
@@ -56,7 +56,7 @@ pub struct McpArgs {
     /// of a tool more than a message, and third parties write the descriptions
     #[arg(long, requires = "tools")]
     tools_descriptions: bool,
-    /// With --tools: name the tools `skills.list` and `skills.read`. Many hosts reject a dot in a name
+    /// With --tools: name the tools `skills.list` and so on. Many hosts reject a dot in a name
     #[arg(long, requires = "tools")]
     namespaced: bool,
     /// Serve over streamable HTTP at this address, at the path /mcp; port 0 takes a free port

@@ -41,6 +41,7 @@ mod resolve;
 mod resources;
 mod root_arg;
 mod roots;
+mod search;
 mod serve;
 mod session_args;
 mod signals;
@@ -96,6 +97,7 @@ enum UserCommand {
     Roots(roots::RootsArgs),
     Resolve(resolve::ResolveArgs),
     List(list::ListArgs),
+    Search(search::SearchArgs),
     Resources(resources::ResourcesArgs),
     Read(read::ReadArgs),
     Path(path::PathArgs),
@@ -197,6 +199,7 @@ pub async fn run(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, Comm
         UserCommand::Roots(args) => roots::run(args, env).await,
         UserCommand::Resolve(args) => resolve::run(args, env).await,
         UserCommand::List(args) => list::run(args, env).await,
+        UserCommand::Search(args) => search::run(args, env).await,
         UserCommand::Resources(args) => resources::run(args, env).await,
         UserCommand::Read(args) => read::run(args, env).await,
         UserCommand::Path(args) => path::run(args, env).await,

@@ -31,8 +31,8 @@ const MAX_REPORTED_SKILLS: usize = 20;
 ///
 /// The sizes go to stderr, and a line for each skill that the text does not show whole, with the reason.
 /// If the descriptions do not fit into the budget, the text truncates all of them to one length of at
-/// least 100 bytes, and then omits skills. A model finds an omitted skill with the tool `skills_list`. A
-/// skill with `allow_implicit_invocation: false`, or of a rule of --manual, is hidden: only a person may
+/// least 100 bytes, and then omits skills. A model finds an omitted skill with the tool `skills_search`.
+/// A skill with `allow_implicit_invocation: false`, or of a rule of --manual, is hidden: only a person may
 /// call the skill, by name.
 ///
 /// Exits with 1 if an executor or another source does not respond, or reports a problem such as a root

@@ -57,9 +57,9 @@ pub struct SessionArgs {
     /// executor is not waited for if its socket is missing or the connection is rejected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
     connect_timeout: Duration,
-    /// Name the tools `skills.list` and `skills.read`, with a namespace, as Codex and the Responses API
-    /// register tools. By default, the names are `skills_list` and `skills_read`. A call is accepted
-    /// in either spelling
+    /// Name the tools `skills.list`, `skills.read` and `skills.search`, with a namespace, as Codex and
+    /// the Responses API register tools. By default, the names are `skills_list` and so on. A call is
+    /// accepted in either spelling
     #[arg(long)]
     namespaced: bool,
     /// Tools of your program as a JSON array, each with namespace, name, description and
@@ -139,17 +139,7 @@ impl SessionArgs {
         fleet: &Fleet,
         timeout: Duration,
     ) -> Result<SessionRoots, CommandFailure> {
-        if let Some(roots) = self.selection.roots_from_file()? {
-            return Ok(SessionRoots {
-                roots,
-                messages: Vec::new(),
-            });
-        }
-        let published = fleet.published_roots(timeout).await;
-        Ok(SessionRoots {
-            messages: published.omitted.iter().map(fleet::omitted_line).collect(),
-            roots: published.roots,
-        })
+        select_fleet_roots(&self.selection, fleet, timeout).await
     }
 
     /// Connects to the one executor of the session. Without a daemon, a session with another source
@@ -246,6 +236,26 @@ impl SessionArgs {
         let names_roots = !self.selection.selects_published();
         !has_other_source || names_roots || !self.connection.is_default()
     }
+}
+
+/// Returns the roots of a file, or the published roots of all executors of a fleet.
+pub async fn select_fleet_roots(
+    selection: &SelectionArgs,
+    fleet: &Fleet,
+    timeout: Duration,
+) -> Result<SessionRoots, CommandFailure> {
+    if let Some(roots) = selection.roots_from_file()? {
+        return Ok(SessionRoots {
+            roots,
+            messages: Vec::new(),
+        });
+    }
+
+    let published = fleet.published_roots(timeout).await;
+    Ok(SessionRoots {
+        messages: published.omitted.iter().map(fleet::omitted_line).collect(),
+        roots: published.roots,
+    })
 }
 
 impl SessionRoots {

@@ -70,7 +70,7 @@ class Model:
     def __call__(self, message):
         if self.skills is None:
             names = [tool["name"] for tool in message["tools"]]
-            assert names == ["skills_list", "skills_read"], names
+            assert names == ["skills_list", "skills_read", "skills_search"], names
             assert "triage-logs" in message["instructions"]
             assert [fragment["name"] for fragment in message["skills"]] == ["triage-logs"]
             self.skills = []

@@ -16,7 +16,7 @@ class FakeModel(GenericFakeChatModel):
     """Model with messages that are given."""
 
     def bind_tools(self, tools: Any, **_: Any) -> Any:
-        assert len(tools) == 3
+        assert len(tools) == 4
         return self
 
     def _generate(self, messages: Any, *rest: Any, **more: Any) -> Any:

@@ -50,7 +50,7 @@ async def work() -> None:
     outputs = [item["output"] for item in model.turns[1] if item.get("type") == "function_call_output"]
     assert "# Triage a log" in json.loads(outputs[0])["contents"]
     assert json.loads(outputs[1]) == {"result": 3}
-    assert len(model.tools) == 3 and "- triage-logs:" in str(model.turns[0])
+    assert len(model.tools) == 4 and "- triage-logs:" in str(model.turns[0])
     assert not model.instructions
 
 

@@ -47,7 +47,7 @@ const limit = setTimeout(() => check(false), 60_000);
 await answer(model, prompts());
 clearTimeout(limit);
 const [first, last] = [received[0], received.at(-1)!];
-check(Object.keys(first).sort().join() === "skills_list,skills_read");
+check(Object.keys(first).sort().join() === "skills_list,skills_read,skills_search");
 check(first.skills_read.includes(process.env.SHOWN!) && !first.skills_read.includes(added));
 check(last.skills_read.includes(added) && results[0].includes("# Triage a log"));
 console.log("== fake_ai_sdk: the model received");

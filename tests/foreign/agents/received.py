@@ -45,7 +45,7 @@ def run(answer, model, received):
 
 def check(received):
     first, last = received.tools[0], received.tools[-1]
-    assert set(first) == {"skills_list", "skills_read"}, first
+    assert set(first) == {"skills_list", "skills_read", "skills_search"}, first
     assert os.environ["SHOWN"] in first["skills_read"], first
     assert NEW not in first["skills_read"] and NEW in last["skills_read"], last
     assert "# Triage a log" in received.results[0], received.results

@@ -6,6 +6,7 @@ mod client_commands;
 mod fleet;
 mod prompt;
 mod pull;
+mod search;
 mod skill_names;
 pub(crate) mod terminal;
 mod watch;

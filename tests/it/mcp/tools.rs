@@ -1,4 +1,4 @@
-//! The two tools, for hosts that do not show resources to the model.
+//! The tools, for hosts that do not show resources to the model.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ async fn tools_list_and_read_skills() {
         .iter()
         .map(|tool| tool["name"].as_str().expect("a name"))
         .collect();
-    assert_eq!(names, ["skills_list", "skills_read"]);
+    assert_eq!(names, ["skills_list", "skills_read", "skills_search"]);
     assert!(
         !listed.to_string().contains("skills."),
         "no dotted name: {listed}"
@@ -52,6 +52,8 @@ async fn tools_list_and_read_skills() {
         (error, read["contents"].as_str()),
         (json!(false), Some("The rest.\n"))
     );
+    let (error, found) = call_tool(&mut host, "skills_search", json!({"query": "a"})).await;
+    assert_eq!((error, &found["skills"]), (json!(false), &list["skills"]));
     let (error, refused) = call_tool(&mut host, "skills_list", json!({"more": 1})).await;
     assert_eq!(
         (error, &refused["error"]["code"]),
@@ -64,7 +66,7 @@ async fn tools_list_and_read_skills() {
     );
     assert_eq!(
         refused["error"]["next"],
-        json!("There are skills_list and skills_read.")
+        json!("There are skills_list, skills_read and skills_search.")
     );
     host.stop().await;
     daemon.stop().await;

@@ -31,6 +31,7 @@ mod restarts;
 mod resumed_mirrors;
 #[allow(unreachable_pub)]
 mod rust_page_program;
+mod search;
 mod session;
 mod session_plugins;
 mod shared_catalogs;

@@ -191,15 +191,19 @@ async fn an_injected_skill_names_its_files() {
 async fn tools_are_called_in_either_spelling() {
     let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
     for (words, names) in [
-        ("call", ["skills_list", "skills_read"]),
-        ("call --namespaced", ["list", "read"]),
+        ("call", ["skills_list", "skills_read", "skills_search"]),
+        ("call --namespaced", ["list", "read", "search"]),
     ] {
         let mut process = CallProcess::start(client_command(&daemon, words));
         let tools = process.request(json!({"method": "tools"})).await["result"].clone();
-        assert_eq!([&tools[0]["name"], &tools[1]["name"]], names);
+        assert_eq!([0, 1, 2].map(|at| &tools[at]["name"]), names);
         for list in ["skills_list", "skills.list"] {
             let page = process.call(list, &json!({})).await;
             assert_eq!(page["skills"][0]["name"], "pdf", "{list}");
+        }
+        for search in ["skills_search", "skills.search"] {
+            let page = process.call(search, &json!({"query": "pdf"})).await;
+            assert_eq!(page["skills"][0]["name"], "pdf", "{search}");
         }
         let error = process.call("skills-list", &json!({})).await["error"].clone();
         assert_eq!(error["code"], "UNKNOWN_TOOL");

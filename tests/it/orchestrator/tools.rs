@@ -238,7 +238,13 @@ async fn flat_names_are_in_every_text() {
     let names: Vec<_> = names.map(|name| name.expect("a name")).collect();
     assert_eq!(
         names,
-        ["skills_list", "skills_read", "weather_look", "echo"]
+        [
+            "skills_list",
+            "skills_read",
+            "skills_search",
+            "weather_look",
+            "echo"
+        ]
     );
     let mut texts = vec![payloads.to_string()];
     assert!(!texts[0].contains("namespace"), "{}", texts[0]);

@@ -270,8 +270,16 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
         ],
         &["options", "saved", "view"],
         &["list", "sources"],
+        &["search"],
         &["state"],
-        &["inject", "name_list", "plugins", "read", "start"],
+        &[
+            "inject",
+            "name_list",
+            "plugins",
+            "read",
+            "search_tool",
+            "start",
+        ],
         &["call", "dispatch", "lifecycle"],
     ],
 }];

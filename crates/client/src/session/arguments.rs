@@ -1,10 +1,17 @@
-//! Arguments of the two skill tools: their schemas, and parsing. Unknown fields are rejected.
+//! Arguments of the skill tools: their schemas, and parsing. Unknown fields are rejected.
 
 use super::result::{ToolError, ToolErrorCode};
 use super::skill_source::SourceKind;
 use super::tool_names::ToolNames;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+/// Limit of a query of the search tool in characters.
+pub const MAX_QUERY_CHARS: usize = 400;
+/// Default and maximum number of skills of a page of the search tool. Ten skills nearly always fit into
+/// a result.
+pub const DEFAULT_SEARCH_LIMIT: u32 = 10;
+pub const MAX_SEARCH_LIMIT: u32 = 20;
 
 /// Parses the arguments of a tool.
 pub fn parse_arguments<A: DeserializeOwned>(arguments: &Value) -> Result<A, ToolError> {
@@ -22,14 +29,14 @@ pub fn invalid_arguments(reason: &str) -> ToolError {
 }
 
 impl ToolNames {
-    /// Returns the payloads of the two skill tools, like
+    /// Returns the payloads of the three skill tools, like
     /// [`Session::skill_tools`](super::Session::skill_tools).
     #[must_use]
     pub fn skill_tools(self) -> Value {
-        let mut tools = vec![list_tool(self), read_tool(self)];
+        let mut tools = vec![list_tool(self), read_tool(self), search_tool(self)];
 
         if self == Self::Namespaced {
-            for (tool, name) in tools.iter_mut().zip(["list", "read"]) {
+            for (tool, name) in tools.iter_mut().zip(["list", "read", "search"]) {
                 tool["name"] = json!(name);
                 tool["namespace"] = json!("skills");
             }
@@ -97,6 +104,45 @@ fn read_tool(names: ToolNames) -> Value {
                 "cursor": cursor_schema()
             },
             "required": ["package"],
+            "additionalProperties": false
+        }
+    })
+}
+
+/// Returns the payload of the tool that finds skills.
+fn search_tool(names: ToolNames) -> Value {
+    let description = names.fill_placeholders(
+        "Finds skills for a task among all available skills, best match first, in the form of {list}. \
+         Search before you begin work that no skill in your instructions fits. Write 3 to 8 keywords, \
+         not a sentence: the action, the object, the file type, the names of products and tools, and \
+         synonyms, in English too; or the name of a skill. If nothing fits, search once more with other \
+         words. Read a skill with {read} before you use it.",
+    );
+
+    let query = json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_QUERY_CHARS,
+        "description": "Keywords, such as \"pdf form fill extract tables\""
+    });
+    let limit = json!({
+        "type": "integer",
+        "minimum": 1,
+        "maximum": MAX_SEARCH_LIMIT,
+        "description": format!("Maximum number of skills; {DEFAULT_SEARCH_LIMIT} if omitted")
+    });
+    let cursor = json!({
+        "type": ["string", "null"],
+        "description": "next_cursor of the previous result of the same query; omit it in the first call"
+    });
+
+    json!({
+        "name": names.search(),
+        "description": description,
+        "inputSchema": {
+            "type": "object",
+            "properties": { "query": query, "limit": limit, "cursor": cursor },
+            "required": ["query"],
             "additionalProperties": false
         }
     })

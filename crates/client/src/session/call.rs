@@ -24,6 +24,7 @@ enum CalledTool<'a> {
     List,
     /// Valid arguments of a read, or the error of invalid ones.
     Read(Result<FoundRead<'a>, ToolError>),
+    Search,
     /// Custom tool with this full name.
     #[cfg_attr(not(feature = "handlers"), allow(dead_code))] // found only with the feature
     Custom(&'a str),
@@ -45,8 +46,8 @@ struct ListPageStart {
 }
 
 impl Session {
-    /// Returns the payloads of the two skill tools, by default `list` and `read` of the namespace
-    /// `skills`, as a platform registers tools: an array of objects with `name`, `description` and
+    /// Returns the payloads of the three skill tools, by default `list`, `read` and `search` of the
+    /// namespace `skills`, as a platform registers tools: an array of objects with `name`, `description` and
     /// `inputSchema`, and with `namespace` unless the names are [flat](super::ToolNames::Flat).
     #[must_use]
     pub fn skill_tools(&self) -> Value {
@@ -90,6 +91,7 @@ impl Session {
         match SkillTool::from_name(name) {
             Some(SkillTool::List) => return CalledTool::List,
             Some(SkillTool::Read) => return CalledTool::Read(FoundRead::find(self, arguments)),
+            Some(SkillTool::Search) => return CalledTool::Search,
             None => {}
         }
 
@@ -105,14 +107,16 @@ impl Session {
         let kind = match tool {
             CalledTool::List => InvocationKind::List,
             CalledTool::Read(_) => InvocationKind::Read,
+            CalledTool::Search => InvocationKind::Search,
             CalledTool::Custom(_) | CalledTool::Unknown => InvocationKind::Tool,
         };
         let target = match tool {
             CalledTool::Read(Ok(read)) => read.target(),
             CalledTool::Custom(name) => InvocationTarget::of_custom_tool(name),
-            CalledTool::List | CalledTool::Read(Err(_)) | CalledTool::Unknown => {
-                InvocationTarget::SESSION
-            }
+            CalledTool::List
+            | CalledTool::Read(Err(_))
+            | CalledTool::Search
+            | CalledTool::Unknown => InvocationTarget::SESSION,
         };
 
         InvocationGuard::start(&self.inner, kind, target)
@@ -126,6 +130,7 @@ impl Session {
                 ToolResult::from_outcome(read.as_ref(), self.inner.tool_names)
             }
             CalledTool::Read(Err(error)) => self.error_result(error),
+            CalledTool::Search => self.call_search(arguments).await,
             CalledTool::Custom(full_name) => self.call_custom_tool(full_name, arguments).await,
             CalledTool::Unknown => self.unknown_tool_result(name),
         }
@@ -144,7 +149,7 @@ impl Session {
         let hint = if has_custom_tools {
             "Call one of the tools that you were given, by its whole name."
         } else {
-            "There are {list} and {read}."
+            "There are {list}, {read} and {search}."
         };
         let message = format!("there is no tool {}", quote_value(name));
         self.error_result(&ToolError::with_hint(
@@ -192,18 +197,9 @@ impl Session {
             let message = names.fill_placeholders("{list} returned no such cursor");
             return Err(ToolError::from_code(ToolErrorCode::InvalidCursor, &message));
         };
-        let Some(view) = self.views.lock().find(cursor.view_id) else {
-            let hint = "Call {list} again without `cursor`, from the start.";
-            let message = "the cursor has expired, as the skills have changed";
-            return Err(ToolError::with_hint(
-                ToolErrorCode::CatalogChanged,
-                message,
-                hint,
-            ));
-        };
-
+        let hint = "Call {list} again without `cursor`, from the start.";
         Ok(ListPageStart {
-            view,
+            view: self.find_cached_view(cursor.view_id, hint)?,
             index: cursor.index as usize,
         })
     }

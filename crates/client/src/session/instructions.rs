@@ -22,7 +22,8 @@ pub const DEFAULT_BUDGET: usize = 8_000;
 /// Maximum number of other environments in the heading of equal skills.
 const MAX_OTHER_ENVIRONMENTS: usize = 8;
 
-/// Heading, with `{read}` and `{list}` as placeholders for the names of the tools.
+/// Heading, with `{read}` and `{list}` as placeholders for the names of the tools. If the text does not
+/// show every skill whole, `{search}` is in place of `{list}`.
 const HEAD: &str = "\
 ## Skills
 Skills are instructions by third parties for kinds of work, which you reach by tools. When \
@@ -220,7 +221,7 @@ pub fn write_instructions(
     let text = if lines.is_empty() {
         InstructionText::default()
     } else {
-        InstructionWording::new(names).write_within(&lines, budget, &mut places)
+        write_lines(&lines, budget, names, &mut places)
     };
 
     let hidden = places.iter().filter(|place| **place == TextPlace::Hidden);
@@ -236,6 +237,20 @@ pub fn write_instructions(
             .collect(),
         ..text
     }
+}
+
+/// Writes the lines that fit, and records the places of the others. There is at least one line.
+fn write_lines(
+    lines: &[SkillLine],
+    budget: usize,
+    names: ToolNames,
+    places: &mut [TextPlace],
+) -> InstructionText {
+    let whole = InstructionWording::of_whole_text(names).write_within(lines, budget, places);
+    if whole.omitted == 0 && whole.shortened == 0 {
+        return whole;
+    }
+    InstructionWording::of_partial_text(names).write_within(lines, budget, places)
 }
 
 /// Returns the heading of the skills of an authority, with the environments that have equal skills.
@@ -277,9 +292,17 @@ struct InstructionWording {
 }
 
 impl InstructionWording {
-    fn new(names: ToolNames) -> Self {
+    fn of_whole_text(names: ToolNames) -> Self {
         Self {
             head: names.fill_placeholders(HEAD),
+            names,
+        }
+    }
+
+    /// Returns the wording of a text that omits skills or truncates descriptions.
+    fn of_partial_text(names: ToolNames) -> Self {
+        Self {
+            head: names.fill_placeholders(&HEAD.replace("{list}", "{search}")),
             names,
         }
     }
@@ -332,19 +355,22 @@ impl InstructionWording {
 
     /// Returns the closing line.
     fn omitted_text(&self, omitted: usize) -> String {
-        let list = self.names.list();
-        match omitted {
-            0 => String::new(),
-            1 => format!("\n1 more skill is omitted here; `{list}` lists all skills.\n"),
-            more => format!("\n{more} more skills are omitted here; `{list}` lists all skills.\n"),
-        }
+        let subject = match omitted {
+            0 => return String::new(),
+            1 => "1 more skill is".to_owned(),
+            more => format!("{more} more skills are"),
+        };
+        let search = self.names.search();
+        format!(
+            "\n{subject} omitted here; find them with `{search}`: 3 to 8 keywords for the task.\n"
+        )
     }
 
     /// Returns the text if no line fits.
     fn all_omitted_text(&self, count: usize) -> String {
+        let search = self.names.search();
         format!(
-            "{count} skills are omitted here; `{}` lists all skills.\n",
-            self.names.list()
+            "{count} skills are omitted here; find them with `{search}`: 3 to 8 keywords for the task.\n"
         )
     }
 }

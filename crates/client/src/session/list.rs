@@ -1,4 +1,4 @@
-//! `skills.list`: pages of a view, and their cursor.
+//! `skills.list`: pages of a view, and their cursor. Search results have the form of these pages.
 
 use super::result::{MAX_RESULT_BYTES, json_escaped_len};
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
@@ -80,37 +80,68 @@ impl Cursor for SkillListCursor {
     }
 }
 
-/// Returns the page of a view that begins at a skill, with as many whole skills as fit. If the
-/// first skill does not fit, its description is truncated; if the skill does not fit without a
-/// description, the skill is omitted with a warning. The first page has the warnings of the view.
-/// `truncated` means that more pages follow or that a limit cut a scan short.
+/// Page without its cursor.
+pub struct FilledPage<'a> {
+    skills: Vec<SkillListEntry<'a>>,
+    warnings: Vec<String>,
+    /// Number of skills that the page has, omits or does not list.
+    pub taken: usize,
+}
+
+impl<'a> FilledPage<'a> {
+    /// Returns the page with the cursor of the next page. `truncated` means that more pages follow or
+    /// that a limit cut a scan short.
+    pub fn finish(self, view: &SessionView, next_cursor: Option<String>) -> SkillListPage<'a> {
+        SkillListPage {
+            skills: self.skills,
+            truncated: next_cursor.is_some() || view.truncated,
+            next_cursor,
+            warnings: self.warnings,
+        }
+    }
+}
+
+/// Returns the page of a view that begins at a skill. The first page has the warnings of the view.
 pub fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
-    let mut warnings = if begin == 0 {
+    let warnings = if begin == 0 {
         page_warnings(view)
     } else {
         Vec::new()
     };
+    let page = fill_page(view, warnings, view.skills.iter().skip(begin));
 
+    let index = begin + page.taken;
+    let mut rest = view.skills.iter().skip(index);
+    let has_more = rest.any(|skill| is_listed(view, skill));
+    let next_index = u32::try_from(index).ok().filter(|_| has_more);
+    let next_cursor = next_index.map(|index| SkillListCursor::new(view, index).encode(b""));
+    page.finish(view, next_cursor)
+}
+
+/// Returns a page with as many whole skills as fit, in their order. If the first skill does not fit,
+/// its description is truncated; if the skill does not fit without a description, the skill is omitted
+/// with a warning.
+pub fn fill_page<'a>(
+    view: &'a SessionView,
+    mut warnings: Vec<String>,
+    skills: impl Iterator<Item = &'a SharedSkill>,
+) -> FilledPage<'a> {
     let mut builder = ListPageBuilder::new(&warnings);
-    let mut index = begin;
-    while let Some(skill) = view.skills.get(index) {
+    let mut taken = 0;
+    for skill in skills {
         if is_listed(view, skill) && !builder.add_skill(SkillListEntry::of_view(view, skill)) {
             break;
         }
-        index += 1;
+        taken += 1;
     }
     if builder.omitted > 0 {
         warnings.push(omitted_warning(builder.omitted));
     }
 
-    let mut rest = view.skills.iter().skip(index);
-    let has_more = rest.any(|skill| is_listed(view, skill));
-    let next_index = u32::try_from(index).ok().filter(|_| has_more);
-    SkillListPage {
+    FilledPage {
         skills: builder.skills,
-        next_cursor: next_index.map(|index| SkillListCursor::new(view, index).encode(b"")),
         warnings,
-        truncated: has_more || view.truncated,
+        taken,
     }
 }
 
@@ -186,7 +217,7 @@ fn omitted_warning(count: usize) -> String {
 }
 
 /// Returns the warnings of a view, up to [`MAX_WARNINGS_BYTES`].
-fn page_warnings(view: &SessionView) -> Vec<String> {
+pub fn page_warnings(view: &SessionView) -> Vec<String> {
     let hidden = (view.hidden > 0).then(|| {
         format!(
             "{} skills are not listed: a model may use them only if a person names them",

@@ -22,6 +22,8 @@ use tracing::field::{Empty, display};
 const MAX_SERIES: usize = 1_024;
 /// Outcome of a successful invocation.
 const OUTCOME_OK: &str = "OK";
+/// Outcome of a search without a result.
+const OUTCOME_EMPTY: &str = "EMPTY";
 /// Label of the keys beyond [`MAX_SERIES`].
 const OVERFLOW_LABEL: &str = "other";
 /// Limits of the labels in bytes.
@@ -38,6 +40,8 @@ pub enum InvocationKind {
     List,
     /// A model called `skills.read`.
     Read,
+    /// A model called `skills.search`.
+    Search,
     /// A user mentioned a skill.
     Inject,
     /// A model called another tool.
@@ -93,7 +97,8 @@ pub struct InvocationSeries {
     pub kind: InvocationKind,
     /// Whether a user mentioned the skill.
     pub explicit: bool,
-    /// `OK`, the code of an error, or `DROPPED` if the caller stopped waiting.
+    /// `OK`, `EMPTY` for a search that found nothing, the code of an error, or `DROPPED` if the caller
+    /// stopped waiting.
     pub outcome: String,
     /// Number of invocations.
     pub count: u64,
@@ -419,7 +424,7 @@ impl<'a> InvocationGuard<'a> {
 
     /// Finishes the invocation with the result of a tool.
     pub fn finish_with_result(mut self, result: &ToolResult) {
-        self.record_outcome(&outcome_code(result), result.json.len());
+        self.record_outcome(&outcome_code(self.kind, result), result.json.len());
     }
 
     /// Finishes the invocation with the text of a fragment or file, or with an error.
@@ -469,16 +474,20 @@ impl Drop for InvocationGuard<'_> {
     }
 }
 
-/// Returns `OK` or the error code of a result.
-fn outcome_code(result: &ToolResult) -> String {
-    if result.success {
+/// Returns `OK`, `EMPTY` or the error code of a result.
+fn outcome_code(kind: InvocationKind, result: &ToolResult) -> String {
+    if result.success && kind != InvocationKind::Search {
         return OUTCOME_OK.to_owned();
     }
+
     let json = serde_json::from_str::<Value>(&result.json).unwrap_or_default();
-    json["error"]["code"]
-        .as_str()
-        .unwrap_or("FAILED")
-        .to_owned()
+    if !result.success {
+        let code = json["error"]["code"].as_str();
+        return code.unwrap_or("FAILED").to_owned();
+    }
+    let skills = json["skills"].as_array();
+    let is_empty = skills.is_none_or(Vec::is_empty);
+    if is_empty { OUTCOME_EMPTY } else { OUTCOME_OK }.to_owned()
 }
 
 #[cfg(test)]

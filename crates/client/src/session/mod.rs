@@ -1,5 +1,5 @@
 //! Skills of one conversation, from executors and other sources. A session has a fixed selection of
-//! roots, the two tools that a model calls, the instruction text for the model, and skills that the
+//! roots, the tools that a model calls, the instruction text for the model, and skills that the
 //! user mentions. With the feature `handlers`, a session also has the custom tools of the program.
 //!
 //! Every text for a model has a size limit. Skills are external context: their authors are neither
@@ -51,6 +51,7 @@
 //! | --- | --- | --- |
 //! | `skills.list` | `cursor?` | `skills` (each with `authority`, `package`, `name`, `description`, `main_resource`, and `environments` if several have it), `next_cursor`, `warnings`, `truncated` |
 //! | `skills.read` | `package`, `resource?`, `authority?`, `cursor?` | of a file: `resource`, `contents`, `next_cursor`, `truncated`; of a directory: `resource`, `files` (each with `path` and `bytes`), `next_cursor`, `truncated` |
+//! | `skills.search` | `query`, `limit?`, `cursor?` | as `skills.list`, the best match first |
 //!
 //! - A result has at most [`MAX_RESULT_BYTES`] of JSON. `next_cursor` is `null` at the end.
 //! - `truncated` means that more follows, or that a limit stopped a scan.
@@ -58,7 +59,7 @@
 //!   Without `resource`, the tool reads the SKILL.md. Unknown arguments are rejected.
 //! - A path that ends with `/` lists the files below a directory, and `./` lists all files of the skill.
 //! - `authority` is needed only if several sources have the package.
-//! - A cursor of a list pages through the list as of its first page. The joined pages of a file are the
+//! - A cursor of a list or a search pages through the list as of the first page. The joined pages of a file are the
 //!   file.
 //! - Skills that are not [`model_invocable`](caproot_core::proto::caproot::v1::Skill::model_invocable)
 //!   are counted in a warning and not listed. They can be read.
@@ -114,6 +115,8 @@ mod request_metrics;
 mod resource_path;
 mod result;
 mod saved;
+mod search;
+mod search_tool;
 mod selection;
 mod session_id;
 mod skill;

@@ -66,7 +66,7 @@ tool_error_codes! {
     InvalidArguments = "INVALID_ARGUMENTS",
     /// The cursor is malformed, or of another file.
     InvalidCursor = "INVALID_CURSOR",
-    /// The cursor of the list has expired.
+    /// The cursor of the list or of a search has expired.
     CatalogChanged = "CATALOG_CHANGED",
     /// No source has this authority.
     UnknownAuthority = "UNKNOWN_AUTHORITY",
@@ -118,7 +118,7 @@ tool_error_codes! {
 pub struct ToolError {
     code: ToolErrorCode,
     message: String,
-    /// Hint with `{list}` and `{read}` as placeholders for the names of the tools.
+    /// Hint with `{list}`, `{read}` and `{search}` as placeholders for the names of the tools.
     hint: &'static str,
 }
 

@@ -4,6 +4,7 @@ use super::authorities::{SessionAuthority, collect_authorities};
 use super::choice::SkillChoice;
 use super::metrics::InvocationCounters;
 use super::result::{ToolError, ToolErrorCode};
+use super::search::SessionSearch;
 use super::selection::SelectionError;
 use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::SkillSource;
@@ -32,6 +33,7 @@ pub struct Session {
     /// Sources that are executors of the selection.
     pub(super) executors: Vec<Arc<DaemonSource>>,
     pub(super) views: Mutex<SessionViewCache>,
+    pub(super) search: Arc<SessionSearch>,
     pub(super) inner: SessionInner,
     #[cfg(feature = "handlers")]
     pub(super) custom_tools: Arc<ToolSet>,
@@ -126,6 +128,7 @@ impl Session {
             sources,
             executors,
             views: Mutex::default(),
+            search: Arc::default(),
             inner,
             #[cfg(feature = "handlers")]
             custom_tools: Arc::default(),
@@ -154,6 +157,18 @@ impl Session {
             choice: &self.inner.choice,
         };
         self.views.lock().current(&scope)
+    }
+
+    /// Returns the view of a cursor, or an error with a hint if the view is no longer cached.
+    pub(super) fn find_cached_view(
+        &self,
+        view_id: u64,
+        hint: &'static str,
+    ) -> Result<Arc<SessionView>, ToolError> {
+        self.views.lock().find(view_id).ok_or_else(|| {
+            let message = "the cursor has expired, as the skills have changed";
+            ToolError::with_hint(ToolErrorCode::CatalogChanged, message, hint)
+        })
     }
 
     /// Returns an error if the choice of the session excludes a skill.

@@ -22,6 +22,8 @@ pub(super) enum SkillTool {
     List,
     /// Reads a file of a skill, or lists the files.
     Read,
+    /// Finds the skills that fit keywords.
+    Search,
 }
 
 /// Invalid name of a tool, made from a namespace and a name. Displays as a sentence.
@@ -39,6 +41,7 @@ impl SkillTool {
         match name {
             "skills.list" | "skills_list" => Some(Self::List),
             "skills.read" | "skills_read" => Some(Self::Read),
+            "skills.search" | "skills_search" => Some(Self::Search),
             _ => None,
         }
     }
@@ -63,6 +66,15 @@ impl ToolNames {
         }
     }
 
+    /// Returns the name of the tool that finds skills.
+    #[must_use]
+    pub fn search(self) -> &'static str {
+        match self {
+            Self::Namespaced => "skills.search",
+            Self::Flat => "skills_search",
+        }
+    }
+
     /// Returns the name of a tool in this spelling.
     #[must_use]
     pub fn join(self, namespace: Option<&str>, name: &str) -> String {
@@ -73,10 +85,11 @@ impl ToolNames {
         }
     }
 
-    /// Returns a text with the names in place of `{list}` and `{read}`.
+    /// Returns a text with the names in place of `{list}`, `{read}` and `{search}`.
     pub(super) fn fill_placeholders(self, text: &str) -> String {
         text.replace("{list}", self.list())
             .replace("{read}", self.read())
+            .replace("{search}", self.search())
     }
 }
 
@@ -105,6 +118,10 @@ mod tests {
         for names in [ToolNames::Flat, ToolNames::Namespaced] {
             assert_eq!(SkillTool::from_name(names.list()), Some(SkillTool::List));
             assert_eq!(SkillTool::from_name(names.read()), Some(SkillTool::Read));
+            assert_eq!(
+                SkillTool::from_name(names.search()),
+                Some(SkillTool::Search)
+            );
         }
         for other in [
             "",
@@ -117,8 +134,8 @@ mod tests {
             assert_eq!(SkillTool::from_name(other), None, "{other}");
         }
         assert_eq!(
-            ToolNames::Flat.fill_placeholders("{list}, then {read}."),
-            "skills_list, then skills_read."
+            ToolNames::Flat.fill_placeholders("{list} or {search}, then {read}."),
+            "skills_list or skills_search, then skills_read."
         );
     }
 }

@@ -6,7 +6,7 @@ use super::authorities::SessionAuthority;
 use super::choice::{SkillChoice, SkillDisplay};
 use super::equal_roots::{EqualRoots, ExecutorRoot};
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
-use super::skill_source::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
+use super::skill_source::{SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch};
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
@@ -33,6 +33,8 @@ pub struct SessionView {
     pub skills: Vec<SharedSkill>,
     /// Rules for the skills in the instruction text.
     pub emphasis: TextEmphasis,
+    /// Listings of the available sources, without the choice of the session. Sessions may share them.
+    pub listings: Vec<Arc<SkillListing>>,
     /// Roots with equal skills, which lists and texts show once.
     pub equal_roots: EqualRoots,
     /// How many of the skills are hidden from models. Equal skills count once.
@@ -116,6 +118,7 @@ impl SessionView {
             id: 0,
             skills: Vec::new(),
             emphasis: TextEmphasis::default(),
+            listings: Vec::new(),
             equal_roots: EqualRoots::default(),
             hidden: 0,
             warnings,
@@ -154,6 +157,9 @@ impl SessionView {
         }
         let ShownSkills { skills, emphasis } = shown;
 
+        let available = snapshots
+            .iter()
+            .filter(|snapshot| snapshot.unavailable_reason.is_none());
         let equal_roots = EqualRoots::find(&executor_roots(sources, authorities, &skills));
         let hidden = skills
             .iter()
@@ -161,6 +167,7 @@ impl SessionView {
         Self {
             id: RandomState::new().hash_one(sources.len()),
             hidden: hidden.count(),
+            listings: available.map(|snapshot| snapshot.listing.clone()).collect(),
             equal_roots,
             skills,
             emphasis,

@@ -32,6 +32,8 @@ pub enum CursorKind {
     McpList = 7,
     /// Position in the files of a skill of a session.
     SessionFiles = 8,
+    /// Position in the results of a search in the skills of a session.
+    SessionSearch = 9,
 }
 
 /// Position that a cursor holds.

@@ -70,7 +70,7 @@ async fn a_tool_of_data_fails_with_or_without_a_text_for_the_model() {
     let tools = session.dynamic_tools();
     let payload = json!({"namespace": "own", "name": "data", "description": "Does it.",
         "inputSchema": schema});
-    assert_eq!(tools[2], payload);
+    assert_eq!(tools[3], payload);
     assert_eq!(
         tool_value(&session, "own.data", json!({"how": "well"})).await,
         json!({"how": "well"})

@@ -91,10 +91,29 @@ fn descriptions_are_truncated_before_skills_are_omitted() {
         "{text:?}"
     );
     assert!(text.text.ends_with(&format!(
-        "\n{} more skills are omitted here; `skills.list` lists all skills.\n",
+        "\n{} more skills are omitted here; find them with `skills.search`: 3 to 8 keywords for the \
+         task.\n",
         text.omitted
     )));
     assert!(text.text.len() <= DEFAULT_BUDGET && text.text.len() > DEFAULT_BUDGET - 100);
+}
+
+/// A model that sees every skill whole needs no search.
+#[test]
+fn only_a_partial_text_names_the_search() {
+    let whole = write(&many(40, "word"), DEFAULT_BUDGET);
+    assert!(whole.text.starts_with(&head()) && !whole.text.contains("skills.search"));
+
+    let exact = write(&many(40, "word"), whole.text.len());
+    assert_eq!(exact, whole);
+
+    let shortened = write(&many(40, "a longer word"), whole.text.len());
+    assert_eq!((shortened.listed, shortened.omitted), (40, 0));
+    assert!(shortened.shortened > 0 && shortened.text.contains("call `skills.search`"));
+    assert!(!shortened.text.contains("skills.list"));
+
+    let omitted = write(&many(400, "word"), DEFAULT_BUDGET);
+    assert_eq!(omitted.text.matches("`skills.search`").count(), 2);
 }
 
 #[test]
@@ -152,10 +171,9 @@ fn a_long_description_leaves_room_for_other_skills() {
     }
     let text = write(&skills, DEFAULT_BUDGET);
     assert_eq!((text.listed, text.shortened, text.omitted), (30, 0, 8));
-    assert!(
-        text.text
-            .ends_with("\n8 more skills are omitted here; `skills.list` lists all skills.\n")
-    );
+    assert!(text.text.ends_with(
+        "\n8 more skills are omitted here; find them with `skills.search`: 3 to 8 keywords for the task.\n"
+    ));
     let text = write(&skills, 40_000);
     assert_eq!(
         (text.listed, text.omitted),

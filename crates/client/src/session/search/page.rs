@@ -1,0 +1,51 @@
+//! Pages of the results of a search, in the form of the list.
+
+use super::cursor::SearchCursor;
+use crate::session::list::{SkillListPage, fill_page, page_warnings};
+use crate::session::tool_names::ToolNames;
+use crate::session::view::SessionView;
+use caproot_core::wire::cursor::Cursor as _;
+
+/// Part of the results that a page may have.
+#[derive(Debug, Clone, Copy)]
+pub struct ResultRange {
+    /// Number of results before the page.
+    pub begin: usize,
+    /// Maximum number of results of the page.
+    pub limit: usize,
+}
+
+/// Returns a page of the found skills, which are positions in the view. The first page has the warnings
+/// of the view. The query is the binding of the cursor.
+pub fn search_page<'a>(
+    view: &'a SessionView,
+    found: &[u32],
+    range: ResultRange,
+    query: &str,
+    names: ToolNames,
+) -> SkillListPage<'a> {
+    let mut warnings = Vec::new();
+    if range.begin == 0 {
+        warnings = page_warnings(view);
+        if found.is_empty() {
+            warnings.push(names.fill_placeholders(
+                "no skill has these words: try other words, such as synonyms, or call {list}",
+            ));
+        }
+    }
+
+    let rest = found.iter().skip(range.begin).take(range.limit);
+    let page = fill_page(
+        view,
+        warnings,
+        rest.map(|position| &view.skills[*position as usize]),
+    );
+
+    let end = range.begin + page.taken;
+    let next = u32::try_from(end).ok().filter(|_| end < found.len());
+    let next_cursor = next.map(|index| {
+        let view_id = view.id;
+        SearchCursor { view_id, index }.encode(query.as_bytes())
+    });
+    page.finish(view, next_cursor)
+}
