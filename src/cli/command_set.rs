@@ -1,7 +1,7 @@
 //! Commands to which a line of a reference table applies.
 
 /// Commands that connect to a daemon.
-pub const CLIENT_COMMANDS: [&str; 13] = [
+pub const CLIENT_COMMANDS: [&str; 14] = [
     "status",
     "roots",
     "resolve",

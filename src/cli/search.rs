@@ -117,7 +117,7 @@ impl SearchArgs {
         let mut executor = self.connection.connect(env).await?;
         let roots = self.selection.selected_roots(&mut executor, env).await?;
         Ok(OpenedFleet {
-            fleet: executor.session_fleet(&roots),
+            fleet: executor.session_fleet(),
             selected: SessionRoots {
                 roots,
                 messages: Vec::new(),

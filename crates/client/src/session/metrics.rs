@@ -269,6 +269,7 @@ impl InvocationTarget<'_> {
         match kind {
             InvocationKind::List => Some(names.list()),
             InvocationKind::Read => Some(names.read()),
+            InvocationKind::Search => Some(names.search()),
             InvocationKind::Inject => None,
             InvocationKind::Tool => Some(self.source_id).filter(|name| !name.is_empty()),
         }

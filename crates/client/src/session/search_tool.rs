@@ -4,6 +4,7 @@ use super::arguments::{DEFAULT_SEARCH_LIMIT, MAX_QUERY_CHARS, MAX_SEARCH_LIMIT, 
 use super::result::{ToolError, ToolErrorCode, ToolResult};
 use super::search::{ResultRange, SearchCursor, SearchQuery, search_page};
 use super::state::Session;
+use super::usage::UsageKind;
 use super::view::SessionView;
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::sync::run_blocking;
@@ -63,7 +64,10 @@ impl Session {
         let positions = self.rank_skills(&view, query).await?;
         let positions = positions.into_iter().take(limit);
         let skills = positions.map(|position| view.skills[position as usize].clone());
-        Ok(skills.collect())
+
+        let found: Vec<_> = skills.collect();
+        self.inner.usage.record(UsageKind::Searched, &found);
+        Ok(found)
     }
 
     /// Returns the result of the tool for these arguments.
@@ -78,6 +82,8 @@ impl Session {
                     query,
                 } = &results;
                 let page = search_page(view, positions, *range, query, names);
+                let shown = page.shared_skills();
+                self.inner.usage.record(UsageKind::Searched, shown);
                 ToolResult::from_outcome(Ok(&page), names)
             }
             Err(error) => ToolResult::from_outcome(Err::<&(), _>(&error), names),

@@ -158,6 +158,7 @@ impl SessionView {
         let ShownSkills { skills, emphasis } = shown;
 
         let available = snapshots
+            .sources
             .iter()
             .filter(|snapshot| snapshot.unavailable_reason.is_none());
         let equal_roots = EqualRoots::find(&executor_roots(sources, authorities, &skills));
