@@ -503,7 +503,7 @@ export type ChangeState =
 /**
  * Kind of an invocation.
  */
-export type InvocationKind = "list" | "read" | "inject" | "tool";
+export type InvocationKind = "list" | "read" | "search" | "inject" | "tool";
 
 /**
  * Lines of `caproot call`.
@@ -1057,7 +1057,8 @@ export interface InvocationSeries {
   explicit: boolean;
   kind: InvocationKind;
   /**
-   * `OK`, the code of an error, or `DROPPED` if the caller stopped waiting.
+   * `OK`, `EMPTY` for a search that found nothing, the code of an error, or `DROPPED` if the caller
+   * stopped waiting.
    */
   outcome: string;
   /**

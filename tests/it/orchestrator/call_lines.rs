@@ -96,7 +96,7 @@ async fn sessions_of_one_process_have_their_own_options_tools_and_changes() {
         let tools = process
             .request(json!({"method": "tools", "session": session}))
             .await;
-        assert_eq!(tools["result"][2]["description"], text);
+        assert_eq!(tools["result"][3]["description"], text);
         let call = json!({"method": "call", "tool": "count", "arguments": {}, "session": session, "id": 1});
         process.send(&call);
         let event = process.next().await;

@@ -42,8 +42,8 @@ async fn tools_of_the_program_are_called_by_lines() {
     let (fixture, daemon) = serve_tree("local", "skill r/pdf").await;
     let mut process = CallProcess::start(call_command(&daemon, &fixture, ""));
     let tools = process.request(json!({"method": "tools"})).await;
-    assert_eq!(tools["result"][2]["name"], "words_count");
-    assert_eq!(tools["result"][3]["name"], "slow");
+    assert_eq!(tools["result"][3]["name"], "words_count");
+    assert_eq!(tools["result"][4]["name"], "slow");
 
     for (answer, success, part) in [
         (json!({"result": {"words": 2}}), true, r#"{"words":2}"#),
@@ -332,7 +332,7 @@ async fn sessions_are_forked_saved_and_restored() {
     let tools = process
         .request(json!({"method": "tools", "session": fork}))
         .await;
-    assert_eq!(tools["result"].as_array().map(Vec::len), Some(4));
+    assert_eq!(tools["result"].as_array().map(Vec::len), Some(5));
     process.request(json!({"method": "close"})).await;
     let list = process
         .request(json!({"method": "call", "tool": "skills.list", "arguments": {}}))

@@ -167,7 +167,7 @@ async fn tool_results_have_exactly_this_json() {
         .iter()
         .map(|t| &t["name"])
         .collect();
-    assert_eq!(names, ["list", "read"]);
+    assert_eq!(names, ["list", "read", "search"]);
     for tool in tools.as_array().expect("a list") {
         assert_eq!(tool["namespace"], "skills");
         assert_eq!(tool["inputSchema"]["additionalProperties"], false);

@@ -144,7 +144,10 @@ async fn a_typed_function_has_a_schema_and_runs() {
         .expect("a session");
 
     let payloads = session.dynamic_tools();
-    assert_eq!(json!([payloads[0], payloads[1]]), session.skill_tools());
+    assert_eq!(
+        json!([payloads[0], payloads[1], payloads[2]]),
+        session.skill_tools()
+    );
     let days = json!({
         "type": "array", "items": {"type": "integer", "format": "uint8", "minimum": 0, "maximum": 255},
         "default": []
@@ -159,10 +162,10 @@ async fn a_typed_function_has_a_schema_and_runs() {
         "namespace": "weather", "name": "look",
         "description": "Looks the weather of a place up.", "inputSchema": schema
     });
-    assert_eq!(payloads[2], expected_tool);
-    assert_eq!(payloads[3]["name"], "echo");
+    assert_eq!(payloads[3], expected_tool);
+    assert_eq!(payloads[4]["name"], "echo");
     assert_eq!(
-        (payloads[3].get("namespace"), payloads[4].clone()),
+        (payloads[4].get("namespace"), payloads[5].clone()),
         (None, Value::Null)
     );
 
@@ -350,7 +353,7 @@ async fn explicit_schemas_replace_those_of_the_types() {
     .await;
     let payloads = session.dynamic_tools();
     let instructions = json!({"name": "trusted", "description": "Given.", "inputSchema": input});
-    assert_eq!(payloads[3], instructions);
+    assert_eq!(payloads[4], instructions);
     let text = session.instruction_text(8_000).text;
     let lines =
         format!("- look: JSON Schema: {output}\n- trusted: A word. JSON Schema: {output}\n");

@@ -66,6 +66,7 @@ fn valid_args(command: &str) -> &str {
     match command {
         "resources" => "resources skill://skills/pdf",
         "read" => "read skill://skills/pdf",
+        "search" => "search pdf",
         "pull" => "pull skill://skills/pdf --force --into $TMP/pulled",
         "verify" => "verify $TMP/pulled",
         "path" => "path skill://skills/pdf --root skills=$TMP/skills",
