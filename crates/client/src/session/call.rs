@@ -115,7 +115,7 @@ impl Session {
             }
         };
 
-        InvocationGuard::start(&self.inner, kind, target)
+        InvocationGuard::start(self.inner.invocation_session(), kind, target)
     }
 
     async fn run_tool(&self, name: &str, tool: &CalledTool<'_>, arguments: &Value) -> ToolResult {
