@@ -391,7 +391,7 @@ class Session:
         """Returns the uses of skills from now on: `async for event in skills.usage()`. A skill is used if it
         is listed, read, injected or searched. The iteration ends with the session."""
         self._bridge.check_loop()
-        return _Changes(self, self._core.watch_usage(), has_rest=True)
+        return _Changes(self, self._core.watch_usage())
 
     async def inject(
         self,
@@ -572,18 +572,16 @@ class Session:
 class _Changes:
     """Iterator over the changes or uses of a session."""
 
-    def __init__(self, session: Session, watch: Any, has_rest: bool = False) -> None:
+    def __init__(self, session: Session, watch: Any) -> None:
         # Keeps the session.
         self._session = session
         self._watch = watch
-        # Whether events of a closed session are still returned.
-        self._has_rest = has_rest
 
     def __aiter__(self) -> _Changes:
         return self
 
     async def __anext__(self) -> Any:
-        if self._session._core.is_closed and not self._has_rest:
+        if self._session._core.is_closed:
             raise StopAsyncIteration
         text = await self._session._bridge.run(self._watch.next)
         if text is False:

@@ -40,7 +40,11 @@ pub enum CallEvent {
         changes: SessionPluginChanges,
     },
     /// After `watch_usage`: a skill was listed, read, injected or searched.
-    Usage(UsageEvent),
+    Usage {
+        /// Use of the skill.
+        #[serde(flatten)]
+        used: UsageEvent,
+    },
     /// A model calls a tool of the program, which answers by the request `tool_result`.
     Tool {
         /// Number of the call.

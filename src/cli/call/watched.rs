@@ -85,7 +85,7 @@ impl WatchedSession {
         let event = tokio::select! {
             // The uses before the end of a session are events, too.
             biased;
-            used = used => CallEvent::Usage(used?),
+            used = used => CallEvent::Usage { used: used? },
             () = self.open.closed.cancelled() => return None,
             source = changed_source => {
                 let text = self.text.as_mut().and_then(|latest| {

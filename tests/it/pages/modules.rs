@@ -76,8 +76,10 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "pull",
             "sandbox",
             "session",
+            "telemetry::LogHandle",
             "telemetry::MetricWriter",
             "telemetry::ScrapeEndpoint",
+            "telemetry::TraceConfig",
             "telemetry::log_config",
             "telemetry::logs",
             "bounded_file",
@@ -257,7 +259,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "store",
             "tool_names",
         ],
-        &["equal_roots"],
+        &["equal_roots", "usage"],
         &["fragment", "instructions", "result"],
         &["resource_path", "skill_source", "tools"],
         &[
@@ -280,7 +282,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "search_tool",
             "start",
         ],
-        &["call", "dispatch", "lifecycle"],
+        &["call", "dispatch", "lifecycle", "whole_reads"],
     ],
 }];
 

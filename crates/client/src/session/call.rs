@@ -119,7 +119,7 @@ impl Session {
             | CalledTool::Unknown => InvocationTarget::SESSION,
         };
 
-        InvocationGuard::start(&self.inner, kind, target)
+        InvocationGuard::start(self.inner.invocation_session(), kind, target)
     }
 
     async fn run_tool(&self, name: &str, tool: &CalledTool<'_>, arguments: &Value) -> ToolResult {

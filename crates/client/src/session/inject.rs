@@ -198,7 +198,8 @@ async fn inject_skill(
 ) -> Result<SkillFragment, ToolError> {
     let inner = &session.inner;
     let target = InvocationTarget::of_skill(source, &skill.package, Some(skill));
-    let invocation = InvocationGuard::start(inner, InvocationKind::Inject, target);
+    let invocation =
+        InvocationGuard::start(inner.invocation_session(), InvocationKind::Inject, target);
 
     let work = read_fragment(source, skill, room, inner.tool_names).instrument(invocation.span());
     let fragment = inner.run_until_closed(work).await.flatten();

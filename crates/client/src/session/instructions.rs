@@ -6,9 +6,8 @@
 mod text_fit;
 
 use super::equal_roots::{EqualGroup, EqualRoots};
-use super::skill::{AuthorityRef, SharedSkill, is_hidden};
+use super::skill::{AuthorityRef, SharedSkill, TextEmphasis, is_hidden};
 use super::tool_names::ToolNames;
-use super::view::TextEmphasis;
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;

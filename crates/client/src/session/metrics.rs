@@ -6,7 +6,6 @@ use super::request_metrics::{DURATION_BUCKETS, RequestMetrics, record_duration};
 use super::result::{ToolError, ToolErrorCode, ToolResult};
 use super::skill::SharedSkill;
 use super::skill_source::SkillSource;
-use super::state::SessionInner;
 use super::tool_names::ToolNames;
 use caproot_core::sync::Mutex;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
@@ -157,6 +156,14 @@ struct SkillTotals {
     by_tool: u64,
     explicit: u64,
     bytes: u64,
+}
+
+/// Session in which an invocation runs.
+#[derive(Debug, Clone, Copy)]
+pub struct InvocationSession<'a> {
+    pub id: &'a str,
+    pub counters: &'a InvocationCounters,
+    pub tool_names: ToolNames,
 }
 
 /// Source and skill that an invocation calls.
@@ -377,7 +384,7 @@ impl InvocationCounters {
 impl<'a> InvocationGuard<'a> {
     /// Starts an invocation of a session.
     pub fn start(
-        session: &'a SessionInner,
+        session: InvocationSession<'a>,
         kind: InvocationKind,
         target: InvocationTarget<'_>,
     ) -> Self {
@@ -407,7 +414,7 @@ impl<'a> InvocationGuard<'a> {
         target.record_names(&span, kind, session.tool_names);
 
         Self {
-            counters: &session.counters,
+            counters: session.counters,
             kind,
             source_kind,
             source_id,

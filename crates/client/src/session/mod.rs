@@ -154,6 +154,7 @@ pub use request_metrics::{DURATION_BUCKETS, RequestMetrics};
 pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 pub use saved::SavedError;
 pub use selection::SelectionError;
+pub use skill::SkillAuthority;
 pub use sources::{ExecutorState, ExecutorStatus, SkillSource, SourceKind};
 pub use state::Session;
 pub use store::{MemoryStore, SessionStore, StoreError};
@@ -165,4 +166,4 @@ pub use tools::{
 };
 pub use usage::{UsageEvent, UsageKind, UsageTotals, UsageWatch};
 pub use view::{ChangedSource, SessionWatch};
-pub use whole_reads::{ListedSkill, SkillAuthority};
+pub use whole_reads::ListedSkill;

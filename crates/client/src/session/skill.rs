@@ -1,7 +1,8 @@
-//! Skill of a session, its authority, and the view of the skills in a mirror.
+//! Skill of a session, its authority, its place in texts, and the view of the skills in a mirror.
 
 use caproot_core::proto::caproot::v1::{Skill, SkillView};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Skill that the views share.
@@ -22,6 +23,36 @@ impl<'a> AuthorityRef<'a> {
             id: authority.map_or("", |authority| &authority.id),
         }
     }
+}
+
+/// Authority of a skill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SkillAuthority {
+    /// `executor`, `local` or `mcp`.
+    pub kind: String,
+    /// Id of the selected root, of the directory or of the server.
+    pub id: String,
+}
+
+impl SkillAuthority {
+    pub(super) fn of_skill(skill: &SharedSkill) -> Self {
+        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
+        Self {
+            kind: kind.to_owned(),
+            id: id.to_owned(),
+        }
+    }
+}
+
+/// Skills of a view that the texts for a model show in a special way, by their indexes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TextEmphasis {
+    /// Skills that are never cut while another skill is shown.
+    pub pinned: HashSet<usize>,
+    /// Skills without a description.
+    pub name_only: HashSet<usize>,
 }
 
 /// Returns whether a skill is hidden from models.

@@ -2,7 +2,7 @@
 
 use super::authorities::{SessionAuthority, collect_authorities};
 use super::choice::SkillChoice;
-use super::metrics::InvocationCounters;
+use super::metrics::{InvocationCounters, InvocationSession};
 use super::result::{ToolError, ToolErrorCode};
 use super::search::SessionSearch;
 use super::selection::SelectionError;
@@ -13,7 +13,7 @@ use super::store::SessionStore;
 use super::tool_names::ToolNames;
 #[cfg(feature = "handlers")]
 use super::tools::ToolSet;
-use super::usage::UsageRecorder;
+use super::usage::{UsageRecorder, UsageWatch};
 use super::view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
 use crate::ResumePoint;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
@@ -100,6 +100,29 @@ impl Session {
     #[must_use]
     pub fn watch(&self) -> SessionWatch {
         SessionWatch::new(&self.sources)
+    }
+
+    /// Returns a watch for the uses of skills from now on.
+    ///
+    /// ```
+    /// use caproot_client::session::{SessionOptions, UsageKind};
+    /// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let session = demo::start_demo_session(&SessionOptions::default()).await;
+    /// let mut usage = session.watch_usage();
+    /// session.inject(&"Look at this log with $triage-logs.".into()).await;
+    ///
+    /// let event = usage.next().await.expect("an open session");
+    /// assert_eq!((event.kind, event.name.as_str()), (UsageKind::Injected, "triage-logs"));
+    /// assert!(event.digest.starts_with("sha256:"));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn watch_usage(&self) -> UsageWatch {
+        let closed = self.inner.closed.clone();
+        self.inner.usage.watch(&self.inner.id, closed)
     }
 
     /// Returns whether the session is closed.
@@ -288,6 +311,15 @@ impl AuthoritySource<'_> {
 }
 
 impl SessionInner {
+    /// Returns the part of the session that an invocation records.
+    pub fn invocation_session(&self) -> InvocationSession<'_> {
+        InvocationSession {
+            id: &self.id,
+            counters: &self.counters,
+            tool_names: self.tool_names,
+        }
+    }
+
     /// Returns the output of `work`, or an error once the session is closed.
     pub async fn run_until_closed<T>(&self, work: impl Future<Output = T>) -> Result<T, ToolError> {
         tokio::select! {

@@ -1,9 +1,7 @@
 //! Use of skills: which skills a session showed to a model, gave to a model, or found for a model. An
 //! event has the skill with its digest, and the session, and no text of a skill, prompt or query.
 
-use super::skill::{AuthorityRef, SharedSkill};
-use super::state::Session;
-use super::whole_reads::SkillAuthority;
+use super::skill::{AuthorityRef, SharedSkill, SkillAuthority};
 use caproot_core::sync::Mutex;
 use serde::{Serialize, Serializer};
 use std::collections::HashSet;
@@ -150,41 +148,22 @@ impl UsageTotals {
     }
 }
 
-impl Session {
-    /// Returns a watch for the uses of skills from now on.
-    ///
-    /// ```
-    /// use caproot_client::session::{SessionOptions, UsageKind};
-    /// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// # let session = demo::start_demo_session(&SessionOptions::default()).await;
-    /// let mut usage = session.watch_usage();
-    /// session.inject(&"Look at this log with $triage-logs.".into()).await;
-    ///
-    /// let event = usage.next().await.expect("an open session");
-    /// assert_eq!((event.kind, event.name.as_str()), (UsageKind::Injected, "triage-logs"));
-    /// assert!(event.digest.starts_with("sha256:"));
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn watch_usage(&self) -> UsageWatch {
-        let mut state = self.inner.usage.0.lock();
+impl UsageRecorder {
+    /// Returns a watch for the uses from now on, until the session is closed.
+    pub fn watch(&self, session: &str, closed: CancellationToken) -> UsageWatch {
+        let mut state = self.0.lock();
         let sender = state
             .sender
             .get_or_insert_with(|| channel(MAX_WAITING_CALLS).0);
         UsageWatch {
-            session: self.inner.id.clone(),
+            session: session.to_owned(),
             receiver: sender.subscribe(),
-            closed: self.inner.closed.clone(),
+            closed,
             current: None,
             next_number: state.count,
         }
     }
-}
 
-impl UsageRecorder {
     /// Records that a call used these skills.
     pub fn record<'a>(&self, kind: UsageKind, skills: impl IntoIterator<Item = &'a SharedSkill>) {
         let mut state = self.0.lock();
@@ -265,17 +244,13 @@ impl UsageWatch {
 
 impl UsageEvent {
     fn new(used: &UsedSkills, skill: &SharedSkill, session: &str, lost: u64) -> Self {
-        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
         Self {
             time: used.time,
             kind: used.kind,
             session: session.to_owned(),
             name: skill.name.clone(),
             package: skill.package.clone(),
-            authority: SkillAuthority {
-                kind: kind.to_owned(),
-                id: id.to_owned(),
-            },
+            authority: SkillAuthority::of_skill(skill),
             digest: skill.digest.clone(),
             lost,
         }
@@ -299,20 +274,6 @@ mod tests {
     use std::time::{Duration, SystemTime};
     use tokio_util::sync::CancellationToken;
 
-    fn watch(recorder: &UsageRecorder, closed: &CancellationToken) -> UsageWatch {
-        let mut state = recorder.0.lock();
-        let sender = state
-            .sender
-            .get_or_insert_with(|| super::channel(MAX_WAITING_CALLS).0);
-        UsageWatch {
-            session: "s".into(),
-            receiver: sender.subscribe(),
-            closed: closed.clone(),
-            current: None,
-            next_number: state.count,
-        }
-    }
-
     fn collect(mut watch: UsageWatch) -> Vec<UsageEvent> {
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.build().expect("a runtime");
@@ -329,7 +290,7 @@ mod tests {
     fn a_skill_is_listed_once_with_each_digest() {
         let recorder = UsageRecorder::default();
         let closed = CancellationToken::new();
-        let watch = watch(&recorder, &closed);
+        let watch = recorder.watch("s", closed.clone());
         let first = skill("r", "a", "A.", false);
         let mut changed = (*first).clone();
         changed.digest = "sha256:2".into();
@@ -351,7 +312,7 @@ mod tests {
     fn an_event_is_json_without_text() {
         let recorder = UsageRecorder::default();
         let closed = CancellationToken::new();
-        let watch = watch(&recorder, &closed);
+        let watch = recorder.watch("s", closed.clone());
         recorder.record(UsageKind::Searched, [&skill("r", "a", "A secret.", false)]);
         closed.cancel();
         let mut event = collect(watch).remove(0);
@@ -373,7 +334,7 @@ mod tests {
         ) {
             let recorder = UsageRecorder::default();
             let closed = CancellationToken::new();
-            let watch = watch(&recorder, &closed);
+            let watch = recorder.watch("s", closed.clone());
             let mut total = 0_u64;
             for (call, size) in sizes.iter().enumerate() {
                 let skills: Vec<_> =

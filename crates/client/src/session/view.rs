@@ -5,12 +5,12 @@
 use super::authorities::SessionAuthority;
 use super::choice::{SkillChoice, SkillDisplay};
 use super::equal_roots::{EqualRoots, ExecutorRoot};
-use super::skill::{AuthorityRef, SharedSkill, is_hidden};
+use super::skill::{AuthorityRef, SharedSkill, TextEmphasis, is_hidden};
 use super::skill_source::{SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch};
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -43,15 +43,6 @@ pub struct SessionView {
     pub warnings: Vec<String>,
     /// Whether a limit cut a scan short.
     pub truncated: bool,
-}
-
-/// Skills of a view that the texts for a model show in a special way, by their indexes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TextEmphasis {
-    /// Skills that are never cut while another skill is shown.
-    pub pinned: HashSet<usize>,
-    /// Skills without a description.
-    pub name_only: HashSet<usize>,
 }
 
 /// Skills of a view that is being built.

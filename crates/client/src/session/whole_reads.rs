@@ -5,13 +5,13 @@ use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::read::read_unlimited_page;
 use super::resource_path::NamedResource;
 use super::result::{ToolError, ToolErrorCode};
-use super::skill::{AuthorityRef, SharedSkill};
+use super::skill::{SharedSkill, SkillAuthority};
 use super::skill_source::TextPageRequest;
 use super::state::{AuthoritySource, Session};
 use super::usage::UsageKind;
 use super::view::SessionView;
 use caproot_core::text::escape_hidden_chars;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use tracing::Instrument as _;
 
@@ -38,17 +38,6 @@ pub struct ListedSkill {
     /// Package of the skill in each environment, if several environments have it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub environments: BTreeMap<String, String>,
-}
-
-/// Authority of a skill.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct SkillAuthority {
-    /// `executor`, `local` or `mcp`.
-    pub kind: String,
-    /// Id of the selected root, of the directory or of the server.
-    pub id: String,
 }
 
 impl Session {
@@ -81,7 +70,11 @@ impl Session {
         let owner = self.find_authority(&authority.kind, &authority.id)?;
         let skill = owner.find_skill(package);
         let target = InvocationTarget::of_skill(owner.source, package, skill.as_ref());
-        let invocation = InvocationGuard::start(&self.inner, InvocationKind::Read, target);
+        let invocation = InvocationGuard::start(
+            self.inner.invocation_session(),
+            InvocationKind::Read,
+            target,
+        );
 
         let work = self.join_file(owner, package, path);
         let work = work.instrument(invocation.span());
@@ -152,17 +145,13 @@ async fn join_pages(
 
 impl ListedSkill {
     fn of_view(view: &SessionView, skill: &SharedSkill) -> Self {
-        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
         let environments = view.equal_roots.packages(skill).into_iter();
         Self {
             name: escape_hidden_chars(&skill.name).into_owned(),
             description: escape_hidden_chars(&skill.description).into_owned(),
             package: skill.package.clone(),
             main_resource: skill.main_resource.clone(),
-            authority: SkillAuthority {
-                kind: kind.to_owned(),
-                id: id.to_owned(),
-            },
+            authority: SkillAuthority::of_skill(skill),
             environments: environments
                 .map(|(environment, package)| (environment.to_owned(), package))
                 .collect(),

@@ -137,10 +137,10 @@ impl Machine {
             self.fixture.write("taken.yaml", text);
             return self.command("link --config $TMP/taken.yaml");
         }
-        let flag = if name == "mcp" {
-            "--http "
-        } else {
-            "--listen tcp:"
+        let flag = match name {
+            "mcp" => "--http ",
+            "call" => "--metrics ",
+            _ => "--listen tcp:",
         };
         self.command(&format!("{name} {flag}{address}"))
     }
