@@ -89,7 +89,7 @@ test("own tools have a JSON Schema or a zod schema", async (t) => {
   t.after(() => process.off("warning", onWarning));
   const skills = await connect(address, { tools });
   t.after(() => skills.close());
-  assert.deepEqual(skills.tools.slice(2).map(({ name }) => name), ["count", "my_fail", "slow", "bad"]);
+  assert.deepEqual(skills.tools.slice(3).map(({ name }) => name), ["count", "my_fail", "slow", "bad"]);
   assert.equal((await skills.call("count", { text: "a b" })).text, '{"result":4}');
   assert.match((await skills.call("count", { text: 1 })).text, /INVALID_ARGUMENTS/);
   const words = await skills.call("my_fail", { kind: "words" });
@@ -247,7 +247,7 @@ test("a session may be disposed of, and an idle session does not keep a program"
   const ended = spawnSync(process.execPath, ["--input-type=module", "--eval", program], {
     cwd: join(import.meta.dirname, ".."), encoding: "utf8", timeout: 60_000,
   });
-  assert.equal(ended.stdout, "2\n", ended.stderr);
+  assert.equal(ended.stdout, "3\n", ended.stderr);
   assert.equal(ended.status, 0);
 });
 
