@@ -268,7 +268,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "fitting",
             "metrics",
         ],
-        &["options", "saved", "view"],
+        &["notices", "options", "saved", "view"],
         &["list", "sources"],
         &["state"],
         &["inject", "name_list", "plugins", "read", "start"],

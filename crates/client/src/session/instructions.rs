@@ -25,6 +25,10 @@ const MAX_LINE_BYTES: usize = 512;
 /// Maximum number of other environments in the heading of equal skills.
 const MAX_OTHER_ENVIRONMENTS: usize = 8;
 
+/// Beginnings of the lines about equal skills in several environments.
+const EQUAL_SKILLS_LINE: &str = "These skills are in environment ";
+const ENVIRONMENT_LINE: &str = "environment ";
+
 /// Heading, with `{read}` and `{list}` as placeholders for the names of the tools.
 const HEAD: &str = "\
 ## Skills
@@ -62,6 +66,16 @@ pub struct InstructionText {
     /// Each skill of the session with its place in the text. Not part of the JSON.
     #[serde(skip)]
     pub skills: Vec<SkillInText>,
+}
+
+impl InstructionText {
+    /// Returns the lines about equal skills in other environments. No text of a skill begins a line.
+    pub(super) fn environment_lines(&self) -> String {
+        let lines = self.text.lines().filter(|line| {
+            line.starts_with(EQUAL_SKILLS_LINE) || line.starts_with(ENVIRONMENT_LINE)
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// Skill of a session with its place in an instruction text. Two are equal if the handle, the
@@ -201,7 +215,7 @@ fn write_heading(skill: &SharedSkill, equal: Option<&EqualGroup>, names: ToolNam
     let first = single_line(&first.environment_id);
     let _ = writeln!(
         heading,
-        "These skills are in environment {first:?}. The same skills are elsewhere:"
+        "{EQUAL_SKILLS_LINE}{first:?}. The same skills are elsewhere:"
     );
     for root in others.iter().take(MAX_OTHER_ENVIRONMENTS) {
         let environment = single_line(&root.environment_id);
@@ -209,7 +223,7 @@ fn write_heading(skill: &SharedSkill, equal: Option<&EqualGroup>, names: ToolNam
         let package = single_line(&root.root_handle);
         let _ = writeln!(
             heading,
-            "environment {environment:?}: authority id {id:?}, packages {package}/..."
+            "{ENVIRONMENT_LINE}{environment:?}: authority id {id:?}, packages {package}/..."
         );
     }
 

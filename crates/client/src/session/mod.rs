@@ -107,6 +107,7 @@ mod list;
 mod mentions;
 mod metrics;
 mod name_list;
+mod notices;
 mod options;
 mod plugins;
 mod read;
@@ -140,6 +141,7 @@ pub use lifecycle::{
 pub use mentions::{SkillMention, UserPrompt};
 pub use metrics::{InvocationKind, InvocationMetrics, InvocationSeries, SkillCount, SourceMetrics};
 pub use name_list::SkillNameListOptions;
+pub use notices::{InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges, UpdateKind};
 pub use options::SessionOptions;
 pub use plugins::{
     ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,

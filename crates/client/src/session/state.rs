@@ -3,6 +3,7 @@
 use super::authorities::{SessionAuthority, collect_authorities};
 use super::choice::SkillChoice;
 use super::metrics::InvocationCounters;
+use super::notices::TextRegistry;
 use super::result::{ToolError, ToolErrorCode};
 use super::selection::SelectionError;
 use super::skill::AuthorityRef;
@@ -31,6 +32,8 @@ pub struct Session {
     /// Sources that are executors of the selection.
     pub(super) executors: Vec<Arc<DaemonSource>>,
     pub(super) views: Mutex<SessionViewCache>,
+    /// Texts that the session returned last.
+    pub(super) texts: Mutex<TextRegistry>,
     pub(super) inner: SessionInner,
     #[cfg(feature = "handlers")]
     pub(super) custom_tools: Arc<ToolSet>,
@@ -118,6 +121,7 @@ impl Session {
             sources,
             executors,
             views: Mutex::default(),
+            texts: Mutex::default(),
             inner,
             #[cfg(feature = "handlers")]
             custom_tools: Arc::default(),

@@ -32,6 +32,8 @@ pub enum CursorKind {
     McpList = 7,
     /// Position in the files of a skill of a session.
     SessionFiles = 8,
+    /// Instruction text of a session.
+    SessionText = 10,
 }
 
 /// Position that a cursor holds.
