@@ -4,8 +4,8 @@ use super::request::SkillAuthority;
 use caproot_client::ChangesSince;
 use caproot_client::session::dispatch::DrainSummary;
 use caproot_client::session::{
-    ExecutorChanges, ExecutorState, InjectedSkills, InstructionText, InvocationMetrics,
-    SessionPlugin, ToolResult,
+    ExecutorChanges, ExecutorState, InjectedSkills, InstructionUpdate, InvocationMetrics,
+    ReinjectedSkills, SessionPlugin, ToolResult, UsedSkill,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,12 @@ pub enum RequestAnswer {
     #[serde(skip)]
     Call(ToolResult),
     /// `instructions`: the text, and how many skills are listed, shortened, omitted and hidden.
-    Instructions(InstructionText),
+    Instructions(Box<InstructionUpdate>),
+    /// `used_skills`: at most 128 files.
+    UsedSkills(Vec<UsedSkill>),
+    /// `reinject`: the fragments, a note about changed and removed files, and the files without a
+    /// fragment.
+    Reinject(ReinjectedSkills),
     /// `inject`: the fragments, of at most 32,000 bytes together, and the mentions without a fragment.
     Inject(InjectedSkills),
     /// `state`: one object for each executor.

@@ -7,7 +7,8 @@ use super::answer::{
 use super::event::CallEvent;
 use super::request::RequestLine;
 use caproot_client::session::{
-    ExecutorState, InjectedSkills, InstructionText, InvocationMetrics, SessionPlugin,
+    ExecutorState, InjectedSkills, InstructionUpdate, InvocationMetrics, ReinjectedSkills,
+    SessionPlugin, UsedSkill,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -51,7 +52,9 @@ impl ResultSchemas {
         results.add::<Map<String, Value>>("call");
         results.add::<Vec<ListedSkill>>("list");
         results.add::<FileText>("read");
-        results.add::<InstructionText>("instructions");
+        results.add::<InstructionUpdate>("instructions");
+        results.add::<Vec<UsedSkill>>("used_skills");
+        results.add::<ReinjectedSkills>("reinject");
         results.add::<WatchedText>("watch");
         results.add::<InjectedSkills>("inject");
         results.add::<Vec<ExecutorState>>("state");

@@ -267,12 +267,13 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "files",
             "fitting",
             "metrics",
+            "used",
         ],
         &["notices", "options", "saved", "view"],
         &["list", "sources"],
         &["state"],
         &["inject", "name_list", "plugins", "read", "start"],
-        &["call", "dispatch", "lifecycle"],
+        &["call", "dispatch", "lifecycle", "reinject"],
     ],
 }];
 

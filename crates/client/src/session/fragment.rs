@@ -34,6 +34,14 @@ impl FragmentFrame {
         }
     }
 
+    /// Returns the frame of a file that is not the main resource.
+    pub fn with_resource(mut self, resource: &str) -> Self {
+        let resource = escape_markup(resource);
+        self.head
+            .push_str(&format!("<resource>{resource}</resource>\n"));
+        self
+    }
+
     /// Returns the frame with a sentence about the other files of the skill before its end. The
     /// sentence must not contain `<`.
     pub fn with_files(mut self, sentence: Option<&str>, names: ToolNames) -> Self {

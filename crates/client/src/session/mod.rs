@@ -76,6 +76,12 @@
 //! becomes `\u{202e}`. Joiners and variation selectors stay where scripts and emoji need them. The
 //! contents of files are never changed; their diagnostic is `HIDDEN_TEXT`.
 //!
+//! # Long conversations
+//!
+//! [`Session::instruction_update`] returns a notice of changed skills for a model that has an older
+//! text. [`Session::used_skills`] has the files that the model read or was given, and
+//! [`Session::reinject`] gives them back after a compaction.
+//!
 //! # Sources
 //!
 //! | source | is | authority | handles |
@@ -111,6 +117,7 @@ mod notices;
 mod options;
 mod plugins;
 mod read;
+mod reinject;
 mod request_metrics;
 mod resource_path;
 mod result;
@@ -126,6 +133,7 @@ mod store;
 mod tool_names;
 #[cfg(feature = "handlers")]
 mod tools;
+mod used;
 mod view;
 
 pub use choice::{ChoiceRule, ChoiceRuleError, SkillChoice};
@@ -147,6 +155,7 @@ pub use plugins::{
     ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
     SessionPluginChanges,
 };
+pub use reinject::{ReinjectedFragment, ReinjectedSkills};
 pub use request_metrics::{DURATION_BUCKETS, RequestMetrics};
 pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 pub use saved::SavedError;
@@ -159,4 +168,5 @@ pub use tool_names::ToolNames;
 pub use tools::{
     CustomTool, ToolFunctionError, ToolRegistry, ToolRegistryError, limits as tool_limits,
 };
+pub use used::{MAX_USED_FILES, UsedSkill, UsedState};
 pub use view::{ChangedSource, SessionWatch};

@@ -30,6 +30,9 @@ const ENVIRONMENTS_LINE: &str =
 #[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct InstructionUpdate {
+    /// Whole text, notice, or empty text, with the counts and warnings of the whole text.
+    #[serde(flatten)]
+    pub instructions: InstructionText,
     /// Id of the text that the model has after this update, for the next request. Only the same
     /// session knows the id.
     pub id: String,
@@ -41,9 +44,6 @@ pub struct InstructionUpdate {
     /// Names in a notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<NoticeChanges>,
-    /// Whole text, notice, or empty text, with the counts and warnings of the whole text.
-    #[serde(flatten)]
-    pub instructions: InstructionText,
 }
 
 /// Form of an [`InstructionUpdate`].
@@ -344,6 +344,8 @@ struct ChangedSkill<'a> {
     kind: ChangeKind,
     skill: &'a SharedSkill,
     with_description: bool,
+    /// Number of changes of the kind before this one.
+    rank: usize,
 }
 
 /// Notice with the names in it.
@@ -416,50 +418,63 @@ impl NoticeChanges {
     }
 }
 
-/// Returns the changes in the order in which a notice names them: in turn one of each kind, so that
-/// many new skills do not displace a removed one.
-fn find_changes<'a>(known: &'a [SharedSkill], latest: &'a [SharedSkill]) -> Vec<ChangedSkill<'a>> {
-    let known_by_key: HashMap<_, _> = known
-        .iter()
-        .map(|skill| (SkillKey::of_skill(skill), skill))
-        .collect();
-    let mut by_kind = [Vec::new(), Vec::new(), Vec::new()];
-    let mut remaining = known_by_key.clone();
-
-    for skill in latest {
-        remaining.remove(&SkillKey::of_skill(skill));
-        let before = known_by_key.get(&SkillKey::of_skill(skill));
-        match before.map(|before| [described_parts(before), described_parts(skill)]) {
-            None => by_kind[0].push(ChangedSkill {
+impl<'a> ChangedSkill<'a> {
+    /// Returns the change of a skill of the latest text, or `None` if nothing changed.
+    fn find(before: Option<&SharedSkill>, skill: &'a SharedSkill) -> Option<Self> {
+        let Some(before) = before else {
+            return Some(Self {
                 kind: ChangeKind::Added,
                 skill,
                 with_description: true,
-            }),
-            Some([before, now]) if before != now => by_kind[1].push(ChangedSkill {
-                kind: ChangeKind::Changed,
-                skill,
-                with_description: before[..2] != now[..2],
-            }),
-            Some(_) => {}
-        }
+                rank: 0,
+            });
+        };
+
+        let before = described_parts(before);
+        let now = described_parts(skill);
+        (before != now).then_some(Self {
+            kind: ChangeKind::Changed,
+            skill,
+            with_description: before[..2] != now[..2],
+            rank: 0,
+        })
     }
+}
+
+/// Returns the changes in the order in which a notice names them: in turn one of each kind, so that
+/// many new skills do not displace a removed one.
+fn find_changes<'a>(known: &'a [SharedSkill], latest: &'a [SharedSkill]) -> Vec<ChangedSkill<'a>> {
+    let mut known_by_key: HashMap<_, _> = known
+        .iter()
+        .map(|skill| (SkillKey::of_skill(skill), skill))
+        .collect();
+    let mut changes: Vec<_> = latest
+        .iter()
+        .filter_map(|skill| {
+            let before = known_by_key.remove(&SkillKey::of_skill(skill));
+            ChangedSkill::find(before, skill)
+        })
+        .collect();
 
     let removed = known
         .iter()
-        .filter(|skill| remaining.contains_key(&SkillKey::of_skill(skill)));
-    by_kind[2].extend(removed.map(|skill| ChangedSkill {
+        .filter(|skill| known_by_key.contains_key(&SkillKey::of_skill(skill)));
+    changes.extend(removed.map(|skill| ChangedSkill {
         kind: ChangeKind::Removed,
         skill,
         with_description: false,
+        rank: 0,
     }));
 
-    let mut ranked: Vec<_> = by_kind
-        .into_iter()
-        .flat_map(|changes| changes.into_iter().enumerate())
-        .collect();
+    let mut counts = [0_usize; 3];
+    for change in &mut changes {
+        let count = &mut counts[change.kind as usize];
+        change.rank = *count;
+        *count += 1;
+    }
     // The sort is stable: the kinds keep their order within a rank.
-    ranked.sort_by_key(|(rank, _)| *rank);
-    ranked.into_iter().map(|(_, change)| change).collect()
+    changes.sort_by_key(|change| change.rank);
+    changes
 }
 
 /// Lines that fit without descriptions, and the bytes that are left.

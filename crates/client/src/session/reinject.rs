@@ -323,10 +323,15 @@ mod tests {
     #[test]
     fn a_note_counts_the_files_without_room() {
         let mut note = NoteWriter::new(110);
-        note.write_files(CHANGED_HEADING, &[file("a\u{202e}\nb"), file("b"), file("c")]);
+        note.write_files(
+            CHANGED_HEADING,
+            &[file("a\u{202e}\nb"), file("b"), file("c")],
+        );
         assert_eq!(
             note.text,
-            format!("{CHANGED_HEADING}- a\\u{{202e}} b (skill://r/a\\u{{202e}} b/SKILL.md)\n- 2 more\n")
+            format!(
+                "{CHANGED_HEADING}- a\\u{{202e}} b (skill://r/a\\u{{202e}} b/SKILL.md)\n- 2 more\n"
+            )
         );
     }
 

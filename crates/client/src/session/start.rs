@@ -11,6 +11,7 @@ use super::state::{Session, SessionInner};
 use crate::fleet::group_by_environment;
 use crate::{Fleet, MirrorSelection, ResumePoint};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::sync::Mutex;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,6 +104,7 @@ impl SessionInner {
             selection,
             resume_points,
             counters: InvocationCounters::default(),
+            used: Mutex::default(),
             tool_names: options.tool_names,
             has_plugins: options.plugins,
             closed: CancellationToken::new(),

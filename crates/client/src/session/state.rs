@@ -13,6 +13,7 @@ use super::store::SessionStore;
 use super::tool_names::ToolNames;
 #[cfg(feature = "handlers")]
 use super::tools::ToolSet;
+use super::used::UsedFiles;
 use super::view::{SessionView, SessionViewCache, SessionWatch};
 use crate::ResumePoint;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
@@ -57,6 +58,8 @@ pub struct SessionInner {
     /// Saved resume points of a restored session, for executors that have not answered yet.
     pub resume_points: BTreeMap<String, ResumePoint>,
     pub counters: InvocationCounters,
+    /// Files that the model read or was given.
+    pub used: Mutex<UsedFiles>,
     pub tool_names: ToolNames,
     /// Whether the mirrors of the executors have plugins.
     pub has_plugins: bool,

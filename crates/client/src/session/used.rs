@@ -173,9 +173,8 @@ pub fn find_listed_skill(
 ) -> Option<SharedSkill> {
     let snapshot = source.snapshot();
     let mut skills = snapshot.listing.skills.iter();
-    let found = skills.find(|skill| {
-        skill.package == package && AuthorityRef::of_skill(skill).id == authority
-    });
+    let found = skills
+        .find(|skill| skill.package == package && AuthorityRef::of_skill(skill).id == authority);
     found.cloned()
 }
 
@@ -203,7 +202,10 @@ mod tests {
 
         let files = used.files();
         assert_eq!(files.len(), MAX_USED_FILES);
-        assert_eq!((&files[0], &files[1].resource), (&file("50", "b"), &"136".to_owned()));
+        assert_eq!(
+            (&files[0], &files[1].resource),
+            (&file("50", "b"), &"136".to_owned())
+        );
         assert!(files.contains(&file("60", "c")) && !files.contains(&file("8", "a")));
         assert!(UsedFiles::restore(files.to_vec()).is_ok());
     }

@@ -191,6 +191,8 @@ fn count_names<'a>(names: impl IntoIterator<Item = &'a String>) -> BTreeMap<&'a 
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
     /// A notice that names all changes turns the old names into the new names.
     #[test]
     fn a_notice_applied_to_the_old_names_gives_the_new_names(before in specs(), after in specs()) {
