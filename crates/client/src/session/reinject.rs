@@ -3,7 +3,8 @@
 
 use super::fitting::read_fitting;
 use super::inject::{
-    FragmentReader, MAX_INJECTED_BYTES, OmittedMention, SkillFragment, omitted_mention,
+    FragmentReader, MAX_INJECTED_BYTES, OmittedMention, ReadFragment, SkillFragment,
+    omitted_mention,
 };
 use super::result::{ToolError, ToolErrorCode};
 use super::skill::SharedSkill;
@@ -225,19 +226,7 @@ impl UsedFileReader<'_> {
             &file.resource
         };
         match self.fragments.read_file(&skill, resource).await {
-            Ok(read) => {
-                let changed = file.compare_digest(&read.page.digest) == UsedState::Changed;
-                let renewed = UsedFile::of_page(&skill, &read.page);
-                self.session.inner.used.lock().renew(renewed);
-                self.reinjected.fragments.push(ReinjectedFragment {
-                    resource: read.page.resource,
-                    changed,
-                    fragment: read.fragment,
-                });
-                if changed {
-                    self.changed.push(file);
-                }
-            }
+            Ok(read) => self.add_fragment(&skill, file, read),
             Err(error) => {
                 let state = if error.code() == ToolErrorCode::TooLarge {
                     self.prober.find_state(&file).await
@@ -246,6 +235,22 @@ impl UsedFileReader<'_> {
                 };
                 self.omit(file, state, error.sentence());
             }
+        }
+    }
+
+    /// Adds a fragment. The session then has the digest of the fragment.
+    fn add_fragment(&mut self, skill: &SharedSkill, file: UsedFile, read: ReadFragment) {
+        let changed = file.compare_digest(&read.page.digest) == UsedState::Changed;
+        let renewed = UsedFile::of_page(skill, &read.page);
+        self.session.inner.used.lock().renew(renewed);
+
+        self.reinjected.fragments.push(ReinjectedFragment {
+            resource: read.page.resource,
+            changed,
+            fragment: read.fragment,
+        });
+        if changed {
+            self.changed.push(file);
         }
     }
 
