@@ -25,6 +25,7 @@
 //! | caller | client of a call as authenticated: a Unix user, the names of a certificate, or the holder of a token |
 //! | catalog | immutable, sorted list of the skills and plugins of one root |
 //! | catalog digest | SHA-256 of the messages of a root's catalog; equal messages have equal digests on every executor |
+//! | change notice | short text for a model that names the skills that came, changed or went since an instruction text |
 //! | checksum file | file with the digests of a pulled package, in the directory of the package |
 //! | component | part of a plugin: a hook, an MCP server, an LSP server, a command, an app |
 //! | cursor, page token | opaque position in a list or file; it carries the revision or version that it belongs to |

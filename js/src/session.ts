@@ -402,9 +402,21 @@ export class Session {
     return this.#request("inject", { text, mentions, connectors, caller_skills: callerSkills });
   }
 
-  /** Returns the text of at most `budget` bytes, with its counts and warnings. */
-  instructionText(budget = 8000): Promise<Result<"instructions">> {
-    return this.#request("instructions", { budget });
+  /** Returns the text of at most `budget` bytes, with its counts and warnings. With the id of the text that the model
+   * has as `known`, the text is a notice of the changes, empty if nothing changed, or whole if that is shorter or the
+   * session does not know the id. */
+  instructionText(budget = 8000, known: string | null = null): Promise<Result<"instructions">> {
+    return this.#request("instructions", { budget, known });
+  }
+
+  /** Returns the last 128 files of skills that the model read or was given, the most recently used first. */
+  usedSkills(): Promise<Result<"used_skills">> {
+    return this.#request("used_skills", {});
+  }
+
+  /** Returns the files of `usedSkills` for a model that has forgotten them, in at most `budget` bytes. */
+  reinject(budget = 32_000): Promise<Result<"reinject">> {
+    return this.#request("reinject", { budget });
   }
 
   /** Returns the state of each executor. */

@@ -38,6 +38,14 @@ test("a session lists, reads and calls", async (t) => {
   const injected = await skills.inject("use $triage-logs and $HOME");
   assert.deepEqual(injected.fragments.map(({ name }) => name), ["triage-logs"]);
   assert.equal((await skills.instructionText(100)).omitted, 3);
+  const { id, kind } = await skills.instructionText();
+  assert.equal(kind, "whole");
+  assert.equal((await skills.instructionText(8000, id)).kind, "unchanged");
+  assert.equal((await skills.instructionText(8000, "none")).reason, "no session returned such an id");
+  const used = await skills.usedSkills();
+  assert.equal(used[0]?.resource, `${triage.package}/SKILL.md`);
+  assert.equal((await skills.reinject()).fragments[0]?.changed, false);
+  assert.equal((await skills.reinject(0)).omitted.length, used.length);
   assert.equal((await skills.executors())[0]?.state, "live");
   assert.equal((await skills.metrics()).invocations.length > 0, true);
   assert.deepEqual(await skills.plugins(), []);

@@ -15,6 +15,13 @@ def check_type(name: str, value: object, *types: type) -> None:
     raise TypeError(f"{name} must be {expected}, not {type(value).__name__}")
 
 
+def check_budget(budget: object) -> None:
+    """Raises an error unless the value is a number of bytes."""
+    check_type("budget", budget, int)
+    if isinstance(budget, int) and budget < 0:
+        raise ValueError(f"budget must not be negative, and is {budget}")
+
+
 def check_strings(name: str, value: object) -> list[str]:
     """Returns a list of strings. A single string is no list."""
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Union
 
 from . import _caproot
-from ._check import arguments_text, check_strings, check_type, to_json
+from ._check import arguments_text, check_budget, check_strings, check_type, to_json
 from ._errors import ConfigError, Refused
 from ._fleet import Executor, Fleet, Path, Token, to_fleet
 from ._tools import Tools
@@ -32,10 +32,12 @@ if TYPE_CHECKING:
         Metrics,
         Plugin,
         PluginChanges,
+        Reinjected,
         Store,
         Thread,
         ToolDefinition,
         UsageEvent,
+        UsedSkill,
     )
 
 Roots = Union[str, Iterable[Mapping[str, Any]], Mapping[str, Any]]
@@ -419,12 +421,34 @@ class Session:
         injected = await self._bridge.run(self._core.inject, to_json("mentions", prompt))
         return json.loads(injected)  # type: ignore[no-any-return]
 
-    def instruction_text(self, budget: int = 8000) -> InstructionText:
-        """Returns the text of at most `budget` bytes, with its counts and warnings."""
-        check_type("budget", budget, int)
-        if budget < 0:
-            raise ValueError(f"budget must not be negative, and is {budget}")
-        return json.loads(self._core.instruction_text(budget))  # type: ignore[no-any-return]
+    def instruction_text(self, budget: int = 8000, *, known: str | None = None) -> InstructionText:
+        """Returns the text of at most `budget` bytes, with its counts and warnings.
+
+        Args:
+            budget: Limit of the whole text in bytes.
+            known: Id of the text that the model has. The text then is a notice of the changes, empty if
+                nothing changed, or whole if that is shorter or the session does not know the id.
+        """
+        check_budget(budget)
+        if known is not None:
+            check_type("known", known, str)
+        return json.loads(self._core.instruction_text(budget, known))  # type: ignore[no-any-return]
+
+    async def used_skills(self) -> builtins.list[UsedSkill]:
+        """Returns the last 128 files of skills that the model read or was given, the most recently used
+        first."""
+        return json.loads(await self._bridge.run(self._core.used_skills))  # type: ignore[no-any-return]
+
+    async def reinject(self, budget: int = 32_000) -> Reinjected:
+        """Returns the files of `used_skills` for a model that has forgotten them, such as after a
+        compaction.
+
+        Args:
+            budget: Limit of the fragments and the note together in bytes, at most 32,000.
+        """
+        check_budget(budget)
+        reinjected = await self._bridge.run(self._core.reinject, budget)
+        return json.loads(reinjected)  # type: ignore[no-any-return]
 
     def executors(self) -> builtins.list[ExecutorState]:
         """Returns the state of each executor: `live`, `stale` or `connecting`."""

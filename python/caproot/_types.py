@@ -41,19 +41,41 @@ class Change(TypedDict):
     """Id of the source; the environment of an executor."""
 
 
-class InstructionText(TypedDict):
-    """Instruction text with counts."""
+class NoticeChanges(TypedDict):
+    """Skills that a notice names."""
 
-    text: str
-    listed: int
-    """Skills in the text."""
-    shortened: int
-    """Listed skills with a truncated description."""
-    omitted: int
+    added: list[str]
+    """Names of skills that came."""
+    changed: list[str]
+    """Names of skills whose description or SKILL.md changed."""
+    removed: list[str]
+    """Names of skills that went."""
+    unnamed: int
+    """Further changes, which the notice only counts."""
+
+
+class InstructionText(TypedDict, total=False):
+    """Instruction text with counts. `reason` and `changes` may be missing."""
+
+    id: Required[str]
+    """Id of the text that the model then has, for the next call."""
+    kind: Required[Literal["whole", "notice", "unchanged"]]
+    """A whole text replaces the text before. A notice follows the text before."""
+    reason: str
+    """Reason of a whole text in spite of an id."""
+    changes: NoticeChanges
+    """Names in a notice."""
+    text: Required[str]
+    """Whole text, notice of at most 1,024 bytes, or empty text."""
+    listed: Required[int]
+    """Skills in the whole text."""
+    shortened: Required[int]
+    """Listed skills with a truncated or removed description."""
+    omitted: Required[int]
     """Skills without room."""
-    hidden: int
+    hidden: Required[int]
     """Skills that are hidden from models."""
-    warnings: list[str]
+    warnings: Required[list[str]]
     """Warnings for the program, such as unavailable executors; not in the text."""
 
 
@@ -100,6 +122,41 @@ class Injected(TypedDict):
     replaced: list[str]
     """Names of the program's skills that a skill of the session replaces."""
     omitted: list[OmittedMention]
+
+
+class UsedSkill(TypedDict):
+    """File of a skill that the model read or was given."""
+
+    name: str
+    kind: str
+    root: str
+    package: str
+    resource: str
+    """Handle of the file."""
+    digest: str
+    """Digest that the model has: `sha256:` and the hex digest; empty if the source has none."""
+    state: Literal["unchanged", "changed", "gone", "unknown"]
+    """State of the file now."""
+
+
+class ReinjectedFragment(Fragment):
+    """Text of a file that the model read or was given before."""
+
+    resource: str
+    """Handle of the file."""
+    changed: bool
+    """Whether the file changed since."""
+
+
+class Reinjected(TypedDict):
+    """Files that the model read or was given before."""
+
+    fragments: list[ReinjectedFragment]
+    """Texts for a user message, the most recently used file first."""
+    note: str
+    """Text for the model about the files that changed or are gone; empty if there are none."""
+    omitted: list[OmittedMention]
+    """Files without a fragment."""
 
 
 class ExecutorState(TypedDict, total=False):

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
         Metrics,
         Plugin,
         PluginChanges,
+        Reinjected,
         ToolDefinition,
         UsageEvent,
+        UsedSkill,
     )
 
 __all__ = ["Session", "connect", "restore"]
@@ -140,9 +142,17 @@ class Session:
             )
         )
 
-    def instruction_text(self, budget: int = 8000) -> InstructionText:
+    def instruction_text(self, budget: int = 8000, *, known: str | None = None) -> InstructionText:
         """Returns the text with its counts and warnings."""
-        return self._inner.instruction_text(budget)
+        return self._inner.instruction_text(budget, known=known)
+
+    def used_skills(self) -> builtins.list[UsedSkill]:
+        """Returns the files of skills that the model read or was given."""
+        return _run(self._inner.used_skills())
+
+    def reinject(self, budget: int = 32_000) -> Reinjected:
+        """Returns these files again."""
+        return _run(self._inner.reinject(budget))
 
     def executors(self) -> builtins.list[ExecutorState]:
         """Returns the state of each executor."""

@@ -149,9 +149,10 @@ impl Session {
         Ok(self.state.get()?.session.dynamic_tools().to_string())
     }
 
-    /// Returns the instruction text with its counts as a JSON text.
-    fn instruction_text(&self, budget: usize) -> PyResult<String> {
-        to_json(&self.state.get()?.open_session()?.instruction_text(budget))
+    /// Returns the instruction text with its counts, or the notice since a text, as a JSON text.
+    fn instruction_text(&self, budget: usize, known: Option<&str>) -> PyResult<String> {
+        let state = self.state.get()?;
+        to_json(&state.open_session()?.instruction_update(known, budget))
     }
 
     /// Returns the instruction text of the usual budget.
@@ -293,6 +294,33 @@ impl Session {
         state.operate(py, operation, |state| async move {
             let injected = state.session.inject(&prompt).await;
             json_reply(&injected)
+        })
+    }
+
+    /// Returns the files of skills that the model read or was given, as a JSON text.
+    fn used_skills<'py>(
+        &self,
+        py: Python<'py>,
+        operation: u64,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.state.get()?;
+        state.open_session()?;
+        state.operate(py, operation, |state| async move {
+            json_reply(&state.session.used_skills().await)
+        })
+    }
+
+    /// Returns the fragments of these files, as a JSON text.
+    fn reinject<'py>(
+        &self,
+        py: Python<'py>,
+        operation: u64,
+        budget: usize,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.state.get()?;
+        state.open_session()?;
+        state.operate(py, operation, move |state| async move {
+            json_reply(&state.session.reinject(budget).await)
         })
     }
 

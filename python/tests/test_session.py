@@ -226,6 +226,10 @@ def test_wrong_types_of_methods_are_named(run: Any, demo: str) -> None:
                 skills.instruction_text("5")  # type: ignore[arg-type]
             with pytest.raises(ValueError, match="budget"):
                 skills.instruction_text(-1)
+            with pytest.raises(TypeError, match="known"):
+                skills.instruction_text(known=5)  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match="budget"):
+                await skills.reinject(-1)
             with pytest.raises(TypeError, match="roots"):
                 skills.fork(roots="demo")
 
@@ -253,6 +257,30 @@ def test_an_error_of_a_call_is_a_result(run: Any, demo: str) -> None:
     run(work())
 
 
+def test_a_conversation_gets_notices_and_used_skills(run: Any, demo: str) -> None:
+    async def work() -> None:
+        async with caproot.connect(demo) as skills:
+            first = skills.instruction_text()
+            assert first["kind"] == "whole" and first["text"] == skills.text
+            again = skills.instruction_text(known=first["id"])
+            assert (again["kind"], again["text"], again["id"]) == ("unchanged", "", first["id"])
+            unknown = skills.instruction_text(known="\u200b" * 1000)
+            assert (unknown["kind"], unknown["text"]) == ("whole", first["text"])
+            assert unknown["reason"] == "no session returned such an id"
+
+            assert await skills.used_skills() == []
+            await skills.call(skills.tools[1]["name"], {"package": "skill://demo/triage-logs"})
+            (used,) = await skills.used_skills()
+            assert (used["name"], used["state"]) == ("triage-logs", "unchanged")
+            assert used["digest"].startswith("sha256:")
+            again_given = await skills.reinject()
+            assert again_given["note"] == "" and not again_given["fragments"][0]["changed"]
+            assert "# Triage a log" in again_given["fragments"][0]["text"]
+            assert (await skills.reinject(0))["fragments"] == []
+
+    run(work())
+
+
 def test_a_closed_session_says_so(run: Any, demo: str) -> None:
     async def work() -> None:
         async with caproot.connect(demo) as skills:
@@ -271,7 +299,7 @@ def test_a_closed_session_says_so(run: Any, demo: str) -> None:
             with pytest.raises(caproot.Refused) as refused:
                 use()
             assert refused.value.code == "SESSION_CLOSED"
-        for begin in (skills.list, lambda: skills.inject("$triage-logs")):
+        for begin in (skills.list, skills.used_skills, skills.reinject, lambda: skills.inject("$triage-logs")):
             with pytest.raises(caproot.Refused, match="SESSION_CLOSED"):
                 await begin()
 

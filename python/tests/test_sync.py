@@ -31,6 +31,8 @@ def test_the_session_of_a_script(served: str, tree: Path) -> None:
             if len(skills.list()) == 2:
                 break
         assert skills.inject("$second")["fragments"][0]["name"] == "second"
+        assert skills.used_skills()[0]["name"] == "second"
+        assert skills.reinject()["fragments"][0]["name"] == "second"
         assert skills.metrics()["invocations"] and skills.instruction_text(0)["text"] == ""
 
         with skills.fork(exclude=["name:second"]) as fork:

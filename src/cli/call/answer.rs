@@ -3,8 +3,8 @@
 use caproot_client::ChangesSince;
 use caproot_client::session::dispatch::{DispatchRecord, DrainSummary, SubmitOutcome};
 use caproot_client::session::{
-    ExecutorChanges, ExecutorState, InjectedSkills, InstructionText, InvocationMetrics,
-    ListedSkill, SessionPlugin, ToolError, ToolNames, ToolResult,
+    ExecutorChanges, ExecutorState, InjectedSkills, InstructionUpdate, InvocationMetrics,
+    ListedSkill, ReinjectedSkills, SessionPlugin, ToolError, ToolNames, ToolResult, UsedSkill,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -33,7 +33,12 @@ pub enum RequestAnswer {
     #[serde(skip)]
     Call(ToolResult),
     /// `instructions`: the text, and how many skills are listed, shortened, omitted and hidden.
-    Instructions(InstructionText),
+    Instructions(Box<InstructionUpdate>),
+    /// `used_skills`: at most 128 files.
+    UsedSkills(Vec<UsedSkill>),
+    /// `reinject`: the fragments, a note about changed and removed files, and the files without a
+    /// fragment.
+    Reinject(ReinjectedSkills),
     /// `inject`: the fragments, of at most 32,000 bytes together, and the mentions without a fragment.
     Inject(InjectedSkills),
     /// `state`: one object for each executor.

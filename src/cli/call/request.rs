@@ -5,7 +5,7 @@ use super::dispatchers::ProgramCall;
 use super::lines::InputLine;
 use super::tools::{ProgramTool, ToolOutcome};
 use caproot_client::session::{
-    DEFAULT_BUDGET, SkillAuthority, SkillMention, ToolFunctionError, UserPrompt,
+    DEFAULT_BUDGET, MAX_INJECTED_BYTES, SkillAuthority, SkillMention, ToolFunctionError, UserPrompt,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
@@ -62,10 +62,22 @@ pub enum CallRequest {
         #[serde(default)]
         arguments: Value,
     },
-    /// The text that describes the skills to a model.
+    /// The text that describes the skills to a model, or a notice of the changes since a text.
     Instructions {
         /// Maximum size of the text in bytes. The default is 8,000.
         #[serde(default = "default_budget")]
+        budget: usize,
+        /// Id of the text that the model has. By default the model has none.
+        #[serde(default)]
+        known: Option<String>,
+    },
+    /// The files of skills that the model read or was given, the most recently used first.
+    UsedSkills {},
+    /// The files of `used_skills` again, as fragments for a model that has forgotten them.
+    Reinject {
+        /// Maximum size of the fragments and the note together in bytes. The default and the maximum
+        /// are 32,000.
+        #[serde(default = "default_reinject_budget")]
         budget: usize,
     },
     /// The skills that a prompt mentions, as fragments for a model.
@@ -401,6 +413,10 @@ fn default_budget() -> usize {
     DEFAULT_BUDGET
 }
 
+fn default_reinject_budget() -> usize {
+    MAX_INJECTED_BYTES
+}
+
 #[cfg(test)]
 mod tests {
     use super::{BadLine, CallRequest, RequestLine, parse_request};
@@ -467,7 +483,10 @@ mod tests {
         assert_eq!((line.id, line.session.as_deref()), (json!([1]), Some("s")));
         assert!(matches!(
             line.request,
-            CallRequest::Instructions { budget: 8000 }
+            CallRequest::Instructions {
+                budget: 8000,
+                known: None
+            }
         ));
 
         let line = json!({"method": "tool_result", "call": 1, "result": null});

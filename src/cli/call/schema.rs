@@ -10,7 +10,8 @@ use super::event::CallEvent;
 use super::program_registry::FoundExecutor;
 use super::request::RequestLine;
 use caproot_client::session::{
-    ExecutorState, InjectedSkills, InstructionText, InvocationMetrics, ListedSkill, SessionPlugin,
+    ExecutorState, InjectedSkills, InstructionUpdate, InvocationMetrics, ListedSkill,
+    ReinjectedSkills, SessionPlugin, UsedSkill,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -54,7 +55,9 @@ impl ResultSchemas {
         results.add::<Map<String, Value>>("call");
         results.add::<Vec<ListedSkill>>("list");
         results.add::<FileText>("read");
-        results.add::<InstructionText>("instructions");
+        results.add::<InstructionUpdate>("instructions");
+        results.add::<Vec<UsedSkill>>("used_skills");
+        results.add::<ReinjectedSkills>("reinject");
         results.add::<WatchedText>("watch");
         results.add::<SessionId>("watch_usage");
         results.add::<InjectedSkills>("inject");

@@ -184,8 +184,16 @@ impl CallServer<'_> {
                 let _permit = permit.map_err(|error| RequestError::failed(&error))?;
                 RequestAnswer::Read(self.skill_reader(&session).read(&file).await?)
             }
-            CallRequest::Instructions { budget } => {
-                RequestAnswer::Instructions(self.find_session(id)?.instruction_text(budget))
+            CallRequest::Instructions { budget, known } => {
+                let session = self.find_session(id)?;
+                let update = session.instruction_update(known.as_deref(), budget);
+                RequestAnswer::Instructions(Box::new(update))
+            }
+            CallRequest::UsedSkills {} => {
+                RequestAnswer::UsedSkills(self.find_session(id)?.used_skills().await)
+            }
+            CallRequest::Reinject { budget } => {
+                RequestAnswer::Reinject(self.find_session(id)?.reinject(budget).await)
             }
             CallRequest::Watch { budget } => RequestAnswer::Watch(self.watch(id, budget)?),
             CallRequest::WatchUsage {} => RequestAnswer::Session(self.watch_usage(id)?),

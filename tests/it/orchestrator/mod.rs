@@ -4,6 +4,7 @@ pub(crate) mod call_command;
 mod call_lines;
 mod call_session;
 mod complete_example;
+mod conversations;
 mod dispatch;
 mod durable;
 #[allow(dead_code, unreachable_pub)]

@@ -269,8 +269,9 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "files",
             "fitting",
             "metrics",
+            "used",
         ],
-        &["options", "saved", "view"],
+        &["notices", "options", "saved", "view"],
         &["list", "sources"],
         &["search"],
         &["state"],
@@ -282,7 +283,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "search_tool",
             "start",
         ],
-        &["call", "dispatch", "lifecycle", "whole_reads"],
+        &["call", "dispatch", "lifecycle", "reinject", "whole_reads"],
     ],
 }];
 

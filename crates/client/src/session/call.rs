@@ -5,6 +5,7 @@ use super::arguments::parse_arguments;
 use super::instructions::{DescribedSkills, InstructionText, write_instructions};
 use super::list::{SkillListCursor, list_page};
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
+use super::notices::{InstructionUpdate, UpdateRequest};
 use super::read::FoundRead;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
 use super::state::Session;
@@ -218,6 +219,42 @@ impl Session {
         #[cfg(not(feature = "handlers"))]
         let text = self.write_skills(&view, budget);
         text
+    }
+
+    /// Returns the text for a model that has the text of the id `known`: nothing if the skills are the
+    /// same, a notice of at most [`MAX_NOTICE_BYTES`](super::MAX_NOTICE_BYTES) about changes, or the
+    /// whole text if the whole text is shorter or the session does not know the id. The session knows
+    /// its last 8 texts. Pass the id of each update to the next call.
+    ///
+    /// ```
+    /// use caproot_client::session::{DEFAULT_BUDGET, SessionOptions, UpdateKind};
+    /// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let session = demo::start_demo_session(&SessionOptions::default()).await;
+    /// let first = session.instruction_update(None, DEFAULT_BUDGET);
+    /// assert!(first.instructions.text.contains("- triage-logs: "));
+    ///
+    /// // At the next turn, nothing changed.
+    /// let next = session.instruction_update(Some(&first.id), DEFAULT_BUDGET);
+    /// assert_eq!((next.kind, next.instructions.text.as_str()), (UpdateKind::Unchanged, ""));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn instruction_update(&self, known: Option<&str>, budget: usize) -> InstructionUpdate {
+        let whole = self.instruction_text(budget);
+        if self.is_closed() {
+            return InstructionUpdate::closed(whole);
+        }
+
+        let names = self.inner.tool_names;
+        let request = UpdateRequest {
+            known,
+            budget,
+            names,
+        };
+        self.texts.lock().update(request, whole)
     }
 
     fn write_skills(&self, view: &SessionView, budget: usize) -> InstructionText {

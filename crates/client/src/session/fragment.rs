@@ -5,6 +5,7 @@ use super::skill::{AuthorityRef, SharedSkill};
 use super::tool_names::ToolNames;
 use caproot_core::text::{is_ignorable_char, single_line};
 use serde_json::json;
+use std::fmt::Write as _;
 
 /// End of a fragment.
 const CLOSING_TAG: &str = "\n</skill>\n";
@@ -32,6 +33,13 @@ impl FragmentFrame {
             continuation: String::new(),
             files: String::new(),
         }
+    }
+
+    /// Returns the frame of a file that is not the main resource.
+    pub fn with_resource(mut self, resource: &str) -> Self {
+        let resource = escape_markup(resource);
+        let _ = writeln!(self.head, "<resource>{resource}</resource>");
+        self
     }
 
     /// Returns the frame with a sentence about the other files of the skill before its end. The

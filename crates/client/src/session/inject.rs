@@ -12,6 +12,7 @@ use super::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
 use super::state::Session;
 use super::tool_names::ToolNames;
 use super::usage::UsageKind;
+use super::used::UsedFile;
 use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
 use serde::Serialize;
@@ -132,91 +133,144 @@ async fn inject_mentioned(session: &Session, prompt: &UserPrompt) -> InjectedSki
     let mut injected = InjectedSkills::default();
     let skills = resolve_mentions(&view, prompt, &mut injected);
 
-    let mut reader = FragmentReader::new(session);
+    let mut reader = FragmentReader::new(session, MAX_INJECTED_BYTES);
     for skill in &skills {
-        match reader.read_skill(skill).await {
-            Ok(fragment) => injected.fragments.push(fragment),
-            Err(reason) => injected.omit(&skill.package, reason),
+        match reader.read_file(skill, "").await {
+            Ok(read) => {
+                let used = UsedFile::of_page(skill, &read.page);
+                session.inner.used.lock().record(used);
+                injected.fragments.push(read.fragment);
+            }
+            Err(error) => injected.omit(&skill.package, error.sentence()),
         }
     }
 
     injected
 }
 
+/// Fragment with the page of the file that is its body.
+pub struct ReadFragment {
+    pub fragment: SkillFragment,
+    pub page: TextPage,
+}
+
 /// Reader of the fragments of one prompt.
-struct FragmentReader<'a> {
+pub struct FragmentReader<'a> {
     session: &'a Session,
     /// Bytes that further fragments may have.
     room: usize,
-    /// Reasons of the unavailable sources. Each wait for a lost source is long, so the prompt waits
+    /// Errors of the unavailable sources. Each wait for a lost source is long, so the prompt waits
     /// for a source only once.
-    lost: HashMap<(SourceKind, &'a str), String>,
+    lost: HashMap<(SourceKind, &'a str), ToolError>,
 }
 
 impl<'a> FragmentReader<'a> {
-    fn new(session: &'a Session) -> Self {
+    /// Returns a reader of fragments of at most `room` bytes together.
+    pub fn new(session: &'a Session, room: usize) -> Self {
         Self {
             session,
-            room: MAX_INJECTED_BYTES,
+            room,
             lost: HashMap::new(),
         }
     }
 
-    /// Reads the fragment of a skill, or returns the reason why the skill is omitted.
-    async fn read_skill(&mut self, skill: &SharedSkill) -> Result<SkillFragment, String> {
+    /// Returns whether a further fragment may fit.
+    pub fn has_room(&self) -> bool {
+        self.room > MIN_BODY_BYTES
+    }
+
+    /// Reads the fragment of a file of a skill, or returns the error for which the file is omitted. An
+    /// empty resource is the main resource.
+    pub async fn read_file(
+        &mut self,
+        skill: &SharedSkill,
+        resource: &str,
+    ) -> Result<ReadFragment, ToolError> {
         let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
-        let found = self.session.find_authority(kind, id);
-        let source = found.map_err(|error| error.sentence())?.source;
+        let source = self.session.find_authority(kind, id)?.source;
         let key = (source.kind(), source.id());
-        if let Some(reason) = self.lost.get(&key) {
-            return Err(reason.clone());
+        if let Some(error) = self.lost.get(&key) {
+            return Err(error.clone());
         }
 
-        let room = self.room.min(MAX_FRAGMENT_BYTES);
-        match inject_skill(self.session, source, skill, room).await {
-            Ok(fragment) => {
-                self.room -= fragment.text.len();
-                Ok(fragment)
+        let file = FragmentFile {
+            skill,
+            resource,
+            room: self.room.min(MAX_FRAGMENT_BYTES),
+        };
+        match inject_file(self.session, source, &file).await {
+            Ok(read) => {
+                self.room -= read.fragment.text.len();
+                Ok(read)
             }
             Err(error) => {
-                let reason = error.sentence();
                 if error.code().is_source_unavailable() {
-                    self.lost.insert(key, reason.clone());
+                    self.lost.insert(key, error.clone());
                 }
-                Err(reason)
+                Err(error)
             }
         }
     }
+}
+
+/// File of a skill that becomes a fragment.
+struct FragmentFile<'a> {
+    skill: &'a SharedSkill,
+    /// Handle of the file; empty for the main resource.
+    resource: &'a str,
+    /// Limit of the fragment in bytes.
+    room: usize,
 }
 
 /// Reads a fragment and records the invocation.
-async fn inject_skill(
+async fn inject_file(
     session: &Session,
     source: &dyn SkillSource,
-    skill: &SharedSkill,
-    room: usize,
-) -> Result<SkillFragment, ToolError> {
+    file: &FragmentFile<'_>,
+) -> Result<ReadFragment, ToolError> {
     let inner = &session.inner;
-    let target = InvocationTarget::of_skill(source, &skill.package, Some(skill));
+    let target = InvocationTarget::of_skill(source, &file.skill.package, Some(file.skill));
     let invocation =
         InvocationGuard::start(inner.invocation_session(), InvocationKind::Inject, target);
 
-    let work = read_fragment(source, skill, room, inner.tool_names).instrument(invocation.span());
-    let fragment = inner.run_until_closed(work).await.flatten();
-    if fragment.is_ok() {
-        inner.usage.record(UsageKind::Injected, [skill]);
+    let work = read_fragment(source, file, inner.tool_names).instrument(invocation.span());
+    let read = inner.run_until_closed(work).await.flatten();
+    if read.is_ok() {
+        inner.usage.record(UsageKind::Injected, [file.skill]);
     }
 
-    invocation.finish_with_text(fragment.as_ref().map(|fragment| fragment.text.as_str()));
-    fragment
+    invocation.finish_with_text(read.as_ref().map(|read| read.fragment.text.as_str()));
+    read
 }
 
-async fn read_fragment(
+/// Reads a fragment and records the invocation.
+async fn inject_file(
+    session: &Session,
     source: &dyn SkillSource,
-    skill: &SharedSkill,
-    room: usize,
+    file: &FragmentFile<'_>,
+) -> Result<ReadFragment, ToolError> {
+    let inner = &session.inner;
+    let target = InvocationTarget::of_skill(source, &file.skill.package);
+    let invocation = InvocationGuard::start(&inner.counters, InvocationKind::Inject, target);
+
+    let work = read_fragment(source, file, inner.tool_names).instrument(invocation.span());
+    let read = inner.run_until_closed(work).await.flatten();
+
+    invocation.finish_with_fragment(read.as_ref().map(|read| read.fragment.text.as_str()));
+    read
+}
+
+/// Returns the frame of a file. The frame of a main resource names the other files of the skill.
+async fn frame_file(
+    source: &dyn SkillSource,
+    file: &FragmentFile<'_>,
     names: ToolNames,
-) -> Result<SkillFragment, ToolError> {
+) -> Result<FragmentFrame, ToolError> {
+    let skill = file.skill;
+    if !file.resource.is_empty() {
+        return Ok(FragmentFrame::for_skill(skill).with_resource(file.resource));
+    }
+
     let listed = ListedDirectory {
         authority: AuthorityRef::of_skill(skill).id,
         package: &skill.package,
@@ -228,11 +282,29 @@ async fn read_fragment(
         // Not every source can list files.
         files => files.unwrap_or_default(),
     };
-    let frame = FragmentFrame::for_skill(skill).with_files(files.as_deref(), names);
+    Ok(FragmentFrame::for_skill(skill).with_files(files.as_deref(), names))
+}
 
+async fn read_fragment(
+    source: &dyn SkillSource,
+    file: &FragmentFile<'_>,
+    names: ToolNames,
+) -> Result<ReadFragment, ToolError> {
+    let FragmentFile {
+        skill,
+        resource,
+        room,
+    } = *file;
+    let frame = frame_file(source, file, names).await?;
+
+    let named = if resource.is_empty() {
+        &skill.main_resource
+    } else {
+        resource
+    };
     let truncated_overhead = frame
         .clone()
-        .truncated_at(skill, &skill.main_resource, CURSOR_PLACEHOLDER, names)
+        .truncated_at(skill, named, CURSOR_PLACEHOLDER, names)
         .overhead();
     if truncated_overhead + MIN_BODY_BYTES > room {
         let message = names.fill_placeholders("no room for this skill here; read it with {read}");
@@ -242,6 +314,7 @@ async fn read_fragment(
     let request = TextPageRequest {
         authority: AuthorityRef::of_skill(skill).id.to_owned(),
         package: skill.package.clone(),
+        resource: resource.to_owned(),
         ..TextPageRequest::default()
     };
     let page = read_fitting(source, request, room, &|page: &TextPage| {
@@ -255,12 +328,13 @@ async fn read_fragment(
     })
     .await?;
 
-    Ok(SkillFragment {
+    let fragment = SkillFragment {
         name: skill.name.clone(),
         package: skill.package.clone(),
         text: frame_page(&frame, skill, &page, names).wrap_body(&page.contents),
         truncated: !page.next_cursor.is_empty(),
-    })
+    };
+    Ok(ReadFragment { fragment, page })
 }
 
 fn frame_page(
@@ -291,9 +365,14 @@ struct MentionIndex<'a> {
 
 impl InjectedSkills {
     fn omit(&mut self, mention: &str, reason: String) {
-        let mention = truncate_with_ellipsis(mention, MAX_MENTION_BYTES);
-        self.omitted.push(OmittedMention { mention, reason });
+        self.omitted.push(omitted_mention(mention, reason));
     }
+}
+
+/// Returns an omission with at most 256 bytes of the mention.
+pub fn omitted_mention(mention: &str, reason: String) -> OmittedMention {
+    let mention = truncate_with_ellipsis(mention, MAX_MENTION_BYTES);
+    OmittedMention { mention, reason }
 }
 
 impl<'a> MentionIndex<'a> {

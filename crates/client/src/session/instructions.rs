@@ -21,6 +21,10 @@ pub const DEFAULT_BUDGET: usize = 8_000;
 /// Maximum number of other environments in the heading of equal skills.
 const MAX_OTHER_ENVIRONMENTS: usize = 8;
 
+/// Beginnings of the lines about equal skills in several environments.
+const EQUAL_SKILLS_LINE: &str = "These skills are in environment ";
+const ENVIRONMENT_LINE: &str = "environment ";
+
 /// Heading, with `{read}` and `{list}` as placeholders for the names of the tools. If the text does not
 /// show every skill whole, `{search}` is in place of `{list}`.
 const HEAD: &str = "\
@@ -66,6 +70,14 @@ impl InstructionText {
     pub(super) fn shown_skills(&self) -> impl Iterator<Item = &SharedSkill> {
         let shown = self.skills.iter().filter(|placed| placed.place.is_shown());
         shown.map(|placed| &placed.skill)
+    }
+
+    /// Returns the lines about equal skills in other environments. No text of a skill begins a line.
+    pub(super) fn environment_lines(&self) -> String {
+        let lines = self.text.lines().filter(|line| {
+            line.starts_with(EQUAL_SKILLS_LINE) || line.starts_with(ENVIRONMENT_LINE)
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -263,7 +275,7 @@ fn write_heading(skill: &SharedSkill, equal: Option<&EqualGroup>, names: ToolNam
     let first = single_line(&first.environment_id);
     let _ = writeln!(
         heading,
-        "These skills are in environment {first:?}. The same skills are elsewhere:"
+        "{EQUAL_SKILLS_LINE}{first:?}. The same skills are elsewhere:"
     );
     for root in others.iter().take(MAX_OTHER_ENVIRONMENTS) {
         let environment = single_line(&root.environment_id);
@@ -271,7 +283,7 @@ fn write_heading(skill: &SharedSkill, equal: Option<&EqualGroup>, names: ToolNam
         let package = single_line(&root.root_handle);
         let _ = writeln!(
             heading,
-            "environment {environment:?}: authority id {id:?}, packages {package}/..."
+            "{ENVIRONMENT_LINE}{environment:?}: authority id {id:?}, packages {package}/..."
         );
     }
 

@@ -338,8 +338,8 @@ impl Session {
         }
     }
 
-    /// Returns the session as JSON: its id, product, choice and selection, and the resume point of each
-    /// executor. The JSON contains no text of a skill. A closed session can be saved, too.
+    /// Returns the session as JSON: its id, product, choice and selection, the resume point of each
+    /// executor, and the files that the model read. The JSON contains no text of a skill. A closed session can be saved, too.
     ///
     /// # Errors
     ///
@@ -353,7 +353,8 @@ impl Session {
             selection,
             ..
         } = inner;
-        SavedSession::new(id, product, choice, selection, self.resume_points()).to_json()
+        let saved = SavedSession::new(id, product, choice, selection, self.resume_points());
+        saved.with_used_files(&self.inner.used.lock()).to_json()
     }
 
     /// Restores a saved session with its id, product, choice and selection, and the changes of each
@@ -434,6 +435,7 @@ impl Session {
         let selection = saved.selection();
         let points = saved.resume_points();
         let session = Self::start_resumed(fleet, selection, others, &saved_options, points).await?;
+        *session.inner.used.lock() = saved.used_files()?;
 
         // The watch starts first: no change is lost between the watch and the read.
         let watch = session.watch();
@@ -536,6 +538,7 @@ impl SessionInner {
             resume_points: parent.resume_points.clone(),
             counters: InvocationCounters::default(),
             usage: UsageRecorder::default(),
+            used: Mutex::default(),
             tool_names: parent.tool_names,
             has_plugins: parent.has_plugins,
             closed: CancellationToken::new(),

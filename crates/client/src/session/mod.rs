@@ -77,6 +77,12 @@
 //! becomes `\u{202e}`. Joiners and variation selectors stay where scripts and emoji need them. The
 //! contents of files are never changed; their diagnostic is `HIDDEN_TEXT`.
 //!
+//! # Long conversations
+//!
+//! [`Session::instruction_update`] returns a notice of changed skills for a model that has an older
+//! text. [`Session::used_skills`] has the files that the model read or was given, and
+//! [`Session::reinject`] gives them back after a compaction.
+//!
 //! # Sources
 //!
 //! | source | is | authority | handles |
@@ -108,9 +114,11 @@ mod list;
 mod mentions;
 mod metrics;
 mod name_list;
+mod notices;
 mod options;
 mod plugins;
 mod read;
+mod reinject;
 mod request_metrics;
 mod resource_path;
 mod result;
@@ -129,6 +137,7 @@ mod tool_names;
 #[cfg(feature = "handlers")]
 mod tools;
 mod usage;
+mod used;
 mod view;
 mod whole_reads;
 
@@ -145,11 +154,13 @@ pub use lifecycle::{
 pub use mentions::{SkillMention, UserPrompt};
 pub use metrics::{InvocationKind, InvocationMetrics, InvocationSeries, SkillCount, SourceMetrics};
 pub use name_list::SkillNameListOptions;
+pub use notices::{InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges, UpdateKind};
 pub use options::SessionOptions;
 pub use plugins::{
     ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
     SessionPluginChanges,
 };
+pub use reinject::{ReinjectedFragment, ReinjectedSkills};
 pub use request_metrics::{DURATION_BUCKETS, RequestMetrics};
 pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 pub use saved::SavedError;
@@ -165,5 +176,6 @@ pub use tools::{
     limits as tool_limits,
 };
 pub use usage::{UsageEvent, UsageKind, UsageTotals, UsageWatch};
+pub use used::{MAX_USED_FILES, UsedSkill, UsedState};
 pub use view::{ChangedSource, SessionWatch};
 pub use whole_reads::ListedSkill;

@@ -11,6 +11,7 @@ use super::result::{
 use super::skill::SharedSkill;
 use super::skill_source::{SkillSource, TextPage, TextPageRequest};
 use super::state::{AuthoritySource, Session};
+use super::used::{UsedFile, find_listed_skill};
 use crate::MAX_CURSOR_BYTES;
 use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_READ_BYTES, MAX_ROOT_ID_BYTES};
 use serde::{Deserialize, Serialize};
@@ -183,6 +184,7 @@ async fn read_page(
 
     let first_bytes = contents_room(handle_bytes(&request), TYPICAL_CURSOR_BYTES);
     let had_cursor = !request.cursor.is_empty();
+    let skill = find_listed_skill(source, &request.authority, &request.package);
     let page = read_fitting(source, request, first_bytes, &fitting_bytes).await;
 
     let page = page.map_err(|error| match error.code() {
@@ -194,6 +196,10 @@ async fn read_page(
         }
         _ => error,
     })?;
+    if let Some(skill) = skill {
+        let used = UsedFile::of_page(&skill, &page);
+        session.inner.used.lock().record(used);
+    }
     Ok(ReadPage::from_text_page(page))
 }
 
@@ -267,6 +273,7 @@ mod tests {
                     resource: resource.to_owned(),
                     contents,
                     next_cursor,
+                    digest: String::new(),
                 };
                 let fits = fitting_bytes(&page);
                 if fits >= page.contents.len() {

@@ -3,6 +3,7 @@
 use super::choice::SkillChoice;
 use super::session_id::check_session_id;
 use super::skill::mirrored_view;
+use super::used::{UsedFile, UsedFiles};
 use crate::ResumePoint;
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot, SkillView};
 use caproot_core::text::quote_value;
@@ -44,6 +45,9 @@ pub struct SavedSession {
     choice: SkillChoice,
     selection: Vec<SavedRoot>,
     executors: Vec<SavedExecutor>,
+    /// Files that the model read or was given, the most recently used first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    used: Vec<UsedFile>,
 }
 
 /// Selected root, in the JSON of platforms.
@@ -109,7 +113,19 @@ impl SavedSession {
                 .into_iter()
                 .map(|(environment_id, point)| SavedExecutor::new(environment_id, point))
                 .collect(),
+            used: Vec::new(),
         }
+    }
+
+    /// Returns the state with the files that the model read or was given.
+    pub fn with_used_files(mut self, used: &UsedFiles) -> Self {
+        self.used = used.files().to_vec();
+        self
+    }
+
+    /// Returns the files that the model read or was given.
+    pub fn used_files(&self) -> Result<UsedFiles, SavedError> {
+        UsedFiles::restore(self.used.clone()).map_err(SavedError::Corrupt)
     }
 
     /// Returns the state as JSON, if the JSON is within the limit.
@@ -141,6 +157,7 @@ impl SavedSession {
 
         let session: Self = parse_json(text)?;
         check_session_id(&session.id).map_err(SavedError::Corrupt)?;
+        session.used_files()?;
         Ok(ParsedSession {
             session,
             warnings: Vec::new(),

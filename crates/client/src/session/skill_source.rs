@@ -191,6 +191,9 @@ pub struct TextPage {
     pub contents: String,
     /// Cursor of the next page, at most 512 bytes; empty at the end.
     pub next_cursor: String,
+    /// Digest of the whole file, such as `sha256:` and the hex digest; empty if the source has none. Two
+    /// versions of a file have different digests.
+    pub digest: String,
 }
 
 impl TextPageRequest {

@@ -12,6 +12,7 @@ use super::usage::UsageRecorder;
 use crate::fleet::group_by_environment;
 use crate::{Fleet, MirrorSelection, ResumePoint};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::sync::Mutex;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,6 +107,7 @@ impl SessionInner {
             resume_points,
             counters: InvocationCounters::default(),
             usage: UsageRecorder::default(),
+            used: Mutex::default(),
             tool_names: options.tool_names,
             has_plugins: options.plugins,
             closed: CancellationToken::new(),

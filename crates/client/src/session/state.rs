@@ -3,6 +3,7 @@
 use super::authorities::{SessionAuthority, collect_authorities};
 use super::choice::SkillChoice;
 use super::metrics::{InvocationCounters, InvocationSession};
+use super::notices::TextRegistry;
 use super::result::{ToolError, ToolErrorCode};
 use super::search::SessionSearch;
 use super::selection::SelectionError;
@@ -14,6 +15,7 @@ use super::tool_names::ToolNames;
 #[cfg(feature = "handlers")]
 use super::tools::ToolSet;
 use super::usage::{UsageRecorder, UsageWatch};
+use super::used::UsedFiles;
 use super::view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
 use crate::ResumePoint;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
@@ -34,6 +36,8 @@ pub struct Session {
     pub(super) executors: Vec<Arc<DaemonSource>>,
     pub(super) views: Mutex<SessionViewCache>,
     pub(super) search: Arc<SessionSearch>,
+    /// Texts that the session returned last.
+    pub(super) texts: Mutex<TextRegistry>,
     pub(super) inner: SessionInner,
     #[cfg(feature = "handlers")]
     pub(super) custom_tools: Arc<ToolSet>,
@@ -61,6 +65,8 @@ pub struct SessionInner {
     pub resume_points: BTreeMap<String, ResumePoint>,
     pub counters: InvocationCounters,
     pub usage: UsageRecorder,
+    /// Files that the model read or was given.
+    pub used: Mutex<UsedFiles>,
     pub tool_names: ToolNames,
     /// Whether the mirrors of the executors have plugins.
     pub has_plugins: bool,
@@ -152,6 +158,7 @@ impl Session {
             executors,
             views: Mutex::default(),
             search: Arc::default(),
+            texts: Mutex::default(),
             inner,
             #[cfg(feature = "handlers")]
             custom_tools: Arc::default(),

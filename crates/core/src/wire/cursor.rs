@@ -34,6 +34,8 @@ pub enum CursorKind {
     SessionFiles = 8,
     /// Position in the results of a search in the skills of a session.
     SessionSearch = 9,
+    /// Instruction text of a session.
+    SessionText = 10,
 }
 
 /// Position that a cursor holds.

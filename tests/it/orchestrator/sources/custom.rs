@@ -194,5 +194,6 @@ fn text_page(request: &TextPageRequest, contents: String, next_cursor: &str) -> 
         resource,
         contents,
         next_cursor: next_cursor.to_owned(),
+        digest: String::new(),
     }
 }

@@ -39,6 +39,7 @@ impl TextPage {
                 resource: page.resource,
                 contents,
                 next_cursor: page.next_cursor,
+                digest: page.digest,
             }),
 
             Some(Body::Data(_)) => {

@@ -316,6 +316,7 @@ impl VerifiedFile {
             resource,
             contents: contents.to_owned(),
             next_cursor,
+            digest: self.digest.clone(),
         })
     }
 }
