@@ -243,23 +243,6 @@ async fn inject_file(
     read
 }
 
-/// Reads a fragment and records the invocation.
-async fn inject_file(
-    session: &Session,
-    source: &dyn SkillSource,
-    file: &FragmentFile<'_>,
-) -> Result<ReadFragment, ToolError> {
-    let inner = &session.inner;
-    let target = InvocationTarget::of_skill(source, &file.skill.package);
-    let invocation = InvocationGuard::start(&inner.counters, InvocationKind::Inject, target);
-
-    let work = read_fragment(source, file, inner.tool_names).instrument(invocation.span());
-    let read = inner.run_until_closed(work).await.flatten();
-
-    invocation.finish_with_fragment(read.as_ref().map(|read| read.fragment.text.as_str()));
-    read
-}
-
 /// Returns the frame of a file. The frame of a main resource names the other files of the skill.
 async fn frame_file(
     source: &dyn SkillSource,
