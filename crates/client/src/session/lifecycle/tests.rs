@@ -252,6 +252,8 @@ fn any_sources() -> impl Strategy<Value = Vec<Arc<dyn SkillSource>>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
     #[test]
     fn a_fork_of_a_fork_never_has_a_skill_that_its_session_does_not_have(
         sources in any_sources(),
