@@ -5,7 +5,8 @@ mod skills;
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
-use super::handle_arg::{PackageArg, find_root, join_candidates};
+use super::handle_arg::{PackageArg, find_root, find_skill, join_candidates};
+use super::lock::read_lock;
 use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use super::report::count_with_noun;
 use super::signals::run_until_signal_or_closed_stdout;
@@ -15,6 +16,7 @@ use caproot_client::pull::{
     DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
 };
 use caproot_client::{CallError, Client, Mirror, MirrorSelection};
+use caproot_core::lock::{ApprovedFiles, Lock};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, SelectedCapabilityRoot, SkillView};
 use caproot_core::text::escape_text;
@@ -47,6 +49,7 @@ Examples:
   caproot pull skill://skills/pdf --into /opt/skills/pdf
   caproot pull pdf --into ./pdf --watch         # until a signal comes
   caproot pull --all --into ./skills            # every published skill
+  caproot pull --all --into ./skills --lock caproot.lock  # every approved skill
   caproot verify ./pdf                          # compare with the digests")]
 pub struct PullArgs {
     /// Handle of a package, or the name of a skill if no other skill has the name; `caproot list
@@ -63,6 +66,12 @@ pub struct PullArgs {
     /// Replace files that are not from a pull, or that changed since
     #[arg(long)]
     force: bool,
+    /// Write only packages that this lock of `caproot lock` approves
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
+    /// With --lock: require an SSH signature of the lock in FILE.sig by a key of this file
+    #[arg(long, value_name = "FILE", requires = "lock")]
+    signers: Option<PathBuf>,
     /// Keep the directory up to date until a signal comes
     #[arg(long)]
     watch: bool,
@@ -92,8 +101,11 @@ impl From<PullError> for CommandFailure {
             | PullError::ForbiddenName(_)
             | PullError::NoDigest(_) => exit::REJECTED,
             PullError::KeepsChanging | PullError::InUse(_) => exit::TRY_LATER,
-            PullError::Conflicts(_) | PullError::NotApproved(_) | PullError::Unapprovable(_) => {
-                exit::PROBLEMS_FOUND
+            PullError::Conflicts(_) | PullError::Unapprovable(_) => exit::PROBLEMS_FOUND,
+            PullError::NotApproved(_) => {
+                return Self::new(exit::PROBLEMS_FOUND, error).with_hint(
+                    "review the files, then approve them with `caproot lock --update NAME`",
+                );
             }
             PullError::OtherPackage(_) => {
                 return Self::new(exit::BAD_CONFIG, error)
@@ -115,10 +127,15 @@ pub async fn run(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
 }
 
 async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let lock = match &args.lock {
+        Some(file) => Some(read_lock(file, args.signers.as_deref())?),
+        None => None,
+    };
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
     let options = PullOptions {
+        lock,
         limits: PullLimits {
             max_files: args.max_files,
             max_bytes: args.max_bytes,
@@ -134,7 +151,15 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
         .resolve(&mut client, &roots, Consistency::Cached)
         .await?;
     let root = find_root(&package, roots)?;
-    let request = options.request(root, package, args.into, env)?;
+    let mut request = options.request(root, package, args.into, env)?;
+    if options.lock.is_some() {
+        let PullRequest { root, package, .. } = &request;
+        let skill = find_skill(&mut client, root, package, Consistency::Cached).await?;
+        // Only the package of a skill can be approved.
+        let skill = skill.filter(|skill| skill.package == *package);
+        let name = skill.map(|skill| skill.name).unwrap_or_default();
+        request.approved = options.approved_versions(&name);
+    }
 
     // The mirror starts first, so that no change is lost between the pull and the watch.
     let watched = args.watch.then(|| start_mirror(&client, &request));
@@ -158,12 +183,19 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
 
 /// Options of each pull of a command.
 struct PullOptions {
+    lock: Option<Lock>,
     limits: PullLimits,
     replaces_conflicts: bool,
     output: OutputFormat,
 }
 
 impl PullOptions {
+    /// Returns the approved versions of a skill by its qualified name, with `--lock`.
+    fn approved_versions(&self, name: &str) -> Option<Vec<ApprovedFiles>> {
+        let versions = self.lock.as_ref()?.versions(name).iter();
+        Some(versions.map(|skill| skill.files.clone()).collect())
+    }
+
     /// Returns the request for a package, unless the pull would remove the home directory.
     fn request(
         &self,
@@ -255,6 +287,7 @@ fn is_temporary(error: &PullError) -> bool {
         | PullError::KeepsChanging
         | PullError::NoDigest(_)
         | PullError::NoFiles
+        | PullError::NotApproved(_)
         | PullError::InUse(_) => true,
         _ => false,
     }

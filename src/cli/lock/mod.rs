@@ -39,6 +39,7 @@ Examples:
   caproot lock ./skills --out caproot.lock               # approve all skills of a directory
   caproot lock ./skills --check caproot.lock             # for CI
   caproot lock ./skills --update pdf --out caproot.lock  # approve one change
+  caproot lock ./skills --check caproot.lock --signers allowed_signers
   caproot lock --fleet fleet.yaml --check caproot.lock   # the skills of each executor")]
 pub struct LockArgs {
     /// Skill, plugin or directory of skills and plugins; repeat for more [default: the skills of a
@@ -51,6 +52,10 @@ pub struct LockArgs {
     /// Lock to compare; writes nothing
     #[arg(long, value_name = "FILE", conflicts_with = "changes")]
     check: Option<PathBuf>,
+    /// Require an SSH signature of the lock in FILE.sig by a key of this file, which has the format of
+    /// allowed_signers in ssh-keygen(1)
+    #[arg(long, value_name = "FILE", requires = "check")]
+    signers: Option<PathBuf>,
     /// Replace the entries of these skills, by qualified name
     #[arg(long, value_name = "NAME", num_args = 1..)]
     update: Vec<String>,
@@ -81,7 +86,7 @@ impl From<ConfigError> for CommandFailure {
 /// Writes or compares the lock.
 pub async fn run(args: LockArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     if let Some(file) = &args.check {
-        let lock = Lock::read(file)?;
+        let lock = read_lock(file, args.signers.as_deref())?;
         let current = read_current_skills(&args, env).await?;
         return report_check(&args, file, &lock, &current);
     }
@@ -103,6 +108,14 @@ pub async fn run(args: LockArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     let lock = Lock::read(file)?;
     let current = read_current_skills(&args, env).await?;
     report_existing(&args, file, &lock, &current)
+}
+
+/// Reads a lock. With `signers`, the lock needs a good signature.
+pub fn read_lock(file: &Path, signers: Option<&Path>) -> Result<Lock, CommandFailure> {
+    match signers {
+        None => Ok(Lock::read(file)?),
+        Some(signers) => Ok(Lock::read_signed(file, signers)?.lock),
+    }
 }
 
 impl LockArgs {
@@ -358,7 +371,15 @@ impl LockArgs {
     fn command(&self, flags: &str) -> String {
         let dirs = self.dirs.iter();
         let dirs = dirs.map(|dir| shell_word(&dir.to_string_lossy(), "DIR") + " ");
-        format!("caproot lock {}{flags}", dirs.collect::<String>())
+        let connection = if self.dirs.is_empty() {
+            " (with the same connection options)"
+        } else {
+            ""
+        };
+        format!(
+            "caproot lock {}{flags}{connection}",
+            dirs.collect::<String>()
+        )
     }
 }
 

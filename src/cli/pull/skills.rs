@@ -55,7 +55,8 @@ pub async fn pull_all(
         }
 
         let root = find_root(&skill.package, roots.clone())?;
-        let request = options.request(root, skill.package.clone(), into.join(name), env)?;
+        let mut request = options.request(root, skill.package.clone(), into.join(name), env)?;
+        request.approved = options.approved_versions(&skill.name);
         let pulled = pull_with_progress(client, &request).await;
         outcome.report_pull(name, &request, pulled)?;
     }

@@ -4,6 +4,7 @@ mod agent_log;
 mod check;
 mod client_commands;
 mod fleet;
+mod lock;
 mod prompt;
 mod pull;
 mod search;

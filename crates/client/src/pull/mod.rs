@@ -51,6 +51,7 @@ use caproot_core::backoff::Backoff;
 use caproot_core::lock::{ApprovedFiles, FileDifference};
 use caproot_core::proto::caproot::v1::{ErrorReason, SelectedCapabilityRoot};
 use caproot_core::wire::FileChecksum;
+use caproot_core::wire::handle::encode_path;
 use checksum_file::ChecksumFile;
 use dir_scan::ScanDepth;
 use file_reader::{FileReader, FileSink};
@@ -68,6 +69,8 @@ const MAX_ATTEMPTS: u32 = 5;
 /// Delays before further attempts, in which the package may settle.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY_DELAY: Duration = Duration::from_millis(400);
+/// Maximum number of files in a message.
+const MAX_NAMED_FILES: usize = 3;
 /// Files that are read at the same time.
 const CONCURRENT_READS: usize = 8;
 
@@ -216,7 +219,7 @@ pub enum PullError {
     #[error("the package cannot be approved: it {0}")]
     Unapprovable(String),
     /// The lock does not have these files of the package.
-    #[error("the lock does not approve the package")]
+    #[error("the lock does not approve the package: {}", describe_differences(.0))]
     NotApproved(Vec<FileDifference>),
     /// The daemon cannot send a file.
     #[error(
@@ -254,6 +257,20 @@ pub enum PullError {
         /// Error of the system.
         error: io::Error,
     },
+}
+
+/// Names the first files that differ from the approved version.
+fn describe_differences(differences: &[FileDifference]) -> String {
+    if differences.is_empty() {
+        return "the lock has no skill of this name".to_owned();
+    }
+    let first = differences.iter().take(MAX_NAMED_FILES);
+    let names: Vec<_> = first.map(|file| encode_path(&file.path)).collect();
+    let names = names.join(", ");
+    match differences.len() - differences.len().min(MAX_NAMED_FILES) {
+        0 => format!("{names} differ from the approved version"),
+        more => format!("{names} and {more} more differ from the approved version"),
+    }
 }
 
 fn count_files(count: usize) -> String {

@@ -18,15 +18,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod allowed_signers;
 mod approved_files;
 mod difference;
 mod json_tokens;
 mod reader;
+mod signature;
 mod text_list;
 mod writer;
 
+pub use allowed_signers::{AllowedSigners, SignersError};
 pub use approved_files::{ApprovedFiles, FilesError};
 pub use difference::{FileChange, FileDifference, LockDifference, SkillChange, SkillDifference};
+pub use signature::{SIGNATURE_NAMESPACE, SignedLock};
 pub use text_list::TextList;
 
 use crate::bounded_file;

@@ -456,7 +456,7 @@ fn invalid_locks_have_an_error_with_its_position() {
         match message {
             "" => assert_eq!(
                 error,
-                "9:127: skills[0].files: has the file `SKILL.md`, which is also a directory"
+                "9:143: skills[0].files: has the file `SKILL.md`, which is also a directory"
             ),
             "JSON" => assert!(error.contains(": JSON: "), "{error}"),
             message => assert_eq!(error, message),
@@ -472,7 +472,7 @@ fn texts_that_are_no_json_object_are_rejected() {
         ("version: 1\n", "1:1: JSON: "),
         ("{\"version\":1,\"skills\":[]} x", "1:27: JSON: "),
         ("{\"version\":1,\"skills\":[}", "1:24: JSON: "),
-        ("{\"version\":1,\n\"skills\":[\"\u{0}", "2:12: JSON: "),
+        ("{\"version\":1,\n\"skills\":[\"\u{0}", "2:11: JSON: "),
         (
             &"[".repeat(100_000),
             "1:1: expected an object, found a list",
