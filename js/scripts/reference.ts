@@ -30,7 +30,10 @@ const allPages: Page[] = [
     name: "typescript-session",
     title: "TypeScript: sessions",
     text: "Functions and methods of a session.",
-    exports: [["index", "connect restore ConnectOptions SessionOptions Session ForkOptions InjectOptions"]],
+    exports: [
+      ["index", "connect restore ConnectOptions SessionOptions Session ForkOptions InjectOptions"],
+      ["index", "UsageEvent UsedSkill UsedState ReinjectedSkills ReinjectedFragment"],
+    ],
   },
   {
     name: "typescript-parts",
@@ -52,7 +55,8 @@ const allPages: Page[] = [
     title: "TypeScript: data",
     text: "Results and plain data.",
     exports: [
-      ["index", "Roots Choice ToolDefinition ToolResult Skill Authority Change InstructionText InjectedSkills"],
+      ["index", "Roots Choice ToolDefinition ToolResult Skill Authority Change InstructionUpdate UpdateKind NoticeChanges"],
+      ["index", "InjectedSkills"],
       ["index", "SkillFragment AmbiguousName MentionCandidate OmittedMention ExecutorState ExecutorStatus SavedChanges"],
       ["index", "ChangeState InvocationMetrics InvocationSeries SkillCount SourceMetrics Plugin PluginChanges"],
       ["index", "ChangedPlugin ComponentChange PendingCall PendingPage UnneededAnswer SubmittedAnswer DispatchRecord Drained"],

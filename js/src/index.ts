@@ -36,14 +36,17 @@ export type {
   ExecutorState,
   ExecutorStatus,
   InjectedSkills,
-  InstructionText,
+  InstructionUpdate,
   InvocationMetrics,
   InvocationSeries,
   ListedSkill as Skill,
   ProgramCall as PendingCall,
   ProgramCallPage as PendingPage,
   MentionCandidate,
+  NoticeChanges,
   OmittedMention,
+  ReinjectedFragment,
+  ReinjectedSkills,
   SavedChanges,
   SessionPlugin as Plugin,
   SkillAuthority as Authority,
@@ -53,6 +56,9 @@ export type {
   SubmittedAnswer,
   TurnAnswer as FinishedTurn,
   UnneededAnswer,
+  UpdateKind,
+  UsedSkill,
+  UsedState,
 } from "./lines.ts";
 export { version } from "./program.ts";
 export {

@@ -271,7 +271,7 @@ async fn the_program_has_the_executors_and_the_pending_calls() {
         panic!("{:?}", program.submitted)
     };
     let result = submitted["result"].as_str().expect("a text");
-    assert!(result.contains("skill://local/pdf"), "{result}");
+    assert!(result.contains("skill://local%40local/pdf"), "{result}");
 
     let close = json!({"method": "close", "session": "s"});
     program.request(&mut process, close).await;

@@ -9,7 +9,7 @@ use caproot_client::session::{
 use serde_json::{Value, json};
 
 use super::call_command::CallProcess;
-use super::session::{call, session};
+use super::session::{call, error_code, session};
 use super::{executor, impatient_options, serve_tree};
 use crate::harness::in_time;
 use crate::harness::process::client_command;
@@ -139,12 +139,9 @@ async fn used_skills_are_given_back_after_a_compaction() {
     call(&session, "skills.read", notes).await;
     in_time(session.inject(&"use $mail".into())).await;
     call(&session, "skills.list", json!({})).await;
-    call(
-        &session,
-        "skills.read",
-        json!({"package": "skill://r/none"}),
-    )
-    .await;
+    let unknown = json!({"package": "skill://r/none"});
+    let code = error_code(&session, "skills.read", unknown).await;
+    assert_eq!(code, "PACKAGE_NOT_FOUND");
 
     let used = session.used_skills().await;
     let resources: Vec<_> = used.iter().map(|file| file.resource.as_str()).collect();

@@ -73,7 +73,7 @@ pub(crate) async fn call(session: &Session, tool: &str, arguments: Value) -> Val
 }
 
 /// Makes a call that must fail. Returns the error code.
-async fn error_code(session: &Session, tool: &str, arguments: Value) -> String {
+pub(crate) async fn error_code(session: &Session, tool: &str, arguments: Value) -> String {
     let result = in_time(session.call(tool, &arguments)).await;
     assert!(!result.success, "{tool} {arguments}: {}", result.json);
     let error = parse_result(&result)["error"].clone();

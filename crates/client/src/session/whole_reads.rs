@@ -6,9 +6,10 @@ use super::read::read_unlimited_page;
 use super::resource_path::NamedResource;
 use super::result::{ToolError, ToolErrorCode};
 use super::skill::{SharedSkill, SkillAuthority};
-use super::skill_source::TextPageRequest;
+use super::skill_source::{TextPage, TextPageRequest};
 use super::state::{AuthoritySource, Session};
 use super::usage::UsageKind;
+use super::used::UsedFile;
 use super::view::SessionView;
 use caproot_core::text::escape_hidden_chars;
 use serde::Serialize;
@@ -78,11 +79,16 @@ impl Session {
 
         let work = self.join_file(owner, package, path);
         let work = work.instrument(invocation.span());
-        let text = self.inner.run_until_closed(work).await.flatten();
-        if text.is_ok() {
+        let joined = self.inner.run_until_closed(work).await.flatten();
+        if joined.is_ok() {
             self.inner.usage.record(UsageKind::Read, &skill);
         }
+        if let (Ok(joined), Some(skill)) = (&joined, &skill) {
+            let used = UsedFile::of_page(skill, &joined.last_page);
+            self.inner.used.lock().record(used);
+        }
 
+        let text = joined.map(|joined| joined.text);
         invocation.finish_with_text(text.as_deref());
         text
     }
@@ -92,7 +98,7 @@ impl Session {
         owner: AuthoritySource<'_>,
         package: &str,
         path: &str,
-    ) -> Result<String, ToolError> {
+    ) -> Result<JoinedFile, ToolError> {
         self.check_choice(owner.source, owner.id, package)?;
         let NamedResource::File(resource) = NamedResource::parse(package, path)? else {
             let hint = "Pass the path of a file, or list the directory with `call`.";
@@ -120,10 +126,16 @@ impl Session {
     }
 }
 
+/// Whole file.
+struct JoinedFile {
+    text: String,
+    last_page: TextPage,
+}
+
 async fn join_pages(
     owner: AuthoritySource<'_>,
     mut request: TextPageRequest,
-) -> Result<String, ToolError> {
+) -> Result<JoinedFile, ToolError> {
     let mut text = String::new();
     loop {
         let page = read_unlimited_page(owner.source, request.clone()).await?;
@@ -137,7 +149,10 @@ async fn join_pages(
         }
 
         if page.next_cursor.is_empty() {
-            return Ok(text);
+            return Ok(JoinedFile {
+                text,
+                last_page: page,
+            });
         }
         request.cursor = page.next_cursor;
     }
