@@ -242,7 +242,10 @@ async fn write_lines_of(
             // Events come first: while one waits, no request goes on and no call of a manager
             // starts, so that the calls in flight limit the waiting events.
             biased;
-            Some(event) = events.recv() => event.to_line(),
+            Some(event) = events.recv() => {
+                server.callbacks.set_queued(events.len());
+                event.to_line()
+            }
             Some(answer) = working.next() => answer,
             line = requests.recv(), if has_input && room.reads => {
                 if let Some(line) = line {

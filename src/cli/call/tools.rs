@@ -15,10 +15,14 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+/// Maximum number of events that wait for the program to read them. Executors are looked up again and
+/// again, also while the program reads nothing.
+const MAX_QUEUED_EVENTS: usize = 4096;
 /// Maximum size of the file: 128 tools with schemas of 16 KiB.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
@@ -61,6 +65,8 @@ pub struct SessionTools {
 pub struct ToolCallbacks {
     state: Mutex<CallbackState>,
     events: UnboundedSender<CallEvent>,
+    /// Number of events that are not written yet.
+    queued: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -85,6 +91,7 @@ impl ToolCallbacks {
         Self {
             state: Mutex::default(),
             events,
+            queued: AtomicUsize::new(0),
         }
     }
 
@@ -94,6 +101,11 @@ impl ToolCallbacks {
 
     /// Asks the program by an event with the number of the call, and waits for the answer.
     async fn ask(&self, make_event: impl FnOnce(u64) -> CallEvent) -> ToolOutcome {
+        if self.queued.load(Ordering::Relaxed) >= MAX_QUEUED_EVENTS {
+            let reason = "the program reads no events".to_owned();
+            return Err(ToolFunctionError::Internal(reason));
+        }
+
         let (call, outcome) = {
             let mut state = self.state();
             if state.is_closed {
@@ -144,7 +156,13 @@ impl ToolCallbacks {
         state.waiting.clear();
     }
 
+    /// Stores how many events are not written yet.
+    pub fn set_queued(&self, count: usize) {
+        self.queued.store(count, Ordering::Relaxed);
+    }
+
     fn send_event(&self, event: CallEvent) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
         // The receiver ends with the process.
         drop(self.events.send(event));
     }
@@ -290,4 +308,47 @@ fn program_tool(
         tool = tool.time_limit(limit);
     }
     Ok(tool)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CallEvent, MAX_QUEUED_EVENTS, ToolCallbacks, ToolFunctionError};
+    use serde_json::Value;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    fn find_executor(call: u64) -> CallEvent {
+        CallEvent::FindExecutor {
+            call,
+            environment_id: "a".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_reads_nothing_is_asked_a_limited_number_of_times() {
+        let (sender, mut events) = unbounded_channel();
+        let callbacks = ToolCallbacks::new(sender);
+        for _ in 0..2 * MAX_QUEUED_EVENTS {
+            // The caller waits no longer than this poll.
+            tokio::select! {
+                biased;
+                _ = callbacks.ask(find_executor) => {}
+                () = std::future::ready(()) => {}
+            }
+        }
+        assert!(events.len() <= MAX_QUEUED_EVENTS + 1, "{}", events.len());
+        let refused = callbacks.ask(find_executor).await;
+        assert!(matches!(refused, Err(ToolFunctionError::Internal(_))));
+
+        while events.try_recv().is_ok() {}
+        callbacks.set_queued(events.len());
+        let asked = callbacks.ask(find_executor);
+        let answered = async {
+            let Some(CallEvent::FindExecutor { call, .. }) = events.recv().await else {
+                panic!("an event")
+            };
+            callbacks.answer(call, Ok(Value::Null))
+        };
+        let both = tokio::join!(asked, answered);
+        assert!(matches!(both, (Ok(Value::Null), true)));
+    }
 }
