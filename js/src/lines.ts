@@ -20,7 +20,19 @@ export type CallRequest =
        * Rules that include skills.
        */
       include?: string[] | null;
+      /**
+       * Rules of skills that are hidden from models.
+       */
+      manual?: string[] | null;
       method: "start";
+      /**
+       * Rules of skills that the text lists without a description.
+       */
+      name_only?: string[] | null;
+      /**
+       * Rules of skills that the text never cuts while another skill is in the text.
+       */
+      pin?: string[] | null;
       /**
        * Whether the session has the plugins of executors.
        */
@@ -35,7 +47,7 @@ export type CallRequest =
        */
       roots?: unknown;
       /**
-       * Result of `save`, instead of `roots`, `session_id`, `product`, `include` and `exclude`.
+       * Result of `save`, instead of `roots`, `session_id`, `product` and the rules.
        */
       saved?: unknown;
       /**
@@ -76,6 +88,9 @@ export type CallRequest =
        */
       budget?: number;
       method: "watch";
+    }
+  | {
+      method: "watch_usage";
     }
   | {
       method: "cancel";
@@ -174,7 +189,19 @@ export type CallRequest =
        * Rules that include skills of the session. The default is all skills.
        */
       include?: string[];
+      /**
+       * Further rules of skills that are hidden from models.
+       */
+      manual?: string[];
       method: "fork";
+      /**
+       * Further rules of skills that the text lists without a description.
+       */
+      name_only?: string[];
+      /**
+       * Further rules of skills that the text never cuts while another skill is in the text.
+       */
+      pin?: string[];
       /**
        * Ids of the roots of the new session. The default is all roots of the session.
        */
@@ -260,6 +287,35 @@ export type CallEvent =
       session: string;
     }
   | {
+      authority: SkillAuthority;
+      /**
+       * Digest of the SKILL.md; empty if the source has none.
+       */
+      digest: string;
+      event: "usage";
+      kind: UsageKind;
+      /**
+       * Number of events before this one that are lost, because their reader was too slow.
+       */
+      lost?: number;
+      /**
+       * Name of the skill.
+       */
+      name: string;
+      /**
+       * Handle of the skill.
+       */
+      package: string;
+      /**
+       * Id of the session.
+       */
+      session: string;
+      /**
+       * Time in UTC, such as `2026-11-25T10:30:00.000Z`.
+       */
+      time: string;
+    }
+  | {
       /**
        * Arguments that fit the schema of the tool.
        */
@@ -320,6 +376,10 @@ export type ExecutorStatus = "connecting" | "failed" | "live" | "stale";
  * Kind of a component's change.
  */
 export type ComponentChangeKind = "added" | "changed" | "removed";
+/**
+ * Kind of a use.
+ */
+export type UsageKind = "listed" | "read" | "injected" | "searched";
 /**
  * Whether the changes since a save are known.
  */
@@ -478,7 +538,7 @@ export interface ExecutorState {
    */
   revision: number;
   /**
-   * Number of mirrored skills.
+   * Number of mirrored skills that the session has.
    */
   skills: number;
   state: ExecutorStatus;
@@ -710,7 +770,7 @@ export interface InstructionText {
    */
   omitted: number;
   /**
-   * Number of listed skills with a truncated or removed description.
+   * Number of listed skills with a truncated description.
    */
   shortened: number;
   /**
@@ -829,7 +889,7 @@ export interface SourceMetrics {
    */
   seconds: number;
   /**
-   * Number of skills in the latest listing.
+   * Number of skills in the latest listing that the session has.
    */
   skills: number;
   /**
@@ -842,7 +902,7 @@ export interface SourceMetrics {
   sourceKind: string;
 }
 /**
- * Skill of a list.
+ * Skill that a model may use.
  */
 export interface ListedSkill {
   authority: SkillAuthority;
@@ -850,6 +910,12 @@ export interface ListedSkill {
    * Description by the author of the skill.
    */
   description: string;
+  /**
+   * Package of the skill in each environment, if several environments have it.
+   */
+  environments?: {
+    [k: string]: string;
+  };
   /**
    * Handle of its SKILL.md.
    */
@@ -938,6 +1004,7 @@ export interface ResultsByMethod {
   tool_result: AcceptedResult;
   tools: ToolPayload[];
   watch: WatchedText;
+  watch_usage: SessionId;
 }
 /**
  * Changes of one executor since the save of a session.
@@ -951,7 +1018,7 @@ export interface SavedChanges {
   environmentId: string;
 }
 /**
- * Session that `fork` made or `close` closed.
+ * Session that `fork` made, `watch_usage` watches or `close` closed.
  */
 export interface SessionId {
   /**
