@@ -54,14 +54,15 @@ impl Session {
     /// products.
     ///
     /// The error is [`ToolErrorCode::InvalidArguments`] if the query has over 400 characters or no word to
-    /// search for.
+    /// search for, and [`ToolErrorCode::SessionClosed`] once the session is closed.
     pub async fn search_skills(
         &self,
         query: &str,
         limit: usize,
     ) -> Result<Vec<Arc<Skill>>, ToolError> {
         let view = self.current_view();
-        let positions = self.rank_skills(&view, query).await?;
+        let ranking = self.rank_skills(&view, query);
+        let positions = self.inner.run_until_closed(ranking).await??;
         let positions = positions.into_iter().take(limit);
         let skills = positions.map(|position| view.skills[position as usize].clone());
 

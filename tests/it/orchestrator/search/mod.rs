@@ -12,7 +12,7 @@ use caproot_client::session::sources::{
 };
 use caproot_client::session::{
     ForkScope, InvocationKind, Session, SessionOptions, SkillChoice, SkillSource, SourceKind,
-    ToolError,
+    ToolError, ToolErrorCode,
 };
 use caproot_core::proto::caproot::v1::{Authority, Skill};
 use futures_util::future::BoxFuture;
@@ -267,6 +267,13 @@ async fn saved_and_forked_sessions_search_their_skills() {
     let restored = restored.expect("a saved session").session;
     assert_eq!(restored.dynamic_tools()[2]["name"], "search");
     assert_eq!(names(&search(&restored, "alpha").await), ["alpha"]);
+
+    let _ = restored.close(false).await;
+    let closed = in_time(restored.search_skills("alpha", 5)).await;
+    assert_eq!(
+        closed.map_err(|error| error.code()),
+        Err(ToolErrorCode::SessionClosed)
+    );
     daemon.stop().await;
 }
 

@@ -31,7 +31,7 @@ pub struct SessionSearch(Mutex<Option<Arc<ViewIndex>>>);
 
 impl SessionSearch {
     /// Returns the positions of the found skills in a view, the best first; at most 100. Makes the
-    /// index of the view if there is none, which takes about 100 ms for 20,000 skills.
+    /// index of the view if there is none, which takes long for a large catalog.
     pub fn find(&self, view: &SessionView, query: &SearchQuery) -> Vec<u32> {
         rank_skills(view, &self.index_of(view), query)
     }
