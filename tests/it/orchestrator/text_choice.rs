@@ -106,7 +106,13 @@ async fn descriptions_match_more_keyword_queries_than_bare_names() {
             ..impatient_options()
         };
         let session = Session::start(&fleet, vec![published("r")], &options).await;
-        session.expect("a session")
+        let session = session.expect("a session");
+        // The first scan of the corpus may take longer than the start waits.
+        let mut changes = session.watch();
+        while session.listed_skills().expect("open").is_empty() {
+            in_time(changes.next()).await;
+        }
+        session
     };
     let described = start(SkillChoice::default()).await;
     let named = start(SkillChoice {
