@@ -213,8 +213,8 @@ impl CurrentSkills {
     fn difference_from(&self, lock: &Lock) -> LockDifference {
         let mut difference = lock.difference(&self.lock);
         difference.skills.retain(|skill| {
-            let is_rejected = || self.rejected.iter().any(|other| *other.name == *skill.name);
-            skill.change != SkillChange::Gone || !is_rejected()
+            let mut rejected = self.rejected.iter();
+            skill.change != SkillChange::Gone || rejected.all(|other| *other.name != *skill.name)
         });
         difference
     }
@@ -229,34 +229,42 @@ async fn change_lock(args: &LockArgs, file: &Path, env: &ProcessEnv) -> Result<u
         CurrentSkills::default()
     };
 
-    let mut lock = old.clone();
-    for name in &args.remove {
-        if !lock.remove(name) {
-            return Err(unknown_name(name, &old, "the lock has no skill"));
-        }
-    }
-    for name in &args.update {
-        let versions = current.versions(name)?;
-        lock.remove(name);
-        approve_all(&mut lock, versions);
-    }
-    for name in &args.add {
-        approve_all(&mut lock, current.versions(name)?);
-    }
-    if args.prune {
-        for name in current
-            .difference_from(&old)
-            .names(|change| *change == SkillChange::Gone)
-        {
-            lock.remove(name);
-        }
-    }
-
+    let lock = args.changed_lock(&old, &current)?;
     write_lock(file, &lock)?;
     let difference = old.difference(&lock);
     let lines = report::difference_lines(&difference);
     print_written(args, file, &lock, &difference, lines)?;
     Ok(exit::OK)
+}
+
+impl LockArgs {
+    /// Returns a lock with the changes of the flags.
+    fn changed_lock(&self, old: &Lock, current: &CurrentSkills) -> Result<Lock, CommandFailure> {
+        let mut lock = old.clone();
+        for name in &self.remove {
+            if !lock.remove(name) {
+                return Err(unknown_name(name, old, "the lock has no skill"));
+            }
+        }
+        for name in &self.update {
+            let versions = current.versions(name)?;
+            lock.remove(name);
+            approve_all(&mut lock, versions);
+        }
+        for name in &self.add {
+            approve_all(&mut lock, current.versions(name)?);
+        }
+        if self.prune {
+            for name in current
+                .difference_from(old)
+                .names(|change| *change == SkillChange::Gone)
+            {
+                lock.remove(name);
+            }
+        }
+
+        Ok(lock)
+    }
 }
 
 fn approve_all(lock: &mut Lock, versions: &[ApprovedSkill]) {
@@ -393,6 +401,7 @@ fn shell_word(text: &str, placeholder: &str) -> String {
 
 /// Whether a shell reads the text as one word without a special meaning.
 fn is_plain(text: &str) -> bool {
-    let is_plain_char = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
-    !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain_char)
+    let mut chars = text.chars();
+    let is_word = chars.all(|c| c.is_ascii_alphanumeric() || "-_./:".contains(c));
+    is_word && !text.is_empty() && !text.starts_with('-')
 }

@@ -6,7 +6,6 @@ use caproot_core::lock::{
     ApprovedSkill, FileChange, FileDifference, LockDifference, SkillChange, SkillDifference,
 };
 use caproot_core::text::escape_text;
-use caproot_core::wire::FileChecksum;
 use caproot_core::wire::handle::encode_path;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -136,19 +135,15 @@ pub fn difference_json(difference: &LockDifference) -> Value {
 }
 
 fn file_json(file: &FileDifference) -> Value {
-    let both = |kind: &str, approved: Option<&FileChecksum>, current: Option<&FileChecksum>| {
-        let mut entry = json!({ "name": encode_path(&file.path), "kind": kind });
-        for (key, checksum) in [("approved", approved), ("current", current)] {
-            if let Some(checksum) = checksum {
-                entry[key] = json!(checksum);
-            }
-        }
-        entry
-    };
+    let name = encode_path(&file.path);
     match &file.change {
-        FileChange::Added(current) => both("added", None, Some(current)),
-        FileChange::Removed(approved) => both("removed", Some(approved), None),
-        FileChange::Changed { approved, current } => both("changed", Some(approved), Some(current)),
+        FileChange::Added(current) => json!({ "name": name, "kind": "added", "current": current }),
+        FileChange::Removed(approved) => {
+            json!({ "name": name, "kind": "removed", "approved": approved })
+        }
+        FileChange::Changed { approved, current } => {
+            json!({ "name": name, "kind": "changed", "approved": approved, "current": current })
+        }
     }
 }
 

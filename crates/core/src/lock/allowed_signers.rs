@@ -14,6 +14,8 @@ use std::time::SystemTime;
 const MAX_SIGNERS_BYTES: u64 = 1 << 20;
 /// Maximum number of keys.
 const MAX_SIGNERS: usize = 1_000;
+/// Reason for a line in another form.
+const EXPECTED_FORM: &str = "expected `PRINCIPALS [OPTIONS] KEY-TYPE KEY`";
 
 /// Keys that may sign a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -122,17 +124,16 @@ impl AllowedSigners {
 impl AllowedSigner {
     /// Parses a line that is no comment. Returns `None` for a line of other namespaces.
     fn parse(text: &str, line: usize) -> Result<Option<Self>, String> {
-        let expected = || "expected `PRINCIPALS [OPTIONS] KEY-TYPE KEY`".to_owned();
         let words = split_words(text).ok_or("a quote is not closed")?;
         let [principals, rest @ ..] = &words[..] else {
-            return Err(expected());
+            return Err(EXPECTED_FORM.to_owned());
         };
         let (options, rest) = match rest {
             [first, rest @ ..] if !is_key_type(first) => (Some(first), rest),
             rest => (None, rest),
         };
         let [key_type, key, ..] = rest else {
-            return Err(expected());
+            return Err(EXPECTED_FORM.to_owned());
         };
 
         let options = match options {
@@ -194,10 +195,6 @@ fn includes_locks(namespaces: &str) -> Result<bool, String> {
 
 /// Parses `YYYYMMDD[HHMM[SS]][Z]`. Without `Z`, the time is of the time zone of this machine.
 fn parse_time(text: &str) -> Result<SystemTime, String> {
-    let invalid = |cause: &dyn Display| {
-        let text = quote_value(text);
-        format!("the time {text} is not valid: {cause}; write YYYYMMDDHHMMSSZ")
-    };
     let digits = text.strip_suffix(['Z', 'z']);
     let zone = if digits.is_some() {
         TimeZone::UTC
@@ -209,12 +206,20 @@ fn parse_time(text: &str) -> Result<SystemTime, String> {
     let is_complete =
         matches!(digits.len(), 8 | 12 | 14) && digits.bytes().all(|b| b.is_ascii_digit());
     if !is_complete {
-        return Err(invalid(&"it has another form"));
+        return Err(invalid_time(text, "it has another form"));
     }
     let padded = format!("{digits:0<14}");
-    let time = DateTime::strptime("%Y%m%d%H%M%S", &padded).map_err(|error| invalid(&error))?;
-    let zoned = time.to_zoned(zone).map_err(|error| invalid(&error))?;
+    let time =
+        DateTime::strptime("%Y%m%d%H%M%S", &padded).map_err(|error| invalid_time(text, error))?;
+    let zoned = time
+        .to_zoned(zone)
+        .map_err(|error| invalid_time(text, error))?;
     Ok(zoned.timestamp().into())
+}
+
+fn invalid_time(text: &str, cause: impl Display) -> String {
+    let text = quote_value(text);
+    format!("the time {text} is not valid: {cause}; write YYYYMMDDHHMMSSZ")
 }
 
 fn is_key_type(word: &str) -> bool {

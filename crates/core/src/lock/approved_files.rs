@@ -47,8 +47,8 @@ impl ApprovedFiles {
             return Err(FilesError::TooManyBytes);
         }
 
-        let is_control = |(path, _): &&(RelPath, FileChecksum)| has_control_character(path);
-        if let Some((path, _)) = files.iter().find(is_control) {
+        let mut paths = files.iter().map(|(path, _)| path);
+        if let Some(path) = paths.find(|path| has_control_character(path)) {
             return Err(FilesError::ControlCharacter(path.clone()));
         }
 
@@ -127,9 +127,12 @@ fn has_control_character(path: &RelPath) -> bool {
     String::from_utf8_lossy(path.as_bytes()).contains(char::is_control)
 }
 
+fn quote_path(path: &RelPath) -> String {
+    quote_word(&encode_path(path))
+}
+
 impl fmt::Display for FilesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = |path: &RelPath| quote_word(&encode_path(path));
         match self {
             Self::NoSkillFile => f.write_str("has no SKILL.md"),
             Self::TooManyFiles => f.write_str("has over 10,000 files, the limit of a skill"),
@@ -137,11 +140,15 @@ impl fmt::Display for FilesError {
             Self::ControlCharacter(path) => write!(
                 f,
                 "has a control character in the name of the file {}; rename the file",
-                named(path)
+                quote_path(path)
             ),
-            Self::Duplicate(path) => write!(f, "has the file {} twice", named(path)),
+            Self::Duplicate(path) => write!(f, "has the file {} twice", quote_path(path)),
             Self::FileAndDirectory(path) => {
-                write!(f, "has the file {}, which is also a directory", named(path))
+                write!(
+                    f,
+                    "has the file {}, which is also a directory",
+                    quote_path(path)
+                )
             }
         }
     }

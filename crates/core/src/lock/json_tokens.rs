@@ -37,9 +37,8 @@ impl<'a> JsonTokens<'a> {
     /// Returns the next token.
     pub fn next(&mut self) -> Result<JsonToken<'a>, LockError> {
         let rest = &self.text[self.offset..];
-        // A comma or a colon is a part of the next token.
-        let is_between = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b':');
-        let skipped = rest.iter().take_while(|byte| is_between(byte)).count();
+        let skipped = rest.iter().take_while(|byte| is_between_tokens(**byte));
+        let skipped = skipped.count();
         let start = self.offset + skipped;
 
         let LowLevelJsonParserResult {
@@ -67,6 +66,11 @@ impl<'a> JsonTokens<'a> {
         let (line, column) = position::position_of_byte(self.text, offset);
         TextPosition { line, column }
     }
+}
+
+/// Whether a byte is between two tokens. A comma or a colon is no token of its own.
+fn is_between_tokens(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b':')
 }
 
 /// Returns the type of a value, for messages.

@@ -51,8 +51,8 @@ pub fn read_lock(text: &[u8]) -> Result<Lock, LockError> {
 /// Returns the error for the first line of a conflict of git.
 fn find_conflict(text: &[u8]) -> Option<LockError> {
     let mut lines = text.split(|byte| *byte == b'\n');
-    let is_marker = |line: &[u8]| CONFLICT_MARKERS.iter().any(|mark| line.starts_with(mark));
-    let line = lines.position(is_marker)? + 1;
+    let found = lines.position(|line| CONFLICT_MARKERS.iter().any(|mark| line.starts_with(mark)));
+    let line = found? + 1;
     Some(LockError::whole(format!(
         "line {line}: a conflict of git; resolve it, then run caproot lock --check"
     )))
@@ -458,42 +458,58 @@ impl<'a> LockReader<'a> {
 
     /// Sorts the entries. Fails if two are equal, or if a name has too many.
     fn finish(&mut self) -> Result<Lock, LockError> {
-        let mut entries = std::mem::take(&mut self.entries);
-        let mut indexed: Vec<usize> = (0..entries.len()).collect();
-        indexed.sort_by(|a, b| {
-            let key = |at: &usize| entries[*at].skill.sort_key();
-            key(a).cmp(&key(b)).then(a.cmp(b))
+        let mut order: Vec<usize> = (0..self.entries.len()).collect();
+        order.sort_by(|a, b| {
+            let keys = [a, b].map(|at| self.entries[*at].skill.sort_key());
+            keys[0].cmp(&keys[1]).then(a.cmp(b))
         });
+        self.check_unique(&order)?;
+        self.check_versions(&order)?;
 
-        for pair in indexed.windows(2) {
-            let &[first, second] = pair else { continue };
-            if entries[first].skill.sort_key() == entries[second].skill.sort_key() {
-                let at = self.tokens.position_of(entries[first].start);
-                let reason = format!(
-                    "has the name and contentDigest of skills[{first}] in {}:{}; remove one of them",
-                    at.line, at.column
-                );
-                let start = entries[second].start;
-                return Err(self.error(start, KeyPlace::Skill(second), "", reason));
-            }
-        }
-        for run in indexed.windows(MAX_SKILL_VERSIONS + 1) {
-            let (first, last) = (run[0], run[MAX_SKILL_VERSIONS]);
-            if entries[first].skill.name == entries[last].skill.name {
-                let at = self.tokens.position_of(entries[first].start);
-                let reason = format!(
-                    "over {MAX_SKILL_VERSIONS} entries have this name, the first in {}:{}; remove \
-                     entries",
-                    at.line, at.column
-                );
-                let start = entries[last].start;
-                return Err(self.error(start, KeyPlace::Skill(last), "name", reason));
-            }
-        }
-
+        let mut entries = std::mem::take(&mut self.entries);
         entries.sort_by(|a, b| a.skill.sort_key().cmp(&b.skill.sort_key()));
         let skills = entries.into_iter().map(|entry| entry.skill).collect();
         Ok(Lock { skills })
+    }
+
+    /// Returns an error if two entries have the same name and digest. `order` has the sorted entries.
+    fn check_unique(&self, order: &[usize]) -> Result<(), LockError> {
+        for pair in order.windows(2) {
+            let &[first, second] = pair else { continue };
+            let entries = [first, second].map(|at| &self.entries[at]);
+            if entries[0].skill.sort_key() != entries[1].skill.sort_key() {
+                continue;
+            }
+
+            let at = self.tokens.position_of(entries[0].start);
+            let reason = format!(
+                "has the name and contentDigest of skills[{first}] in {}:{}; remove one of them",
+                at.line, at.column
+            );
+            let start = entries[1].start;
+            return Err(self.error(start, KeyPlace::Skill(second), "", reason));
+        }
+        Ok(())
+    }
+
+    /// Returns an error if a name has too many versions. `order` has the sorted entries.
+    fn check_versions(&self, order: &[usize]) -> Result<(), LockError> {
+        for run in order.windows(MAX_SKILL_VERSIONS + 1) {
+            let last = run[MAX_SKILL_VERSIONS];
+            let entries = [run[0], last].map(|at| &self.entries[at]);
+            if entries[0].skill.name != entries[1].skill.name {
+                continue;
+            }
+
+            let at = self.tokens.position_of(entries[0].start);
+            let reason = format!(
+                "over {MAX_SKILL_VERSIONS} entries have this name, the first in {}:{}; remove entries",
+                at.line, at.column
+            );
+            let start = entries[1].start;
+            return Err(self.error(start, KeyPlace::Skill(last), "name", reason));
+        }
+        Ok(())
     }
 }
 
@@ -537,8 +553,10 @@ impl fmt::Display for KeyPlace<'_> {
 }
 
 fn shown_key(key: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '[' | ']');
-    if (1..=MAX_KEY_CHARS).contains(&key.len()) && key.chars().all(is_plain) {
+    let is_plain = key
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '[' | ']'));
+    if is_plain && (1..=MAX_KEY_CHARS).contains(&key.len()) {
         key.to_owned()
     } else {
         quote_value(key)

@@ -194,7 +194,8 @@ fn other_signatures_are_rejected_with_a_reason() {
 
     // A key in hardware is another key than the same key in a file.
     let hardware = TestSigner::new(true).sign(b"text");
-    let error = verify_text(b"text", &hardware, &good.signers(""), SystemTime::now());
+    let signers = good.signers("");
+    let error = verify_text(b"text", &hardware, &signers, SystemTime::now());
     assert!(matches!(error, Err(SignatureError::UnknownKey { .. })));
 }
 
