@@ -75,7 +75,7 @@ impl ApprovedFiles {
 
     /// Returns the digest of the paths and contents of all files: SHA-256 of the path, a byte 0, the
     /// SHA-256 of the content and a byte 10 for each file, in the byte order of the paths. Equals
-    /// `contentDigest` of ToolHive's THV-0080 for packages without links. Modes are not in the digest.
+    /// `contentDigest` of `ToolHive`'s THV-0080 for packages without links. Modes are not in the digest.
     #[must_use]
     pub fn content_digest(&self) -> ContentDigest {
         let mut sorted: Vec<_> = self.0.iter().collect();

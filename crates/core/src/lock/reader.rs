@@ -326,7 +326,7 @@ impl<'a> LockReader<'a> {
         error: &FilesError,
     ) -> LockError {
         let place = KeyPlace::Files(self.entries.len());
-        let named = match error {
+        let wanted = match error {
             FilesError::ControlCharacter(path)
             | FilesError::Duplicate(path)
             | FilesError::FileAndDirectory(path) => Some(path),
@@ -334,7 +334,7 @@ impl<'a> LockReader<'a> {
         };
         let mut starts = names
             .iter()
-            .filter(|(path, _)| Some(path) == named)
+            .filter(|(path, _)| Some(path) == wanted)
             .map(|(_, start)| *start);
         let first = starts.next().unwrap_or(object);
 

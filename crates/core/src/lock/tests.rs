@@ -7,6 +7,7 @@ use crate::wire::{ContentDigest, FileChecksum, RelPath};
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// Contents by path.
 type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -233,14 +234,14 @@ fn differences_name_each_file() {
         .iter()
         .map(|file| (encode_path(&file.path), file.change))
         .collect();
-    let changed = FileChange::Changed {
+    let other_bytes = FileChange::Changed {
         approved: checksum(b"1"),
         current: checksum(b"22"),
     };
     assert_eq!(
         changes,
         [
-            ("refs/x".to_owned(), changed),
+            ("refs/x".to_owned(), other_bytes),
             ("refs/y".to_owned(), FileChange::Removed(checksum(b"1"))),
             ("run.sh".to_owned(), FileChange::Added(checksum(b"1"))),
         ]
@@ -314,6 +315,7 @@ fn a_written_lock_has_this_form() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // a table
 fn invalid_locks_have_an_error_with_its_position() {
     let digest = checksum(b"1").digest.to_string();
     let content = files_of(&[("SKILL.md", "1")]).content_digest().to_string();
@@ -499,7 +501,8 @@ fn entries_text(entries: impl Iterator<Item = (String, String)>) -> String {
         let comma = if at > 0 { ",\n" } else { "" };
         let digest = checksum(content.as_bytes()).digest;
         let content_digest = files_of(&[("SKILL.md", &content)]).content_digest();
-        text += &format!(
+        let _ = write!(
+            text,
             "{comma}{{\"name\":\"{name}\",\"description\":\"\",\"contentDigest\":\"{content_digest}\",\
              \"files\":{{\"SKILL.md\":{{\"digest\":\"{digest}\",\"bytes\":{},\"executable\":false}}}}}}",
             content.len()
@@ -544,8 +547,10 @@ fn limits_are_named_with_their_values() {
         let digest = checksum(b"1").digest;
         let mut many = String::new();
         for n in 0..count {
-            many +=
-                &format!("\"f{n}\":{{\"digest\":\"{digest}\",\"bytes\":1,\"executable\":false}},");
+            let _ = write!(
+                many,
+                "\"f{n}\":{{\"digest\":\"{digest}\",\"bytes\":1,\"executable\":false}},"
+            );
         }
         let text = one.replace("\"SKILL.md\":", &format!("{many}\"SKILL.md\":"));
         Lock::parse(text.as_bytes())

@@ -83,7 +83,7 @@ mod tests {
             String::new(),
             zeros.clone(),
             format!("sha256:{}", "0".repeat(63)),
-            format!("sha256:{}0", zeros),
+            format!("sha256:{zeros}0"),
             format!("sha256:{}A", "0".repeat(63)),
             format!("sha256:+{}", "0".repeat(63)),
             format!("SHA256:{zeros}"),
