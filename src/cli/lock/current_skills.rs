@@ -46,13 +46,13 @@ pub struct RejectedSkill {
 
 /// Daemons to ask, and the roots of each.
 #[derive(Default)]
-struct SkillOrigins {
-    origins: Vec<SkillOrigin>,
+struct ConnectedDaemons {
+    origins: Vec<ConnectedDaemon>,
     /// Daemon in this process, which must outlive its client.
     _daemon: Option<LocalDaemon>,
 }
 
-struct SkillOrigin {
+struct ConnectedDaemon {
     client: Client,
     roots: Vec<SelectedCapabilityRoot>,
 }
@@ -70,8 +70,8 @@ pub async fn read_current_skills(
         let mut executor = args.connection.connect(env).await?;
         let roots = args.selection.selected_roots(&mut executor, env).await?;
         let client = executor.client;
-        SkillOrigins {
-            origins: vec![SkillOrigin { client, roots }],
+        ConnectedDaemons {
+            origins: vec![ConnectedDaemon { client, roots }],
             _daemon: None,
         }
     };
@@ -81,7 +81,7 @@ pub async fn read_current_skills(
     spinner.run(work).await
 }
 
-async fn start_local_daemon(dirs: &[PathBuf]) -> Result<SkillOrigins, CommandFailure> {
+async fn start_local_daemon(dirs: &[PathBuf]) -> Result<ConnectedDaemons, CommandFailure> {
     let mut directories = Vec::new();
     for (at, dir) in dirs.iter().enumerate() {
         if !dir.is_dir() {
@@ -94,18 +94,18 @@ async fn start_local_daemon(dirs: &[PathBuf]) -> Result<SkillOrigins, CommandFai
     let daemon = LocalDaemon::start(directories)
         .await
         .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
-    let origin = SkillOrigin {
+    let origin = ConnectedDaemon {
         client: daemon.client.clone(),
         roots: daemon.roots.clone(),
     };
-    Ok(SkillOrigins {
+    Ok(ConnectedDaemons {
         origins: vec![origin],
         _daemon: Some(daemon),
     })
 }
 
 /// Connects to each executor of a fleet. A missing executor is an error: its skills would be gone.
-async fn find_executors(args: &LockArgs, file: &Path) -> Result<SkillOrigins, CommandFailure> {
+async fn find_executors(args: &LockArgs, file: &Path) -> Result<ConnectedDaemons, CommandFailure> {
     let fleet = read_fleet(file).await?;
     let roots = match args.selection.roots_from_file()? {
         Some(roots) => roots,
@@ -129,17 +129,17 @@ async fn find_executors(args: &LockArgs, file: &Path) -> Result<SkillOrigins, Co
             .push(root);
     }
 
-    let mut found = SkillOrigins::default();
+    let mut found = ConnectedDaemons::default();
     for (id, roots) in by_environment {
         let client = fleet.connect(&id).await;
         let client = client.map_err(|error| fleet_failure(error, &fleet, file))?;
-        found.origins.push(SkillOrigin { client, roots });
+        found.origins.push(ConnectedDaemon { client, roots });
     }
     Ok(found)
 }
 
 async fn read_origins(
-    origins: &[SkillOrigin],
+    origins: &[ConnectedDaemon],
     spinner: &DelayedSpinner,
 ) -> Result<CurrentSkills, CommandFailure> {
     let mut skills = Vec::new();
@@ -166,7 +166,7 @@ async fn read_origins(
     })
 }
 
-impl SkillOrigin {
+impl ConnectedDaemon {
     /// Lists the skills of all roots. An incomplete list is an error.
     async fn list_all(&self) -> Result<ListSkillsResponse, CommandFailure> {
         let mut client = self.client.clone();

@@ -36,11 +36,11 @@ const MAX_HINT_NAMES: usize = 10;
 #[command(group(ArgGroup::new("changes").args(["update", "add", "remove", "prune"]).multiple(true)))]
 #[command(after_help = "\
 Examples:
-  caproot lock ./skills --out caproot.lock               # approve all skills of a directory
-  caproot lock ./skills --check caproot.lock             # for CI
-  caproot lock ./skills --update pdf --out caproot.lock  # approve one change
+  caproot lock ./skills --out caproot.lock      # approve all skills
+  caproot lock ./skills --check caproot.lock    # for CI
+  caproot lock ./skills --update pdf --out caproot.lock
   caproot lock ./skills --check caproot.lock --signers allowed_signers
-  caproot lock --fleet fleet.yaml --check caproot.lock   # the skills of each executor")]
+  caproot lock --fleet fleet.yaml --check caproot.lock")]
 pub struct LockArgs {
     /// Skill, plugin or directory of skills and plugins; repeat for more [default: the skills of a
     /// daemon]

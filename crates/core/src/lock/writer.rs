@@ -10,13 +10,13 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 #[derive(serde::Serialize)]
 struct LockContent<'a> {
     version: u64,
-    skills: Vec<SkillContent<'a>>,
+    skills: Vec<SkillEntryText<'a>>,
 }
 
 /// Entry of the file. A key with its default is omitted.
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-struct SkillContent<'a> {
+struct SkillEntryText<'a> {
     name: &'a str,
     description: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -35,14 +35,14 @@ struct SkillContent<'a> {
 pub fn lock_text(lock: &Lock) -> Result<String, LockError> {
     let content = LockContent {
         version: FORMAT_VERSION,
-        skills: lock.skills.iter().map(SkillContent::new).collect(),
+        skills: lock.skills.iter().map(SkillEntryText::new).collect(),
     };
     let json = serde_json::to_string_pretty(&content)
         .map_err(|error| LockError::whole(error.to_string()))?;
     Ok(escape_json(&json) + "\n")
 }
 
-impl<'a> SkillContent<'a> {
+impl<'a> SkillEntryText<'a> {
     fn new(skill: &'a ApprovedSkill) -> Self {
         let description = &skill.description;
         Self {

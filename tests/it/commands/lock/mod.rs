@@ -53,9 +53,10 @@ async fn a_lock_of_the_demo_has_the_published_digest() {
     assert_eq!(
         lines(&created),
         [
-            "+ triage-logs      2 files, 1,418 bytes",
-            "+ write-changelog  1 file, 919 bytes",
-            "caproot.lock: 2 skills approved",
+            "+ review-kit:review-diff  2 files, 1,160 bytes",
+            "+ triage-logs             2 files, 1,418 bytes",
+            "+ write-changelog         1 file, 919 bytes",
+            "caproot.lock: 3 skills approved",
         ]
     );
     let text = lock_text(&fixture);
@@ -207,14 +208,14 @@ async fn unknown_names_and_files_are_errors() {
     let before = lock_text(&fixture);
     for (words, code, part) in [
         (
-            "lock r --update pfd --out caproot.lock",
+            "lock r --update pdff --out caproot.lock",
             4,
-            "no skill has the qualified name `pfd`; did you mean pdf?",
+            "no skill has the qualified name `pdff`; did you mean pdf?",
         ),
         (
-            "lock r --remove pfd --out caproot.lock",
+            "lock r --remove pdff --out caproot.lock",
             4,
-            "the lock has no skill `pfd`; did you mean pdf?",
+            "the lock has no skill `pdff`; did you mean pdf?",
         ),
         (
             "lock r --update pdf --out none.lock",

@@ -69,6 +69,7 @@ fn valid_args(command: &str) -> &str {
         "search" => "search pdf",
         "pull" => "pull skill://skills/pdf --force --into $TMP/pulled",
         "verify" => "verify $TMP/pulled",
+        "lock" => "lock --out $TMP/lock-$CODE",
         "path" => "path skill://skills/pdf --root skills=$TMP/skills",
         "check" => "check $TMP/skills",
         "new" => "new skill-$CODE --into $TMP/new",
@@ -97,6 +98,7 @@ impl Machine {
             "skill skills/pdf\nfile broken/a/SKILL.md\n| no frontmatter
             file caproot.yaml\n| roots: []
             file link.yaml\n| {environment_ids: [a], daemon: 'tls:127.0.0.1:1', nats: {servers: ['nats://127.0.0.1:1']}, metrics: {listen: 'tcp:127.0.0.1:0'}}
+            file empty.lock\n| {\"version\":1,\"skills\":[]}
             file dead.yaml\n| executors: {local: {endpoint: 'unix:/nonexistent'}}",
         )
         .await;
@@ -171,6 +173,7 @@ impl Machine {
                 )
             }
             (1, "pull") => self.command("pull skill://skills/pdf --into $TMP/broken"),
+            (1, "lock") => self.command("lock --check $TMP/empty.lock"),
             (1, "verify") => {
                 self.pull_package().await;
                 self.fixture.write("pulled/extra", "x");

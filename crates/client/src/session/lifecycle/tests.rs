@@ -108,6 +108,7 @@ impl SkillSource for FixedSource {
             resource: format!("{}/SKILL.md", request.package),
             contents: request.package.clone(),
             next_cursor: String::new(),
+            digest: String::new(),
         };
         Box::pin(std::future::ready(Ok(page)))
     }

@@ -1,5 +1,6 @@
 use super::super::equal_roots::EqualRoots;
-use super::super::instructions::write_instructions;
+use super::super::instructions::{DescribedSkills, write_instructions};
+use super::super::skill::TextEmphasis;
 use super::{
     InstructionUpdate, MAX_NOTICE_BYTES, TextRegistry, ToolNames, UpdateKind, UpdateRequest,
 };
@@ -32,7 +33,12 @@ fn update(
         })
         .collect();
     let names = ToolNames::Flat;
-    let whole = write_instructions(&skills, &EqualRoots::default(), budget, names);
+    let described = DescribedSkills {
+        skills: &skills,
+        equal_roots: &EqualRoots::default(),
+        emphasis: &TextEmphasis::default(),
+    };
+    let whole = write_instructions(&described, budget, names);
     let request = UpdateRequest {
         known,
         budget,
