@@ -22,6 +22,15 @@ pub(crate) fn caproot<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Com
     command
 }
 
+/// Whether a program runs on this machine. If not, prints that a test is skipped.
+pub(crate) fn has_program(name: &str, arguments: &[&str]) -> bool {
+    let found = program(name).args(arguments).output().is_ok();
+    if !found {
+        println!("SKIPPED: {name} is not installed");
+    }
+    found
+}
+
 /// Command of a program without input. A test may redirect its stdout.
 pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);

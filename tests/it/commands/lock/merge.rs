@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::{TREE, create_lock, lock_text, run};
 use crate::harness::fixture::Fixture;
-use crate::harness::process::program;
+use crate::harness::process::{has_program, program};
 
 /// Runs git in the directory of a fixture. Returns whether git succeeded.
 fn git(fixture: &Fixture, words: &str) -> bool {
@@ -30,6 +30,9 @@ async fn commit_update(fixture: &Fixture, branch: &str, file: &str, name: &str) 
 
 #[tokio::test]
 async fn a_merge_of_updates_of_two_skills_is_valid() {
+    if !has_program("git", &["--version"]) {
+        return;
+    }
     let fixture = create_lock(TREE).await;
     assert!(git(&fixture, "init -q -b main ."));
     assert!(git(&fixture, "add -A") && git(&fixture, "commit -qm one"));
@@ -44,6 +47,9 @@ async fn a_merge_of_updates_of_two_skills_is_valid() {
 
 #[tokio::test]
 async fn a_conflict_of_updates_of_one_skill_is_an_error() {
+    if !has_program("git", &["--version"]) {
+        return;
+    }
     let fixture = create_lock(TREE).await;
     assert!(git(&fixture, "init -q -b main ."));
     assert!(git(&fixture, "add -A") && git(&fixture, "commit -qm one"));

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{TREE, create_lock, run};
 use crate::harness::fixture::Fixture;
-use crate::harness::process::program;
+use crate::harness::process::{has_program, program};
 
 /// Makes a key of a type, signs the lock in a namespace, and writes `allowed_signers`.
 fn sign(fixture: &Fixture, key_type: &str, namespace: &str) {
@@ -40,6 +40,9 @@ const CHECK: &str = "lock r --check caproot.lock --signers allowed_signers";
 
 #[tokio::test]
 async fn a_lock_needs_a_signature_of_an_allowed_signer() {
+    if !has_program("ssh-keygen", &["-l", "-f", "/dev/null"]) {
+        return;
+    }
     let fixture = create_lock(TREE).await;
     fixture.write("allowed_signers", "# none\n");
     let empty = run(&fixture, CHECK).await;
