@@ -113,6 +113,7 @@ impl SearchBench {
     }
 }
 
+#[allow(clippy::print_stdout, clippy::cast_precision_loss)] // rows of the bench
 pub(crate) fn bench_skill_search(criterion: &mut Criterion) {
     let skills = make_skills();
     let queries = make_queries();
@@ -160,6 +161,7 @@ pub(crate) fn bench_skill_search(criterion: &mut Criterion) {
     });
 }
 
+#[allow(clippy::print_stdout)] // a row of the bench
 fn print_row(title: &str, mut durations: Vec<Duration>) {
     durations.sort();
     let at = |percent: usize| durations[(durations.len() * percent / 100).min(durations.len() - 1)];

@@ -7,7 +7,7 @@ use caproot_core::sync::run_blocking;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
@@ -81,7 +81,7 @@ fn open_regular_file(path: &Path) -> io::Result<File> {
 }
 
 /// Writes a line for each event. Reports the first of several failures in a row.
-fn write_events(file: &File, path: &PathBuf, mut events: Receiver<UsageEvent>) {
+fn write_events(file: &File, path: &Path, mut events: Receiver<UsageEvent>) {
     let mut has_failed = false;
     while let Some(event) = events.blocking_recv() {
         let written = write_event(file, &event);

@@ -14,7 +14,7 @@ use caproot_client::pull::{PackageLocation, PullError, PullLimits, hash_package}
 use caproot_core::lock::{ApprovedSkill, Lock, SkillDescription, TextList};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    Consistency, ListSkillsResponse, RootState, SelectedCapabilityRoot, Severity, Skill,
+    Consistency, ListSkillsResponse, RootState, RootStatus, SelectedCapabilityRoot, Severity, Skill,
 };
 use futures_util::{StreamExt as _, stream};
 use std::collections::BTreeMap;
@@ -107,16 +107,15 @@ async fn start_local_daemon(dirs: &[PathBuf]) -> Result<ConnectedDaemons, Comman
 /// Connects to each executor of a fleet. A missing executor is an error: its skills would be gone.
 async fn find_executors(args: &LockArgs, file: &Path) -> Result<ConnectedDaemons, CommandFailure> {
     let fleet = read_fleet(file).await?;
-    let roots = match args.selection.roots_from_file()? {
-        Some(roots) => roots,
-        None => {
-            let published = fleet.published_roots(FLEET_TIMEOUT).await;
-            if !published.omitted.is_empty() {
-                let lines: Vec<_> = published.omitted.iter().map(omitted_line).collect();
-                return Err(CommandFailure::from_messages(exit::TRY_LATER, &lines));
-            }
-            published.roots
+    let roots = if let Some(roots) = args.selection.roots_from_file()? {
+        roots
+    } else {
+        let published = fleet.published_roots(FLEET_TIMEOUT).await;
+        if !published.omitted.is_empty() {
+            let lines: Vec<_> = published.omitted.iter().map(omitted_line).collect();
+            return Err(CommandFailure::from_messages(exit::TRY_LATER, &lines));
         }
+        published.roots
     };
 
     let mut by_environment = BTreeMap::<String, Vec<_>>::new();
@@ -173,14 +172,14 @@ impl ConnectedDaemon {
         let request = list_request(self.roots.clone(), Consistency::Fresh);
         let mut list = client.list_skills(&request).await?;
         for _ in 1..MAX_LISTS {
-            let mut states = list.roots.iter().map(|root| root.state());
+            let mut states = list.roots.iter().map(RootStatus::state);
             if states.all(|state| state != RootState::Pending) {
                 break;
             }
             list = client.list_skills(&request).await?;
         }
 
-        let mut states = list.roots.iter().map(|root| root.state());
+        let mut states = list.roots.iter().map(RootStatus::state);
         if states.any(|state| state != RootState::Ready) || list.truncated {
             print_stderr(&skills_report(&list));
             let sentence =

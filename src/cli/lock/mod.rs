@@ -53,8 +53,8 @@ pub struct LockArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "changes")]
     check: Option<PathBuf>,
     /// Require an SSH signature of the lock in FILE.sig by a key of this file, which has the format of
-    /// allowed_signers in ssh-keygen(1)
-    #[arg(long, value_name = "FILE", requires = "check")]
+    /// `allowed_signers` in ssh-keygen(1)
+    #[arg(long, value_name = "FILE", conflicts_with = "out")]
     signers: Option<PathBuf>,
     /// Replace the entries of these skills, by qualified name
     #[arg(long, value_name = "NAME", num_args = 1..)]
@@ -184,7 +184,7 @@ fn report_check(
     if !difference.is_empty() {
         let counts = report::count_differences(&difference);
         let mut lines = vec![format!("caproot: {counts}")];
-        lines.extend(change_hint(args, file, &difference));
+        lines.push(change_hint(args, file, &difference));
         print_stderr(&lines);
     } else if args.output == OutputFormat::Text {
         let count = count_with_noun(lock.skills().len(), "skill");
@@ -348,30 +348,28 @@ fn print_lines(lines: &[String]) -> Result<(), CommandFailure> {
 
 /// Returns the hint with the command that approves the differences. Names and paths that a shell could
 /// read as something else are placeholders, because authors choose the names.
-fn change_hint(args: &LockArgs, file: &Path, difference: &LockDifference) -> Option<String> {
+fn change_hint(args: &LockArgs, file: &Path, difference: &LockDifference) -> String {
     let differing: BTreeSet<&str> = difference
         .names(|change| *change != SkillChange::Gone)
         .collect();
     let file = shell_word(&file.to_string_lossy(), "FILE");
     if differing.is_empty() {
         let flag = format!("--prune --out {file}");
-        return Some(format!(
+        return format!(
             "hint: to remove them from the lock, run: {}",
             args.command(&flag)
-        ));
+        );
     }
 
-    let named = differing.len() <= MAX_HINT_NAMES && differing.iter().all(|name| is_plain(name));
-    let names = if named {
+    let are_plain =
+        differing.len() <= MAX_HINT_NAMES && differing.iter().all(|name| is_plain(name));
+    let names = if are_plain {
         differing.into_iter().collect::<Vec<_>>().join(" ")
     } else {
         "NAME".to_owned()
     };
     let flags = format!("--update {names} --out {file}");
-    Some(format!(
-        "hint: review the files, then run: {}",
-        args.command(&flags)
-    ))
+    format!("hint: review the files, then run: {}", args.command(&flags))
 }
 
 impl LockArgs {

@@ -648,10 +648,10 @@ fn link_known_files(
 
         match linked {
             None => {
-                missing.insert(name.clone(), checksum.clone());
+                missing.insert(name.clone(), *checksum);
             }
             Some((.., FileOrigin::Staged)) => {
-                complete.insert(name.clone(), checksum.clone());
+                complete.insert(name.clone(), *checksum);
             }
             // The next attempt links the file from the target again.
             Some((.., FileOrigin::Target)) => {}

@@ -280,14 +280,14 @@ async fn read_fragment(
     } = *file;
     let frame = frame_file(source, file, names).await?;
 
-    let named = if resource.is_empty() {
+    let handle = if resource.is_empty() {
         &skill.main_resource
     } else {
         resource
     };
     let truncated_overhead = frame
         .clone()
-        .truncated_at(skill, named, CURSOR_PLACEHOLDER, names)
+        .truncated_at(skill, handle, CURSOR_PLACEHOLDER, names)
         .overhead();
     if truncated_overhead + MIN_BODY_BYTES > room {
         let message = names.fill_placeholders("no room for this skill here; read it with {read}");

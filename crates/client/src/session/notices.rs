@@ -139,7 +139,7 @@ impl Cursor for TextId {
 
 impl InstructionUpdate {
     /// Returns the update of a closed session, which has no skills.
-    pub fn closed(instructions: InstructionText) -> Self {
+    pub(super) fn closed(instructions: InstructionText) -> Self {
         Self {
             id: String::new(),
             kind: UpdateKind::Whole,
@@ -357,15 +357,15 @@ struct ChangeNotice {
 impl ChangeNotice {
     /// Writes the notice of the changes between two texts.
     fn write(known: &KeptText, latest: &KeptText, names: ToolNames) -> Self {
-        let changed = find_changes(&known.skills, &latest.skills);
+        let found = find_changes(&known.skills, &latest.skills);
         let mut text = HEAD.to_owned();
         if known.environments != latest.environments {
             text.push_str(&names.fill_placeholders(ENVIRONMENTS_LINE));
         }
 
-        let reserved = text.len() + closing_line(changed.len(), names).len();
-        let mut lines = choose_lines(&changed, MAX_NOTICE_BYTES.saturating_sub(reserved));
-        let unnamed = changed.len() - lines.named.len();
+        let reserved = text.len() + closing_line(found.len(), names).len();
+        let mut lines = choose_lines(&found, MAX_NOTICE_BYTES.saturating_sub(reserved));
+        let unnamed = found.len() - lines.named.len();
         lines.named.sort_by_key(|line| line.kind);
 
         let max_description = fair_description_len(&lines.named, lines.room);

@@ -237,7 +237,7 @@ async fn unknown_names_and_files_are_errors() {
         ),
         ("lock r", 2, "--out <FILE>"),
         ("lock r --check a --update pdf", 2, "cannot be used with"),
-        ("lock r --out a --signers b", 2, "--check"),
+        ("lock r --out a --signers b", 2, "cannot be used with"),
         (
             "lock r --root r --out a",
             2,

@@ -164,16 +164,16 @@ fn label_values(metric: &str, label: &str, scraped: &[String]) -> String {
 
 /// Metrics of each command.
 struct CommandMetrics {
-    of_daemon: Vec<MetricFamily>,
-    of_link: Vec<MetricFamily>,
-    of_call: Vec<MetricFamily>,
+    daemon: Vec<MetricFamily>,
+    link: Vec<MetricFamily>,
+    call: Vec<MetricFamily>,
 }
 
 fn render_metrics(metrics: &CommandMetrics) -> String {
     let CommandMetrics {
-        of_daemon: families,
-        of_link,
-        of_call,
+        daemon: families,
+        link,
+        call,
     } = metrics;
     let mut page = HEAD.to_owned();
     for MetricFamily {
@@ -194,12 +194,12 @@ fn render_metrics(metrics: &CommandMetrics) -> String {
     page.push_str(LINK);
     for MetricFamily {
         name, kind, help, ..
-    } in of_link
+    } in link
     {
         writeln!(page, "| `{name}` | {kind} | {help} |").expect("a string");
     }
     page.push_str(CALL);
-    for family in of_call {
+    for family in call {
         let MetricFamily {
             name, kind, help, ..
         } = family;
@@ -260,19 +260,18 @@ async fn the_page_is_current() {
             family.name
         );
     }
-    let of_link = parse_families(&scrape_new_link().await);
+    let link = parse_families(&scrape_new_link().await);
     assert!(
-        of_link
-            .iter()
+        link.iter()
             .all(|family| family.labels.is_empty() && family.unit.is_empty())
     );
-    assert!(of_link.len() > 5);
-    let of_call = parse_families(&scrape_new_call().await);
-    assert_eq!(of_call[0].labels[0].1.len(), UsageKind::ALL.len());
+    assert!(link.len() > 5);
+    let call = parse_families(&scrape_new_call().await);
+    assert_eq!(call[0].labels[0].1.len(), UsageKind::ALL.len());
     let metrics = CommandMetrics {
-        of_daemon: families,
-        of_link,
-        of_call,
+        daemon: families,
+        link,
+        call,
     };
     check_page("metrics", &render_metrics(&metrics));
 }

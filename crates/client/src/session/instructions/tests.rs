@@ -107,8 +107,10 @@ fn only_a_partial_text_names_the_search() {
     let exact = write(&many(40, "word"), whole.text.len());
     assert_eq!(exact, whole);
 
-    let shortened = write(&many(40, "a longer word"), whole.text.len());
-    assert_eq!((shortened.listed, shortened.omitted), (40, 0));
+    let long = "word ".repeat(40);
+    let all_long = write(&many(10, &long), DEFAULT_BUDGET);
+    let shortened = write(&many(10, &long), all_long.text.len() - 100);
+    assert_eq!((shortened.listed, shortened.omitted), (10, 0));
     assert!(shortened.shortened > 0 && shortened.text.contains("call `skills.search`"));
     assert!(!shortened.text.contains("skills.list"));
 

@@ -170,8 +170,8 @@ fn a_notice_says_that_all_skills_went() {
     );
 
     // A text that fits into few bytes is shorter than each notice.
-    let tiny = update(&mut registry, None, &[spec("a", "", 1)], 70);
-    let whole = update(&mut registry, Some(&tiny.id), &[spec("b", "", 1)], 70);
+    let tiny = update(&mut registry, None, &[spec("a", "", 1)], 100);
+    let whole = update(&mut registry, Some(&tiny.id), &[spec("b", "", 1)], 100);
     assert_eq!(
         whole.reason.as_deref(),
         Some("the whole text is not longer than a notice")
