@@ -639,7 +639,7 @@ def _choice_rules(choice: Choice) -> dict[str, list[str]]:
     if unknown:
         expected = ", ".join(names)
         raise ConfigError([f"choice: unknown key {name!r}: expected one of {expected}" for name in unknown])
-    return {name: check_strings(f"choice[{name!r}]", choice.get(name, ())) for name in names}  # type: ignore[arg-type]
+    return {name: check_strings(f"choice[{name!r}]", choice.get(name, ())) for name in names}
 
 
 def _check_sources(sources: object) -> list[Any]:

@@ -19,7 +19,7 @@ Request = tuple[str, dict[str, Any]]
 
 async def make_requests(demo: str) -> list[Request]:
     async with caproot.connect(demo) as skills:
-        listing, read = (tool["name"] for tool in skills.tools)
+        listing, read, search = (tool["name"] for tool in skills.tools)
         listed = await skills.list()
     made: list[Request] = [(listing, {}), (listing, {"cursor": "x"}), ("none", {})]
     for skill in listed:
@@ -35,6 +35,8 @@ async def make_requests(demo: str) -> list[Request]:
             {"authority": authority, "package": 5, "resource": ""},
         ):
             made.append((read, arguments))
+    for query in ("log triage errors", "triagelogs", "please", "", "x" * 401):
+        made.append((search, {"query": query}))
     return [*made, (read, {"more": 1})]
 
 
@@ -54,7 +56,7 @@ def test_three_interfaces_give_the_same_bytes(demo: str) -> None:
     if not PROGRAM.exists():
         pytest.fail("build the program by `cargo build --example call_lines`")
     requests = asyncio.run(make_requests(demo))
-    assert len(requests) == 40
+    assert len(requests) == 45
     by_package = asyncio.run(call_package(demo, requests))
 
     calls = [{"tool": name, "arguments": arguments} for name, arguments in requests]
@@ -64,7 +66,7 @@ def test_three_interfaces_give_the_same_bytes(demo: str) -> None:
         [{"id": number, "method": "call", **call} for number, call in enumerate(calls)],
     )
     by_command = {json.loads(line)["id"]: line for line in lines}
-    assert len(by_rust) == len(by_command) == 40
+    assert len(by_rust) == len(by_command) == 45
     # Cursors are the same, too, as the daemon is the same.
     for number, request in enumerate(requests):
         result = by_package[number]

@@ -26,7 +26,7 @@ async def work() -> None:
         assert server["type"] == "sdk" and server["name"] == "caproot"
 
         tools = {tool.name: tool for tool in _frameworks.claude_tools(skills)}
-        listing, read, count = tools.values()
+        listing, read, _search, count = tools.values()
         assert f"`{read.name}`" in skills.text
         page = await read.handler(READ)
         assert "# Triage a log" in json.loads(page["content"][0]["text"])["contents"]

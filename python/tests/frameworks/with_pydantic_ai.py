@@ -17,7 +17,7 @@ async def work() -> None:
     async def respond(messages: list[Any], info: Any) -> ModelResponse:
         turns.append(messages)
         names = [tool.name for tool in info.function_tools]
-        assert len(names) == 3
+        assert len(names) == 4
         assert "- triage-logs:" in messages[0].parts[0].content and not messages[0].instructions
         if len(turns) == 1:
             calls = [ToolCallPart(names[1], READ), ToolCallPart("count", {"text": "a b c"})]

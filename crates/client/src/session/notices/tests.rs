@@ -169,9 +169,10 @@ fn a_notice_says_that_all_skills_went() {
             .ends_with("Gone:\n- a (skill://r/a-0)\n")
     );
 
-    // A text that fits into few bytes is shorter than each notice.
+    // A text that only counts the skills is shorter than a notice of several names.
+    let several = ["b", "c", "d", "e"].map(|name| spec(name, "", 1));
     let tiny = update(&mut registry, None, &[spec("a", "", 1)], 100);
-    let whole = update(&mut registry, Some(&tiny.id), &[spec("b", "", 1)], 100);
+    let whole = update(&mut registry, Some(&tiny.id), &several, 100);
     assert_eq!(
         whole.reason.as_deref(),
         Some("the whole text is not longer than a notice")
