@@ -23,7 +23,7 @@
 //! # }
 //! ```
 
-use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
+use crate::config::{Config, ConfigError, RootFlag, RootPreset, ServeFlags};
 use crate::server::EmbeddedDaemon;
 use caproot_client::session::sources::{
     DaemonSource, PackageFilesPage, PackageFilesRequest, SkillSource, SourceKind, SourceSnapshot,
@@ -51,6 +51,28 @@ const ENVIRONMENT: &str = "local";
 #[error("{}", .0.join("; "))]
 pub struct LocalError(Vec<String>);
 
+/// Directories of a source.
+#[derive(Debug, Clone, Default)]
+pub struct LocalDirectories {
+    /// Directories by the ids of their authorities.
+    pub named: Vec<(String, PathBuf)>,
+    /// Tools whose directories of skills are sources, too. The ids are those of the config key
+    /// `roots[].preset`, such as `claude` and `claude-repo`.
+    pub presets: Vec<RootPreset>,
+    /// Directory in which the search for the directories of a project begins; the working directory by
+    /// default. The search ends at the root of the repository.
+    pub project: Option<PathBuf>,
+}
+
+impl From<Vec<(String, PathBuf)>> for LocalDirectories {
+    fn from(named: Vec<(String, PathBuf)>) -> Self {
+        Self {
+            named,
+            ..Self::default()
+        }
+    }
+}
+
 /// Source of the skills in local directories.
 #[derive(Debug)]
 pub struct LocalSource {
@@ -59,32 +81,47 @@ pub struct LocalSource {
 }
 
 impl LocalSource {
-    /// Starts a source with directories by the ids of their authorities. A missing directory is a
-    /// warning until it exists. Waits for the first list at most for the start timeout of the
-    /// options.
+    /// Starts a source with directories by the ids of their authorities. A missing named directory
+    /// causes a warning until it exists, and a missing directory of a preset causes no warning. Waits
+    /// for the first list at most for the start timeout of the options.
     ///
     /// # Errors
     ///
-    /// All invalid ids and directories.
+    /// All invalid ids and directories, and presets without any directory.
     pub async fn start(
         id: &str,
-        directories: Vec<(String, PathBuf)>,
+        directories: impl Into<LocalDirectories>,
         options: &SessionOptions,
     ) -> Result<Self, LocalError> {
-        if directories.is_empty() {
+        let directories = directories.into();
+        if directories.named.is_empty() && directories.presets.is_empty() {
             return Err(LocalError(vec!["no directory is given".to_owned()]));
         }
-        let roots = directories
-            .iter()
-            .map(|(id, _)| published_root(id))
-            .collect();
+
+        let named: Vec<_> = directories.named.iter().map(|(id, _)| id.clone()).collect();
         let config = daemon_config(directories)?;
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        let published = &config.published_roots;
+        if published.is_empty() {
+            return Err(LocalError(vec!["no preset has a directory".to_owned()]));
+        }
+        // The named directories have the order of the caller.
+        let of_presets = published.iter().map(|root| root.id.as_str());
+        let of_presets = of_presets.filter(|id| !named.iter().any(|name| name == id));
+        let ids = named.iter().map(String::as_str).chain(of_presets);
+        let roots = ids.map(published_root).collect();
+        let optional = published.iter().filter(|root| root.is_optional);
+        let optional: Vec<_> = optional.map(|root| root.id.as_str().to_owned()).collect();
 
         let daemon = EmbeddedDaemon::start(config)
             .await
             .map_err(|error| LocalError(vec![error.to_string()]))?;
         let client = connect_to_daemon(&daemon);
-        let source = DaemonSource::start(SourceKind::Local, id, client, roots, options).await;
+        let source = DaemonSource::start(SourceKind::Local, id, client, roots, options)
+            .await
+            .with_optional_roots(optional);
         Ok(Self {
             source,
             _daemon: daemon,
@@ -93,12 +130,16 @@ impl LocalSource {
 }
 
 /// Returns the configuration of a daemon that publishes the directories.
-fn daemon_config(directories: Vec<(String, PathBuf)>) -> Result<Config, LocalError> {
-    let roots = directories
-        .into_iter()
-        .map(|(id, dir)| RootFlag { id: Some(id), dir });
+fn daemon_config(directories: LocalDirectories) -> Result<Config, LocalError> {
+    let process = ProcessEnv::from_process();
+    let base = process.current_dir.clone().unwrap_or_default();
+    let roots = directories.named.into_iter().map(|(id, dir)| RootFlag {
+        id: Some(id),
+        dir: base.join(dir),
+    });
     let flags = ServeFlags {
         roots: roots.collect(),
+        presets: directories.presets,
         environment_ids: vec![ENVIRONMENT.to_owned()],
         ..ServeFlags::default()
     };
@@ -106,7 +147,8 @@ fn daemon_config(directories: Vec<(String, PathBuf)>) -> Result<Config, LocalErr
     let env = ProcessEnv {
         inherited_sockets: Vec::new(),
         unit_socket_group: None,
-        ..ProcessEnv::from_process()
+        current_dir: directories.project.or(process.current_dir),
+        ..process
     };
 
     Config::from_flags(flags, &env).map_err(|errors| {

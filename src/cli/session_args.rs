@@ -1,12 +1,13 @@
 //! Flags of the commands that run a session, and the start of the session.
 
-use super::args::{ConnectionArgs, SelectionArgs, parse_timeout, root_arg_parser};
+use super::args::{ConnectionArgs, SelectionArgs, parse_timeout, preset_parser, root_arg_parser};
 use super::call::tools::{SessionTools, ToolCallbacks, read_tools};
 use super::failure::CommandFailure;
 use super::mcp_servers::McpServersArgs;
 use super::root_arg::RootArg;
 use super::{exit, fleet};
-use crate::local_source::LocalSource;
+use crate::config::RootPreset;
+use crate::local_source::{LocalDirectories, LocalSource};
 use caproot_client::fleet::{ExecutorRegistry, RegistryFuture};
 use caproot_client::session::{
     ChoiceRule, Session, SessionOptions, SkillChoice, SkillSource, ToolNames,
@@ -44,6 +45,11 @@ pub struct SessionArgs {
     /// repeated
     #[arg(long, value_name = "ID=DIR", value_parser = root_arg_parser())]
     local: Vec<RootArg>,
+    /// Also the skills in the directories of a tool on this machine, such as .claude/skills: in the
+    /// working directory and above it up to the root of the repository, and at home. They are part of
+    /// the source local/local. Can be repeated
+    #[arg(long, value_name = "TOOL", value_parser = preset_parser())]
+    preset: Vec<RootPreset>,
     /// How long to wait at the start for executors that do not respond, such as 5s or 1m. An
     /// executor is not waited for if its socket is missing or the connection is rejected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
@@ -226,7 +232,7 @@ impl SessionArgs {
             ..SessionOptions::default()
         };
 
-        let mut sources = start_local_source(&self.local, &options).await?;
+        let mut sources = start_local_source(&self.local, &self.preset, &options).await?;
         sources.extend(self.mcp_servers.start(self.connect_timeout).await?);
         Ok(SessionParts {
             options,
@@ -238,7 +244,8 @@ impl SessionArgs {
     /// Whether a flag names an executor or its roots, or there is no other source of skills.
     fn needs_executor(&self) -> bool {
         let has_servers = self.mcp_servers.has_servers();
-        let has_other_source = has_servers || !self.local.is_empty();
+        let has_directories = !self.local.is_empty() || !self.preset.is_empty();
+        let has_other_source = has_servers || has_directories;
         let names_roots = !self.selection.selects_published();
         !has_other_source || names_roots || !self.connection.is_default()
     }
@@ -270,9 +277,10 @@ impl SessionParts {
 /// Starts the source of the local directories, if there is one.
 async fn start_local_source(
     directories: &[RootArg],
+    presets: &[RootPreset],
     options: &SessionOptions,
 ) -> Result<Vec<Arc<dyn SkillSource>>, CommandFailure> {
-    if directories.is_empty() {
+    if directories.is_empty() && presets.is_empty() {
         return Ok(Vec::new());
     }
 
@@ -286,10 +294,15 @@ async fn start_local_source(
         named.push((id.clone(), dir));
     }
 
-    match LocalSource::start("local", named, options).await {
+    let directories = LocalDirectories {
+        named,
+        presets: presets.to_vec(),
+        project: None,
+    };
+    match LocalSource::start("local", directories, options).await {
         Ok(source) => Ok(vec![Arc::new(source)]),
         Err(error) => {
-            let sentence = format!("cannot use --local: {error}");
+            let sentence = format!("cannot use the local directories: {error}");
             Err(CommandFailure::new(exit::BAD_CONFIG, sentence))
         }
     }
