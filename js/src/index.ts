@@ -41,5 +41,5 @@ export {
   type ToolDefinition,
   ToolResult,
 } from "./session.ts";
-export { LocalSkills, McpServer, type McpServerOptions, type Source } from "./sources.ts";
+export { type LocalPreset, LocalSkills, McpServer, type McpServerOptions, Site, type SiteOptions, type Source } from "./sources.ts";
 export { type JsonSchema, type StandardSchema, type ToolContext, type ToolFunction, type ToolOptions, Tools } from "./tools.ts";

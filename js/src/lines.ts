@@ -396,7 +396,7 @@ export interface SkillAuthority {
    */
   id: string;
   /**
-   * `executor`, `local` or `mcp`.
+   * `executor`, `local`, `mcp` or `site`.
    */
   kind: string;
 }
@@ -577,7 +577,7 @@ export interface MentionCandidate {
    */
   description: string;
   /**
-   * Kind of the authority: `executor`, `local` or `mcp`.
+   * Kind of the authority: `executor`, `local`, `mcp` or `site`.
    */
   kind: string;
   /**

@@ -26,7 +26,7 @@ pub struct ToolResult {
 // The unsafe methods are those of `pyclass`, and rely on no invariant of the fields.
 #[allow(clippy::unsafe_derive_deserialize)]
 pub struct Authority {
-    /// `executor`, `local` or `mcp`.
+    /// `executor`, `local`, `mcp` or `site`.
     #[pyo3(get)]
     pub kind: String,
     /// Id of the selected root, of the directory or of the server.

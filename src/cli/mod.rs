@@ -43,6 +43,7 @@ mod roots;
 mod serve;
 mod session_args;
 mod signals;
+mod sites_args;
 mod status;
 mod table;
 mod verify;

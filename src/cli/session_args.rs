@@ -5,6 +5,7 @@ use super::call::tools::{SessionTools, ToolCallbacks, read_tools};
 use super::failure::CommandFailure;
 use super::mcp_servers::McpServersArgs;
 use super::root_arg::RootArg;
+use super::sites_args::SitesArgs;
 use super::{exit, fleet};
 use crate::config::RootPreset;
 use crate::local_source::{LocalDirectories, LocalSource};
@@ -32,7 +33,7 @@ pub struct SessionArgs {
     )]
     product: String,
     /// Only skills that match a rule: name:NAME, handle:HANDLE (also all skills below the handle),
-    /// or source:KIND/ID, where KIND is executor, local or mcp. Can be repeated
+    /// or source:KIND/ID, where KIND is executor, local, mcp or site. Can be repeated
     #[arg(long, value_name = "RULE")]
     include: Vec<ChoiceRule>,
     /// No skill that matches this rule, even if --include matches. Can be repeated
@@ -50,6 +51,8 @@ pub struct SessionArgs {
     /// the source local/local. Can be repeated
     #[arg(long, value_name = "TOOL", value_parser = preset_parser())]
     preset: Vec<RootPreset>,
+    #[command(flatten)]
+    sites: SitesArgs,
     /// How long to wait at the start for executors that do not respond, such as 5s or 1m. An
     /// executor is not waited for if its socket is missing or the connection is rejected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
@@ -234,6 +237,7 @@ impl SessionArgs {
 
         let mut sources = start_local_source(&self.local, &self.preset, &options).await?;
         sources.extend(self.mcp_servers.start(self.connect_timeout).await?);
+        sources.extend(self.sites.start(self.connect_timeout).await?);
         Ok(SessionParts {
             options,
             tools,
@@ -245,7 +249,7 @@ impl SessionArgs {
     fn needs_executor(&self) -> bool {
         let has_servers = self.mcp_servers.has_servers();
         let has_directories = !self.local.is_empty() || !self.preset.is_empty();
-        let has_other_source = has_servers || has_directories;
+        let has_other_source = has_servers || has_directories || self.sites.has_sites();
         let names_roots = !self.selection.selects_published();
         !has_other_source || names_roots || !self.connection.is_default()
     }

@@ -155,7 +155,7 @@ pub struct FileRequest {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SkillAuthority {
-    /// `executor`, `local` or `mcp`.
+    /// `executor`, `local`, `mcp` or `site`.
     pub kind: String,
     /// Id of the selected root, of the directory or of the server.
     pub id: String,

@@ -10,6 +10,8 @@ mod hostile;
 mod index;
 mod process;
 mod server_list;
+mod sites;
+mod statements;
 mod token;
 
 use std::sync::Arc;
