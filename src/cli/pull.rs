@@ -1,18 +1,22 @@
 //! `caproot pull`: packages of a daemon as files in directories.
 
 mod skills;
+mod sources;
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
 use super::handle_arg::{PackageArg, find_root, join_candidates};
+use super::mcp_servers::McpServersArgs;
 use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use super::report::count_with_noun;
 use super::signals::run_until_signal_or_closed_stdout;
+use super::sites_args::SitesArgs;
 use super::verify::{difference_lines, differences_json};
 use caproot_client::pull::{
     DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
 };
+use caproot_client::session::ToolErrorCode;
 use caproot_client::{CallError, Client, Mirror, MirrorSelection};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, SelectedCapabilityRoot, SkillView};
@@ -51,6 +55,7 @@ Examples:
   caproot pull skill://skills/pdf --into /opt/skills/pdf
   caproot pull pdf --into ./pdf --watch         # until a signal comes
   caproot pull --all --into ./skills            # every published skill
+  caproot pull pdf --site docs.example --into ./pdf
   caproot verify ./pdf                          # compare with the digests")]
 pub struct PullArgs {
     /// Handle of a package, or the name of a skill if no other skill has the name; `caproot list
@@ -79,10 +84,21 @@ pub struct PullArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
+    #[command(flatten, next_help_heading = "Sources instead of a daemon")]
+    sources: PullSources,
     #[command(flatten, next_help_heading = "Connection options")]
     connection: ConnectionArgs,
     #[command(flatten, next_help_heading = "Root options")]
     selection: SelectionArgs,
+}
+
+/// Flags of MCP servers and sites.
+#[derive(Debug, Args)]
+pub struct PullSources {
+    #[command(flatten)]
+    mcp_servers: McpServersArgs,
+    #[command(flatten)]
+    sites: SitesArgs,
 }
 
 impl From<PullError> for CommandFailure {
@@ -90,6 +106,15 @@ impl From<PullError> for CommandFailure {
         let code = match error {
             PullError::Call(error) => return Self::from(error),
             PullError::InvalidResponse(_) => exit::INTERNAL,
+            PullError::Source(error) => {
+                let code = match error.code() {
+                    ToolErrorCode::SourceUnavailable | ToolErrorCode::ResourceChanged => {
+                        exit::TRY_LATER
+                    }
+                    _ => exit::REJECTED,
+                };
+                return Self::new(code, error.sentence());
+            }
             PullError::TooLarge(_)
             | PullError::NoFiles
             | PullError::Truncated
@@ -110,6 +135,9 @@ impl From<PullError> for CommandFailure {
 
 /// Pulls the package, with --watch until a signal comes or stdout is closed.
 pub async fn run(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    if args.sources.has_any() {
+        return sources::pull_from_sources(args, env).await;
+    }
     if !args.watch {
         return pull_and_watch(args, env).await;
     }

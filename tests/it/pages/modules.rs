@@ -179,6 +179,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "client",
             "mountinfo",
             "proto",
+            "session",
             "wire::is_digest",
         ],
     ),

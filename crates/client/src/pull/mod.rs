@@ -1,5 +1,6 @@
-//! Packages of a daemon as files on this machine. [`pull_package`] writes the files of a package to
-//! a directory, and [`verify_dir`] compares the directory with its checksum file.
+//! Packages as files on this machine. [`pull_package`] writes the files of a daemon's package to a
+//! directory, [`pull_skill`] those of a skill of an MCP server or a site, and [`verify_dir`] compares
+//! the directory with its checksum file.
 //!
 //! A pull writes the package next to the directory and exchanges both with one system call. So the
 //! directory has one whole state of the package at each moment, even if the pull is killed. Files
@@ -37,18 +38,22 @@
 mod checksum_file;
 mod dir_scan;
 mod package_list;
+mod source_package;
 mod staging_dir;
 mod target_dir;
 
 pub use checksum_file::CHECKSUM_FILE;
 pub use dir_scan::{DifferenceKind, DirDifference};
+pub use source_package::pull_skill;
 
+use crate::session::ToolError;
 use crate::{CallError, Client, error_reason};
 use caproot_core::backoff::Backoff;
 use caproot_core::proto::caproot::v1::{ErrorReason, ReadResourceRequest, SelectedCapabilityRoot};
 use checksum_file::{ChecksumFile, FileChecksum};
 use dir_scan::ScanDepth;
 use futures_util::{StreamExt as _, stream};
+use source_package::SourcePackage;
 use staging_dir::StagingDir;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -73,7 +78,7 @@ const MIN_PAGE_BYTES: u64 = 4 << 10;
 /// Package, directory and limits of a pull.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PullRequest {
-    /// Root that listed the package.
+    /// Root that listed the package. Not used for a skill of an MCP server or a site.
     pub root: SelectedCapabilityRoot,
     /// Handle of the package, exactly as listed.
     pub package: String,
@@ -170,6 +175,9 @@ pub enum PullError {
     /// A call failed.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// The source of a skill does not return its files.
+    #[error("{}", .0.sentence())]
+    Source(ToolError),
     /// The list or a file of the daemon is not valid.
     #[error("invalid response from the daemon: {0}")]
     InvalidResponse(String),
@@ -289,6 +297,22 @@ pub async fn pull_package(
     request: &PullRequest,
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullReport, PullError> {
+    pull_from(PackageOrigin::Daemon(client), request, report_progress).await
+}
+
+/// Origin of the files of a package.
+#[derive(Clone, Copy)]
+enum PackageOrigin<'a> {
+    Daemon(&'a Client),
+    Source(&'a SourcePackage),
+}
+
+/// Writes the package of an origin to a directory.
+async fn pull_from(
+    origin: PackageOrigin<'_>,
+    request: &PullRequest,
+    report_progress: &mut (dyn FnMut(PullProgress) + Send),
+) -> Result<PullReport, PullError> {
     let target = Arc::new(TargetDir::open_parent(&request.dir)?);
     let cleaned = target.clone();
     run_blocking(move || {
@@ -301,7 +325,7 @@ pub async fn pull_package(
     let mut backoff = Backoff::new(FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY);
     let mut attempt = 1;
     loop {
-        match try_pull(client, request, &target, &mut staged, report_progress).await? {
+        match try_pull(origin, request, &target, &mut staged, report_progress).await? {
             PullAttempt::Complete(report) => return Ok(report),
             PullAttempt::Changed(error) if attempt == MAX_ATTEMPTS => return Err(error),
             PullAttempt::Changed(_) => tokio::time::sleep(backoff.next_limit()).await,
@@ -341,13 +365,13 @@ pub fn verify_dir(dir: &Path) -> Result<DirVerification, PullError> {
 }
 
 async fn try_pull(
-    client: &Client,
+    origin: PackageOrigin<'_>,
     request: &PullRequest,
     target: &Arc<TargetDir>,
     staged: &mut Option<StagedFiles>,
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullAttempt, PullError> {
-    let files = match package_list::list_files(client, request).await {
+    let files = match package_list::list_files(origin, request).await {
         Err(error @ PullError::NoDigest(_)) => return Ok(PullAttempt::Changed(error)),
         outcome => outcome?,
     };
@@ -377,7 +401,7 @@ async fn try_pull(
         local,
         report,
     };
-    plan.carry_out(client, target, staged, report_progress)
+    plan.carry_out(origin, target, staged, report_progress)
         .await
 }
 
@@ -394,7 +418,7 @@ impl PullPlan<'_> {
     /// Prepares the files in a staging directory, and replaces the target by the directory.
     async fn carry_out(
         mut self,
-        client: &Client,
+        origin: PackageOrigin<'_>,
         target: &Arc<TargetDir>,
         staged: &mut Option<StagedFiles>,
         report_progress: &mut (dyn FnMut(PullProgress) + Send),
@@ -408,7 +432,7 @@ impl PullPlan<'_> {
         self.report.read_files = missing.len();
 
         let reader = PackageReader {
-            client,
+            origin,
             request: self.request,
             staging: &staging,
         };
@@ -420,7 +444,7 @@ impl PullPlan<'_> {
             files: complete,
         });
         let confirmed = match read {
-            Ok(()) => confirm_list(client, self.request, files).await,
+            Ok(()) => confirm_list(origin, self.request, files).await,
             Err(error) => Err(error),
         };
         match confirmed {
@@ -451,11 +475,11 @@ impl PullPlan<'_> {
 
 /// Lists the package again. If both lists agree, each file had its digest when the first list ended.
 async fn confirm_list(
-    client: &Client,
+    origin: PackageOrigin<'_>,
     request: &PullRequest,
     files: &PackageFiles,
 ) -> Result<(), PullError> {
-    match package_list::list_files(client, request).await {
+    match package_list::list_files(origin, request).await {
         Ok(current) if current == *files => Ok(()),
         Ok(_) | Err(PullError::NoDigest(_)) => Err(PullError::KeepsChanging),
         Err(error) => Err(error),
@@ -594,10 +618,10 @@ fn link_known_files(
     missing
 }
 
-/// Reader of the files of a package, from the daemon into the staging directory.
+/// Reader of the files of a package, from their origin into the staging directory.
 #[derive(Clone, Copy)]
 struct PackageReader<'a> {
-    client: &'a Client,
+    origin: PackageOrigin<'a>,
     request: &'a PullRequest,
     staging: &'a StagingDir,
 }
@@ -634,6 +658,10 @@ impl PackageReader<'_> {
     async fn read_file(self, name: &str, file: &FileChecksum) -> Result<(), PullError> {
         let (out, path) = self.staging.create_file(name, file.executable)?;
         let package = &self.request.package;
+        let mut client = match self.origin {
+            PackageOrigin::Daemon(client) => client.clone(),
+            PackageOrigin::Source(source) => return source.write_file(name, out, &path),
+        };
         let read = ReadResourceRequest {
             root: Some(self.request.root.clone()),
             package: package.clone(),
@@ -651,7 +679,6 @@ impl PackageReader<'_> {
             pages: 0,
             failure: None,
         };
-        let mut client = self.client.clone();
         let response = client
             .read_resource(&read, 0, &mut |page| writer.write_page(page))
             .await;

@@ -2,8 +2,7 @@
 //! package is within the limits of the request.
 
 use super::checksum_file::{CHECKSUM_FILE, FileChecksum};
-use super::{PackageFiles, PullError, PullRequest, total_bytes};
-use crate::Client;
+use super::{PackageFiles, PackageOrigin, PullError, PullRequest, total_bytes};
 use caproot_core::proto::caproot::v1::{ListResourcesRequest, Resource};
 use caproot_core::wire::is_digest;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
@@ -28,7 +27,16 @@ const MAX_COMPONENTS: usize = 128;
 const VERSION_CONTROL_DIRS: [&str; 3] = [".git", ".hg", ".svn"];
 
 /// Lists the files of the package with their digests.
-pub async fn list_files(client: &Client, request: &PullRequest) -> Result<PackageFiles, PullError> {
+pub async fn list_files(
+    origin: PackageOrigin<'_>,
+    request: &PullRequest,
+) -> Result<PackageFiles, PullError> {
+    let client = match origin {
+        PackageOrigin::Daemon(client) => client,
+        PackageOrigin::Source(source) => {
+            return checked_files(request, source.resources());
+        }
+    };
     let list = ListResourcesRequest {
         root: Some(request.root.clone()),
         package: request.package.clone(),
@@ -38,18 +46,27 @@ pub async fn list_files(client: &Client, request: &PullRequest) -> Result<Packag
     let limits = request.limits;
     let mut client = client.clone();
     let list = client.list_resources_until(&list, limits.max_files).await?;
-    if list.resources.len() > limits.max_files {
-        return Err(PullError::TooLarge(format!("{} files", limits.max_files)));
-    }
-    if list.truncated {
+    if list.truncated && list.resources.len() <= limits.max_files {
         return Err(PullError::Truncated);
     }
     if list.resources.is_empty() {
         return Err(PullError::NoFiles);
     }
+    checked_files(request, list.resources)
+}
+
+/// Returns the files of a list by name, if the names and the limits are good.
+fn checked_files(
+    request: &PullRequest,
+    resources: Vec<Resource>,
+) -> Result<PackageFiles, PullError> {
+    let limits = request.limits;
+    if resources.len() > limits.max_files {
+        return Err(PullError::TooLarge(format!("{} files", limits.max_files)));
+    }
 
     let mut files = PackageFiles::new();
-    for resource in list.resources {
+    for resource in resources {
         let (name, file) = checked_file(&request.package, resource)?;
         if files.insert(name.clone(), file).is_some() {
             return Err(PullError::invalid(&name, "is listed twice"));

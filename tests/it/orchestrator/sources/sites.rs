@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 use super::super::session::{call, list_all, read_all};
 use super::{arguments, read_error, start_session};
+use crate::harness::fixture::Fixture;
 use crate::harness::process::{Process, caproot, run_command};
-use crate::harness::test_servers::mcp_server::skill_text;
+use crate::harness::test_servers::mcp_server::{skill_text, start_with_skills};
 use crate::harness::test_servers::{HttpServer, free_port, start_http};
 use crate::harness::{HANG_TIMEOUT, content_digest, in_time};
 
@@ -385,4 +386,69 @@ async fn a_session_of_the_command_has_the_skills_of_a_site() {
     run_command(refused)
         .await
         .exited_with(78, "is not a globally routable address");
+}
+
+/// A pull writes the files of a skill with their digests, and refuses a file that differs from the index.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn skills_of_sites_and_mcp_servers_are_pulled() {
+    let declared =
+        |path: &str, text: &str| json!({"path": path, "digest": content_digest(text.as_bytes())});
+    let index = json!({"skills": [
+        {"name": "b", "description": "Does b.", "files": [
+            declared("SKILL.md", &skill_text("b")), declared("ref/x y.md", "More.")]},
+        {"name": "bad", "description": "Does bad.", "files": [
+            declared("SKILL.md", &skill_text("bad")), declared("x", "Listed.")]},
+    ]});
+    let base = "/.well-known/agent-skills";
+    let site = TestSite::start(
+        &index,
+        &[
+            (&format!("{base}/b/SKILL.md"), &skill_text("b")),
+            (&format!("{base}/b/ref/x%20y.md"), "More."),
+            (&format!("{base}/bad/SKILL.md"), &skill_text("bad")),
+            (&format!("{base}/bad/x"), "Stolen."),
+        ],
+    )
+    .await;
+    let mock = start_with_skills(&[("a", &[("x.md", "More.")])]).await;
+    let fixture = Fixture::new("dir out");
+    let list = json!({"mcpServers": {"s": {"url": mock.url}}}).to_string();
+    fixture.write("mcp.json", &list);
+    let pull = |wanted: &str, into: &str| {
+        let mut command = caproot(["pull", wanted, "--private-site"]);
+        command
+            .arg(format!("http://{}", site.id()))
+            .arg("--mcp-servers")
+            .arg(fixture.path("mcp.json"))
+            .arg("--into")
+            .arg(fixture.path(into));
+        run_command(command)
+    };
+
+    let pulled = pull("b", "out/b").await.succeeded();
+    assert!(
+        pulled.text().contains("pulled: 2 files"),
+        "{}",
+        pulled.text()
+    );
+    let read = |path: &str| std::fs::read_to_string(fixture.path(path)).expect("a file");
+    assert_eq!(read("out/b/SKILL.md"), skill_text("b"));
+    assert_eq!(read("out/b/ref/x y.md"), "More.");
+    let verified = caproot_client::pull::verify_dir(&fixture.path("out/b")).expect("a directory");
+    assert!(verified.differences.is_empty() && verified.package == site.package("b"));
+    let again = pull(&site.package("b"), "out/b").await.succeeded();
+    assert!(
+        again.text().contains("unchanged: 2 files"),
+        "{}",
+        again.text()
+    );
+
+    pull("mcp+skill://s/a", "out/a").await.succeeded();
+    assert_eq!(read("out/a/x.md"), "More.");
+
+    pull("bad", "out/bad").await.exited_with(4, "NOT_VERIFIED");
+    assert!(!fixture.path("out/bad").exists());
+    pull("none", "out/none")
+        .await
+        .exited_with(4, "no skill of the sources");
 }
