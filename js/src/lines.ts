@@ -559,7 +559,7 @@ export interface SkillAuthority {
    */
   id: string;
   /**
-   * `executor`, `local` or `mcp`.
+   * `executor`, `local`, `mcp` or `site`.
    */
   kind: string;
 }
@@ -815,7 +815,7 @@ export interface MentionCandidate {
    */
   description: string;
   /**
-   * Kind of the authority: `executor`, `local` or `mcp`.
+   * Kind of the authority: `executor`, `local`, `mcp` or `site`.
    */
   kind: string;
   /**
