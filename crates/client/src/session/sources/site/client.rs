@@ -36,7 +36,7 @@ pub struct IndexValidators {
 
 /// Response to a request of the index.
 pub enum IndexResponse {
-    /// The index is as it was.
+    /// The index is unchanged.
     Unchanged,
     /// The index, with its validators.
     Changed {
@@ -102,7 +102,7 @@ impl SiteClient {
         })
     }
 
-    /// Requests the index, unless it is as it was. Errors are the end of a sentence about the site.
+    /// Requests the index with a condition: an unchanged index is not sent. Errors are the end of a sentence about the site.
     pub async fn fetch_index(&self, validators: &IndexValidators) -> Result<IndexResponse, String> {
         let mut request = self.client.get(self.index.clone());
         let conditions = [
