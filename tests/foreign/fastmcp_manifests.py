@@ -70,7 +70,7 @@ def main():
     code, output, over_stdio = run_host(host, stdio)
     assert code == 0 and over_stdio == over_http, output
 
-    # The manifest of a running server stays as it was at the start.
+    # A running server does not update its manifest.
     with tempfile.TemporaryDirectory() as top:
         skill = pathlib.Path(top, "changed")
         skill.mkdir()

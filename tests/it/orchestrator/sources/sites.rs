@@ -29,7 +29,7 @@ type SiteFiles = Arc<Mutex<BTreeMap<String, String>>>;
 pub(super) struct TestSite {
     server: HttpServer,
     files: SiteFiles,
-    /// Number of requests, and of responses that the index is as it was.
+    /// Number of requests, and of responses with 304.
     requests: Arc<AtomicUsize>,
     unchanged: Arc<AtomicUsize>,
 }
@@ -89,7 +89,7 @@ impl TestSite {
     }
 }
 
-/// Returns the file of a request, or 304 if the request has the tag of the file.
+/// Returns the file of a request, or 304 if the request has the tag.
 fn respond(
     request: &Request<Incoming>,
     files: &SiteFiles,

@@ -53,7 +53,7 @@ struct ManifestFile {
 
 /// Resources of a list that can belong to skills.
 #[derive(Default)]
-struct SkillResources {
+struct ListedResources {
     bytes: usize,
     /// Descriptions of the SKILL.md files, by directory.
     descriptions: BTreeMap<String, String>,
@@ -68,7 +68,7 @@ pub async fn find_manifest_skills(peer: &Peer<RoleClient>) -> Result<ManifestSki
         return Ok(ManifestSkills::default());
     }
 
-    let mut resources = SkillResources::default();
+    let mut resources = ListedResources::default();
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
@@ -96,7 +96,7 @@ pub async fn find_manifest_skills(peer: &Peer<RoleClient>) -> Result<ManifestSki
     Ok(resources.pair(Some(reason)))
 }
 
-impl SkillResources {
+impl ListedResources {
     /// Adds a page. Returns the reason if a limit ends the list.
     fn add_page(&mut self, page: Vec<Resource>) -> Option<String> {
         for resource in page {

@@ -5,15 +5,15 @@
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Network of addresses with a common prefix. An IPv4 address has the number of its IPv6 form
+/// Range of addresses with a common prefix. An IPv4 address has the number of its IPv6 form
 /// `::ffff:0:0/96`.
-struct Network {
+struct AddressRange {
     prefix: u128,
     /// Length of the prefix in bits.
     bits: u32,
 }
 
-impl Network {
+impl AddressRange {
     const fn v4(octets: [u8; 4], bits: u32) -> Self {
         let mapped = Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]).to_ipv6_mapped();
         Self {
@@ -36,30 +36,33 @@ impl Network {
 
 /// Networks that have globally routable addresses: all of IPv4, and the global unicast addresses of
 /// IPv6.
-const ROUTABLE: [Network; 2] = [Network::v4([0, 0, 0, 0], 0), Network::v6(0x2000, 0, 3)];
+const ROUTABLE: [AddressRange; 2] = [
+    AddressRange::v4([0, 0, 0, 0], 0),
+    AddressRange::v6(0x2000, 0, 3),
+];
 
 /// Networks inside of these that are not globally routable: the IANA IPv4 and IPv6 Special-Purpose
 /// Address Registries, and multicast. 2002::/16 has IPv4 addresses inside.
-const SPECIAL: [Network; 19] = [
-    Network::v4([0, 0, 0, 0], 8),
-    Network::v4([10, 0, 0, 0], 8),
-    Network::v4([100, 64, 0, 0], 10),
-    Network::v4([127, 0, 0, 0], 8),
-    Network::v4([169, 254, 0, 0], 16),
-    Network::v4([172, 16, 0, 0], 12),
-    Network::v4([192, 0, 0, 0], 24),
-    Network::v4([192, 0, 2, 0], 24),
-    Network::v4([192, 88, 99, 0], 24),
-    Network::v4([192, 168, 0, 0], 16),
-    Network::v4([198, 18, 0, 0], 15),
-    Network::v4([198, 51, 100, 0], 24),
-    Network::v4([203, 0, 113, 0], 24),
-    Network::v4([224, 0, 0, 0], 4),
-    Network::v4([240, 0, 0, 0], 4),
-    Network::v6(0x2001, 0, 23),
-    Network::v6(0x2001, 0xdb8, 32),
-    Network::v6(0x2002, 0, 16),
-    Network::v6(0x3fff, 0, 20),
+const SPECIAL: [AddressRange; 19] = [
+    AddressRange::v4([0, 0, 0, 0], 8),
+    AddressRange::v4([10, 0, 0, 0], 8),
+    AddressRange::v4([100, 64, 0, 0], 10),
+    AddressRange::v4([127, 0, 0, 0], 8),
+    AddressRange::v4([169, 254, 0, 0], 16),
+    AddressRange::v4([172, 16, 0, 0], 12),
+    AddressRange::v4([192, 0, 0, 0], 24),
+    AddressRange::v4([192, 0, 2, 0], 24),
+    AddressRange::v4([192, 88, 99, 0], 24),
+    AddressRange::v4([192, 168, 0, 0], 16),
+    AddressRange::v4([198, 18, 0, 0], 15),
+    AddressRange::v4([198, 51, 100, 0], 24),
+    AddressRange::v4([203, 0, 113, 0], 24),
+    AddressRange::v4([224, 0, 0, 0], 4),
+    AddressRange::v4([240, 0, 0, 0], 4),
+    AddressRange::v6(0x2001, 0, 23),
+    AddressRange::v6(0x2001, 0xdb8, 32),
+    AddressRange::v6(0x2002, 0, 16),
+    AddressRange::v6(0x3fff, 0, 20),
 ];
 
 /// Returns whether an address is globally routable.

@@ -27,21 +27,21 @@ pub struct SiteClient {
     index: Url,
 }
 
-/// Validators of a response, for a conditional request (RFC 9110, section 13.1).
+/// IndexValidators of a response, for a conditional request (RFC 9110, section 13.1).
 #[derive(Debug, Default)]
-pub struct Validators {
+pub struct IndexValidators {
     etag: Option<HeaderValue>,
     last_modified: Option<HeaderValue>,
 }
 
 /// Response to a request of the index.
 pub enum IndexResponse {
-    /// The index is as it was.
+    /// The index is unchanged.
     Unchanged,
     /// The index, with its validators.
     Changed {
         bytes: Vec<u8>,
-        validators: Validators,
+        validators: IndexValidators,
     },
 }
 
@@ -102,8 +102,8 @@ impl SiteClient {
         })
     }
 
-    /// Requests the index, unless it is as it was. Errors are the end of a sentence about the site.
-    pub async fn fetch_index(&self, validators: &Validators) -> Result<IndexResponse, String> {
+    /// Requests the index with a condition: an unchanged index is not sent. Errors are the end of a sentence about the site.
+    pub async fn fetch_index(&self, validators: &IndexValidators) -> Result<IndexResponse, String> {
         let mut request = self.client.get(self.index.clone());
         let conditions = [
             (IF_NONE_MATCH, &validators.etag),
@@ -124,7 +124,7 @@ impl SiteClient {
             }
             check_status(&response)?;
 
-            let validators = Validators {
+            let validators = IndexValidators {
                 etag: header(&response, &ETAG),
                 last_modified: header(&response, &LAST_MODIFIED),
             };

@@ -1,7 +1,7 @@
 //! Task that follows the index of a site: requests it, and again after an interval or a refresh.
 
 use super::SiteState;
-use super::client::{IndexResponse, SiteClient, Validators};
+use super::client::{IndexResponse, IndexValidators, SiteClient};
 use super::index::{SiteLocation, parse_index};
 use super::limits::{MAX_RETRY_DELAY, MIN_RETRY_DELAY, RELIST_INTERVAL};
 use crate::session::request_metrics::RequestCounter;
@@ -21,7 +21,7 @@ pub struct FollowedSite {
 /// Follows a site until the task is aborted.
 pub async fn follow_site(site: FollowedSite, sender: watch::Sender<SiteState>) {
     let mut backoff = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
-    let mut validators = Validators::default();
+    let mut validators = IndexValidators::default();
     loop {
         let requested_at = Instant::now();
         let delay = match site.update_state(&mut validators, &sender).await {
@@ -47,7 +47,7 @@ impl FollowedSite {
     /// Requests the index and stores a new list.
     async fn update_state(
         &self,
-        validators: &mut Validators,
+        validators: &mut IndexValidators,
         sender: &watch::Sender<SiteState>,
     ) -> Result<(), String> {
         let fetch = self.client.fetch_index(validators);
