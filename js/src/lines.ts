@@ -20,7 +20,19 @@ export type CallRequest =
        * Rules that include skills.
        */
       include?: string[] | null;
+      /**
+       * Rules of skills that are hidden from models.
+       */
+      manual?: string[] | null;
       method: "start";
+      /**
+       * Rules of skills that the text lists without a description.
+       */
+      name_only?: string[] | null;
+      /**
+       * Rules of skills that the text never cuts while another skill is in the text.
+       */
+      pin?: string[] | null;
       /**
        * Whether the session has the plugins of executors.
        */
@@ -35,7 +47,7 @@ export type CallRequest =
        */
       roots?: unknown;
       /**
-       * Result of `save`, instead of `roots`, `session_id`, `product`, `include` and `exclude`.
+       * Result of `save`, instead of `roots`, `session_id`, `product` and the rules.
        */
       saved?: unknown;
       /**
@@ -78,6 +90,9 @@ export type CallRequest =
       method: "watch";
     }
   | {
+      method: "watch_usage";
+    }
+  | {
       method: "cancel";
       /**
        * Id of the request.
@@ -103,7 +118,22 @@ export type CallRequest =
        * Maximum size of the text in bytes. The default is 8,000.
        */
       budget?: number;
+      /**
+       * Id of the text that the model has. By default the model has none.
+       */
+      known?: string | null;
       method: "instructions";
+    }
+  | {
+      method: "used_skills";
+    }
+  | {
+      /**
+       * Maximum size of the fragments and the note together in bytes. The default and the maximum
+       * are 32,000.
+       */
+      budget?: number;
+      method: "reinject";
     }
   | {
       /**
@@ -174,7 +204,19 @@ export type CallRequest =
        * Rules that include skills of the session. The default is all skills.
        */
       include?: string[];
+      /**
+       * Further rules of skills that are hidden from models.
+       */
+      manual?: string[];
       method: "fork";
+      /**
+       * Further rules of skills that the text lists without a description.
+       */
+      name_only?: string[];
+      /**
+       * Further rules of skills that the text never cuts while another skill is in the text.
+       */
+      pin?: string[];
       /**
        * Ids of the roots of the new session. The default is all roots of the session.
        */
@@ -319,6 +361,35 @@ export type CallEvent =
        * Id of the session.
        */
       session: string;
+    }
+  | {
+      authority: SkillAuthority;
+      /**
+       * Digest of the SKILL.md; empty if the source has none.
+       */
+      digest: string;
+      event: "usage";
+      kind: UsageKind;
+      /**
+       * Number of events before this one that are lost, because their reader was too slow.
+       */
+      lost?: number;
+      /**
+       * Name of the skill.
+       */
+      name: string;
+      /**
+       * Handle of the skill.
+       */
+      package: string;
+      /**
+       * Id of the session.
+       */
+      session: string;
+      /**
+       * Time in UTC, such as `2026-11-25T10:30:00.000Z`.
+       */
+      time: string;
     }
   | {
       /**
@@ -480,6 +551,10 @@ export type ExecutorStatus = "connecting" | "failed" | "live" | "stale";
  */
 export type ComponentChangeKind = "added" | "changed" | "removed";
 /**
+ * Kind of a use.
+ */
+export type UsageKind = "listed" | "read" | "injected" | "searched";
+/**
  * Reason for which the platform needs no answer: a result of the event `submitResult`.
  */
 export type UnneededAnswer = "notFound" | "alreadyAnswered";
@@ -501,9 +576,17 @@ export type ChangeState =
       state: "unknown";
     };
 /**
+ * Form of an [`InstructionUpdate`].
+ */
+export type UpdateKind = "whole" | "notice" | "unchanged";
+/**
  * Kind of an invocation.
  */
 export type InvocationKind = "list" | "read" | "search" | "inject" | "tool";
+/**
+ * State of a file compared with the digest that the model has.
+ */
+export type UsedState = "unchanged" | "changed" | "gone" | "unknown";
 
 /**
  * Lines of `caproot call`.
@@ -555,7 +638,7 @@ export interface ProgramTool {
  */
 export interface SkillAuthority {
   /**
-   * Id of the selected root, of the directory or of the server.
+   * Id of the selected root, of the directory, of the server or of the site.
    */
   id: string;
   /**
@@ -662,7 +745,7 @@ export interface ExecutorState {
    */
   revision: number;
   /**
-   * Number of mirrored skills.
+   * Number of mirrored skills that the session has.
    */
   skills: number;
   state: ExecutorStatus;
@@ -673,7 +756,7 @@ export interface ExecutorState {
 export interface SourceName {
   id: string;
   /**
-   * `local` or `mcp`.
+   * `local`, `mcp` or `site`.
    */
   kind: string;
 }
@@ -988,13 +1071,23 @@ export interface OmittedMention {
   reason: string;
 }
 /**
- * Instruction text with counts.
+ * Instruction text for a model that may have an older one.
  */
-export interface InstructionText {
+export interface InstructionUpdate {
+  /**
+   * Names in a notice.
+   */
+  changes?: NoticeChanges | null;
   /**
    * Number of skills that are hidden from models; never in the text.
    */
   hidden: number;
+  /**
+   * Id of the text that the model has after this update, for the next request. Only the same
+   * session knows the id.
+   */
+  id: string;
+  kind: UpdateKind;
   /**
    * Number of skills in the text. Equal skills of several environments count once.
    */
@@ -1004,7 +1097,11 @@ export interface InstructionText {
    */
   omitted: number;
   /**
-   * Number of listed skills with a truncated or removed description.
+   * Reason of a whole text although the request had an id, as a sentence.
+   */
+  reason?: string | null;
+  /**
+   * Number of listed skills with a truncated description.
    */
   shortened: number;
   /**
@@ -1015,6 +1112,27 @@ export interface InstructionText {
    * Warnings for the program, such as unavailable executors; not in the text.
    */
   warnings: string[];
+}
+/**
+ * Skills that a notice names, in its order.
+ */
+export interface NoticeChanges {
+  /**
+   * Names of skills that came.
+   */
+  added: string[];
+  /**
+   * Names of skills whose description or SKILL.md changed.
+   */
+  changed: string[];
+  /**
+   * Names of skills that went.
+   */
+  removed: string[];
+  /**
+   * Number of further changes, which the notice only counts.
+   */
+  unnamed: number;
 }
 /**
  * Counters of all invocations since the start of the session, and the sources. Counters never
@@ -1124,7 +1242,7 @@ export interface SourceMetrics {
    */
   seconds: number;
   /**
-   * Number of skills in the latest listing.
+   * Number of skills in the latest listing that the session has.
    */
   skills: number;
   /**
@@ -1137,7 +1255,7 @@ export interface SourceMetrics {
   sourceKind: string;
 }
 /**
- * Skill of a list.
+ * Skill that a model may use.
  */
 export interface ListedSkill {
   authority: SkillAuthority;
@@ -1145,6 +1263,12 @@ export interface ListedSkill {
    * Description by the author of the skill.
    */
   description: string;
+  /**
+   * Package of the skill in each environment, if several environments have it.
+   */
+  environments?: {
+    [k: string]: string;
+  };
   /**
    * Handle of its SKILL.md.
    */
@@ -1204,6 +1328,52 @@ export interface PromptAnswer {
   status?: string | null;
 }
 /**
+ * Fragment of a file that the model read or was given before.
+ */
+export interface ReinjectedFragment {
+  /**
+   * Whether the file changed since the model read it. The fragment has the file of now.
+   */
+  changed: boolean;
+  /**
+   * Name of the skill.
+   */
+  name: string;
+  /**
+   * Handle of the skill.
+   */
+  package: string;
+  /**
+   * Handle of the file.
+   */
+  resource: string;
+  /**
+   * Text from `<skill>` to `</skill>`, at most [`MAX_FRAGMENT_BYTES`] bytes.
+   */
+  text: string;
+  /**
+   * Whether the text is truncated. A truncated text ends with the call that continues it.
+   */
+  truncated: boolean;
+}
+/**
+ * Skills that the model read or was given, for a model that has forgotten them.
+ */
+export interface ReinjectedSkills {
+  /**
+   * Fragments for the model, the most recently used file first. External context, like every result.
+   */
+  fragments: ReinjectedFragment[];
+  /**
+   * Text for the model that names the files that changed since or are gone; empty if there are none.
+   */
+  note: string;
+  /**
+   * Files without a fragment, by handle.
+   */
+  omitted: OmittedMention[];
+}
+/**
  * Results by the method of their request.
  */
 export interface ResultsByMethod {
@@ -1220,12 +1390,13 @@ export interface ResultsByMethod {
   fork: SessionId;
   hello: ProgramState;
   inject: InjectedSkills;
-  instructions: InstructionText;
+  instructions: InstructionUpdate;
   list: ListedSkill[];
   listen: ListenEnd;
   metrics: InvocationMetrics;
   plugins: SessionPlugin[];
   read: FileText;
+  reinject: ReinjectedSkills;
   restore: StartedSession;
   run_turn: TurnAnswer;
   save: {
@@ -1236,7 +1407,9 @@ export interface ResultsByMethod {
   state: ExecutorState[];
   tool_result: AcceptedResult;
   tools: ToolPayload[];
+  used_skills: UsedSkill[];
   watch: WatchedText;
+  watch_usage: SessionId;
 }
 /**
  * Changes of one executor since the save of a session.
@@ -1250,7 +1423,7 @@ export interface SavedChanges {
   environmentId: string;
 }
 /**
- * Session that `fork` made or `close` closed.
+ * Session that `fork` made, `watch_usage` watches or `close` closed.
  */
 export interface SessionId {
   /**
@@ -1307,6 +1480,37 @@ export interface ToolPayload {
    * With `--namespaced`: the namespace of the tool.
    */
   namespace?: string | null;
+}
+/**
+ * File of a skill that the model read or was given in a session.
+ */
+export interface UsedSkill {
+  /**
+   * Digest of the file that the model has: `sha256:` and the hex digest. Empty if the source has no
+   * digests.
+   */
+  digest: string;
+  /**
+   * Kind of the authority: `executor`, `local`, `mcp` or `site`.
+   */
+  kind: string;
+  /**
+   * Name of the skill.
+   */
+  name: string;
+  /**
+   * Handle of the skill.
+   */
+  package: string;
+  /**
+   * Handle of the file.
+   */
+  resource: string;
+  /**
+   * Id of the authority: the selected root of the skill.
+   */
+  root: string;
+  state: UsedState;
 }
 /**
  * Text of a watched session.
