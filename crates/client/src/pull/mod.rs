@@ -580,7 +580,7 @@ impl PullReport {
     }
 }
 
-/// Returns an error if the request has approved versions and the package is none of them.
+/// Returns an error if the request has approved versions and the package equals no version.
 fn check_approval(request: &PullRequest, files: &PackageFiles) -> Result<(), PullError> {
     let Some(approved) = &request.approved else {
         return Ok(());

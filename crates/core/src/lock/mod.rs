@@ -165,7 +165,7 @@ impl Lock {
 }
 
 impl FromIterator<ApprovedSkill> for Lock {
-    /// Collects the entries of a lock. Of entries with the same name and digest, the first stays.
+    /// Collects the entries of a lock. If entries have the same name and digest, the first stays.
     fn from_iter<I: IntoIterator<Item = ApprovedSkill>>(skills: I) -> Self {
         let mut skills: Vec<_> = skills.into_iter().collect();
         skills.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
