@@ -47,12 +47,12 @@ pub struct RejectedSkill {
 /// Daemons to ask, and the roots of each.
 #[derive(Default)]
 struct SkillOrigins {
-    origins: Vec<SkillOrigin>,
+    origins: Vec<DaemonRoots>,
     /// Daemon in this process, which must outlive its client.
     _daemon: Option<LocalDaemon>,
 }
 
-struct SkillOrigin {
+struct DaemonRoots {
     client: Client,
     roots: Vec<SelectedCapabilityRoot>,
 }
@@ -71,7 +71,7 @@ pub async fn read_current_skills(
         let roots = args.selection.selected_roots(&mut executor, env).await?;
         let client = executor.client;
         SkillOrigins {
-            origins: vec![SkillOrigin { client, roots }],
+            origins: vec![DaemonRoots { client, roots }],
             _daemon: None,
         }
     };
@@ -94,7 +94,7 @@ async fn start_local_daemon(dirs: &[PathBuf]) -> Result<SkillOrigins, CommandFai
     let daemon = LocalDaemon::start(directories)
         .await
         .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
-    let origin = SkillOrigin {
+    let origin = DaemonRoots {
         client: daemon.client.clone(),
         roots: daemon.roots.clone(),
     };
@@ -133,13 +133,13 @@ async fn find_executors(args: &LockArgs, file: &Path) -> Result<SkillOrigins, Co
     for (id, roots) in by_environment {
         let client = fleet.connect(&id).await;
         let client = client.map_err(|error| fleet_failure(error, &fleet, file))?;
-        found.origins.push(SkillOrigin { client, roots });
+        found.origins.push(DaemonRoots { client, roots });
     }
     Ok(found)
 }
 
 async fn read_origins(
-    origins: &[SkillOrigin],
+    origins: &[DaemonRoots],
     spinner: &DelayedSpinner,
 ) -> Result<CurrentSkills, CommandFailure> {
     let mut skills = Vec::new();
@@ -166,7 +166,7 @@ async fn read_origins(
     })
 }
 
-impl SkillOrigin {
+impl DaemonRoots {
     /// Lists the skills of all roots. An incomplete list is an error.
     async fn list_all(&self) -> Result<ListSkillsResponse, CommandFailure> {
         let mut client = self.client.clone();
