@@ -5,6 +5,7 @@
 //! cargo run --example mcp_host -- read http://127.0.0.1:7421/mcp
 //! ```
 //!
+//! Instead of the URL, give a program that speaks MCP on stdin and stdout, and its arguments.
 //! `list` instead of `read` reads no file. The example reads each file with `skills.read`, page by
 //! page, and rejects content that does not match the server's list. If a server declares no
 //! files, the example reads each SKILL.md. The exit code is 0 if every file matches, else 1.
@@ -15,6 +16,7 @@ use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSou
 use caproot_client::session::{Session, SessionOptions};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,10 +25,10 @@ use std::time::Duration;
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [mode, url] = &arguments[..] else {
-        return Err("mcp_host list|read URL".into());
+    let [mode, server, rest @ ..] = &arguments[..] else {
+        return Err("mcp_host list|read URL, or mcp_host list|read PROGRAM ARGUMENT…".into());
     };
-    let rejected = run(mode == "read", url).await?;
+    let rejected = run(mode == "read", endpoint(server, rest)).await?;
     Ok(if rejected == 0 {
         ExitCode::SUCCESS
     } else {
@@ -34,14 +36,27 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     })
 }
 
+/// Returns the endpoint of a URL, or of a program with arguments.
+fn endpoint(server: &str, arguments: &[String]) -> McpEndpoint {
+    if server.contains("://") {
+        return McpEndpoint::http(server);
+    }
+    McpEndpoint::Process {
+        program: server.to_owned(),
+        arguments: arguments.to_vec(),
+        environment: BTreeMap::new(),
+        working_directory: None,
+    }
+}
+
 /// Lists the skills, and reads their files if `read_files` is set. Returns the number of rejected
 /// files.
-pub async fn run(read_files: bool, url: &str) -> Result<usize, Box<dyn Error>> {
+pub async fn run(read_files: bool, endpoint: McpEndpoint) -> Result<usize, Box<dyn Error>> {
     // The server may hash all files before it answers.
     let start_timeout = Duration::from_mins(1);
     let server = McpServerConfig {
         start_timeout,
-        ..McpServerConfig::new("there", McpEndpoint::http(url))
+        ..McpServerConfig::new("there", endpoint)
     };
     let source = Arc::new(McpSource::start(server).await?);
     let sources = vec![source.clone() as Arc<_>];

@@ -197,3 +197,8 @@ mod search_guide {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/mcp-sources.md")]
 mod mcp_sources_guide {}
+
+/// Program of the page about sites, as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/orchestrate/sites.md")]
+mod sites_guide {}

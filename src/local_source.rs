@@ -23,7 +23,7 @@
 //! # }
 //! ```
 
-use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
+use crate::config::{Config, ConfigError, RootFlag, RootPreset, ServeFlags};
 use crate::server::EmbeddedDaemon;
 use caproot_client::session::sources::{
     DaemonSource, PackageFilesPage, PackageFilesRequest, SkillSource, SourceKind, SourceSnapshot,
@@ -51,13 +51,37 @@ const ENVIRONMENT: &str = "local";
 #[error("{}", .0.join("; "))]
 pub struct LocalError(Vec<String>);
 
+/// Directories of a daemon or a source in this process.
+#[derive(Debug, Clone, Default)]
+pub struct LocalDirectories {
+    /// Directories by the ids of their authorities.
+    pub named: Vec<(String, PathBuf)>,
+    /// Tools whose directories of skills are sources, too. The ids are those of the config key
+    /// `roots[].preset`, such as `claude` and `claude-repo`.
+    pub presets: Vec<RootPreset>,
+    /// Directory in which the search for the directories of a project begins; the working directory by
+    /// default. The search ends at the root of the repository.
+    pub project: Option<PathBuf>,
+}
+
+impl From<Vec<(String, PathBuf)>> for LocalDirectories {
+    fn from(named: Vec<(String, PathBuf)>) -> Self {
+        Self {
+            named,
+            ..Self::default()
+        }
+    }
+}
+
 /// Daemon in this process that publishes local directories, and its client.
 #[derive(Debug)]
 pub struct LocalDaemon {
     /// Client of the daemon.
     pub client: Client,
-    /// Roots of the directories, in their order.
+    /// Roots of the directories: the named ones in the order of the caller, then those of the presets.
     pub roots: Vec<SelectedCapabilityRoot>,
+    /// Ids of the roots that may be missing without a warning.
+    pub optional_roots: Vec<String>,
     _daemon: EmbeddedDaemon,
 }
 
@@ -67,16 +91,29 @@ impl LocalDaemon {
     ///
     /// # Errors
     ///
-    /// All invalid ids and directories.
-    pub async fn start(directories: Vec<(String, PathBuf)>) -> Result<Self, LocalError> {
-        if directories.is_empty() {
+    /// All invalid ids and directories, and presets without any directory.
+    pub async fn start(directories: impl Into<LocalDirectories>) -> Result<Self, LocalError> {
+        let directories = directories.into();
+        if directories.named.is_empty() && directories.presets.is_empty() {
             return Err(LocalError(vec!["no directory is given".to_owned()]));
         }
-        let roots = directories
-            .iter()
-            .map(|(id, _)| published_root(id))
-            .collect();
+
+        let named: Vec<_> = directories.named.iter().map(|(id, _)| id.clone()).collect();
         let config = daemon_config(directories)?;
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        let published = &config.published_roots;
+        if published.is_empty() {
+            return Err(LocalError(vec!["no preset has a directory".to_owned()]));
+        }
+
+        let of_presets = published.iter().map(|root| root.id.as_str());
+        let of_presets = of_presets.filter(|id| !named.iter().any(|name| name == id));
+        let ids = named.iter().map(String::as_str).chain(of_presets);
+        let roots = ids.map(published_root).collect();
+        let optional = published.iter().filter(|root| root.is_optional);
+        let optional_roots = optional.map(|root| root.id.as_str().to_owned()).collect();
 
         let daemon = EmbeddedDaemon::start(config)
             .await
@@ -84,6 +121,7 @@ impl LocalDaemon {
         Ok(Self {
             client: connect_to_daemon(&daemon),
             roots,
+            optional_roots,
             _daemon: daemon,
         })
     }
@@ -97,22 +135,25 @@ pub struct LocalSource {
 }
 
 impl LocalSource {
-    /// Starts a source with directories by the ids of their authorities. A missing directory is a
-    /// warning until it exists. Waits for the first list at most for the start timeout of the
-    /// options.
+    /// Starts a source with directories by the ids of their authorities. A missing named directory
+    /// causes a warning until it exists, and a missing directory of a preset causes no warning. Waits
+    /// for the first list at most for the start timeout of the options.
     ///
     /// # Errors
     ///
-    /// All invalid ids and directories.
+    /// All invalid ids and directories, and presets without any directory.
     pub async fn start(
         id: &str,
-        directories: Vec<(String, PathBuf)>,
+        directories: impl Into<LocalDirectories>,
         options: &SessionOptions,
     ) -> Result<Self, LocalError> {
         let daemon = LocalDaemon::start(directories).await?;
         let client = daemon.client.clone();
         let roots = daemon.roots.clone();
-        let source = DaemonSource::start(SourceKind::Local, id, client, roots, options).await;
+        let optional = daemon.optional_roots.clone();
+        let source = DaemonSource::start(SourceKind::Local, id, client, roots, options)
+            .await
+            .with_optional_roots(optional);
         Ok(Self {
             source,
             _daemon: daemon,
@@ -121,12 +162,16 @@ impl LocalSource {
 }
 
 /// Returns the configuration of a daemon that publishes the directories.
-fn daemon_config(directories: Vec<(String, PathBuf)>) -> Result<Config, LocalError> {
-    let roots = directories
-        .into_iter()
-        .map(|(id, dir)| RootFlag { id: Some(id), dir });
+fn daemon_config(directories: LocalDirectories) -> Result<Config, LocalError> {
+    let process = ProcessEnv::from_process();
+    let base = process.current_dir.clone().unwrap_or_default();
+    let roots = directories.named.into_iter().map(|(id, dir)| RootFlag {
+        id: Some(id),
+        dir: base.join(dir),
+    });
     let flags = ServeFlags {
         roots: roots.collect(),
+        presets: directories.presets,
         environment_ids: vec![ENVIRONMENT.to_owned()],
         ..ServeFlags::default()
     };
@@ -134,7 +179,8 @@ fn daemon_config(directories: Vec<(String, PathBuf)>) -> Result<Config, LocalErr
     let env = ProcessEnv {
         inherited_sockets: Vec::new(),
         unit_socket_group: None,
-        ..ProcessEnv::from_process()
+        current_dir: directories.project.or(process.current_dir),
+        ..process
     };
 
     Config::from_flags(flags, &env).map_err(|errors| {

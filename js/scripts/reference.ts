@@ -29,19 +29,21 @@ const allPages: Page[] = [
   {
     name: "typescript-session",
     title: "TypeScript: sessions",
-    text: "Functions and methods of a session.",
+    text: "Functions and methods of a session, and its executors.",
     exports: [
       ["index", "connect restore ConnectOptions SessionOptions Session ForkOptions InjectOptions"],
       ["index", "UsageEvent UsedSkill UsedState ReinjectedSkills ReinjectedFragment"],
+      ["index", "Executor Credentials Fleet FleetTable FindExecutor Token"],
     ],
   },
   {
     name: "typescript-parts",
     title: "TypeScript: parts of a session",
-    text: "Executors, own tools, sources, stores, dispatchers, adapters, tests and errors.",
+    text: "Own tools, sources, stores, dispatchers, adapters, tests and errors.",
     exports: [
-      ["index", "Executor Credentials Fleet FleetTable FindExecutor Token Tools ToolOptions ToolFunction ToolContext"],
-      ["index", "JsonSchema StandardSchema LocalSkills McpServer McpServerOptions Source Store"],
+      ["index", "Tools ToolOptions ToolFunction ToolContext"],
+      ["index", "JsonSchema StandardSchema LocalSkills LocalPreset McpServer McpServerOptions Site SiteOptions Source"],
+      ["index", "Store"],
       ["index", "Dispatcher DispatcherOptions Manager Thread"],
       ["ai", "ai AiTools"],
       ["openai-agents", "openaiAgents"],
@@ -60,7 +62,7 @@ const allPages: Page[] = [
       ["index", "SkillFragment AmbiguousName MentionCandidate OmittedMention ExecutorState ExecutorStatus SavedChanges"],
       ["index", "ChangeState InvocationMetrics InvocationSeries SkillCount SourceMetrics Plugin PluginChanges"],
       ["index", "ChangedPlugin ComponentChange PendingCall PendingPage UnneededAnswer SubmittedAnswer DispatchRecord Drained"],
-      ["index", "FinishedTurn CallLines"],
+      ["index", "FinishedTurn CallLines UsageEvent"],
     ],
   },
 ];

@@ -78,6 +78,6 @@ export {
   ToolResult,
   type UsageEvent,
 } from "./session.ts";
-export { LocalSkills, McpServer, type McpServerOptions, type Source } from "./sources.ts";
+export { type LocalPreset, LocalSkills, McpServer, type McpServerOptions, Site, type SiteOptions, type Source } from "./sources.ts";
 export type { Store } from "./store.ts";
 export { type JsonSchema, type StandardSchema, type ToolContext, type ToolFunction, type ToolOptions, Tools } from "./tools.ts";

@@ -638,11 +638,11 @@ export interface ProgramTool {
  */
 export interface SkillAuthority {
   /**
-   * Id of the selected root, of the directory or of the server.
+   * Id of the selected root, of the directory, of the server or of the site.
    */
   id: string;
   /**
-   * `executor`, `local` or `mcp`.
+   * `executor`, `local`, `mcp` or `site`.
    */
   kind: string;
 }
@@ -756,7 +756,7 @@ export interface ExecutorState {
 export interface SourceName {
   id: string;
   /**
-   * `local` or `mcp`.
+   * `local`, `mcp` or `site`.
    */
   kind: string;
 }
@@ -898,7 +898,7 @@ export interface MentionCandidate {
    */
   description: string;
   /**
-   * Kind of the authority: `executor`, `local` or `mcp`.
+   * Kind of the authority: `executor`, `local`, `mcp` or `site`.
    */
   kind: string;
   /**
@@ -1491,7 +1491,7 @@ export interface UsedSkill {
    */
   digest: string;
   /**
-   * Kind of the authority: `executor`, `local` or `mcp`.
+   * Kind of the authority: `executor`, `local`, `mcp` or `site`.
    */
   kind: string;
   /**

@@ -16,7 +16,7 @@ import { type JsonSchema, Tools } from "./tools.ts";
 export type Roots = string | readonly object[] | { selectedCapabilityRoots: readonly object[] };
 
 /** Skills of a session, out of all skills of its sources. A rule is `name:NAME`, `handle:HANDLE` or
- * `source:KIND/ID`, where KIND is `executor`, `local` or `mcp`. */
+ * `source:KIND/ID`, where KIND is `executor`, `local`, `mcp` or `site`. */
 export interface Choice {
   /** Rules that include skills; every skill by default. */
   include?: string[];
@@ -74,7 +74,7 @@ export interface ToolDefinition {
 
 /** Source whose skills or state changed. */
 export interface Change {
-  kind: "executor" | "local" | "mcp";
+  kind: "executor" | "local" | "mcp" | "site";
   /** Id of the source; the environment of an executor. */
   id: string;
 }

@@ -4,14 +4,23 @@ import { resolve } from "node:path";
 import { ConfigError } from "./errors.ts";
 import { type PrivateFiles, readToken, type Token } from "./fleet.ts";
 
+/** Tool whose directories of skills are used: those of the project that contains the working directory,
+ * and that of the home directory. */
+export type LocalPreset = "agents" | "claude" | "codex";
+
 /** Skills below directories of this machine. */
 export class LocalSkills {
   /** Directories by the ids of their authorities, which are the first part of the handles. */
   readonly directories: Record<string, string>;
+  /** Tools whose directories are used, too. */
+  readonly presets: readonly LocalPreset[];
 
-  constructor(directories: Record<string, string>) {
-    if (Object.keys(directories).length === 0) throw new ConfigError(["LocalSkills needs a directory"]);
+  constructor(directories: Record<string, string>, presets: readonly LocalPreset[] = []) {
+    if (Object.keys(directories).length === 0 && presets.length === 0) {
+      throw new ConfigError(["LocalSkills needs a directory or a preset"]);
+    }
     this.directories = directories;
+    this.presets = presets;
   }
 }
 
@@ -53,7 +62,25 @@ export class McpServer {
   }
 }
 
-export type Source = LocalSkills | McpServer;
+/** Options of a site. */
+export interface SiteOptions {
+  /** Whether addresses that are not globally routable are allowed, and an http URL of a loopback address. */
+  allowPrivate?: boolean;
+}
+
+/** Site with skills: the index `https://HOST/.well-known/agent-skills/index.json` and its files. */
+export class Site {
+  /** Host of the site, such as `docs.example`, with a port if needed. */
+  readonly host: string;
+  readonly options: SiteOptions;
+
+  constructor(host: string, options: SiteOptions = {}) {
+    this.host = host;
+    this.options = options;
+  }
+}
+
+export type Source = LocalSkills | McpServer | Site;
 
 /** Returns the token of an MCP server of now. */
 export async function mcpToken(sources: readonly Source[], name: string): Promise<string> {
@@ -70,6 +97,9 @@ export function sourceFlags(sources: readonly Source[], files: PrivateFiles): st
   for (const source of sources) {
     if (source instanceof LocalSkills) {
       for (const [id, path] of Object.entries(source.directories)) flags.push(`--local=${id}=${resolve(path)}`);
+      flags.push(...source.presets.map((preset) => `--preset=${preset}`));
+    } else if (source instanceof Site) {
+      flags.push(`--${source.options.allowPrivate ? "private-site" : "site"}=${source.host}`);
     } else {
       if (source.name in servers) {
         throw new ConfigError([`two MCP servers have the name ${JSON.stringify(source.name)}`]);

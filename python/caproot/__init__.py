@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ._dispatch import Dispatcher
     from ._fleet import Executor, Fleet
     from ._session import Session, connect
-    from ._sources import LocalSkills, McpServer
+    from ._sources import LocalSkills, McpServer, Site
     from ._tools import Tools
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "Refused",
     "SealedError",
     "Session",
+    "Site",
     "Skill",
     "StoreError",
     "ToolError",
@@ -64,6 +65,7 @@ _LAZY = {
     "LocalSkills": "_sources",
     "McpServer": "_sources",
     "Session": "_session",
+    "Site": "_sources",
     "Tools": "_tools",
     "connect": "_session",
 }

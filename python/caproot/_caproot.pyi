@@ -49,11 +49,11 @@ class Authority:
 
     @property
     def kind(self) -> str:
-        """`executor`, `local` or `mcp`."""
+        """`executor`, `local`, `mcp` or `site`."""
 
     @property
     def id(self) -> str:
-        """Id of the selected root, of the directory or of the server."""
+        """Id of the selected root, of the directory, of the server or of the site."""
 
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...

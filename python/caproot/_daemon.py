@@ -22,16 +22,14 @@ _STOP_TIMEOUT = 5.0
 class Daemon:
     """Daemon with published directories. `close` ends it, and so does every end of this process."""
 
-    def __init__(self, roots: list[str]) -> None:
+    def __init__(self, root_flags: list[str]) -> None:
         binary = find_binary()
         self._pid = os.getpid()
         self._directory = tempfile.mkdtemp(prefix="caproot-")
         self.address = f"unix:{self._directory}/caproot.sock"
         self._log = open(f"{self._directory}/log", "w+b")
         # If this process is killed, the pipe ends, and the daemon with it.
-        command = [binary, "serve", "--stop-with-stdin", "--listen", self.address]
-        for root in roots:
-            command += ["--root", root]
+        command = [binary, "serve", "--stop-with-stdin", "--listen", self.address, *root_flags]
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._bridge import Bridge, HandlerEntry
     from ._caproot import Skill, ToolResult
     from ._dispatch import Dispatcher
-    from ._sources import LocalSkills, McpServer
+    from ._sources import LocalSkills, McpServer, Site
     from ._types import (
         Change,
         Choice,
@@ -51,7 +51,7 @@ def connect(
     fleet: Fleet | Path | Mapping[str, Executor | str] | None = None,
     roots: Roots | None = None,
     tools: Tools | None = None,
-    sources: Iterable[LocalSkills | McpServer] = (),
+    sources: Iterable[LocalSkills | McpServer | Site] = (),
     choice: Choice | None = None,
     store: Store | None = None,
     id: str | None = None,
@@ -142,7 +142,7 @@ class SessionOptions:
         roots: Roots | None,
         *,
         tools: Tools | None = None,
-        sources: Iterable[LocalSkills | McpServer] = (),
+        sources: Iterable[LocalSkills | McpServer | Site] = (),
         choice: Choice | None = None,
         store: Store | None = None,
         id: str | None = None,
@@ -643,13 +643,13 @@ def _choice_rules(choice: Choice) -> dict[str, list[str]]:
 
 
 def _check_sources(sources: object) -> list[Any]:
-    from ._sources import LocalSkills, McpServer
+    from ._sources import LocalSkills, McpServer, Site
 
     if isinstance(sources, (str, bytes)) or not hasattr(sources, "__iter__"):
         raise TypeError(f"sources must be an iterable, not {type(sources).__name__}")
     checked = list(sources)
     for source in checked:
-        check_type("an element of sources", source, LocalSkills, McpServer)
+        check_type("an element of sources", source, LocalSkills, McpServer, Site)
     return checked
 
 

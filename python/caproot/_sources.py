@@ -24,26 +24,36 @@ class LocalSkills:
     """Skills below directories of this machine. The session starts the program `caproot` on a private
     socket for them, and ends it with the session."""
 
-    def __init__(self, directories: Mapping[str, Path], *, id: str = "local") -> None:
+    def __init__(
+        self,
+        directories: Mapping[str, Path] | None = None,
+        *,
+        presets: Iterable[str] = (),
+        id: str = "local",
+    ) -> None:
         """
         Args:
             directories: Directories by the ids of their authorities, which are the first part of the
                 handles.
+            presets: Tools whose directories of skills are used, too: `agents`, `claude` or `codex`. The
+                directories are those of the project that contains the working directory, and that of
+                the home directory.
             id: Id of the source, as in the rule `source:local/ID`.
         """
-        check_type("directories", directories, Mapping)
+        check_type("directories", directories, Mapping, type(None))
         check_type("id", id, str)
-        if not directories:
-            raise ConfigError(["LocalSkills needs a directory"])
+        names = check_strings("presets", presets)
+        if not directories and not names:
+            raise ConfigError(["LocalSkills needs a directory or a preset"])
         self._id = id
-        self._roots = []
-        for name, path in directories.items():
+        self._flags = [f"--preset={name}" for name in names]
+        for name, path in (directories or {}).items():
             check_type("an id of directories", name, str)
             check_type(f"directories[{name!r}]", path, str, os.PathLike)
-            self._roots.append(f"{name}={os.path.abspath(os.fspath(path))}")
+            self._flags.append(f"--root={name}={os.path.abspath(os.fspath(path))}")
 
     def __repr__(self) -> str:
-        return f"LocalSkills({self._roots})"
+        return f"LocalSkills({self._flags})"
 
 
 class McpServer:
@@ -105,11 +115,34 @@ class McpServer:
         return f"McpServer({self._name!r})"
 
 
+class Site:
+    """Site with skills: the index `https://HOST/.well-known/agent-skills/index.json` and its files."""
+
+    def __init__(self, host: str, *, allow_private: bool = False) -> None:
+        """
+        Args:
+            host: Host of the site, such as `docs.example`, with a port if needed.
+            allow_private: Whether addresses that are not globally routable are allowed, such as those of
+                a local network. Also allows a URL with `http` of a loopback address.
+        """
+        check_type("host", host, str)
+        check_type("allow_private", allow_private, bool)
+        self._spec = {"host": host, "allow_private": allow_private}
+
+    def __repr__(self) -> str:
+        return f"Site({self._spec['host']!r})"
+
+
 class DescribedSources:
     """Description of the sources for the extension module."""
 
     def __init__(self) -> None:
-        self.spec: dict[str, Any] = {"local": [], "mcp_servers": {}, "mcp_tokens": {}}
+        self.spec: dict[str, Any] = {
+            "local": [],
+            "mcp_servers": {},
+            "mcp_tokens": {},
+            "sites": [],
+        }
         # Functions that the sources call.
         self.entries: list[HandlerEntry] = []
 
@@ -128,6 +161,9 @@ async def describe_sources(
                 continue
             described.spec["local"].append({"id": source._id, "address": daemon.address})
             continue
+        if isinstance(source, Site):
+            described.spec["sites"].append(source._spec)
+            continue
         servers = described.spec["mcp_servers"]
         if source._name in servers:
             mistakes.append(f"two MCP servers have the name {source._name!r}")
@@ -142,7 +178,7 @@ async def describe_sources(
 async def _start_daemon(source: LocalSkills, started: list[Daemon]) -> Daemon:
     from ._daemon import Daemon
 
-    daemon = Daemon(source._roots)
+    daemon = Daemon(source._flags)
     started.append(daemon)
     await asyncio.to_thread(daemon.wait_until_ready)
     return daemon

@@ -19,7 +19,7 @@ class ToolDefinition(TypedDict):
 
 class Choice(TypedDict, total=False):
     """Skills of a session, out of all skills of its sources. A rule is `name:NAME`, `handle:HANDLE` or
-    `source:KIND/ID`, where KIND is `executor`, `local` or `mcp`."""
+    `source:KIND/ID`, where KIND is `executor`, `local`, `mcp` or `site`."""
 
     include: list[str]
     """Rules that include skills; every skill by default."""
@@ -36,7 +36,7 @@ class Choice(TypedDict, total=False):
 class Change(TypedDict):
     """Source whose skills or state changed."""
 
-    kind: Literal["executor", "local", "mcp"]
+    kind: Literal["executor", "local", "mcp", "site"]
     id: str
     """Id of the source; the environment of an executor."""
 

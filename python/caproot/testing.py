@@ -35,7 +35,7 @@ def serve(*paths: str | os.PathLike[str]) -> Generator[Served]:
         place = os.path.abspath(os.fspath(path))
         # With an id, a path may contain `=`.
         roots.append(f"{os.path.basename(place)}={place}")
-    daemon = Daemon(roots)
+    daemon = Daemon([f"--root={root}" for root in roots])
     try:
         daemon.wait_until_ready()
         yield Served(daemon.address)

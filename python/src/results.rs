@@ -23,10 +23,10 @@ pub struct ToolResult {
 #[pyclass(frozen, eq, hash, module = "caproot")]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Authority {
-    /// `executor`, `local` or `mcp`.
+    /// `executor`, `local`, `mcp` or `site`.
     #[pyo3(get)]
     pub kind: String,
-    /// Id of the selected root, of the directory or of the server.
+    /// Id of the selected root, of the directory, of the server or of the site.
     #[pyo3(get)]
     pub id: String,
 }

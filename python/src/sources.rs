@@ -1,11 +1,12 @@
 //! Sources of a session next to its executors: local directories, served by a daemon of the Python
-//! program, and MCP servers.
+//! program, MCP servers, and sites.
 
 use crate::callback::CallbackTarget;
 use crate::failure::Failure;
 use crate::mailbox::MailboxShared;
 use caproot_client::session::SessionOptions;
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerList, McpToken};
+use caproot_client::session::sources::site::{SiteConfig, SiteSource};
 use caproot_client::session::sources::{DaemonSource, SkillSource, SourceKind};
 use caproot_client::{Client, ClientCredentials, DaemonEndpoint, published_selection};
 use serde::Deserialize;
@@ -26,6 +27,15 @@ pub struct SourcesSpec {
     mcp_servers: BTreeMap<String, Value>,
     /// Python functions that return the token of a server, by the name of the server.
     mcp_tokens: BTreeMap<String, u64>,
+    sites: Vec<SiteSpec>,
+}
+
+/// Site with an index of skills.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SiteSpec {
+    host: String,
+    allow_private: bool,
 }
 
 /// Daemon of local directories.
@@ -39,7 +49,7 @@ struct LocalSpec {
 impl SourcesSpec {
     /// Returns whether there is no source.
     pub fn is_empty(&self) -> bool {
-        self.local.is_empty() && self.mcp_servers.is_empty()
+        self.local.is_empty() && self.mcp_servers.is_empty() && self.sites.is_empty()
     }
 
     /// Returns the MCP servers, and adds the mistakes.
@@ -81,6 +91,16 @@ impl SourcesSpec {
             sources.push(Arc::new(local.start(options).await?));
         }
         sources.extend(servers.start(options.start_timeout).await);
+        for site in &self.sites {
+            let started = SiteSource::start(SiteConfig {
+                allows_private_addresses: site.allow_private,
+                start_timeout: options.start_timeout,
+                ..SiteConfig::new(&site.host)
+            });
+            let source = started.await;
+            let source = source.map_err(|error| Failure::config(vec![error.to_string()]))?;
+            sources.push(Arc::new(source));
+        }
         Ok(sources)
     }
 }

@@ -4,6 +4,7 @@ use super::executor::ConnectedExecutor;
 use super::exit;
 use super::failure::CommandFailure;
 use super::root_arg::{RootArg, select_roots};
+use crate::config::RootPreset;
 use caproot_client::{
     ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, SpiffeId,
     find_default_endpoint, parse_selected_roots,
@@ -12,7 +13,7 @@ use caproot_core::bounded_file;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -150,6 +151,12 @@ pub struct SelectionArgs {
 /// Returns a parser of `[ID=]DIR` that accepts bytes that are not UTF-8.
 pub fn root_arg_parser() -> impl TypedValueParser<Value = RootArg> {
     OsStringValueParser::new().try_map(RootArg::parse)
+}
+
+/// Returns a parser of the name of a preset of roots.
+pub fn preset_parser() -> impl TypedValueParser<Value = RootPreset> {
+    PossibleValuesParser::new(RootPreset::NAMES)
+        .try_map(|name| RootPreset::parse(&name).ok_or("unknown preset"))
 }
 
 impl SelectionArgs {

@@ -35,6 +35,13 @@ impl PackageArg {
         Ok(Self::Name(text.to_owned()))
     }
 
+    /// Returns the handle or the name.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Handle(text) | Self::Name(text) => text,
+        }
+    }
+
     /// Returns the handle. A name must belong to exactly one skill of the roots.
     pub async fn resolve(
         self,

@@ -45,6 +45,7 @@ mod search;
 mod serve;
 mod session_args;
 mod signals;
+mod sites_args;
 mod spinner;
 mod status;
 mod table;

@@ -1,20 +1,24 @@
 //! `caproot pull`: packages of a daemon as files in directories.
 
 mod skills;
+mod sources;
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
 use super::handle_arg::{PackageArg, find_root, find_skill, join_candidates};
 use super::lock::read_lock;
+use super::mcp_servers::McpServersArgs;
 use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use super::report::count_with_noun;
 use super::signals::run_until_signal_or_closed_stdout;
+use super::sites_args::SitesArgs;
 use super::spinner::DelayedSpinner;
 use super::verify::{difference_lines, differences_json};
 use caproot_client::pull::{
     DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
 };
+use caproot_client::session::ToolErrorCode;
 use caproot_client::{CallError, Client, Mirror, MirrorSelection};
 use caproot_core::lock::{ApprovedFiles, Lock};
 use caproot_core::net::endpoint::ProcessEnv;
@@ -50,6 +54,7 @@ Examples:
   caproot pull pdf --into ./pdf --watch         # until a signal comes
   caproot pull --all --into ./skills            # every published skill
   caproot pull --all --into ./skills --lock caproot.lock  # every approved skill
+  caproot pull pdf --site docs.example --into ./pdf
   caproot verify ./pdf                          # compare with the digests")]
 pub struct PullArgs {
     /// Handle of a package, or the name of a skill if no other skill has the name; `caproot list
@@ -84,10 +89,21 @@ pub struct PullArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
+    #[command(flatten, next_help_heading = "Sources instead of a daemon")]
+    sources: PullSources,
     #[command(flatten, next_help_heading = "Connection options")]
     connection: ConnectionArgs,
     #[command(flatten, next_help_heading = "Root options")]
     selection: SelectionArgs,
+}
+
+/// Flags of MCP servers and sites.
+#[derive(Debug, Args)]
+pub struct PullSources {
+    #[command(flatten)]
+    mcp_servers: McpServersArgs,
+    #[command(flatten)]
+    sites: SitesArgs,
 }
 
 impl From<PullError> for CommandFailure {
@@ -95,6 +111,15 @@ impl From<PullError> for CommandFailure {
         let code = match error {
             PullError::Call(error) => return Self::from(error),
             PullError::InvalidResponse(_) => exit::INTERNAL,
+            PullError::Source(error) => {
+                let code = match error.code() {
+                    ToolErrorCode::SourceUnavailable | ToolErrorCode::ResourceChanged => {
+                        exit::TRY_LATER
+                    }
+                    _ => exit::REJECTED,
+                };
+                return Self::new(code, error.sentence());
+            }
             PullError::TooLarge(_)
             | PullError::NoFiles
             | PullError::Truncated
@@ -120,6 +145,9 @@ impl From<PullError> for CommandFailure {
 
 /// Pulls the package, with --watch until a signal comes or stdout is closed.
 pub async fn run(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    if args.sources.has_any() {
+        return sources::pull_from_sources(args, env).await;
+    }
     if !args.watch {
         return pull_and_watch(args, env).await;
     }
@@ -127,22 +155,10 @@ pub async fn run(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
 }
 
 async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let lock = match &args.lock {
-        Some(file) => Some(read_lock(file, args.signers.as_deref())?),
-        None => None,
-    };
+    let options = args.options()?;
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
-    let options = PullOptions {
-        lock,
-        limits: PullLimits {
-            max_files: args.max_files,
-            max_bytes: args.max_bytes,
-        },
-        replaces_conflicts: args.force,
-        output: args.output,
-    };
     let Some(package) = args.package else {
         return skills::pull_all(&client, roots, &args.into, &options, env).await;
     };
@@ -178,6 +194,25 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
     match watched {
         Some(mirror) => follow_package(&client, &request, mirror, args.output).await,
         None => Ok(exit::OK),
+    }
+}
+
+impl PullArgs {
+    /// Returns the options, with the lock.
+    fn options(&self) -> Result<PullOptions, CommandFailure> {
+        let lock = match &self.lock {
+            Some(file) => Some(read_lock(file, self.signers.as_deref())?),
+            None => None,
+        };
+        Ok(PullOptions {
+            lock,
+            limits: PullLimits {
+                max_files: self.max_files,
+                max_bytes: self.max_bytes,
+            },
+            replaces_conflicts: self.force,
+            output: self.output,
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! `caproot serve`: loads the configuration, binds listeners and applies the sandbox while the
 //! process has one thread, then runs the daemon until a signal.
 
-use super::args::root_arg_parser;
+use super::args::{preset_parser, root_arg_parser};
 use super::config_check::{self, ConfigChecker};
 use super::exit;
 use super::failure::CommandFailure;
@@ -10,7 +10,7 @@ use super::root_arg::RootArg;
 use super::signals::DaemonSignals;
 use crate::config::{
     Config, ConfigError, ConfigErrors, ListenAddress, READ_TIMEOUT, ReadProgress, RootFlag,
-    ServeFlags, TlsFiles, TlsFlags, record_reading,
+    RootPreset, ServeFlags, TlsFiles, TlsFlags, record_reading,
 };
 use crate::model::{LandlockMode, LandlockState, SandboxStatus};
 use crate::sandbox::{ProcessSandbox, SandboxError, SandboxPolicy, restrict_process};
@@ -80,6 +80,10 @@ pub struct ServeArgs {
     /// Publish a directory and allow it; its id defaults to the directory's name; repeat for more
     #[arg(long, value_name = "[ID=]DIR", value_parser = root_arg_parser())]
     root: Vec<RootArg>,
+    /// Publish the directories in which a tool keeps skills, in the project of the working directory
+    /// and at home; repeat for more
+    #[arg(long, value_name = "TOOL", value_parser = preset_parser())]
+    preset: Vec<RootPreset>,
     /// Allow callers to select roots below this directory; repeat for more
     #[arg(long, value_name = "DIR")]
     allow: Vec<PathBuf>,
@@ -267,6 +271,7 @@ fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, ConfigError
     });
     let flags = ServeFlags {
         roots: roots.collect(),
+        presets: args.preset.clone(),
         allow: args.allow.clone(),
         environment_ids: args.environment_id.clone(),
         listen: args.listen.clone(),

@@ -1,14 +1,19 @@
 //! Flags of the commands that run a session, and the start of the session.
 
-use super::args::{ConnectionArgs, ProductArgs, SelectionArgs, parse_timeout, root_arg_parser};
+use super::args::{
+    ConnectionArgs, ProductArgs, SelectionArgs, parse_timeout, preset_parser, root_arg_parser,
+};
 use super::call::tools::{SessionTools, ToolCallbacks, program_token, read_tools};
 use super::failure::CommandFailure;
 use super::mcp_servers::McpServersArgs;
 use super::root_arg::RootArg;
+use super::sites_args::{SitesArgs, wait_for_sites};
 use super::{exit, fleet};
-use crate::local_source::LocalSource;
+use crate::config::RootPreset;
+use crate::local_source::{LocalDirectories, LocalSource};
 use caproot_client::Fleet;
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerList};
+use caproot_client::session::sources::site::SiteSource;
 use caproot_client::session::{
     ChoiceRule, Session, SessionOptions, SkillChoice, SkillSource, ToolNames,
 };
@@ -17,7 +22,7 @@ use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::text::quote_value;
 use clap::Args;
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::future::{BoxFuture, Shared, join_all};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +33,7 @@ pub struct SessionArgs {
     #[command(flatten)]
     product: ProductArgs,
     /// Only skills that match a rule: name:NAME, handle:HANDLE (also all skills below the handle),
-    /// or source:KIND/ID, where KIND is executor, local or mcp. Can be repeated
+    /// or source:KIND/ID, where KIND is executor, local, mcp or site. Can be repeated
     #[arg(long, value_name = "RULE")]
     include: Vec<ChoiceRule>,
     /// No skill that matches this rule, even if --include matches. Can be repeated
@@ -53,6 +58,13 @@ pub struct SessionArgs {
     /// repeated
     #[arg(long, value_name = "ID=DIR", value_parser = root_arg_parser())]
     local: Vec<RootArg>,
+    /// Also the skills in the directories of a tool on this machine, such as .claude/skills: in the
+    /// working directory and above it up to the root of the repository, and at home. They are part of
+    /// the source local/local. Can be repeated
+    #[arg(long, value_name = "TOOL", value_parser = preset_parser())]
+    preset: Vec<RootPreset>,
+    #[command(flatten)]
+    sites: SitesArgs,
     /// How long to wait at the start for executors that do not respond, such as 5s or 1m. An
     /// executor is not waited for if its socket is missing or the connection is rejected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
@@ -219,20 +231,22 @@ impl SessionArgs {
             ..SessionOptions::default()
         };
 
-        let local = start_local_source(&self.local, &options).await?;
+        let local = start_local_source(&self.local, &self.preset, &options).await?;
         let mut servers = self.mcp_servers.read().await?;
         ask_for_tokens(&mut servers, callbacks, asked_tokens)?;
+        let sites = self.sites.open().await?;
         Ok(SessionParts {
             options,
             tools,
-            sources: start_servers(local, servers, self.connect_timeout),
+            sources: share_sources(local, servers, sites, self.connect_timeout),
         })
     }
 
     /// Whether a flag names an executor or its roots, or there is no other source of skills.
     fn needs_executor(&self) -> bool {
         let has_servers = self.mcp_servers.has_servers();
-        let has_other_source = has_servers || !self.local.is_empty();
+        let has_directories = !self.local.is_empty() || !self.preset.is_empty();
+        let has_other_source = has_servers || has_directories || self.sites.has_sites();
         let names_roots = !self.selection.selects_published();
         !has_other_source || names_roots || !self.connection.is_default()
     }
@@ -301,17 +315,21 @@ fn ask_for_tokens(
 }
 
 /// Starts the servers on a task, as a server may need a token of the program first. The sources are the
-/// local ones and the servers.
-fn start_servers(
+/// local ones, the servers and the sites, once the servers and the sites have their first lists.
+fn share_sources(
     local: Vec<Arc<dyn SkillSource>>,
     servers: McpServerList,
+    sites: Vec<SiteSource>,
     within: Duration,
 ) -> SharedSources {
-    let started = tokio::spawn(servers.start(within));
+    let servers = servers.start(within).boxed();
+    let sites = wait_for_sites(sites, within).boxed();
+    let started = tokio::spawn(join_all([servers, sites]));
     let sources = async move {
         let mut sources = local;
         // The task fails only if the process ends.
-        sources.extend(started.await.unwrap_or_default());
+        let started = started.await.unwrap_or_default();
+        sources.extend(started.into_iter().flatten());
         sources
     };
     sources.boxed().shared()
@@ -320,9 +338,10 @@ fn start_servers(
 /// Starts the source of the local directories, if there is one.
 async fn start_local_source(
     directories: &[RootArg],
+    presets: &[RootPreset],
     options: &SessionOptions,
 ) -> Result<Vec<Arc<dyn SkillSource>>, CommandFailure> {
-    if directories.is_empty() {
+    if directories.is_empty() && presets.is_empty() {
         return Ok(Vec::new());
     }
 
@@ -336,10 +355,15 @@ async fn start_local_source(
         named.push((id.clone(), dir));
     }
 
-    match LocalSource::start("local", named, options).await {
+    let directories = LocalDirectories {
+        named,
+        presets: presets.to_vec(),
+        project: None,
+    };
+    match LocalSource::start("local", directories, options).await {
         Ok(source) => Ok(vec![Arc::new(source)]),
         Err(error) => {
-            let sentence = format!("cannot use --local: {error}");
+            let sentence = format!("cannot use the local directories: {error}");
             Err(CommandFailure::new(exit::BAD_CONFIG, sentence))
         }
     }

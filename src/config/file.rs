@@ -46,7 +46,7 @@ pub fn parse(
     match document {
         Ok(node) => {
             let mut reader = DocumentReader { file: path, errors };
-            settings::read(&node, base, flags, &mut reader)
+            settings::read(&node, base, flags, env, &mut reader)
         }
         Err(error) => {
             errors.add(error);

@@ -1,6 +1,7 @@
 //! Flags of `caproot serve`, and the roots that are published by default.
 
-use super::project_roots::{project_root_ids, project_roots};
+use super::presets::{FoundRoots, RootPreset};
+use super::project_roots::{DEFAULT_PLACE, project_root_ids, project_roots};
 use super::tls::{self, TlsFlags};
 use super::{CheckedFlags, ListenAddress, address, native_path};
 use crate::model::{PublishedRoot, RootScope};
@@ -18,6 +19,8 @@ use std::path::{Path, PathBuf};
 pub struct ServeFlags {
     /// Directories to publish and allow.
     pub roots: Vec<RootFlag>,
+    /// Tools whose directories of skills are published and allowed.
+    pub presets: Vec<RootPreset>,
     /// Directories to allow.
     pub allow: Vec<PathBuf>,
     /// Environments whose roots the daemon resolves.
@@ -88,41 +91,50 @@ pub fn check(flags: ServeFlags, env: &ProcessEnv, errors: &mut ConfigErrors) -> 
         }
     }
 
-    let published_roots = check_root_flags(&flags.roots, env, errors);
+    let names_roots = !flags.roots.is_empty() || !flags.presets.is_empty();
+    let found = check_root_flags(&flags, env, errors);
     let tls = tls::check_flags(&flags.tls, base, errors);
     CheckedFlags {
         // A flag with a wrong value is set, too: it must not fall back to the file.
         environment_ids: (!flags.environment_ids.is_empty()).then_some(flags.environment_ids),
         listeners: (!flags.listen.is_empty()).then_some(listeners),
         allowed_dirs: (!flags.allow.is_empty()).then_some(allowed_dirs),
-        published_roots: (!flags.roots.is_empty()).then_some(published_roots),
+        published_roots: names_roots.then_some(found.roots),
+        root_warnings: found.warnings,
         audit: flags.audit.then_some(true),
         tls,
         watch_config: flags.watch_config.then_some(true),
     }
 }
 
-fn check_root_flags(
-    roots: &[RootFlag],
-    env: &ProcessEnv,
-    errors: &mut ConfigErrors,
-) -> Vec<PublishedRoot> {
-    // Explicit ids come first, so that a derived id never conflicts with a later explicit one.
-    let explicit = roots.iter().filter(|flag| flag.id.is_some());
-    let derived = roots.iter().filter(|flag| flag.id.is_none());
+fn check_root_flags(flags: &ServeFlags, env: &ProcessEnv, errors: &mut ConfigErrors) -> FoundRoots {
+    let mut found = FoundRoots::default();
+    for (position, preset) in flags.presets.iter().enumerate() {
+        if flags.presets[..position].contains(preset) {
+            let reason = "duplicate preset";
+            errors.add(ConfigError::flag("--preset", preset.name(), reason));
+            continue;
+        }
+        let mut of_preset = preset.find_roots(env);
+        found.roots.append(&mut of_preset.roots);
+        found.warnings.append(&mut of_preset.warnings);
+    }
 
-    let mut taken: HashSet<RootId> = HashSet::new();
-    let mut published = Vec::new();
+    // Explicit ids come first, so that a derived id never conflicts with a later explicit one.
+    let explicit = flags.roots.iter().filter(|flag| flag.id.is_some());
+    let derived = flags.roots.iter().filter(|flag| flag.id.is_none());
+
+    let mut taken: HashSet<RootId> = found.roots.iter().map(|root| root.id.clone()).collect();
     for flag in explicit.chain(derived) {
         match check_root_flag(flag, &taken, env) {
             Ok(new) => {
                 taken.insert(new.id.clone());
-                published.push(new);
+                found.roots.push(new);
             }
             Err(error) => errors.add(error),
         }
     }
-    published
+    found
 }
 
 /// Returns the root of a flag. `taken` are the ids of earlier flags.
@@ -147,7 +159,7 @@ fn check_root_flag(
             id
         }
     };
-    Ok(root(id, &dir, RootScope::User))
+    Ok(user_root(id, &dir))
 }
 
 /// Checks the path of a directory. A missing directory is valid, because it may be created later.
@@ -181,6 +193,11 @@ fn unique_id(dir: &Path, taken: &HashSet<RootId>) -> RootId {
     free_ids.next().expect("there are more numbers than roots")
 }
 
+/// Returns a root with the skills of a user.
+pub fn user_root(id: RootId, dir: &Path) -> PublishedRoot {
+    root(id, dir, RootScope::User)
+}
+
 fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {
     let path = dir.as_os_str().as_bytes().into();
     // The agent installs this directory without links, so a link is not by the author of the
@@ -200,12 +217,13 @@ const DEFAULT_ROOT_IDS: [&str; 4] = ["user", "codex", "system", "admin"];
 
 /// Whether a default root can have the id.
 pub fn is_default_root_id(id: &RootId) -> bool {
-    DEFAULT_ROOT_IDS.contains(&id.as_str()) || project_root_ids().any(|known| known == id.as_str())
+    DEFAULT_ROOT_IDS.contains(&id.as_str())
+        || project_root_ids(&DEFAULT_PLACE).any(|known| known == id.as_str())
 }
 
 /// Returns the roots of the project, and the existing directories where Codex keeps skills, with
 /// warnings. If two ids have the same directory, only the last id is returned.
-pub fn default_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
+pub fn default_roots(env: &ProcessEnv) -> FoundRoots {
     let home = env.home.as_deref();
     let codex = env
         .codex_home
@@ -233,7 +251,10 @@ pub fn default_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
         (admin, RootScope::Admin, Some(env.etc.join("codex/skills"))),
     ];
 
-    let (mut roots, warnings) = project_roots(env);
+    let FoundRoots {
+        mut roots,
+        warnings,
+    } = project_roots(&DEFAULT_PLACE, env);
     for (id, scope, dir) in candidates {
         if let (Ok(id), Some(dir)) = (RootId::new(id), dir) {
             roots.push(root(id, &dir, scope));
@@ -246,5 +267,5 @@ pub fn default_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
         Ok(meta) if meta.is_dir() => seen.insert((meta.dev(), meta.ino())),
         _ => root.is_optional,
     });
-    (roots, warnings)
+    FoundRoots { roots, warnings }
 }

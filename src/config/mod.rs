@@ -13,6 +13,7 @@ mod flags;
 mod inherited_sockets;
 mod keys;
 mod limits;
+mod presets;
 mod project_roots;
 mod read_progress;
 mod reload;
@@ -29,6 +30,7 @@ pub use self::example::example_file;
 pub use self::file::MAX_FILE_BYTES;
 pub use self::flags::{RootFlag, ServeFlags};
 pub use self::keys::{KeyDescription, config_keys};
+pub use self::presets::RootPreset;
 pub use self::read_progress::{ReadProgress, record_reading};
 pub use self::reload::RestartRequired;
 pub use self::socket_access::{SocketAccess, SocketAccessRules};
@@ -42,6 +44,7 @@ pub(crate) use self::{
     file::read as read_config_file, settings::read_log_section, traces::parse_trace_config,
 };
 
+use self::presets::FoundRoots;
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot};
 use crate::scan::search::SearchRules;
@@ -158,6 +161,7 @@ struct FileSettings {
     tls: TlsSettings,
     allowed_dirs: Option<Vec<PathBuf>>,
     published_roots: Option<Vec<PublishedRoot>>,
+    root_warnings: Vec<String>,
     socket: Option<SocketAccess>,
     callers: Option<Vec<RuleDraft>>,
     open_health: Option<bool>,
@@ -182,6 +186,7 @@ struct CheckedFlags {
     listeners: Option<Vec<ListenAddress>>,
     allowed_dirs: Option<Vec<PathBuf>>,
     published_roots: Option<Vec<PublishedRoot>>,
+    root_warnings: Vec<String>,
     audit: Option<bool>,
     tls: TlsSettings,
     watch_config: Option<bool>,
@@ -254,7 +259,13 @@ impl Config {
         errors.or_value(())?;
 
         // A flag replaces its key.
+        let root_warnings = if flags.published_roots.is_some() {
+            flags.root_warnings
+        } else {
+            file.root_warnings
+        };
         let merged = FileSettings {
+            root_warnings,
             environment_ids: flags.environment_ids.or(file.environment_ids),
             listeners: flags.listeners.or(file.listeners),
             allowed_dirs: flags.allowed_dirs.or(file.allowed_dirs),
@@ -273,7 +284,11 @@ impl Config {
         tls: Option<TlsFiles>,
         env: &ProcessEnv,
     ) -> Result<Self, ConfigErrors> {
-        let offered = OfferedDirs::new(settings.published_roots, settings.allowed_dirs, env);
+        let found = settings.published_roots.map(|roots| FoundRoots {
+            roots,
+            warnings: settings.root_warnings,
+        });
+        let offered = OfferedDirs::new(found, settings.allowed_dirs, env);
         let listeners = settings.listeners.unwrap_or_else(|| default_listeners(env));
 
         // The sockets come before the callers: their groups must not read the files of tokens.
@@ -442,14 +457,13 @@ impl Config {
 
 impl OfferedDirs {
     /// Merges the settings. Without any, offers the default roots.
-    fn new(
-        published_roots: Option<Vec<PublishedRoot>>,
-        extra_dirs: Option<Vec<PathBuf>>,
-        env: &ProcessEnv,
-    ) -> Self {
-        let (mut published_roots, warnings) = match (published_roots, &extra_dirs) {
+    fn new(found: Option<FoundRoots>, extra_dirs: Option<Vec<PathBuf>>, env: &ProcessEnv) -> Self {
+        let FoundRoots {
+            roots: mut published_roots,
+            warnings,
+        } = match (found, &extra_dirs) {
             (None, None) => flags::default_roots(env),
-            (published_roots, _) => (published_roots.unwrap_or_default(), Vec::new()),
+            (found, _) => found.unwrap_or_default(),
         };
         published_roots.sort_by(|a, b| (a.scope, &a.id).cmp(&(b.scope, &b.id)));
 

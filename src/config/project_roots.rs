@@ -1,6 +1,7 @@
-//! Roots of the project that the daemon is started in: `.agents/skills` of the working directory and
-//! of each directory above it, up to the root of the repository.
+//! Roots of the project that the daemon is started in: a directory such as `.agents/skills` of the
+//! working directory and of each directory above it, up to the root of the repository.
 
+use super::presets::FoundRoots;
 use crate::model::{PublishedRoot, RootScope};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::wire::RootId;
@@ -12,13 +13,25 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of directories of a project, from the working directory outwards.
 const MAX_LEVELS: usize = 16;
-/// Id of the nearest root.
-const NEAREST_ID: &str = "repo";
 /// Permissions of a directory's group and of all other users to create files in it.
 const GROUP_MAY_WRITE: u32 = 0o020;
 const OTHERS_MAY_WRITE: u32 = 0o002;
 /// Bit of a directory in which only the owner of a file may rename or remove the file.
 const STICKY: u32 = 0o1000;
+
+/// Directory of skills in each directory of a project.
+pub struct ProjectPlace {
+    /// Path of two components, such as `.agents/skills`.
+    pub directory: &'static str,
+    /// Id of the nearest root.
+    pub nearest_id: &'static str,
+}
+
+/// Place of the default roots.
+pub const DEFAULT_PLACE: ProjectPlace = ProjectPlace {
+    directory: ".agents/skills",
+    nearest_id: "repo",
+};
 
 /// Reason why a directory is no root.
 enum RejectReason {
@@ -31,35 +44,35 @@ enum RejectReason {
 }
 
 /// Returns the ids of all possible roots of a project, from the working directory outwards.
-pub fn project_root_ids() -> impl Iterator<Item = String> {
-    (1..=MAX_LEVELS).map(|level| match level {
-        1 => NEAREST_ID.to_owned(),
-        level => format!("{NEAREST_ID}-{level}"),
+pub fn project_root_ids(place: &ProjectPlace) -> impl Iterator<Item = String> {
+    let nearest_id = place.nearest_id;
+    (1..=MAX_LEVELS).map(move |level| match level {
+        1 => nearest_id.to_owned(),
+        level => format!("{nearest_id}-{level}"),
     })
 }
 
 /// Returns the roots of the project, and warnings about directories of other users. A root whose
 /// directory does not exist is returned, too, because the directory may be created later. The home
-/// directory is omitted, because its directory is the default root `user`.
-pub fn project_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
+/// directory is omitted, because its directory is a root of its own.
+pub fn project_roots(place: &ProjectPlace, env: &ProcessEnv) -> FoundRoots {
+    let mut found = FoundRoots::default();
     let Some(current_dir) = real_dir(env.current_dir.as_deref()) else {
-        return Default::default();
+        return found;
     };
     let home = real_dir(env.home.as_deref());
 
-    let mut roots = Vec::new();
-    let mut warnings = Vec::new();
     for (dir, id) in project_dirs(&current_dir)
         .into_iter()
-        .zip(project_root_ids())
+        .zip(project_root_ids(place))
     {
         if home.as_deref() == Some(dir) {
             continue;
         }
 
-        let path = dir.join(".agents/skills");
-        match check_dirs(dir, env) {
-            Ok(()) => roots.extend(RootId::new(&id).ok().map(|id| PublishedRoot {
+        let path = dir.join(place.directory);
+        match check_dirs(dir, &path, env) {
+            Ok(()) => found.roots.extend(RootId::new(&id).ok().map(|id| PublishedRoot {
                 id,
                 path: path.as_os_str().as_bytes().into(),
                 scope: RootScope::Repo,
@@ -67,13 +80,13 @@ pub fn project_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
                 is_optional: true,
             })),
             Err(RejectReason::CreatableByOthers) => {}
-            Err(RejectReason::ForeignOwner(foreign)) => warnings.push(format!(
+            Err(RejectReason::ForeignOwner(foreign)) => found.warnings.push(format!(
                 "{} is not published: {} belongs to neither the daemon's user nor root; publish the \
                  directory with --root if you trust its owner",
                 path.display(),
                 foreign.display()
             )),
-            Err(RejectReason::WritableByOthers(writable)) => warnings.push(format!(
+            Err(RejectReason::WritableByOthers(writable)) => found.warnings.push(format!(
                 "{} is not published: other users may write to {}; remove their permission with \
                  `chmod go-w`, or publish the directory with --root if you trust them",
                 path.display(),
@@ -81,7 +94,7 @@ pub fn project_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
             )),
         }
     }
-    (roots, warnings)
+    found
 }
 
 fn real_dir(dir: Option<&Path>) -> Option<PathBuf> {
@@ -101,14 +114,14 @@ fn project_dirs(current_dir: &Path) -> Vec<&Path> {
         .collect()
 }
 
-/// Checks the owners and the modes of the directory, of its `.agents` and of its `.agents/skills`, as
-/// far as they exist, with the owners of links and of their targets. If the root does not exist,
-/// checks that only trusted users can create it.
-fn check_dirs(dir: &Path, env: &ProcessEnv) -> Result<(), RejectReason> {
-    let root = dir.join(".agents/skills");
+/// Checks the owners and the modes of the directory, of its root such as `.agents/skills`, and of the
+/// directory between them, as far as they exist, with the owners of links and of their targets. If
+/// the root does not exist, checks that only trusted users can create it.
+fn check_dirs(dir: &Path, root: &Path, env: &ProcessEnv) -> Result<(), RejectReason> {
     let mut others_may_create = dir.parent().is_none();
-    for path in [dir.to_owned(), dir.join(".agents"), root.clone()] {
-        let link = match fs::symlink_metadata(&path) {
+    let parent = root.parent().unwrap_or(dir);
+    for path in [dir, parent, root] {
+        let link = match fs::symlink_metadata(path) {
             Ok(meta) => meta,
             Err(error) if error.kind() == io::ErrorKind::NotFound && others_may_create => {
                 return Err(RejectReason::CreatableByOthers);
@@ -117,10 +130,10 @@ fn check_dirs(dir: &Path, env: &ProcessEnv) -> Result<(), RejectReason> {
             Err(_) => return Ok(()),
         };
 
-        let target = fs::metadata(&path).ok();
+        let target = fs::metadata(path).ok();
         for meta in target.iter().chain([&link]) {
             if meta.uid() != env.uid && meta.uid() != 0 {
-                return Err(RejectReason::ForeignOwner(path));
+                return Err(RejectReason::ForeignOwner(path.to_owned()));
             }
         }
 
@@ -131,7 +144,7 @@ fn check_dirs(dir: &Path, env: &ProcessEnv) -> Result<(), RejectReason> {
 
         // Other users cannot replace a directory in a sticky one, but can add skills to the root.
         if is_writable && (!is_sticky || path == root) {
-            return Err(RejectReason::WritableByOthers(path));
+            return Err(RejectReason::WritableByOthers(path.to_owned()));
         }
 
         others_may_create |= is_writable || target.is_none();

@@ -3,6 +3,7 @@
 use super::callers::RuleDraft;
 use super::flags::is_default_root_id;
 use super::keys::{self, ConfigKey};
+use super::presets::RootPreset;
 use super::{
     FileSettings, FlagContext, ListenAddress, address, callers, disabled_skills, limits, roots,
     socket_access, tls, top_keys, traces,
@@ -12,12 +13,14 @@ use crate::model::{DisableRules, LandlockMode, PublishedRoot};
 use crate::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
 use crate::telemetry::{LogConfig, log_config};
 use caproot_core::document::{DocumentNode, DocumentReader, DocumentSection};
+use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::wire::{RelPath, RootId};
 use std::path::{Path, PathBuf};
 
 /// Roots that rules of a file may name.
 struct KnownRoots<'a> {
     in_file: &'a [PublishedRoot],
+    presets: &'a [RootPreset],
     by_flag: &'a [PublishedRoot],
     /// Whether the default roots are published, because the file names neither roots nor directories.
     has_defaults: bool,
@@ -29,15 +32,17 @@ impl KnownRoots<'_> {
             .iter()
             .chain(self.by_flag)
             .any(|root| root.id == *id)
+            || self.presets.iter().any(|preset| preset.can_have_root(id))
             || self.has_defaults && is_default_root_id(id)
     }
 }
 
-/// Reads the document of a file. Relative paths start at `base`.
+/// Reads the document of a file. Relative paths start at `base`; presets of roots depend on `env`.
 pub fn read(
     node: &DocumentNode,
     base: Option<&Path>,
     flags: FlagContext<'_>,
+    env: &ProcessEnv,
     reader: &mut DocumentReader<'_>,
 ) -> FileSettings {
     let top = reader.top_section(node, keys::names(&top_keys::KEYS));
@@ -49,7 +54,7 @@ pub fn read(
 
     // The roots come before the rules that name them, and the callers before the sockets: only rules
     // make a socket for every user safe.
-    let root_keys = read_root_keys(&top, base, flags.published_roots, reader);
+    let root_keys = read_root_keys(&top, base, flags.published_roots, env, reader);
     let has_callers = root_keys.callers.is_some();
     let socket = top_keys::SOCKET
         .section(&top, reader)
@@ -64,6 +69,7 @@ pub fn read(
         tls,
         allowed_dirs: root_keys.allowed_dirs,
         published_roots: root_keys.published_roots,
+        root_warnings: root_keys.root_warnings,
         socket,
         callers: root_keys.callers,
         open_health: read_boolean(top_keys::OPEN_HEALTH, &top, reader),
@@ -91,6 +97,7 @@ pub fn read(
 struct RootKeys {
     allowed_dirs: Option<Vec<PathBuf>>,
     published_roots: Option<Vec<PublishedRoot>>,
+    root_warnings: Vec<String>,
     disabled_skills: Option<DisableRules>,
     callers: Option<Vec<RuleDraft>>,
 }
@@ -99,19 +106,23 @@ fn read_root_keys(
     top: &DocumentSection<'_>,
     base: Option<&Path>,
     by_flag: &[PublishedRoot],
+    env: &ProcessEnv,
     reader: &mut DocumentReader<'_>,
 ) -> RootKeys {
     let allowed_dirs = top_keys::ALLOW
         .field(top)
         .map(|item| reader.unique_texts(&item, None, |text| roots::parse_directory(text, base)));
-    let published_roots = top_keys::ROOTS
-        .field(top)
-        .map(|item| roots::read(&item, base, reader));
+    let roots_item = top_keys::ROOTS.field(top);
+    let has_roots = roots_item.is_some();
+    let list = roots_item.map_or_else(roots::RootList::default, |item| {
+        roots::read(&item, base, env, reader)
+    });
 
     let known_roots = KnownRoots {
-        in_file: published_roots.as_deref().unwrap_or_default(),
+        in_file: &list.found.roots,
+        presets: &list.presets,
         by_flag,
-        has_defaults: published_roots.is_none() && allowed_dirs.is_none(),
+        has_defaults: !has_roots && allowed_dirs.is_none(),
     };
     let disabled_skills = top_keys::DISABLED_SKILLS
         .field(top)
@@ -122,7 +133,8 @@ fn read_root_keys(
 
     RootKeys {
         allowed_dirs,
-        published_roots,
+        published_roots: has_roots.then_some(list.found.roots),
+        root_warnings: list.found.warnings,
         disabled_skills,
         callers,
     }

@@ -95,7 +95,7 @@ key_table!(
     .with_reload(KeyReload::Applied(roots::RELOAD)),
     ROOTS = ConfigKey::new(
         "roots",
-        KeyValue::SectionList { keys: &roots::KEYS, alternative: None },
+        KeyValue::SectionList { keys: &roots::KEYS, alternative: Some(&roots::PRESET) },
         KeyDefault::Effect {
             effect: "the default roots, if `allow` is not set either",
             example: "",

@@ -131,7 +131,7 @@ pub enum CallEvent {
 /// Kind and id of a source, as in the authorities of its skills.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SourceName {
-    /// `local` or `mcp`.
+    /// `local`, `mcp` or `site`.
     kind: &'static str,
     id: String,
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 
-use caproot::config::{Config, ServeFlags};
+use caproot::config::{Config, RootPreset, ServeFlags};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{ListRootsRequest, RootState, RootStatus};
 
@@ -271,4 +271,108 @@ async fn a_missing_root_that_any_user_could_create_is_not_published() {
     // The owner created the directory before the daemon started.
     fixture.write("proj/.agents/skills/s/SKILL.md", skill_text("s", "One."));
     assert_eq!(ids_in(&fixture, "proj").await, ["repo"]);
+}
+
+/// Returns the published roots of a config file for a daemon in a directory of the fixture.
+fn load_roots(fixture: &Fixture, dir: &str, roots: &str) -> Result<Vec<String>, String> {
+    let env = env_in(fixture, dir);
+    let text = format!("roots: {roots}").into_bytes();
+    let config = Config::from_bytes(ServeFlags::default(), Path::new("f"), text, &env);
+    let config = config.map_err(|errors| errors.to_string())?;
+    let roots = config.published_roots.iter();
+    Ok(roots
+        .map(|root| {
+            format!(
+                "{} {}",
+                root.id.as_str(),
+                String::from_utf8_lossy(&root.path)
+            )
+        })
+        .collect())
+}
+
+#[tokio::test]
+async fn presets_publish_the_directories_of_other_tools() {
+    let fixture = Fixture::new(
+        "dir proj/.git\nskill proj/.claude/skills/outer\nskill proj/a/.claude/skills/inner\n\
+         skill proj/.codex/skills/of-codex\nskill home/.claude/skills/mine\n\
+         skill home/.agents/skills/shared",
+    );
+    let path = |path: &str| fixture.path(path).display().to_string();
+    for (preset, expected) in [
+        (
+            "claude",
+            vec![
+                format!("claude-repo {}", path("proj/a/.claude/skills")),
+                format!("claude-repo-2 {}", path("proj/.claude/skills")),
+                format!("claude {}", path("home/.claude/skills")),
+            ],
+        ),
+        (
+            "agents",
+            vec![
+                format!("agents-repo {}", path("proj/a/.agents/skills")),
+                format!("agents-repo-2 {}", path("proj/.agents/skills")),
+                format!("agents {}", path("home/.agents/skills")),
+            ],
+        ),
+        (
+            "codex",
+            vec![
+                format!("codex-repo {}", path("proj/a/.codex/skills")),
+                format!("codex-repo-2 {}", path("proj/.codex/skills")),
+            ],
+        ),
+    ] {
+        let roots = format!("[{{preset: {preset}}}]");
+        assert_eq!(load_roots(&fixture, "proj/a", &roots), Ok(expected));
+    }
+
+    let file = fixture.path("caproot.yaml");
+    let rules = "disabled_skills: [{root: claude-repo-2, path: outer}]";
+    let text = format!("roots: [{{preset: claude}}, {{preset: codex}}]\n{rules}\n");
+    fs::write(&file, text).expect("a file");
+    let mut command = serve(["--config", file.to_str().expect("UTF-8")]);
+    command
+        .current_dir(fixture.path("proj/a"))
+        .env("HOME", fixture.path("home"));
+    let served = ConfiguredDaemon::start_command(&mut command).await;
+    let expected = ["claude-repo", "claude-repo-2", "codex-repo-2", "claude"];
+    assert_eq!(listed_ids(&served).await, expected);
+    let selected = expected.map(|id| located(id, &format!("published:{id}")));
+    let listed = served.list(&selected).await;
+    let names: Vec<_> = listed.skills.iter().map(|skill| &*skill.name).collect();
+    assert_eq!(names, ["inner", "of-codex", "mine"]);
+    served.stop().await;
+}
+
+#[test]
+fn wrong_presets_are_reported() {
+    let fixture = Fixture::new("dir proj/.git\nskill home/.claude/skills/mine");
+    for (roots, part) in [
+        (
+            "[{preset: cursor}]",
+            "expected one of agents, claude, codex",
+        ),
+        ("[{preset: claude}, {preset: claude}]", "duplicate preset"),
+        (
+            "[{preset: claude, id: x}]",
+            "set either `preset`, or `id` and `path`",
+        ),
+        ("[{id: x}]", "required key is missing"),
+        (
+            "[{id: claude, path: /srv}, {preset: claude}]",
+            "\"claude\": the root in line 1 has the same id",
+        ),
+    ] {
+        let error = load_roots(&fixture, "proj", roots).expect_err(roots);
+        assert!(error.contains(part), "{roots}: {error}");
+    }
+
+    let flags = ServeFlags {
+        presets: vec![RootPreset::Claude, RootPreset::Claude],
+        ..ServeFlags::default()
+    };
+    let error = Config::from_flags(flags, &env_in(&fixture, "proj")).expect_err("a duplicate");
+    assert!(error.to_string().contains("--preset"), "{error}");
 }

@@ -391,7 +391,7 @@ async fn local_directories_are_a_source() {
         (
             directory("a", "notes/a/SKILL.md"),
             78,
-            "cannot use --local: invalid value ",
+            "cannot use the local directories: invalid value ",
         ),
     ] {
         let mut command = client_command(&daemon, "call --local");
@@ -421,6 +421,18 @@ async fn a_session_of_local_directories_needs_no_executor() {
     let line = process.line().await;
     assert!(line.contains("\"skill://mine/a\""), "{line}");
     process.exit().await.succeeded();
+
+    let home = Fixture::new("skill .claude/skills/of-claude\ndir tmp");
+    let mut of_claude = caproot(["call", "--preset", "claude"]);
+    of_claude
+        .env("HOME", home.top())
+        .env("TMPDIR", home.path("tmp"));
+    let mut process = Process::spawn(of_claude);
+    process.send_line(br#"{"id":1,"method":"call","tool":"skills.list","arguments":{}}"#);
+    let line = process.line().await;
+    assert!(line.contains("\"skill://claude/of-claude\""), "{line}");
+    process.exit().await.succeeded();
+
     for words in ["call --endpoint unix:/none", "call --root /none"] {
         run_command(command(words))
             .await

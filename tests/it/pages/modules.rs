@@ -183,6 +183,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "lock",
             "mountinfo",
             "proto",
+            "session",
             "wire",
         ],
     ),

@@ -1,5 +1,6 @@
-//! Packages of a daemon as files on this machine. [`pull_package`] writes the files of a package to
-//! a directory, and [`verify_dir`] compares the directory with its checksum file.
+//! Packages as files on this machine. [`pull_package`] writes the files of a daemon's package to a
+//! directory, [`pull_skill`] those of a skill of an MCP server or a site, and [`verify_dir`] compares
+//! the directory with its checksum file.
 //!
 //! A pull writes the package next to the directory and exchanges both with one system call. So the
 //! directory has one whole state of the package at each moment, even if the pull is killed. Files
@@ -39,13 +40,16 @@ mod dir_scan;
 mod file_reader;
 mod package_hash;
 mod package_list;
+mod source_package;
 mod staging_dir;
 mod target_dir;
 
 pub use checksum_file::CHECKSUM_FILE;
 pub use dir_scan::{DifferenceKind, DirDifference};
 pub use package_hash::hash_package;
+pub use source_package::pull_skill;
 
+use crate::session::ToolError;
 use crate::{CallError, Client, error_reason};
 use caproot_core::backoff::Backoff;
 use caproot_core::lock::{ApprovedFiles, FileDifference};
@@ -56,6 +60,7 @@ use checksum_file::ChecksumFile;
 use dir_scan::ScanDepth;
 use file_reader::{FileReader, FileSink};
 use futures_util::{StreamExt as _, stream};
+use source_package::SourcePackage;
 use staging_dir::StagingDir;
 use std::collections::BTreeMap;
 use std::io;
@@ -77,7 +82,7 @@ const CONCURRENT_READS: usize = 8;
 /// Package, directory and limits of a pull.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PullRequest {
-    /// Root that listed the package.
+    /// Root that listed the package. Not used for a skill of an MCP server or a site.
     pub root: SelectedCapabilityRoot,
     /// Handle of the package, exactly as listed.
     pub package: String,
@@ -193,6 +198,9 @@ pub enum PullError {
     /// A call failed.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// The source of a skill does not return its files.
+    #[error("{}", .0.sentence())]
+    Source(ToolError),
     /// The list or a file of the daemon is not valid.
     #[error("invalid response from the daemon: {0}")]
     InvalidResponse(String),
@@ -332,6 +340,22 @@ pub async fn pull_package(
     request: &PullRequest,
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullReport, PullError> {
+    pull_from(PackageOrigin::Daemon(client), request, report_progress).await
+}
+
+/// Origin of the files of a package.
+#[derive(Clone, Copy)]
+enum PackageOrigin<'a> {
+    Daemon(&'a Client),
+    Source(&'a SourcePackage),
+}
+
+/// Writes the package of an origin to a directory.
+async fn pull_from(
+    origin: PackageOrigin<'_>,
+    request: &PullRequest,
+    report_progress: &mut (dyn FnMut(PullProgress) + Send),
+) -> Result<PullReport, PullError> {
     let target = Arc::new(TargetDir::open_parent(&request.dir)?);
     let cleaned = target.clone();
     run_blocking(move || {
@@ -344,7 +368,7 @@ pub async fn pull_package(
     let mut backoff = Backoff::new(FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY);
     let mut attempt = 1;
     loop {
-        match try_pull(client, request, &target, &mut staged, report_progress).await? {
+        match try_pull(origin, request, &target, &mut staged, report_progress).await? {
             PullAttempt::Complete(report) => return Ok(report),
             PullAttempt::Changed(error) if attempt == MAX_ATTEMPTS => return Err(error),
             PullAttempt::Changed(_) => tokio::time::sleep(backoff.next_limit()).await,
@@ -384,13 +408,13 @@ pub fn verify_dir(dir: &Path) -> Result<DirVerification, PullError> {
 }
 
 async fn try_pull(
-    client: &Client,
+    origin: PackageOrigin<'_>,
     request: &PullRequest,
     target: &Arc<TargetDir>,
     staged: &mut Option<StagedFiles>,
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullAttempt, PullError> {
-    let listed = package_list::list_files(client, request.location(), request.limits).await;
+    let listed = package_list::list_files(origin, request.location(), request.limits).await;
     let files = match listed {
         Err(error @ PullError::NoDigest(_)) => return Ok(PullAttempt::Changed(error)),
         outcome => outcome?,
@@ -424,7 +448,7 @@ async fn try_pull(
         local,
         report,
     };
-    plan.carry_out(client, target, staged, report_progress)
+    plan.carry_out(origin, target, staged, report_progress)
         .await
 }
 
@@ -441,7 +465,7 @@ impl PullPlan<'_> {
     /// Prepares the files in a staging directory, and replaces the target by the directory.
     async fn carry_out(
         mut self,
-        client: &Client,
+        origin: PackageOrigin<'_>,
         target: &Arc<TargetDir>,
         staged: &mut Option<StagedFiles>,
         report_progress: &mut (dyn FnMut(PullProgress) + Send),
@@ -455,7 +479,7 @@ impl PullPlan<'_> {
         self.report.read_files = missing.len();
 
         let reader = PackageReader {
-            client,
+            origin,
             request: self.request,
             staging: &staging,
         };
@@ -468,7 +492,7 @@ impl PullPlan<'_> {
         });
         let confirmed = match read {
             Ok(()) => {
-                confirm_list(client, self.request.location(), self.request.limits, files).await
+                confirm_list(origin, self.request.location(), self.request.limits, files).await
             }
             Err(error) => Err(error),
         };
@@ -500,12 +524,12 @@ impl PullPlan<'_> {
 
 /// Lists the package again. If both lists agree, each file had its digest when the first list ended.
 async fn confirm_list(
-    client: &Client,
+    origin: PackageOrigin<'_>,
     location: PackageLocation<'_>,
     limits: PullLimits,
     files: &PackageFiles,
 ) -> Result<(), PullError> {
-    match package_list::list_files(client, location, limits).await {
+    match package_list::list_files(origin, location, limits).await {
         Ok(current) if current == *files => Ok(()),
         Ok(_) | Err(PullError::NoDigest(_)) => Err(PullError::KeepsChanging),
         Err(error) => Err(error),
@@ -660,10 +684,10 @@ fn link_known_files(
     missing
 }
 
-/// Reader of the files of a package, from the daemon into the staging directory.
+/// Reader of the files of a package, from their origin into the staging directory.
 #[derive(Clone, Copy)]
 struct PackageReader<'a> {
-    client: &'a Client,
+    origin: PackageOrigin<'a>,
     request: &'a PullRequest,
     staging: &'a StagingDir,
 }
@@ -699,8 +723,12 @@ impl PackageReader<'_> {
     /// Reads one file, in the version that was listed.
     async fn read_file(self, name: &str, file: &FileChecksum) -> Result<(), PullError> {
         let (out, path) = self.staging.create_file(name, file.executable)?;
+        let client = match self.origin {
+            PackageOrigin::Daemon(client) => client,
+            PackageOrigin::Source(source) => return source.write_file(name, out, &path),
+        };
         let reader = FileReader {
-            client: self.client,
+            client,
             location: self.request.location(),
         };
         let mut sink = FileSink { out, path };

@@ -3,7 +3,8 @@
 use super::file_reader::{FileReader, PageSink};
 use super::{
     CONCURRENT_READS, FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY, MAX_ATTEMPTS, PackageFiles,
-    PackageLocation, PullError, PullLimits, confirm_list, is_concurrent_change, package_list,
+    PackageLocation, PackageOrigin, PullError, PullLimits, confirm_list, is_concurrent_change,
+    package_list,
 };
 use crate::Client;
 use caproot_core::backoff::Backoff;
@@ -48,7 +49,8 @@ async fn try_hash(
     location: PackageLocation<'_>,
     limits: PullLimits,
 ) -> Result<PackageFiles, PullError> {
-    let listed = package_list::list_files(client, location, limits).await?;
+    let origin = PackageOrigin::Daemon(client);
+    let listed = package_list::list_files(origin, location, limits).await?;
     let reader = FileReader { client, location };
     // Owned names, because rustc finds no `Send` for futures that borrow them from the iterator.
     let reads = listed.clone().into_iter().map(|(name, file)| async move {
@@ -61,7 +63,7 @@ async fn try_hash(
     while let Some(read) = reads.next().await {
         hashed.extend([read?]);
     }
-    confirm_list(client, location, limits, &hashed).await?;
+    confirm_list(origin, location, limits, &hashed).await?;
     Ok(hashed)
 }
 

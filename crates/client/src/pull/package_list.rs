@@ -2,8 +2,7 @@
 //! package is within the limits of the request.
 
 use super::checksum_file::CHECKSUM_FILE;
-use super::{PackageFiles, PackageLocation, PullError, PullLimits, total_bytes};
-use crate::Client;
+use super::{PackageFiles, PackageLocation, PackageOrigin, PullError, PullLimits, total_bytes};
 use caproot_core::proto::caproot::v1::{ListResourcesRequest, Resource};
 use caproot_core::wire::handle::encode_path;
 use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name};
@@ -17,10 +16,16 @@ const VERSION_CONTROL_DIRS: [&str; 3] = [".git", ".hg", ".svn"];
 
 /// Lists the files of the package with their digests.
 pub async fn list_files(
-    client: &Client,
+    origin: PackageOrigin<'_>,
     location: PackageLocation<'_>,
     limits: PullLimits,
 ) -> Result<PackageFiles, PullError> {
+    let client = match origin {
+        PackageOrigin::Daemon(client) => client,
+        PackageOrigin::Source(source) => {
+            return checked_files(location.package, limits, source.resources());
+        }
+    };
     let list = ListResourcesRequest {
         root: Some(location.root.clone()),
         package: location.package.to_owned(),
@@ -29,19 +34,28 @@ pub async fn list_files(
     };
     let mut client = client.clone();
     let list = client.list_resources_until(&list, limits.max_files).await?;
-    if list.resources.len() > limits.max_files {
-        return Err(PullError::TooLarge(format!("{} files", limits.max_files)));
-    }
-    if list.truncated {
+    if list.truncated && list.resources.len() <= limits.max_files {
         return Err(PullError::Truncated);
     }
     if list.resources.is_empty() {
         return Err(PullError::NoFiles);
     }
+    checked_files(location.package, limits, list.resources)
+}
+
+/// Returns the files of a list by name, if the names and the limits are good.
+fn checked_files(
+    package: &str,
+    limits: PullLimits,
+    resources: Vec<Resource>,
+) -> Result<PackageFiles, PullError> {
+    if resources.len() > limits.max_files {
+        return Err(PullError::TooLarge(format!("{} files", limits.max_files)));
+    }
 
     let mut files = PackageFiles::new();
-    for resource in list.resources {
-        let (name, file) = checked_file(location.package, resource)?;
+    for resource in resources {
+        let (name, file) = checked_file(package, resource)?;
         if files.insert(name.clone(), file).is_some() {
             return Err(PullError::invalid(&name, "is listed twice"));
         }

@@ -40,7 +40,7 @@ pub fn collect_authorities(
     authorities.sort_by_key(|authority| {
         let position = match authority.kind {
             SourceKind::Executor => positions.get(authority.id.as_str()).copied(),
-            SourceKind::Local | SourceKind::Mcp => None,
+            SourceKind::Local | SourceKind::Mcp | SourceKind::Site => None,
         };
         (authority.kind, position)
     });

@@ -74,7 +74,7 @@ pub enum ChoiceRule {
     /// `handle:skill://team/deploy`: the skill or plugin with this handle, and those below it.
     /// `handle:skill://team` is all of the root `team`.
     Handle(String),
-    /// `source:mcp/docs`: all skills of a source, by its kind (`executor`, `local`, `mcp`) and id.
+    /// `source:mcp/docs`: all skills of a source, by its kind (`executor`, `local`, `mcp`, `site`) and id.
     Source(SourceKind, String),
 }
 
@@ -82,7 +82,7 @@ pub enum ChoiceRule {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid rule {0:?}: expected name:NAME, handle:HANDLE or source:KIND/ID, where KIND is \
-     executor, local or mcp"
+     executor, local, mcp or site"
 )]
 pub struct ChoiceRuleError(String);
 

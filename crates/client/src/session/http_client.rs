@@ -1,7 +1,8 @@
-//! HTTP client of the session: MCP servers and managers.
+//! HTTP client of the session: MCP servers, sites and managers.
 
 use caproot_core::net::endpoint::is_loopback_host;
 use rustls::RootCertStore;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,6 +33,27 @@ pub async fn http_client_builder(url: &str) -> Result<reqwest::ClientBuilder, St
     } else {
         builder
     })
+}
+
+/// Reads a body of at most `limit` bytes.
+pub async fn read_body(mut response: reqwest::Response, limit: usize) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| root_cause(&error))? {
+        if body.len() + chunk.len() > limit {
+            return Err(format!("the response is over {limit} bytes"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Returns the innermost error, which says more than "error sending request".
+pub fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 /// Returns whether the host of a URL is this machine.

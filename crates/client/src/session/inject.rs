@@ -86,7 +86,7 @@ pub struct AmbiguousName {
 pub struct MentionCandidate {
     /// Name of the skill, which may begin with the name of a plugin: `deploy-plugin:deploy`.
     pub name: String,
-    /// Kind of the authority: `executor`, `local` or `mcp`.
+    /// Kind of the authority: `executor`, `local`, `mcp` or `site`.
     pub kind: String,
     /// Id of the authority: the selected root of the skill.
     pub root: String,

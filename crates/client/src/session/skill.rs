@@ -30,9 +30,9 @@ impl<'a> AuthorityRef<'a> {
 #[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SkillAuthority {
-    /// `executor`, `local` or `mcp`.
+    /// `executor`, `local`, `mcp` or `site`.
     pub kind: String,
-    /// Id of the selected root, of the directory or of the server.
+    /// Id of the selected root, of the directory, of the server or of the site.
     pub id: String,
 }
 

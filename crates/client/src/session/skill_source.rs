@@ -20,19 +20,22 @@ pub enum SourceKind {
     Local,
     /// MCP server with skills.
     Mcp,
+    /// Site with an index of skills.
+    Site,
 }
 
 impl SourceKind {
     /// All kinds in their order.
-    pub const ALL: [Self; 3] = [Self::Executor, Self::Local, Self::Mcp];
+    pub const ALL: [Self; 4] = [Self::Executor, Self::Local, Self::Mcp, Self::Site];
 
-    /// Returns the kind of the authorities: `executor`, `local` or `mcp`.
+    /// Returns the kind of the authorities: `executor`, `local`, `mcp` or `site`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Executor => "executor",
             Self::Local => "local",
             Self::Mcp => "mcp",
+            Self::Site => "site",
         }
     }
 
@@ -43,6 +46,7 @@ impl SourceKind {
             Self::Executor => format!("the executor of environment {id:?}"),
             Self::Local => format!("the local source {id:?}"),
             Self::Mcp => format!("the MCP server {id:?}"),
+            Self::Site => format!("the site {id:?}"),
         }
     }
 }
@@ -105,6 +109,26 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
         let message = format!("{phrase} does not list the files of a skill");
         Box::pin(std::future::ready(Err(unlisted_files_error(&message))))
     }
+
+    /// Returns all files of a skill in one version, for a copy. By default, the source has no copies.
+    fn fetch_package<'a>(
+        &'a self,
+        package: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<FetchedFile>, ToolError>> {
+        let _ = package;
+        let phrase = self.kind().describe(self.id());
+        let message = format!("{phrase} has no copies of its skills");
+        Box::pin(std::future::ready(Err(unlisted_files_error(&message))))
+    }
+}
+
+/// File of a skill with its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchedFile {
+    /// Handle of the file: the package, `/` and the path of the file.
+    pub resource: String,
+    /// Content, verified as for a read.
+    pub bytes: Vec<u8>,
 }
 
 /// Watch for changes of one source.
@@ -222,7 +246,7 @@ impl SourceSnapshot {
 pub(super) fn unavailable_error(kind: SourceKind, id: &str, reason: &str) -> ToolError {
     let code = match kind {
         SourceKind::Executor => ToolErrorCode::ExecutorUnavailable,
-        SourceKind::Local | SourceKind::Mcp => ToolErrorCode::SourceUnavailable,
+        SourceKind::Local | SourceKind::Mcp | SourceKind::Site => ToolErrorCode::SourceUnavailable,
     };
     let message = format!(
         "{} cannot be used: {}",

@@ -38,7 +38,7 @@ pub struct UsedFile {
 pub struct UsedSkill {
     /// Name of the skill.
     pub name: String,
-    /// Kind of the authority: `executor`, `local` or `mcp`.
+    /// Kind of the authority: `executor`, `local`, `mcp` or `site`.
     pub kind: String,
     /// Id of the authority: the selected root of the skill.
     pub root: String,

@@ -83,6 +83,16 @@ pub(crate) fn page(skills: &[Value], next: Option<&str>) -> Value {
     page
 }
 
+/// Returns a result of `skills/get`.
+pub(crate) fn one(skill: &Value) -> Value {
+    json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "skill": skill})
+}
+
+/// Returns a result of `resources/list` or `resources/directory/read`.
+pub(crate) fn resources(resources: &[Value]) -> Value {
+    json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "resources": resources})
+}
+
 /// Returns a result of `resources/read`.
 pub(crate) fn contents(uri: &str, text: &str) -> Value {
     let contents = json!([{"uri": uri, "mimeType": "text/markdown", "text": text}]);
@@ -112,6 +122,10 @@ pub(crate) async fn start_with_skills(skills: &[(&str, &[(&str, &str)])]) -> Moc
             return Some(page(&entries, None));
         }
         let uri = params["uri"].as_str()?;
+        if method == "skills/get" {
+            let listed = entries.iter().find(|entry| entry["uri"] == uri);
+            return Some(listed.map_or_else(not_found, one));
+        }
         Some(contents(uri, texts.get(uri)?))
     })
     .await

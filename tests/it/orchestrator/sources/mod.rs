@@ -10,11 +10,14 @@ mod hostile;
 mod index;
 mod process;
 mod server_list;
+mod sites;
+mod statements;
 mod token;
 
 use std::sync::Arc;
 
-use caproot::local_source::LocalSource;
+use caproot::config::RootPreset;
+use caproot::local_source::{LocalDirectories, LocalSource};
 use caproot_client::Fleet;
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 use caproot_client::session::{Session, SkillSource, UserPrompt};
@@ -29,8 +32,9 @@ use crate::harness::{HANG_TIMEOUT, in_time};
 async fn local_source(fixture: &Fixture, directories: &[&str]) -> Arc<dyn SkillSource> {
     let directories = directories
         .iter()
-        .map(|dir| ((*dir).to_owned(), fixture.path(dir)));
-    let source = LocalSource::start("here", directories.collect(), &impatient_options()).await;
+        .map(|dir| ((*dir).to_owned(), fixture.path(dir)))
+        .collect::<Vec<_>>();
+    let source = LocalSource::start("here", directories, &impatient_options()).await;
     Arc::new(source.expect("good directories"))
 }
 
@@ -215,6 +219,41 @@ async fn a_local_source_follows_its_directories() {
                 .is_err()
         );
     }
+}
+
+/// A missing directory of a preset is no warning, and its skills appear once it exists.
+#[tokio::test]
+async fn presets_are_local_directories() {
+    let mut fixture = Fixture::new("dir proj/.git\nskill proj/a/.codex/skills/inner\nskill mine/a");
+    let directories = LocalDirectories {
+        named: vec![("mine".to_owned(), fixture.path("mine"))],
+        presets: vec![RootPreset::Codex],
+        project: Some(fixture.path("proj/a")),
+    };
+    let source = LocalSource::start("here", directories, &impatient_options()).await;
+    let session = start_session(vec![Arc::new(source.expect("good directories"))]).await;
+    let mut changes = session.watch();
+    let (packages, warnings) = list_all(&session).await;
+    let inner = "skill://codex-repo/inner".to_owned();
+    assert!(packages.contains(&inner), "{packages:?}");
+    assert!(warnings.is_empty(), "{warnings:?}");
+
+    fixture.add("skill proj/.codex/skills/outer");
+    let outer = "skill://codex-repo-2/outer".to_owned();
+    in_time(async {
+        while !list_all(&session).await.0.contains(&outer) {
+            changes.next().await;
+        }
+    })
+    .await;
+
+    let twice = LocalDirectories {
+        presets: vec![RootPreset::Codex; 2],
+        ..LocalDirectories::default()
+    };
+    let error = LocalSource::start("x", twice, &impatient_options()).await;
+    let error = error.expect_err("a duplicate").to_string();
+    assert!(error.contains("duplicate preset"), "{error}");
 }
 
 #[tokio::test]

@@ -17,8 +17,8 @@ use crate::{
     ResumePoint, is_of_root,
 };
 use caproot_core::proto::caproot::v1::{
-    Authority, ListResourcesRequest, Plugin, ReadResourceRequest, Resource, RootState,
-    SelectedCapabilityRoot, Skill,
+    Authority, ListResourcesRequest, Plugin, ReadResourceRequest, Resource, RootReason, RootState,
+    RootStatus, SelectedCapabilityRoot, Skill,
 };
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::{ResourceHandle, is_within};
@@ -42,6 +42,8 @@ pub struct DaemonSource {
     roots: Vec<SelectedCapabilityRoot>,
     connection: Arc<DaemonConnection>,
     grace_period: Duration,
+    /// Ids of roots that may be missing without a warning.
+    optional_roots: Vec<String>,
     /// Whether the mirror has more roots than `roots`.
     is_partial: bool,
     cached_listing: Mutex<CachedListing>,
@@ -165,8 +167,20 @@ impl DaemonSource {
             roots,
             connection: Arc::new(connection),
             grace_period,
+            optional_roots: Vec::new(),
             is_partial: false,
             cached_listing: Mutex::default(),
+        }
+    }
+
+    /// Returns the source without warnings about these roots while their directories do not exist.
+    #[must_use]
+    pub fn with_optional_roots(self, optional_roots: Vec<String>) -> Self {
+        Self {
+            optional_roots,
+            // A listing may have been built with the warnings.
+            cached_listing: Mutex::default(),
+            ..self
         }
     }
 
@@ -291,6 +305,7 @@ impl DaemonSource {
             id: self.id.clone(),
             connection: self.connection.clone(),
             grace_period: self.grace_period,
+            optional_roots: self.optional_roots.clone(),
             is_partial: self.is_partial || roots.len() < self.roots.len(),
             cached_listing: Mutex::default(),
             roots,
@@ -309,6 +324,11 @@ impl DaemonSource {
 
     fn includes_root(&self, root: &str) -> bool {
         !self.is_partial || self.roots.iter().any(|selected| selected.id == root)
+    }
+
+    /// Returns whether a root is optional, and its directory does not exist.
+    fn may_be_missing(&self, root: &RootStatus) -> bool {
+        root.reason() == RootReason::NotFound && self.optional_roots.contains(&root.id)
     }
 
     /// Returns whether a skill or plugin with this authority belongs to a root of the source.
@@ -356,7 +376,7 @@ impl DaemonSource {
             if !self.includes_root(&root.id) {
                 continue;
             }
-            if root.state() != RootState::Ready {
+            if root.state() != RootState::Ready && !self.may_be_missing(root) {
                 warnings.push(format!("root {:?} is not ready: {}", root.id, root.message));
             }
             truncated |= root.truncated;

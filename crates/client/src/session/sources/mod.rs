@@ -1,14 +1,16 @@
-//! Sources of skills: executors, local directories and MCP servers. A source lists skills, reports
+//! Sources of skills: executors, local directories, MCP servers and sites. A source lists skills, reports
 //! changes, and returns pages of files.
 
 mod daemon;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 mod mirror_watch;
+#[cfg(feature = "mcp")]
+pub mod site;
 
 pub use super::skill_source::{
-    PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
-    SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+    FetchedFile, PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource,
+    SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
 pub use daemon::{DaemonSource, ExecutorState, ExecutorStatus};
 

@@ -3,7 +3,8 @@
 use super::super::drain::POLL_INTERVALS;
 use super::super::tracker::DeliveryMode;
 use super::super::{CallDispatcher, DispatchError};
-use super::{HttpManager, failure, root_cause};
+use super::{HttpManager, failure};
+use crate::session::http_client::root_cause;
 use bytes::Bytes;
 use caproot_core::backoff::Backoff;
 use futures_util::{Stream, StreamExt as _, stream};

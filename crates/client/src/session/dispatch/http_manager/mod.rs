@@ -8,7 +8,7 @@ use super::call::{CallKind, PendingCall, RequestId};
 use super::manager::{AgentThread, CallManager, PendingPage, SubmitOutcome};
 use super::record::DispatchRecord;
 use crate::session::ToolResult;
-use crate::session::http_client::{http_client_builder, no_client};
+use crate::session::http_client::{http_client_builder, no_client, read_body, root_cause};
 use crate::{BearerToken, ClientToken};
 use caproot_core::net::endpoint::is_loopback_host;
 use futures_util::future::BoxFuture;
@@ -18,7 +18,6 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{RequestBuilder, Response};
 use serde::Deserialize;
 use serde_json::Value;
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -427,18 +426,6 @@ async fn success_body(response: Response) -> Result<Vec<u8>, String> {
     read_body(response, MAX_BODY_BYTES).await
 }
 
-/// Reads a body of at most `limit` bytes.
-async fn read_body(mut response: Response, limit: usize) -> Result<Vec<u8>, String> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| root_cause(&error))? {
-        if body.len() + chunk.len() > limit {
-            return Err(format!("the response is over {limit} bytes"));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
-}
-
 /// Returns the status and the first bytes of a response that is not a success.
 async fn failure(response: Response) -> String {
     let status = response.status();
@@ -450,13 +437,4 @@ async fn failure(response: Response) -> String {
         .to_owned();
     let separator = if text.is_empty() { "" } else { ": " };
     format!("the manager responds {status}{separator}{text}")
-}
-
-/// Returns the innermost error, which says more than "error sending request".
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }

@@ -6,7 +6,7 @@
 
 use super::limits::MAX_URI_BYTES;
 use caproot_core::wire::handle::is_within;
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 const HANDLE_PREFIX: &str = "mcp+";
 /// Schemes whose URIs have several spellings, such as another case of the host or a default port
@@ -14,6 +14,15 @@ const HANDLE_PREFIX: &str = "mcp+";
 const REJECTED_SCHEMES: [&str; 6] = ["file", "ftp", "http", "https", "ws", "wss"];
 /// End of the URI of a SKILL.md.
 const MAIN_FILE_SUFFIX: &str = "/SKILL.md";
+
+/// Characters that a canonical path encodes: all except the unreserved characters and the slash (RFC
+/// 3986, section 2.3).
+const PATH_ENCODE_SET: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/');
 
 /// Returns whether a server can have this name.
 pub fn is_server_name(name: &str) -> bool {
@@ -77,6 +86,17 @@ pub fn skill_dir(uri: &str) -> Option<&str> {
         .filter(|_| is_file_uri(uri))
 }
 
+/// Returns the last segment of a directory, decoded: the name that a skill there must have.
+pub fn directory_name(directory: &str) -> String {
+    let segment = directory.rsplit('/').next().unwrap_or_default();
+    percent_decode_str(segment).decode_utf8_lossy().into_owned()
+}
+
+/// Returns the URI of a path below a directory.
+pub fn file_uri(directory: &str, path: &str) -> String {
+    format!("{directory}/{}", utf8_percent_encode(path, PATH_ENCODE_SET))
+}
+
 /// Returns whether a file is below a directory.
 pub fn is_in_dir(uri: &str, directory: &str) -> bool {
     is_file_uri(uri) && uri != directory && is_within(uri, directory)
@@ -113,7 +133,8 @@ fn is_dots(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{
-        handle_server, handle_to_uri, is_file_uri, is_in_dir, is_server_name, skill_dir, to_handle,
+        directory_name, file_uri, handle_server, handle_to_uri, is_file_uri, is_in_dir,
+        is_server_name, skill_dir, to_handle,
     };
     use proptest::prelude::*;
 
@@ -164,6 +185,12 @@ mod tests {
         assert!(
             is_in_dir("skill://a/b/c", "skill://a/b") && !is_in_dir("skill://a/bc", "skill://a/b")
         );
+        assert_eq!(directory_name("skill://a/b%20c"), "b c");
+        assert_eq!(
+            file_uri("skill://a", "b c/ä%.md"),
+            "skill://a/b%20c/%C3%A4%25.md"
+        );
+        assert!(!is_in_dir(&file_uri("skill://a", "../b"), "skill://a"));
         for bad in ["", ".", "..", "a/b", "a b", "ä", &"x".repeat(65)] {
             assert!(!is_server_name(bad), "{bad}");
         }

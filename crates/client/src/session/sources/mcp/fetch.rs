@@ -2,9 +2,9 @@
 //! that fails verification is never returned.
 
 use super::frontmatter::find_difference;
-use super::limits::{MAX_CACHED_FILES, MAX_FILE_BYTES};
+use super::invalid_response_error;
+use super::limits::{MAX_CACHED_BYTES, MAX_FILE_BYTES};
 use super::remote_skill::{DeclaredFile, ExpectedFile, RemoteSkill};
-use super::{McpSourceState, invalid_response_error};
 use crate::session::request_metrics::RequestCounter;
 use crate::session::sources::TextPage;
 use crate::session::{ToolError, ToolErrorCode};
@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Error codes of a server that does not have a file.
-const MISSING_FILE_CODES: [ErrorCode; 3] = [
+pub const MISSING_FILE_CODES: [ErrorCode; 3] = [
     ErrorCode::RESOURCE_NOT_FOUND,
     ErrorCode::INVALID_PARAMS,
     ErrorCode::METHOD_NOT_FOUND,
@@ -34,75 +34,126 @@ pub struct VerifiedFile {
     text: Arc<str>,
 }
 
-/// Latest verified files, the most recent first.
+/// Latest verified files of a server by digest, the most recent first. Files with one digest and
+/// different URIs have the same bytes.
 #[derive(Debug, Default)]
-pub struct VerifiedFileCache(VecDeque<(String, VerifiedFile)>);
+pub struct VerifiedFileCache(VecDeque<VerifiedFile>);
 
 impl VerifiedFileCache {
-    /// Returns the file at a URI, if this version is cached.
-    fn get(&self, uri: &str, digest: &str) -> Option<VerifiedFile> {
-        let found = self
-            .0
-            .iter()
-            .find(|(cached_uri, file)| cached_uri == uri && file.digest == digest);
-        found.map(|(_, file)| file.clone())
+    /// Returns the file with a digest, if it is cached.
+    pub fn get(&mut self, digest: &str) -> Option<VerifiedFile> {
+        let position = self.0.iter().position(|file| file.digest == digest)?;
+        let file = self.0.remove(position)?;
+        self.0.push_front(file.clone());
+        Some(file)
     }
 
-    fn insert(&mut self, uri: &str, file: &VerifiedFile) {
-        self.0.retain(|(cached_uri, _)| cached_uri != uri);
-        self.0.push_front((uri.to_owned(), file.clone()));
-        self.0.truncate(MAX_CACHED_FILES);
+    pub fn insert(&mut self, file: &VerifiedFile) {
+        self.0.retain(|cached| cached.digest != file.digest);
+        self.0.push_front(file.clone());
+
+        let mut bytes = 0;
+        self.0.retain(|cached| {
+            // The digest and the entry itself have a size, too.
+            bytes += cached.text.len() + 256;
+            bytes <= MAX_CACHED_BYTES
+        });
     }
 }
 
-/// Fetches and verifies a file of a skill.
-pub async fn fetch_file(
-    state: &McpSourceState,
-    entry: &RemoteSkill,
-    uri: &str,
-    cache: &Mutex<VerifiedFileCache>,
-    requests: &RequestCounter,
-) -> Result<VerifiedFile, ToolError> {
-    let declared = match entry.expected_file(uri) {
-        ExpectedFile::Missing => {
-            let message = "the skill has no such file";
+/// Connection and cache of a server, to fetch its files.
+pub struct FileFetcher<'a> {
+    pub peer: Option<&'a Peer<RoleClient>>,
+    pub cache: &'a Mutex<VerifiedFileCache>,
+    pub requests: &'a RequestCounter,
+}
+
+impl FileFetcher<'_> {
+    /// Fetches and verifies a file of a skill that a model reads.
+    pub async fn fetch_file(
+        &self,
+        entry: &RemoteSkill,
+        uri: &str,
+    ) -> Result<VerifiedFile, ToolError> {
+        let declared = find_declaration(entry, uri)?;
+        if let Some(declared) = declared {
+            // A cached file with the listed digest is current. The frontmatter in the list can be
+            // another.
+            let cached = self.cache.lock().get(declared.digest);
+            if let Some(file) = cached {
+                return check_size(declared, file.text.len() as u64)
+                    .and_then(|()| check_frontmatter(entry, uri, &file.text))
+                    .map(|()| file)
+                    .inspect_err(|error| entry.mark_main_rejected(uri, error));
+            }
+        }
+
+        let fetched = self.fetch_verified(entry, uri, declared).await?;
+        let text = String::from_utf8(fetched.bytes)
+            .map_err(|_| ToolError::from_code(ToolErrorCode::NotText, "the file is not text"))?;
+        let file = VerifiedFile::new(fetched.digest, text);
+
+        // A file without a listed digest cannot be checked later, so it is fetched for each page.
+        if declared.is_some() {
+            self.cache.lock().insert(&file);
+        }
+        Ok(file)
+    }
+
+    /// Fetches and verifies a file of a skill, which need not be text.
+    pub async fn fetch_bytes(&self, entry: &RemoteSkill, uri: &str) -> Result<Vec<u8>, ToolError> {
+        let declared = find_declaration(entry, uri)?;
+        let fetched = self.fetch_verified(entry, uri, declared).await?;
+        Ok(fetched.bytes)
+    }
+
+    async fn fetch_verified(
+        &self,
+        entry: &RemoteSkill,
+        uri: &str,
+        declared: Option<DeclaredFile<'_>>,
+    ) -> Result<VerifiedBytes, ToolError> {
+        let Some(peer) = self.peer else {
+            let message = "the MCP server does not respond yet";
             return Err(ToolError::from_code(
-                ToolErrorCode::ResourceNotFound,
+                ToolErrorCode::SourceUnavailable,
                 message,
             ));
-        }
-        ExpectedFile::Declared(declared) => Some(declared),
-        ExpectedFile::Undeclared => None,
-    };
-
-    if let Some(declared) = declared {
-        if let Some(size) = declared.size.filter(|size| *size > MAX_FILE_BYTES) {
-            return Err(too_large_error(size, MAX_FILE_BYTES));
-        }
-        // A cached file with the listed digest is current.
-        if let Some(file) = cache.lock().get(uri, declared.digest) {
-            return Ok(file);
-        }
+        };
+        let fetch = async {
+            let bytes = read_contents(peer, uri, MAX_FILE_BYTES).await?;
+            let digest = verify_bytes(entry, uri, declared, &bytes)?;
+            Ok(VerifiedBytes { digest, bytes })
+        };
+        self.requests.count(fetch).await
     }
+}
 
-    let Some(peer) = &state.peer else {
-        let message = "the MCP server does not respond yet";
-        return Err(ToolError::from_code(
-            ToolErrorCode::SourceUnavailable,
-            message,
-        ));
-    };
-    let fetch = async {
-        let bytes = read_contents(peer, uri, MAX_FILE_BYTES).await?;
-        verify_file(entry, uri, declared, bytes)
-    };
-    let file = requests.count(fetch).await?;
+/// Content of a file that passed verification.
+struct VerifiedBytes {
+    digest: String,
+    bytes: Vec<u8>,
+}
 
-    // A file without a listed digest cannot be checked later, so it is fetched for each page.
-    if declared.is_some() {
-        cache.lock().insert(uri, &file);
+/// Returns the declaration of a file; `None` if the server declares no files.
+fn find_declaration<'a>(
+    entry: &'a RemoteSkill,
+    uri: &str,
+) -> Result<Option<DeclaredFile<'a>>, ToolError> {
+    match entry.expected_file(uri) {
+        ExpectedFile::Missing => {
+            let message = "the skill has no such file";
+            Err(ToolError::from_code(
+                ToolErrorCode::ResourceNotFound,
+                message,
+            ))
+        }
+        ExpectedFile::Declared(declared) => match declared.size {
+            Some(size) if size > MAX_FILE_BYTES => Err(too_large_error(size, MAX_FILE_BYTES)),
+            _ => Ok(Some(declared)),
+        },
+        ExpectedFile::Undeclared => Ok(None),
     }
-    Ok(file)
 }
 
 /// Requests the bytes of a URI from the server.
@@ -149,38 +200,32 @@ fn decode_contents(contents: ResourceContents, requested: &str) -> Result<Vec<u8
     bytes.map_err(|_| invalid_response("the base64 of a file is invalid"))
 }
 
-/// Returns the file, if it matches the list and is text. If a SKILL.md fails the check, no file of
-/// its skill is used any more.
-fn verify_file(
+/// Returns the digest of a file, if the file matches the list. If a SKILL.md fails the check, no file
+/// of its skill is used any more.
+fn verify_bytes(
     entry: &RemoteSkill,
     uri: &str,
     declared: Option<DeclaredFile<'_>>,
-    bytes: Vec<u8>,
-) -> Result<VerifiedFile, ToolError> {
-    let digest = sha256_digest(&bytes);
+    bytes: &[u8],
+) -> Result<String, ToolError> {
+    let digest = sha256_digest(bytes);
     let checked = match declared {
         Some(declared) => check_declaration(declared, bytes.len() as u64, &digest),
         None => Ok(()),
     };
-    if entry.uri != uri {
-        checked?;
-        let text = String::from_utf8(bytes)
-            .map_err(|_| ToolError::from_code(ToolErrorCode::NotText, "the file is not text"))?;
-        return Ok(VerifiedFile::new(digest, text));
-    }
-
     checked
-        .and_then(|()| check_main_file(entry, bytes))
-        .map(|text| VerifiedFile::new(digest, text))
-        .inspect_err(|error| entry.mark_rejected(error))
+        .and_then(|()| check_main_file(entry, uri, bytes))
+        .map(|()| digest)
+        .inspect_err(|error| entry.mark_main_rejected(uri, error))
 }
 
 /// Checks the size and the digest of a file against the list.
-fn check_declaration(declared: DeclaredFile<'_>, size: u64, digest: &str) -> Result<(), ToolError> {
-    if let Some(listed) = declared.size.filter(|listed| *listed != size) {
-        let reason = format!("the file has {size} bytes; the list declares {listed}");
-        return Err(not_verified_error(&reason));
-    }
+pub fn check_declaration(
+    declared: DeclaredFile<'_>,
+    size: u64,
+    digest: &str,
+) -> Result<(), ToolError> {
+    check_size(declared, size)?;
     if declared.digest != digest {
         let reason = "the digest of the file differs from the list";
         return Err(not_verified_error(reason));
@@ -188,12 +233,31 @@ fn check_declaration(declared: DeclaredFile<'_>, size: u64, digest: &str) -> Res
     Ok(())
 }
 
-/// Returns the text of a SKILL.md, if its frontmatter matches the list.
-fn check_main_file(entry: &RemoteSkill, bytes: Vec<u8>) -> Result<String, ToolError> {
-    let text = String::from_utf8(bytes)
+fn check_size(declared: DeclaredFile<'_>, size: u64) -> Result<(), ToolError> {
+    if let Some(listed) = declared.size.filter(|listed| *listed != size) {
+        let reason = format!("the file has {size} bytes; the list declares {listed}");
+        return Err(not_verified_error(&reason));
+    }
+    Ok(())
+}
+
+/// Checks that a SKILL.md is text with the frontmatter of the list.
+fn check_main_file(entry: &RemoteSkill, uri: &str, bytes: &[u8]) -> Result<(), ToolError> {
+    if entry.uri != uri {
+        return Ok(());
+    }
+    let text = str::from_utf8(bytes)
         .map_err(|error| not_verified_error(&format!("the SKILL.md is not text: {error}")))?;
-    match find_difference(&text, &entry.frontmatter, entry.has_all_fields) {
-        None => Ok(text),
+    check_frontmatter(entry, uri, text)
+}
+
+/// Checks the frontmatter of a SKILL.md against the list. Other files have none.
+pub fn check_frontmatter(entry: &RemoteSkill, uri: &str, text: &str) -> Result<(), ToolError> {
+    if entry.uri != uri {
+        return Ok(());
+    }
+    match find_difference(text, &entry.frontmatter, entry.has_all_fields) {
+        None => Ok(()),
         Some(difference) => {
             let reason = format!("the SKILL.md differs from the list: {difference}");
             Err(not_verified_error(&reason))
@@ -201,21 +265,21 @@ fn check_main_file(entry: &RemoteSkill, bytes: Vec<u8>) -> Result<String, ToolEr
     }
 }
 
-fn not_verified_error(reason: &str) -> ToolError {
+pub fn not_verified_error(reason: &str) -> ToolError {
     ToolError::from_code(ToolErrorCode::NotVerified, reason)
 }
 
-fn too_large_error(size: u64, limit: u64) -> ToolError {
+pub fn too_large_error(size: u64, limit: u64) -> ToolError {
     let message = format!("the file has {size} bytes; the limit is {limit}");
     ToolError::from_code(ToolErrorCode::TooLarge, &message)
 }
 
-fn invalid_response(reason: &str) -> ToolError {
+pub fn invalid_response(reason: &str) -> ToolError {
     invalid_response_error("the MCP server", reason)
 }
 
 /// Returns the error of a failed call for a model.
-fn tool_error(error: &ServiceError) -> ToolError {
+pub fn tool_error(error: &ServiceError) -> ToolError {
     match error {
         ServiceError::McpError(error) if MISSING_FILE_CODES.contains(&error.code) => {
             let message = "the MCP server does not have the file now";
@@ -275,11 +339,15 @@ fn invalid_cursor() -> ToolError {
 }
 
 impl VerifiedFile {
-    fn new(digest: String, text: String) -> Self {
+    pub fn new(digest: String, text: String) -> Self {
         Self {
             digest,
             text: text.into(),
         }
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Returns the page at a cursor; `None` is the beginning.

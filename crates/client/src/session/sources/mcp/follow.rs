@@ -148,8 +148,8 @@ async fn subscribe_to_changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
     let info = peer.peer_info()?;
     let resources = info.capabilities.resources.as_ref()?;
     let notifies_list = resources.list_changed.unwrap_or(false);
-    let has_index =
-        SkillOrigin::of_server(peer) == SkillOrigin::Index && resources.subscribe.unwrap_or(false);
+    let has_index = SkillOrigin::of_server(peer) == SkillOrigin::Resources
+        && resources.subscribe.unwrap_or(false);
 
     if info.protocol_version != ProtocolVersion::V_2026_07_28 {
         // Servers of an earlier protocol version notify of a changed list without a subscription.

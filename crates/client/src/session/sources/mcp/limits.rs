@@ -15,8 +15,19 @@ pub const MAX_SKILL_FILES: usize = 512;
 pub const MAX_SKILL_BYTES: u64 = 16 << 20;
 /// Bytes of a file: the whole file is in memory for verification.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Cached verified files, so that the next page does not need a fetch of the whole file.
-pub const MAX_CACHED_FILES: usize = 4;
+/// Bytes of the cached verified files of a server, so that the next page does not need a fetch of the
+/// whole file.
+pub const MAX_CACHED_BYTES: usize = 8 << 20;
+/// Skills of a server whose files are listed in a manifest each.
+pub const MAX_MANIFESTS: usize = 1_000;
+/// Manifests that are requested at once.
+pub const MAX_CONCURRENT_MANIFESTS: usize = 8;
+/// Bytes of a manifest.
+pub const MAX_MANIFEST_BYTES: u64 = 512 << 10;
+/// Remembered skills that a server serves and does not list.
+pub const MAX_UNLISTED_SKILLS: usize = 64;
+/// Directories of a skill that one list of its files reads.
+pub const MAX_DIRECTORIES: usize = 64;
 /// Bytes of one message of a server: a file in base64, or a page of a list.
 pub const MAX_MESSAGE_BYTES: usize = 6 << 20;
 /// Bytes of a URI.
@@ -35,6 +46,8 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 pub const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of all pages of a list.
 pub const LIST_TIMEOUT: Duration = Duration::from_mins(2);
+/// Default age of a server's statement about a skill, up to which a read relies on the statement.
+pub const MAX_AGE: Duration = Duration::from_secs(30);
 /// Interval between two lists without a notification.
 pub const RELIST_INTERVAL: Duration = Duration::from_mins(5);
 /// Shortest delay between two lists, and between two connection attempts.

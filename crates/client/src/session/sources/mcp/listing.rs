@@ -2,11 +2,15 @@
 //! and skills are limited. Invalid entries are omitted with a warning.
 
 use super::index::{INDEX_URI, IndexEntry, read_index};
-use super::limits::{MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIMEOUT};
+use super::limits::{
+    MAX_CONCURRENT_MANIFESTS, MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIMEOUT,
+};
+use super::manifest::{ManifestError, ManifestSkill, find_manifest_skills, read_manifest};
 use super::remote_skill::RemoteSkill;
 use crate::session::SourceKind;
 use crate::session::sources::SkillListing;
 use caproot_core::text::quote_value;
+use futures_util::stream::{self, StreamExt as _};
 use rmcp::RoleClient;
 use rmcp::model::PaginatedRequestParams;
 use rmcp::service::Peer;
@@ -32,8 +36,8 @@ pub struct ListedSkills {
 pub enum SkillOrigin {
     /// `skills/list`: the server declares the skills extension.
     Extension,
-    /// The resource `skill://index.json`, if it exists.
-    Index,
+    /// The resource `skill://index.json` if it exists, else the manifests of the resources.
+    Resources,
 }
 
 impl SkillOrigin {
@@ -44,7 +48,7 @@ impl SkillOrigin {
         if is_declared {
             Self::Extension
         } else {
-            Self::Index
+            Self::Resources
         }
     }
 }
@@ -57,20 +61,20 @@ pub async fn list_skills(
 ) -> Result<ListedSkills, String> {
     match SkillOrigin::of_server(peer) {
         SkillOrigin::Extension => list_pages(server, peer, before).await,
-        SkillOrigin::Index => list_index(server, peer, before).await,
+        SkillOrigin::Resources => list_resources(server, peer, before).await,
     }
 }
 
-/// Reads the index of a server. A server without an index has no skills, and a warning says so.
-async fn list_index(
+/// Reads the index of a server, or the manifests of a server without an index. A server with neither
+/// has no skills, and a warning says so.
+async fn list_resources(
     server: &str,
     peer: &Peer<RoleClient>,
     before: &RemoteSkills,
 ) -> Result<ListedSkills, String> {
     let mut builder = ListingBuilder::default();
     let Some(entries) = read_index(peer).await? else {
-        builder.has_no_list = true;
-        return Ok(builder.finish(server, None));
+        return list_manifests(server, peer, before).await;
     };
 
     let cut_reason =
@@ -85,6 +89,53 @@ async fn list_index(
         }
     }
     Ok(builder.finish(server, cut_reason.as_deref()))
+}
+
+/// Reads the manifests of the skills in the list of resources.
+async fn list_manifests(
+    server: &str,
+    peer: &Peer<RoleClient>,
+    before: &RemoteSkills,
+) -> Result<ListedSkills, String> {
+    let found = find_manifest_skills(peer).await?;
+    let mut builder = ListingBuilder {
+        has_no_list: found.skills.is_empty() && found.cut_reason.is_none(),
+        ..ListingBuilder::default()
+    };
+
+    let reads = found
+        .skills
+        .into_iter()
+        .map(|skill| read_manifest_skill(server, peer, skill));
+    let mut reads = stream::iter(reads).buffered(MAX_CONCURRENT_MANIFESTS);
+    while let Some(read) = reads.next().await {
+        builder.add_entry(&read.uri, read.entry, before);
+    }
+
+    // The skills of a lost server keep their names.
+    if peer.is_transport_closed() {
+        return Err("it ended the connection".to_owned());
+    }
+    Ok(builder.finish(server, found.cut_reason.as_deref()))
+}
+
+/// Skill of a manifest, or the reason for its rejection.
+struct ReadSkill {
+    uri: String,
+    entry: Result<RemoteSkill, String>,
+}
+
+async fn read_manifest_skill(
+    server: &str,
+    peer: &Peer<RoleClient>,
+    skill: ManifestSkill,
+) -> ReadSkill {
+    let uri = skill.directory.clone();
+    let entry = read_manifest(peer, &skill.directory)
+        .await
+        .map_err(ManifestError::into_reason)
+        .and_then(|files| RemoteSkill::from_manifest(server, skill, files));
+    ReadSkill { uri, entry }
 }
 
 async fn list_pages(
@@ -123,7 +174,7 @@ struct ListingBuilder {
     invalid: Vec<String>,
     invalid_count: usize,
     dynamic_count: usize,
-    /// Whether the server has neither the extension nor an index.
+    /// Whether the server has neither the extension nor an index nor manifests.
     has_no_list: bool,
 }
 
@@ -162,7 +213,10 @@ impl ListingBuilder {
 
         let package = entry.skill.package.clone();
         let entry = match before.get(&package) {
-            Some(known) if known.is_same(&entry) => known.clone(),
+            Some(known) if known.is_same(&entry) => {
+                known.confirm();
+                known.clone()
+            }
             _ => Arc::new(entry),
         };
         self.entries
@@ -198,7 +252,8 @@ impl ListingBuilder {
         let mut warnings = Vec::new();
         if self.has_no_list {
             warnings.push(format!(
-                "{phrase} has no skills: it declares no skills extension and has no {INDEX_URI}"
+                "{phrase} has no skills: it declares no skills extension, and has neither {INDEX_URI} nor \
+                 manifests of skills"
             ));
         }
         if let Some(reason) = cut_reason {
@@ -219,6 +274,23 @@ impl ListingBuilder {
             ));
         }
         warnings
+    }
+}
+
+impl ListedSkills {
+    /// Replaces the entry of a package; `None` removes it.
+    pub fn replace(&mut self, package: &str, entry: Option<Arc<RemoteSkill>>) {
+        self.listing.skills.retain(|skill| skill.package != package);
+        self.entries.remove(package);
+
+        if let Some(entry) = entry {
+            let skills = &mut self.listing.skills;
+            let position = skills.partition_point(|skill| {
+                (&skill.name, &skill.package) < (&entry.skill.name, &entry.skill.package)
+            });
+            skills.insert(position, entry.skill.clone());
+            self.entries.insert(package.to_owned(), entry);
+        }
     }
 }
 

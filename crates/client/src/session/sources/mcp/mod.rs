@@ -69,16 +69,19 @@
 //! warning. The name and the description must match the SKILL.md. A server with neither has no
 //! skills, and a warning says so.
 
-mod address;
+pub(super) mod address;
 mod connection;
-mod fetch;
+mod directory;
+pub(super) mod fetch;
 mod follow;
-mod frontmatter;
+pub(super) mod frontmatter;
 mod index;
 pub mod limits;
 mod listing;
-mod remote_skill;
+mod manifest;
+pub(super) mod remote_skill;
 mod server_list;
+mod statement;
 mod token;
 
 pub use connection::McpEndpoint;
@@ -89,20 +92,21 @@ pub use server_list::McpServerList;
 pub use token::{McpToken, TokenCallback};
 
 use super::{
-    PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
-    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, invalid_response_error,
+    FetchedFile, PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource,
+    SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest, invalid_response_error,
     unavailable_error, unlisted_package_error, wrong_authority_error,
 };
 use crate::session::request_metrics::RequestCounter;
 use crate::session::skill_source::unlisted_files_error;
 use crate::session::{RequestMetrics, ToolError, ToolErrorCode};
 use caproot_core::sync::Mutex;
-use fetch::{VerifiedFile, VerifiedFileCache};
+use fetch::VerifiedFileCache;
 use futures_util::future::BoxFuture;
-use listing::{ListedSkills, RemoteSkills, is_same_entries};
+use listing::{ListedSkills, RemoteSkills, SkillOrigin, is_same_entries};
 use remote_skill::RemoteSkill;
 use rmcp::RoleClient;
 use rmcp::service::Peer;
+use statement::SkillStatement;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -122,6 +126,9 @@ pub struct McpServerConfig {
     pub enabled: bool,
     /// Time limit of a read; 10 s by default.
     pub read_timeout: Duration,
+    /// Maximum age of the server's latest statement about a skill at a read; 30 s by default. If the
+    /// statement is older, the server is asked for a new one first. With zero, each read asks.
+    pub max_age: Duration,
     /// How long `start` waits for the first list; 5 s by default. A later list is used when it
     /// arrives.
     pub start_timeout: Duration,
@@ -136,6 +143,7 @@ impl McpServerConfig {
             endpoint,
             enabled: true,
             read_timeout: limits::READ_TIMEOUT,
+            max_age: limits::MAX_AGE,
             start_timeout: limits::START_TIMEOUT,
         }
     }
@@ -151,7 +159,9 @@ pub struct ServerNameError(String);
 pub struct McpSource {
     name: String,
     read_timeout: Duration,
+    max_age: Duration,
     state: watch::Receiver<McpSourceState>,
+    sender: watch::Sender<McpSourceState>,
     /// Notified to request a new list.
     relist: Arc<Notify>,
     requests: Arc<RequestCounter>,
@@ -165,6 +175,8 @@ pub struct McpSource {
 struct McpSourceState {
     listing: Arc<SkillListing>,
     entries: Arc<RemoteSkills>,
+    /// Skills that the server serves and does not list, the latest last.
+    unlisted: Arc<Vec<Arc<RemoteSkill>>>,
     /// Reason if the server is unavailable; the end of a sentence.
     unavailable_reason: Option<String>,
     /// Whether the server is disabled.
@@ -178,6 +190,7 @@ impl McpSourceState {
         Self {
             listing: Arc::default(),
             entries: Arc::default(),
+            unlisted: Arc::default(),
             unavailable_reason: Some(reason.to_owned()),
             disabled: false,
             peer: None,
@@ -216,6 +229,46 @@ impl McpSourceState {
         is_changed
     }
 
+    /// Returns the skill of a package, listed or not.
+    fn find(&self, package: &str) -> Option<&Arc<RemoteSkill>> {
+        self.entries.get(package).or_else(|| {
+            let mut unlisted = self.unlisted.iter();
+            unlisted.find(|entry| entry.skill.package == package)
+        })
+    }
+
+    /// Stores what the server says now about a known skill; `None` if the server no longer serves the
+    /// skill. Returns whether the snapshot changed.
+    fn replace_entry(&mut self, package: &str, entry: Option<RemoteSkill>) -> bool {
+        match (self.find(package), &entry) {
+            (Some(known), Some(entry)) if known.is_same(entry) => {
+                known.confirm();
+                return false;
+            }
+            (None, None) => return false,
+            _ => {}
+        }
+
+        let entry = entry.map(Arc::new);
+        if !self.entries.contains_key(package) {
+            let unlisted = Arc::make_mut(&mut self.unlisted);
+            unlisted.retain(|known| known.skill.package != package);
+            unlisted.extend(entry);
+            let excess = unlisted.len().saturating_sub(limits::MAX_UNLISTED_SKILLS);
+            unlisted.drain(..excess);
+            return false;
+        }
+
+        let mut listed = ListedSkills {
+            listing: SkillListing::clone(&self.listing),
+            entries: RemoteSkills::clone(&self.entries),
+        };
+        listed.replace(package, entry);
+        self.listing = Arc::new(listed.listing);
+        self.entries = Arc::new(listed.entries);
+        true
+    }
+
     /// Returns whether there was a list or an error.
     fn has_result(&self) -> bool {
         self.has_result
@@ -239,6 +292,7 @@ impl McpSource {
 
         let name = server.name.clone();
         let read_timeout = server.read_timeout;
+        let max_age = server.max_age;
         let start_timeout = server.start_timeout;
         let relist = Arc::new(Notify::new());
         let requests = Arc::new(RequestCounter::default());
@@ -246,7 +300,8 @@ impl McpSource {
             watch::channel(McpSourceState::without_listing("it does not answer yet"));
 
         let follow_task = if server.enabled {
-            let follow = follow::follow_server(server, sender, relist.clone(), requests.clone());
+            let follow =
+                follow::follow_server(server, sender.clone(), relist.clone(), requests.clone());
             let task = AbortOnDropHandle::new(tokio::spawn(follow));
             drop(timeout(start_timeout, state.wait_for(McpSourceState::has_result)).await);
             Some(task)
@@ -258,7 +313,9 @@ impl McpSource {
         Ok(Self {
             name,
             read_timeout,
+            max_age,
             state,
+            sender,
             relist,
             requests,
             file_cache: Mutex::default(),
@@ -277,19 +334,25 @@ impl McpSource {
     pub fn files(&self, package: &str) -> Vec<McpSkillFile> {
         let state = self.state.borrow();
         state
-            .entries
-            .get(package)
+            .find(package)
             .map_or_else(Vec::new, |entry| entry.files(&self.name))
     }
 
-    /// Returns the files that the server declares for a skill, all on one page: their number is
-    /// limited.
-    fn declared_files(&self, package: &str) -> Result<PackageFilesPage, ToolError> {
-        let state = self.state.borrow().clone();
-        let entry = self.find_entry(&state, package)?;
+    /// Returns the files of a skill, all on one page: their number is limited. The server declares
+    /// them, or lists its directories.
+    async fn list_package_files(&self, package: &str) -> Result<PackageFilesPage, ToolError> {
+        let current = timeout(self.read_timeout, self.current_entry(package, self.max_age)).await;
+        let current = current.unwrap_or_else(|_| Err(self.silence_error()))?;
+        let CurrentEntry { entry, peer } = current;
+
         if entry.is_dynamic() {
-            let message = "the MCP server does not declare the files of this skill";
-            return Err(unlisted_files_error(message));
+            let Some(peer) = peer.filter(directory::lists_directories) else {
+                let message = "the MCP server does not declare the files of this skill";
+                return Err(unlisted_files_error(message));
+            };
+            let list = directory::list_directory_files(&self.name, &peer, &entry.directory);
+            let listed = timeout(self.read_timeout, self.requests.count(list)).await;
+            return listed.unwrap_or_else(|_| Err(self.silence_error()));
         }
 
         let mut files: Vec<_> = entry
@@ -308,10 +371,26 @@ impl McpSource {
     }
 
     async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
-        let state = self.state.borrow().clone();
-        let entry = self.find_entry(&state, &request.package)?;
-
         request.check_resource_in_package()?;
+        let fetch = self.fetch_current_page(request);
+        let fetched = timeout(self.read_timeout, fetch).await;
+        let fetched = fetched.unwrap_or_else(|_| Err(self.silence_error()));
+
+        // The server may have a new list, or may be gone.
+        fetched.inspect_err(|error| {
+            if matches!(
+                error.code(),
+                ToolErrorCode::NotVerified | ToolErrorCode::SourceUnavailable
+            ) {
+                self.relist.notify_one();
+            }
+        })
+    }
+
+    /// Returns a page of a file, without a time limit.
+    async fn fetch_current_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
+        let CurrentEntry { entry, peer } =
+            self.current_entry(&request.package, self.max_age).await?;
         let resource = match request.resource.as_str() {
             "" => entry.main_resource(),
             resource => entry.declared_spelling(&self.name, resource),
@@ -325,52 +404,134 @@ impl McpSource {
             return Err(error);
         }
         let cursor = fetch::parse_cursor(&request.cursor, &uri)?;
-        let file = self.fetch_in_time(&state, entry, &uri).await?;
+        let fetcher = fetch::FileFetcher {
+            peer: peer.as_ref(),
+            cache: &self.file_cache,
+            requests: &self.requests,
+        };
+        let file = fetcher.fetch_file(&entry, &uri).await?;
         file.cut_page(cursor, &uri, resource, request.max_bytes)
     }
 
-    /// Returns the listed skill of a package.
-    fn find_entry<'a>(
+    /// Returns all files of a skill. The server says at the end, too, that these are the files.
+    async fn fetch_declared_files(&self, package: &str) -> Result<Vec<FetchedFile>, ToolError> {
+        let CurrentEntry { entry, peer } = self.current_entry(package, self.max_age).await?;
+        if entry.is_dynamic() {
+            let message = "the MCP server does not declare the files of this skill";
+            return Err(unlisted_files_error(message));
+        }
+        if let Some(error) = entry.rejection() {
+            return Err(error);
+        }
+
+        let fetcher = fetch::FileFetcher {
+            peer: peer.as_ref(),
+            cache: &self.file_cache,
+            requests: &self.requests,
+        };
+        let mut files = Vec::new();
+        for file in entry.files(&self.name) {
+            let uri = address::handle_to_uri(&file.resource).unwrap_or_default();
+            let fetch = timeout(self.read_timeout, fetcher.fetch_bytes(&entry, &uri));
+            files.push(FetchedFile {
+                bytes: fetch.await.unwrap_or_else(|_| Err(self.silence_error()))?,
+                resource: file.resource,
+            });
+        }
+
+        let confirm = timeout(
+            self.read_timeout,
+            self.current_entry(package, Duration::ZERO),
+        );
+        let now = confirm
+            .await
+            .unwrap_or_else(|_| Err(self.silence_error()))?;
+        if now.entry.is_same(&entry) {
+            Ok(files)
+        } else {
+            let message = "the skill changed while its files were read";
+            Err(ToolError::from_code(
+                ToolErrorCode::ResourceChanged,
+                message,
+            ))
+        }
+    }
+
+    /// Returns the skill of a package as the server declares it now, or at most the maximum age ago.
+    async fn current_entry(
         &self,
-        state: &'a McpSourceState,
         package: &str,
-    ) -> Result<&'a RemoteSkill, ToolError> {
+        max_age: Duration,
+    ) -> Result<CurrentEntry, ToolError> {
+        let state = self.state.borrow().clone();
         if let Some(reason) = &state.unavailable_reason {
             return Err(unavailable_error(SourceKind::Mcp, &self.name, reason));
         }
         if !self.owns_handle(&self.name, package) {
             return Err(wrong_authority_error());
         }
-        let entry = state.entries.get(package);
-        entry.map(Arc::as_ref).ok_or_else(unlisted_package_error)
-    }
 
-    /// Fetches a file within the time limit. Requests a new list if the server may have a new list,
-    /// or may be gone.
-    async fn fetch_in_time(
-        &self,
-        state: &McpSourceState,
-        entry: &RemoteSkill,
-        uri: &str,
-    ) -> Result<VerifiedFile, ToolError> {
-        let fetch = fetch::fetch_file(state, entry, uri, &self.file_cache, &self.requests);
-        let fetched = timeout(self.read_timeout, fetch).await.unwrap_or_else(|_| {
-            let message = "the MCP server does not answer in time";
-            Err(ToolError::from_code(
-                ToolErrorCode::SourceUnavailable,
-                message,
-            ))
-        });
-
-        fetched.inspect_err(|error| {
-            if matches!(
-                error.code(),
-                ToolErrorCode::NotVerified | ToolErrorCode::SourceUnavailable
-            ) {
-                self.relist.notify_one();
+        let known = state.find(package).cloned();
+        let current = match (known, &state.peer) {
+            (Some(known), _) if known.age() <= max_age => Some(known),
+            (Some(known), Some(peer)) => {
+                let request =
+                    statement::request_statement(&self.name, peer, &known, &state.entries);
+                let statement = self.requests.count(request).await?;
+                self.store_statement(package, peer, statement)
             }
+            (None, Some(peer)) => self.request_unlisted(package, peer).await?,
+            (_, None) => None,
+        };
+        let entry = current.ok_or_else(unlisted_package_error)?;
+        Ok(CurrentEntry {
+            entry,
+            peer: state.peer,
         })
     }
+
+    /// Requests a skill that no list has. A host must be able to use such a skill by its URI, because
+    /// a list may be partial.
+    async fn request_unlisted(
+        &self,
+        package: &str,
+        peer: &Peer<RoleClient>,
+    ) -> Result<Option<Arc<RemoteSkill>>, ToolError> {
+        let is_declared = SkillOrigin::of_server(peer) == SkillOrigin::Extension;
+        let main_handle = format!("{package}/SKILL.md");
+        let Some(uri) = address::handle_to_uri(&main_handle).filter(|_| is_declared) else {
+            return Ok(None);
+        };
+
+        let request = statement::get_skill(&self.name, peer, &uri);
+        let statement = self.requests.count(request).await?;
+        Ok(statement.and_then(|statement| self.store_statement(package, peer, statement)))
+    }
+
+    /// Stores a statement of the server. Returns the skill of the package, if the server serves it.
+    fn store_statement(
+        &self,
+        package: &str,
+        peer: &Peer<RoleClient>,
+        statement: SkillStatement,
+    ) -> Option<Arc<RemoteSkill>> {
+        self.sender.send_if_modified(|state| match statement {
+            SkillStatement::Served(skill) => state.replace_entry(package, Some(*skill)),
+            SkillStatement::Gone => state.replace_entry(package, None),
+            SkillStatement::Listed(listed) => state.store_list(listed, peer),
+        });
+        self.state.borrow().find(package).cloned()
+    }
+
+    fn silence_error(&self) -> ToolError {
+        unavailable_error(SourceKind::Mcp, &self.name, "it does not answer in time")
+    }
+}
+
+/// Skill as the server declares it now, and the connection to the server.
+struct CurrentEntry {
+    entry: Arc<RemoteSkill>,
+    peer: Option<Peer<RoleClient>>,
 }
 
 impl SkillSource for McpSource {
@@ -419,7 +580,14 @@ impl SkillSource for McpSource {
         &'a self,
         request: &'a PackageFilesRequest,
     ) -> BoxFuture<'a, Result<PackageFilesPage, ToolError>> {
-        Box::pin(std::future::ready(self.declared_files(&request.package)))
+        Box::pin(self.list_package_files(&request.package))
+    }
+
+    fn fetch_package<'a>(
+        &'a self,
+        package: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<FetchedFile>, ToolError>> {
+        Box::pin(self.fetch_declared_files(package))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Skill of an MCP server's list, with the declared digests and sizes of its files. An entry with
 //! inconsistent declarations is rejected.
 
-use super::address::{is_in_dir, skill_dir, to_handle};
+use super::address::{directory_name, is_in_dir, skill_dir, to_handle};
 use super::index::{IndexEntry, IndexFrontmatter};
 use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
+use super::manifest::ManifestSkill;
 use crate::session::{SourceKind, ToolError};
 use caproot_core::proto::caproot::v1::{Authority, Skill};
+use caproot_core::sync::Mutex;
 use caproot_core::text::{exceeds_chars, single_line, truncate_chars};
 use caproot_core::wire::is_digest;
 use percent_encoding::percent_decode_str;
@@ -13,6 +15,8 @@ use rmcp::model::{Skill as Listed, SkillResource, SkillResources};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Limits in characters: an entry with a longer name is rejected, a longer description is
 /// truncated.
@@ -23,9 +27,11 @@ const MAX_DESCRIPTION_CHARS: usize = 1_024;
 #[derive(Debug)]
 pub struct RemoteSkill {
     pub skill: Arc<Skill>,
+    /// Origin of the declarations.
+    pub origin: EntryOrigin,
     /// URI of the SKILL.md.
     pub uri: String,
-    directory: String,
+    pub directory: String,
     /// Frontmatter in the list.
     pub frontmatter: Map<String, Value>,
     /// Whether the list has all fields of the frontmatter. An index has some of them.
@@ -36,6 +42,19 @@ pub struct RemoteSkill {
     index_digest: Option<String>,
     /// Error of a failed verification. Once set, no file of the skill is read.
     rejection: OnceLock<ToolError>,
+    /// Time of the server's latest statement with these declarations.
+    confirmed_at: Mutex<Instant>,
+}
+
+/// Origin of the declarations of a skill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryOrigin {
+    /// `skills/list` or `skills/get`.
+    Extension,
+    /// Resource `skill://index.json`.
+    Index,
+    /// Resource `_manifest` of the skill.
+    Manifest,
 }
 
 /// File that a server declares.
@@ -82,6 +101,10 @@ impl RemoteSkill {
             _ => return Err("its files are declared in an unknown way".to_owned()),
         };
 
+        // The standard requires this name, so that a URI tells the name of its skill.
+        if directory_name(&directory) != frontmatter.name {
+            return Err("its URI does not end in its name".to_owned());
+        }
         let mut skill = new_skill(server, &uri, &frontmatter.name, &frontmatter.description)?;
         if let Some(main) = files.as_ref().and_then(|files| files.get(&uri)) {
             skill.digest.clone_from(&main.digest);
@@ -94,6 +117,7 @@ impl RemoteSkill {
         insert_text(&mut fields, "description", frontmatter.description);
         Ok(Self {
             skill: Arc::new(skill),
+            origin: EntryOrigin::Extension,
             uri,
             directory,
             frontmatter: fields,
@@ -101,6 +125,45 @@ impl RemoteSkill {
             files,
             index_digest: None,
             rejection: OnceLock::new(),
+            confirmed_at: Mutex::new(Instant::now()),
+        })
+    }
+
+    /// Returns the skill of a manifest with these files, or the reason for its rejection.
+    pub fn from_manifest(
+        server: &str,
+        listed: ManifestSkill,
+        files: Vec<SkillResource>,
+    ) -> Result<Self, String> {
+        let ManifestSkill {
+            directory,
+            description,
+        } = listed;
+        let uri = format!("{directory}/SKILL.md");
+        let files = check_declared_files(&uri, &directory, files)?;
+
+        let name = directory_name(&directory);
+        let mut skill = new_skill(server, &uri, &name, &description)?;
+        restrict_invocation(&mut skill, &Map::new());
+        if let Some(main) = files.get(&uri) {
+            skill.digest.clone_from(&main.digest);
+            skill.size_bytes = main.size;
+        }
+
+        let mut fields = Map::new();
+        insert_text(&mut fields, "name", name);
+        insert_text(&mut fields, "description", description);
+        Ok(Self {
+            skill: Arc::new(skill),
+            origin: EntryOrigin::Manifest,
+            uri,
+            directory,
+            frontmatter: fields,
+            has_all_fields: false,
+            files: Some(files),
+            index_digest: None,
+            rejection: OnceLock::new(),
+            confirmed_at: Mutex::new(Instant::now()),
         })
     }
 
@@ -129,6 +192,7 @@ impl RemoteSkill {
         insert_text(&mut fields, "description", description);
         Ok(Self {
             skill: Arc::new(skill),
+            origin: EntryOrigin::Index,
             uri: entry.url,
             directory,
             frontmatter: fields,
@@ -136,6 +200,7 @@ impl RemoteSkill {
             files: None,
             index_digest: entry.digest,
             rejection: OnceLock::new(),
+            confirmed_at: Mutex::new(Instant::now()),
         })
     }
 
@@ -197,10 +262,31 @@ impl RemoteSkill {
         }
     }
 
-    /// Records the error of a failed verification.
-    pub fn mark_rejected(&self, error: &ToolError) {
-        // The first error stays.
-        let _ = self.rejection.set(error.clone());
+    /// Records that the server declares the same now.
+    pub fn confirm(&self) {
+        *self.confirmed_at.lock() = Instant::now();
+    }
+
+    /// Returns the age of the server's latest statement.
+    pub fn age(&self) -> Duration {
+        self.confirmed_at.lock().elapsed()
+    }
+
+    /// Returns the skill as its manifest's server lists it.
+    pub fn to_manifest_skill(&self) -> ManifestSkill {
+        let description = self.frontmatter.get("description").and_then(Value::as_str);
+        ManifestSkill {
+            directory: self.directory.clone(),
+            description: description.unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// Records the error of a failed verification, if the file is the SKILL.md.
+    pub fn mark_main_rejected(&self, uri: &str, error: &ToolError) {
+        if self.uri == uri {
+            // The first error stays.
+            let _ = self.rejection.set(error.clone());
+        }
     }
 
     pub fn rejection(&self) -> Option<ToolError> {
@@ -209,7 +295,8 @@ impl RemoteSkill {
 
     /// Returns whether the list has the same values.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.skill == other.skill
+        self.origin == other.origin
+            && self.skill == other.skill
             && self.uri == other.uri
             && self.frontmatter == other.frontmatter
             && self.has_all_fields == other.has_all_fields

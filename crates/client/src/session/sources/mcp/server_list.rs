@@ -2,6 +2,7 @@
 
 use super::address::is_server_name;
 use super::connection::McpEndpoint;
+use super::limits::MAX_AGE;
 use super::token::{McpToken, check_credentials};
 use super::{McpServerConfig, McpSource};
 use crate::session::SkillSource;
@@ -30,6 +31,7 @@ const SUPPORTED_TYPES: [&str; 4] = ["stdio", "http", "streamable-http", "streama
 /// | `url`, `headers` | server over HTTP |
 /// | `tokenFile`, or `tokenCommand` as an array | bearer token of a server over HTTP, as [`McpToken`] |
 /// | `type` | `stdio`, `http` or `streamable-http`; a server of another type is omitted |
+/// | `maxAgeSeconds` | how old the server's latest statement about a skill may be at a read; 30 by default |
 /// | `disabled` | if true, the server is never started or called |
 ///
 /// `${NAME}` in a value is an environment variable, and `${NAME:-text}` has a default.
@@ -69,6 +71,7 @@ struct ServerEntry {
     headers: BTreeMap<String, String>,
     token_file: Option<String>,
     token_command: Option<Vec<String>>,
+    max_age_seconds: Option<u32>,
     #[serde(default)]
     disabled: bool,
     #[serde(flatten)]
@@ -126,6 +129,9 @@ impl McpServerList {
         let endpoint = EntryReader { entry, variable }.read_endpoint()?;
         self.servers.push(McpServerConfig {
             enabled: !entry.disabled,
+            max_age: entry
+                .max_age_seconds
+                .map_or(MAX_AGE, |seconds| Duration::from_secs(u64::from(seconds))),
             ..McpServerConfig::new(name, endpoint)
         });
         Ok(())

@@ -1,0 +1,222 @@
+//! HTTP client of one site: bounded responses, conditional requests of the index, redirects on the
+//! same host only, and checked addresses. Proxies of the environment are not used, because a proxy
+//! would connect to addresses that are not checked.
+
+use super::address::{CheckedResolver, check_address};
+use super::index::SiteLocation;
+use super::limits::{
+    CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_FILE_BYTES, MAX_INDEX_BYTES, MAX_REDIRECTS,
+};
+use crate::session::http_client::{
+    http_client_builder, is_loopback_url, no_client, read_body, root_cause,
+};
+use crate::session::{ToolError, ToolErrorCode};
+use http::header::{ETAG, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use http::{HeaderValue, StatusCode};
+use reqwest::redirect::{Attempt, Policy};
+use reqwest::{Response, Url};
+use tokio::time::timeout;
+
+/// Path of the index (RFC 8615).
+const INDEX_PATH: &str = "/.well-known/agent-skills/index.json";
+
+/// HTTP client of a site.
+#[derive(Debug, Clone)]
+pub struct SiteClient {
+    client: reqwest::Client,
+    index: Url,
+}
+
+/// IndexValidators of a response, for a conditional request (RFC 9110, section 13.1).
+#[derive(Debug, Default)]
+pub struct IndexValidators {
+    etag: Option<HeaderValue>,
+    last_modified: Option<HeaderValue>,
+}
+
+/// Response to a request of the index.
+pub enum IndexResponse {
+    /// The index is unchanged.
+    Unchanged,
+    /// The index, with its validators.
+    Changed {
+        bytes: Vec<u8>,
+        validators: IndexValidators,
+    },
+}
+
+/// Returns the location of a site that is given as a host, such as `docs.example`, or as a URL
+/// without a path. Errors are the end of a sentence about the site.
+pub fn parse_site(text: &str, allows_private: bool) -> Result<SiteLocation, String> {
+    let text = if text.contains("://") {
+        text.to_owned()
+    } else {
+        format!("https://{text}")
+    };
+    let url = Url::parse(&text).map_err(|error| format!("it is no host or URL: {error}"))?;
+
+    let has_more = !matches!(url.path(), "" | "/")
+        || url.query().is_some()
+        || url.fragment().is_some()
+        || !url.username().is_empty()
+        || url.password().is_some();
+    if has_more {
+        return Err("it has more than a host and a port".to_owned());
+    }
+    match url.scheme() {
+        "https" => {}
+        "http" if allows_private && is_loopback_url(url.as_str()) => {}
+        "http" => return Err("it must use https".to_owned()),
+        _ => return Err("its scheme is not https".to_owned()),
+    }
+
+    let host = url.host_str().ok_or("it has no host")?;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    // The resolver does not see a host that is an address.
+    if let Ok(address) = bare.parse() {
+        check_address(address, allows_private)?;
+    }
+
+    let id = match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    let index = url.join(INDEX_PATH).map_err(|error| error.to_string())?;
+    Ok(SiteLocation { id, index })
+}
+
+impl SiteClient {
+    /// Returns the client of a site. Errors are the end of a sentence.
+    pub async fn new(site: &SiteLocation, allows_private: bool) -> Result<Self, String> {
+        let builder = http_client_builder(site.index.as_str()).await?;
+        let client = builder
+            .no_proxy()
+            .dns_resolver(CheckedResolver { allows_private })
+            .redirect(Policy::custom(follow_on_same_origin))
+            .connect_timeout(CONNECT_TIMEOUT)
+            .build()
+            .map_err(|error| no_client(&error))?;
+        Ok(Self {
+            client,
+            index: site.index.clone(),
+        })
+    }
+
+    /// Requests the index with a condition: an unchanged index is not sent. Errors are the end of a sentence about the site.
+    pub async fn fetch_index(&self, validators: &IndexValidators) -> Result<IndexResponse, String> {
+        let mut request = self.client.get(self.index.clone());
+        let conditions = [
+            (IF_NONE_MATCH, &validators.etag),
+            (IF_MODIFIED_SINCE, &validators.last_modified),
+        ];
+        let mut is_conditional = false;
+        for (name, value) in conditions {
+            if let Some(value) = value {
+                request = request.header(name, value);
+                is_conditional = true;
+            }
+        }
+
+        let fetch = async {
+            let response = request.send().await.map_err(|error| root_cause(&error))?;
+            if is_conditional && response.status() == StatusCode::NOT_MODIFIED {
+                return Ok(IndexResponse::Unchanged);
+            }
+            check_status(&response)?;
+
+            let validators = IndexValidators {
+                etag: header(&response, &ETAG),
+                last_modified: header(&response, &LAST_MODIFIED),
+            };
+            let bytes = read_body(response, MAX_INDEX_BYTES).await?;
+            Ok(IndexResponse::Changed { bytes, validators })
+        };
+        let fetched = timeout(INDEX_TIMEOUT, fetch).await;
+        let fetched = fetched.unwrap_or_else(|_| Err("it does not answer in time".to_owned()));
+        fetched.map_err(|reason: String| format!("its index cannot be read: {reason}"))
+    }
+
+    /// Requests a file, without a time limit.
+    pub async fn fetch_file(&self, url: &Url) -> Result<Vec<u8>, ToolError> {
+        let sent = self.client.get(url.clone()).send().await;
+        let response = sent.map_err(|error| unavailable(&root_cause(&error)))?;
+        if matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
+            let message = "the site does not have the file now";
+            return Err(ToolError::from_code(
+                ToolErrorCode::ResourceNotFound,
+                message,
+            ));
+        }
+
+        check_status(&response).map_err(|reason| unavailable(&reason))?;
+        let body = read_body(response, MAX_FILE_BYTES).await;
+        body.map_err(|reason| ToolError::from_code(ToolErrorCode::TooLarge, &reason))
+    }
+}
+
+/// Follows a redirect to the host of the request. Any other redirect is a response of its own, which
+/// is then an error.
+fn follow_on_same_origin(attempt: Attempt<'_>) -> reqwest::redirect::Action {
+    let first = attempt.previous().first().map(Url::origin);
+    if attempt.previous().len() > MAX_REDIRECTS || first != Some(attempt.url().origin()) {
+        attempt.stop()
+    } else {
+        attempt.follow()
+    }
+}
+
+/// Checks that a response is a success. Errors are the end of a sentence.
+fn check_status(response: &Response) -> Result<(), String> {
+    let status = response.status();
+    if status.is_redirection() {
+        return Err("it redirects to another host, or without end".to_owned());
+    }
+    if status != StatusCode::OK {
+        return Err(format!("it answers with {status}"));
+    }
+    Ok(())
+}
+
+fn header(response: &Response, name: &HeaderName) -> Option<HeaderValue> {
+    response.headers().get(name).cloned()
+}
+
+fn unavailable(reason: &str) -> ToolError {
+    let message = format!("the site does not return the file: {reason}");
+    ToolError::from_code(ToolErrorCode::SourceUnavailable, &message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_site;
+
+    #[test]
+    fn a_site_is_a_host() {
+        for (text, id) in [
+            ("docs.example", "docs.example"),
+            ("https://docs.example", "docs.example"),
+            ("Docs.Example:8443", "docs.example:8443"),
+            ("https://docs.example:443/", "docs.example"),
+        ] {
+            let site = parse_site(text, false).expect(text);
+            assert_eq!(site.id, id);
+            assert!(site.index.path().ends_with("/agent-skills/index.json"));
+        }
+        for (text, part) in [
+            ("", "no host or URL"),
+            ("https://docs.example/path", "more than a host"),
+            ("https://user@docs.example", "more than a host"),
+            ("https://docs.example?x", "more than a host"),
+            ("http://docs.example", "must use https"),
+            ("file:///etc/passwd", "scheme"),
+            ("127.0.0.1", "not a globally routable address"),
+            ("https://[::1]:8443", "not a globally routable address"),
+            ("https://2130706433", "not a globally routable address"),
+        ] {
+            let error = parse_site(text, false).expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        assert!(parse_site("http://127.0.0.1:1", true).is_ok());
+        assert!(parse_site("http://docs.example", true).is_err());
+    }
+}
