@@ -62,7 +62,7 @@ const allPages: Page[] = [
       ["index", "SkillFragment AmbiguousName MentionCandidate OmittedMention ExecutorState ExecutorStatus SavedChanges"],
       ["index", "ChangeState InvocationMetrics InvocationSeries SkillCount SourceMetrics Plugin PluginChanges"],
       ["index", "ChangedPlugin ComponentChange PendingCall PendingPage UnneededAnswer SubmittedAnswer DispatchRecord Drained"],
-      ["index", "FinishedTurn CallLines UsageEvent"],
+      ["index", "FinishedTurn CallLines"],
     ],
   },
 ];

@@ -4,3 +4,4 @@ pub mod byte_stream;
 pub mod certs;
 pub mod dial_rate;
 pub mod endpoint;
+pub mod routable;

@@ -66,8 +66,12 @@
 //! If a server does not declare the skills extension, the source reads the resource
 //! `skill://index.json` of earlier drafts. An entry has a `name`, a `description`, the `url` of a
 //! SKILL.md, and perhaps its `digest`; entries of another `type` than `skill-md` are omitted with a
-//! warning. The name and the description must match the SKILL.md. A server with neither has no
-//! skills, and a warning says so.
+//! warning. The name and the description must match the SKILL.md.
+//!
+//! If the server has no index, either, the source looks for resources `…/SKILL.md` with a resource
+//! `…/_manifest`, as FastMCP serves them. The manifest has the size and the SHA-256 of each file, and
+//! each file is checked against the manifest. A server with no form has no skills, and a warning says
+//! so.
 
 pub(super) mod address;
 mod connection;

@@ -1,14 +1,12 @@
 //! HTTP client of one site: bounded responses, conditional requests of the index, redirects on the
-//! same host only, and checked addresses. Proxies of the environment are not used, because a proxy
-//! would connect to addresses that are not checked.
+//! same host only, and checked addresses.
 
-use super::address::{CheckedResolver, check_address};
 use super::index::SiteLocation;
 use super::limits::{
     CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_FILE_BYTES, MAX_INDEX_BYTES, MAX_REDIRECTS,
 };
 use crate::session::http_client::{
-    http_client_builder, is_loopback_url, no_client, read_body, root_cause,
+    AddressPolicy, checked_client_builder, is_loopback_url, no_client, read_body, root_cause,
 };
 use crate::session::{ToolError, ToolErrorCode};
 use http::header::{ETAG, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
@@ -27,7 +25,7 @@ pub struct SiteClient {
     index: Url,
 }
 
-/// IndexValidators of a response, for a conditional request (RFC 9110, section 13.1).
+/// Validators of a response, for a conditional request (RFC 9110, section 13.1).
 #[derive(Debug, Default)]
 pub struct IndexValidators {
     etag: Option<HeaderValue>,
@@ -47,7 +45,7 @@ pub enum IndexResponse {
 
 /// Returns the location of a site that is given as a host, such as `docs.example`, or as a URL
 /// without a path. Errors are the end of a sentence about the site.
-pub fn parse_site(text: &str, allows_private: bool) -> Result<SiteLocation, String> {
+pub fn parse_site(text: &str, policy: AddressPolicy) -> Result<SiteLocation, String> {
     let text = if text.contains("://") {
         text.to_owned()
     } else {
@@ -65,17 +63,13 @@ pub fn parse_site(text: &str, allows_private: bool) -> Result<SiteLocation, Stri
     }
     match url.scheme() {
         "https" => {}
-        "http" if allows_private && is_loopback_url(url.as_str()) => {}
+        "http" if policy == AddressPolicy::Any && is_loopback_url(url.as_str()) => {}
         "http" => return Err("it must use https".to_owned()),
         _ => return Err("its scheme is not https".to_owned()),
     }
 
     let host = url.host_str().ok_or("it has no host")?;
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    // The resolver does not see a host that is an address.
-    if let Ok(address) = bare.parse() {
-        check_address(address, allows_private)?;
-    }
+    policy.check_host(&url)?;
 
     let id = match url.port() {
         Some(port) => format!("{host}:{port}"),
@@ -87,11 +81,9 @@ pub fn parse_site(text: &str, allows_private: bool) -> Result<SiteLocation, Stri
 
 impl SiteClient {
     /// Returns the client of a site. Errors are the end of a sentence.
-    pub async fn new(site: &SiteLocation, allows_private: bool) -> Result<Self, String> {
-        let builder = http_client_builder(site.index.as_str()).await?;
+    pub async fn new(site: &SiteLocation, policy: AddressPolicy) -> Result<Self, String> {
+        let builder = checked_client_builder(&site.index, policy).await?;
         let client = builder
-            .no_proxy()
-            .dns_resolver(CheckedResolver { allows_private })
             .redirect(Policy::custom(follow_on_same_origin))
             .connect_timeout(CONNECT_TIMEOUT)
             .build()
@@ -102,7 +94,8 @@ impl SiteClient {
         })
     }
 
-    /// Requests the index with a condition: an unchanged index is not sent. Errors are the end of a sentence about the site.
+    /// Requests the index with a condition: an unchanged index is not sent. Errors are the end of a
+    /// sentence about the site.
     pub async fn fetch_index(&self, validators: &IndexValidators) -> Result<IndexResponse, String> {
         let mut request = self.client.get(self.index.clone());
         let conditions = [
@@ -188,7 +181,7 @@ fn unavailable(reason: &str) -> ToolError {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_site;
+    use super::{AddressPolicy, parse_site};
 
     #[test]
     fn a_site_is_a_host() {
@@ -198,7 +191,7 @@ mod tests {
             ("Docs.Example:8443", "docs.example:8443"),
             ("https://docs.example:443/", "docs.example"),
         ] {
-            let site = parse_site(text, false).expect(text);
+            let site = parse_site(text, AddressPolicy::Global).expect(text);
             assert_eq!(site.id, id);
             assert!(site.index.path().ends_with("/agent-skills/index.json"));
         }
@@ -213,10 +206,10 @@ mod tests {
             ("https://[::1]:8443", "not a globally routable address"),
             ("https://2130706433", "not a globally routable address"),
         ] {
-            let error = parse_site(text, false).expect_err(text);
+            let error = parse_site(text, AddressPolicy::Global).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
         }
-        assert!(parse_site("http://127.0.0.1:1", true).is_ok());
-        assert!(parse_site("http://docs.example", true).is_err());
+        assert!(parse_site("http://127.0.0.1:1", AddressPolicy::Any).is_ok());
+        assert!(parse_site("http://docs.example", AddressPolicy::Any).is_err());
     }
 }

@@ -42,7 +42,7 @@ struct SiteEntry {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum SiteFile {
-    Path(String),
+    PathOnly(String),
     Declared {
         path: String,
         digest: Option<String>,
@@ -52,13 +52,13 @@ enum SiteFile {
 impl SiteFile {
     fn path(&self) -> &str {
         match self {
-            Self::Path(path) | Self::Declared { path, .. } => path,
+            Self::PathOnly(path) | Self::Declared { path, .. } => path,
         }
     }
 
     fn digest(&self) -> Option<&str> {
         match self {
-            Self::Path(_) => None,
+            Self::PathOnly(_) => None,
             Self::Declared { digest, .. } => digest.as_deref(),
         }
     }

@@ -17,7 +17,6 @@
 //! # }
 //! ```
 
-mod address;
 mod client;
 mod follow;
 mod index;
@@ -33,6 +32,7 @@ use super::{
     SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest, unavailable_error,
     unlisted_package_error, wrong_authority_error,
 };
+use crate::session::http_client::AddressPolicy;
 use crate::session::request_metrics::RequestCounter;
 use crate::session::{RequestMetrics, ToolError, ToolErrorCode};
 use caproot_core::sync::Mutex;
@@ -164,10 +164,13 @@ impl SiteSource {
             host: host.clone(),
             reason,
         };
-        let location = parse_site(&host, allows_private_addresses).map_err(refused)?;
-        let client = SiteClient::new(&location, allows_private_addresses)
-            .await
-            .map_err(refused)?;
+        let policy = if allows_private_addresses {
+            AddressPolicy::Any
+        } else {
+            AddressPolicy::Global
+        };
+        let location = parse_site(&host, policy).map_err(refused)?;
+        let client = SiteClient::new(&location, policy).await.map_err(refused)?;
 
         let id = location.id.clone();
         let relist = Arc::new(Notify::new());

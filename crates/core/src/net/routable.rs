@@ -1,9 +1,7 @@
-//! Addresses of a site: only globally routable addresses are connected to, unless the program allows
-//! others. Names are resolved here for each connection, so the checked address is the one that is
-//! connected to, and a name cannot come to mean a machine of the local network.
+//! Addresses that are reachable from the whole internet. A program that follows a URL of untrusted text
+//! connects to no other address, because others are machines of the local network.
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Range of addresses with a common prefix. An IPv4 address has the number of its IPv6 form
 /// `::ffff:0:0/96`.
@@ -41,7 +39,7 @@ const ROUTABLE: [AddressRange; 2] = [
     AddressRange::v6(0x2000, 0, 3),
 ];
 
-/// Networks inside of these that are not globally routable: the IANA IPv4 and IPv6 Special-Purpose
+/// Networks inside the routable ones that are not globally routable: the IANA IPv4 and IPv6 Special-Purpose
 /// Address Registries, and multicast. 2002::/16 has IPv4 addresses inside.
 const SPECIAL: [AddressRange; 19] = [
     AddressRange::v4([0, 0, 0, 0], 8),
@@ -66,7 +64,8 @@ const SPECIAL: [AddressRange; 19] = [
 ];
 
 /// Returns whether an address is globally routable.
-pub fn is_global(address: IpAddr) -> bool {
+#[must_use]
+pub fn is_globally_routable(address: IpAddr) -> bool {
     let address = match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,
@@ -75,44 +74,22 @@ pub fn is_global(address: IpAddr) -> bool {
         && !SPECIAL.iter().any(|network| network.contains(address))
 }
 
-/// Checks the address of a host that is an address. Errors are the end of a sentence.
-pub fn check_address(address: IpAddr, allows_private: bool) -> Result<(), String> {
-    if allows_private || is_global(address) {
+/// Checks that an address is globally routable. Errors are the end of a sentence.
+///
+/// # Errors
+///
+/// An address of this machine, of a local network or of a special purpose.
+pub fn check_globally_routable(address: IpAddr) -> Result<(), String> {
+    if is_globally_routable(address) {
         Ok(())
     } else {
         Err(format!("{address} is not a globally routable address"))
     }
 }
 
-/// Resolver that returns no address that must not be connected to.
-#[derive(Debug)]
-pub struct CheckedResolver {
-    pub allows_private: bool,
-}
-
-impl Resolve for CheckedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let allows_private = self.allows_private;
-        Box::pin(async move {
-            let host = name.as_str().to_owned();
-            let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
-            let addresses: Vec<SocketAddr> = found.collect();
-
-            // One address that is not allowed rejects the name: it may be an attempt to reach a
-            // machine behind a firewall.
-            for address in &addresses {
-                check_address(address.ip(), allows_private)
-                    .map_err(|reason| format!("{host} is refused: {reason}"))?;
-            }
-            let addresses: Addrs = Box::new(addresses.into_iter());
-            Ok(addresses)
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::is_global;
+    use super::is_globally_routable;
 
     #[test]
     fn only_global_addresses_are_accepted() {
@@ -125,7 +102,10 @@ mod tests {
             "2a00:1450::1",
             "::ffff:1.1.1.1",
         ] {
-            assert!(is_global(global.parse().expect("an address")), "{global}");
+            assert!(
+                is_globally_routable(global.parse().expect("an address")),
+                "{global}"
+            );
         }
         for special in [
             "0.0.0.0",
@@ -157,7 +137,7 @@ mod tests {
             "ff02::1",
         ] {
             assert!(
-                !is_global(special.parse().expect("an address")),
+                !is_globally_routable(special.parse().expect("an address")),
                 "{special}"
             );
         }
