@@ -42,6 +42,8 @@ export interface McpServerOptions {
   token?: Token;
   /** File with the bearer token. */
   tokenFile?: string;
+  /** How old the server's latest statement about a skill may be at a read; 30 by default. With 0, each read asks. */
+  maxAgeSeconds?: number;
 }
 
 /** MCP server with skills, over HTTP or as a process. */

@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { readFileSync, statSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import { ConfigError, type ConnectOptions, connect, Fleet, LocalSkills, Refused, restore, SealedError, ToolError, Tools, ToolResult } from "caproot";
+import { ConfigError, type ConnectOptions, connect, Fleet, LocalSkills, Refused, restore, SealedError, Site, ToolError, Tools, ToolResult } from "caproot";
 import { z } from "zod";
 import { callProcess, childrenOf, demoTree, makeDirectory, replaceProgram, serveDemo, writeSkill } from "./support.ts";
 
@@ -211,6 +213,45 @@ test("local directories need no daemon", async (t) => {
   const [first] = await skills.list();
   assert.equal(first?.authority.kind, "local");
   assert.match(skills.warnings.join(), /no executor/);
+});
+
+test("presets are local directories", async (t) => {
+  const home = makeDirectory(t);
+  writeSkill(join(home, ".claude/skills"), "of-claude", "Skill at home.");
+  const before = process.env.HOME;
+  t.after(() => {
+    process.env.HOME = before;
+  });
+  process.env.HOME = home;
+  const skills = await connect({ sources: [new LocalSkills({}, ["claude"])] });
+  t.after(() => skills.close());
+  const packages = (await skills.list()).map((skill) => skill.package);
+  assert.ok(packages.includes("skill://claude/of-claude"), packages.join());
+  assert.throws(() => new LocalSkills({}), ConfigError);
+});
+
+test("a site is a source", async (t) => {
+  const files: Record<string, string> = {
+    "index.json": JSON.stringify({ skills: [{ name: "pdf", description: "Fills forms.", files: ["SKILL.md"] }] }),
+    "pdf/SKILL.md": "---\nname: pdf\ndescription: Fills forms.\n---\n# Body\n",
+  };
+  const server = createServer((request, response) => {
+    const text = files[request.url?.replace("/.well-known/agent-skills/", "") ?? ""];
+    response.writeHead(text === undefined ? 404 : 200).end(text);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+
+  const skills = await connect({ sources: [new Site(`http://${host}`, { allowPrivate: true })] });
+  t.after(() => skills.close());
+  const [skill] = await skills.list();
+  assert.deepEqual([skill?.authority.kind, skill?.package], ["site", `site://${host}/pdf`]);
+  assert.match(await skills.read("pdf"), /# Body/);
+  await assert.rejects(connect({ sources: [new Site(host)] }), /not a globally routable address/);
 });
 
 test("all mistakes are reported", async (t) => {

@@ -72,6 +72,7 @@ class McpServer:
         cwd: Path | None = None,
         token: McpTokenFunction | None = None,
         token_file: Path | None = None,
+        max_age_seconds: int | None = None,
     ) -> None:
         """
         Args:
@@ -84,6 +85,8 @@ class McpServer:
             cwd: Working directory of the program.
             token: Function that returns the bearer token of a server over HTTP, again after a rejection.
             token_file: File with the bearer token.
+            max_age_seconds: How old the server's latest statement about a skill may be at a read; 30 by
+                default. With 0, each read asks the server.
         """
         check_type("name", name, str)
         check_type("url", url, str, type(None))
@@ -92,6 +95,7 @@ class McpServer:
         check_type("env", env, Mapping, type(None))
         check_type("cwd", cwd, str, os.PathLike, type(None))
         check_type("token_file", token_file, str, os.PathLike, type(None))
+        check_type("max_age_seconds", max_age_seconds, int, type(None))
         if token is not None and not callable(token):
             raise TypeError(f"token must be callable, not {type(token).__name__}: pass token_file or headers")
         if (url is None) == (command is None):
@@ -106,6 +110,7 @@ class McpServer:
             "env": env and dict(env),
             "cwd": cwd and os.fspath(cwd),
             "tokenFile": token_file and os.fspath(token_file),
+            "maxAgeSeconds": max_age_seconds,
         }
         self._name = name
         self._spec = {key: value for key, value in spec.items() if value is not None}

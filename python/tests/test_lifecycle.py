@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import http.server
 import json
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -308,13 +310,69 @@ def missing_binary() -> str:
     raise caproot.ConfigError(["the program `caproot` is neither in the wheel nor on PATH"])
 
 
+def test_presets_are_local_directories(
+    run: Any, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_skill(tmp_path / "home/.claude/skills", "of-claude")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tree)
+
+    async def work() -> None:
+        async with caproot.connect(sources=[caproot.LocalSkills(presets=["claude"])]) as skills:
+            assert [skill.package for skill in await skills.list()] == ["skill://claude/of-claude"]
+        with pytest.raises(caproot.ConfigError, match="nothing"):
+            await caproot.connect(sources=[caproot.LocalSkills(presets=["nothing"])])
+
+    run(work())
+    with pytest.raises(caproot.ConfigError, match="a directory or a preset"):
+        caproot.LocalSkills()
+
+
+def test_sites(run: Any) -> None:
+    files = {
+        "index.json": json.dumps(
+            {"skills": [{"name": "pdf", "description": "Fills forms.", "files": ["SKILL.md"]}]}
+        ),
+        "pdf/SKILL.md": "---\nname: pdf\ndescription: Fills forms.\n---\n# Body\n",
+    }
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            text = files.get(self.path.removeprefix("/.well-known/agent-skills/"))
+            self.send_response(200 if text else 404)
+            self.end_headers()
+            self.wfile.write((text or "").encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    host = f"127.0.0.1:{server.server_port}"
+
+    async def work() -> None:
+        site = caproot.Site(f"http://{host}", allow_private=True)
+        async with caproot.connect(sources=[site]) as skills:
+            (skill,) = await skills.list()
+            assert (skill.authority.kind, skill.package) == ("site", f"site://{host}/pdf")
+            assert (await skills.read("pdf")).endswith("# Body\n")
+        with pytest.raises(caproot.ConfigError, match="not a globally routable address"):
+            await caproot.connect(sources=[caproot.Site(host)])
+
+    try:
+        run(work())
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def test_mcp_servers(run: Any, demo: str, tmp_path: Path) -> None:
     from caproot._daemon import find_binary
 
     command, arguments = find_binary(), ["mcp", "--endpoint", demo]
 
     async def work() -> None:
-        server = caproot.McpServer("docs", command=command, args=arguments)
+        server = caproot.McpServer("docs", command=command, args=arguments, max_age_seconds=0)
         roots: list[Any] = []
         async with caproot.connect(demo, roots=roots, sources=[server]) as skills:
             listed = await skills.list()

@@ -188,9 +188,10 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
 #[test]
 fn the_limits_of_an_mcp_source_are_those_of_the_code() {
     use source_limits::{
-        CONNECT_TIMEOUT, LIST_TIMEOUT, MAX_FILE_BYTES, MAX_LISTING_BYTES, MAX_MESSAGE_BYTES,
-        MAX_PAGES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS, MAX_TOKEN_BYTES, MAX_URI_BYTES,
-        PAGE_TIMEOUT, READ_TIMEOUT, START_TIMEOUT, TOKEN_TIMEOUT,
+        CONNECT_TIMEOUT, LIST_TIMEOUT, MAX_CACHED_BYTES, MAX_DIRECTORIES, MAX_FILE_BYTES,
+        MAX_LISTING_BYTES, MAX_MANIFEST_BYTES, MAX_MANIFESTS, MAX_MESSAGE_BYTES, MAX_PAGES,
+        MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS, MAX_TOKEN_BYTES, MAX_UNLISTED_SKILLS,
+        MAX_URI_BYTES, PAGE_TIMEOUT, READ_TIMEOUT, START_TIMEOUT, TOKEN_TIMEOUT,
     };
     assert_rows(
         MCP_SOURCES_PAGE,
@@ -204,6 +205,23 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
                     count(MAX_SKILLS)
                 ),
             ),
+            (
+                "manifests",
+                format!(
+                    "{}, each at most {} KiB",
+                    count(MAX_MANIFESTS),
+                    MAX_MANIFEST_BYTES >> 10
+                ),
+            ),
+            (
+                "skills that no list has",
+                format!("{MAX_UNLISTED_SKILLS} are remembered"),
+            ),
+            (
+                "directories of a skill",
+                format!("{MAX_DIRECTORIES}, with {MAX_SKILL_FILES} files"),
+            ),
+            ("cached files", mebibytes(MAX_CACHED_BYTES as u64)),
             (
                 "`skill://index.json`",
                 format!(
