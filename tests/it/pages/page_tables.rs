@@ -6,11 +6,13 @@ use caproot::catalog::WatchTiming;
 use caproot::mcp;
 use caproot_client::MirrorSelection;
 use caproot_client::session::sources::mcp::limits as source_limits;
+use caproot_client::session::sources::site::limits as site_limits;
 
 use crate::pages::modules::quoted_names;
 
 const MCP_PAGE: &str = include_str!("../../../docs/orchestrate/mcp.md");
 const MCP_SOURCES_PAGE: &str = include_str!("../../../docs/orchestrate/mcp-sources.md");
+const SITES_PAGE: &str = include_str!("../../../docs/orchestrate/sites.md");
 const WATCHING_PAGE: &str = include_str!("../../../docs/design/watching.md");
 
 /// Cells of the rows of the one table of a page whose head begins with `head`.
@@ -257,6 +259,38 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
                 [CONNECT_TIMEOUT, PAGE_TIMEOUT, LIST_TIMEOUT]
                     .map(time)
                     .join("; "),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn the_limits_of_a_site_are_those_of_the_code() {
+    use site_limits::{
+        CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_FILE_BYTES, MAX_INDEX_BYTES, MAX_REDIRECTS,
+        MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS, READ_TIMEOUT, START_TIMEOUT,
+    };
+    assert_rows(
+        SITES_PAGE,
+        "| limit of a site | value | beyond |",
+        &[
+            (
+                "index",
+                format!(
+                    "{}; {} skills",
+                    mebibytes(MAX_INDEX_BYTES as u64),
+                    count(MAX_SKILLS)
+                ),
+            ),
+            ("files of a skill", MAX_SKILL_FILES.to_string()),
+            ("copied skill", mebibytes(MAX_SKILL_BYTES as u64)),
+            ("file", mebibytes(MAX_FILE_BYTES as u64)),
+            ("redirects", MAX_REDIRECTS.to_string()),
+            ("read", time(READ_TIMEOUT)),
+            ("start", time(START_TIMEOUT)),
+            (
+                "index; connection",
+                [INDEX_TIMEOUT, CONNECT_TIMEOUT].map(time).join("; "),
             ),
         ],
     );

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use caproot_client::session::SkillSource;
 use caproot_client::session::sources::site::{SiteConfig, SiteSource, limits};
@@ -11,9 +12,10 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::super::session::{call, list_all, read_all};
-use super::{arguments, read_error, start_session};
+use super::{arguments, mcp_source, read_error, start_session};
 use crate::harness::fixture::Fixture;
 use crate::harness::process::{Process, caproot, run_command};
 use crate::harness::test_servers::mcp_server::{skill_text, start_with_skills};
@@ -22,13 +24,15 @@ use crate::harness::{HANG_TIMEOUT, content_digest, in_time};
 
 const INDEX: &str = "/.well-known/agent-skills/index.json";
 
-/// Files of a site by path. A file that begins with `=> ` is a redirect.
+/// Files of a site by path. A file that begins with `=> ` is a redirect. A file that begins with `gate: `
+/// is sent once the gate opens.
 type SiteFiles = Arc<Mutex<BTreeMap<String, String>>>;
 
 /// Site that runs until it is dropped.
 pub(super) struct TestSite {
     server: HttpServer,
     files: SiteFiles,
+    gate: Arc<Notify>,
     /// Number of requests, and of responses with 304.
     requests: Arc<AtomicUsize>,
     unchanged: Arc<AtomicUsize>,
@@ -44,17 +48,27 @@ impl TestSite {
         let files = Arc::new(Mutex::new(by_path));
         let requests = Arc::new(AtomicUsize::new(0));
         let unchanged = Arc::new(AtomicUsize::new(0));
-        let counters = (files.clone(), requests.clone(), unchanged.clone());
+        let gate = Arc::new(Notify::new());
+        let shared = (
+            files.clone(),
+            gate.clone(),
+            requests.clone(),
+            unchanged.clone(),
+        );
         let answer = move |request: Request<Incoming>| {
-            let (files, requests, unchanged) = counters.clone();
+            let (files, gate, requests, unchanged) = shared.clone();
             async move {
                 requests.fetch_add(1, Ordering::SeqCst);
+                if is_gated(&request, &files) {
+                    gate.notified().await;
+                }
                 Ok(respond(&request, &files, &unchanged))
             }
         };
         Self {
             server: start_http(&free_port(), answer).await,
             files,
+            gate,
             requests,
             unchanged,
         }
@@ -79,14 +93,32 @@ impl TestSite {
         arguments("site", self.id(), &self.package(name), resource)
     }
 
-    pub(super) async fn source(&self) -> Arc<SiteSource> {
-        let config = SiteConfig {
+    fn config(&self) -> SiteConfig {
+        SiteConfig {
             allows_private_addresses: true,
             start_timeout: HANG_TIMEOUT,
             ..SiteConfig::new(&format!("http://{}", self.id()))
-        };
-        Arc::new(SiteSource::start(config).await.expect("a site"))
+        }
     }
+
+    pub(super) async fn source(&self) -> Arc<SiteSource> {
+        Arc::new(SiteSource::start(self.config()).await.expect("a site"))
+    }
+
+    async fn wait_for_requests(&self, count: usize) {
+        in_time(async {
+            while self.requests.load(Ordering::SeqCst) < count {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+}
+
+fn is_gated(request: &Request<Incoming>, files: &SiteFiles) -> bool {
+    let files = files.lock().expect("no panic");
+    let text = files.get(request.uri().path());
+    text.is_some_and(|text| text.starts_with("gate: "))
 }
 
 /// Returns the file of a request, or 304 if the request has the tag.
@@ -264,6 +296,7 @@ async fn invalid_entries_of_a_site_are_omitted() {
         with_paths("main", &["x"]),
         with_url("elsewhere", "https://elsewhere.example/elsewhere/SKILL.md"),
         with_url("file", "file:///etc/passwd/SKILL.md"),
+        with_url("loopback", "http://127.0.0.1:1/loopback/SKILL.md"),
         with_url("query", "/query/SKILL.md?x"),
         with_url("other", "/other/README.md"),
         archive,
@@ -333,6 +366,93 @@ async fn hostile_sites_are_bounded() {
         assert_eq!(found, code, "{name}: {error}");
         assert!(!error.contains("Steals"), "{error}");
     }
+}
+
+/// A site that does not answer in time is a state with a reason, and the other sources go on.
+#[tokio::test]
+async fn a_silent_site_delays_no_other_source() {
+    let index = json!({"skills": [with_paths("a", &["SKILL.md", "x"])]});
+    let base = "/.well-known/agent-skills";
+    let main = format!("{base}/a/SKILL.md");
+    let slow = TestSite::start(&index, &[(&main, "gate: never"), (INDEX, "gate: never")]).await;
+    let fine = TestSite::start(&index, &[(&main, "gate: never"), (&format!("{base}/a/x"), "X.")]).await;
+    let mock = start_with_skills(&[("b", &[])]).await;
+
+    let unlisted = SiteConfig {
+        start_timeout: Duration::from_millis(50),
+        ..slow.config()
+    };
+    let unlisted = SiteSource::start(unlisted).await.expect("a site");
+    let impatient = SiteConfig {
+        read_timeout: Duration::from_millis(200),
+        ..fine.config()
+    };
+    let impatient = SiteSource::start(impatient).await.expect("a site");
+    let session = start_session(vec![
+        Arc::new(unlisted),
+        Arc::new(impatient),
+        mcp_source("s", &mock.url).await,
+    ])
+    .await;
+
+    let (packages, warnings) = list_all(&session).await;
+    assert_eq!(packages, ["mcp+skill://s/b".to_owned(), fine.package("a")]);
+    let named = warnings.iter().any(|warning| warning.contains(slow.id()));
+    assert!(named, "{warnings:?}");
+    for site in [&slow, &fine] {
+        let error = read_error(&session, site.read("a", "")).await;
+        assert_eq!(error.0, "SOURCE_UNAVAILABLE", "{}", error.1);
+    }
+    assert_eq!(read_all(&session, fine.read("a", "x")).await, "X.");
+}
+
+#[tokio::test]
+async fn a_site_that_changes_while_it_is_read_is_reported() {
+    let entry = |description: &str| {
+        json!({"skills": [{"name": "a", "description": description, "files": ["SKILL.md", "x"]}]})
+    };
+    let base = "/.well-known/agent-skills";
+    let main = format!("{base}/a/SKILL.md");
+    let other = format!("{base}/a/x");
+    let long = "x".repeat(limits::MAX_FILE_BYTES);
+    let site = TestSite::start(
+        &entry("Does a."),
+        &[(&main, &skill_text("a")), (&other, &long)],
+    )
+    .await;
+    let source = site.source().await;
+    let session = start_session(vec![source.clone() as Arc<dyn SkillSource>]).await;
+
+    // The second page is of another version.
+    let mut arguments = site.read("a", "x");
+    let first = call(&session, "skills.read", arguments.clone()).await;
+    arguments["cursor"] = first["next_cursor"].clone();
+    site.write(&other, &"y".repeat(limits::MAX_FILE_BYTES));
+    let error = read_error(&session, arguments).await;
+    assert_eq!(error.0, "RESOURCE_CHANGED", "{}", error.1);
+
+    // The index changes between two files of a copy.
+    site.write(&other, "gate: opened later");
+    let count = site.requests.load(Ordering::SeqCst);
+    let mut watch = source.watch().expect("changes");
+    let package = site.package("a");
+    let fetch = tokio::spawn({
+        let (source, package) = (source.clone(), package.clone());
+        async move { source.fetch_package(&package).await }
+    });
+    site.wait_for_requests(count + 2).await;
+    site.write(INDEX, &entry("Does\u{202e} more.").to_string());
+    source.refresh();
+    in_time(watch.changed()).await;
+    site.gate.notify_one();
+    let fetched = in_time(fetch).await.expect("no panic");
+    let error = fetched.expect_err("another index");
+    assert_eq!(error.code().name(), "RESOURCE_CHANGED");
+
+    // Hidden text of a description is shown.
+    let listed = call(&session, "skills.list", json!({})).await;
+    let description = listed["skills"][0]["description"].as_str();
+    assert_eq!(description, Some("Does\\u{202e} more."));
 }
 
 #[tokio::test]
