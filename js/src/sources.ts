@@ -42,7 +42,7 @@ export interface McpServerOptions {
   token?: Token;
   /** File with the bearer token. */
   tokenFile?: string;
-  /** How old the server's latest statement about a skill may be at a read; 30 by default. With 0, each read asks. */
+  /** Maximum age of the server's latest statement about a skill at a read; 30 by default. With 0, each read asks. */
   maxAgeSeconds?: number;
 }
 

@@ -85,7 +85,7 @@ class McpServer:
             cwd: Working directory of the program.
             token: Function that returns the bearer token of a server over HTTP, again after a rejection.
             token_file: File with the bearer token.
-            max_age_seconds: How old the server's latest statement about a skill may be at a read; 30 by
+            max_age_seconds: Maximum age of the server's latest statement about a skill at a read; 30 by
                 default. With 0, each read asks the server.
         """
         check_type("name", name, str)

@@ -375,7 +375,11 @@ async fn a_silent_site_delays_no_other_source() {
     let base = "/.well-known/agent-skills";
     let main = format!("{base}/a/SKILL.md");
     let slow = TestSite::start(&index, &[(&main, "gate: never"), (INDEX, "gate: never")]).await;
-    let fine = TestSite::start(&index, &[(&main, "gate: never"), (&format!("{base}/a/x"), "X.")]).await;
+    let fine = TestSite::start(
+        &index,
+        &[(&main, "gate: never"), (&format!("{base}/a/x"), "X.")],
+    )
+    .await;
     let mock = start_with_skills(&[("b", &[])]).await;
 
     let unlisted = SiteConfig {
@@ -408,9 +412,7 @@ async fn a_silent_site_delays_no_other_source() {
 
 #[tokio::test]
 async fn a_site_that_changes_while_it_is_read_is_reported() {
-    let entry = |description: &str| {
-        json!({"skills": [{"name": "a", "description": description, "files": ["SKILL.md", "x"]}]})
-    };
+    let entry = |description: &str| json!({"skills": [{"name": "a", "description": description, "files": ["SKILL.md", "x"]}]});
     let base = "/.well-known/agent-skills";
     let main = format!("{base}/a/SKILL.md");
     let other = format!("{base}/a/x");
