@@ -40,7 +40,7 @@ const ROUTABLE: [AddressRange; 2] = [
 ];
 
 /// Networks inside the routable ones that are not globally routable: the IANA IPv4 and IPv6 Special-Purpose
-/// Address Registries, and multicast. 2002::/16 has IPv4 addresses inside.
+/// Address Registries, and multicast. `2002::/16` has IPv4 addresses inside.
 const SPECIAL: [AddressRange; 19] = [
     AddressRange::v4([0, 0, 0, 0], 8),
     AddressRange::v4([10, 0, 0, 0], 8),
