@@ -1,13 +1,12 @@
 //! `caproot search`: the skills that fit keywords, as a model finds them in a session.
 
-use super::args::{ConnectionArgs, SelectionArgs, parse_timeout};
+use super::args::{ConnectionArgs, ProductArgs, SelectionArgs, parse_timeout};
 use super::exit;
 use super::failure::CommandFailure;
-use super::fleet::read_fleet;
 use super::list::SkillTable;
 use super::output::{OutputFormat, print_json, print_stderr};
 use super::report::count_with_noun;
-use super::session_args::{OpenedFleet, SessionRoots, select_fleet_roots};
+use super::session_args::{ExecutorFlags, OpenedFleet};
 use caproot_client::json::SkillListJson;
 use caproot_client::session::{Session, SessionOptions, SkillSource};
 use caproot_core::net::endpoint::ProcessEnv;
@@ -43,14 +42,8 @@ pub struct SearchArgs {
     /// Keywords, or the name of a skill; together at most 400 characters
     #[arg(required = true, value_name = "QUERY")]
     query: Vec<String>,
-    /// Only skills for this product, or for every product
-    #[arg(
-        long,
-        value_name = "PRODUCT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    product: String,
+    #[command(flatten)]
+    product: ProductArgs,
     /// Maximum number of skills
     #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = limit_parser())]
     limit: usize,
@@ -77,10 +70,15 @@ fn limit_parser() -> RangedU64ValueParser<usize> {
 
 /// Prints the found skills.
 pub async fn run(args: SearchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let OpenedFleet { fleet, selected } = args.open_fleet(env).await?;
+    let executor_flags = ExecutorFlags {
+        connection: &args.connection,
+        selection: &args.selection,
+        connect_timeout: args.connect_timeout,
+    };
+    let OpenedFleet { fleet, selected } = executor_flags.open_fleet(env).await?;
     let messages = selected.message_lines();
     let options = SessionOptions {
-        product: args.product.clone(),
+        product: args.product.product.clone(),
         // Only the full view has all fields of `caproot list --output json`.
         plugins: args.output == OutputFormat::Json,
         start_timeout: args.connect_timeout,
@@ -102,28 +100,6 @@ pub async fn run(args: SearchArgs, env: &ProcessEnv) -> Result<u8, CommandFailur
     let is_well = messages.is_empty() && problems.is_empty();
     print_stderr(&[messages, problems].concat());
     Ok(exit::code_for_result(is_well))
-}
-
-impl SearchArgs {
-    /// Returns the executors to search, with their roots.
-    async fn open_fleet(&self, env: &ProcessEnv) -> Result<OpenedFleet, CommandFailure> {
-        if let Some(file) = self.connection.whole_fleet() {
-            let fleet = read_fleet(file).await?;
-            let timeout = self.connect_timeout;
-            let selected = select_fleet_roots(&self.selection, &fleet, timeout).await?;
-            return Ok(OpenedFleet { fleet, selected });
-        }
-
-        let mut executor = self.connection.connect(env).await?;
-        let roots = self.selection.selected_roots(&mut executor, env).await?;
-        Ok(OpenedFleet {
-            fleet: executor.session_fleet(),
-            selected: SessionRoots {
-                roots,
-                messages: Vec::new(),
-            },
-        })
-    }
 }
 
 /// Prints the skills in the form of `caproot list --output json`.

@@ -23,7 +23,7 @@ use caproot_core::text::quote_value;
 use clap::Args;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, join_all};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,6 +84,13 @@ pub struct SessionArgs {
     selection: SelectionArgs,
 }
 
+/// Flags that name the executors and roots of a session.
+pub struct ExecutorFlags<'a> {
+    pub connection: &'a ConnectionArgs,
+    pub selection: &'a SelectionArgs,
+    pub connect_timeout: Duration,
+}
+
 /// Executors and roots of a session.
 pub struct OpenedFleet {
     pub fleet: Fleet,
@@ -121,14 +128,10 @@ impl SessionArgs {
 
     /// Returns the executors and roots of a session.
     pub async fn open_fleet(&self, env: &ProcessEnv) -> Result<OpenedFleet, CommandFailure> {
-        let Some(file) = self.connection.whole_fleet() else {
-            return self.open_executor_if_needed(env).await;
-        };
-        let fleet = fleet::read_fleet(file).await?;
-        let selected = self
-            .select_fleet_roots(&fleet, self.connect_timeout)
-            .await?;
-        Ok(OpenedFleet { fleet, selected })
+        match self.connection.whole_fleet() {
+            Some(file) => self.executor_flags().open_whole_fleet(file).await,
+            None => self.open_executor_if_needed(env).await,
+        }
     }
 
     /// Returns the executors for sessions that later requests start.
@@ -160,7 +163,7 @@ impl SessionArgs {
         &self,
         env: &ProcessEnv,
     ) -> Result<OpenedFleet, CommandFailure> {
-        match self.open_executor(env).await {
+        match self.executor_flags().open_executor(env).await {
             Err(failure) if !self.needs_executor() && failure.exit_code() == exit::NO_DAEMON => {
                 let reason = failure.sentence();
                 Ok(OpenedFleet {
@@ -175,26 +178,12 @@ impl SessionArgs {
         }
     }
 
-    /// Connects to the one executor of the session, within the time limit.
-    async fn open_executor(&self, env: &ProcessEnv) -> Result<OpenedFleet, CommandFailure> {
-        let opened = tokio::time::timeout(self.connect_timeout, async {
-            let mut executor = self.connection.connect(env).await?;
-            let roots = self.selection.selected_roots(&mut executor, env).await?;
-            Ok(OpenedFleet {
-                fleet: executor.session_fleet(),
-                selected: SessionRoots {
-                    roots,
-                    messages: Vec::new(),
-                },
-            })
-        });
-
-        opened.await.unwrap_or_else(|_| {
-            let span = humantime::format_duration(self.connect_timeout);
-            let sentence = format!("no daemon answers within {span}");
-            let failure = CommandFailure::new(exit::NO_DAEMON, sentence);
-            Err(failure.with_hint("--connect-timeout sets how long to wait"))
-        })
+    fn executor_flags(&self) -> ExecutorFlags<'_> {
+        ExecutorFlags {
+            connection: &self.connection,
+            selection: &self.selection,
+            connect_timeout: self.connect_timeout,
+        }
     }
 
     /// Starts the other sources, and returns what the sessions share. The calls of the program's tools
@@ -252,8 +241,46 @@ impl SessionArgs {
     }
 }
 
+impl ExecutorFlags<'_> {
+    /// Returns the executors of a fleet file, or the one executor, with their roots.
+    pub async fn open_fleet(&self, env: &ProcessEnv) -> Result<OpenedFleet, CommandFailure> {
+        match self.connection.whole_fleet() {
+            Some(file) => self.open_whole_fleet(file).await,
+            None => self.open_executor(env).await,
+        }
+    }
+
+    async fn open_whole_fleet(&self, file: &Path) -> Result<OpenedFleet, CommandFailure> {
+        let fleet = fleet::read_fleet(file).await?;
+        let selected = select_fleet_roots(self.selection, &fleet, self.connect_timeout).await?;
+        Ok(OpenedFleet { fleet, selected })
+    }
+
+    /// Connects to the one executor, within the time limit.
+    async fn open_executor(&self, env: &ProcessEnv) -> Result<OpenedFleet, CommandFailure> {
+        let opened = tokio::time::timeout(self.connect_timeout, async {
+            let mut executor = self.connection.connect(env).await?;
+            let roots = self.selection.selected_roots(&mut executor, env).await?;
+            Ok(OpenedFleet {
+                fleet: executor.session_fleet(),
+                selected: SessionRoots {
+                    roots,
+                    messages: Vec::new(),
+                },
+            })
+        });
+
+        opened.await.unwrap_or_else(|_| {
+            let span = humantime::format_duration(self.connect_timeout);
+            let sentence = format!("no daemon answers within {span}");
+            let failure = CommandFailure::new(exit::NO_DAEMON, sentence);
+            Err(failure.with_hint("--connect-timeout sets how long to wait"))
+        })
+    }
+}
+
 /// Returns the roots of a file, or the published roots of all executors of a fleet.
-pub async fn select_fleet_roots(
+async fn select_fleet_roots(
     selection: &SelectionArgs,
     fleet: &Fleet,
     timeout: Duration,

@@ -25,7 +25,7 @@ use crate::harness::{HANG_TIMEOUT, in_time};
 struct ForeignListCursor;
 
 impl Cursor for ForeignListCursor {
-    const KIND: CursorKind = CursorKind::SessionList;
+    const KIND: CursorKind = CursorKind::SessionView;
 
     fn write_fields(&self, fields: &mut CursorWriter) {
         fields.write_hash(1);

@@ -3,7 +3,7 @@
 
 use super::arguments::parse_arguments;
 use super::instructions::{DescribedSkills, InstructionText, write_instructions};
-use super::list::{SkillListCursor, list_page};
+use super::list::list_page;
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::notices::{InstructionUpdate, UpdateRequest};
 use super::read::FoundRead;
@@ -12,6 +12,7 @@ use super::state::Session;
 use super::tool_names::SkillTool;
 use super::usage::UsageKind;
 use super::view::SessionView;
+use super::view_cursor::ViewCursor;
 use caproot_core::text::quote_value;
 use caproot_core::wire::cursor::Cursor as _;
 use serde::Deserialize;
@@ -193,7 +194,7 @@ impl Session {
             });
         };
 
-        let Some(cursor) = SkillListCursor::decode(&cursor, b"") else {
+        let Some(cursor) = ViewCursor::decode(&cursor, b"") else {
             let names = self.inner.tool_names;
             let message = names.fill_placeholders("{list} returned no such cursor");
             return Err(ToolError::from_code(ToolErrorCode::InvalidCursor, &message));

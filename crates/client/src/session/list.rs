@@ -1,10 +1,11 @@
-//! `skills.list`: pages of a view, and their cursor. Search results have the form of these pages.
+//! `skills.list`: pages of a view. Search results have the form of these pages.
 
 use super::result::{MAX_RESULT_BYTES, json_escaped_len};
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::view::SessionView;
+use super::view_cursor::ViewCursor;
 use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
-use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
+use caproot_core::wire::cursor::Cursor as _;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -43,43 +44,6 @@ impl SkillListPage<'_> {
     }
 }
 
-/// Position in a view where a page begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SkillListCursor {
-    /// Id of the view.
-    pub view_id: u64,
-    /// Index of the first skill of the page.
-    pub index: u32,
-}
-
-impl SkillListCursor {
-    /// Maximum characters of an encoded cursor.
-    const MAX_CHARS: usize = 31;
-
-    fn new(view: &SessionView, index: u32) -> Self {
-        Self {
-            view_id: view.id,
-            index,
-        }
-    }
-}
-
-impl Cursor for SkillListCursor {
-    const KIND: CursorKind = CursorKind::SessionList;
-
-    fn write_fields(&self, fields: &mut CursorWriter) {
-        fields.write_hash(self.view_id);
-        fields.write_number(self.index.into());
-    }
-
-    fn read_fields(fields: &mut CursorReader<'_>) -> Option<Self> {
-        Some(Self {
-            view_id: fields.read_hash()?,
-            index: fields.read_small()?,
-        })
-    }
-}
-
 /// Page without its cursor.
 pub struct FilledPage<'a> {
     skills: Vec<SkillListEntry<'a>>,
@@ -114,7 +78,10 @@ pub fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
     let mut rest = view.skills.iter().skip(index);
     let has_more = rest.any(|skill| is_listed(view, skill));
     let next_index = u32::try_from(index).ok().filter(|_| has_more);
-    let next_cursor = next_index.map(|index| SkillListCursor::new(view, index).encode(b""));
+    let next_cursor = next_index.map(|index| {
+        let view_id = view.id;
+        ViewCursor { view_id, index }.encode(b"")
+    });
     page.finish(view, next_cursor)
 }
 
@@ -160,7 +127,7 @@ impl<'a> ListPageBuilder<'a> {
     fn new(warnings: &[String]) -> Self {
         let reserved = SkillListPage {
             skills: Vec::new(),
-            next_cursor: Some("_".repeat(SkillListCursor::MAX_CHARS)),
+            next_cursor: Some("_".repeat(ViewCursor::MAX_CHARS)),
             warnings: [warnings, &[omitted_warning(usize::MAX)]].concat(),
             truncated: false,
         };

@@ -139,6 +139,7 @@ mod tools;
 mod usage;
 mod used;
 mod view;
+mod view_cursor;
 mod whole_reads;
 
 pub use choice::{ChoiceRule, ChoiceRuleError, SkillChoice};

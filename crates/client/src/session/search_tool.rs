@@ -2,10 +2,11 @@
 
 use super::arguments::{DEFAULT_SEARCH_LIMIT, MAX_QUERY_CHARS, MAX_SEARCH_LIMIT, parse_arguments};
 use super::result::{ToolError, ToolErrorCode, ToolResult};
-use super::search::{ResultRange, SearchCursor, SearchQuery, search_page};
+use super::search::{ResultRange, SearchQuery, cursor_binding, search_page};
 use super::state::Session;
 use super::usage::UsageKind;
 use super::view::SessionView;
+use super::view_cursor::ViewCursor;
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::sync::run_blocking;
 use caproot_core::wire::cursor::Cursor as _;
@@ -116,8 +117,8 @@ impl Session {
         })
     }
 
-    fn decode_cursor(&self, text: &str, query: &str) -> Result<SearchCursor, ToolError> {
-        SearchCursor::decode(text, query.as_bytes()).ok_or_else(|| {
+    fn decode_cursor(&self, text: &str, query: &str) -> Result<ViewCursor, ToolError> {
+        ViewCursor::decode(text, cursor_binding(query).as_bytes()).ok_or_else(|| {
             let names = self.inner.tool_names;
             let message =
                 names.fill_placeholders("{search} returned no such cursor for this query");

@@ -9,7 +9,11 @@ use tower::{Service, ServiceExt as _};
 
 /// Limit of the dials that start within a second.
 #[derive(Debug)]
-pub struct DialRate(RateLimit<DialStart>);
+pub struct DialRate {
+    per_second: u64,
+    /// Needs a runtime, so the first dial makes the limit.
+    limit: Option<RateLimit<DialStart>>,
+}
 
 /// Service without an effect, to count dials by a rate limit.
 #[derive(Debug)]
@@ -19,15 +23,20 @@ impl DialRate {
     /// Creates a limit. Zero counts as one.
     #[must_use]
     pub fn new(per_second: u64) -> Self {
-        Self(RateLimit::new(
-            DialStart,
-            Rate::new(per_second.max(1), Duration::from_secs(1)),
-        ))
+        Self {
+            per_second: per_second.max(1),
+            limit: None,
+        }
     }
 
     /// Starts a dial as soon as the limit allows.
     pub async fn wait_for_start(&mut self) {
-        let Ok(start) = self.0.ready().await;
+        let rate = Rate::new(self.per_second, Duration::from_secs(1));
+        let limit = self
+            .limit
+            .get_or_insert_with(|| RateLimit::new(DialStart, rate));
+
+        let Ok(start) = limit.ready().await;
         let Ok(()) = start.call(()).await;
     }
 }

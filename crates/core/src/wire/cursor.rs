@@ -24,18 +24,16 @@ pub enum CursorKind {
     Stream = 3,
     /// Position in the files of a package.
     FileList = 4,
-    /// Position in the skills of a session.
-    SessionList = 5,
+    /// Position in the skills of a view of a session, or in the results of a search in the view.
+    SessionView = 5,
     /// Position in a file of an MCP server.
     McpFile = 6,
     /// Position in a list of caproot's MCP server.
     McpList = 7,
     /// Position in the files of a skill of a session.
     SessionFiles = 8,
-    /// Position in the results of a search in the skills of a session.
-    SessionSearch = 9,
     /// Instruction text of a session.
-    SessionText = 10,
+    SessionText = 9,
 }
 
 /// Position that a cursor holds.

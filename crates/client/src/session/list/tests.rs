@@ -3,7 +3,8 @@
 use super::super::result::{MAX_RESULT_BYTES, ToolResult};
 use super::super::tool_names::ToolNames;
 use super::super::view::SessionView;
-use super::{SkillListCursor, list_page};
+use super::super::view_cursor::ViewCursor;
+use super::list_page;
 use caproot_core::proto::caproot::v1::{Authority, Skill};
 use caproot_core::text::escape_hidden_chars;
 use caproot_core::wire::cursor::Cursor as _;
@@ -60,7 +61,7 @@ fn collect_entries(view: &SessionView) -> Vec<Value> {
         let Some(cursor) = page["next_cursor"].as_str() else {
             return entries;
         };
-        let next = SkillListCursor::decode(cursor, b"").expect("a cursor");
+        let next = ViewCursor::decode(cursor, b"").expect("a cursor");
         assert!(
             next.view_id == 7 && next.index as usize > at,
             "each page continues the list"
@@ -109,10 +110,10 @@ proptest! {
 
     #[test]
     fn a_cursor_survives_a_round_trip(view_id: u64, index: u32) {
-        let cursor = SkillListCursor { view_id, index };
+        let cursor = ViewCursor { view_id, index };
         let text = cursor.encode(b"");
-        prop_assert!(text.len() <= SkillListCursor::MAX_CHARS);
-        prop_assert_eq!(SkillListCursor::decode(&text, b""), Some(cursor));
+        prop_assert!(text.len() <= ViewCursor::MAX_CHARS);
+        prop_assert_eq!(ViewCursor::decode(&text, b""), Some(cursor));
     }
 
     #[test]

@@ -5,11 +5,15 @@ use super::text_table::{MisspelledText, TextTable, to_u32};
 use super::words::{fold_name, split_words, stem_word};
 use crate::session::skill::{SharedSkill, is_hidden};
 use std::collections::HashMap;
-use std::mem::take;
 use std::sync::{Arc, OnceLock};
+use string_interner::StringInterner;
+use string_interner::backend::StringBackend;
+use string_interner::symbol::{Symbol as _, SymbolU32};
 
 /// Mark of a skill that another index does not have.
 const NO_SKILL: u32 = u32::MAX;
+/// Mark of a term without postings.
+const NO_POSTING: u32 = u32::MAX;
 
 /// Skills of one authority in the order of its listing, with their index.
 #[derive(Debug)]
@@ -35,7 +39,7 @@ pub struct IndexContents {
 }
 
 /// Skill that has a term, by its index in the catalog, and how often its fields have the term.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct TermPosting {
     pub skill: u32,
     pub in_name: u16,
@@ -49,21 +53,44 @@ pub struct FieldLengths {
     pub description: u16,
 }
 
-/// Postings of a term that an index does not have yet.
-#[derive(Debug)]
-struct AddedTerm {
-    text: String,
-    postings: Vec<TermPosting>,
+/// Term with its postings.
+#[derive(Debug, Clone, Copy)]
+struct PostedTerm<'a> {
+    text: &'a str,
+    postings: &'a [TermPosting],
 }
 
-/// Terms of skills that no earlier index has.
+/// Distinct texts in one allocation, numbered from 0.
+type TextInterner = StringInterner<StringBackend<SymbolU32>>;
+
+/// Terms of skills that no earlier index has. The tables are few and large, so that their memory is
+/// returned to the system.
 #[derive(Default)]
 struct AddedTerms {
-    /// Index of the term of each word. A catalog has few distinct words, and a stem takes time.
-    words: HashMap<String, usize>,
-    /// Index of each term.
-    terms: HashMap<String, usize>,
-    postings: Vec<Vec<TermPosting>>,
+    /// Distinct words. A catalog has few of them, and a stem takes time.
+    words: TextInterner,
+    /// Term of each word.
+    terms_of_words: Vec<u32>,
+    terms: TextInterner,
+    /// Index of the last posting of each term.
+    last_postings: Vec<u32>,
+    /// Postings of all terms in the order of the skills.
+    postings: Vec<AddedPosting>,
+}
+
+/// Posting with its term.
+struct AddedPosting {
+    term: u32,
+    posting: TermPosting,
+}
+
+/// Added terms in the order of their texts.
+#[derive(Default)]
+struct SortedTerms<'a> {
+    texts: Vec<&'a str>,
+    /// End of the postings of each term.
+    ends: Vec<u32>,
+    postings: Vec<TermPosting>,
 }
 
 /// Skills of an earlier index that are in a new index.
@@ -126,7 +153,7 @@ impl IndexContents {
             }
         }
 
-        contents.merge_terms(reused, added.into_sorted());
+        contents.merge_terms(reused, &added.sort());
         contents.shrink_to_fit();
         contents
     }
@@ -143,24 +170,24 @@ impl IndexContents {
     }
 
     /// Adds the terms of the reused skills and the added terms. Both are sorted.
-    fn merge_terms(&mut self, reused: &ReusedSkills<'_>, added: Vec<AddedTerm>) {
-        let mut added = added.into_iter().peekable();
+    fn merge_terms(&mut self, reused: &ReusedSkills<'_>, added: &SortedTerms<'_>) {
+        let mut added = added.iter().peekable();
 
         for term in 0..reused.from.terms.len() {
             let text = reused.from.terms.get(term);
-            while let Some(first) = added.next_if(|first| first.text.as_str() < text) {
-                self.push_term(&first.text, first.postings);
+            while let Some(first) = added.next_if(|first| first.text < text) {
+                self.push_term(first.text, first.postings.iter().copied());
             }
 
             let own = added.next_if(|first| first.text == text);
-            let own = own.map(|own| own.postings).unwrap_or_default();
+            let own = own.map_or(&[][..], |own| own.postings).iter().copied();
             let kept = reused.from.postings_of(term).iter();
             let kept = kept.filter_map(|posting| reused.moved_posting(*posting));
             self.push_term(text, kept.chain(own));
         }
 
         for rest in added {
-            self.push_term(&rest.text, rest.postings);
+            self.push_term(rest.text, rest.postings.iter().copied());
         }
     }
 
@@ -268,45 +295,89 @@ impl AddedTerms {
     /// is the last one of the term.
     fn posting(&mut self, skill: u32, word: &str) -> &mut TermPosting {
         let term = self.find_or_add_term(word);
-        let postings = &mut self.postings[term];
-        if postings.last().is_none_or(|last| last.skill != skill) {
-            postings.push(TermPosting {
-                skill,
-                in_name: 0,
-                in_description: 0,
-            });
-        }
+        let last = self.last_postings[term] as usize;
+        let has_posting = self
+            .postings
+            .get(last)
+            .is_some_and(|last| last.posting.skill == skill);
 
-        let last = postings.len() - 1;
-        &mut postings[last]
+        let index = if has_posting {
+            last
+        } else {
+            self.add_posting(term, skill)
+        };
+        &mut self.postings[index].posting
+    }
+
+    /// Adds a posting without words, and returns its index.
+    fn add_posting(&mut self, term: usize, skill: u32) -> usize {
+        let index = self.postings.len();
+        self.last_postings[term] = to_u32(index);
+        self.postings.push(AddedPosting {
+            term: to_u32(term),
+            posting: TermPosting {
+                skill,
+                ..TermPosting::default()
+            },
+        });
+        index
     }
 
     /// Returns the index of the term of a word.
     fn find_or_add_term(&mut self, word: &str) -> usize {
-        if let Some(term) = self.words.get(word) {
-            return *term;
+        let word_index = self.words.get_or_intern(word).to_usize();
+        if let Some(term) = self.terms_of_words.get(word_index) {
+            return *term as usize;
         }
 
-        let text = stem_word(word).into_owned();
-        let term = *self.terms.entry(text).or_insert_with(|| {
-            self.postings.push(Vec::new());
-            self.postings.len() - 1
-        });
-        self.words.insert(word.to_owned(), term);
+        let term = self.terms.get_or_intern(stem_word(word)).to_usize();
+        self.terms_of_words.push(to_u32(term));
+        if term == self.last_postings.len() {
+            self.last_postings.push(NO_POSTING);
+        }
         term
     }
 
-    fn into_sorted(mut self) -> Vec<AddedTerm> {
-        let mut terms: Vec<_> = self
-            .terms
-            .into_iter()
-            .map(|(text, term)| AddedTerm {
+    /// Sorts the postings by term. The postings of a term keep their order.
+    fn sort(&self) -> SortedTerms<'_> {
+        let texts: Vec<&str> = self.terms.iter().map(|(_, text)| text).collect();
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        order.sort_unstable_by_key(|term| texts[*term]);
+
+        let mut counts = vec![0_u32; texts.len()];
+        for added in &self.postings {
+            counts[added.term as usize] += 1;
+        }
+        let mut sorted = SortedTerms::default();
+        let mut next_places = vec![0_u32; texts.len()];
+        for term in order {
+            let start = sorted.ends.last().copied().unwrap_or_default();
+            next_places[term] = start;
+            sorted.texts.push(texts[term]);
+            sorted.ends.push(start + counts[term]);
+        }
+
+        sorted.postings = vec![TermPosting::default(); self.postings.len()];
+        for added in &self.postings {
+            let place = &mut next_places[added.term as usize];
+            sorted.postings[*place as usize] = added.posting;
+            *place += 1;
+        }
+        sorted
+    }
+}
+
+impl SortedTerms<'_> {
+    fn iter(&self) -> impl Iterator<Item = PostedTerm<'_>> {
+        let starts = [0].into_iter().chain(self.ends.iter().copied());
+        let ranges = starts.zip(&self.ends);
+        self.texts
+            .iter()
+            .zip(ranges)
+            .map(|(text, (start, end))| PostedTerm {
                 text,
-                postings: take(&mut self.postings[term]),
+                postings: &self.postings[start as usize..*end as usize],
             })
-            .collect();
-        terms.sort_unstable_by(|a, b| a.text.cmp(&b.text));
-        terms
     }
 }
 

@@ -3,7 +3,6 @@
 //! that the view does not list have no effect on results and scores.
 
 mod catalog_index;
-mod cursor;
 mod page;
 mod query;
 mod ranking;
@@ -15,8 +14,7 @@ mod text_table;
 mod view_index;
 mod words;
 
-pub use cursor::SearchCursor;
-pub use page::{ResultRange, search_page};
+pub use page::{ResultRange, cursor_binding, search_page};
 pub use query::SearchQuery;
 
 use super::view::SessionView;

@@ -1,10 +1,16 @@
 //! Pages of the results of a search, in the form of the list.
 
-use super::cursor::SearchCursor;
 use crate::session::list::{SkillListPage, fill_page, page_warnings};
 use crate::session::tool_names::ToolNames;
 use crate::session::view::SessionView;
+use crate::session::view_cursor::ViewCursor;
 use caproot_core::wire::cursor::Cursor as _;
+
+/// Returns the binding of the cursors of a query. The list has no binding, so that its cursors are no
+/// cursors of a search.
+pub fn cursor_binding(query: &str) -> String {
+    format!("search {query}")
+}
 
 /// Part of the results that a page may have.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +51,7 @@ pub fn search_page<'a>(
     let next = u32::try_from(end).ok().filter(|_| end < found.len());
     let next_cursor = next.map(|index| {
         let view_id = view.id;
-        SearchCursor { view_id, index }.encode(query.as_bytes())
+        ViewCursor { view_id, index }.encode(cursor_binding(query).as_bytes())
     });
     page.finish(view, next_cursor)
 }

@@ -3,11 +3,12 @@
 
 use super::ranking::rank_skills;
 use super::view_index::ViewIndex;
-use super::{ResultRange, SearchCursor, SearchQuery, search_page};
+use super::{ResultRange, SearchQuery, cursor_binding, search_page};
 use crate::session::list::tests::skill;
 use crate::session::skill_source::SkillListing;
 use crate::session::tool_names::ToolNames;
 use crate::session::view::SessionView;
+use crate::session::view_cursor::ViewCursor;
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::wire::cursor::Cursor as _;
 use proptest::prelude::*;
@@ -165,8 +166,9 @@ proptest! {
             prop_assert_eq!(&page["truncated"], &Value::Bool(!page["next_cursor"].is_null()));
 
             let Some(cursor) = page["next_cursor"].as_str() else { break };
-            prop_assert_eq!(SearchCursor::decode(cursor, b"another query"), None);
-            let next = SearchCursor::decode(cursor, query.as_bytes()).expect("a cursor");
+            prop_assert_eq!(ViewCursor::decode(cursor, b""), None);
+            prop_assert_eq!(ViewCursor::decode(cursor, b"search another query"), None);
+            let next = ViewCursor::decode(cursor, cursor_binding(&query).as_bytes()).expect("a cursor");
             prop_assert!(next.view_id == 7 && next.index as usize > begin && cursor.len() <= 31);
             begin = next.index as usize;
         }

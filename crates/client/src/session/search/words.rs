@@ -34,6 +34,11 @@ impl CharClass {
             _ => Self::Separator,
         }
     }
+
+    /// Returns the class of the first character.
+    fn of_text(text: &str) -> Self {
+        text.chars().next().map_or(Self::Separator, Self::of_char)
+    }
 }
 
 /// Returns the term of a word in lower case: its stem, if the word is English.
@@ -44,11 +49,12 @@ pub fn stem_word(word: &str) -> Cow<'_, str> {
 /// Returns the words of a text in order, without stop words. A camelCase word gives itself and its
 /// parts. Chinese, Japanese and Korean text gives pairs of characters.
 pub fn split_words(text: &str) -> Vec<String> {
+    let visible = visible_text(text);
     let mut words = Vec::new();
-    for run in char_runs(text) {
-        match CharClass::of_char(run[0]) {
-            CharClass::Cjk => words.extend(char_pairs(&run)),
-            _ => add_words_of_run(&run, &mut words),
+    for run in CharRuns(&visible) {
+        match CharClass::of_text(run) {
+            CharClass::Cjk => words.extend(char_pairs(run)),
+            _ => add_words_of_run(run, &mut words),
         }
         if words.len() >= MAX_FIELD_WORDS {
             break;
@@ -62,7 +68,7 @@ pub fn split_words(text: &str) -> Vec<String> {
 
 /// Returns how many words separators delimit, stop words included.
 pub fn count_words(text: &str) -> usize {
-    char_runs(text).count()
+    CharRuns(&visible_text(text)).count()
 }
 
 /// Returns the letters and digits of a text in lower case.
@@ -72,48 +78,59 @@ pub fn fold_name(text: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// Returns the runs of characters of one class, without separators and hidden characters.
-fn char_runs(text: &str) -> impl Iterator<Item = Vec<char>> {
-    let mut chars = text
-        .chars()
-        .filter(|c| !is_ignorable_char(*c))
-        .skip_while(|c| CharClass::of_char(*c) == CharClass::Separator)
-        .peekable();
+/// Returns a text without hidden characters.
+fn visible_text(text: &str) -> Cow<'_, str> {
+    if text.chars().any(is_ignorable_char) {
+        text.chars().filter(|c| !is_ignorable_char(*c)).collect()
+    } else {
+        Cow::Borrowed(text)
+    }
+}
 
-    std::iter::from_fn(move || {
-        while chars
-            .next_if(|c| CharClass::of_char(*c) == CharClass::Separator)
-            .is_some()
-        {}
+/// Iterator over the runs of characters of one class, without separators.
+struct CharRuns<'a>(&'a str);
 
-        let class = CharClass::of_char(*chars.peek()?);
-        let mut run = Vec::new();
-        while let Some(c) = chars.next_if(|c| CharClass::of_char(*c) == class) {
-            run.push(c);
-        }
-        Some(run)
-    })
+impl<'a> Iterator for CharRuns<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let rest = self
+            .0
+            .trim_start_matches(|c| CharClass::of_char(c) == CharClass::Separator);
+        let class = CharClass::of_text(rest);
+        let end = rest.find(|c| CharClass::of_char(c) != class);
+        let end = end.unwrap_or(rest.len());
+
+        self.0 = &rest[end..];
+        Some(&rest[..end]).filter(|run| !run.is_empty())
+    }
 }
 
 /// Returns each two adjacent characters, or the only character.
-fn char_pairs(run: &[char]) -> impl Iterator<Item = String> {
-    run.windows(run.len().min(2))
-        .map(|pair| pair.iter().collect())
+fn char_pairs(run: &str) -> Vec<String> {
+    let chars: Vec<char> = run.chars().collect();
+    let pairs = chars.windows(chars.len().min(2));
+    pairs.map(|pair| pair.iter().collect()).collect()
 }
 
 /// Adds a word, and its parts if it is a camelCase word.
-fn add_words_of_run(run: &[char], words: &mut Vec<String>) {
-    words.push(lower_case(run));
+fn add_words_of_run(run: &str, words: &mut Vec<String>) {
+    words.push(lower_case(run.chars()));
+    // Few words have an upper-case character after the first one.
+    if !run.chars().skip(1).any(char::is_uppercase) {
+        return;
+    }
 
+    let run: Vec<char> = run.chars().collect();
     let mut start = 0;
     for at in 1..run.len() {
-        if begins_part(run, at) {
-            words.push(lower_case(&run[start..at]));
+        if begins_part(&run, at) {
+            words.push(lower_case(run[start..at].iter().copied()));
             start = at;
         }
     }
     if start > 0 {
-        words.push(lower_case(&run[start..]));
+        words.push(lower_case(run[start..].iter().copied()));
     }
 }
 
@@ -124,9 +141,9 @@ fn begins_part(run: &[char], at: usize) -> bool {
     run[at].is_uppercase() && (is_after_lower || (run[at - 1].is_uppercase() && is_before_lower))
 }
 
-fn lower_case(run: &[char]) -> String {
-    let kept = run.iter().take(MAX_WORD_CHARS);
-    kept.flat_map(|c| c.to_lowercase()).collect()
+fn lower_case(word: impl Iterator<Item = char>) -> String {
+    let kept = word.take(MAX_WORD_CHARS);
+    kept.flat_map(char::to_lowercase).collect()
 }
 
 #[cfg(test)]
