@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Flags of the sites.
 #[derive(Debug, Args)]
 pub struct SitesArgs {
-    /// Also the skills of https://HOST/.well-known/agent-skills/index.json. Can be repeated
+    /// Also the skills of the site HOST, by its index of skills. Can be repeated
     #[arg(long, value_name = "HOST")]
     site: Vec<String>,
     /// As --site, for a site that may have an address that is not globally routable, such as one of a

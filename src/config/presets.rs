@@ -89,6 +89,7 @@ impl RootPreset {
     }
 
     /// Whether a root of the preset can have the id.
+    #[must_use]
     pub fn can_have_root(self, id: &RootId) -> bool {
         let places = self.places();
         id.as_str() == places.name
@@ -97,6 +98,7 @@ impl RootPreset {
 
     /// Returns the roots of the preset: those of the project that contains the working directory, and
     /// the directory at home if it exists.
+    #[must_use]
     pub fn find_roots(self, env: &ProcessEnv) -> FoundRoots {
         let places = self.places();
         let mut found = project_roots(&places.project, env);

@@ -578,7 +578,7 @@ async fn skills_of_sites_and_mcp_servers_are_pulled() {
     let lock = fixture.path("caproot.lock");
     let mut approve = caproot(["lock"]);
     approve.arg(fixture.path("dir")).arg("--out").arg(&lock);
-    fixture.write("dir/b/SKILL.md", &skill_text("b"));
+    fixture.write("dir/b/SKILL.md", skill_text("b"));
     fixture.write("dir/b/ref/x y.md", "More.");
     run_command(approve).await.succeeded();
     for wanted in ["b", &site.package("b")] {

@@ -36,8 +36,7 @@ async fn a_skill_that_no_list_has_is_read_by_its_uri() {
         let hidden = entry("hidden", &[("x", "More.")]);
         Some(match (method, uri) {
             ("skills/list", _) => page(&[entry("a", &[])], None),
-            ("skills/get", "skill://hidden/SKILL.md") => one(&hidden),
-            ("skills/get", "skill://other/SKILL.md") => one(&hidden),
+            ("skills/get", "skill://hidden/SKILL.md" | "skill://other/SKILL.md") => one(&hidden),
             ("skills/get", "skill://misnamed/SKILL.md") => {
                 let mut misnamed = entry("misnamed", &[]);
                 misnamed["frontmatter"]["name"] = json!("a");
@@ -155,7 +154,7 @@ async fn a_lost_server_keeps_its_names() {
     );
 }
 
-/// Starts a server without the extension that serves skills as FastMCP does. `manifest` returns the
+/// Starts a server without the extension that serves skills as `FastMCP` does. `manifest` returns the
 /// text of each manifest.
 async fn start_with_manifests(
     directories: &'static [&'static str],

@@ -69,7 +69,7 @@
 //! warning. The name and the description must match the SKILL.md.
 //!
 //! If the server has no index, either, the source looks for resources `…/SKILL.md` with a resource
-//! `…/_manifest`, as FastMCP serves them. The manifest has the size and the SHA-256 of each file, and
+//! `…/_manifest`, as `FastMCP` serves them. The manifest has the size and the SHA-256 of each file, and
 //! each file is checked against the manifest. A server with no form has no skills, and a warning says
 //! so.
 
