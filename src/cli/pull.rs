@@ -95,7 +95,9 @@ impl From<PullError> for CommandFailure {
         let code = match error {
             PullError::Call(error) => return Self::from(error),
             PullError::InvalidResponse(_) => exit::INTERNAL,
-            PullError::TooLarge(_)
+            PullError::NotListed { .. }
+            | PullError::OtherDigest(_)
+            | PullError::TooLarge(_)
             | PullError::NoFiles
             | PullError::Truncated
             | PullError::ForbiddenName(_)
