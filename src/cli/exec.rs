@@ -134,12 +134,6 @@ async fn prepare_script(
         Some(file) => Some(read_lock(file, args.signers.as_deref())?),
         None => None,
     };
-    let store_dir = args.copies.clone().unwrap_or_else(|| default_store(env));
-    let store = PackageStore::open(&store_dir).map(Arc::new).map_err(|error| {
-        CommandFailure::new(exit::NOT_STARTED, error)
-            .with_hint("name another directory with --copies DIR or CAPROOT_COPIES")
-    })?;
-
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let root = find_root(&args.handle, roots)?;
@@ -161,6 +155,7 @@ async fn prepare_script(
         },
         approved: approved_versions(lock.as_ref(), skill.as_ref()),
     };
+    let store = open_store(args, env)?;
     let spinner = DelayedSpinner::new("copying the skill");
     let copied = spinner.run(copy_package(&client, &store, &request));
     let copy = copied.await.map_err(copy_failure)?;
@@ -189,6 +184,15 @@ fn approved_versions(lock: Option<&Lock>, skill: Option<&Skill>) -> Option<Vec<A
     let name = skill.map_or("", |skill| &skill.name);
     let versions = lock?.versions(name).iter();
     Some(versions.map(|version| version.files.clone()).collect())
+}
+
+fn open_store(args: &ExecArgs, env: &ProcessEnv) -> Result<Arc<PackageStore>, CommandFailure> {
+    let dir = args.copies.clone().unwrap_or_else(|| default_store(env));
+    let opened = PackageStore::open(&dir).map(Arc::new);
+    opened.map_err(|error| {
+        CommandFailure::new(exit::NOT_STARTED, error)
+            .with_hint("name another directory with --copies DIR or CAPROOT_COPIES")
+    })
 }
 
 /// Returns the default directory of the copies.
