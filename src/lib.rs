@@ -172,6 +172,7 @@ pub mod local_source;
 pub mod mcp;
 pub mod model;
 pub mod parse;
+pub mod readiness;
 pub mod sandbox;
 pub mod scan;
 pub mod server;

@@ -78,6 +78,11 @@ pub const ENVIRONMENT_VARIABLES: &[EnvironmentVariable] = &[
         commands: EXEC,
     },
     EnvironmentVariable {
+        name: "PATH",
+        meaning: "Directories of interpreters for `exec`, and of the programs that skills need for `check`.",
+        commands: CommandSet::Only(&["exec", "check"]),
+    },
+    EnvironmentVariable {
         name: "SSL_CERT_FILE",
         meaning: "File of the machine's authorities, instead of the files of the system. Used without `--ca`.",
         commands: TLS_CLIENTS,

@@ -262,7 +262,10 @@ impl PreparedScript {
     fn explain_own_start(&self, content: &ScriptContent, error: &io::Error) -> CommandFailure {
         match error.kind() {
             io::ErrorKind::NotFound => {
-                let sentence = format!("the interpreter of the script is missing: {}", content.first_line);
+                let sentence = format!(
+                    "the interpreter of the script is missing: {}",
+                    content.first_line
+                );
                 CommandFailure::new(exit::NOT_RUNNABLE, sentence)
             }
             io::ErrorKind::PermissionDenied => start_failure(&self.path, error).with_hint(
@@ -303,7 +306,10 @@ impl ScriptContent {
         let mut start = Vec::new();
         file.take(MAX_SHEBANG_BYTES).read_to_end(&mut start)?;
         let has_header = start.starts_with(b"#!") || start.starts_with(b"\x7fELF");
-        let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let line = start
+            .split(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
 
         Ok(Self {
             runs_by_itself: is_executable && has_header,

@@ -309,7 +309,9 @@ pub fn report_usage_error(usage: &clap::Error) -> ExitCode {
         // A write error of the last output cannot be reported.
         let _ = usage.print();
     }
-    let is_exec = std::env::args_os().nth(1).is_some_and(|name| name == "exec");
+    let is_exec = std::env::args_os()
+        .nth(1)
+        .is_some_and(|name| name == "exec");
     if usage.use_stderr() && is_exec {
         ExitCode::from(exit::NOT_STARTED)
     } else if usage.use_stderr() {

@@ -121,9 +121,7 @@ async fn write_copy(
     };
     let files = &checksums.files;
     let mut complete = PackageFiles::new();
-    reader
-        .read_files(files, &mut complete, &mut |_| {})
-        .await?;
+    reader.read_files(files, &mut complete, &mut |_| {}).await?;
     confirm_list(client, request.location, request.limits, files).await?;
 
     let store = store.clone();

@@ -250,7 +250,12 @@ mod tests {
         let (digest, random) = ("a".repeat(64), "b".repeat(16));
         let copy = CopyName::parse(&format!("{digest}.12.{random}")).expect("a copy");
         assert_eq!(copy.bytes, 12);
-        for name in ["..caproot-pull-1", "x", &digest, &format!("{digest}.12.{random}.x")] {
+        for name in [
+            "..caproot-pull-1",
+            "x",
+            &digest,
+            &format!("{digest}.12.{random}.x"),
+        ] {
             assert!(CopyName::parse(name).is_none(), "{name}");
         }
     }
@@ -260,7 +265,12 @@ mod tests {
         let top = tempfile::tempdir().expect("a directory");
         let shared = top.path().join("shared");
         PackageStore::open(&shared.join("store")).expect("usable");
-        for (mode, is_usable) in [(0o777, false), (0o775, false), (0o1777, true), (0o755, true)] {
+        for (mode, is_usable) in [
+            (0o777, false),
+            (0o775, false),
+            (0o1777, true),
+            (0o755, true),
+        ] {
             fs::set_permissions(&shared, Permissions::from_mode(mode)).expect("a mode");
             let opened = PackageStore::open(&shared.join("store"));
             assert_eq!(opened.is_ok(), is_usable, "{mode:o}");
@@ -268,6 +278,9 @@ mod tests {
         assert!(PackageStore::open(&shared.join("store/inner")).is_ok());
         fs::set_permissions(shared.join("store"), Permissions::from_mode(0o1777)).expect("a mode");
         let error = PackageStore::open(&shared.join("store")).expect_err("writable by others");
-        assert!(error.to_string().contains("other users can write"), "{error}");
+        assert!(
+            error.to_string().contains("other users can write"),
+            "{error}"
+        );
     }
 }

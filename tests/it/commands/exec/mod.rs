@@ -133,9 +133,17 @@ async fn a_signal_ends_the_script_and_its_shell_sees_128_and_its_number() {
     let mut shell = Command::new("sh");
     shell.args(["-c", "\"$@\"; echo \"code $?\"", "sh"]);
     shell.arg(inner.get_program()).args(inner.get_args());
-    let envs = inner.get_envs().filter_map(|(name, value)| Some((name, value?)));
-    shell.env_clear().envs(envs).current_dir(fixture.path("work"));
-    shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let envs = inner
+        .get_envs()
+        .filter_map(|(name, value)| Some((name, value?)));
+    shell
+        .env_clear()
+        .envs(envs)
+        .current_dir(fixture.path("work"));
+    shell
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let output = run_command(shell).await.succeeded();
     assert_eq!(output.text(), "code 143\n");
 
@@ -164,7 +172,12 @@ async fn a_script_that_cannot_run_has_its_code_and_reason() {
         ("odd.xyz", &[], 127, "no known interpreter"),
         ("gone.sh", &[], 127, "#!/no/such/interpreter -x"),
         ("bare.sh", &["--max-files", "2"], 125, "more than 2 files"),
-        ("bare.sh", &["--copies", "../open"], 125, "other users can write"),
+        (
+            "bare.sh",
+            &["--copies", "../open"],
+            125,
+            "other users can write",
+        ),
         ("bare.sh", &["--digest", "abc"], 125, "expected sha256:"),
     ];
     for (file, words, code, part) in cases {
@@ -183,12 +196,20 @@ async fn a_script_that_cannot_run_has_its_code_and_reason() {
     for handle in ["skill://r/none/run.sh", "skill://r/kit", "skill://r/kit/"] {
         let words = format!("exec {handle}");
         let output = run_client(&daemon, &words).await;
-        assert!(output.code == Some(127) || handle.ends_with('/'), "{}", output.stderr);
+        assert!(
+            output.code == Some(127) || handle.ends_with('/'),
+            "{}",
+            output.stderr
+        );
         assert!(output.stderr.contains("caproot: "), "{}", output.stderr);
     }
     let no_daemon = "exec skill://r/kit/bare.sh --endpoint unix:/none";
-    run_client(&daemon, no_daemon).await.exited_with(125, "/none");
-    run_client(&daemon, "exec kit").await.exited_with(125, "expected the handle");
+    run_client(&daemon, no_daemon)
+        .await
+        .exited_with(125, "/none");
+    run_client(&daemon, "exec kit")
+        .await
+        .exited_with(125, "expected the handle");
     daemon.stop().await;
 }
 
@@ -227,7 +248,8 @@ async fn only_the_expected_or_approved_script_runs() {
 
 #[tokio::test]
 async fn a_changed_copy_never_runs() {
-    let (fixture, daemon) = Daemon::publishing("r", &format!("{TREE}file r/kit/go.sh\n| echo go")).await;
+    let (fixture, daemon) =
+        Daemon::publishing("r", &format!("{TREE}file r/kit/go.sh\n| echo go")).await;
     exec(&fixture, &daemon, "go.sh", &[]).await.succeeded();
     let first = copies(&fixture).remove(0);
     let inode = |dir: &Path| fs::metadata(dir).expect("a copy").ino();
@@ -254,7 +276,9 @@ async fn a_changed_copy_never_runs() {
 
 #[tokio::test]
 async fn a_copy_stays_while_its_script_runs() {
-    let tree = format!("{TREE}file r/kit/wait.sh\n| echo started\n| read line\n| cat \"$(dirname \"$0\")/late.txt\"\nfile r/kit/late.txt\n| late");
+    let tree = format!(
+        "{TREE}file r/kit/wait.sh\n| echo started\n| read line\n| cat \"$(dirname \"$0\")/late.txt\"\nfile r/kit/late.txt\n| late"
+    );
     let (fixture, daemon) = Daemon::publishing("r", &tree).await;
     let mut command = exec_command(&fixture, &daemon, "wait.sh", &[]);
     command.stdin(Stdio::piped());
@@ -292,15 +316,29 @@ async fn the_daemon_starts_no_program() {
     };
     let daemon = Process::start(traced);
     let endpoint = daemon.endpoint().to_owned();
-    for words in ["list", "resources skill://r/kit", "read skill://r/kit", "exec skill://r/kit/scripts/run.sh"] {
+    for words in [
+        "list",
+        "resources skill://r/kit",
+        "read skill://r/kit",
+        "exec skill://r/kit/scripts/run.sh",
+    ] {
         let mut command = crate::harness::process::caproot(words.split(' '));
-        command.env("CAPROOT_ENDPOINT", &endpoint).env("HOME", fixture.path("home"));
+        command
+            .env("CAPROOT_ENDPOINT", &endpoint)
+            .env("HOME", fixture.path("home"));
         let output = run_command(command).await;
-        assert!(matches!(output.code, Some(0 | 7)), "{words}: {}", output.stderr);
+        assert!(
+            matches!(output.code, Some(0 | 7)),
+            "{words}: {}",
+            output.stderr
+        );
     }
     daemon.stop().await;
 
     let text = fs::read_to_string(&log).expect("the log of strace");
     let calls: Vec<_> = text.lines().filter(|line| line.contains("exec")).collect();
-    assert!(calls.len() <= 1 && calls.iter().all(|call| call.contains("\"serve\"")), "{text}");
+    assert!(
+        calls.len() <= 1 && calls.iter().all(|call| call.contains("\"serve\"")),
+        "{text}"
+    );
 }

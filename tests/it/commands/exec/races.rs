@@ -80,7 +80,10 @@ async fn race(kind: &str, change: impl FnMut(&PathBuf, &str) + Send + 'static) {
         }
     }
     println!("exec race by {kind}: {good} good, {changed} changed");
-    assert!(good >= MIN_OUTCOMES && changed >= MIN_OUTCOMES, "{kind}: no race");
+    assert!(
+        good >= MIN_OUTCOMES && changed >= MIN_OUTCOMES,
+        "{kind}: no race"
+    );
     drop(author);
     daemon.stop().await;
 }
@@ -115,11 +118,23 @@ async fn a_script_that_is_written_through_a_mapping_never_runs() {
         .succeeded();
 
     // The file's times stay, so the daemon lists the old digest until it reads the file.
-    for (content, code, text) in [(EVIL, 126, ""), (GOOD, 0, "good\n"), (EVIL, 126, "")] {
+    let expected = ["--digest", &digest];
+    let cases: [(&str, &[&str], i32, &str); 4] = [
+        (EVIL, &expected, 126, ""),
+        (GOOD, &[], 0, "good\n"),
+        (GOOD, &expected, 0, "good\n"),
+        (EVIL, &expected, 126, ""),
+    ];
+    for (content, words, code, text) in cases {
         mapping.write(content.as_bytes());
         fs::remove_dir_all(fixture.path("home/.cache")).expect("no copy");
-        let output = exec(&fixture, &daemon, "go.sh", &["--digest", &digest]).await;
-        assert_eq!((output.code, output.text()), (Some(code), text), "{}", output.stderr);
+        let output = exec(&fixture, &daemon, "go.sh", words).await;
+        assert_eq!(
+            (output.code, output.text()),
+            (Some(code), text),
+            "{}",
+            output.stderr
+        );
     }
     drop(mapping);
     daemon.stop().await;

@@ -111,6 +111,8 @@ impl Machine {
             skill home/.agents/skills/a\nskill codex/skills/b\nfile broken/a/SKILL.md\n| none
             file skills/a-skill-with-a-name-that-is-longer-than-thirty-columns/env.sh
             | echo bytecode=$PYTHONDONTWRITEBYTECODE
+            file skills/needs/SKILL.md
+            | ---\n| name: needs\n| description: N.\n| allowed-tools: Bash(sh:*)\n| ---
             file caproot.yaml\n| environment_ids: [local]\ndir run\nmode 0700 run\ndir none",
         );
         let daemon = Process::start(process::serve(["--root"]).arg(fixture.path("skills")));
@@ -195,6 +197,10 @@ impl Machine {
                     (output, EXEC, home, "$TMP/caproot.yaml", "$TMP/caproot.yaml")
                 }
                 "PYTHONDONTWRITEBYTECODE" => (output, EXEC, home, "own", "bytecode=own"),
+                "PATH" => {
+                    let words = "check $TMP/skills";
+                    (output, words, &[], "$TMP/home", "note: needs needs more")
+                }
                 "TZ" => (
                     first_change,
                     "watch --endpoint $DAEMON",
