@@ -48,6 +48,7 @@
 //! | published root | directory that the operator gave an id, for selections such as `published:ID` |
 //! | pull | writing a package of a daemon to a directory of this machine, as a whole |
 //! | quota, permit | limit of concurrent calls, streams or connections of a caller; the right to one of them |
+//! | readiness | whether an executor has what a skill declares to need: ready, missing or unknown |
 //! | redacted | replaced by `<redacted>` because the value is a secret |
 //! | reload | reading the config file again, on SIGHUP; a reload is applied whole or rejected whole |
 //! | resolved path | allowed directory and relative path to which a path leads, all links followed |
@@ -63,6 +64,7 @@
 //! | skipped | not scanned, because the directory's name is in `search.excluded_dirs` |
 //! | snapshot | published state of one root: catalog, revision, diagnostics |
 //! | source | origin of skills in a session: a daemon, a local directory, an MCP server |
+//! | verified copy | files of a package that `caproot exec` copied and compared with their digests |
 //! | version | identity of a file's content: device, inode, size and times |
 //! | wait budget | time that a call may wait for a scan |
 //!
@@ -172,6 +174,7 @@ pub mod local_source;
 pub mod mcp;
 pub mod model;
 pub mod parse;
+pub mod readiness;
 pub mod sandbox;
 pub mod scan;
 pub mod server;

@@ -48,8 +48,48 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     Ok(vec![
         row("p50", 0.5, Target::AtMost(1.5)),
         row("p99", 0.99, Target::None),
+        readiness_row(context, &mut caller, &pages).await?,
     ]
     .into())
+}
+
+/// Compares the list of skills that declare programs with the list of the same number of skills without.
+async fn readiness_row(
+    context: &Context<'_>,
+    caller: &mut RawClient,
+    plain_pages: &[Page],
+) -> Outcome<Row> {
+    let dir = context.dir("readiness")?;
+    for n in 0..SKILLS {
+        let skill = dir.join(format!("s{n}"));
+        fs::create_dir_all(&skill)?;
+        let text = format!(
+            "---\nname: s{n}\ndescription: Skill {n} needs programs.\nmetadata: {{bench: {{requires: \
+             {{bins: [program-{}, sh]}}}}}}\n---\n",
+            n % 50
+        );
+        fs::write(skill.join("SKILL.md"), text)?;
+    }
+    let daemon = cold_start::start(&[dir]).await?;
+    let mut declaring = daemon.server.raw_client().await?;
+    let (pages, _) = read_list(&mut declaring, &daemon.roots).await?;
+
+    let times = context.count(100, 20);
+    let own = vec![LIST.to_owned(); pages.len()];
+    let plain = vec![LIST.to_owned(); plain_pages.len()];
+    let mut rounds = Vec::new();
+    for _ in 0..context.rounds {
+        let ours = time_lists(&mut declaring, &pages, &own, times).await?;
+        rounds.push((ours, time_lists(caller, plain_pages, &plain, times).await?));
+    }
+    let pairs = quantile_pairs(&rounds, 0.5);
+    Ok(Row::ratio(
+        format!("warm: list of all {SKILLS} skills that declare programs, p50"),
+        "the list of the same number of larger skills without requirements",
+        "ms",
+        &pairs,
+        Target::AtMost(1.1),
+    ))
 }
 
 /// Milliseconds of each complete list.

@@ -42,6 +42,10 @@ export type CallRequest =
        */
       product?: string | null;
       /**
+       * Whether the session leaves out skills that miss something on the executor.
+       */
+      ready_only?: boolean | null;
+      /**
        * Selected roots as a platform made them: an array, or an object with
        * `selectedCapabilityRoots`. The default is the published roots.
        */
@@ -50,6 +54,10 @@ export type CallRequest =
        * Result of `save`, instead of `roots`, `session_id`, `product` and the rules.
        */
       saved?: unknown;
+      /**
+       * Whether the text says how to run scripts by `caproot exec`.
+       */
+      scripts?: boolean | null;
       /**
        * Id of the new session. The default is random.
        */
@@ -1273,6 +1281,10 @@ export interface ListedSkill {
    * Handle of its SKILL.md.
    */
   mainResource: string;
+  /**
+   * Requirements that the executor does not have, such as `program jq`.
+   */
+  missing?: string[];
   /**
    * Name, which may begin with the name of a plugin: `deploy-kit:deploy`.
    */

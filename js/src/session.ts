@@ -44,6 +44,10 @@ export interface SessionOptions {
   product?: string;
   /** Whether `plugins()` has the plugins of executors. */
   plugins?: boolean;
+  /** Whether the text says how to run scripts by `caproot exec`: the model has a shell on the executors. */
+  scripts?: boolean;
+  /** Whether the session leaves out skills that miss something on the executor. */
+  readyOnly?: boolean;
   /** Seconds to wait for executors that do not answer; 5 by default. Their skills appear later. */
   startTimeout?: number;
   /** Seconds for which the skills of a lost executor stay listed; 10 by default. */
@@ -214,6 +218,8 @@ async function begin(host: ProgramHost, options: SessionOptions, saved: unknown)
   const settings: Settings = {
     tools: tools ?? [],
     plugins: options.plugins ?? false,
+    scripts: options.scripts ?? false,
+    ready_only: options.readyOnly ?? false,
     start_timeout: spanOf(options.startTimeout ?? 5) ?? null,
     grace_period: spanOf(options.gracePeriod ?? 10) ?? null,
   };
@@ -251,7 +257,7 @@ interface SharedParts {
   store: Store | undefined;
 }
 
-type Settings = Pick<Fields<"start">, "tools" | "plugins" | "start_timeout" | "grace_period">;
+type Settings = Pick<Fields<"start">, "tools" | "plugins" | "scripts" | "ready_only" | "start_timeout" | "grace_period">;
 
 /**
  * Skills of one conversation: a text and tools for a model.

@@ -57,6 +57,8 @@ def connect(
     id: str | None = None,
     product: str = "",
     plugins: bool = False,
+    scripts: bool = False,
+    ready_only: bool = False,
     start_timeout: float = 5.0,
     grace_period: float = 10.0,
     ca: Path | None = None,
@@ -84,6 +86,9 @@ def connect(
         id: Id of the session; random by default.
         product: Only skills for this product, or for every product.
         plugins: Whether `plugins()` has the plugins of executors.
+        scripts: Whether the text says how to run scripts by `caproot exec`: the model has a shell on the
+            executors.
+        ready_only: Whether the session leaves out skills that miss something on the executor.
         start_timeout: Seconds to wait for executors that do not answer. Their skills appear later.
         grace_period: Seconds for which the skills of a lost executor stay listed.
         ca, cert, key, server_name, spiffe_id, token, token_file: As for `Executor`.
@@ -108,6 +113,8 @@ def connect(
         id=id,
         product=product,
         plugins=plugins,
+        scripts=scripts,
+        ready_only=ready_only,
         start_timeout=start_timeout,
         grace_period=grace_period,
     )
@@ -148,6 +155,8 @@ class SessionOptions:
         id: str | None = None,
         product: str = "",
         plugins: bool = False,
+        scripts: bool = False,
+        ready_only: bool = False,
         start_timeout: float = 5.0,
         grace_period: float = 10.0,
     ) -> None:
@@ -155,6 +164,8 @@ class SessionOptions:
         check_type("id", id, str, type(None))
         check_type("product", product, str)
         check_type("plugins", plugins, bool)
+        check_type("scripts", scripts, bool)
+        check_type("ready_only", ready_only, bool)
         check_type("start_timeout", start_timeout, int, float)
         check_type("grace_period", grace_period, int, float)
         self.fleet = fleet
@@ -169,6 +180,7 @@ class SessionOptions:
         self.spec = {
             "product": product, "start_timeout": start_timeout, "grace_period": grace_period,
             "id": id, "choice": _choice_rules(choice or {}), "plugins": plugins,
+            "scripts": scripts, "ready_only": ready_only,
         }  # fmt: skip
 
     async def begin(self) -> Session:

@@ -18,6 +18,8 @@ pub struct OptionsSpec {
     id: Option<String>,
     choice: ChoiceSpec,
     plugins: bool,
+    scripts: bool,
+    ready_only: bool,
 }
 
 /// Rules of a choice, as Python passes them.
@@ -45,6 +47,8 @@ impl OptionsSpec {
             id: self.id.clone(),
             choice,
             plugins: self.plugins,
+            scripts: self.scripts,
+            ready_only: self.ready_only,
             // Model platforms reject a dot in the name of a tool.
             tool_names: ToolNames::Flat,
             tools,

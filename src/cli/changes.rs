@@ -3,6 +3,7 @@
 use super::plugins::plugin_changes;
 use super::report::{diagnostic_line, root_reason_name};
 use crate::cli::table::truncate_to_width;
+use caproot_client::session::missing_requirements;
 use caproot_client::{MirrorCatalog, MirrorUpdate};
 use caproot_core::proto::caproot::v1::{
     Diagnostic, RemovalReason, RootState, RootStatus, Severity, Skill, WatchMode,
@@ -76,7 +77,10 @@ fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String>
 
     for skill in now.skills() {
         let sign = match before.skill(&skill.package) {
-            Some(before) if Arc::ptr_eq(before, skill) || before == skill => continue,
+            Some(same) if Arc::ptr_eq(same, skill) || same == skill => {
+                lines.extend(readiness_line(before, now, skill));
+                continue;
+            }
             Some(_) => '~',
             None => '+',
         };
@@ -96,6 +100,30 @@ fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String>
     let problems = fresh.into_iter().filter_map(diagnostic_line);
     lines.extend(problems.map(|text| format!("! {text}")));
     lines
+}
+
+/// Returns the line of a skill whose readiness changed. A skill that was ready at first has no line.
+fn readiness_line(before: &MirrorCatalog, now: &MirrorCatalog, skill: &Skill) -> Option<String> {
+    let [before, now] = [before, now].map(|catalog| missing_in(catalog, skill));
+    if before == now {
+        return None;
+    }
+    let detail = if now.is_empty() {
+        "nothing is missing any more".to_owned()
+    } else {
+        format!("missing: {}", escape_text(&now.join(", ")))
+    };
+    Some(skill_line('~', skill, &detail))
+}
+
+/// Returns the requirements of a skill that the executor of a catalog does not have.
+fn missing_in(catalog: &MirrorCatalog, skill: &Skill) -> Vec<String> {
+    let root = skill
+        .authority
+        .as_ref()
+        .map_or("", |authority| &authority.id);
+    let readiness = catalog.readiness(root, &skill.package);
+    readiness.map_or_else(Vec::new, missing_requirements)
 }
 
 /// Describes a listed skill: its description, or why it is stale.

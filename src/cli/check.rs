@@ -12,11 +12,13 @@ use crate::check::{
 };
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
 use crate::model::{RootReason, Severity};
+use crate::readiness::missing_in_process;
 use crate::scan::{ScanProgress, ScanTarget};
 use caproot_core::file_watch::{
     self, COMPARE_INTERVAL, TreeLimits, TreeState, WatchedDirs, watch_tree,
 };
 use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::text::escape_text;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Zoned;
@@ -264,8 +266,27 @@ fn print_text(
         if !shown.is_empty() {
             writeln!(stdout, "run `caproot explain CODE` for details")?;
         }
+        for line in missing_lines(all) {
+            writeln!(stdout, "{line}")?;
+        }
         writeln!(stdout, "{}", summary_line(all, args))
     })
+}
+
+/// Returns a line for each skill that needs something that this machine does not have. Such a skill is
+/// correct, so the lines are no findings.
+fn missing_lines(all: &[CheckResult]) -> Vec<String> {
+    let skills = all.iter().flat_map(|result| &result.skills);
+    let lines = skills.filter_map(|checked| {
+        let missing = missing_in_process(checked.skill.requirements()?);
+        let names: Vec<_> = missing.iter().map(ToString::to_string).collect();
+        (!names.is_empty()).then(|| {
+            let name = escape_text(checked.skill.name());
+            let names = escape_text(&names.join(", "));
+            format!("note: {name} needs more than this machine has: {names}")
+        })
+    });
+    lines.collect()
 }
 
 /// Breaks the message and the help of a finding between words. Source lines stay whole.

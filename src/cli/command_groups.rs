@@ -33,6 +33,7 @@ const COMMAND_GROUPS: [CommandGroup; 7] = [
             "resources",
             "read",
             "path",
+            "exec",
             "watch",
         ],
     },

@@ -1,7 +1,7 @@
 //! Commands to which a line of a reference table applies.
 
 /// Commands that connect to a daemon.
-pub const CLIENT_COMMANDS: [&str; 14] = [
+pub const CLIENT_COMMANDS: [&str; 15] = [
     "status",
     "roots",
     "resolve",
@@ -10,6 +10,7 @@ pub const CLIENT_COMMANDS: [&str; 14] = [
     "resources",
     "read",
     "path",
+    "exec",
     "watch",
     "pull",
     "lock",
@@ -29,6 +30,8 @@ pub enum CommandSet {
     ClientAnd(&'static [&'static str]),
     /// Only these commands.
     Only(&'static [&'static str]),
+    /// The commands of another set without one command.
+    Without(&'static CommandSet, &'static str),
 }
 
 impl CommandSet {
@@ -43,6 +46,7 @@ impl CommandSet {
                 Self::Client => is_client,
                 Self::ClientAnd(names) => is_client || names.contains(&command),
                 Self::Only(names) => names.contains(&command),
+                Self::Without(set, name) => set.contains(command) && command != *name,
             }
     }
 }

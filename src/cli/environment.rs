@@ -32,6 +32,7 @@ const SOCKETS: CommandSet = CommandSet::ClientAnd(&["serve", "config check"]);
 /// Commands that trust the authorities of the machine.
 const TLS_CLIENTS: CommandSet =
     CommandSet::ClientAnd(&["fleet check", "fleet list", "fleet watch"]);
+const EXEC: CommandSet = CommandSet::Only(&["exec"]);
 const SERVE: CommandSet = CommandSet::Only(&["serve"]);
 
 /// All environment variables that the program reads.
@@ -60,6 +61,26 @@ pub const ENVIRONMENT_VARIABLES: &[EnvironmentVariable] = &[
         name: "CAPROOT_TOKEN_FILE",
         meaning: "File of the token that is sent with each call. `--token-file` takes precedence.",
         commands: CommandSet::Client,
+    },
+    EnvironmentVariable {
+        name: "CAPROOT_COPIES",
+        meaning: "Directory of the copies that scripts run in. `--copies` takes precedence.",
+        commands: EXEC,
+    },
+    EnvironmentVariable {
+        name: "XDG_CACHE_HOME",
+        meaning: "Parent of the default directory of the copies. The default is `~/.cache`. Only an absolute path counts.",
+        commands: EXEC,
+    },
+    EnvironmentVariable {
+        name: "PYTHONDONTWRITEBYTECODE",
+        meaning: "Set to 1 for the script if the variable is not set, so that Python writes no `__pycache__` to the copy.",
+        commands: EXEC,
+    },
+    EnvironmentVariable {
+        name: "PATH",
+        meaning: "Directories of interpreters for `exec`, and of the programs that skills need for `check`.",
+        commands: CommandSet::Only(&["exec", "check"]),
     },
     EnvironmentVariable {
         name: "SSL_CERT_FILE",
@@ -169,6 +190,11 @@ pub const FILES: &[FileEntry] = &[
         path: "/etc/caproot/caproot.yaml",
         meaning: "Config file of the packaged unit.",
         commands: CommandSet::Only(&["serve", "path", "config", "config check", "config example"]),
+    },
+    FileEntry {
+        path: "$XDG_CACHE_HOME/caproot/packages",
+        meaning: "Verified copies of skills whose scripts ran; at most 32.",
+        commands: EXEC,
     },
     FileEntry {
         path: "./.agents/skills",

@@ -36,6 +36,11 @@ macro_rules! exit_codes {
     };
 }
 
+/// Commands that report their own failures by these codes. `exec` has the codes of its script, and three
+/// codes of its own.
+const ALL_BUT_EXEC: CommandSet = CommandSet::Without(&CommandSet::All, "exec");
+const CLIENT_BUT_EXEC: CommandSet = CommandSet::Without(&CommandSet::Client, "exec");
+
 exit_codes! {
     /// The command succeeded. If the reader of stdout closes the pipe early, as `head` does, the code
     /// is the same.
@@ -54,7 +59,7 @@ exit_codes! {
             "prompt",
         ]);
     /// The command line is invalid, or `explain` does not know the code.
-    USAGE = 2, "invalid usage", CommandSet::All;
+    USAGE = 2, "invalid usage", ALL_BUT_EXEC;
     /// No daemon answers at the endpoint, another program answers, or the TLS certificate of the
     /// daemon is not trusted.
     NO_DAEMON = 3, "no daemon answers", CommandSet::Only(&[
@@ -63,32 +68,44 @@ exit_codes! {
     ]);
     /// The call was rejected as invalid: an unknown root, skill or file, a name of several skills, or
     /// a value that the daemon does not accept. The same call will be rejected again.
-    REJECTED = 4, "call rejected as invalid", CommandSet::Client;
+    REJECTED = 4, "call rejected as invalid", CLIENT_BUT_EXEC;
     /// The caller may not use the socket, make the call or read the file, or the daemon rejected the
     /// client certificate.
-    NOT_PERMITTED = 5, "not permitted", CommandSet::Client;
+    NOT_PERMITTED = 5, "not permitted", CLIENT_BUT_EXEC;
     /// The daemon cannot respond now: a limit is reached, the timeout is over, or the connection was
     /// lost. Try again later.
-    TRY_LATER = 6, "try later", CommandSet::Client;
+    TRY_LATER = 6, "try later", CLIENT_BUT_EXEC;
     /// Internal error, or a response of the daemon that is not valid.
-    INTERNAL = 70, "internal error", CommandSet::All;
+    INTERNAL = 70, "internal error", ALL_BUT_EXEC;
     /// The command cannot listen: the address is in use, or the directory of the socket is unsafe.
     CANNOT_LISTEN = 73, "cannot listen", CommandSet::Only(&["serve", "link", "mcp", "call"]);
     /// The output cannot be written, for example because the disk is full.
-    OUTPUT_FAILED = 74, "cannot write output", CommandSet::All;
+    OUTPUT_FAILED = 74, "cannot write output", ALL_BUT_EXEC;
     /// The daemon ended because a reload needs a new process. The service manager starts the daemon
     /// again.
     NEEDS_RESTART = 75, "restart required", CommandSet::Only(&["serve"]);
     /// The daemon has another version and does not know the call.
-    VERSION_MISMATCH = 76, "version mismatch", CommandSet::Client;
+    VERSION_MISMATCH = 76, "version mismatch", CLIENT_BUT_EXEC;
     /// The configuration is invalid: a file or directory that the command names cannot be used,
     /// values conflict, the limit of open files is too low, or the kernel lacks a required sandbox.
     /// The command also refuses to send a token or to serve skills where others could read them.
     BAD_CONFIG = 78, "invalid configuration",
-        CommandSet::ClientAnd(&[
-            "serve", "link", "link check", "config check", "new", "check", "verify", "fleet check",
-            "fleet list", "fleet watch",
-        ]);
+        CommandSet::Without(
+            &CommandSet::ClientAnd(&[
+                "serve", "link", "link check", "config check", "new", "check", "verify", "fleet check",
+                "fleet list", "fleet watch",
+            ]),
+            "exec",
+        );
+    /// `exec` could not start the script: the command line is invalid, the daemon does not answer or
+    /// rejects the call, or the copy cannot be written. A script may exit with the same code: stderr of
+    /// `exec` then has no line that begins with `caproot:`.
+    NOT_STARTED = 125, "script not started", CommandSet::Only(&["exec"]);
+    /// The script is not the expected one: its digest differs from `--digest`, the lock does not approve
+    /// the skill, or the skill changed during each attempt to copy it.
+    SCRIPT_CHANGED = 126, "script changed", CommandSet::Only(&["exec"]);
+    /// The handle is no listed file of a skill, or this machine has no interpreter for the file.
+    NOT_RUNNABLE = 127, "not listed, or no interpreter", CommandSet::Only(&["exec"]);
 }
 
 /// Returns the exit code of a command that succeeded: whether its result is without problems.

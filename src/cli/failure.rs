@@ -109,6 +109,13 @@ impl CommandFailure {
         self.messages.join("; ")
     }
 
+    /// Replaces the exit code.
+    #[must_use]
+    pub fn with_exit_code(mut self, exit_code: u8) -> Self {
+        self.exit_code = exit_code;
+        self
+    }
+
     /// Replaces a hint about flags of the connection, whose values a fleet file has.
     #[must_use]
     pub fn with_fleet_hint(self) -> Self {
@@ -302,7 +309,12 @@ pub fn report_usage_error(usage: &clap::Error) -> ExitCode {
         // A write error of the last output cannot be reported.
         let _ = usage.print();
     }
-    if usage.use_stderr() {
+    let is_exec = std::env::args_os()
+        .nth(1)
+        .is_some_and(|name| name == "exec");
+    if usage.use_stderr() && is_exec {
+        ExitCode::from(exit::NOT_STARTED)
+    } else if usage.use_stderr() {
         ExitCode::from(exit::USAGE)
     } else {
         ExitCode::from(exit::OK)

@@ -7,6 +7,7 @@ use super::output::{OutputFormat, print_full_table, print_json, print_stderr, pr
 use super::{exit, report};
 use caproot_client::fleet::{ExecutorListing, ListStage};
 use caproot_client::json::SkillListJson;
+use caproot_client::session::missing_notes;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill,
@@ -135,6 +136,8 @@ struct SkillTableRow {
     name: String,
     location: String,
     invokers: &'static str,
+    /// Requirements that the executor does not have.
+    missing: String,
     description: String,
 }
 
@@ -158,6 +161,7 @@ impl SkillTable {
             name: escape_text(&skill.name),
             location: escape_text(location),
             invokers: invokers_of(skill),
+            missing: escape_text(&missing_notes(skill).join(", ")),
             description: escape_text(&skill.description),
         });
     }
@@ -165,12 +169,14 @@ impl SkillTable {
     /// Prints the table. A long table is not truncated, so that handles can be copied.
     pub fn print(self) -> Result<(), CommandFailure> {
         let has_invokers = self.rows.iter().any(|row| row.invokers != FOR_ALL);
+        let has_missing = self.rows.iter().any(|row| !row.missing.is_empty());
         let location = if self.is_long { "HANDLE" } else { "ROOT" };
 
         let mut head = vec!["NAME"];
         head.extend(self.has_environments.then_some("ENVIRONMENT"));
         head.push(location);
         head.extend(has_invokers.then_some("FOR"));
+        head.extend(has_missing.then_some("MISSING"));
         head.push("DESCRIPTION");
 
         let mut rows = Vec::with_capacity(self.rows.len());
@@ -179,6 +185,7 @@ impl SkillTable {
             cells.extend(self.has_environments.then_some(row.environment));
             cells.push(row.location);
             cells.extend(has_invokers.then(|| row.invokers.to_owned()));
+            cells.extend(has_missing.then_some(row.missing));
             cells.push(row.description);
             rows.push(cells);
         }

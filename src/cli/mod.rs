@@ -13,6 +13,7 @@ mod config;
 mod config_check;
 pub mod definition;
 pub mod environment;
+mod exec;
 mod executor;
 pub mod exit;
 mod explain;
@@ -102,6 +103,7 @@ enum UserCommand {
     Resources(resources::ResourcesArgs),
     Read(read::ReadArgs),
     Path(path::PathArgs),
+    Exec(Box<exec::ExecArgs>),
     Watch(watch::WatchArgs),
     Pull(pull::PullArgs),
     Verify(verify::VerifyArgs),
@@ -204,6 +206,7 @@ pub async fn run(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, Comm
         UserCommand::Resources(args) => resources::run(args, env).await,
         UserCommand::Read(args) => read::run(args, env).await,
         UserCommand::Path(args) => path::run(args, env).await,
+        UserCommand::Exec(args) => exec::run(*args, env).await,
         UserCommand::Watch(args) => watch::run(args, env).await,
         UserCommand::Pull(args) => pull::run(args, env).await,
         UserCommand::Verify(args) => verify::run(&args),

@@ -120,7 +120,9 @@ impl From<PullError> for CommandFailure {
                 };
                 return Self::new(code, error.sentence());
             }
-            PullError::TooLarge(_)
+            PullError::NotListed { .. }
+            | PullError::OtherDigest(_)
+            | PullError::TooLarge(_)
             | PullError::NoFiles
             | PullError::Truncated
             | PullError::ForbiddenName(_)

@@ -74,6 +74,14 @@ pub struct SessionArgs {
     /// accepted in either spelling
     #[arg(long)]
     namespaced: bool,
+    /// Say in the text for the model how to run a script by `caproot exec`, because the model has a shell
+    /// on the executor
+    #[arg(long)]
+    scripts: bool,
+    /// Leave out skills that miss a program, a variable or their platform on the executor; a warning
+    /// counts them
+    #[arg(long)]
+    ready_only: bool,
     /// Tools of your program as a JSON array, each with namespace, name, description and
     /// inputSchema
     #[arg(long, value_name = "FILE")]
@@ -214,6 +222,8 @@ impl SessionArgs {
                 within: None,
             },
             plugins: has_plugins,
+            scripts: self.scripts,
+            ready_only: self.ready_only,
             tool_names,
             tools: tools.registry.clone(),
             start_timeout: self.connect_timeout,

@@ -16,6 +16,7 @@ mod limits;
 mod presets;
 mod project_roots;
 mod read_progress;
+mod readiness;
 mod reload;
 mod roots;
 mod settings;
@@ -46,7 +47,7 @@ pub(crate) use self::{
 
 use self::presets::FoundRoots;
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};
-use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot};
+use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot, ReadinessConfig};
 use crate::scan::search::SearchRules;
 use callers::RuleDraft;
 use std::collections::BTreeSet;
@@ -90,6 +91,8 @@ pub struct Config {
     pub audit: bool,
     /// Skills that are neither listed nor readable.
     pub disabled_skills: Arc<DisableRules>,
+    /// Programs and variables that are looked up for skills.
+    pub readiness: ReadinessConfig,
     /// Names of directories that are never entered.
     pub excluded_dirs: Vec<Box<[u8]>>,
     /// Names of directories that are not entered directly inside a skill.
@@ -168,6 +171,7 @@ struct FileSettings {
     open_reflection: Option<bool>,
     audit: Option<bool>,
     disabled_skills: DisableRules,
+    readiness: ReadinessConfig,
     excluded_dirs: Option<Vec<Box<[u8]>>>,
     resource_dirs: Option<Vec<Box<[u8]>>>,
     limits: Limits,
@@ -315,6 +319,7 @@ impl Config {
             open_reflection: settings.open_reflection.unwrap_or(false),
             audit: settings.audit.unwrap_or(false),
             disabled_skills: Arc::new(settings.disabled_skills),
+            readiness: settings.readiness,
             excluded_dirs: settings
                 .excluded_dirs
                 .unwrap_or_else(settings::default_excluded_dirs),

@@ -5,8 +5,8 @@ use super::flags::is_default_root_id;
 use super::keys::{self, ConfigKey};
 use super::presets::RootPreset;
 use super::{
-    FileSettings, FlagContext, ListenAddress, address, callers, disabled_skills, limits, roots,
-    socket_access, tls, top_keys, traces,
+    FileSettings, FlagContext, ListenAddress, address, callers, disabled_skills, limits, readiness,
+    roots, socket_access, tls, top_keys, traces,
 };
 use crate::catalog::WatchTiming;
 use crate::model::{DisableRules, LandlockMode, PublishedRoot};
@@ -85,6 +85,10 @@ pub fn read(
         timing: read_timing(&top, reader).unwrap_or_default(),
         watch_config: read_boolean(top_keys::WATCH_CONFIG, &top, reader),
         landlock: read_landlock(&top, reader).unwrap_or_default(),
+        readiness: top_keys::READINESS
+            .section(&top, reader)
+            .map(|section| readiness::read(&section, base, reader))
+            .unwrap_or_default(),
         log: read_log_section(&top, reader),
         metrics: read_metrics(&top, base, reader),
         traces: top_keys::TRACES

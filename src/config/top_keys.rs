@@ -196,6 +196,18 @@ key_table!(
         KeyDefault::Section,
         "Log of the daemon.",
     ),
+    READINESS = ConfigKey::new(
+        "readiness",
+        KeyValue::Section(&READINESS_KEYS),
+        KeyDefault::Effect { effect: "the readiness of skills with requirements is unknown", example: "" },
+        "Programs and variables that the daemon looks up for skills that declare to need them. Nothing \
+         is run.",
+    )
+    .with_reload(KeyReload::Restart(RestartRule {
+        effect: RESTART,
+        differs: |new, old| new.readiness != old.readiness,
+        keep: |new, old| new.readiness.clone_from(&old.readiness),
+    })),
     METRICS = ConfigKey::new(
         "metrics",
         KeyValue::Section(&METRICS_KEYS),
@@ -301,6 +313,32 @@ key_table!(
         differs: |new, old| new.log.format != old.log.format,
         keep: |new, old| new.log.format = old.log.format,
     })),
+);
+
+key_table!(
+    READINESS_KEYS,
+    READINESS_PATH = ConfigKey::new(
+        "readiness.path",
+        KeyValue::List("paths of directories, at most 64"),
+        KeyDefault::Effect {
+            effect: "each program is unknown",
+            example: "[/usr/local/bin, /usr/bin]",
+        },
+        "Directories of the programs that the shell of an agent finds, as in its PATH. If the daemon \
+         cannot see a directory, a program that no other directory has is unknown.",
+    )
+    .with_reload(KeyReload::Section),
+    READINESS_VARIABLES = ConfigKey::new(
+        "readiness.variables",
+        KeyValue::List("names of variables, at most 256"),
+        KeyDefault::Effect {
+            effect: "each variable is unknown",
+            example: "[GITHUB_TOKEN]",
+        },
+        "Variables of which callers learn whether they are set in the environment of the daemon. The \
+         value is never sent.",
+    )
+    .with_reload(KeyReload::Section),
 );
 
 key_table!(

@@ -3,6 +3,7 @@
 use super::catalog_digests::CatalogDigests;
 use super::encoded_body::MessageBuf;
 use super::plugin_message::{marketplace_message, plugin_message};
+use super::readiness_messages::{ViewReadiness, readiness_message};
 use super::requests::PageRequest;
 use super::root_messages::{VisibleRoot, resolved_root};
 use super::skill_message::{encode_skill, write_message};
@@ -23,6 +24,8 @@ const MAX_DIAGNOSTIC_BYTES: usize = 512 << 10;
 const RESERVED_BYTES: usize = 1 << 10;
 /// Number of the field `skills`.
 const SKILLS_FIELD: u32 = 1;
+/// Number of the field `readiness` of a skill. The catalog digest leaves the field out.
+const READINESS_FIELD: u32 = 16;
 /// Warning of a list without roots, which looks like a list without skills.
 const NO_ROOT_SELECTED: &str =
     "no root is selected, so there are no skills; ListRoots returns roots to select";
@@ -51,13 +54,21 @@ impl ResolvedItem {
     }
 }
 
+/// View of a list, and the readiness of its skills.
+#[derive(Clone, Copy)]
+pub struct ListedView<'a> {
+    pub view: &'a CatalogView,
+    pub readiness: &'a ViewReadiness,
+}
+
 /// Encodes a page of `ListSkills`.
 pub fn encode_skill_page(
     request: &PageRequest,
     epoch: u64,
     digests: &CatalogDigests,
-    view: &CatalogView,
+    listed: ListedView<'_>,
 ) -> Result<Bytes, Status> {
+    let view = listed.view;
     let query = &request.query;
 
     let mut roots = digests.root_statuses(query, view);
@@ -87,7 +98,7 @@ pub fn encode_skill_page(
     // The skills fill the room that the other fields leave.
     let mut buffer = MessageBuf::with_capacity(0);
     let room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
-    if let Some(next) = write_skills(&mut buffer, request, (view, &page.roots), room) {
+    if let Some(next) = write_skills(&mut buffer, request, (listed, &page.roots), room) {
         page.next_page_token = request.next_page_token(epoch, view.revision, next);
     } else {
         let binding = query.resume_token_binding();
@@ -102,7 +113,7 @@ pub fn encode_skill_page(
 fn write_skills(
     buffer: &mut MessageBuf,
     request: &PageRequest,
-    (view, statuses): (&CatalogView, &[pb::RootStatus]),
+    (source, statuses): (ListedView<'_>, &[pb::RootStatus]),
     mut room: usize,
 ) -> Option<(usize, usize)> {
     let PageRequest {
@@ -116,7 +127,7 @@ fn write_skills(
     }
 
     let mut count = 0;
-    for (root_at, root) in view.roots.iter().enumerate().skip(begin.0) {
+    for (root_at, root) in source.view.roots.iter().enumerate().skip(begin.0) {
         if statuses[root_at].unchanged {
             continue;
         }
@@ -125,6 +136,7 @@ fn write_skills(
         };
 
         let scope = visible.catalog.header.scope;
+        let readiness = source.readiness.get(root_at).and_then(Option::as_ref);
         let from = if root_at == begin.0 { begin.1 } else { 0 };
         for (skill_at, listed) in visible.skills(from) {
             if count == request.page_size {
@@ -137,6 +149,11 @@ fn write_skills(
                 buffer.try_append_fields(if must_take { usize::MAX } else { room }, |out| {
                     write_message(SKILLS_FIELD, out, |out| {
                         encode_skill(&root.id, scope, listed, query.view, out);
+                        let checked = readiness.and_then(|table| table.skills.get(&listed.package));
+                        if let Some(checked) = checked {
+                            let message = readiness_message(checked);
+                            prost::encoding::message::encode(READINESS_FIELD, &message, out);
+                        }
                     });
                 });
 

@@ -16,6 +16,7 @@ mod load_limit;
 mod message_cache;
 mod plugin_message;
 mod quota;
+mod readiness_messages;
 mod requests;
 mod resources;
 mod root_messages;

@@ -9,12 +9,14 @@ use super::executor_info::DaemonInfo;
 use super::load_limit::request_quota_key;
 use super::message_cache::{EVENT_CACHE_LIMITS, MessageCache, MessageKey, PAGE_CACHE_LIMITS};
 use super::quota::Quota;
+use super::readiness_messages::{check_view, readiness_version};
 use super::requests::PageRequest;
 use super::watch_stream::{StreamParameters, WatchStream};
 use super::{list_pages, requests, resources, root_messages};
 use crate::catalog::{CatalogStore, CatalogView, ConsistencyLevel, ScopedSelection};
 use crate::model::skill_file_name;
 use crate::model::token::ReadCursor;
+use crate::readiness::ReadinessChecker;
 use bytes::Bytes;
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::cursor::Cursor as _;
@@ -26,6 +28,7 @@ use tonic::{Request, Status};
 #[derive(Debug)]
 pub struct GrpcService {
     store: CatalogStore,
+    readiness: ReadinessChecker,
     daemon_info: DaemonInfo,
     /// Cancelled when the daemon stops: ends the streams, and new calls are rejected.
     shutdown: CancellationToken,
@@ -47,12 +50,14 @@ impl GrpcService {
     #[must_use]
     pub fn new(
         store: CatalogStore,
+        readiness: ReadinessChecker,
         daemon_info: DaemonInfo,
         stream_quota: Quota,
         shutdown: CancellationToken,
     ) -> Self {
         Self {
             store,
+            readiness,
             daemon_info,
             shutdown,
             stream_quota,
@@ -181,14 +186,24 @@ impl GrpcService {
         let view = self.find_view(&request).await?;
         call.record_denied_roots(&view);
 
-        let key = MessageKey::new(&request.token_binding, None, &view, [request.page_size, 0])
+        let readiness = if request.roots_only {
+            Vec::new()
+        } else {
+            check_view(&self.readiness, &view).await
+        };
+        let parameters = [request.page_size, readiness_version(&readiness)];
+        let key = MessageKey::new(&request.token_binding, None, &view, parameters)
             .map(|key| key.at_position(request.begin));
         if let Some(page) = key.and_then(|key| self.page_cache.get(&key)) {
             return Ok(Bytes::clone(&page).into());
         }
 
         let epoch = self.store.epoch();
-        let page = list_pages::encode_skill_page(&request, epoch, &self.catalog_digests, &view)?;
+        let listed = list_pages::ListedView {
+            view: &view,
+            readiness: &readiness,
+        };
+        let page = list_pages::encode_skill_page(&request, epoch, &self.catalog_digests, listed)?;
         let Some(key) = key else {
             return Ok(page.into());
         };
@@ -206,6 +221,7 @@ impl GrpcService {
 
         Ok(WatchStream::spawn(StreamParameters {
             store: self.store.clone(),
+            readiness: self.readiness.clone(),
             credentials: caller_credentials(request.extensions())?,
             request: requests::parse_watch_request(request, self.max_roots())?,
             event_cache: self.event_cache.clone(),

@@ -11,9 +11,11 @@ use super::encoded_body::{ChunkStream, EncodedEvent};
 use super::errors::shutting_down;
 use super::message_cache::{MessageCache, MessageKey};
 use super::quota::QuotaPermit;
+use super::readiness_messages::{ViewReadiness, check_view, readiness_events};
 use super::requests::{KnownCatalogs, ListQuery, WatchRequest};
 use crate::catalog::{CatalogStore, CatalogView, ConsistencyLevel, RootLease, WaitBudget};
 use crate::model::token::ResumeToken;
+use crate::readiness::ReadinessChecker;
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::sync::Mutex;
 use caproot_core::wire::cursor::Cursor as _;
@@ -36,6 +38,7 @@ pub const WATCH_METHOD_PATH: &str = "/caproot.v1.CapabilityService/WatchSkills";
 /// Parameters of a new stream.
 pub struct StreamParameters {
     pub store: CatalogStore,
+    pub readiness: ReadinessChecker,
     /// Credentials of the caller.
     pub credentials: CallerCredentials,
     pub request: WatchRequest,
@@ -53,6 +56,9 @@ pub struct StreamParameters {
 /// State of one stream.
 pub struct WatchStream {
     store: CatalogStore,
+    readiness: ReadinessChecker,
+    /// Readiness that the client has.
+    sent_readiness: ViewReadiness,
     credentials: CallerCredentials,
     request: WatchRequest,
     /// Lease of the selected roots.
@@ -86,6 +92,7 @@ impl WatchStream {
     pub fn spawn(parameters: StreamParameters) -> ChunkStream {
         let StreamParameters {
             store,
+            readiness,
             credentials,
             request,
             event_cache,
@@ -100,6 +107,8 @@ impl WatchStream {
         let next_bookmark = Instant::now() + request.bookmark_interval;
         let stream = Self {
             store,
+            readiness,
+            sent_readiness: Vec::new(),
             credentials,
             request,
             lease: None,
@@ -129,12 +138,15 @@ impl WatchStream {
     }
 
     async fn run(mut self) {
-        let mut revisions = self.store.subscribe_revisions();
+        let mut signals = ChangeSignals {
+            revisions: self.store.subscribe_revisions(),
+            readiness: self.readiness.subscribe(),
+        };
         let shutdown = self.shutdown.clone();
         let credentials = self.credentials.clone();
 
         tokio::select! {
-            () = self.send_changes(&mut revisions) => {}
+            () = self.send_changes(&mut signals) => {}
             status = credentials.wait_until_denied(WATCH_METHOD_PATH) => {
                 // The receiver is gone if the client disconnected.
                 drop(self.end_status.send(status));
@@ -152,7 +164,7 @@ impl WatchStream {
         drop(self.permit);
     }
 
-    async fn send_changes(&mut self, revisions: &mut watch::Receiver<u64>) {
+    async fn send_changes(&mut self, signals: &mut ChangeSignals) {
         let resumed = self.resume_view();
         let mut reason = resumed.as_ref().err().copied();
         let mut client_view = resumed.ok();
@@ -162,15 +174,22 @@ impl WatchStream {
 
         let mut view = self.current_view().await;
         loop {
-            revisions.mark_unchanged();
+            signals.mark_unchanged();
 
             let is_first = self.synced_revision.is_none();
+            let readiness = check_view(&self.readiness, &view).await;
+            let product = &self.request.query.product;
+            let next = NextState {
+                client_view: client_view.as_ref(),
+                reason,
+                view: &view,
+                readiness: readiness_events(product, &self.sent_readiness, &view, &readiness),
+            };
             // Boxed, so that an idle stream does not keep its memory. Most streams are idle most of
             // the time.
-            match Box::pin(self.send_transition(client_view.as_ref(), reason, &view, is_first))
-                .await
-            {
+            match Box::pin(self.send_transition(next, is_first)).await {
                 Ok(()) => {
+                    self.sent_readiness = readiness;
                     self.synced_revision = Some(view.revision);
                     self.request.known_catalogs.remove_ready_roots(&view);
                 }
@@ -180,6 +199,7 @@ impl WatchStream {
                     // may have discarded its known catalogs.
                     client_view = None;
                     self.request.known_catalogs.clear();
+                    self.sent_readiness.clear();
                     drop(view);
                     reason = Some(pb::ResetReason::Resync);
                     if self.event_sender.wait_for_demand().await.is_err() {
@@ -192,7 +212,7 @@ impl WatchStream {
 
             reason = None;
             let sent = view;
-            view = match self.wait_for_change(revisions, &sent).await {
+            view = match self.wait_for_change(signals, &sent).await {
                 Some(view) => view,
                 None => return,
             };
@@ -262,21 +282,23 @@ impl WatchStream {
     /// meanwhile. Returns `None` at the end of the stream.
     async fn wait_for_change(
         &mut self,
-        revisions: &mut watch::Receiver<u64>,
+        signals: &mut ChangeSignals,
         sent: &CatalogView,
     ) -> Option<CatalogView> {
         loop {
+            let mut is_readiness = false;
             let is_idle = tokio::select! {
-                changed = revisions.changed() => { changed.ok()?; false }
+                changed = signals.revisions.changed() => { changed.ok()?; false }
+                changed = signals.readiness.changed() => { changed.ok()?; is_readiness = true; false }
                 () = self.credentials.wait_for_new_rules() => false,
                 () = self.event_sender.wait_for_close() => return None,
                 () = sleep_until(self.next_bookmark) => true,
             };
 
             self.event_sender.wait_for_demand().await.ok()?;
-            revisions.mark_unchanged();
+            signals.revisions.mark_unchanged();
             let view = self.current_view().await;
-            if !is_same_state(sent, &view) {
+            if is_readiness || !is_same_state(sent, &view) {
                 return Some(view);
             }
 
@@ -291,11 +313,15 @@ impl WatchStream {
     /// Sends the events between two views, followed by `synced`.
     async fn send_transition(
         &mut self,
-        client_view: Option<&CatalogView>,
-        reason: Option<pb::ResetReason>,
-        view: &CatalogView,
+        next: NextState<'_>,
         is_first: bool,
     ) -> Result<(), StreamInterruption> {
+        let NextState {
+            client_view,
+            reason,
+            view,
+            readiness,
+        } = next;
         // Borrows only single fields, because the event sender is borrowed mutably below.
         let transition = Transition {
             query: &self.request.query,
@@ -313,7 +339,8 @@ impl WatchStream {
             let mut new = transition.events();
             events = match new.next() {
                 // Nothing visible changed, so there is nothing to send.
-                None | Some(Event::Synced(_)) => return Ok(()),
+                None => return Ok(()),
+                Some(Event::Synced(_)) if readiness.is_empty() => return Ok(()),
                 Some(first) => Some(Box::new(once(first).chain(new)) as Box<_>),
             };
         }
@@ -342,6 +369,14 @@ impl WatchStream {
             };
 
             let is_synced = event.as_ref().is_ok_and(|event| event.is_synced);
+            if is_synced {
+                // These events are only of this executor, so they are in no cache.
+                for list in &readiness {
+                    let list = EncodedEvent::new(transition.epoch, view.revision, list.clone());
+                    self.event_sender.send(list.map(Arc::new));
+                    wait_for_reader(&mut self.event_sender, stall_timeout).await?;
+                }
+            }
             self.event_sender.send(event);
             if is_synced {
                 break;
@@ -360,6 +395,31 @@ impl WatchStream {
         let bookmark = Event::Bookmark(pb::Bookmark { resume_token });
         EncodedEvent::new(self.store.epoch(), revision, bookmark).map(Arc::new)
     }
+}
+
+/// Signals of changes that a stream waits for.
+struct ChangeSignals {
+    /// Revision of the catalogs.
+    revisions: watch::Receiver<u64>,
+    /// Number of the lookups of programs.
+    readiness: watch::Receiver<u64>,
+}
+
+impl ChangeSignals {
+    fn mark_unchanged(&mut self) {
+        self.revisions.mark_unchanged();
+        self.readiness.mark_unchanged();
+    }
+}
+
+/// State to which a stream leads its client.
+struct NextState<'a> {
+    client_view: Option<&'a CatalogView>,
+    /// Reason for a reset, if the client must discard its state.
+    reason: Option<pb::ResetReason>,
+    view: &'a CatalogView,
+    /// Events with the changed readiness.
+    readiness: Vec<Event>,
 }
 
 /// Way from the view that the client holds to another view.

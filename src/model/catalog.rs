@@ -73,6 +73,8 @@ pub struct Catalog {
     longest_handle_len: usize,
     /// Whether a skill may be restricted to certain products.
     may_have_product_filters: bool,
+    /// Whether a skill may declare requirements.
+    may_have_requirements: bool,
 }
 
 impl CatalogHeader {
@@ -113,6 +115,7 @@ impl Catalog {
         diagnostics.sort_and_truncate();
         let longest_handle_len = skills.iter().map(|s| s.handle_len).max().unwrap_or(0);
         let may_have_product_filters = skills.iter().any(|s| s.has_product_filter());
+        let may_have_requirements = skills.iter().any(|s| s.requirements().is_some());
 
         Self {
             header,
@@ -121,6 +124,7 @@ impl Catalog {
             diagnostics: Arc::new(diagnostics),
             longest_handle_len,
             may_have_product_filters,
+            may_have_requirements,
             disabled_packages: DisabledPackages::default(),
             plugins: Arc::default(),
             marketplaces: Arc::default(),
@@ -201,6 +205,7 @@ impl Catalog {
             if let Some(at) = self.skill_position(&skill.package) {
                 new.longest_handle_len = new.longest_handle_len.max(skill.handle_len);
                 new.may_have_product_filters |= skill.has_product_filter();
+                new.may_have_requirements |= skill.requirements().is_some();
                 new.skills.replace_skill(at, skill.clone());
             }
         }
@@ -213,6 +218,12 @@ impl Catalog {
     pub fn lists_all(&self, root: &RootId, product: &str) -> bool {
         (product.is_empty() || !self.may_have_product_filters)
             && handle::formatted_len(root, self.longest_handle_len) <= MAX_HANDLE_BYTES
+    }
+
+    /// Whether a skill of the catalog may declare requirements.
+    #[must_use]
+    pub fn may_have_requirements(&self) -> bool {
+        self.may_have_requirements
     }
 
     /// How many skills the catalog has.

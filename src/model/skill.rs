@@ -2,6 +2,7 @@
 
 use super::CompactFrontmatter;
 use super::diagnostic::{DiagnosticCode, FileProblem};
+use super::requirements::SkillRequirements;
 use super::sidecar::{self, SkillSidecar};
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{ContentDigest, RelPath, RootId, handle};
@@ -25,6 +26,7 @@ pub struct Skill {
     qualified_name: Option<Box<str>>,
     file: Arc<SkillFile>,
     icons: Option<Box<IconPaths>>,
+    requirements: Option<Box<SkillRequirements>>,
 }
 
 /// Paths of a skill's icons below the root.
@@ -135,6 +137,7 @@ pub fn assemble_skill(
         }
     }
 
+    let requirements = SkillRequirements::read(&frontmatter, sidecar.map(|(sidecar, _)| sidecar));
     let skill = Skill {
         package: package.clone(),
         plugin: namespace.map(|ns| ns.name.clone()),
@@ -143,6 +146,7 @@ pub fn assemble_skill(
         qualified_name: qualified_name.map(Into::into),
         file: file.clone(),
         icons: (icons != IconPaths::default()).then(|| Box::new(icons)),
+        requirements: requirements.map(Box::new),
     };
     (Some(skill), problems, sidecar_problems)
 }
@@ -179,6 +183,12 @@ impl Skill {
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.file.stale
+    }
+
+    /// Returns what the skill declares to need.
+    #[must_use]
+    pub fn requirements(&self) -> Option<&SkillRequirements> {
+        self.requirements.as_deref()
     }
 
     /// Returns the path of the small icon below the root.
@@ -256,6 +266,8 @@ impl PartialEq for Skill {
             qualified_name,
             file,
             icons,
+            // The file and the sidecar determine the requirements.
+            requirements: _,
         } = self;
 
         let is_same_file = || {

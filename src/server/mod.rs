@@ -72,6 +72,7 @@ use crate::grpc::{
     RpcDispatcher,
 };
 use crate::model::{ConfigState, Limits, SandboxStatus};
+use crate::readiness::ReadinessChecker;
 use crate::telemetry::{Metrics, log_root_health};
 use accept::{ConnectionLimiter, ConnectionSource};
 use caproot_core::proto::caproot::v1::capability_service_server::SERVICE_NAME;
@@ -117,6 +118,7 @@ pub struct BoundDaemon {
     shutdown: CancellationToken,
     metrics: Metrics,
     store: CatalogStore,
+    readiness: ReadinessChecker,
     reloader: ConfigReloader,
     config_state: watch::Receiver<ConfigState>,
 }
@@ -250,7 +252,8 @@ pub async fn build_daemon_on(
         sandbox,
         config_state: config_state.clone(),
     };
-    let capabilities = targets.capability_service(info, shutdown.clone());
+    let readiness = ReadinessChecker::new(&config.readiness);
+    let capabilities = targets.capability_service(&readiness, info, shutdown.clone());
     let service = targets.layer_services(&metrics, capabilities, health_service);
     let server = Http2Server::new(service, config.connection_timing);
 
@@ -264,6 +267,7 @@ pub async fn build_daemon_on(
         shutdown,
         metrics,
         store: targets.store.clone(),
+        readiness,
         reloader: ConfigReloader::new(targets, config, max_connections, state_sender),
         config_state,
     })
@@ -333,9 +337,15 @@ impl ReloadTargets {
     }
 
     /// Returns the service that answers from the store. Its streams end when `shutdown` is cancelled.
-    fn capability_service(&self, info: DaemonInfo, shutdown: CancellationToken) -> RpcDispatcher {
+    fn capability_service(
+        &self,
+        readiness: &ReadinessChecker,
+        info: DaemonInfo,
+        shutdown: CancellationToken,
+    ) -> RpcDispatcher {
         let store = self.store.clone();
-        let service = GrpcService::new(store, info, self.stream_quota.clone(), shutdown);
+        let quota = self.stream_quota.clone();
+        let service = GrpcService::new(store, readiness.clone(), info, quota, shutdown);
         RpcDispatcher::new(service, self.audit.clone())
     }
 
@@ -395,6 +405,7 @@ impl BoundDaemon {
             shutdown,
             metrics,
             store,
+            readiness,
             reloader,
             config_state,
         } = self;
@@ -409,9 +420,10 @@ impl BoundDaemon {
             .filter_map(RuntimeListener::take_owned_socket)
             .collect();
 
-        // Both tasks are aborted when this function returns.
+        // The tasks are aborted when this function returns.
         let _metrics_task = metrics_listener
             .map(|listener| metrics_server::serve_metrics(listener, metrics.endpoint()));
+        let _readiness_task = AbortOnDropHandle::new(tokio::spawn(readiness.follow_changes()));
         let _health_log = AbortOnDropHandle::new(tokio::spawn(log_root_health(store.clone())));
 
         let mut servers = JoinSet::new();

@@ -154,6 +154,10 @@ pub struct SessionRequest {
     pub tools: Option<Vec<ProgramTool>>,
     /// Whether the session has the plugins of executors.
     pub plugins: Option<bool>,
+    /// Whether the text says how to run scripts by `caproot exec`.
+    pub scripts: Option<bool>,
+    /// Whether the session leaves out skills that miss something on the executor.
+    pub ready_only: Option<bool>,
     /// How long to wait for executors that do not answer, such as `5s`.
     pub start_timeout: Option<String>,
     /// How long the skills of a lost executor stay listed, such as `10s`.

@@ -395,6 +395,8 @@ impl CallServer<'_> {
         options.id = request.session_id;
         options.product = request.product.unwrap_or(options.product);
         options.plugins = request.plugins.unwrap_or(options.plugins);
+        options.scripts = request.scripts.unwrap_or(options.scripts);
+        options.ready_only = request.ready_only.unwrap_or(options.ready_only);
         if let Some(text) = request.start_timeout {
             options.start_timeout = parse_span("start_timeout", &text, &mut mistakes);
         }

@@ -107,7 +107,7 @@ pub(super) async fn next_update(stream: &mut Streaming<WatchSkillsResponse>) -> 
                 update.token = synced.resume_token;
                 return update;
             }
-            Event::Bookmark(_) => {}
+            Event::Bookmark(_) | Event::Readiness(_) => {}
         }
     }
 }

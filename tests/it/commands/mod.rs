@@ -3,6 +3,7 @@
 mod agent_log;
 mod check;
 mod client_commands;
+mod exec;
 mod fleet;
 mod lock;
 mod prompt;

@@ -149,7 +149,10 @@ async fn json_lines_are_the_events_of_the_stream() {
                     }
                 }
                 Event::Bookmark(_) => panic!("no bookmarks were requested"),
-                Event::Reset(_) | Event::RootStatus(_) | Event::Diagnostics(_) => {}
+                Event::Reset(_)
+                | Event::RootStatus(_)
+                | Event::Diagnostics(_)
+                | Event::Readiness(_) => {}
             }
         }
     };

@@ -6,7 +6,7 @@ use std::mem::take;
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{
     Authority, Diagnostic, KnownCatalog, ListSkillsRequest, ListSkillsResponse, Marketplace,
-    Plugin, RemovalReason, ResetReason, RootState, RootStatus, Skill, SkillView,
+    Plugin, RemovalReason, ResetReason, RootState, RootStatus, Skill, SkillReadiness, SkillView,
     WatchSkillsRequest, WatchSkillsResponse,
 };
 use tonic::{Status, Streaming};
@@ -25,6 +25,8 @@ pub(crate) struct Replica {
     pub skills: BTreeMap<String, Skill>,
     /// Diagnostics by root id.
     pub diagnostics: BTreeMap<String, Vec<Diagnostic>>,
+    /// Readiness that the stream sent, by package.
+    pub readiness: BTreeMap<String, SkillReadiness>,
     /// Plugins by package.
     pub plugins: BTreeMap<String, Plugin>,
     /// Marketplaces by root id.
@@ -57,6 +59,10 @@ pub(crate) struct EventBatch {
     pub removed_plugins: Vec<String>,
     /// Number of deltas.
     pub deltas: usize,
+    /// Packages whose readiness the daemon sent.
+    pub readiness: Vec<String>,
+    /// Number of events with readiness.
+    pub readiness_events: usize,
     /// Ids of roots with a status event.
     pub statuses: Vec<String>,
     /// Ids of roots whose catalogs the request named.
@@ -111,6 +117,7 @@ impl Replica {
             roots: self.roots.clone(),
             skills: self.skills.clone(),
             diagnostics: self.diagnostics.clone(),
+            readiness: self.readiness.clone(),
             plugins: self.plugins.clone(),
             marketplaces: self.marketplaces.clone(),
             revision: self.revision,
@@ -147,6 +154,7 @@ impl Replica {
         self.request.resume_token.clone_from(&self.token);
         self.request.known_catalogs = self.known_catalogs();
         (self.earlier, self.had_event) = (None, false);
+        self.readiness.clear();
         let mut client = daemon.client.clone();
         let opened = in_time(client.watch_skills(self.request.clone())).await?;
         self.stream = Some(opened.into_inner());
@@ -173,6 +181,7 @@ impl Replica {
             match response.event.expect("an event") {
                 Event::Reset(reset) => {
                     step.reset = Some(reset.reason());
+                    self.readiness.clear();
                     let earlier = Self {
                         roots: take(&mut self.roots),
                         skills: take(&mut self.skills),
@@ -200,6 +209,23 @@ impl Replica {
                         diagnostics.clear();
                     }
                     diagnostics.extend(list.diagnostics);
+                }
+                Event::Readiness(list) => {
+                    step.readiness_events += 1;
+                    for skill in list.skills {
+                        assert!(
+                            skill
+                                .package
+                                .starts_with(&format!("skill://{}/", list.root_id))
+                        );
+                        let before = match skill.readiness {
+                            Some(now) => self.readiness.insert(skill.package.clone(), now),
+                            None => self.readiness.remove(&skill.package),
+                        };
+                        let now = self.readiness.get(&skill.package);
+                        assert_ne!(before.as_ref(), now, "no event where nothing changed");
+                        step.readiness.push(skill.package);
+                    }
                 }
                 Event::Synced(synced) => {
                     assert!(
@@ -381,13 +407,20 @@ impl Replica {
         }
     }
 
+    /// Returns a skill as a list has it.
+    fn skill_with_readiness(&self, package: &str) -> Option<Skill> {
+        let readiness = self.readiness.get(package).cloned();
+        let skill = self.skills.get(package)?.clone();
+        Some(Skill { readiness, ..skill })
+    }
+
     /// Whether the state matches a list, diagnostics included.
     pub(crate) fn matches(&self, list: &ListSkillsResponse) -> bool {
         self.skills.len() == list.skills.len()
             && list
                 .skills
                 .iter()
-                .all(|s| self.skills.get(&s.package) == Some(s))
+                .all(|s| self.skill_with_readiness(&s.package).as_ref() == Some(s))
             && list.roots.iter().all(|r| self.roots.get(&r.id) == Some(r))
             && self.ordered_diagnostics(list) == list.diagnostics
     }
@@ -406,7 +439,11 @@ impl Replica {
             .iter()
             .map(|s| (s.package.clone(), s.clone()))
             .collect();
-        assert_eq!(self.skills, skills);
+        let own = self.skills.keys().map(|package| {
+            let skill = self.skill_with_readiness(package).expect("the skill");
+            (package.clone(), skill)
+        });
+        assert_eq!(own.collect::<BTreeMap<_, _>>(), skills);
         let roots: BTreeMap<_, _> = list
             .roots
             .iter()

@@ -9,6 +9,7 @@ mod links;
 mod mounts;
 mod polling;
 pub(crate) mod random_walk;
+mod readiness;
 mod root;
 mod simulated_hour;
 mod skill_changes;

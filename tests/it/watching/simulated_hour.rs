@@ -10,7 +10,8 @@ use caproot::grpc::{
     AuditLog, AuthLayer, AuthRules, DaemonInfo, GrpcService, LoadLimit, LoadLimitLayer, Quota,
     RpcDispatcher,
 };
-use caproot::model::{PeerIdentity, SandboxStatus};
+use caproot::model::{PeerIdentity, ReadinessConfig, SandboxStatus};
+use caproot::readiness::ReadinessChecker;
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
@@ -69,7 +70,13 @@ fn build_client(fixture: &Fixture, stopping: &CancellationToken) -> Client {
         sandbox: SandboxStatus::default(),
         config_state: watch::Sender::default().subscribe(),
     };
-    let service = GrpcService::new(store, info, streams, stopping.clone());
+    let service = GrpcService::new(
+        store,
+        ReadinessChecker::new(&ReadinessConfig::default()),
+        info,
+        streams,
+        stopping.clone(),
+    );
     let dispatcher = RpcDispatcher::new(service, AuditLog::new(false));
     CapabilityServiceClient::new(limit_layer.layer(dispatcher))
 }

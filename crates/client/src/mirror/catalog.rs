@@ -1,7 +1,10 @@
 //! Catalog of a mirror: skills in list order, plugins, the state of each root, and diagnostics.
 
 use super::root_contents::RootContents;
-use caproot_core::proto::caproot::v1::{Diagnostic, Marketplace, Plugin, RootStatus, Skill};
+use super::root_readiness::RootReadiness;
+use caproot_core::proto::caproot::v1::{
+    Diagnostic, Marketplace, Plugin, RootStatus, Skill, SkillReadiness,
+};
 use std::sync::Arc;
 
 /// Complete state of one executor's catalog: the content of `ListSkills` and `ResolveRoots` at one
@@ -13,6 +16,8 @@ pub struct MirrorCatalog<S = Skill> {
     roots: Vec<RootStatus>,
     /// Id and contents of each selected root, in the order of the selection.
     contents: Vec<(Arc<str>, Arc<RootContents<S>>)>,
+    /// Id of each selected root, and the readiness of its skills.
+    readiness: Vec<(Arc<str>, Arc<RootReadiness>)>,
 }
 
 impl<S> Default for MirrorCatalog<S> {
@@ -20,6 +25,7 @@ impl<S> Default for MirrorCatalog<S> {
         Self {
             roots: Vec::new(),
             contents: Vec::new(),
+            readiness: Vec::new(),
         }
     }
 }
@@ -30,7 +36,25 @@ impl<S> MirrorCatalog<S> {
         roots: Vec<RootStatus>,
         contents: Vec<(Arc<str>, Arc<RootContents<S>>)>,
     ) -> Self {
-        Self { roots, contents }
+        Self {
+            roots,
+            contents,
+            readiness: Vec::new(),
+        }
+    }
+
+    /// Adds the readiness of the skills of each root.
+    pub(super) fn with_readiness(self, readiness: Vec<(Arc<str>, Arc<RootReadiness>)>) -> Self {
+        Self { readiness, ..self }
+    }
+
+    /// Returns the readiness of a skill of a root on the executor of the mirror. `None` if the skill
+    /// declares no requirement.
+    #[must_use]
+    pub fn readiness(&self, root_id: &str, package: &str) -> Option<&SkillReadiness> {
+        let mut roots = self.readiness.iter();
+        let (_, root) = roots.find(|(id, _)| **id == *root_id)?;
+        root.get(package)
     }
 
     /// Skills in the order of `ListSkills`: by root as selected, then by name, then by package.

@@ -10,6 +10,7 @@ mod resume;
 mod resumed_view;
 mod retry_requests;
 mod root_contents;
+mod root_readiness;
 mod shared_catalogs;
 mod stream;
 

@@ -230,6 +230,8 @@ impl ResumeReconciler {
                     new
                 }
                 Some(Event::Diagnostics(list)) => self.record_root(&mut changed, list.root_id),
+                // The readiness is no change of a skill.
+                Some(Event::Readiness(list)) => self.is_selected(&list.root_id).then_some(0),
                 Some(Event::Delta(delta)) => self.record_delta(&mut changed, delta),
                 None => None,
             };

@@ -6,6 +6,7 @@
 
 use super::catalog_sharing::CatalogSharing;
 use super::root_contents::{ENTRY_OVERHEAD_BYTES, RootContents, message_bytes};
+use super::root_readiness::RootReadiness;
 use super::{MirrorCatalog, MirrorSelection};
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{
@@ -71,6 +72,10 @@ struct RootReplica<S> {
     last_ready: Option<Arc<RootContents<S>>>,
     /// Contents to which the current stream may refer until the root is first ready.
     offered: Option<Arc<RootContents<S>>>,
+    /// Readiness that the current stream sent.
+    readiness: Arc<RootReadiness>,
+    /// Readiness of the last complete state.
+    completed_readiness: Arc<RootReadiness>,
 }
 
 impl<S> RootReplica<S> {
@@ -82,6 +87,8 @@ impl<S> RootReplica<S> {
             completed: Arc::default(),
             last_ready: None,
             offered: None,
+            readiness: Arc::default(),
+            completed_readiness: Arc::default(),
         }
     }
 
@@ -89,6 +96,7 @@ impl<S> RootReplica<S> {
     fn reset(&mut self) {
         self.contents = Arc::default();
         self.status = None;
+        self.readiness = Arc::default();
     }
 
     /// Takes the offered contents, whose digest the daemon sent.
@@ -128,14 +136,22 @@ impl<S> RootReplica<S> {
             is_same = true;
         }
         self.completed = self.contents.clone();
+        is_same &= !self.has_new_readiness();
+        self.completed_readiness = self.readiness.clone();
         if self.is_ready() {
             self.last_ready = Some(self.contents.clone());
         }
         is_same
     }
 
+    fn has_new_readiness(&self) -> bool {
+        self.readiness != self.completed_readiness
+    }
+
     fn bytes(&self) -> usize {
-        self.contents.bytes() + self.status.as_ref().map_or(0, message_bytes)
+        self.contents.bytes()
+            + self.readiness.bytes()
+            + self.status.as_ref().map_or(0, message_bytes)
     }
 }
 
@@ -206,6 +222,10 @@ impl<S> MirrorReplica<S> {
     pub(super) fn handle_disconnect(&mut self) {
         if self.pending.is_dirty {
             self.expected = ExpectedEvent::Reset;
+        }
+        // The next stream sends the readiness again.
+        for root in &mut self.roots {
+            root.readiness = Arc::default();
         }
     }
 
@@ -291,9 +311,15 @@ impl<S> MirrorReplica<S> {
             Event::RootStatus(status) => self.apply_status(status)?,
             Event::Delta(delta) => self.apply_delta(delta)?,
             Event::Diagnostics(list) => self.apply_diagnostics(list)?,
+            Event::Readiness(list) => {
+                let root = self.root_mut(&list.root_id)?;
+                Arc::make_mut(&mut root.readiness).apply(list)?;
+            }
             Event::Synced(Synced { resume_token }) | Event::Bookmark(Bookmark { resume_token }) => {
                 let pending = std::mem::take(&mut self.pending);
-                let changed = pending.is_dirty && self.complete_state(pending.is_reset);
+                let is_changed = pending.is_dirty
+                    || self.has_state && self.roots.iter().any(RootReplica::has_new_readiness);
+                let changed = is_changed && self.complete_state(pending.is_reset);
 
                 return Ok(Some(MirrorUpdate {
                     epoch: message.epoch.into(),
@@ -343,7 +369,12 @@ impl<S> MirrorReplica<S> {
             .roots
             .iter()
             .map(|root| (root.id.clone(), root.contents.clone()));
+        let readiness = self
+            .roots
+            .iter()
+            .map(|root| (root.id.clone(), root.readiness.clone()));
         MirrorCatalog::new(self.statuses().cloned().collect(), contents.collect())
+            .with_readiness(readiness.collect())
     }
 
     fn bytes(&self) -> usize {

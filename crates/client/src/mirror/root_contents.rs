@@ -154,8 +154,10 @@ impl<S> RootContents<S> {
     }
 
     /// Adds a skill, or replaces the skill with the same package.
-    pub fn insert_skill(&mut self, skill: Skill, convert: impl FnOnce(Skill) -> S) {
+    pub fn insert_skill(&mut self, mut skill: Skill, convert: impl FnOnce(Skill) -> S) {
         self.remove_skill(&skill.package);
+        // Belongs to one executor, and other executors share the contents.
+        skill.readiness = None;
         let encoded = skill.encode_to_vec();
         let bytes = encoded_memory::<Skill>(&encoded) + SKILL_OVERHEAD_BYTES;
         let digest = MessageDigest::new(CatalogMessage::Skill, &encoded);

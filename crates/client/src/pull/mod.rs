@@ -36,17 +36,21 @@
 //! ```
 
 mod checksum_file;
+mod copy_package;
 mod dir_scan;
 mod file_reader;
 mod package_hash;
 mod package_list;
+mod package_store;
 mod source_package;
 mod staging_dir;
 mod target_dir;
 
 pub use checksum_file::CHECKSUM_FILE;
+pub use copy_package::{CopyRequest, copy_package};
 pub use dir_scan::{DifferenceKind, DirDifference};
 pub use package_hash::hash_package;
+pub use package_store::{PackageCopy, PackageStore};
 pub use source_package::pull_skill;
 
 use crate::session::ToolError;
@@ -54,8 +58,8 @@ use crate::{CallError, Client, error_reason};
 use caproot_core::backoff::Backoff;
 use caproot_core::lock::{ApprovedFiles, FileDifference};
 use caproot_core::proto::caproot::v1::{ErrorReason, SelectedCapabilityRoot};
-use caproot_core::wire::FileChecksum;
 use caproot_core::wire::handle::encode_path;
+use caproot_core::wire::{ContentDigest, FileChecksum};
 use checksum_file::ChecksumFile;
 use dir_scan::ScanDepth;
 use file_reader::{FileReader, FileSink};
@@ -246,6 +250,17 @@ pub enum PullError {
     /// The directory holds another package.
     #[error("the directory holds another package, {0}")]
     OtherPackage(String),
+    /// The package does not have the file that the program runs.
+    #[error("{}", describe_unlisted(.name, *.is_dir))]
+    NotListed {
+        /// Name of the file.
+        name: String,
+        /// Whether the package has files below the name.
+        is_dir: bool,
+    },
+    /// The file that the program runs has another digest than the expected one.
+    #[error("the file changed: the daemon lists {0}")]
+    OtherDigest(ContentDigest),
     /// Another pull is writing the directory.
     #[error("another pull is writing {}; try again later", .0.display())]
     InUse(PathBuf),
@@ -265,6 +280,14 @@ pub enum PullError {
         /// Error of the system.
         error: io::Error,
     },
+}
+
+fn describe_unlisted(name: &str, is_dir: bool) -> String {
+    if is_dir {
+        format!("{name} is a directory of the package")
+    } else {
+        format!("the package has no file {name} in the daemon's list")
+    }
 }
 
 /// Names the first files that differ from the approved version.
@@ -420,7 +443,7 @@ async fn try_pull(
         outcome => outcome?,
     };
     package_list::check_pulled_names(&files)?;
-    check_approval(request, &files)?;
+    check_approval(request.approved.as_deref(), &files)?;
 
     let local = match scan_target(target, request.replaces_conflicts).await {
         Err(error @ PullError::KeepsChanging) => return Ok(PullAttempt::Changed(error)),
@@ -480,7 +503,7 @@ impl PullPlan<'_> {
 
         let reader = PackageReader {
             origin,
-            request: self.request,
+            location: self.request.location(),
             staging: &staging,
         };
         let read = reader
@@ -580,9 +603,12 @@ impl PullReport {
     }
 }
 
-/// Returns an error if the request has approved versions and the package equals no approved version.
-fn check_approval(request: &PullRequest, files: &PackageFiles) -> Result<(), PullError> {
-    let Some(approved) = &request.approved else {
+/// Returns an error if there are approved versions and the package equals no approved version.
+fn check_approval(
+    approved: Option<&[ApprovedFiles]>,
+    files: &PackageFiles,
+) -> Result<(), PullError> {
+    let Some(approved) = approved else {
         return Ok(());
     };
     let current = package_hash::approved_files(files)
@@ -688,7 +714,7 @@ fn link_known_files(
 #[derive(Clone, Copy)]
 struct PackageReader<'a> {
     origin: PackageOrigin<'a>,
-    request: &'a PullRequest,
+    location: PackageLocation<'a>,
     staging: &'a StagingDir,
 }
 
@@ -729,7 +755,7 @@ impl PackageReader<'_> {
         };
         let reader = FileReader {
             client,
-            location: self.request.location(),
+            location: self.location,
         };
         let mut sink = FileSink { out, path };
         reader.read_file(name, file, &mut sink).await

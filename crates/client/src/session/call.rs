@@ -2,7 +2,7 @@
 //! out.
 
 use super::arguments::parse_arguments;
-use super::instructions::{DescribedSkills, InstructionText, write_instructions};
+use super::instructions::{DescribedSkills, InstructionText, TextStyle, write_instructions};
 use super::list::list_page;
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::notices::{InstructionUpdate, UpdateRequest};
@@ -259,13 +259,16 @@ impl Session {
     }
 
     fn write_skills(&self, view: &SessionView, budget: usize) -> InstructionText {
-        let names = self.inner.tool_names;
+        let style = TextStyle {
+            names: self.inner.tool_names,
+            has_scripts: self.inner.has_scripts,
+        };
         let described = DescribedSkills {
             skills: &view.skills,
             equal_roots: &view.equal_roots,
             emphasis: &view.emphasis,
         };
-        let text = write_instructions(&described, budget, names);
+        let text = write_instructions(&described, budget, style);
         self.inner
             .usage
             .record(UsageKind::Listed, text.shown_skills());

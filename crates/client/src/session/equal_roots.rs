@@ -273,6 +273,7 @@ fn is_equal_skill(a: &SharedSkill, b: &SharedSkill) -> bool {
         && a.user_invocable == b.user_invocable
         && a.products == b.products
         && a.stale == b.stale
+        && a.readiness == b.readiness
 }
 
 fn has_equal_path(a: &str, b: &str) -> bool {

@@ -6,6 +6,7 @@
 mod text_fit;
 
 use super::equal_roots::{EqualGroup, EqualRoots};
+use super::readiness::missing_notes;
 use super::skill::{AuthorityRef, SharedSkill, TextEmphasis, is_hidden};
 use super::tool_names::ToolNames;
 use caproot_core::proto::caproot::v1::Skill;
@@ -42,6 +43,13 @@ say that you cannot run the script.
 Missing skills: the list changes. If a skill is not below, or a call does not find it, call \
 `{list}`. If it is not there, say so and do not guess what it says.
 ";
+
+/// Line before [`LAST_PARAGRAPH`] for a model with a shell on the executors.
+const EXEC_LINE: &str = "\
+To run a script there, call `caproot exec PACKAGE/scripts/run.py -- ARGS` in your shell: it runs a \
+checked copy. If its errors have a line that begins with `caproot:`, the script did not run.
+";
+const LAST_PARAGRAPH: &str = "Missing skills: ";
 
 /// Instruction text with counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -141,6 +149,42 @@ impl TextPlace {
     }
 }
 
+/// Returns the note about a skill that misses something on its executor.
+fn missing_text(skill: &SharedSkill) -> String {
+    let notes = missing_notes(skill);
+    if notes.is_empty() {
+        return String::new();
+    }
+    format!(" [missing on its machine: {}]", notes.join(", "))
+}
+
+/// Names and optional lines of a text.
+#[derive(Debug, Clone, Copy)]
+pub struct TextStyle {
+    pub names: ToolNames,
+    /// Whether the text says how to run scripts.
+    pub has_scripts: bool,
+}
+
+impl From<ToolNames> for TextStyle {
+    fn from(names: ToolNames) -> Self {
+        Self {
+            names,
+            has_scripts: false,
+        }
+    }
+}
+
+impl TextStyle {
+    /// Returns the heading with placeholders.
+    fn head(self) -> String {
+        if !self.has_scripts {
+            return HEAD.to_owned();
+        }
+        HEAD.replacen(LAST_PARAGRAPH, &format!("{EXEC_LINE}{LAST_PARAGRAPH}"), 1)
+    }
+}
+
 /// Skills of a view, for their text.
 #[derive(Debug, Clone, Copy)]
 pub struct DescribedSkills<'a> {
@@ -186,7 +230,11 @@ impl SkillLine {
             } else {
                 single_line(description)
             },
-            package: format!(" ({})\n", single_line(&skill.package)),
+            package: format!(
+                " ({}){}\n",
+                single_line(&skill.package),
+                missing_text(skill)
+            ),
         }
     }
 
@@ -200,8 +248,9 @@ impl SkillLine {
 pub fn write_instructions(
     described: &DescribedSkills<'_>,
     budget: usize,
-    names: ToolNames,
+    style: TextStyle,
 ) -> InstructionText {
+    let names = style.names;
     let DescribedSkills {
         skills,
         equal_roots,
@@ -232,7 +281,7 @@ pub fn write_instructions(
     let text = if lines.is_empty() {
         InstructionText::default()
     } else {
-        write_lines(&lines, budget, names, &mut places)
+        write_lines(&lines, budget, style, &mut places)
     };
 
     let hidden = places.iter().filter(|place| **place == TextPlace::Hidden);
@@ -254,14 +303,14 @@ pub fn write_instructions(
 fn write_lines(
     lines: &[SkillLine],
     budget: usize,
-    names: ToolNames,
+    style: TextStyle,
     places: &mut [TextPlace],
 ) -> InstructionText {
-    let whole = InstructionWording::of_whole_text(names).write_within(lines, budget, places);
+    let whole = InstructionWording::of_whole_text(style).write_within(lines, budget, places);
     if whole.omitted == 0 && whole.shortened == 0 {
         return whole;
     }
-    InstructionWording::of_partial_text(names).write_within(lines, budget, places)
+    InstructionWording::of_partial_text(style).write_within(lines, budget, places)
 }
 
 /// Returns the heading of the skills of an authority, with the environments that have equal skills.
@@ -303,18 +352,19 @@ struct InstructionWording {
 }
 
 impl InstructionWording {
-    fn of_whole_text(names: ToolNames) -> Self {
+    fn of_whole_text(style: TextStyle) -> Self {
         Self {
-            head: names.fill_placeholders(HEAD),
-            names,
+            head: style.names.fill_placeholders(&style.head()),
+            names: style.names,
         }
     }
 
     /// Returns the wording of a text that omits skills or truncates descriptions.
-    fn of_partial_text(names: ToolNames) -> Self {
+    fn of_partial_text(style: TextStyle) -> Self {
+        let head = style.head().replace("{list}", "{search}");
         Self {
-            head: names.fill_placeholders(&HEAD.replace("{list}", "{search}")),
-            names,
+            head: style.names.fill_placeholders(&head),
+            names: style.names,
         }
     }
 

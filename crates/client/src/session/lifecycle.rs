@@ -540,6 +540,7 @@ impl SessionInner {
             usage: UsageRecorder::default(),
             used: Mutex::default(),
             tool_names: parent.tool_names,
+            has_scripts: parent.has_scripts,
             has_plugins: parent.has_plugins,
             closed: CancellationToken::new(),
             store: parent.store.clone(),

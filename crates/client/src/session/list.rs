@@ -1,5 +1,6 @@
 //! `skills.list`: pages of a view. Search results have the form of these pages.
 
+use super::readiness::missing_notes;
 use super::result::{MAX_RESULT_BYTES, json_escaped_len};
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::view::SessionView;
@@ -30,6 +31,9 @@ struct SkillListEntry<'a> {
     name: Cow<'a, str>,
     description: String,
     main_resource: &'a str,
+    /// Requirements that the executor does not have, such as `program jq`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
     /// Package of the skill in each environment, if several environments have it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     environments: BTreeMap<&'a str, String>,
@@ -169,6 +173,7 @@ impl<'a> SkillListEntry<'a> {
             name: escape_hidden_chars(&skill.name),
             description: escape_hidden_chars(&skill.description).into_owned(),
             main_resource: &skill.main_resource,
+            missing: missing_notes(skill),
             skill,
         }
     }

@@ -118,6 +118,7 @@ mod notices;
 mod options;
 mod plugins;
 mod read;
+mod readiness;
 mod reinject;
 mod request_metrics;
 mod resource_path;
@@ -161,6 +162,7 @@ pub use plugins::{
     ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
     SessionPluginChanges,
 };
+pub use readiness::{is_missing_something, missing_notes, missing_requirements};
 pub use reinject::{ReinjectedFragment, ReinjectedSkills};
 pub use request_metrics::{DURATION_BUCKETS, RequestMetrics};
 pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};

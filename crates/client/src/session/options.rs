@@ -28,6 +28,13 @@ pub struct SessionOptions {
     /// executor also sends the frontmatter and other details of each skill. For the plugins of local
     /// directories, start their source with these options.
     pub plugins: bool,
+    /// Whether the text for a model says how to run a script of a skill by `caproot exec`; false by
+    /// default. Set it if the model has a shell on the executors.
+    pub scripts: bool,
+    /// Whether the session leaves out skills that miss a program, a variable or their platform on the
+    /// executor, and counts them in a warning; false by default, so that such a skill stays listed with a
+    /// note for the model.
+    pub ready_only: bool,
     /// Spelling of the names of the tools in every text, hint and error; `skills.list` and
     /// `skills.read` by default.
     pub tool_names: ToolNames,
@@ -45,6 +52,8 @@ impl Default for SessionOptions {
             id: None,
             choice: SkillChoice::default(),
             plugins: false,
+            scripts: false,
+            ready_only: false,
             tool_names: ToolNames::default(),
             #[cfg(feature = "handlers")]
             tools: ToolRegistry::default(),

@@ -109,6 +109,7 @@ impl SessionInner {
             usage: UsageRecorder::default(),
             used: Mutex::default(),
             tool_names: options.tool_names,
+            has_scripts: options.scripts,
             has_plugins: options.plugins,
             closed: CancellationToken::new(),
             store: None,

@@ -68,6 +68,8 @@ pub struct SessionInner {
     /// Files that the model read or was given.
     pub used: Mutex<UsedFiles>,
     pub tool_names: ToolNames,
+    /// Whether the text says how to run scripts.
+    pub has_scripts: bool,
     /// Whether the mirrors of the executors have plugins.
     pub has_plugins: bool,
     pub closed: CancellationToken,

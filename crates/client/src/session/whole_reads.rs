@@ -3,6 +3,7 @@
 use super::list::is_listed;
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::read::read_unlimited_page;
+use super::readiness::missing_notes;
 use super::resource_path::NamedResource;
 use super::result::{ToolError, ToolErrorCode};
 use super::skill::{SharedSkill, SkillAuthority};
@@ -39,6 +40,9 @@ pub struct ListedSkill {
     /// Package of the skill in each environment, if several environments have it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub environments: BTreeMap<String, String>,
+    /// Requirements that the executor does not have, such as `program jq`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 impl Session {
@@ -170,6 +174,7 @@ impl ListedSkill {
             environments: environments
                 .map(|(environment, package)| (environment.to_owned(), package))
                 .collect(),
+            missing: missing_notes(skill),
         }
     }
 }

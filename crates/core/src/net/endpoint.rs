@@ -48,6 +48,8 @@ pub struct ProcessEnv {
     pub unit_runtime_dir: Option<PathBuf>,
     /// `XDG_RUNTIME_DIR`, if the path is absolute. The specification says to ignore others.
     pub xdg_runtime_dir: Option<PathBuf>,
+    /// Directory of caches: `XDG_CACHE_HOME`, if the path is absolute.
+    pub xdg_cache_home: Option<PathBuf>,
     /// Directory for temporary files: `TMPDIR`, else `/tmp`.
     pub temp_dir: PathBuf,
     /// Current directory; `None` if it no longer exists.
@@ -100,6 +102,7 @@ impl ProcessEnv {
             etc: PathBuf::from("/etc"),
             unit_runtime_dir: directory("RUNTIME_DIRECTORY"),
             xdg_runtime_dir: directory("XDG_RUNTIME_DIR"),
+            xdg_cache_home: directory("XDG_CACHE_HOME"),
             temp_dir: std::env::temp_dir(),
             current_dir: std::env::current_dir().ok(),
             uid: effective_ids().0,

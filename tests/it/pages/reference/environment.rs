@@ -109,6 +109,10 @@ impl Machine {
         let fixture = Fixture::new(
             "skill skills/a-skill-with-a-name-that-is-longer-than-thirty-columns
             skill home/.agents/skills/a\nskill codex/skills/b\nfile broken/a/SKILL.md\n| none
+            file skills/a-skill-with-a-name-that-is-longer-than-thirty-columns/env.sh
+            | echo bytecode=$PYTHONDONTWRITEBYTECODE
+            file skills/needs/SKILL.md
+            | ---\n| name: needs\n| description: N.\n| allowed-tools: Bash(sh:*)\n| ---
             file caproot.yaml\n| environment_ids: [local]\ndir run\nmode 0700 run\ndir none",
         );
         let daemon = Process::start(process::serve(["--root"]).arg(fixture.path("skills")));
@@ -134,7 +138,10 @@ impl Machine {
     /// them has.
     fn outputs(&self, name: &str) -> (String, String, String) {
         const REMOTE: &str = "status --endpoint tls:127.0.0.1:1";
+        const EXEC: &str = "exec --endpoint $DAEMON \
+             skill://skills/a-skill-with-a-name-that-is-longer-than-thirty-columns/env.sh";
         type Runner = fn(Command) -> String;
+        let home: &[(&str, &str)] = &[("HOME", "$TMP/home")];
         let terminal: &[(&str, &str)] = &[("TERM", "xterm")];
         let (run, words, others, value, shows): (Runner, &str, &[(&str, &str)], &str, &str) =
             match name {
@@ -186,6 +193,14 @@ impl Machine {
                     "$TMP/codex",
                     "1 published root,",
                 ),
+                "CAPROOT_COPIES" | "XDG_CACHE_HOME" => {
+                    (output, EXEC, home, "$TMP/caproot.yaml", "$TMP/caproot.yaml")
+                }
+                "PYTHONDONTWRITEBYTECODE" => (output, EXEC, home, "own", "bytecode=own"),
+                "PATH" => {
+                    let words = "check $TMP/skills";
+                    (output, words, &[], "$TMP/home", "note: needs needs more")
+                }
                 "TZ" => (
                     first_change,
                     "watch --endpoint $DAEMON",

@@ -71,6 +71,7 @@ fn valid_args(command: &str) -> &str {
         "verify" => "verify $TMP/pulled",
         "lock" => "lock --out $TMP/lock-$CODE",
         "path" => "path skill://skills/pdf --root skills=$TMP/skills",
+        "exec" => "exec skill://skills/pdf/run.sh --copies $TMP/copies",
         "check" => "check $TMP/skills",
         "new" => "new skill-$CODE --into $TMP/new",
         "config check" => "config check $TMP/caproot.yaml",
@@ -95,7 +96,7 @@ impl Machine {
     async fn start() -> Self {
         let (fixture, daemon) = Daemon::publishing(
             "skills",
-            "skill skills/pdf\nfile broken/a/SKILL.md\n| no frontmatter
+            "skill skills/pdf\nfile skills/pdf/run.sh\n| exit 0\nfile broken/a/SKILL.md\n| no frontmatter
             file caproot.yaml\n| roots: []
             file link.yaml\n| {environment_ids: [a], daemon: 'tls:127.0.0.1:1', nats: {servers: ['nats://127.0.0.1:1']}, metrics: {listen: 'tcp:127.0.0.1:0'}}
             file empty.lock\n| {\"version\":1,\"skills\":[]}
@@ -165,6 +166,12 @@ impl Machine {
                 command
             }
             (0, other) if other != "verify" => self.command(valid),
+            (125, "exec") => self.command("exec skill://skills/pdf/run.sh --unknown"),
+            (126, "exec") => {
+                let digest = "0".repeat(64);
+                self.command(&format!("{valid} --digest sha256:{digest}"))
+            }
+            (127, "exec") => self.command("exec skill://skills/pdf/none.sh --copies $TMP/copies"),
             (1, "status") => {
                 let health = ServingStatus::NotServing;
                 self.command_for(

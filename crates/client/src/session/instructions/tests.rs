@@ -21,7 +21,7 @@ fn write_with(skills: &[Arc<Skill>], emphasis: &TextEmphasis, budget: usize) -> 
         equal_roots: &EqualRoots::default(),
         emphasis,
     };
-    super::write_instructions(&described, budget, ToolNames::default())
+    super::write_instructions(&described, budget, ToolNames::default().into())
 }
 
 fn head() -> String {
@@ -211,7 +211,7 @@ fn equal_skills_of_several_environments_are_one_line() {
         equal_roots: &equal,
         emphasis: &TextEmphasis::default(),
     };
-    let text = super::write_instructions(&described, DEFAULT_BUDGET, ToolNames::default());
+    let text = super::write_instructions(&described, DEFAULT_BUDGET, ToolNames::default().into());
     let others = (1..=8).map(|n| {
         format!("environment \"{n}\": authority id \"team@{n}\", packages skill://team@{n}/...\n")
     });
@@ -330,4 +330,32 @@ fn expected_lines(text: &InstructionText, authorities: usize) -> usize {
             HEAD.lines().count() + 2 * authorities + listed + 2 * usize::from(text.omitted > 0)
         }
     }
+}
+
+#[test]
+fn the_text_for_a_model_with_a_shell_has_one_more_line() {
+    let skills = [Arc::new(Skill {
+        name: "pdf".to_owned(),
+        model_invocable: true,
+        ..Skill::default()
+    })];
+    let described = DescribedSkills {
+        skills: &skills,
+        equal_roots: &EqualRoots::default(),
+        emphasis: &TextEmphasis::default(),
+    };
+    let style = |has_scripts| super::TextStyle {
+        names: ToolNames::Flat,
+        has_scripts,
+    };
+    let without = super::write_instructions(&described, DEFAULT_BUDGET, style(false)).text;
+    let with = super::write_instructions(&described, DEFAULT_BUDGET, style(true)).text;
+
+    let added: Vec<_> = with
+        .lines()
+        .filter(|line| !without.contains(line))
+        .collect();
+    assert_eq!(added.len(), 1, "{with}");
+    assert!(added[0].contains("`caproot exec PACKAGE/scripts/run.py -- ARGS`"));
+    assert_eq!(with.lines().count(), without.lines().count() + 1);
 }

@@ -38,7 +38,7 @@ fn update(
         equal_roots: &EqualRoots::default(),
         emphasis: &TextEmphasis::default(),
     };
-    let whole = write_instructions(&described, budget, names);
+    let whole = write_instructions(&described, budget, names.into());
     let request = UpdateRequest {
         known,
         budget,

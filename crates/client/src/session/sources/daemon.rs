@@ -9,6 +9,7 @@ use super::{
     unavailable_error, unlisted_package_error, wrong_authority_error,
 };
 use crate::session::options::SessionOptions;
+use crate::session::readiness::is_missing_something;
 use crate::session::request_metrics::{RequestCounter, RequestMetrics};
 use crate::session::result::{ToolError, ToolErrorCode};
 use crate::session::skill::mirrored_view;
@@ -44,6 +45,8 @@ pub struct DaemonSource {
     grace_period: Duration,
     /// Ids of roots that may be missing without a warning.
     optional_roots: Vec<String>,
+    /// Whether skills that miss something on the executor are left out.
+    ready_only: bool,
     /// Whether the mirror has more roots than `roots`.
     is_partial: bool,
     cached_listing: Mutex<CachedListing>,
@@ -130,7 +133,7 @@ impl DaemonSource {
             environment_id,
             roots,
             connection,
-            options.grace_period,
+            options,
         )
     }
 
@@ -151,7 +154,7 @@ impl DaemonSource {
         let mirror = Mirror::start(&client, selection);
         let connection = DaemonConnection::start(client, mirror, options.start_timeout).await;
 
-        Self::new(kind, id.to_owned(), roots, connection, options.grace_period)
+        Self::new(kind, id.to_owned(), roots, connection, options)
     }
 
     fn new(
@@ -159,14 +162,15 @@ impl DaemonSource {
         id: String,
         roots: Vec<SelectedCapabilityRoot>,
         connection: DaemonConnection,
-        grace_period: Duration,
+        options: &SessionOptions,
     ) -> Self {
         Self {
             kind,
             id,
             roots,
             connection: Arc::new(connection),
-            grace_period,
+            grace_period: options.grace_period,
+            ready_only: options.ready_only,
             optional_roots: Vec::new(),
             is_partial: false,
             cached_listing: Mutex::default(),
@@ -306,6 +310,7 @@ impl DaemonSource {
             connection: self.connection.clone(),
             grace_period: self.grace_period,
             optional_roots: self.optional_roots.clone(),
+            ready_only: self.ready_only,
             is_partial: self.is_partial || roots.len() < self.roots.len(),
             cached_listing: Mutex::default(),
             roots,
@@ -365,12 +370,18 @@ impl DaemonSource {
 
     /// Returns a catalog as a listing of the source's kind.
     fn build_listing(&self, catalog: &MirrorCatalog) -> SkillListing {
-        let skills = self
-            .selected_skills(catalog)
-            .map(|skill| self.with_own_kind(skill, |skill| &mut skill.authority))
-            .collect();
-
         let mut warnings = Vec::new();
+        let mut skills: Vec<_> = self
+            .selected_skills(catalog)
+            .map(|skill| with_readiness(catalog, skill))
+            .map(|skill| self.with_own_kind(&skill, |skill| &mut skill.authority))
+            .collect();
+        if self.ready_only {
+            let all = skills.len();
+            skills.retain(|skill| !is_missing_something(skill));
+            warnings.extend(left_out_warning(all - skills.len(), &self.id));
+        }
+
         let mut truncated = false;
         for root in catalog.roots() {
             if !self.includes_root(&root.id) {
@@ -408,6 +419,29 @@ impl DaemonSource {
             skills: self.selected_skills(&snapshot.catalog).count(),
         }
     }
+}
+
+/// Adds the readiness on the executor to a skill. Mirrors share the skills, so a skill with a readiness is
+/// a copy.
+fn with_readiness(catalog: &MirrorCatalog, skill: &Arc<Skill>) -> Arc<Skill> {
+    let root_id = skill.authority.as_ref().map(|authority| &*authority.id);
+    let readiness = catalog.readiness(root_id.unwrap_or_default(), &skill.package);
+    match readiness {
+        None => skill.clone(),
+        Some(readiness) => Arc::new(Skill {
+            readiness: Some(readiness.clone()),
+            ..Skill::clone(skill)
+        }),
+    }
+}
+
+fn left_out_warning(count: usize, id: &str) -> Option<String> {
+    (count > 0).then(|| {
+        format!(
+            "skills of {id:?} that are left out, because they miss programs, variables or their \
+             platform: {count}"
+        )
+    })
 }
 
 impl SkillSource for DaemonSource {

@@ -1,0 +1,135 @@
+//! Copy of a package for a program that runs one of its files.
+
+use super::package_store::{PackageCopy, PackageStore};
+use super::staging_dir::StagingDir;
+use super::{
+    ChecksumFile, FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY, MAX_ATTEMPTS, PackageFiles, PackageOrigin,
+    PackageLocation, PackageReader, PullError, PullLimits, check_approval, confirm_list,
+    is_concurrent_change, package_list, run_blocking,
+};
+use crate::Client;
+use caproot_core::backoff::Backoff;
+use caproot_core::lock::ApprovedFiles;
+use caproot_core::wire::ContentDigest;
+use std::sync::Arc;
+
+/// Package and file of a copy.
+#[derive(Debug, Clone)]
+pub struct CopyRequest<'a> {
+    /// Package of the file.
+    pub location: PackageLocation<'a>,
+    /// Name of the file: its handle without the handle of the package.
+    pub file: &'a str,
+    /// Digest that the file must have. `None` accepts each digest that the daemon lists.
+    pub digest: Option<ContentDigest>,
+    /// Limits of the package.
+    pub limits: PullLimits,
+    /// Approved versions of the package. If set, a package with other files is an error.
+    pub approved: Option<Vec<ApprovedFiles>>,
+}
+
+/// Copies a package to a store, unless the store has a copy. Each file of the copy is compared with the
+/// digest that the daemon listed, also if the copy is an old one.
+///
+/// If the package changes in the meantime, the copy starts again, at most four times.
+pub async fn copy_package(
+    client: &Client,
+    store: &Arc<PackageStore>,
+    request: &CopyRequest<'_>,
+) -> Result<PackageCopy, PullError> {
+    let mut backoff = Backoff::new(FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY);
+    let mut attempt = 1;
+    loop {
+        match try_copy(client, store, request).await {
+            Err(error) if is_retried(&error) && attempt < MAX_ATTEMPTS => {
+                tokio::time::sleep(backoff.next_limit()).await;
+            }
+            outcome => return outcome,
+        }
+        attempt += 1;
+    }
+}
+
+/// Whether the package or the store changed during the attempt.
+fn is_retried(error: &PullError) -> bool {
+    matches!(error, PullError::NoDigest(_)) || is_concurrent_change(error)
+}
+
+async fn try_copy(
+    client: &Client,
+    store: &Arc<PackageStore>,
+    request: &CopyRequest<'_>,
+) -> Result<PackageCopy, PullError> {
+    let files = package_list::list_files(client, request.location, request.limits).await?;
+    check_requested_file(request, &files)?;
+    package_list::check_pulled_names(&files)?;
+    check_approval(request.approved.as_deref(), &files)?;
+
+    let checksums = ChecksumFile::new(request.location.package, files);
+    if let Some(copy) = find_copy(store, &checksums).await? {
+        return Ok(copy);
+    }
+    write_copy(client, store, request, &checksums).await?;
+
+    // The bytes on the disk decide, so that old and new copies have one check.
+    find_copy(store, &checksums)
+        .await?
+        .ok_or(PullError::KeepsChanging)
+}
+
+/// Returns an error if the package does not have the file, or has the file with another digest.
+fn check_requested_file(request: &CopyRequest<'_>, files: &PackageFiles) -> Result<(), PullError> {
+    let Some(file) = files.get(request.file) else {
+        let prefix = format!("{}/", request.file);
+        let is_dir = files.keys().any(|name| name.starts_with(&prefix));
+        return Err(PullError::NotListed {
+            name: request.file.to_owned(),
+            is_dir,
+        });
+    };
+    match request.digest {
+        Some(digest) if digest != file.digest => Err(PullError::OtherDigest(file.digest)),
+        _ => Ok(()),
+    }
+}
+
+async fn find_copy(
+    store: &Arc<PackageStore>,
+    checksums: &ChecksumFile,
+) -> Result<Option<PackageCopy>, PullError> {
+    let store = store.clone();
+    let checksums = checksums.clone();
+    run_blocking(move || store.find_copy(&checksums)).await
+}
+
+/// Reads the package to a new copy.
+async fn write_copy(
+    client: &Client,
+    store: &Arc<PackageStore>,
+    request: &CopyRequest<'_>,
+    checksums: &ChecksumFile,
+) -> Result<(), PullError> {
+    let target = Arc::new(store.new_target(checksums)?);
+    let cleaned = target.clone();
+    run_blocking(move || cleaned.remove_stale_staging()).await?;
+
+    let staging = Arc::new(StagingDir::create(&target)?);
+    let reader = PackageReader {
+        origin: PackageOrigin::Daemon(client),
+        location: request.location,
+        staging: &staging,
+    };
+    let files = &checksums.files;
+    let mut complete = PackageFiles::new();
+    reader.read_files(files, &mut complete, &mut |_| {}).await?;
+    confirm_list(client, request.location, request.limits, files).await?;
+
+    let store = store.clone();
+    run_blocking(move || {
+        store.add_copy(&staging, &target)?;
+        // The lock of the staging directory would keep the new copy from being used.
+        drop(staging);
+        store.remove_old_copies()
+    })
+    .await
+}

@@ -1,0 +1,286 @@
+//! Directory of a user with verified copies of packages, named by the digest of their files. A copy
+//! never changes: if a script wrote to a copy, the next use makes another copy.
+
+use super::PullError;
+use super::dir_scan::{ScanDepth, open_dir_at, scan_dir};
+use super::staging_dir::StagingDir;
+use super::target_dir::TargetDir;
+use super::{ChecksumFile, total_bytes};
+use caproot_core::wire::ContentDigest;
+use rustix::fs::{
+    Dir, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, flock,
+    futimens, open, renameat_with,
+};
+use rustix::io::{FdFlags, fcntl_setfd};
+use sha2::{Digest as _, Sha256};
+use std::fs::{self, DirBuilder};
+use std::hash::{BuildHasher as _, RandomState};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Maximum number of copies. The least recently used copies are removed first.
+const MAX_COPIES: usize = 32;
+/// Maximum size of the listed files of all copies in bytes.
+const MAX_STORE_BYTES: u64 = 2 << 30;
+/// Write permission of other users.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// Mode bit that lets only the owner of an entry rename the entry.
+const STICKY: u32 = 0o1000;
+/// User id that the kernel reports for users outside the user namespace: user_namespaces(7).
+const OVERFLOW_UID: u32 = 65_534;
+
+/// Directory with copies of packages that only its user can write.
+#[derive(Debug)]
+pub struct PackageStore {
+    path: PathBuf,
+    dir: OwnedFd,
+}
+
+/// Verified copy of a package. The lock keeps the copy from being removed.
+#[derive(Debug)]
+pub struct PackageCopy {
+    dir: PathBuf,
+    lock: OwnedFd,
+}
+
+/// Parts of the name of a copy: `DIGEST.BYTES.RANDOM`.
+struct CopyName {
+    name: String,
+    bytes: u64,
+}
+
+impl PackageStore {
+    /// Opens a directory, and creates the directory if it does not exist. Blocks on the disk.
+    ///
+    /// # Errors
+    ///
+    /// Another user can write the directory or replace it by another one.
+    pub fn open(dir: &Path) -> Result<Self, PullError> {
+        let mut builder = DirBuilder::new();
+        let created = builder.recursive(true).mode(0o700).create(dir);
+        created.map_err(PullError::at(dir))?;
+        let path = dir.canonicalize().map_err(PullError::at(dir))?;
+        for ancestor in path.ancestors() {
+            reject_other_writers(ancestor, ancestor == path)?;
+        }
+
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = open(&path, flags, Mode::empty()).map_err(PullError::at(&path))?;
+        Ok(Self { path, dir })
+    }
+
+    /// Returns the target of a new copy. The name begins with the digest of the files.
+    pub(super) fn new_target(&self, files: &ChecksumFile) -> Result<TargetDir, PullError> {
+        let random = RandomState::new().hash_one(&self.path);
+        let bytes = total_bytes(&files.files);
+        let name = format!("{}{bytes}.{random:016x}", name_prefix(files)?);
+        TargetDir::open_parent(&self.path.join(name))
+    }
+
+    /// Gives a complete staging directory the name of its target.
+    pub(super) fn add_copy(
+        &self,
+        staging: &StagingDir,
+        target: &Arc<TargetDir>,
+    ) -> Result<(), PullError> {
+        let name = target.path().file_name().unwrap_or_default();
+        renameat_with(
+            &self.dir,
+            &staging.name,
+            &self.dir,
+            name,
+            RenameFlags::NOREPLACE,
+        )
+        .map_err(PullError::at(target.path()))?;
+        staging.set_disposable(false);
+        Ok(())
+    }
+
+    /// Finds a copy that has exactly these files, and marks the copy as used. Each file is compared with
+    /// its digest. Copies that differ are removed, unless a script runs in them.
+    pub(super) fn find_copy(&self, files: &ChecksumFile) -> Result<Option<PackageCopy>, PullError> {
+        let prefix = name_prefix(files)?;
+        for copy in self.copies()? {
+            if !copy.name.starts_with(&prefix) {
+                continue;
+            }
+            let Some(lock) = self.lock_copy(&copy, FlockOperation::NonBlockingLockShared) else {
+                continue;
+            };
+
+            let dir = self.path.join(&copy.name);
+            let scan = scan_dir(lock.as_fd(), &dir, Some(files), ScanDepth::Contents);
+            if scan.is_ok_and(|scan| scan.differences.is_empty()) {
+                mark_used(&lock);
+                return Ok(Some(PackageCopy { dir, lock }));
+            }
+            drop(lock);
+            self.remove_copy(&copy);
+        }
+        Ok(None)
+    }
+
+    /// Removes the least recently used copies until the others are within the limits. A copy in which a
+    /// script runs stays.
+    pub(super) fn remove_old_copies(&self) -> Result<(), PullError> {
+        let mut copies = self.copies()?;
+        copies.sort_by_key(|copy| std::cmp::Reverse(self.last_use(copy)));
+
+        let mut bytes = 0_u64;
+        for (number, copy) in copies.iter().enumerate() {
+            bytes = bytes.saturating_add(copy.bytes);
+            if number >= MAX_COPIES || number > 0 && bytes > MAX_STORE_BYTES {
+                self.remove_copy(copy);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the copies. Ignores other names.
+    fn copies(&self) -> Result<Vec<CopyName>, PullError> {
+        let entries = Dir::read_from(&self.dir).map_err(PullError::at(&self.path))?;
+        let mut copies = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(PullError::at(&self.path))?;
+            let name = entry.file_name().to_str().unwrap_or_default();
+            copies.extend(CopyName::parse(name));
+        }
+        Ok(copies)
+    }
+
+    /// Opens and locks a copy. Returns `None` if the copy is gone or has another lock.
+    fn lock_copy(&self, copy: &CopyName, operation: FlockOperation) -> Option<OwnedFd> {
+        let dir = open_dir_at(&self.dir, &copy.name).ok()?;
+        flock(&dir, operation).ok().map(|()| dir)
+    }
+
+    /// Removes a copy, unless a script runs in it. A copy that cannot be removed is never run, because
+    /// it differs from its digest.
+    fn remove_copy(&self, copy: &CopyName) {
+        if let Some(_lock) = self.lock_copy(copy, FlockOperation::NonBlockingLockExclusive) {
+            let _ = fs::remove_dir_all(self.path.join(&copy.name));
+        }
+    }
+
+    fn last_use(&self, copy: &CopyName) -> (i64, i64) {
+        let meta = fs::symlink_metadata(self.path.join(&copy.name));
+        meta.map_or((0, 0), |meta| (meta.mtime(), meta.mtime_nsec()))
+    }
+}
+
+impl PackageCopy {
+    /// Returns the absolute path of the copy.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Keeps the lock in a program that replaces this process, until the program and its children end.
+    pub fn keep_locked_in_next_program(&self) -> Result<(), PullError> {
+        fcntl_setfd(&self.lock, FdFlags::empty()).map_err(PullError::at(&self.dir))
+    }
+}
+
+impl CopyName {
+    fn parse(name: &str) -> Option<Self> {
+        let mut parts = name.split('.');
+        let (digest, bytes) = (parts.next()?, parts.next()?);
+        let random = parts.next()?;
+        let is_copy = digest.len() == 64 && random.len() == 16 && parts.next().is_none();
+        let bytes = bytes.parse().ok()?;
+        is_copy.then(|| Self {
+            name: name.to_owned(),
+            bytes,
+        })
+    }
+}
+
+/// Returns the start of the names of the copies with these files.
+fn name_prefix(files: &ChecksumFile) -> Result<String, PullError> {
+    let digest = ContentDigest(Sha256::digest(files.to_text()?).into()).to_string();
+    let hex = digest.strip_prefix("sha256:").unwrap_or(&digest);
+    Ok(format!("{hex}."))
+}
+
+fn mark_used(dir: &OwnedFd) {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    // The time only decides which copy is removed first.
+    let _ = futimens(
+        dir,
+        &Timestamps {
+            last_access: now,
+            last_modification: now,
+        },
+    );
+}
+
+/// Rejects a directory in which other users can rename or write entries. `is_store` means the directory
+/// of the copies, which must belong to this user.
+fn reject_other_writers(dir: &Path, is_store: bool) -> Result<(), PullError> {
+    let meta = fs::symlink_metadata(dir).map_err(PullError::at(dir))?;
+    let own = rustix::process::geteuid().as_raw();
+    let is_owner_known = meta.uid() == own || !is_store && [0, OVERFLOW_UID].contains(&meta.uid());
+    let is_shared = meta.mode() & WRITABLE_BY_OTHERS != 0;
+    let is_protected = !is_store && meta.mode() & STICKY != 0;
+
+    if !is_owner_known {
+        let reason = "the directory belongs to another user, who could change the copies";
+        return Err(PullError::unusable(dir, reason));
+    }
+    if is_shared && !is_protected {
+        let reason = "other users can write the directory, and could change the copies";
+        return Err(PullError::unusable(dir, reason));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CopyName, PackageStore};
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn other_names_are_no_copies() {
+        let (digest, random) = ("a".repeat(64), "b".repeat(16));
+        let copy = CopyName::parse(&format!("{digest}.12.{random}")).expect("a copy");
+        assert_eq!(copy.bytes, 12);
+        for name in [
+            "..caproot-pull-1",
+            "x",
+            &digest,
+            &format!("{digest}.12.{random}.x"),
+        ] {
+            assert!(CopyName::parse(name).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_rejected() {
+        let top = tempfile::tempdir().expect("a directory");
+        let shared = top.path().join("shared");
+        PackageStore::open(&shared.join("store")).expect("usable");
+        for (mode, is_usable) in [
+            (0o777, false),
+            (0o775, false),
+            (0o1777, true),
+            (0o755, true),
+        ] {
+            fs::set_permissions(&shared, Permissions::from_mode(mode)).expect("a mode");
+            let opened = PackageStore::open(&shared.join("store"));
+            assert_eq!(opened.is_ok(), is_usable, "{mode:o}");
+        }
+        assert!(PackageStore::open(&shared.join("store/inner")).is_ok());
+        fs::set_permissions(shared.join("store"), Permissions::from_mode(0o1777)).expect("a mode");
+        let error = PackageStore::open(&shared.join("store")).expect_err("writable by others");
+        assert!(
+            error.to_string().contains("other users can write"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,331 @@
+//! `caproot exec`: runs a listed script of a skill from a verified copy of its package, as the user and
+//! in the directory of the caller. The daemon only lists and sends the files.
+
+use super::args::{ConnectionArgs, SelectionArgs};
+use super::exit;
+use super::failure::CommandFailure;
+use super::handle_arg::{find_root, find_skill};
+use super::lock::read_lock;
+use super::spinner::DelayedSpinner;
+use caproot_client::pull::{
+    CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError, PullLimits, copy_package,
+};
+use caproot_client::{CallError, error_reason, root_id};
+use caproot_core::lock::{ApprovedFiles, Lock};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, Skill};
+use caproot_core::wire::{ContentDigest, parse_file_name};
+use clap::Args;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// Interpreters of files without an execute bit or a shebang, by extension. The first that the PATH has
+/// runs the file.
+const INTERPRETERS: [(&str, &[&str]); 5] = [
+    ("py", &["python3", "python"]),
+    ("sh", &["bash", "sh"]),
+    ("js", &["node"]),
+    ("mjs", &["node"]),
+    ("rb", &["ruby"]),
+];
+/// Variable that keeps Python from writing `__pycache__` to the copy, which would then differ from its
+/// digest.
+const NO_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
+/// Maximum length of a shebang line in a message; the kernel reads 256 bytes: execve(2).
+const MAX_SHEBANG_BYTES: u64 = 256;
+
+/// Run a listed script of a skill on this machine
+///
+/// For use on the executor, in the shell of an agent. Copies the files of the skill from the daemon to
+/// a directory that only this user can write, compares each file with the digest that the daemon
+/// listed, and runs the script there. So the script finds the files next to itself, and an edit of the
+/// skill cannot change a script that runs. The script has the user, the environment, the working
+/// directory and the sandbox of this command.
+///
+/// An executable file with a shebang runs by the shebang. Otherwise the extension decides: .py runs
+/// by python3, .sh by bash or sh, .js and .mjs by node, .rb by ruby.
+///
+/// The exit code is that of the script. If the script cannot run, the code is 125, 126 or 127, and
+/// stderr has a line that begins with `caproot:`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot exec skill://skills/pdf/scripts/fill.py -- form.pdf --out filled.pdf
+  caproot exec skill://skills/pdf/scripts/fill.py --digest sha256:1c2f... -- form.pdf
+  caproot exec skill://team/build/run.sh --lock approved.lock   # only approved files")]
+pub struct ExecArgs {
+    /// Handle of a file of a skill; `caproot resources PACKAGE` lists the files
+    #[arg(value_name = "HANDLE", value_parser = parse_handle)]
+    handle: String,
+    /// Run only if the daemon lists the script with this digest, as read before
+    #[arg(long, value_name = "DIGEST", value_parser = parse_digest)]
+    digest: Option<ContentDigest>,
+    /// Run only if this lock of `caproot lock` approves all files of the skill
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
+    /// With --lock: require an SSH signature of the lock in FILE.sig by a key of this file
+    #[arg(long, value_name = "FILE", requires = "lock")]
+    signers: Option<PathBuf>,
+    /// Directory of the copies, which only this user may write; at most 32 copies are kept [default:
+    /// $XDG_CACHE_HOME/caproot/packages]
+    #[arg(long, value_name = "DIR", env = "CAPROOT_COPIES")]
+    copies: Option<PathBuf>,
+    /// Maximum number of files of the skill
+    #[arg(long, value_name = "N", default_value_t = PullLimits::default().max_files)]
+    max_files: usize,
+    /// Maximum size of all files of the skill in bytes
+    #[arg(long, value_name = "N", default_value_t = PullLimits::default().max_bytes)]
+    max_bytes: u64,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
+    /// Arguments of the script
+    #[arg(last = true, value_name = "ARGS")]
+    script_args: Vec<OsString>,
+}
+
+fn parse_handle(text: &str) -> Result<String, &'static str> {
+    match root_id(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("expected the handle of a file, such as skill://ROOT/SKILL/scripts/run.py"),
+    }
+}
+
+fn parse_digest(text: &str) -> Result<ContentDigest, &'static str> {
+    ContentDigest::parse(text).ok_or("expected sha256: and 64 hex digits")
+}
+
+/// Replaces this process by the script. Returns only if the script cannot run.
+pub async fn run(args: ExecArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let prepared = prepare_script(&args, env).await;
+    let failure = match prepared {
+        Ok(script) => script.replace_process(&args.script_args),
+        Err(failure) => failure,
+    };
+    Err(with_exec_code(failure))
+}
+
+/// Changes the exit code of a failure to 125, unless the code is one of `exec` already.
+fn with_exec_code(failure: CommandFailure) -> CommandFailure {
+    match failure.exit_code() {
+        exit::SCRIPT_CHANGED | exit::NOT_RUNNABLE => failure,
+        _ => failure.with_exit_code(exit::NOT_STARTED),
+    }
+}
+
+/// Script in a verified copy of its package.
+struct PreparedScript {
+    path: PathBuf,
+    copy: PackageCopy,
+}
+
+async fn prepare_script(
+    args: &ExecArgs,
+    env: &ProcessEnv,
+) -> Result<PreparedScript, CommandFailure> {
+    let lock = match &args.lock {
+        Some(file) => Some(read_lock(file, args.signers.as_deref())?),
+        None => None,
+    };
+    let mut executor = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let root = find_root(&args.handle, roots)?;
+    let mut client = executor.client;
+    let skill = find_skill(&mut client, &root, &args.handle, Consistency::Cached).await?;
+    let package = skill.as_ref().map_or(&args.handle, |skill| &skill.package);
+    let file = file_name(&args.handle, package)?;
+
+    let request = CopyRequest {
+        location: PackageLocation {
+            root: &root,
+            package,
+        },
+        file,
+        digest: args.digest,
+        limits: PullLimits {
+            max_files: args.max_files,
+            max_bytes: args.max_bytes,
+        },
+        approved: approved_versions(lock.as_ref(), skill.as_ref()),
+    };
+    let store = open_store(args, env)?;
+    let spinner = DelayedSpinner::new("copying the skill");
+    let copied = spinner.run(copy_package(&client, &store, &request));
+    let copy = copied.await.map_err(copy_failure)?;
+
+    let path = parse_file_name(file)
+        .map(|path| copy.dir().join(OsStr::from_bytes(path.as_bytes())))
+        .map_err(|reason| CommandFailure::invalid_response(&format!("the file {reason}")))?;
+    Ok(PreparedScript { path, copy })
+}
+
+/// Returns the name of the file in its package.
+fn file_name<'a>(handle: &'a str, package: &str) -> Result<&'a str, CommandFailure> {
+    let below = handle.strip_prefix(package);
+    below
+        .and_then(|rest| rest.strip_prefix('/'))
+        .filter(|name| !name.is_empty())
+        .ok_or_else(|| {
+            let sentence = format!("{handle} is no file of a listed skill");
+            CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+                .with_hint("`caproot list` lists the skills, `caproot resources PACKAGE` the files")
+        })
+}
+
+/// Returns the approved versions of a skill, with `--lock`.
+fn approved_versions(lock: Option<&Lock>, skill: Option<&Skill>) -> Option<Vec<ApprovedFiles>> {
+    let name = skill.map_or("", |skill| &skill.name);
+    let versions = lock?.versions(name).iter();
+    Some(versions.map(|version| version.files.clone()).collect())
+}
+
+fn open_store(args: &ExecArgs, env: &ProcessEnv) -> Result<Arc<PackageStore>, CommandFailure> {
+    let dir = args.copies.clone().unwrap_or_else(|| default_store(env));
+    let opened = PackageStore::open(&dir).map(Arc::new);
+    opened.map_err(|error| {
+        CommandFailure::new(exit::NOT_STARTED, error)
+            .with_hint("name another directory with --copies DIR or CAPROOT_COPIES")
+    })
+}
+
+/// Returns the default directory of the copies.
+fn default_store(env: &ProcessEnv) -> PathBuf {
+    let home_cache = env.home.as_ref().map(|home| home.join(".cache"));
+    match env.xdg_cache_home.clone().or(home_cache) {
+        Some(cache) => cache.join("caproot/packages"),
+        None => env.temp_dir.join(format!("caproot-packages-{}", env.uid)),
+    }
+}
+
+/// Returns the failure of a copy. A file that changed or that is not listed has its own exit code.
+fn copy_failure(error: PullError) -> CommandFailure {
+    let reason = match &error {
+        PullError::Call(CallError::Status(status)) => error_reason(status),
+        _ => None,
+    };
+    match (&error, reason) {
+        (PullError::NotListed { .. }, _) => CommandFailure::new(exit::NOT_RUNNABLE, error)
+            .with_hint("`caproot resources PACKAGE` lists the files"),
+        (_, Some(ErrorReason::PackageNotFound)) => CommandFailure::new(exit::NOT_RUNNABLE, error),
+        (PullError::OtherDigest(_), _) => CommandFailure::new(exit::SCRIPT_CHANGED, error)
+            .with_hint("read the script again before you run it with the new --digest"),
+        (PullError::KeepsChanging | PullError::NotApproved(_), _) => {
+            CommandFailure::from(error).with_exit_code(exit::SCRIPT_CHANGED)
+        }
+        _ => error.into(),
+    }
+}
+
+impl PreparedScript {
+    /// Replaces this process by the script. Returns the reason if the system refuses.
+    fn replace_process(self, args: &[OsString]) -> CommandFailure {
+        if let Err(error) = self.copy.keep_locked_in_next_program() {
+            return error.into();
+        }
+        let content = match ScriptContent::read(&self.path) {
+            Ok(content) => content,
+            Err(error) => return start_failure(&self.path, &error),
+        };
+        if content.runs_by_itself {
+            let error = self.start(self.path.as_os_str(), None, args);
+            return self.explain_own_start(&content, &error);
+        }
+
+        for interpreter in interpreters_of(&self.path) {
+            let error = self.start(OsStr::new(interpreter), Some(&self.path), args);
+            if error.kind() != io::ErrorKind::NotFound {
+                return start_failure(Path::new(interpreter), &error);
+            }
+        }
+        self.missing_interpreter()
+    }
+
+    /// Calls execve(2). Returns only on failure.
+    fn start(&self, program: &OsStr, script: Option<&Path>, args: &[OsString]) -> io::Error {
+        let mut command = Command::new(program);
+        command.args(script).args(args);
+        if std::env::var_os(NO_BYTECODE).is_none() {
+            command.env(NO_BYTECODE, "1");
+        }
+        command.exec()
+    }
+
+    /// Explains why an executable file did not start. The file exists, so its interpreter is missing if
+    /// the system finds no file.
+    fn explain_own_start(&self, content: &ScriptContent, error: &io::Error) -> CommandFailure {
+        match error.kind() {
+            io::ErrorKind::NotFound => {
+                let sentence = format!(
+                    "the interpreter of the script is missing: {}",
+                    content.first_line
+                );
+                CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+            }
+            io::ErrorKind::PermissionDenied => start_failure(&self.path, error).with_hint(
+                "if the filesystem of the copies forbids programs, name another directory with \
+                 --copies DIR or CAPROOT_COPIES",
+            ),
+            _ => start_failure(&self.path, error),
+        }
+    }
+
+    fn missing_interpreter(&self) -> CommandFailure {
+        let names = interpreters_of(&self.path);
+        let sentence = match names.first() {
+            Some(name) => format!("the PATH has no {name}, which runs files of this extension"),
+            None => "the script has no known interpreter".to_owned(),
+        };
+        CommandFailure::new(exit::NOT_RUNNABLE, sentence).with_hint(
+            "an author gives the file a `#!` line and an execute bit, or the extension .py, .sh, .js, \
+             .mjs or .rb",
+        )
+    }
+}
+
+/// Start of a script.
+struct ScriptContent {
+    /// Whether the kernel runs the file: an execute bit, and a shebang or an ELF header.
+    runs_by_itself: bool,
+    /// First line, shortened.
+    first_line: String,
+}
+
+impl ScriptContent {
+    fn read(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let file = File::open(path)?;
+        let is_executable = file.metadata()?.permissions().mode() & 0o111 != 0;
+        let mut start = Vec::new();
+        file.take(MAX_SHEBANG_BYTES).read_to_end(&mut start)?;
+        let has_header = start.starts_with(b"#!") || start.starts_with(b"\x7fELF");
+        let line = start
+            .split(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
+
+        Ok(Self {
+            runs_by_itself: is_executable && has_header,
+            first_line: String::from_utf8_lossy(line).into_owned(),
+        })
+    }
+}
+
+/// Returns the interpreters of a file by its extension.
+fn interpreters_of(path: &Path) -> &'static [&'static str] {
+    let extension = path.extension().unwrap_or_default();
+    let known = INTERPRETERS.iter().find(|(name, _)| extension == *name);
+    known.map_or(&[], |(_, programs)| programs)
+}
+
+fn start_failure(program: &Path, error: &io::Error) -> CommandFailure {
+    let sentence = format!("cannot start {}: {error}", program.display());
+    CommandFailure::new(exit::NOT_STARTED, sentence)
+}
