@@ -185,6 +185,7 @@ fn catalog(skills: Vec<Arc<Skill>>) -> Catalog {
         plugin: None,
         counts: RootCounts::default(),
         truncated: false,
+        trust: None,
     };
     Catalog::new(skills, BoundedDiagnostics::with_limit(10), header)
 }
@@ -235,6 +236,7 @@ impl ListedTree {
             follow_links: true,
             nested_roots: Arc::default(),
             disable_rules: Arc::default(),
+            trust: None,
         };
         let mut search = SkillSearch::new(
             ResolvedPath {

@@ -10,7 +10,7 @@ use caproot_client::json::SkillListJson;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill,
-    SkillView,
+    SkillView, TrustState,
 };
 use caproot_core::sync::Mutex;
 use caproot_core::text::escape_text;
@@ -29,7 +29,8 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// Prints the skills to stdout. Roots that are not ready, diagnostics and a summary go to stderr.
 /// Exits with 1 if a root is not ready, or if an executor of --fleet does not respond.
 ///
-/// If an author restricts who may choose a skill, the column FOR has `people`, `models` or `none`.
+/// If an author restricts who may choose a skill, the column FOR has `people`, `models` or `none`. With
+/// --long, the column TRUST has the approval of each skill, if the daemon has a lock.
 ///
 /// With --fleet, asks many executors at once: the executors of the roots of --selected, or every
 /// executor for its published roots. With --environment-id as well, asks one executor.
@@ -135,6 +136,7 @@ struct SkillTableRow {
     name: String,
     location: String,
     invokers: &'static str,
+    trust: &'static str,
     description: String,
 }
 
@@ -158,6 +160,7 @@ impl SkillTable {
             name: escape_text(&skill.name),
             location: escape_text(location),
             invokers: invokers_of(skill),
+            trust: trust_of(skill),
             description: escape_text(&skill.description),
         });
     }
@@ -165,10 +168,12 @@ impl SkillTable {
     /// Prints the table. A long table is not truncated, so that handles can be copied.
     pub fn print(self) -> Result<(), CommandFailure> {
         let has_invokers = self.rows.iter().any(|row| row.invokers != FOR_ALL);
+        let has_trust = self.is_long && self.rows.iter().any(|row| !row.trust.is_empty());
         let location = if self.is_long { "HANDLE" } else { "ROOT" };
 
         let mut head = vec!["NAME"];
         head.extend(self.has_environments.then_some("ENVIRONMENT"));
+        head.extend(has_trust.then_some("TRUST"));
         head.push(location);
         head.extend(has_invokers.then_some("FOR"));
         head.push("DESCRIPTION");
@@ -177,6 +182,7 @@ impl SkillTable {
         for row in self.rows {
             let mut cells = vec![row.name];
             cells.extend(self.has_environments.then_some(row.environment));
+            cells.extend(has_trust.then(|| row.trust.to_owned()));
             cells.push(row.location);
             cells.extend(has_invokers.then(|| row.invokers.to_owned()));
             cells.push(row.description);
@@ -201,6 +207,16 @@ fn invokers_of(skill: &Skill) -> &'static str {
         (true, false) => "models",
         (false, true) => "people",
         (false, false) => "none",
+    }
+}
+
+/// Returns the approval of a skill; empty if no lock applies.
+fn trust_of(skill: &Skill) -> &'static str {
+    match skill.trust() {
+        TrustState::Unspecified => "",
+        TrustState::Approved => "approved",
+        TrustState::Changed => "changed",
+        TrustState::Unknown => "unknown",
     }
 }
 

@@ -23,6 +23,7 @@ mod socket_groups;
 mod tls;
 mod top_keys;
 mod traces;
+mod trust;
 
 pub use self::callers::CallerRules;
 pub use self::example::example_file;
@@ -34,6 +35,7 @@ pub use self::reload::RestartRequired;
 pub use self::socket_access::{SocketAccess, SocketAccessRules};
 pub use self::socket_groups::{group_of_socket, unit_socket_group};
 pub use self::tls::{TlsFiles, TlsFlags};
+pub use self::trust::{LoadedTrust, LockPaths, ReadLock};
 pub use crate::telemetry::{LogConfig, LogFormat, TraceConfig};
 pub use caproot_core::document::{ConfigError, ConfigErrors, TextPosition};
 pub use caproot_core::net::endpoint::{InheritedSocketInfo, ProcessEnv};
@@ -87,6 +89,8 @@ pub struct Config {
     pub audit: bool,
     /// Skills that are neither listed nor readable.
     pub disabled_skills: Arc<DisableRules>,
+    /// Approval of skills by a lock.
+    pub trust: Option<LoadedTrust>,
     /// Names of directories that are never entered.
     pub excluded_dirs: Vec<Box<[u8]>>,
     /// Names of directories that are not entered directly inside a skill.
@@ -164,6 +168,7 @@ struct FileSettings {
     open_reflection: Option<bool>,
     audit: Option<bool>,
     disabled_skills: DisableRules,
+    trust: Option<trust::TrustDraft>,
     excluded_dirs: Option<Vec<Box<[u8]>>>,
     resource_dirs: Option<Vec<Box<[u8]>>>,
     limits: Limits,
@@ -285,6 +290,11 @@ impl Config {
             .map(|drafts| callers::resolve_rules(drafts, &offered, &socket_groups))
             .transpose()?;
 
+        let trust = settings
+            .trust
+            .map(|draft| trust::load(draft, &offered))
+            .transpose()?;
+
         let mut config = Self {
             environment_ids: settings
                 .environment_ids
@@ -300,6 +310,7 @@ impl Config {
             open_reflection: settings.open_reflection.unwrap_or(false),
             audit: settings.audit.unwrap_or(false),
             disabled_skills: Arc::new(settings.disabled_skills),
+            trust,
             excluded_dirs: settings
                 .excluded_dirs
                 .unwrap_or_else(settings::default_excluded_dirs),
@@ -417,6 +428,7 @@ impl Config {
             follow_links: true,
             nested_roots: Arc::default(),
             disable_rules: self.disabled_skills.clone(),
+            trust: self.trust.as_ref().map(|trust| trust.policy.clone()),
         }
     }
 

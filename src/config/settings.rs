@@ -5,7 +5,7 @@ use super::flags::is_default_root_id;
 use super::keys::{self, ConfigKey};
 use super::{
     FileSettings, FlagContext, ListenAddress, address, callers, disabled_skills, limits, roots,
-    socket_access, tls, top_keys, traces,
+    socket_access, tls, top_keys, traces, trust,
 };
 use crate::catalog::WatchTiming;
 use crate::model::{DisableRules, LandlockMode, PublishedRoot};
@@ -70,6 +70,7 @@ pub fn read(
         open_reflection: read_boolean(top_keys::OPEN_REFLECTION, &top, reader),
         audit: read_boolean(top_keys::AUDIT, &top, reader),
         disabled_skills: root_keys.disabled_skills.unwrap_or_default(),
+        trust: root_keys.trust,
         excluded_dirs: read_dir_names(top_keys::EXCLUDED_DIRS, search, reader),
         resource_dirs: read_dir_names(top_keys::RESOURCE_DIRS, search, reader),
         limits: top_keys::LIMITS
@@ -92,6 +93,7 @@ struct RootKeys {
     allowed_dirs: Option<Vec<PathBuf>>,
     published_roots: Option<Vec<PublishedRoot>>,
     disabled_skills: Option<DisableRules>,
+    trust: Option<trust::TrustDraft>,
     callers: Option<Vec<RuleDraft>>,
 }
 
@@ -116,6 +118,7 @@ fn read_root_keys(
     let disabled_skills = top_keys::DISABLED_SKILLS
         .field(top)
         .map(|item| disabled_skills::read(&item, |id| known_roots.contains(id), reader));
+    let trust = trust::read(top, base, |id| known_roots.contains(id), reader);
     let callers = top_keys::CALLERS
         .field(top)
         .map(|item| callers::read(&item, base, |id| known_roots.contains(id), reader));
@@ -124,6 +127,7 @@ fn read_root_keys(
         allowed_dirs,
         published_roots,
         disabled_skills,
+        trust,
         callers,
     }
 }
