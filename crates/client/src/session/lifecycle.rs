@@ -541,6 +541,7 @@ impl SessionInner {
             used: Mutex::default(),
             tool_names: parent.tool_names,
             has_plugins: parent.has_plugins,
+            trust: parent.trust.clone(),
             closed: CancellationToken::new(),
             store: parent.store.clone(),
             is_deleted: tokio::sync::Mutex::new(false),

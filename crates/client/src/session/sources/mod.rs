@@ -1,15 +1,18 @@
 //! Sources of skills: executors, local directories and MCP servers. A source lists skills, reports
 //! changes, and returns pages of files.
 
+mod approved;
 mod daemon;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 mod mirror_watch;
+mod verified_file;
 
 pub use super::skill_source::{
     PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
     SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
+pub(super) use approved::ApprovedSource;
 pub use daemon::{DaemonSource, ExecutorState, ExecutorStatus};
 
 use super::result::{ToolError, ToolErrorCode};

@@ -88,6 +88,7 @@ pub use rmcp;
 pub use server_list::McpServerList;
 pub use token::{McpToken, TokenCallback};
 
+use super::verified_file::{self, VerifiedFile};
 use super::{
     PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
     SourceSnapshot, SourceWatch, TextPage, TextPageRequest, invalid_response_error,
@@ -97,7 +98,7 @@ use crate::session::request_metrics::RequestCounter;
 use crate::session::skill_source::unlisted_files_error;
 use crate::session::{RequestMetrics, ToolError, ToolErrorCode};
 use caproot_core::sync::Mutex;
-use fetch::{VerifiedFile, VerifiedFileCache};
+use fetch::VerifiedFileCache;
 use futures_util::future::BoxFuture;
 use listing::{ListedSkills, RemoteSkills, is_same_entries};
 use remote_skill::RemoteSkill;
@@ -324,7 +325,7 @@ impl McpSource {
         if let Some(error) = entry.rejection() {
             return Err(error);
         }
-        let cursor = fetch::parse_cursor(&request.cursor, &uri)?;
+        let cursor = verified_file::parse_cursor(&request.cursor, &uri)?;
         let file = self.fetch_in_time(&state, entry, &uri).await?;
         file.cut_page(cursor, &uri, resource, request.max_bytes)
     }
