@@ -219,8 +219,8 @@ impl CatalogPolicy {
         }
     }
 
-    /// Returns the rules for reading and listing the files of a package. Returns `None` if only approved
-    /// skills may be read, and the package is none.
+    /// Returns the rules for reading and listing the files of a package. Returns `None` if the
+    /// package is not approved and therefore must not be read.
     pub fn read_rules<'a>(
         &'a self,
         catalog: &'a Catalog,

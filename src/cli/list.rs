@@ -1,12 +1,14 @@
 //! `caproot list`: the skills below roots, of one daemon or of a fleet.
 
-use super::args::{ConnectionArgs, ProductArgs, SelectionArgs};
+use super::args::{ConnectionArgs, LockFileArgs, ProductArgs, SelectionArgs};
 use super::failure::CommandFailure;
 use super::fleet::read_fleet;
 use super::output::{OutputFormat, print_full_table, print_json, print_stderr, print_table};
 use super::{exit, report};
 use caproot_client::fleet::{ExecutorListing, ListStage};
 use caproot_client::json::SkillListJson;
+use caproot_client::{Trust, approve_list};
+use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill,
@@ -19,6 +21,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Delay until progress is shown.
@@ -48,6 +51,8 @@ Examples:
 pub struct ListArgs {
     #[command(flatten)]
     product: ProductArgs,
+    #[command(flatten)]
+    lock: LockFileArgs,
     /// Include every change before the call
     #[arg(long)]
     fresh: bool,
@@ -77,14 +82,18 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
         ..ListSkillsRequest::default()
     };
 
+    let lock = args.lock.read()?;
     if let Some(file) = args.connection.whole_fleet() {
-        let roots = args.selection.roots_from_file()?;
-        return list_fleet(file, roots, &request, args.long, args.output).await;
+        return list_fleet(file, &request, lock, &args).await;
     }
 
     let mut executor = args.connection.connect(env).await?;
     request.selected_capability_roots = args.selection.selected_roots(&mut executor, env).await?;
-    let list = executor.client.list_skills(&request).await?;
+    let mut list = executor.client.list_skills(&request).await?;
+    let omitted = lock.map_or(0, |lock| {
+        approve_list(&lock, &args.product.product, &mut list)
+    });
+    print_stderr(&omitted_lines(omitted));
 
     match args.output {
         OutputFormat::Text => print_list(&list, &args)?,
@@ -223,14 +232,18 @@ fn trust_of(skill: &Skill) -> &'static str {
 /// Prints the skills and the result of each executor.
 async fn list_fleet(
     file: &Path,
-    roots: Option<Vec<SelectedCapabilityRoot>>,
     request: &ListSkillsRequest,
-    is_long: bool,
-    output: OutputFormat,
+    lock: Option<Arc<Lock>>,
+    args: &ListArgs,
 ) -> Result<u8, CommandFailure> {
+    let roots = args.selection.roots_from_file()?;
     let fleet = read_fleet(file).await?;
+    let lock = match (lock, fleet.trust()) {
+        (None, Trust::Lock(lock)) => Some(lock),
+        (lock, _) => lock,
+    };
     let progress = FleetProgress::default();
-    let listed = {
+    let mut listed = {
         let on_progress = |environment: &str, stage| progress.record_stage(environment, stage);
         let listing = fleet.list_skills(roots, request, &on_progress);
         tokio::pin!(listing);
@@ -243,9 +256,18 @@ async fn list_fleet(
         }
     };
     progress.clear_bars();
+    if let Some(lock) = &lock {
+        let lists = listed
+            .iter_mut()
+            .filter_map(|listed| listed.outcome.as_mut().ok());
+        let omitted = lists
+            .map(|list| approve_list(lock, &request.product, list))
+            .sum();
+        print_stderr(&omitted_lines(omitted));
+    }
 
-    match output {
-        OutputFormat::Text => print_text(&listed, is_long)?,
+    match args.output {
+        OutputFormat::Text => print_text(&listed, args.long)?,
         OutputFormat::Json => print_json(&fleet_json(&listed)?)?,
     }
 
@@ -253,6 +275,13 @@ async fn list_fleet(
         .iter()
         .all(|listed| listed.outcome.as_ref().is_ok_and(is_ready));
     Ok(exit::code_for_result(is_well))
+}
+
+/// Returns the line about skills that a lock does not approve.
+fn omitted_lines(omitted: usize) -> Vec<String> {
+    let skills = report::count_with_noun(omitted, "skill");
+    let line = format!("caproot: {skills} omitted, because the lock does not approve them");
+    if omitted == 0 { Vec::new() } else { vec![line] }
 }
 
 fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFailure> {

@@ -1,6 +1,8 @@
 //! Flags of the commands that run a session, and the start of the session.
 
-use super::args::{ConnectionArgs, ProductArgs, SelectionArgs, parse_timeout, root_arg_parser};
+use super::args::{
+    ConnectionArgs, LockFileArgs, ProductArgs, SelectionArgs, parse_timeout, root_arg_parser,
+};
 use super::call::tools::{SessionTools, ToolCallbacks, program_token, read_tools};
 use super::failure::CommandFailure;
 use super::mcp_servers::McpServersArgs;
@@ -46,6 +48,8 @@ pub struct SessionArgs {
     /// person or your program may name it. Can be repeated
     #[arg(long, value_name = "RULE")]
     manual: Vec<ChoiceRule>,
+    #[command(flatten)]
+    lock: LockFileArgs,
     #[command(flatten)]
     mcp_servers: McpServersArgs,
     /// Also the skills below this directory of this machine, with ID as the id of their authority
@@ -213,6 +217,7 @@ impl SessionArgs {
                 within: None,
             },
             plugins: has_plugins,
+            trust: self.lock.read_trust()?,
             tool_names,
             tools: tools.registry.clone(),
             start_timeout: self.connect_timeout,

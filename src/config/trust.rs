@@ -246,8 +246,8 @@ fn is_writable_by_others(found: &Metadata) -> bool {
     is_foreign || found.mode() & OTHERS_WRITE != 0
 }
 
-/// Whether nobody else can replace a file in a directory that others can write: the sticky bit is set, or
-/// the filesystem is read-only, as for a `ConfigMap` of Kubernetes.
+/// Whether only root and the own user can replace a file in a directory that others can write: the sticky
+/// bit is set, or the filesystem is read-only, as for a `ConfigMap` of Kubernetes.
 fn is_protected(dir: &Path, found: &Metadata) -> bool {
     let is_read_only =
         statvfs(dir).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));

@@ -65,13 +65,22 @@ pub struct ApprovedListing<'a> {
     pub version: &'a ApprovedSkill,
 }
 
-/// Keeps only the approved skills of a list, with the texts of the lock. Returns how many skills were
+/// Whether a skill is for a product, or for every product. An empty product is every product.
+pub(crate) fn is_for_product(skill: &Skill, product: &str) -> bool {
+    let mut products = skill.products.iter();
+    product.is_empty()
+        || skill.products.is_empty()
+        || products.any(|other| other.eq_ignore_ascii_case(product))
+}
+
+/// Keeps only the approved skills of a list for a product, with the texts of the lock. Returns how many skills were
 /// removed. The diagnostics are removed, too: an executor could write anything into them.
-pub fn approve_list(lock: &Lock, list: &mut ListSkillsResponse) -> usize {
+pub fn approve_list(lock: &Lock, product: &str, list: &mut ListSkillsResponse) -> usize {
     let before = list.skills.len();
     let skills = list.skills.iter();
     list.skills = skills
         .filter_map(|skill| Some(approve_skill(lock, skill)?.skill))
+        .filter(|skill| is_for_product(skill, product))
         .collect();
     list.diagnostics.clear();
     before - list.skills.len()

@@ -1,6 +1,11 @@
 //! Approval of skills by a lock, in the real daemon.
 
+mod config_errors;
+mod hostile_author;
+mod operator_views;
 mod reads;
+mod reload;
+mod session;
 mod states;
 
 use std::fs;

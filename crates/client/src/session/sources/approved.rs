@@ -6,11 +6,10 @@ use super::{
     PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
     SourceSnapshot, SourceWatch, TextPage, TextPageRequest, unlisted_package_error,
 };
-use crate::approve_skill;
 use crate::session::request_metrics::RequestMetrics;
 use crate::session::{ToolError, ToolErrorCode};
+use crate::trust::{approve_skill, is_for_product};
 use caproot_core::lock::{ApprovedFiles, Lock};
-use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::encode_path;
 use caproot_core::wire::limits::MAX_READ_BYTES;
@@ -74,7 +73,7 @@ impl ApprovedSource {
     fn build_listing(&self, listed: &SkillListing) -> SkillListing {
         let skills = listed.skills.iter().filter_map(|skill| {
             let approved = approve_skill(&self.lock, skill)?.skill;
-            self.includes_product(&approved).then(|| Arc::new(approved))
+            is_for_product(&approved, &self.product).then(|| Arc::new(approved))
         });
         let warnings = match listed.warnings.len() {
             0 => Vec::new(),
@@ -90,13 +89,6 @@ impl ApprovedSource {
         }
     }
 
-    fn includes_product(&self, skill: &Skill) -> bool {
-        let mut products = skill.products.iter();
-        self.product.is_empty()
-            || skill.products.is_empty()
-            || products.any(|product| product.eq_ignore_ascii_case(&self.product))
-    }
-
     fn describe(&self, predicate: &str) -> String {
         let source = self.source.kind().describe(self.source.id());
         format!("{source} {predicate}")
@@ -110,7 +102,7 @@ impl ApprovedSource {
             skill.package == package && id == Some(authority)
         });
         let approved = listed.and_then(|skill| approve_skill(&self.lock, skill));
-        let approved = approved.filter(|found| self.includes_product(&found.skill));
+        let approved = approved.filter(|found| is_for_product(&found.skill, &self.product));
         let version = approved.ok_or_else(unlisted_package_error)?.version;
         Ok(&version.files)
     }
