@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
 import weakref
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Union
@@ -57,6 +58,8 @@ def connect(
     id: str | None = None,
     product: str = "",
     plugins: bool = False,
+    lock: Path | None = None,
+    signers: Path | None = None,
     start_timeout: float = 5.0,
     grace_period: float = 10.0,
     ca: Path | None = None,
@@ -84,6 +87,8 @@ def connect(
         id: Id of the session; random by default.
         product: Only skills for this product, or for every product.
         plugins: Whether `plugins()` has the plugins of executors.
+        lock: Lock of `caproot lock`: only skills that it approves, with its descriptions and verified files.
+        signers: Keys that may sign the lock, as a file with the format of `allowed_signers`.
         start_timeout: Seconds to wait for executors that do not answer. Their skills appear later.
         grace_period: Seconds for which the skills of a lost executor stay listed.
         ca, cert, key, server_name, spiffe_id, token, token_file: As for `Executor`.
@@ -108,6 +113,8 @@ def connect(
         id=id,
         product=product,
         plugins=plugins,
+        lock=lock,
+        signers=signers,
         start_timeout=start_timeout,
         grace_period=grace_period,
     )
@@ -148,6 +155,8 @@ class SessionOptions:
         id: str | None = None,
         product: str = "",
         plugins: bool = False,
+        lock: Path | None = None,
+        signers: Path | None = None,
         start_timeout: float = 5.0,
         grace_period: float = 10.0,
     ) -> None:
@@ -155,6 +164,8 @@ class SessionOptions:
         check_type("id", id, str, type(None))
         check_type("product", product, str)
         check_type("plugins", plugins, bool)
+        for name, path in (("lock", lock), ("signers", signers)):
+            check_type(name, path, str, os.PathLike, type(None))
         check_type("start_timeout", start_timeout, int, float)
         check_type("grace_period", grace_period, int, float)
         self.fleet = fleet
@@ -169,6 +180,8 @@ class SessionOptions:
         self.spec = {
             "product": product, "start_timeout": start_timeout, "grace_period": grace_period,
             "id": id, "choice": _choice_rules(choice or {}), "plugins": plugins,
+            "lock": None if lock is None else os.fspath(lock),
+            "signers": None if signers is None else os.fspath(signers),
         }  # fmt: skip
 
     async def begin(self) -> Session:
