@@ -11,8 +11,7 @@ use caproot_client::{Trust, approve_list};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill,
-    SkillView, TrustState,
+    Consistency, ListSkillsRequest, ListSkillsResponse, RootState, Skill, SkillView, TrustState,
 };
 use caproot_core::sync::Mutex;
 use caproot_core::text::escape_text;
@@ -260,7 +259,7 @@ async fn list_fleet(
         let lists = listed
             .iter_mut()
             .filter_map(|listed| listed.outcome.as_mut().ok());
-        let omitted = lists
+        let omitted: usize = lists
             .map(|list| approve_list(lock, &request.product, list))
             .sum();
         print_stderr(&omitted_lines(omitted));

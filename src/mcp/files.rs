@@ -232,7 +232,7 @@ impl<'a> ApprovedFile<'a> {
     fn verify(&self, body: Option<&Body>) -> Result<(), FileError> {
         let bytes = match body {
             Some(Body::Contents(text)) => text.as_bytes(),
-            Some(Body::Data(data)) => data,
+            Some(Body::Data(data)) => &data[..],
             None => &[],
         };
         let verified = self.files.verify_content(&self.path, bytes);

@@ -4,13 +4,16 @@ use super::{LockedDaemon, TREE, config};
 use crate::harness::fixture::Fixture;
 use crate::harness::process::{ConfiguredDaemon, run_client};
 use crate::harness::shared_mapping::SharedMapping;
-use crate::harness::{published, read_request};
+use crate::harness::watch_harness::skill_text;
+use crate::harness::{content_digest, published, read_request};
 
 #[tokio::test]
 async fn list_and_status_have_the_states() {
     let locked = LockedDaemon::start(TREE, "warn").await;
     locked.fixture.write("r/pdf/scripts/fill.py", "#!other\n");
-    locked.fixture.add("skill r/new");
+    locked
+        .fixture
+        .write("r/new/SKILL.md", skill_text("new", "New."));
     locked
         .wait_for_list(|list| list.skills.len() == 3 && list.diagnostics.len() == 2)
         .await;
@@ -89,10 +92,10 @@ async fn a_refused_read_is_counted_and_audited() {
         .find(|line| line.contains("content is not approved"));
     let line = line.unwrap_or_else(|| panic!("no audit line in {log}"));
     for part in [
-        "method=\"ReadResource\"",
-        "resource=\"skill://r/pdf/references/steps.md\"",
-        "approved_digest=sha256:",
-        "current_digest=\"sha256:",
+        "ReadResource",
+        "skill://r/pdf/references/steps.md",
+        &content_digest(b"One.\n"),
+        &content_digest(b"Two.\n"),
     ] {
         assert!(line.contains(part), "{part}: {line}");
     }

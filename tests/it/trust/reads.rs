@@ -73,7 +73,7 @@ async fn a_write_without_an_event_is_refused_and_then_hides_the_skill() {
         let cursor = cursor.await.expect("a page").next_cursor;
 
         mapping.write(&evil);
-        let refused = locked.daemon.read(request.clone()).await;
+        let refused = locked.daemon.read_all(request.clone()).await;
         let refused = assert_rpc_error(refused, Code::FailedPrecondition, "NOT_APPROVED", None);
         assert_eq!(
             refused.metadata.get("approved_digest"),

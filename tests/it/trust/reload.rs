@@ -6,6 +6,7 @@ use caproot_core::proto::caproot::v1::TrustStatus;
 
 use super::{LockedDaemon, TREE, lock_skills, states};
 use crate::harness::short_or_long;
+use crate::harness::watch_harness::skill_text;
 
 impl LockedDaemon {
     async fn trust_status(&self) -> TrustStatus {
@@ -72,7 +73,9 @@ async fn an_invalid_or_missing_lock_keeps_the_last_one() {
 #[tokio::test]
 async fn a_list_never_has_a_skill_that_neither_lock_approves() {
     let locked = LockedDaemon::start(TREE, "hide").await;
-    locked.fixture.add("skill r/never");
+    locked
+        .fixture
+        .write("r/never/SKILL.md", skill_text("never", "Never."));
     let both = fs::read(locked.fixture.path("caproot.lock")).expect("the lock");
     lock_skills(&locked.fixture, "--remove mail --out caproot.lock").await;
     let one = fs::read(locked.fixture.path("caproot.lock")).expect("the lock");
