@@ -497,7 +497,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             fix: "Read the files that `caproot lock --check` names, and approve the skill with \
                 `caproot lock --update`.",
             help: "review the files, then approve the skill with `caproot lock --update`",
-            example: CodeExample::Shell {
+            example: CodeExample::Daemon {
                 before: "echo more >> skills/pdf/SKILL.md",
                 after: "caproot lock skills --update pdf --out caproot.lock",
             },
@@ -512,7 +512,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             fix: "Read the new skills that `caproot lock --check` names, and approve them with \
                 `caproot lock --add`.",
             help: "review the skills, then approve them with `caproot lock --add`",
-            example: CodeExample::Shell {
+            example: CodeExample::Daemon {
                 before: "cp -r pdf skills/pdf",
                 after: "caproot lock skills --add pdf --out caproot.lock",
             },

@@ -2,7 +2,7 @@
 
 use super::{LockedDaemon, TREE, config};
 use crate::harness::fixture::Fixture;
-use crate::harness::process::{ConfiguredDaemon, run_client};
+use crate::harness::process::{ConfiguredDaemon, caproot, run_client, run_command};
 use crate::harness::shared_mapping::SharedMapping;
 use crate::harness::watch_harness::skill_text;
 use crate::harness::{content_digest, published, read_request};
@@ -98,5 +98,20 @@ async fn a_refused_read_is_counted_and_audited() {
         &content_digest(b"Two.\n"),
     ] {
         assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
+#[tokio::test]
+async fn check_warns_about_skills_that_a_lock_does_not_approve() {
+    let fixture = Fixture::new(TREE);
+    super::lock_skills(&fixture, "--out caproot.lock").await;
+    let mut command = caproot(["check", "r", "--lock", "caproot.lock"]);
+    command.current_dir(fixture.top());
+    run_command(&mut command).await.succeeded();
+    fixture.write("r/pdf/scripts/fill.py", "#!other\n");
+    fixture.write("r/new/SKILL.md", skill_text("new", "New. Use when new."));
+    let output = run_command(&mut command).await.succeeded();
+    for part in ["warning[SKILL_CHANGED]", "warning[SKILLS_NOT_APPROVED]"] {
+        assert!(output.text().contains(part), "{}", output.text());
     }
 }
