@@ -2,7 +2,7 @@
 
 use super::{LockedDaemon, TREE, config};
 use crate::harness::fixture::Fixture;
-use crate::harness::process::{ConfiguredDaemon, caproot, run_client, run_command};
+use crate::harness::process::{ConfiguredDaemon, Output, caproot, run_client, run_command};
 use crate::harness::shared_mapping::SharedMapping;
 use crate::harness::watch_harness::skill_text;
 use crate::harness::{content_digest, published, read_request};
@@ -105,13 +105,17 @@ async fn a_refused_read_is_counted_and_audited() {
 async fn check_warns_about_skills_that_a_lock_does_not_approve() {
     let fixture = Fixture::new(TREE);
     super::lock_skills(&fixture, "--out caproot.lock").await;
-    let mut command = caproot(["check", "r", "--lock", "caproot.lock"]);
-    command.current_dir(fixture.top());
-    run_command(&mut command).await.succeeded();
+    check_with_lock(&fixture).await;
     fixture.write("r/pdf/scripts/fill.py", "#!other\n");
     fixture.write("r/new/SKILL.md", skill_text("new", "New. Use when new."));
-    let output = run_command(&mut command).await.succeeded();
+    let output = check_with_lock(&fixture).await;
     for part in ["warning[SKILL_CHANGED]", "warning[SKILLS_NOT_APPROVED]"] {
         assert!(output.text().contains(part), "{}", output.text());
     }
+}
+
+async fn check_with_lock(fixture: &Fixture) -> Output {
+    let mut command = caproot(["check", "r", "--lock", "caproot.lock"]);
+    command.current_dir(fixture.top());
+    run_command(command).await.succeeded()
 }
