@@ -2,6 +2,8 @@
 //! criterion. `cargo bench --bench inside` compares with the previous run. The bench `whole`
 //! measures the whole process.
 
+#[path = "common/approval.rs"]
+mod approval;
 #[path = "common/process_memory.rs"]
 mod process_memory;
 #[path = "common/skill_search.rs"]
@@ -10,6 +12,7 @@ mod skill_search;
 #[expect(dead_code, reason = "this bench creates no files")]
 mod trees;
 
+use approval::bench_approval;
 use caproot::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
 use caproot::model::diff::diff_catalogs;
 use caproot::model::skill::{SkillFile, assemble_skill};
@@ -46,7 +49,8 @@ criterion_group!(
     bench_search,
     bench_diff,
     bench_encoding,
-    bench_skill_search
+    bench_skill_search,
+    bench_approval
 );
 criterion_main!(benches);
 
@@ -185,6 +189,7 @@ fn catalog(skills: Vec<Arc<Skill>>) -> Catalog {
         plugin: None,
         counts: RootCounts::default(),
         truncated: false,
+        trust: None,
     };
     Catalog::new(skills, BoundedDiagnostics::with_limit(10), header)
 }
@@ -235,6 +240,7 @@ impl ListedTree {
             follow_links: true,
             nested_roots: Arc::default(),
             disable_rules: Arc::default(),
+            trust: None,
         };
         let mut search = SkillSearch::new(
             ResolvedPath {

@@ -196,6 +196,11 @@ mod manager_guide {}
 #[doc = include_str!("../docs/orchestrate/search.md")]
 mod search_guide {}
 
+/// Program of the page about locks of orchestrators, as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/orchestrate/trust.md")]
+mod trust_guide {}
+
 /// Program of the page about MCP servers, as a documentation test.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/mcp-sources.md")]

@@ -17,6 +17,8 @@ export interface HostedSession {
 export interface HostOptions {
   connection: Connection;
   sources: readonly Source[];
+  /** Flags of the lock. */
+  lockFlags: readonly string[];
   startTimeout: number;
   programTimeout: number;
   log: ((line: string) => void) | undefined;
@@ -113,13 +115,14 @@ export class ProgramHost {
   }
 
   async #start(): Promise<CallChild> {
-    const { connection, sources, startTimeout, programTimeout, log } = this.#options;
+    const { connection, sources, lockFlags, startTimeout, programTimeout, log } = this.#options;
     const files = this.#files;
     const flags = [
       "--no-session",
       `--connect-timeout=${spanOf(startTimeout)}`,
       ...(await connection.flags(files)),
       ...sourceFlags(sources, files),
+      ...lockFlags,
     ];
     const child = await CallChild.start({
       flags,

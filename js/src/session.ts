@@ -1,5 +1,6 @@
 /** Sessions: skills of one conversation. */
 
+import { resolve } from "node:path";
 import { Changes } from "./changes.ts";
 import type { Answer, CallChild, Fields, Method, Result } from "./child.ts";
 import { Dispatcher, type DispatcherOptions, type Manager } from "./dispatch.ts";
@@ -62,6 +63,10 @@ export interface ConnectOptions extends SessionOptions, Credentials {
   fleet?: Fleet | FleetTable;
   /** Local directories and MCP servers next to the executors. */
   sources?: readonly Source[];
+  /** Lock of `caproot lock`: only skills that it approves, with its descriptions and verified files. */
+  lock?: string;
+  /** Keys that may sign the lock, as a file with the format of `allowed_signers`. */
+  signers?: string;
   /** Seconds within which the program must show that it runs; 10 by default. */
   programTimeout?: number;
   /** Gets each line that the program logs. */
@@ -205,12 +210,22 @@ function makeHost(address: string | undefined, options: ConnectOptions): Program
     new ProgramHost({
       connection: new Connection(address, table, given as Credentials),
       sources: options.sources ?? [],
+      lockFlags: lockFlags(options),
       startTimeout: options.startTimeout ?? 5,
       programTimeout: options.programTimeout ?? 10,
       log: options.log,
     });
-  // A program has the sources of its flags, so that sessions with sources share none.
-  return Fleet.hostOf(options.fleet, make, !options.sources?.length);
+  // A program has the sources and the lock of its flags, so that sessions with them share none.
+  return Fleet.hostOf(options.fleet, make, !options.sources?.length && options.lock === undefined);
+}
+
+function lockFlags({ lock, signers }: ConnectOptions): string[] {
+  if (lock === undefined) {
+    if (signers !== undefined) throw new ConfigError(["`signers` is set without `lock`: set both"]);
+    return [];
+  }
+  const flags = [`--lock=${resolve(lock)}`];
+  return signers === undefined ? flags : [...flags, `--signers=${resolve(signers)}`];
 }
 
 async function begin(host: ProgramHost, options: SessionOptions, saved: unknown): Promise<Session> {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
 import weakref
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Union
@@ -59,6 +60,8 @@ def connect(
     plugins: bool = False,
     scripts: bool = False,
     ready_only: bool = False,
+    lock: Path | None = None,
+    signers: Path | None = None,
     start_timeout: float = 5.0,
     grace_period: float = 10.0,
     ca: Path | None = None,
@@ -89,6 +92,8 @@ def connect(
         scripts: Whether the text says how to run scripts by `caproot exec`: the model has a shell on the
             executors.
         ready_only: Whether the session leaves out skills that miss something on the executor.
+        lock: Lock of `caproot lock`: only skills that it approves, with its descriptions and verified files.
+        signers: Keys that may sign the lock, as a file with the format of `allowed_signers`.
         start_timeout: Seconds to wait for executors that do not answer. Their skills appear later.
         grace_period: Seconds for which the skills of a lost executor stay listed.
         ca, cert, key, server_name, spiffe_id, token, token_file: As for `Executor`.
@@ -115,6 +120,8 @@ def connect(
         plugins=plugins,
         scripts=scripts,
         ready_only=ready_only,
+        lock=lock,
+        signers=signers,
         start_timeout=start_timeout,
         grace_period=grace_period,
     )
@@ -157,6 +164,8 @@ class SessionOptions:
         plugins: bool = False,
         scripts: bool = False,
         ready_only: bool = False,
+        lock: Path | None = None,
+        signers: Path | None = None,
         start_timeout: float = 5.0,
         grace_period: float = 10.0,
     ) -> None:
@@ -166,6 +175,8 @@ class SessionOptions:
         check_type("plugins", plugins, bool)
         check_type("scripts", scripts, bool)
         check_type("ready_only", ready_only, bool)
+        for name, path in (("lock", lock), ("signers", signers)):
+            check_type(name, path, str, os.PathLike, type(None))
         check_type("start_timeout", start_timeout, int, float)
         check_type("grace_period", grace_period, int, float)
         self.fleet = fleet
@@ -181,6 +192,8 @@ class SessionOptions:
             "product": product, "start_timeout": start_timeout, "grace_period": grace_period,
             "id": id, "choice": _choice_rules(choice or {}), "plugins": plugins,
             "scripts": scripts, "ready_only": ready_only,
+            "lock": None if lock is None else os.fspath(lock),
+            "signers": None if signers is None else os.fspath(signers),
         }  # fmt: skip
 
     async def begin(self) -> Session:

@@ -1,10 +1,13 @@
 //! Options of a new session, as Python passes them.
 
 use crate::fleet::parse_seconds;
-use caproot_client::parse_selected_roots;
+use caproot_client::{Trust, parse_selected_roots};
 use caproot_client::session::{ChoiceRule, SessionOptions, SkillChoice, ToolNames, ToolRegistry};
+use caproot_core::lock::LockFile;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use serde::Deserialize;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Options of a new session.
@@ -20,6 +23,10 @@ pub struct OptionsSpec {
     plugins: bool,
     scripts: bool,
     ready_only: bool,
+    /// Lock of approved skills.
+    lock: Option<PathBuf>,
+    /// Keys that may sign the lock.
+    signers: Option<PathBuf>,
 }
 
 /// Rules of a choice, as Python passes them.
@@ -49,9 +56,29 @@ impl OptionsSpec {
             plugins: self.plugins,
             scripts: self.scripts,
             ready_only: self.ready_only,
+            trust: self.read_trust(mistakes),
             // Model platforms reject a dot in the name of a tool.
             tool_names: ToolNames::Flat,
             tools,
+        }
+    }
+}
+
+impl OptionsSpec {
+    /// Reads the lock, and adds the mistakes.
+    fn read_trust(&self, mistakes: &mut Vec<String>) -> Trust {
+        let Some(lock) = &self.lock else {
+            if self.signers.is_some() {
+                mistakes.push("signers: set `lock`, too".to_owned());
+            }
+            return Trust::All;
+        };
+        match LockFile::read(lock, self.signers.as_deref()) {
+            Ok(file) => Trust::Lock(Arc::new(file.lock)),
+            Err(error) => {
+                mistakes.push(format!("lock: {error}"));
+                Trust::All
+            }
         }
     }
 }

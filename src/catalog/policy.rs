@@ -6,9 +6,10 @@
 //! the caller: links, reads and file lists included. No response is filtered afterwards. The price
 //! is one catalog per root and scope. There are at most as many scopes as caller rules.
 
-use crate::fs::{AllowedDirs, DisabledSkills, OpenMethod, ReadRules};
+use crate::fs::{AllowedDirs, OpenMethod, ReadRules};
 use crate::model::{
-    AccessScope, Catalog, Limits, PublishedRoot, RootPath, RootReason, SelectedRoot,
+    AccessScope, Catalog, Limits, PublishedRoot, RootPath, RootReason, SelectedRoot, TrustMode,
+    TrustPolicy,
 };
 use crate::scan::ScanTarget;
 use crate::scan::search::SearchRules;
@@ -145,6 +146,10 @@ impl CatalogPolicy {
         &self.rules.limits
     }
 
+    pub fn trust(&self) -> Option<&TrustPolicy> {
+        self.rules.trust.as_ref()
+    }
+
     /// Whether both policies resolve every selection to the same roots.
     pub fn resolves_selections_like(&self, other: &Self) -> bool {
         self.published_roots == other.published_roots && self.environments == other.environments
@@ -214,24 +219,27 @@ impl CatalogPolicy {
         }
     }
 
-    /// Returns the rules for reading and listing the files of a package.
-    pub fn read_rule<'a>(&'a self, catalog: &'a Catalog, package: &RelPath) -> ReadRules<'a> {
-        let disabled_skills = DisabledSkills {
-            packages: catalog.disabled_packages(),
-            rules: &self.rules.disable_rules,
-            published: &self.published_roots,
-        };
-        // The rules of skills apply to a package that is a skill and a plugin.
-        let plugin = catalog
-            .plugin(package)
-            .filter(|_| catalog.skill(package).is_none());
-        ReadRules {
-            skipped_dirs: &self.rules.skipped_dirs,
-            follow_links: catalog.header.follow_links,
-            disabled_skills,
-            manifest_files: catalog.manifest_files(),
-            plugin: plugin.map(|plugin| &**plugin),
+    /// Returns the rules for reading and listing the files of a package. Returns `None` if the
+    /// package is not approved and therefore must not be read.
+    pub fn read_rules<'a>(
+        &'a self,
+        catalog: &'a Catalog,
+        package: &RelPath,
+    ) -> Option<ReadRules<'a>> {
+        let mut rules = self
+            .rules
+            .read_rules(&self.published_roots, catalog, package);
+        let is_hidden = catalog.header.trust.map(|trust| trust.mode) == Some(TrustMode::Hide);
+        if let Some(trust) = self.rules.trust.as_ref()
+            && is_hidden
+            && trust.mode == TrustMode::Hide
+        {
+            // A reload may have removed the version from the lock.
+            let skill = catalog.skill(package)?;
+            let approved = trust.approved_version(skill.name(), skill.trust.as_ref()?)?;
+            rules.approved_files = Some(&approved.files);
         }
+        Some(rules)
     }
 }
 

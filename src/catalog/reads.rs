@@ -14,6 +14,7 @@ use caproot_core::sync::{BlockingError, run_blocking};
 use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_READ_BYTES};
 use caproot_core::wire::{RelPath, handle};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -111,12 +112,12 @@ fn try_read_cached(store: &CatalogStore, request: &ReadRequest) -> Option<FilePa
     let scope = policy.scope_for(access_scope);
 
     let resource = request.resource.clone().unwrap_or_else(skill_file_name);
-    let page = request.to_file_page(&resource, &policy, &catalog);
+    let page = request.to_file_page(&resource, &policy, &catalog).ok()?;
     read_page_cached(
         &scope.allowed_dirs,
         &key.path,
         &page,
-        &store.inner.digest_cache,
+        &store.inner.read_caches,
     )
 }
 
@@ -145,14 +146,19 @@ async fn read_from_disk(
 
     run_disk_read(store, &access_scope, found.await?, move |disk| {
         let resource = request.resource.clone().unwrap_or_else(skill_file_name);
-        let page = request.to_file_page(&resource, disk.policy, disk.catalog);
+        let page = request.to_file_page(&resource, disk.policy, disk.catalog)?;
         read_page(
             disk.root,
             &page,
-            &disk.store.inner.digest_cache,
+            &disk.store.inner.read_caches,
             disk.cancel_token,
         )
-        .map_err(PackageReadError::File)
+        .map_err(|error| {
+            if let FileReadError::NotApproved { .. } = error {
+                disk.record_refusal(&request.package);
+            }
+            PackageReadError::File(error)
+        })
     })
     .await
 }
@@ -197,10 +203,13 @@ pub async fn list_files(
             max_bytes: MAX_PAGE_BYTES - PAGE_RESERVE_BYTES,
             bytes_per_file: handle_bytes + FILE_OVERHEAD_BYTES,
             max_digest_bytes: request.with_digests.then_some(limits.max_file_bytes),
-            rules: disk.policy.read_rule(disk.catalog, &request.package),
+            rules: disk
+                .policy
+                .read_rules(disk.catalog, &request.package)
+                .ok_or(PackageReadError::PackageNotFound)?,
         };
 
-        let digest_cache = &disk.store.inner.digest_cache;
+        let digest_cache = &disk.store.inner.read_caches.digests;
         crate::fs::list_files(disk.root, &page, digest_cache, disk.cancel_token).map_err(|error| {
             match error {
                 // The package was removed after the scan.
@@ -220,7 +229,21 @@ struct DiskRead<'a> {
     policy: &'a CatalogPolicy,
     catalog: &'a Catalog,
     root: &'a ResolvedRootDir,
+    key: &'a RootKey,
     cancel_token: &'a CancellationToken,
+}
+
+impl DiskRead<'_> {
+    /// Counts a read that found other bytes than the approved ones, and has the package compared again:
+    /// the change may have caused no event.
+    fn record_refusal(&self, package: &RelPath) {
+        let refused = &self.store.inner.refused_reads;
+        refused.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.store.lock_state();
+        if let Some(task) = state.task_handle_mut(self.key) {
+            task.changes().record_refused_package(package);
+        }
+    }
 }
 
 /// Runs a read on a blocking thread, after acquiring a read permit of the root.
@@ -252,6 +275,7 @@ async fn run_disk_read<T: Send + 'static>(
             policy: &policy,
             catalog: &catalog,
             root: &root,
+            key: &key,
             cancel_token: &cancel_token,
         })
     });
@@ -370,15 +394,18 @@ impl ReadRequest {
         resource: &'a RelPath,
         policy: &'a CatalogPolicy,
         catalog: &'a Catalog,
-    ) -> FilePageRequest<'a> {
-        FilePageRequest {
+    ) -> Result<FilePageRequest<'a>, PackageReadError> {
+        let rules = policy
+            .read_rules(catalog, &self.package)
+            .ok_or(PackageReadError::PackageNotFound)?;
+        Ok(FilePageRequest {
             package: &self.package,
             resource,
             from: self.continue_from,
             max_bytes: self.max_bytes.min(MAX_READ_BYTES),
             unless_digest: self.unless_digest.as_deref(),
-            rules: policy.read_rule(catalog, &self.package),
+            rules,
             max_file_bytes: policy.limits().max_file_bytes,
-        }
+        })
     }
 }

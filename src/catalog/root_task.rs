@@ -12,6 +12,7 @@ use crate::scan::{
 use crate::watch::{DebounceTimer, InotifyWatch, InotifyWatcher, WatchError, WatchListener};
 use caproot_core::backoff::{Backoff, full_jitter};
 use caproot_core::sync::{BlockingError, Mutex, run_blocking};
+use caproot_core::wire::RelPath;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::pin::pin;
@@ -48,6 +49,8 @@ struct ChangeSet {
     dirty_tokens: HashSet<u64>,
     /// Subset of `dirty_tokens`: directories that were moved, or whose path changed.
     moved_tokens: HashSet<u64>,
+    /// Packages of which a read found bytes that are not approved. Bounded by the packages of the catalog.
+    refused_packages: HashSet<RelPath>,
     /// Absolute paths in the daemon's mount namespace at which filesystems were mounted or
     /// unmounted. They do not wake the task: the next recheck handles them.
     changed_mounts: HashSet<Box<[u8]>>,
@@ -74,6 +77,13 @@ impl PendingChanges {
 
     fn record_dirty_dirs(&self, tokens: impl IntoIterator<Item = u64>) {
         self.record_change(|changes| changes.dirty_tokens.extend(tokens));
+    }
+
+    /// Records a package of which a read found bytes that are not approved.
+    pub fn record_refused_package(&self, package: &RelPath) {
+        self.record_change(|changes| {
+            changes.refused_packages.insert(package.clone());
+        });
     }
 
     /// Whether inotify reported a change that was not taken.
@@ -108,7 +118,11 @@ impl PendingChanges {
         let mut changes = self.changes.lock();
         let has_released = changes.release_held_skills(now);
         if changes.needs_full_rescan || is_requested && needs_full_scan {
-            *changes = ChangeSet::default();
+            let refused = std::mem::take(&mut changes.refused_packages);
+            *changes = ChangeSet {
+                refused_packages: refused,
+                ..ChangeSet::default()
+            };
             return Ok(RootAction::Scan(ScanKind::Full(RescanReason::Requested)));
         }
         if is_requested && !changes.changed_mounts.is_empty() {
@@ -137,6 +151,7 @@ impl PendingChanges {
         let dirty = DirtyDirs {
             tokens: taken.dirty_tokens,
             moved: taken.moved_tokens,
+            refused: taken.refused_packages,
             compare_files: is_requested,
         };
         Ok(RootAction::Scan(ScanKind::Partial { dirty, is_settled }))
@@ -396,9 +411,7 @@ impl RootTask {
 
         let previous_watch_mode = self.watch_mode;
         let outcome = match kind {
-            ScanKind::Partial { dirty, .. } if dirty.tokens.is_empty() && !dirty.compare_files => {
-                ScanOutcome::default()
-            }
+            ScanKind::Partial { dirty, .. } if dirty.is_empty() => ScanOutcome::default(),
             kind => self.scan_on_disk(kind).await,
         };
 

@@ -2,7 +2,7 @@
 
 use super::view::RootSnapshot;
 use crate::model::catalog::Catalog;
-use crate::model::{DiagnosticCode, RootReason, Severity};
+use crate::model::{DiagnosticCode, RootReason, Severity, TrustCounts};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,6 +26,10 @@ pub struct CatalogStats {
     pub selected: RootStateCounts,
     /// Skills in all catalogs.
     pub skills: u64,
+    /// Skills of all roots to which a lock applies, by their approval.
+    pub trust: TrustCounts,
+    /// Reads that found bytes that are not approved, since the start.
+    pub refused_reads: u64,
     /// Diagnostics in all catalogs, by code.
     pub diagnostics: HashMap<DiagnosticCode, u64>,
 }
@@ -39,6 +43,7 @@ pub struct ScopeStats {
     pub skills: usize,
     pub errors: usize,
     pub warnings: usize,
+    pub trust: TrustCounts,
 }
 
 /// Numbers of roots by state.
@@ -113,6 +118,8 @@ impl CatalogStats {
             published: RootStateCounts::default(),
             selected: RootStateCounts::default(),
             skills: 0,
+            trust: TrustCounts::default(),
+            refused_reads: 0,
             diagnostics: HashMap::new(),
         };
 
@@ -123,6 +130,7 @@ impl CatalogStats {
                 continue;
             };
             stats.skills += catalog.len() as u64;
+            stats.trust.add(catalog.trust_counts());
             for diagnostic in catalog.diagnostics.kept() {
                 let count = stats.diagnostics.entry(diagnostic.problem.code);
                 *count.or_default() += 1;
@@ -144,6 +152,7 @@ impl ScopeStats {
                 continue;
             };
             stats.skills += catalog.len();
+            stats.trust.add(catalog.trust_counts());
             for diagnostic in catalog.diagnostics.kept() {
                 match diagnostic.problem.severity {
                     Severity::Error => stats.errors += 1,

@@ -9,8 +9,10 @@ use super::view::{
     CatalogView, ConsistencyLevel, DeadlineExceeded, RootSnapshot, RootState, RootView,
     ScopedSelection, WatchMode,
 };
-use crate::fs::{DigestCache, FileListPage, FilePage, OpenMethod};
-use crate::model::{AccessScope, Catalog, Limits, PublishedRoot, RootReason, SelectedRoot};
+use crate::fs::{FileListPage, FilePage, OpenMethod, ReadCaches};
+use crate::model::{
+    AccessScope, Catalog, Limits, PublishedRoot, RootReason, SelectedRoot, TrustPolicy,
+};
 use crate::watch::{FaultInjector, InotifyWatcher};
 use caproot_core::sync::Mutex;
 use caproot_core::wire::RootId;
@@ -57,7 +59,9 @@ pub struct StoreInner {
     /// Replaced only while `state` is locked, so that a thread that holds the lock of `state` sees
     /// a single policy.
     policy: Mutex<Arc<CatalogPolicy>>,
-    pub digest_cache: DigestCache,
+    pub read_caches: ReadCaches,
+    /// Reads of files that are not approved.
+    pub refused_reads: AtomicU64,
     pub watcher: InotifyWatcher,
     state: Mutex<StoreState>,
     /// Current revision. A watch channel holds only the latest value, so it is never full.
@@ -106,7 +110,8 @@ impl CatalogStore {
             epoch,
             opener,
             policy: Mutex::new(Arc::new(CatalogPolicy::new(opener, policy))),
-            digest_cache: DigestCache::default(),
+            read_caches: ReadCaches::default(),
+            refused_reads: AtomicU64::new(0),
             watcher: InotifyWatcher::with_faults(fault_injector),
             state: Mutex::new(StoreState::new(max_history)),
             revisions: watch::Sender::new(0),
@@ -168,6 +173,12 @@ impl CatalogStore {
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.policy().limits().clone()
+    }
+
+    /// Returns the lock in force and its effect; `None` if skills need no approval.
+    #[must_use]
+    pub fn trust(&self) -> Option<TrustPolicy> {
+        self.policy().trust().cloned()
     }
 
     /// Returns the current intervals and timeouts.
@@ -428,7 +439,12 @@ impl CatalogStore {
     pub fn stats(&self) -> CatalogStats {
         let roots = self.counted_roots(&AccessScope::All, None);
         let watch = self.watch_stats_of(&roots);
-        CatalogStats::of_roots(watch, self.revision(), &self.inner.scan_counters, &roots)
+        let stats =
+            CatalogStats::of_roots(watch, self.revision(), &self.inner.scan_counters, &roots);
+        CatalogStats {
+            refused_reads: self.inner.refused_reads.load(Ordering::Relaxed),
+            ..stats
+        }
     }
 
     /// Returns each root that the scope uses, or that any scope uses, with its latest snapshot.

@@ -487,6 +487,36 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                     description: Fills PDF forms. Use when a form must be filled.\n---",
             },
         },
+
+        DiagnosticCode::SkillChanged => CodeExplanation {
+            default_severity: Warning,
+            summary: "files that differ from the lock",
+            cause: "The lock of approved skills has the name of the skill with other files: a file \
+                was changed, added or removed after the approval. The message names the first three. \
+                With the mode `hide`, the daemon omits the skill.",
+            fix: "Read the files that `caproot lock --check` names, and approve the skill with \
+                `caproot lock --update`.",
+            help: "review the files, then approve the skill with `caproot lock --update`",
+            example: CodeExample::Daemon {
+                before: "echo more >> skills/pdf/SKILL.md",
+                after: "caproot lock skills --update pdf --out caproot.lock",
+            },
+        },
+
+        DiagnosticCode::SkillsNotApproved => CodeExplanation {
+            default_severity: Warning,
+            summary: "skills that the lock does not have",
+            cause: "The lock of approved skills does not have the names of these skills. One \
+                diagnostic has the number for the whole root. With the mode `hide`, the daemon omits \
+                these skills and all plugins.",
+            fix: "Read the new skills that `caproot lock --check` names, and approve them with \
+                `caproot lock --add`.",
+            help: "review the skills, then approve them with `caproot lock --add`",
+            example: CodeExample::Daemon {
+                before: "cp -r pdf skills/pdf",
+                after: "caproot lock skills --add pdf --out caproot.lock",
+            },
+        },
     }
 }
 
@@ -505,6 +535,9 @@ pub(super) fn severity_exceptions(code: DiagnosticCode) -> Option<&'static str> 
             Some("`NOTE` if the value is converted, and `ERROR` for a description that is no text")
         }
         DiagnosticCode::NotUtf8 => Some("`WARNING` for the name of a directory"),
+        DiagnosticCode::SkillChanged | DiagnosticCode::SkillsNotApproved => {
+            Some("`ERROR` with the mode `hide`")
+        }
         _ => None,
     }
 }

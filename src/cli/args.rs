@@ -3,19 +3,22 @@
 use super::executor::ConnectedExecutor;
 use super::exit;
 use super::failure::CommandFailure;
+use super::lock::read_lock;
 use super::root_arg::{RootArg, select_roots};
 use crate::config::RootPreset;
 use caproot_client::{
-    ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, SpiffeId,
+    ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, SpiffeId, Trust,
     find_default_endpoint, parse_selected_roots,
 };
 use caproot_core::bounded_file;
+use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum size of a `--selected` file.
@@ -32,6 +35,34 @@ pub struct ProductArgs {
         hide_default_value = true
     )]
     pub product: String,
+}
+
+/// Flags of the lock that must approve the skills.
+#[derive(Debug, Args)]
+pub struct LockFileArgs {
+    /// Only skills that this lock of `caproot lock` approves. The descriptions are those of the lock, and
+    /// each file is verified. Replaces the lock of a fleet file
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
+    /// With --lock: require an SSH signature of the lock in FILE.sig by a key of this file
+    #[arg(long, value_name = "FILE", requires = "lock")]
+    signers: Option<PathBuf>,
+}
+
+impl LockFileArgs {
+    /// Reads the lock, if there is one.
+    pub fn read(&self) -> Result<Option<Arc<Lock>>, CommandFailure> {
+        let Some(file) = &self.lock else {
+            return Ok(None);
+        };
+        let lock = read_lock(file, self.signers.as_deref())?;
+        Ok(Some(Arc::new(lock)))
+    }
+
+    /// Returns the skills that a session trusts.
+    pub fn read_trust(&self) -> Result<Trust, CommandFailure> {
+        Ok(self.read()?.map_or(Trust::All, Trust::Lock))
+    }
 }
 
 /// Flags of the connection to a daemon.

@@ -11,12 +11,13 @@ use crate::check::{
     self, CheckFinding, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, github, json, sarif,
 };
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
-use crate::model::{RootReason, Severity};
+use crate::model::{LoadedLock, RootReason, Severity, TrustMode, TrustPolicy};
 use crate::readiness::missing_in_process;
 use crate::scan::{ScanProgress, ScanTarget};
 use caproot_core::file_watch::{
     self, COMPARE_INTERVAL, TreeLimits, TreeState, WatchedDirs, watch_tree,
 };
+use caproot_core::lock::LockFile;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::escape_text;
 use clap::{Args, ValueEnum};
@@ -81,6 +82,9 @@ pub struct CheckArgs {
     /// With --fix: print the differences and change nothing
     #[arg(long, requires = "fix")]
     dry_run: bool,
+    /// Also warn about skills whose files this lock of `caproot lock` does not approve
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
     output: CheckFormat,
@@ -359,6 +363,9 @@ async fn check_one_dir(
 
     let mut request = check_request(dir, env)?;
     request.is_strict = args.strict;
+    if let Some(file) = &args.lock {
+        request.target.rules.trust = Some(read_trust(file)?);
+    }
     let fix = args.fix_mode();
     let progress = Arc::new(ScanProgress::new());
     let seen = progress.clone();
@@ -385,6 +392,27 @@ async fn check_one_dir(
 
     done.map_err(|error| format!("internal error: {error}"))?
         .map_err(|reason| reason_sentence(reason, dir).to_owned())
+}
+
+/// Reads a lock whose differences are warnings.
+fn read_trust(file: &Path) -> Result<TrustPolicy, String> {
+    let LockFile {
+        lock,
+        digest,
+        signer,
+    } = LockFile::read(file, None).map_err(|error| error.to_string())?;
+    Ok(TrustPolicy {
+        mode: TrustMode::Warn,
+        roots: None,
+        lock: Arc::new(LoadedLock {
+            lock,
+            path: file.to_owned(),
+            signers: None,
+            digest,
+            signer,
+            loaded_at: Duration::ZERO,
+        }),
+    })
 }
 
 fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {

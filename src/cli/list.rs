@@ -1,6 +1,6 @@
 //! `caproot list`: the skills below roots, of one daemon or of a fleet.
 
-use super::args::{ConnectionArgs, ProductArgs, SelectionArgs};
+use super::args::{ConnectionArgs, LockFileArgs, ProductArgs, SelectionArgs};
 use super::failure::CommandFailure;
 use super::fleet::read_fleet;
 use super::output::{OutputFormat, print_full_table, print_json, print_stderr, print_table};
@@ -8,10 +8,11 @@ use super::{exit, report};
 use caproot_client::fleet::{ExecutorListing, ListStage};
 use caproot_client::json::SkillListJson;
 use caproot_client::session::missing_notes;
+use caproot_client::{Trust, approve_list};
+use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill,
-    SkillView,
+    Consistency, ListSkillsRequest, ListSkillsResponse, RootState, Skill, SkillView, TrustState,
 };
 use caproot_core::sync::Mutex;
 use caproot_core::text::escape_text;
@@ -20,6 +21,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Delay until progress is shown.
@@ -30,7 +32,8 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// Prints the skills to stdout. Roots that are not ready, diagnostics and a summary go to stderr.
 /// Exits with 1 if a root is not ready, or if an executor of --fleet does not respond.
 ///
-/// If an author restricts who may choose a skill, the column FOR has `people`, `models` or `none`.
+/// If an author restricts who may choose a skill, the column FOR has `people`, `models` or `none`. With
+/// --long, the column TRUST has the approval of each skill, if the daemon has a lock.
 ///
 /// With --fleet, asks many executors at once: the executors of the roots of --selected, or every
 /// executor for its published roots. With --environment-id as well, asks one executor.
@@ -48,6 +51,8 @@ Examples:
 pub struct ListArgs {
     #[command(flatten)]
     product: ProductArgs,
+    #[command(flatten)]
+    lock: LockFileArgs,
     /// Include every change before the call
     #[arg(long)]
     fresh: bool,
@@ -77,14 +82,18 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
         ..ListSkillsRequest::default()
     };
 
+    let lock = args.lock.read()?;
     if let Some(file) = args.connection.whole_fleet() {
-        let roots = args.selection.roots_from_file()?;
-        return list_fleet(file, roots, &request, args.long, args.output).await;
+        return list_fleet(file, &request, lock, &args).await;
     }
 
     let mut executor = args.connection.connect(env).await?;
     request.selected_capability_roots = args.selection.selected_roots(&mut executor, env).await?;
-    let list = executor.client.list_skills(&request).await?;
+    let mut list = executor.client.list_skills(&request).await?;
+    let omitted = lock.map_or(0, |lock| {
+        approve_list(&lock, &args.product.product, &mut list)
+    });
+    print_stderr(&omitted_lines(omitted));
 
     match args.output {
         OutputFormat::Text => print_list(&list, &args)?,
@@ -138,6 +147,7 @@ struct SkillTableRow {
     invokers: &'static str,
     /// Requirements that the executor does not have.
     missing: String,
+    trust: &'static str,
     description: String,
 }
 
@@ -162,6 +172,7 @@ impl SkillTable {
             location: escape_text(location),
             invokers: invokers_of(skill),
             missing: escape_text(&missing_notes(skill).join(", ")),
+            trust: trust_of(skill),
             description: escape_text(&skill.description),
         });
     }
@@ -170,10 +181,12 @@ impl SkillTable {
     pub fn print(self) -> Result<(), CommandFailure> {
         let has_invokers = self.rows.iter().any(|row| row.invokers != FOR_ALL);
         let has_missing = self.rows.iter().any(|row| !row.missing.is_empty());
+        let has_trust = self.is_long && self.rows.iter().any(|row| !row.trust.is_empty());
         let location = if self.is_long { "HANDLE" } else { "ROOT" };
 
         let mut head = vec!["NAME"];
         head.extend(self.has_environments.then_some("ENVIRONMENT"));
+        head.extend(has_trust.then_some("TRUST"));
         head.push(location);
         head.extend(has_invokers.then_some("FOR"));
         head.extend(has_missing.then_some("MISSING"));
@@ -183,6 +196,7 @@ impl SkillTable {
         for row in self.rows {
             let mut cells = vec![row.name];
             cells.extend(self.has_environments.then_some(row.environment));
+            cells.extend(has_trust.then(|| row.trust.to_owned()));
             cells.push(row.location);
             cells.extend(has_invokers.then(|| row.invokers.to_owned()));
             cells.extend(has_missing.then_some(row.missing));
@@ -211,17 +225,31 @@ fn invokers_of(skill: &Skill) -> &'static str {
     }
 }
 
+/// Returns the approval of a skill; empty if no lock applies.
+fn trust_of(skill: &Skill) -> &'static str {
+    match skill.trust() {
+        TrustState::Unspecified => "",
+        TrustState::Approved => "approved",
+        TrustState::Changed => "changed",
+        TrustState::Unknown => "unknown",
+    }
+}
+
 /// Prints the skills and the result of each executor.
 async fn list_fleet(
     file: &Path,
-    roots: Option<Vec<SelectedCapabilityRoot>>,
     request: &ListSkillsRequest,
-    is_long: bool,
-    output: OutputFormat,
+    lock: Option<Arc<Lock>>,
+    args: &ListArgs,
 ) -> Result<u8, CommandFailure> {
+    let roots = args.selection.roots_from_file()?;
     let fleet = read_fleet(file).await?;
+    let lock = match (lock, fleet.trust()) {
+        (None, Trust::Lock(lock)) => Some(lock),
+        (lock, _) => lock,
+    };
     let progress = FleetProgress::default();
-    let listed = {
+    let mut listed = {
         let on_progress = |environment: &str, stage| progress.record_stage(environment, stage);
         let listing = fleet.list_skills(roots, request, &on_progress);
         tokio::pin!(listing);
@@ -234,9 +262,18 @@ async fn list_fleet(
         }
     };
     progress.clear_bars();
+    if let Some(lock) = &lock {
+        let lists = listed
+            .iter_mut()
+            .filter_map(|listed| listed.outcome.as_mut().ok());
+        let omitted: usize = lists
+            .map(|list| approve_list(lock, &request.product, list))
+            .sum();
+        print_stderr(&omitted_lines(omitted));
+    }
 
-    match output {
-        OutputFormat::Text => print_text(&listed, is_long)?,
+    match args.output {
+        OutputFormat::Text => print_text(&listed, args.long)?,
         OutputFormat::Json => print_json(&fleet_json(&listed)?)?,
     }
 
@@ -244,6 +281,13 @@ async fn list_fleet(
         .iter()
         .all(|listed| listed.outcome.as_ref().is_ok_and(is_ready));
     Ok(exit::code_for_result(is_well))
+}
+
+/// Returns the line about skills that a lock does not approve.
+fn omitted_lines(omitted: usize) -> Vec<String> {
+    let skills = report::count_with_noun(omitted, "skill");
+    let line = format!("caproot: {skills} omitted, because the lock does not approve them");
+    if omitted == 0 { Vec::new() } else { vec![line] }
 }
 
 fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFailure> {

@@ -70,9 +70,10 @@ pub fn locate_handle(
         .map_err(|_| LocateError::RootUnavailable)?;
 
     locate_resource(&root, &package.path, resource.as_ref()).map_err(|error| match error {
-        FileReadError::NotFound | FileReadError::TooLarge { .. } | FileReadError::Changed(_) => {
-            LocateError::NotFound
-        }
+        FileReadError::NotFound
+        | FileReadError::TooLarge { .. }
+        | FileReadError::Changed(_)
+        | FileReadError::NotApproved { .. } => LocateError::NotFound,
         FileReadError::Outside => LocateError::Outside,
         FileReadError::Denied => LocateError::Denied,
         FileReadError::TooManyOpenFiles | FileReadError::Failed => LocateError::Failed,

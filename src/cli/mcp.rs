@@ -1,6 +1,6 @@
 //! `caproot mcp`: the skills of a daemon for MCP hosts.
 
-use super::args::{ConnectionArgs, ProductArgs, SelectionArgs};
+use super::args::{ConnectionArgs, LockFileArgs, ProductArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
 use super::log_args::LogArgs;
@@ -10,8 +10,8 @@ use crate::mcp::{
     ConnectFailure, HttpAllowlist, HttpListener, ServedDaemon, ServedTools, ServerTransport,
     SkillSubscription, serve,
 };
-use caproot_client::CallError;
 use caproot_client::session::{Session, SessionOptions, SkillNameListOptions, ToolNames};
+use caproot_client::{CallError, Trust};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::escape_text;
 use clap::Args;
@@ -39,6 +39,8 @@ Examples:
 pub struct McpArgs {
     #[command(flatten)]
     product: ProductArgs,
+    #[command(flatten)]
+    lock: LockFileArgs,
     /// Also serve the tools `skills_list`, `skills_read` and `skills_search`, for hosts whose model sees
     /// no resources; the roots of the tools are fixed at the start
     #[arg(long)]
@@ -188,6 +190,7 @@ async fn connect_to_daemon(
     tools: Option<ServedTools>,
     env: &ProcessEnv,
 ) -> Result<ServedDaemon, CommandFailure> {
+    let lock = args.lock.read()?;
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
 
@@ -197,6 +200,7 @@ async fn connect_to_daemon(
             let options = SessionOptions {
                 product: args.product.product.clone(),
                 tool_names: tools.names,
+                trust: lock.clone().map_or(Trust::All, Trust::Lock),
                 ..SessionOptions::default()
             };
             let fleet = executor.session_fleet();
@@ -210,6 +214,7 @@ async fn connect_to_daemon(
         follows_published: args.selection.selects_published(),
         environment_id: executor.fleet_environment().map(str::to_owned),
         product: args.product.product.clone(),
+        lock,
     };
     Ok(ServedDaemon {
         client: executor.client,

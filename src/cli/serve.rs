@@ -9,8 +9,8 @@ use super::output::print_ready_lines;
 use super::root_arg::RootArg;
 use super::signals::DaemonSignals;
 use crate::config::{
-    Config, ConfigError, ConfigErrors, ListenAddress, READ_TIMEOUT, ReadProgress, RootFlag,
-    RootPreset, ServeFlags, TlsFiles, TlsFlags, record_reading,
+    Config, ConfigError, ConfigErrors, ListenAddress, LockPaths, READ_TIMEOUT, ReadProgress,
+    RootFlag, RootPreset, ServeFlags, TlsFiles, TlsFlags, record_reading,
 };
 use crate::model::{LandlockMode, LandlockState, SandboxStatus};
 use crate::sandbox::{ProcessSandbox, SandboxError, SandboxPolicy, restrict_process};
@@ -388,6 +388,8 @@ pub fn sandbox_policy(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) 
         .iter()
         .flat_map(TlsFiles::paths)
         .map(Path::to_owned);
+    let locks = config.trust.iter();
+    let locks = locks.flat_map(|trust| LockPaths::of(&trust.policy.lock).all());
     let roots = config.published_roots.iter();
     let listeners = config.listeners.iter().chain(&config.metrics);
 
@@ -397,7 +399,12 @@ pub fn sandbox_policy(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) 
         roots: roots
             .map(|root| OsStr::from_bytes(&root.path).into())
             .collect(),
-        files: file.into_iter().chain(tokens).chain(certificates).collect(),
+        files: file
+            .into_iter()
+            .chain(tokens)
+            .chain(certificates)
+            .chain(locks)
+            .collect(),
         sockets: listeners.filter_map(socket_path).collect(),
         connect_ports: config.traces.iter().map(|traces| traces.port).collect(),
         may_bind_tcp: false,

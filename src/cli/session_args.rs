@@ -1,7 +1,8 @@
 //! Flags of the commands that run a session, and the start of the session.
 
 use super::args::{
-    ConnectionArgs, ProductArgs, SelectionArgs, parse_timeout, preset_parser, root_arg_parser,
+    ConnectionArgs, LockFileArgs, ProductArgs, SelectionArgs, parse_timeout, preset_parser,
+    root_arg_parser,
 };
 use super::call::tools::{SessionTools, ToolCallbacks, program_token, read_tools};
 use super::failure::CommandFailure;
@@ -51,6 +52,8 @@ pub struct SessionArgs {
     /// person or your program may name it. Can be repeated
     #[arg(long, value_name = "RULE")]
     manual: Vec<ChoiceRule>,
+    #[command(flatten)]
+    lock: LockFileArgs,
     #[command(flatten)]
     mcp_servers: McpServersArgs,
     /// Also the skills below this directory of this machine, with ID as the id of their authority
@@ -224,6 +227,7 @@ impl SessionArgs {
             plugins: has_plugins,
             scripts: self.scripts,
             ready_only: self.ready_only,
+            trust: self.lock.read_trust()?,
             tool_names,
             tools: tools.registry.clone(),
             start_timeout: self.connect_timeout,

@@ -8,7 +8,8 @@ use super::output::{OutputFormat, print_json, supports_color, write_stdout};
 use caproot_client::json;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    CatalogStats, ConfigStatus, GetExecutorResponse, RootStateCounts, SandboxStatus, WatchStatus,
+    CatalogStats, ConfigRejection, ConfigStatus, GetExecutorResponse, RootStateCounts,
+    SandboxStatus, TrustMode, TrustStatus, WatchStatus,
 };
 use caproot_core::text::{EscapedText, escape_text};
 use clap::Args;
@@ -144,6 +145,10 @@ fn executor_rows(executor: &GetExecutorResponse) -> Vec<StatusRow> {
         rows.push(status_row("config", line));
     }
 
+    for line in executor.trust.iter().flat_map(trust_lines) {
+        rows.push(status_row("trust", line));
+    }
+
     let features = executor.features.join(", ");
     rows.push(status_row("features", escape_text(&features)));
     if let Some(sandbox) = &executor.sandbox {
@@ -250,18 +255,59 @@ fn config_lines(status: &ConfigStatus) -> Vec<String> {
         lines.push(escape_text(&format!("needs a restart: {keys}")));
     }
 
-    if let Some(rejection) = &status.last_rejection {
-        let mut line = "a newer file was REJECTED ".to_owned();
-        if let Some(time) = rejection.time {
-            let _ = write!(line, "{time}");
-        }
-        if !rejection.errors.is_empty() {
-            let _ = write!(line, ", errors at {}", rejection.errors.join(", "));
-        }
-        line.push_str("; see the daemon's log");
-        lines.push(escape_text(&line));
-    }
+    let rejection = status.last_rejection.as_ref();
+    lines.extend(rejection.map(|rejection| rejection_line("file", rejection)));
     lines
+}
+
+/// Describes the lock in force, and the last new lock if it was rejected.
+fn trust_lines(status: &TrustStatus) -> Vec<String> {
+    let TrustStatus {
+        approved,
+        changed,
+        unknown,
+        lock_skills,
+        ..
+    } = status;
+    let mode = match status.mode() {
+        TrustMode::Hide => "hide",
+        TrustMode::Warn | TrustMode::Unspecified => "warn",
+    };
+    let entries = count_with_noun((*lock_skills, "approved version"));
+    let mut line = format!(
+        "{mode}: {approved} approved, {changed} changed, {unknown} unknown; lock with {entries}"
+    );
+    if let Some(time) = status.load_time {
+        let _ = write!(line, ", read {time}");
+    }
+    if !status.signer.is_empty() {
+        let _ = write!(line, ", signed by {}", status.signer);
+    }
+    let mut lines = vec![escape_text(&line)];
+
+    if *approved == 0 && *lock_skills > 0 {
+        lines.push(format!("0 of {lock_skills} approved skills exist"));
+    }
+    lines.extend(
+        status
+            .last_rejection
+            .as_ref()
+            .map(|rejection| rejection_line("lock", rejection)),
+    );
+    lines
+}
+
+/// Describes a rejected config file or lock.
+fn rejection_line(subject: &str, rejection: &ConfigRejection) -> String {
+    let mut line = format!("a newer {subject} was REJECTED ");
+    if let Some(time) = rejection.time {
+        let _ = write!(line, "{time}");
+    }
+    if !rejection.errors.is_empty() {
+        let _ = write!(line, ", errors at {}", rejection.errors.join(", "));
+    }
+    line.push_str("; see the daemon's log");
+    escape_text(&line)
 }
 
 fn sandbox_text(status: &SandboxStatus) -> String {

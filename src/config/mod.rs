@@ -25,6 +25,7 @@ mod socket_groups;
 mod tls;
 mod top_keys;
 mod traces;
+mod trust;
 
 pub use self::callers::CallerRules;
 pub use self::example::example_file;
@@ -37,6 +38,7 @@ pub use self::reload::RestartRequired;
 pub use self::socket_access::{SocketAccess, SocketAccessRules};
 pub use self::socket_groups::{group_of_socket, unit_socket_group};
 pub use self::tls::{TlsFiles, TlsFlags};
+pub use self::trust::{LoadedTrust, LockPaths, ReadLock};
 pub use crate::telemetry::{LogConfig, LogFormat, TraceConfig};
 pub use caproot_core::document::{ConfigError, ConfigErrors, TextPosition};
 pub use caproot_core::net::endpoint::{InheritedSocketInfo, ProcessEnv};
@@ -93,6 +95,8 @@ pub struct Config {
     pub disabled_skills: Arc<DisableRules>,
     /// Programs and variables that are looked up for skills.
     pub readiness: ReadinessConfig,
+    /// Approval of skills by a lock.
+    pub trust: Option<LoadedTrust>,
     /// Names of directories that are never entered.
     pub excluded_dirs: Vec<Box<[u8]>>,
     /// Names of directories that are not entered directly inside a skill.
@@ -172,6 +176,7 @@ struct FileSettings {
     audit: Option<bool>,
     disabled_skills: DisableRules,
     readiness: ReadinessConfig,
+    trust: Option<trust::TrustDraft>,
     excluded_dirs: Option<Vec<Box<[u8]>>>,
     resource_dirs: Option<Vec<Box<[u8]>>>,
     limits: Limits,
@@ -304,6 +309,11 @@ impl Config {
             .map(|drafts| callers::resolve_rules(drafts, &offered, &socket_groups))
             .transpose()?;
 
+        let trust = settings
+            .trust
+            .map(|draft| trust::load(draft, &offered))
+            .transpose()?;
+
         let mut config = Self {
             environment_ids: settings
                 .environment_ids
@@ -320,6 +330,7 @@ impl Config {
             audit: settings.audit.unwrap_or(false),
             disabled_skills: Arc::new(settings.disabled_skills),
             readiness: settings.readiness,
+            trust,
             excluded_dirs: settings
                 .excluded_dirs
                 .unwrap_or_else(settings::default_excluded_dirs),
@@ -437,6 +448,7 @@ impl Config {
             follow_links: true,
             nested_roots: Arc::default(),
             disable_rules: self.disabled_skills.clone(),
+            trust: self.trust.as_ref().map(|trust| trust.policy.clone()),
         }
     }
 

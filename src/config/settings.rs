@@ -6,7 +6,7 @@ use super::keys::{self, ConfigKey};
 use super::presets::RootPreset;
 use super::{
     FileSettings, FlagContext, ListenAddress, address, callers, disabled_skills, limits, readiness,
-    roots, socket_access, tls, top_keys, traces,
+    roots, socket_access, tls, top_keys, traces, trust,
 };
 use crate::catalog::WatchTiming;
 use crate::model::{DisableRules, LandlockMode, PublishedRoot};
@@ -76,6 +76,7 @@ pub fn read(
         open_reflection: read_boolean(top_keys::OPEN_REFLECTION, &top, reader),
         audit: read_boolean(top_keys::AUDIT, &top, reader),
         disabled_skills: root_keys.disabled_skills.unwrap_or_default(),
+        trust: root_keys.trust,
         excluded_dirs: read_dir_names(top_keys::EXCLUDED_DIRS, search, reader),
         resource_dirs: read_dir_names(top_keys::RESOURCE_DIRS, search, reader),
         limits: top_keys::LIMITS
@@ -103,6 +104,7 @@ struct RootKeys {
     published_roots: Option<Vec<PublishedRoot>>,
     root_warnings: Vec<String>,
     disabled_skills: Option<DisableRules>,
+    trust: Option<trust::TrustDraft>,
     callers: Option<Vec<RuleDraft>>,
 }
 
@@ -131,6 +133,7 @@ fn read_root_keys(
     let disabled_skills = top_keys::DISABLED_SKILLS
         .field(top)
         .map(|item| disabled_skills::read(&item, |id| known_roots.contains(id), reader));
+    let trust = trust::read(top, base, |id| known_roots.contains(id), reader);
     let callers = top_keys::CALLERS
         .field(top)
         .map(|item| callers::read(&item, base, |id| known_roots.contains(id), reader));
@@ -140,6 +143,7 @@ fn read_root_keys(
         published_roots: has_roots.then_some(list.found.roots),
         root_warnings: list.found.warnings,
         disabled_skills,
+        trust,
         callers,
     }
 }

@@ -4,7 +4,7 @@
 use super::keys::{
     ConfigKey, KeyDefault, KeyReload, KeyValue, NEXT_CALL, RESCAN, RESTART, RestartRule, key_table,
 };
-use super::{callers, disabled_skills, limits, roots, socket_access, tls, traces};
+use super::{callers, disabled_skills, limits, roots, socket_access, tls, traces, trust};
 use crate::catalog::WatchTiming;
 use crate::model::LandlockMode;
 use crate::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
@@ -150,6 +150,16 @@ key_table!(
         KeyDefault::Effect { effect: "every skill is listed and readable", example: "" },
         "Skills that are neither listed nor readable; at most 1000 rules. A rule has either `root` and \
          `path`, or `name`.",
+    )
+    .with_reload(KeyReload::Applied(RESCAN)),
+    TRUST = ConfigKey::new(
+        "trust",
+        KeyValue::Section(&trust::KEYS),
+        KeyDefault::Effect {
+            effect: "skills need no approval",
+            example: "",
+        },
+        "Approval of skills by a lock.",
     )
     .with_reload(KeyReload::Applied(RESCAN)),
     SEARCH = ConfigKey::new(

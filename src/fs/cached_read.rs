@@ -5,9 +5,9 @@
 //! [`read_page`]: super::file_page::read_page
 
 use super::allowed_dirs::{AllowedDirs, ResolvedRootDir};
-use super::digest_cache::DigestCache;
+use super::approved_page::{ApprovedPage, BLOCK_BYTES};
 use super::dirs_snapshot::path_or_slash;
-use super::file_page::{FilePage, FilePageRequest};
+use super::file_page::{FilePage, FilePageRequest, ReadCaches};
 use super::package::ResolvedPackage;
 use crate::model::{FileVersion, ResolvedPath};
 use caproot_core::wire::RelPath;
@@ -22,6 +22,8 @@ const MAX_CACHED_READ_BYTES: usize = 64 << 10;
 /// Maximum size of a page that is a whole file, which is digested. The digest takes about 1 µs for each
 /// KiB with the SHA instructions of x86-64.
 const MAX_CACHED_DIGEST_BYTES: usize = 16 << 10;
+/// Flags of an open that must not block.
+const READ_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// Reads a page of a file below the root at this path. Returns `None` if the read might block.
 #[must_use]
@@ -29,7 +31,7 @@ pub fn read_page_cached(
     allowed: &AllowedDirs,
     root: &[u8],
     page: &FilePageRequest<'_>,
-    digests: &DigestCache,
+    caches: &ReadCaches,
 ) -> Option<FilePage> {
     let resolved = allowed.cached_root(root)?;
     // If a component is a link, every open below fails.
@@ -38,11 +40,16 @@ pub fn read_page_cached(
     let version = cached_version(&resolved, root, &file_path)?;
 
     // On other filesystems even the open could block.
-    let known = digests
+    let known = caches
+        .digests
         .get(&version)
         .filter(|known| known.is_on_local_disk)?;
     if version.size > page.max_file_bytes {
         return None;
+    }
+
+    if let Some(approved) = page.approved_page().ok()? {
+        return read_approved_cached(&resolved, &file_path, approved, caches);
     }
 
     let Some(offset) = page.start_offset(&version, &known.digest).ok()? else {
@@ -61,14 +68,35 @@ pub fn read_page_cached(
         return None;
     }
 
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = resolved.snapshot.open_cached(&file_path, flags).ok()?;
+    let file = resolved.snapshot.open_cached(&file_path, READ_FLAGS).ok()?;
     let bytes = read_bytes_cached(&file, offset, len)?;
     // Nothing is returned if the file is not regular or was replaced in the meantime.
     if file_version(&file) != Some(version) {
         return None;
     }
-    FilePage::new(version, known, offset, bytes.into(), digests).ok()
+    FilePage::new(version, known, offset, bytes.into(), &caches.digests).ok()
+}
+
+/// Reads a page of an approved file. Returns `None` if the read might block, or if the file has other
+/// bytes.
+fn read_approved_cached(
+    root: &ResolvedRootDir,
+    file_path: &ResolvedPath,
+    page: ApprovedPage<'_>,
+    caches: &ReadCaches,
+) -> Option<FilePage> {
+    let Some(offset) = page.start_offset().ok()? else {
+        return Some(page.not_modified());
+    };
+    if page.request.max_bytes > MAX_CACHED_READ_BYTES && page.approved.bytes > BLOCK_BYTES as u64 {
+        return None;
+    }
+
+    let blocks = page.known_blocks(&caches.blocks)?;
+    let file = root.snapshot.open_cached(file_path, READ_FLAGS).ok()?;
+    file_version(&file)?;
+    let read = |at, len| read_bytes_cached(&file, at, len);
+    page.verified_page(offset, &blocks, read)?.ok()
 }
 
 /// Returns the version of a file without opening the file, if the root's path leads to the same

@@ -151,6 +151,44 @@ pub fn digest_file(
     Ok((!is_longer).then(|| (ContentDigest(hasher.finalize().into()), utf8.is_valid())))
 }
 
+/// Digests of a file and of its blocks.
+pub struct BlockDigests {
+    pub digest: ContentDigest,
+    pub blocks: Vec<ContentDigest>,
+    pub utf8: bool,
+}
+
+/// Digests the first `size` bytes of a file, and each block of them, in one pass.
+pub fn digest_blocks(
+    file: &File,
+    size: u64,
+    block_bytes: usize,
+    cancel_token: &CancellationToken,
+) -> io::Result<BlockDigests> {
+    let mut hasher = Sha256::new();
+    let mut utf8 = Utf8Validator::default();
+    let mut blocks = Vec::new();
+    let mut at = 0;
+    while at < size {
+        check_cancelled(cancel_token)?;
+        let rest = usize::try_from(size - at).unwrap_or(block_bytes);
+        let block = read_range(file, at, rest.min(block_bytes))?;
+        if block.len() == 0 {
+            break;
+        }
+        hasher.update(block.as_ref());
+        utf8.push_chunk(block.as_ref());
+        blocks.push(digest_bytes(block.as_ref()));
+        at += block.len() as u64;
+    }
+
+    Ok(BlockDigests {
+        digest: ContentDigest(hasher.finalize().into()),
+        blocks,
+        utf8: utf8.is_valid(),
+    })
+}
+
 /// Returns an error if the caller has gone. The error is discarded.
 fn check_cancelled(cancel_token: &CancellationToken) -> io::Result<()> {
     if cancel_token.is_cancelled() {

@@ -60,6 +60,16 @@ impl DigestCache {
         changed
     }
 
+    /// Stores the digest of a file of which a page was verified.
+    pub(super) fn record_approved(&self, opened: &OpenFile, digest: ContentDigest, utf8: bool) {
+        let known = KnownDigest {
+            digest,
+            utf8,
+            is_on_local_disk: is_on_local_disk(&opened.file),
+        };
+        self.0.lock().put(opened.version, known);
+    }
+
     /// Returns the digest of an open file. Reads the file if its digest is not cached. Returns
     /// `None` if the file changed in the meantime or its size is not the reported size.
     pub(super) fn get_or_digest(

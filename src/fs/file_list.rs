@@ -2,15 +2,13 @@
 
 use super::allowed_dirs::ResolvedRootDir;
 use super::digest_cache::DigestCache;
-use super::dirs_snapshot::identity;
 use super::file_page::FileReadError;
-use super::open_file::{self, OpenError, read_names, resolve_error};
+use super::open_file::OpenFile;
 use super::package::{ReadRules, ResolvedPackage};
-use super::package_walk::{FileListToken, PackageWalk, WalkEntryKind, WalkLimits};
-use crate::model::{DirIdentity, ResolvedPath, resource_filter};
+use super::package_files::{PackageFiles, PackageObserver, skip_unavailable};
+use super::package_walk::{FileListToken, WalkLimits};
 use caproot_core::wire::{ContentDigest, RelPath, handle};
-use rustix::fs::{FileType, OFlags, fstat};
-use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of attempts to digest a file that changes in the meantime.
@@ -72,156 +70,87 @@ pub fn list_files(
     cancel_token: &CancellationToken,
 ) -> Result<FileListPage, FileReadError> {
     let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
+    let mut observer = CallerObserver(cancel_token);
+    let mut files =
+        PackageFiles::enter(&package, page.rules, page.limits, page.from, &mut observer)?;
 
-    let mut listing = FileListWalk {
+    let mut draft = PageDraft {
         package: &package,
         page,
         digests,
         cancel_token,
-        walk: PackageWalk::new(page.limits, page.from),
         files: Vec::new(),
         remaining_bytes: page.max_bytes,
         digested_bytes: 0,
-        resume_after: None,
     };
+    let mut resume_after = None;
+    let mut is_full = false;
+    while let Some(path) = files.next_file(&mut observer)? {
+        match draft.push_file(&path)? {
+            PushOutcome::Skipped => {}
+            PushOutcome::Added => resume_after = Some(files.token_after(path)),
+            PushOutcome::Full => {
+                is_full = true;
+                break;
+            }
+        }
+    }
 
-    listing.enter_dir(package.real_path.clone(), RelPath::root())?;
-    let next = listing.run()?;
-
+    let next = resume_after.filter(|_| is_full);
     let truncated = match &next {
         Some(next) => next.truncated,
-        None => listing.walk.is_truncated(),
+        None => files.is_truncated(),
     };
-
     Ok(FileListPage {
-        files: listing.files,
+        files: draft.files,
         next,
         truncated,
     })
 }
 
-/// State of a page in progress.
-struct FileListWalk<'a> {
+/// Observer that ends the walk if the caller has gone.
+struct CallerObserver<'a>(&'a CancellationToken);
+
+impl PackageObserver for CallerObserver<'_> {
+    fn on_dir(&mut self, _: BorrowedFd<'_>) {}
+
+    fn on_file(&mut self, _: &OpenFile) {}
+
+    fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+/// Page in progress.
+struct PageDraft<'a> {
     package: &'a ResolvedPackage<'a>,
     page: &'a FileListRequest<'a>,
     digests: &'a DigestCache,
     cancel_token: &'a CancellationToken,
-    walk: PackageWalk<(ResolvedPath, DirIdentity)>,
     files: Vec<ListedFile>,
     /// Rest of `max_bytes`.
     remaining_bytes: usize,
     /// Number of bytes that were read for digests.
     digested_bytes: u64,
-    /// Position after the last of `files`.
-    resume_after: Option<FileListToken>,
 }
 
-impl FileListWalk<'_> {
-    /// Walks until the page is full or the package ends.
-    fn run(&mut self) -> Result<Option<FileListToken>, FileReadError> {
-        while let Some((path, kind)) = self.walk.next() {
-            if self.cancel_token.is_cancelled() {
-                return Err(FileReadError::Failed);
-            }
+/// Effect of a file on a page.
+enum PushOutcome {
+    /// The file may not be read.
+    Skipped,
+    Added,
+    /// The page has no room for the file.
+    Full,
+}
 
-            let is_full = match kind {
-                WalkEntryKind::File => self.push_file(path)?,
-                WalkEntryKind::Link | WalkEntryKind::LinkedDirectory => {
-                    self.visit_link(path, kind)?
-                }
-                WalkEntryKind::Directory => {
-                    let dir = self
-                        .walk
-                        .ancestor_dirs()
-                        .next_back()
-                        .map(|(dir_path, _)| dir_path);
-                    let name = path.file_name().unwrap_or_default();
-                    if let Some(dir_path) = dir.and_then(|dir| dir.join(name)) {
-                        skip_unavailable(self.enter_dir(dir_path, path))?;
-                    }
-                    false
-                }
-            };
-
-            if is_full {
-                return Ok(self.resume_after.take());
-            }
-        }
-        Ok(None)
-    }
-
-    /// Follows a link. Returns whether the page is full.
-    fn visit_link(&mut self, path: RelPath, kind: WalkEntryKind) -> Result<bool, FileReadError> {
-        let found = open_file::find_target(self.package.snapshot, &self.package.real_path, &path);
-        let Some(target) = skip_unavailable(found.map_err(FileReadError::from))? else {
-            return Ok(false);
+impl PageDraft<'_> {
+    /// Adds a file if it may be read.
+    fn push_file(&mut self, path: &RelPath) -> Result<PushOutcome, FileReadError> {
+        let Some(mut opened) = skip_unavailable(self.package.open(path))? else {
+            return Ok(PushOutcome::Skipped);
         };
 
-        match (FileType::from_raw_mode(target.stat.st_mode), kind) {
-            (FileType::RegularFile, WalkEntryKind::Link) => return self.push_file(path),
-            (FileType::Directory, WalkEntryKind::Link)
-                if self.package.may_enter(&target.real_path) =>
-            {
-                self.walk.requeue_link_as_dir(&path);
-            }
-            (FileType::Directory, WalkEntryKind::LinkedDirectory)
-                if self.package.may_enter(&target.real_path) =>
-            {
-                skip_unavailable(self.enter_dir(target.real_path, path))?;
-            }
-            _ => {}
-        }
-        Ok(false)
-    }
-
-    /// Enters a directory, unless the directory is an ancestor of itself by a cycle of links.
-    fn enter_dir(&mut self, dir_path: ResolvedPath, path: RelPath) -> Result<(), FileReadError> {
-        let ReadRules {
-            skipped_dirs,
-            follow_links,
-            ..
-        } = self.page.rules;
-
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = self
-            .package
-            .snapshot
-            .open(&dir_path, flags)
-            .map_err(read_error)?;
-        let identity = identity(&fstat(&fd).map_err(read_error)?);
-
-        if self
-            .walk
-            .ancestor_dirs()
-            .any(|(_, ancestor)| *ancestor == identity)
-        {
-            return Ok(());
-        }
-
-        let names =
-            read_names(&fd, self.page.limits.entries, &mut Vec::new()).map_err(read_error)?;
-        let entries = names.into_iter().filter_map(|(name, kind)| {
-            let kind = match kind {
-                FileType::RegularFile => WalkEntryKind::File,
-                FileType::Directory => WalkEntryKind::Directory,
-                FileType::Symlink if follow_links => WalkEntryKind::Link,
-                _ => return None,
-            };
-            resource_filter::may_serve_path(&RelPath::new(&name)?, skipped_dirs)
-                .then_some((name, kind))
-        });
-
-        self.walk.enter_dir((dir_path, identity), path, entries);
-        Ok(())
-    }
-
-    /// Adds a file if it may be read. Returns whether the page is full.
-    fn push_file(&mut self, path: RelPath) -> Result<bool, FileReadError> {
-        let Some(mut opened) = skip_unavailable(self.package.open(&path))? else {
-            return Ok(false);
-        };
-
-        let bytes = handle::encoded_path_len(&path) + self.page.bytes_per_file;
+        let bytes = handle::encoded_path_len(path) + self.page.bytes_per_file;
         let is_digest_budget_spent = self
             .page
             .max_digest_bytes
@@ -231,7 +160,7 @@ impl FileListWalk<'_> {
             || bytes > self.remaining_bytes
             || is_digest_budget_spent
         {
-            return Ok(true);
+            return Ok(PushOutcome::Full);
         }
 
         let mut digest = None;
@@ -255,40 +184,19 @@ impl FileListWalk<'_> {
             }
 
             // The file changed in the meantime.
-            let Some(again) = skip_unavailable(self.package.open(&path))? else {
-                return Ok(false);
+            let Some(again) = skip_unavailable(self.package.open(path))? else {
+                return Ok(PushOutcome::Skipped);
             };
             opened = again;
         }
 
         self.remaining_bytes -= bytes;
-        self.resume_after = Some(self.walk.token_after(path.clone()));
         self.files.push(ListedFile {
-            path,
+            path: path.clone(),
             size: opened.version.size,
             executable: opened.executable,
             digest,
         });
-        Ok(false)
+        Ok(PushOutcome::Added)
     }
-}
-
-/// Returns `None` for a file that does not exist, may not be read, or is not regular. A failed
-/// filesystem is an error, because the list would look complete without the file.
-fn skip_unavailable<T>(result: Result<T, FileReadError>) -> Result<Option<T>, FileReadError> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error @ (FileReadError::Failed | FileReadError::TooManyOpenFiles)) => Err(error),
-        Err(
-            FileReadError::NotFound
-            | FileReadError::Outside
-            | FileReadError::TooLarge { .. }
-            | FileReadError::Changed(_)
-            | FileReadError::Denied,
-        ) => Ok(None),
-    }
-}
-
-fn read_error(errno: Errno) -> FileReadError {
-    OpenError::from(resolve_error(errno)).into()
 }

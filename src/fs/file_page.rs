@@ -1,6 +1,7 @@
 //! One page of one version of a file. Blocks.
 
 use super::allowed_dirs::ResolvedRootDir;
+use super::approved_page::{ApprovedPage, BlockDigestCache};
 use super::content;
 use super::digest_cache::{DigestCache, KnownDigest};
 use super::dirs_snapshot::ResolveError;
@@ -28,6 +29,15 @@ pub struct FilePageRequest<'a> {
     pub rules: ReadRules<'a>,
     /// Maximum size of the file.
     pub max_file_bytes: u64,
+}
+
+/// Caches of reads.
+#[derive(Debug, Default)]
+pub struct ReadCaches {
+    /// Digests of files.
+    pub digests: DigestCache,
+    /// Digests of the blocks of approved files.
+    pub blocks: BlockDigestCache,
 }
 
 /// Page of a file.
@@ -67,6 +77,13 @@ pub enum FileReadError {
     /// The file is not the version of the cursor, or changed during the read; with its current
     /// digest.
     Changed(Option<ContentDigest>),
+    /// The content is not the approved content.
+    NotApproved {
+        /// Digest of the approved content.
+        approved: ContentDigest,
+        /// Digest of the current content, if its size is the approved size.
+        current: Option<ContentDigest>,
+    },
     /// The daemon's user has no read permission.
     Denied,
     /// The limit of open files is reached.
@@ -82,13 +99,18 @@ const TRIES: usize = 3;
 pub fn read_page(
     root: &ResolvedRootDir,
     page: &FilePageRequest<'_>,
-    digests: &DigestCache,
+    caches: &ReadCaches,
     cancel_token: &CancellationToken,
 ) -> Result<FilePage, FileReadError> {
     if cancel_token.is_cancelled() {
         return Err(FileReadError::Failed);
     }
     let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
+    let digests = &caches.digests;
+    if let Some(approved) = page.approved_page()? {
+        return approved.read(&package, digests, &caches.blocks, cancel_token);
+    }
+
     for _ in 0..TRIES {
         let opened = package.open(page.resource)?;
         let version = opened.version;
@@ -161,6 +183,19 @@ fn read_page_of_unknown_size(
 }
 
 impl FilePageRequest<'_> {
+    /// Returns the page of the approved file, if the package is readable only as approved. A file that
+    /// is not approved does not exist for callers.
+    pub(super) fn approved_page(&self) -> Result<Option<ApprovedPage<'_>>, FileReadError> {
+        let Some(files) = self.rules.approved_files else {
+            return Ok(None);
+        };
+        let approved = files.get(self.resource).ok_or(FileReadError::NotFound)?;
+        Ok(Some(ApprovedPage {
+            request: self,
+            approved: *approved,
+        }))
+    }
+
     /// Returns the offset of the page in this version; `None` if no content is needed.
     pub(super) fn start_offset(
         &self,
@@ -212,7 +247,7 @@ impl FilePage {
         }
     }
 
-    fn with_digest(
+    pub(super) fn with_digest(
         version: FileVersion,
         digest: ContentDigest,
         utf8: bool,

@@ -2,6 +2,7 @@
 //! functions block, except [`read_page_cached`].
 
 pub(crate) mod allowed_dirs;
+mod approved_page;
 mod cached_read;
 mod configured_dirs;
 mod confined_lookup;
@@ -16,6 +17,8 @@ pub(crate) mod filesystem_types;
 mod open_beneath;
 pub(crate) mod open_file;
 mod package;
+mod package_comparison;
+mod package_files;
 pub mod package_walk;
 mod page_bytes;
 pub(crate) mod path_resolution;
@@ -23,12 +26,16 @@ pub(crate) mod replace_file;
 
 pub use allowed_dirs::{AllowedDirs, ResolvedRootDir};
 pub use cached_read::read_page_cached;
-pub use digest_cache::DigestCache;
 pub use dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 pub use disabled_skills::DisabledSkills;
 pub use file_list::{FileListPage, FileListRequest, ListedFile, list_files};
-pub use file_page::{FilePage, FilePageRequest, FileReadError, PageBody, read_page};
+pub use file_page::{FilePage, FilePageRequest, FileReadError, PageBody, ReadCaches, read_page};
 pub use open_beneath::OpenMethod;
 pub use open_file::read_source;
 pub use package::{ReadRules, locate_resource};
+pub use package_comparison::{
+    KnownFiles, MatchedVersion, PackageComparison, PackageComparisonRequest, PackageDifference,
+    compare_package,
+};
+pub use package_files::PackageObserver;
 pub use page_bytes::PageBytes;

@@ -9,6 +9,7 @@ use crate::model::{
     DisableRules, DisabledPackages, ManifestFiles, Plugin, ResolvedPath, resource_filter,
     skill_file_name,
 };
+use caproot_core::lock::ApprovedFiles;
 use caproot_core::wire::RelPath;
 use rustix::fs::FileType;
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ pub struct ReadRules<'a> {
     pub manifest_files: &'a ManifestFiles,
     /// Plugin of the package; `None` if the package is a skill.
     pub plugin: Option<&'a Plugin>,
+    /// Approved files, if others must not be read; `None` if approval does not matter.
+    pub approved_files: Option<&'a ApprovedFiles>,
 }
 
 /// Package in a snapshot.
@@ -115,9 +118,11 @@ impl<'a> ResolvedPackage<'a> {
             skipped_dirs,
             manifest_files,
             plugin,
+            approved_files,
             ..
         } = self.rules;
         let is_hidden = !resource_filter::may_serve_path(resource, skipped_dirs)
+            || approved_files.is_some_and(|files| files.get(resource).is_none())
             || plugin.is_some_and(|plugin| !plugin.may_read(resource))
             || manifest_files.contains(&self.walked_path.join_path(resource));
         if is_hidden {
@@ -224,6 +229,7 @@ pub fn locate_resource(
             },
             manifest_files: &ManifestFiles::default(),
             plugin: None,
+            approved_files: None,
         };
         let opened = ResolvedPackage::resolve(root, package, rules)?.open(resource)?;
         return Ok(snapshot.absolute_path(&opened.real_path));

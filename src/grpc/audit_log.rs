@@ -5,7 +5,8 @@ mod denial_limit;
 
 use super::auth::Caller;
 use super::dispatch::METHOD_PATH_PREFIX;
-use crate::catalog::CatalogView;
+use crate::catalog::{CatalogView, PackageReadError};
+use crate::fs::FileReadError;
 use crate::model::{PeerIdentity, QuotaKey, RootReason};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::proto::grpc_code_name;
@@ -237,6 +238,38 @@ impl AuditedCall {
             method,
             Some(&root),
             Some(RootReason::NotAllowed.name()),
+        );
+    }
+
+    /// Records a read that found bytes that are not approved.
+    pub fn record_unapproved_read(&self, error: &PackageReadError) {
+        let PackageReadError::File(FileReadError::NotApproved { approved, current }) = error else {
+            return;
+        };
+        if !self.log.check_denial_limit(self.subject.denied_caller()) {
+            return;
+        }
+
+        let AuditFields {
+            rules,
+            uid,
+            pid,
+            address,
+            certificate_names,
+        } = self.subject.audit_fields();
+        warn!(
+            target: TARGET, parent: None,
+            method = self.method,
+            rules = rules.as_deref(),
+            uid,
+            pid,
+            address = address.as_deref(),
+            certificate_names = certificate_names.as_deref(),
+            package = self.package.as_deref(),
+            resource = self.resource.as_deref(),
+            approved_digest = %approved,
+            current_digest = current.map(|digest| digest.to_string()),
+            "content is not approved"
         );
     }
 

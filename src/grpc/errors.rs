@@ -25,7 +25,8 @@ fn status_code(reason: ErrorReason) -> Code {
         ErrorReason::RootUnavailable
         | ErrorReason::WrongEnvironment
         | ErrorReason::AuthorityMismatch
-        | ErrorReason::TooLarge => Code::FailedPrecondition,
+        | ErrorReason::TooLarge
+        | ErrorReason::NotApproved => Code::FailedPrecondition,
         ErrorReason::CatalogChanged | ErrorReason::ResourceChanged => Code::Aborted,
         ErrorReason::DeadlineExceeded => Code::DeadlineExceeded,
         ErrorReason::TooManyStreams | ErrorReason::Overloaded => Code::ResourceExhausted,
@@ -189,6 +190,16 @@ fn read_error(
             (
                 ErrorReason::ResourceChanged,
                 "the file changed; read again from the start",
+            )
+        }
+        FileReadError::NotApproved { approved, current } => {
+            metadata.insert("approved_digest".to_owned(), approved.to_string());
+            if let Some(digest) = current {
+                metadata.insert("digest".to_owned(), digest.to_string());
+            }
+            (
+                ErrorReason::NotApproved,
+                "the content of the file is not approved; ask the executor's operator to review the file",
             )
         }
         FileReadError::Denied => (

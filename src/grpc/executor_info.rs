@@ -5,7 +5,10 @@ use crate::catalog::{CatalogStore, RootStateCounts, ScopeStats, WatchStats};
 use crate::model::limits::{
     Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES, limit_table,
 };
-use crate::model::{AccessScope, ConfigState, LandlockState, RejectedReload, SandboxStatus};
+use crate::model::{
+    AccessScope, ConfigState, LandlockState, RejectedReload, SandboxStatus, TrustCounts, TrustMode,
+    TrustPolicy,
+};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::limits::{
     DEFAULT_READ_BYTES, MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES,
@@ -15,13 +18,14 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
 /// Features that a client may rely on.
-const FEATURES: [&str; 6] = [
+const FEATURES: [&str; 7] = [
     "fresh",
     "file-uri",
     "published",
     "plugins",
     "gzip",
     "catalog-digests",
+    "trust",
 ];
 
 /// Facts about the daemon, for `GetExecutor`.
@@ -44,7 +48,8 @@ impl DaemonInfo {
         store: &CatalogStore,
         access_scope: &AccessScope,
     ) -> pb::GetExecutorResponse {
-        let config = config_status(&self.config_state.borrow());
+        let config_state = self.config_state.borrow();
+        let stats = store.scope_stats(access_scope);
         pb::GetExecutorResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             environment_ids: store.environments().to_vec(),
@@ -57,8 +62,11 @@ impl DaemonInfo {
             sandbox: Some(sandbox_status(&self.sandbox)),
             resolver: store.opener().name().to_owned(),
             build: self.build.to_owned(),
-            config: Some(config),
-            catalog_stats: Some(catalog_stats(&store.scope_stats(access_scope))),
+            config: Some(config_status(&config_state)),
+            catalog_stats: Some(catalog_stats(&stats)),
+            trust: store
+                .trust()
+                .map(|trust| trust_status(&trust, &config_state, stats.trust)),
         }
     }
 }
@@ -134,6 +142,7 @@ fn config_status(state: &ConfigState) -> pb::ConfigStatus {
         applied_reloads,
         rejected_reloads,
         last_rejection,
+        lock_rejection: _,
         restart_required,
     } = state;
 
@@ -157,6 +166,30 @@ fn config_rejection(rejection: &RejectedReload) -> pb::ConfigRejection {
     }
 }
 
+/// Builds the state of the lock, without the paths of its files.
+fn trust_status(
+    trust: &TrustPolicy,
+    config_state: &ConfigState,
+    counts: TrustCounts,
+) -> pb::TrustStatus {
+    let mode = match trust.mode {
+        TrustMode::Warn => pb::TrustMode::Warn,
+        TrustMode::Hide => pb::TrustMode::Hide,
+    };
+    let lock = &trust.lock;
+    pb::TrustStatus {
+        mode: mode.into(),
+        lock_digest: lock.digest.to_string(),
+        lock_skills: number(lock.lock.skills().len()),
+        load_time: Some(timestamp(lock.loaded_at)),
+        signer: lock.signer.as_deref().unwrap_or_default().to_owned(),
+        last_rejection: config_state.lock_rejection.as_ref().map(config_rejection),
+        approved: number(counts.approved),
+        changed: number(counts.changed),
+        unknown: number(counts.unknown),
+    }
+}
+
 /// Builds the counts of roots, skills and diagnostics.
 fn catalog_stats(stats: &ScopeStats) -> pb::CatalogStats {
     let ScopeStats {
@@ -165,6 +198,7 @@ fn catalog_stats(stats: &ScopeStats) -> pb::CatalogStats {
         skills,
         errors,
         warnings,
+        trust: _,
     } = stats;
     pb::CatalogStats {
         published_roots: Some(root_state_counts(published)),

@@ -325,6 +325,7 @@ pub fn removal_reason(reason: RemovalReason) -> pb::RemovalReason {
         RemovalReason::Disabled => pb::RemovalReason::Disabled,
         RemovalReason::OverLimit => pb::RemovalReason::OverLimit,
         RemovalReason::Renamed => pb::RemovalReason::Renamed,
+        RemovalReason::NotApproved => pb::RemovalReason::NotApproved,
     }
 }
 
@@ -399,5 +400,7 @@ fn diagnostic_code(code: DiagnosticCode) -> pb::DiagnosticCode {
         DiagnosticCode::ScriptNotRunnable => pb::DiagnosticCode::ScriptNotRunnable,
         DiagnosticCode::SkillTooLong => pb::DiagnosticCode::SkillTooLong,
         DiagnosticCode::UseNotDescribed => pb::DiagnosticCode::UseNotDescribed,
+        DiagnosticCode::SkillChanged => pb::DiagnosticCode::SkillChanged,
+        DiagnosticCode::SkillsNotApproved => pb::DiagnosticCode::SkillsNotApproved,
     }
 }

@@ -291,11 +291,10 @@ impl GrpcService {
         let resource = read.resource.clone().unwrap_or_else(skill_file_name);
         let path = read.package.join_path(&resource);
 
-        let read_page = self
-            .store
-            .read(read, wait_budget)
-            .await
-            .map_err(|error| RpcError::Read(error).into_status(Some(root.as_str())))?;
+        let read_page = self.store.read(read, wait_budget).await.map_err(|error| {
+            call.record_unapproved_read(&error);
+            RpcError::Read(error).into_status(Some(root.as_str()))
+        })?;
 
         let next = read_page.next.map(|offset| ReadCursor {
             version: read_page.version,

@@ -4,7 +4,7 @@
 use super::root_messages::{handle_or_empty, scope};
 use crate::model::sidecar::{self, SkillPermissions, ToolDependency};
 use crate::model::value::compact::{CompactEntries, ValueRef, encode};
-use crate::model::{DynamicValue, RootScope, Skill};
+use crate::model::{DynamicValue, RootScope, Skill, SkillTrust};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::{RelPath, RootId, handle};
 use prost::Message as _;
@@ -80,6 +80,17 @@ fn encode_basic_fields(
     write_flag(12, skill.is_stale(), out);
     write_flag(13, skill.is_model_invocable(), out);
     write_flag(14, skill.is_user_invocable(), out);
+    if let Some(trust) = &skill.trust {
+        write_number(15, trust_state(trust) as u64, out);
+    }
+}
+
+fn trust_state(trust: &SkillTrust) -> pb::TrustState {
+    match trust {
+        SkillTrust::Approved(_) => pb::TrustState::Approved,
+        SkillTrust::Changed => pb::TrustState::Changed,
+        SkillTrust::Unknown => pb::TrustState::Unknown,
+    }
 }
 
 /// Encodes the fields that `SKILL_VIEW_BASIC` omits.

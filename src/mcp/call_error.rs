@@ -68,6 +68,7 @@ impl McpCallError {
             Self::File(FileError::NotADirectory) => ("NOT_A_DIRECTORY", false),
             Self::File(FileError::TooLarge { .. }) => ("TOO_LARGE", false),
             Self::File(FileError::TooMany) => ("TOO_MANY_FILES", false),
+            Self::File(FileError::NotVerified) => ("NOT_VERIFIED", false),
             Self::File(FileError::Call(CallError::DigestMismatch)) => ("RESOURCE_CHANGED", true),
             Self::File(FileError::Call(CallError::Status(status))) => {
                 let is_temporary = matches!(

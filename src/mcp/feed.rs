@@ -9,6 +9,7 @@ use caproot_client::{
     published_selection,
 };
 use caproot_core::backoff::Backoff;
+use caproot_core::lock::Lock;
 use caproot_core::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub struct SkillSubscription {
     pub environment_id: Option<String>,
     /// Only skills for this product or for every product. Empty means all.
     pub product: String,
+    /// Lock that must approve the skills.
+    pub lock: Option<Arc<Lock>>,
 }
 
 /// Reason why a stream ended.
@@ -134,6 +137,7 @@ impl<F: Fn(String)> CatalogFeed<F> {
 
         let mut stream = MirrorStream::start(&self.client, &selection, SkillRecord::from_skill);
         let mut epoch = String::new();
+        let lock = self.subscription.lock.clone();
 
         loop {
             let event = match stream.next().await {
@@ -157,7 +161,7 @@ impl<F: Fn(String)> CatalogFeed<F> {
                 Ok(Some(update)) => {
                     let catalog = update
                         .changed
-                        .then(|| build_catalog(&roots, &update.catalog));
+                        .then(|| build_catalog(&roots, &update.catalog, lock.as_deref()));
                     self.had_state = true;
                     self.publisher.publish_catalog(catalog);
                 }
@@ -218,8 +222,16 @@ impl<F: Fn(String)> FeedPublisher<F> {
 fn build_catalog(
     roots: &Arc<[SelectedCapabilityRoot]>,
     catalog: &MirrorCatalog<SkillRecord>,
+    lock: Option<&Lock>,
 ) -> McpCatalog {
-    let (records, is_truncated) = limit_records(catalog.skills(), MAX_CATALOG_BYTES);
+    let approved: Vec<_> = match lock {
+        None => catalog.skills().cloned().collect(),
+        Some(lock) => catalog
+            .skills()
+            .filter_map(|record| record.approve(lock).map(Arc::new))
+            .collect(),
+    };
+    let (records, is_truncated) = limit_records(approved.iter(), MAX_CATALOG_BYTES);
     McpCatalog::new(
         roots.clone(),
         records.iter(),
@@ -274,7 +286,7 @@ mod tests {
         let update = replica.apply_event(message).expect("a valid event")?;
         let catalog = update
             .changed
-            .then(|| build_catalog(&[].into(), &update.catalog))?;
+            .then(|| build_catalog(&[].into(), &update.catalog, None))?;
         let uris = catalog.skills_after(None).iter();
         Some(
             uris.map(super::super::catalog::ServedSkill::main_uri)

@@ -9,12 +9,15 @@ use super::limits::{
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use caproot_client::{CallError, Client};
+use caproot_core::lock::ApprovedFiles;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ReadResourceRequest, Resource,
     SelectedCapabilityRoot,
 };
 use caproot_core::text::escape_hidden_chars;
+use caproot_core::wire::handle::encode_path;
+use caproot_core::wire::{RelPath, parse_file_name};
 use rmcp::model::{DIRECTORY_MIME_TYPE, Resource as McpResource, ResourceContents, SkillResource};
 use std::collections::BTreeMap;
 
@@ -45,6 +48,9 @@ pub enum FileError {
         /// Size of the file.
         bytes: u64,
     },
+    /// The file does not have its approved content.
+    #[error("the file does not have its approved content")]
+    NotVerified,
     /// The package has too many files to list a directory.
     #[error("the skill has more than {MAX_WALKED_FILES} files; its directories are not listed")]
     TooMany,
@@ -67,7 +73,7 @@ pub async fn list_skill_files(
             ..request(root, skill)
         };
 
-        let listed = match client.list_resources_until(&request, MAX_SKILL_FILES).await {
+        let listed = match list_package(client, &request, MAX_SKILL_FILES, skill).await {
             Ok(listed) => listed,
             Err(error) if is_absent(&error) => return Ok(SkillFiles::Gone),
             // One unreadable skill must not fail the whole page.
@@ -107,8 +113,8 @@ pub async fn list_children(
     client: &mut Client,
     found: &ResolvedUri<'_>,
 ) -> Result<Vec<McpResource>, FileError> {
-    let listed = client
-        .list_resources_until(&request(found.root, found.skill), MAX_WALKED_FILES)
+    let request = request(found.root, found.skill);
+    let listed = list_package(client, &request, MAX_WALKED_FILES, found.skill)
         .await
         .map_err(map_absent)?;
     if listed.resources.len() > MAX_WALKED_FILES || listed.truncated {
@@ -171,6 +177,10 @@ pub async fn read_file(
         return Err(FileError::NotFound);
     }
 
+    let approved = match &found.skill.record.approved_files {
+        None => None,
+        Some(files) => Some(ApprovedFile::find(files, found).ok_or(FileError::NotFound)?),
+    };
     let request = ReadResourceRequest {
         root: Some(found.root.clone()),
         package: found.skill.record.package.clone(),
@@ -186,17 +196,70 @@ pub async fn read_file(
         });
     }
 
+    if let Some(approved) = &approved {
+        approved.verify(page.body.as_ref())?;
+    }
     let contents = match page.body {
         Some(Body::Contents(text)) => text_contents(text, uri),
         Some(Body::Data(data)) => ResourceContents::blob(STANDARD.encode(data), uri),
         None => return Err(CallError::InvalidResponse("a page of a file has no body").into()),
     };
 
+    // A lock has no media type, and the executor's could be any text.
     let media_type = page.media_type;
-    Ok(if media_type.is_empty() {
+    Ok(if media_type.is_empty() || approved.is_some() {
         contents
     } else {
         contents.with_mime_type(media_type)
+    })
+}
+
+/// Approved file of a package.
+struct ApprovedFile<'a> {
+    files: &'a ApprovedFiles,
+    path: RelPath,
+}
+
+impl<'a> ApprovedFile<'a> {
+    /// Returns the file of a handle, if the file is approved.
+    fn find(files: &'a ApprovedFiles, found: &ResolvedUri<'_>) -> Option<Self> {
+        let name = found.handle.strip_prefix(&found.skill.record.package)?;
+        let path = parse_file_name(name.strip_prefix('/')?).ok()?;
+        files.get(&path)?;
+        Some(Self { files, path })
+    }
+
+    fn verify(&self, body: Option<&Body>) -> Result<(), FileError> {
+        let bytes = match body {
+            Some(Body::Contents(text)) => text.as_bytes(),
+            Some(Body::Data(data)) => &data[..],
+            None => &[],
+        };
+        let verified = self.files.verify_content(&self.path, bytes);
+        verified.map(drop).map_err(|_| FileError::NotVerified)
+    }
+}
+
+/// Lists the files of a package: those of the lock without a call, if the skill needs approval.
+async fn list_package(
+    client: &mut Client,
+    request: &ListResourcesRequest,
+    max_files: usize,
+    skill: &ServedSkill,
+) -> Result<ListResourcesResponse, CallError> {
+    let Some(files) = &skill.record.approved_files else {
+        return client.list_resources_until(request, max_files).await;
+    };
+    let resources = files.iter().map(|(path, file)| Resource {
+        resource: format!("{}/{}", request.package, encode_path(path)),
+        digest: file.digest.to_string(),
+        size_bytes: file.bytes,
+        executable: file.executable,
+        ..Resource::default()
+    });
+    Ok(ListResourcesResponse {
+        resources: resources.collect(),
+        ..ListResourcesResponse::default()
     })
 }
 

@@ -1,11 +1,14 @@
 //! Record of one skill.
 
+use caproot_client::{ApprovedListing, approve_skill};
+use caproot_core::lock::{ApprovedFiles, Lock};
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::escape_hidden_chars;
 use prost_types::Struct;
 use prost_types::value::Kind;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value, json};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 /// Largest integer up to which a `double` is exact.
 const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_992.0;
@@ -35,6 +38,8 @@ pub struct SkillRecord {
     pub is_user_invocable: bool,
     /// Hash of the listed fields, without the size.
     pub listing_hash: u64,
+    /// Approved files; `None` if the skill needs no approval.
+    pub approved_files: Option<Arc<ApprovedFiles>>,
 }
 
 /// Frontmatter of a skill.
@@ -65,7 +70,33 @@ impl SkillRecord {
             is_model_invocable: skill.model_invocable,
             is_user_invocable: skill.user_invocable,
             listing_hash: shown.finish(),
+            approved_files: None,
         }
+    }
+
+    /// Returns the record with the texts of a lock. Returns `None` if the skill is not approved.
+    pub fn approve(&self, lock: &Lock) -> Option<Self> {
+        let listed = Skill {
+            package: self.package.clone(),
+            main_resource: self.main_resource.clone(),
+            name: self.name.clone(),
+            digest: self.digest.clone(),
+            ..Skill::default()
+        };
+        let ApprovedListing { skill, version } = approve_skill(lock, &listed)?;
+        let bare_name = version.name.rsplit(':').next().unwrap_or_default();
+        let author = AuthorFrontmatter {
+            name: bare_name.to_owned(),
+            description: skill.description.clone(),
+            json: json!({ "name": bare_name, "description": skill.description })
+                .to_string()
+                .into(),
+        };
+        Some(Self {
+            frontmatter: Some(author),
+            approved_files: Some(Arc::new(version.files.clone())),
+            ..Self::from_skill(self.root_index, skill)
+        })
     }
 
     /// Removes the frontmatter, which is most of the text.

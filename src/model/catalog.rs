@@ -4,6 +4,7 @@ pub use super::diagnostic::BoundedDiagnostics;
 use super::skill::Skill;
 use super::{
     DisabledPackages, ManifestFiles, Plugin, PluginManifest, PluginMarketplace, RootScope,
+    RootTrust, TrustCounts, TrustMode,
 };
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{RelPath, RootId, handle};
@@ -47,6 +48,23 @@ pub struct CatalogHeader {
     pub counts: RootCounts,
     /// Whether a limit ended the scan early.
     pub truncated: bool,
+    /// Approval of the skills; `None` if no lock applies to the root.
+    pub trust: Option<RootTrust>,
+}
+
+/// Approval of the skills of a scanned catalog.
+#[derive(Debug)]
+pub struct ApprovedView<'a> {
+    /// Mode and counts of the root.
+    pub trust: RootTrust,
+    /// Skills that callers see, in the order of the scanned catalog.
+    pub listed: Vec<Arc<Skill>>,
+    /// Packages of the other skills.
+    pub hidden: Vec<RelPath>,
+    /// Diagnostics that callers see.
+    pub diagnostics: BoundedDiagnostics,
+    /// Last catalog that callers saw. Equal parts are shared.
+    pub last: Option<&'a Catalog>,
 }
 
 /// Skills, plugins and diagnostics of one root. A root can be selected under several ids, so the
@@ -61,6 +79,8 @@ pub struct Catalog {
     by_package: Arc<[u32]>,
     /// Packages that are not listed because the operator disabled them.
     disabled_packages: DisabledPackages,
+    /// Packages that are not listed because their files are not approved, sorted.
+    hidden_packages: Arc<[RelPath]>,
     /// Plugins by package, in the byte order of its handle.
     plugins: Arc<[Arc<Plugin>]>,
     /// Marketplace files of the root.
@@ -126,6 +146,7 @@ impl Catalog {
             may_have_product_filters,
             may_have_requirements,
             disabled_packages: DisabledPackages::default(),
+            hidden_packages: Arc::default(),
             plugins: Arc::default(),
             marketplaces: Arc::default(),
             manifest_files: Arc::default(),
@@ -193,6 +214,75 @@ impl Catalog {
     #[must_use]
     pub fn disabled_packages(&self) -> &DisabledPackages {
         &self.disabled_packages
+    }
+
+    /// Returns the number of skills by their approval; zero if no lock applies.
+    #[must_use]
+    pub fn trust_counts(&self) -> TrustCounts {
+        self.header
+            .trust
+            .map_or_else(TrustCounts::default, |trust| trust.counts)
+    }
+
+    /// Returns the packages that are not listed because their files are not approved, sorted.
+    #[must_use]
+    pub fn hidden_packages(&self) -> &[RelPath] {
+        &self.hidden_packages
+    }
+
+    /// Returns the catalog that callers see of a scanned catalog. In the mode `hide`, plugins and
+    /// marketplaces are omitted: a lock has none.
+    #[must_use]
+    pub fn with_approval(&self, view: ApprovedView<'_>) -> Self {
+        let ApprovedView {
+            trust,
+            listed,
+            mut hidden,
+            mut diagnostics,
+            last,
+        } = view;
+        hidden.sort();
+        diagnostics.sort_and_truncate();
+
+        let mut header = CatalogHeader {
+            trust: Some(trust),
+            ..self.header.clone()
+        };
+        let omitted = u32::try_from(hidden.len()).unwrap_or(u32::MAX);
+        header.counts.omitted = header.counts.omitted.saturating_add(omitted);
+
+        let mut catalog = match last.filter(|last| last.has_same_packages(&listed)) {
+            Some(last) => Self {
+                skills: last.skills.with_skills(&listed),
+                by_package: last.by_package.clone(),
+                ..self.clone()
+            },
+            None => {
+                let sorted = Self::new(listed, BoundedDiagnostics::with_limit(0), header.clone());
+                Self {
+                    skills: sorted.skills,
+                    by_package: sorted.by_package,
+                    ..self.clone()
+                }
+            }
+        };
+        catalog.diagnostics = Arc::new(diagnostics);
+        catalog.hidden_packages = hidden.into();
+        if trust.mode == TrustMode::Hide {
+            header.plugin = None;
+            catalog.plugins = Arc::default();
+            catalog.marketplaces = Arc::default();
+        }
+        catalog.header = header;
+        catalog
+    }
+
+    /// Whether skills are the packages and names of this catalog, in its order.
+    fn has_same_packages(&self, skills: &[Arc<Skill>]) -> bool {
+        self.len() == skills.len()
+            && self.skills(0).zip(skills).all(|(known, skill)| {
+                known.package == skill.package && known.name() == skill.name()
+            })
     }
 
     /// Returns a copy in which each changed skill replaces the skill with the same package and
@@ -276,6 +366,7 @@ impl Catalog {
             && (Arc::ptr_eq(&self.diagnostics, &other.diagnostics)
                 || self.diagnostics == other.diagnostics)
             && self.disabled_packages == other.disabled_packages
+            && self.hidden_packages == other.hidden_packages
             && self.plugins == other.plugins
             && self.marketplaces == other.marketplaces
             && self.manifest_files == other.manifest_files
@@ -301,6 +392,16 @@ impl SkillChunks {
         let mut copy = chunk.to_vec();
         copy[at % CHUNK_LEN] = skill;
         *chunk = copy.into();
+    }
+
+    /// Returns the chunks of as many other skills. Chunks with the same skills are shared.
+    fn with_skills(&self, skills: &[Arc<Skill>]) -> Self {
+        let chunks = self.0.iter().zip(skills.chunks(CHUNK_LEN));
+        let shared = chunks.map(|(known, chunk)| {
+            let is_same = known.iter().zip(chunk).all(|(a, b)| Arc::ptr_eq(a, b));
+            if is_same { known.clone() } else { chunk.into() }
+        });
+        Self(shared.collect())
     }
 
     fn iter(&self, from: usize) -> impl Iterator<Item = &Arc<Skill>> {

@@ -13,6 +13,8 @@ pub struct ConfigState {
     pub rejected_reloads: u64,
     /// The last reload, if it was rejected.
     pub last_rejection: Option<RejectedReload>,
+    /// The last new lock, if it was rejected.
+    pub lock_rejection: Option<RejectedReload>,
     /// Keys whose new values apply after a restart, in the order of the configuration reference.
     pub restart_required: Vec<&'static str>,
 }

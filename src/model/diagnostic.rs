@@ -42,11 +42,13 @@ pub enum DiagnosticCode {
     ScriptNotRunnable,
     SkillTooLong,
     UseNotDescribed,
+    SkillChanged,
+    SkillsNotApproved,
 }
 
 impl DiagnosticCode {
     /// All codes, in the order of the protobuf enum.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 32] = [
         Self::OutsideRoot,
         Self::LimitReached,
         Self::NotRegular,
@@ -77,6 +79,8 @@ impl DiagnosticCode {
         Self::ScriptNotRunnable,
         Self::SkillTooLong,
         Self::UseNotDescribed,
+        Self::SkillChanged,
+        Self::SkillsNotApproved,
     ];
 
     /// Codes that the linter reports, and the daemon does not.
@@ -121,6 +125,8 @@ impl DiagnosticCode {
             Self::ScriptNotRunnable => "SCRIPT_NOT_RUNNABLE",
             Self::SkillTooLong => "SKILL_TOO_LONG",
             Self::UseNotDescribed => "USE_NOT_DESCRIBED",
+            Self::SkillChanged => "SKILL_CHANGED",
+            Self::SkillsNotApproved => "SKILLS_NOT_APPROVED",
         }
     }
 }
@@ -240,6 +246,16 @@ impl BoundedDiagnostics {
         if self.kept.len() >= self.limit.saturating_mul(4).max(1) {
             self.sort_and_truncate();
         }
+    }
+
+    /// Returns the kept diagnostics that match. The dropped ones are not counted.
+    #[must_use]
+    pub fn filtered(&self, matches: impl Fn(&Diagnostic) -> bool) -> Self {
+        let mut filtered = Self::with_limit(self.limit);
+        for diagnostic in self.kept.iter().filter(|found| matches(found)) {
+            filtered.push(diagnostic.clone());
+        }
+        filtered
     }
 
     /// How many diagnostics were found, including those that were dropped.

@@ -31,6 +31,7 @@ pub enum RemovalReason {
     Disabled,
     OverLimit,
     Renamed,
+    NotApproved,
 }
 
 /// Compares two catalogs of one root. If one was made of the other by
@@ -115,6 +116,8 @@ fn removal_reasons(
             .is_ok()
         {
             RemovalReason::Disabled
+        } else if new.hidden_packages().binary_search(&skill.package).is_ok() {
+            RemovalReason::NotApproved
         } else if invalid.contains(&skill.package.join_path(&skill_file_name())) {
             RemovalReason::Invalid
         } else if new.header.truncated && !old.header.truncated {
@@ -174,6 +177,7 @@ mod tests {
             plugin: None,
             counts: RootCounts::default(),
             truncated: false,
+            trust: None,
         };
         Catalog::new(
             skills.iter().map(skill).collect(),

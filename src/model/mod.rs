@@ -20,6 +20,7 @@ mod sandbox;
 pub mod sidecar;
 pub mod skill;
 pub mod token;
+mod trust;
 pub mod value;
 
 pub use access_scope::AccessScope;
@@ -39,6 +40,7 @@ pub use root::{PublishedRoot, RootPath, RootReason, RootScope, SelectedRoot};
 pub use sandbox::{LandlockMode, LandlockState, SandboxStatus};
 pub use sidecar::{SkillInterface, SkillPermissions, SkillSidecar, ToolDependency};
 pub use skill::Skill;
+pub use trust::{LoadedLock, RootTrust, SkillTrust, TrustCounts, TrustMode, TrustPolicy};
 pub use value::DynamicValue;
 
 use caproot_core::wire::RelPath;

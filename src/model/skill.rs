@@ -4,6 +4,7 @@ use super::CompactFrontmatter;
 use super::diagnostic::{DiagnosticCode, FileProblem};
 use super::requirements::SkillRequirements;
 use super::sidecar::{self, SkillSidecar};
+use super::trust::SkillTrust;
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{ContentDigest, RelPath, RootId, handle};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub struct Skill {
     pub frontmatter: CompactFrontmatter,
     /// How many bytes the handle of the SKILL.md adds to the handle of the root.
     pub handle_len: usize,
+    /// Approval of the skill; `None` if no lock applies to its root.
+    pub trust: Option<SkillTrust>,
     /// `<plugin>:<name>`, if the skill has a namespace.
     qualified_name: Option<Box<str>>,
     file: Arc<SkillFile>,
@@ -48,10 +51,21 @@ pub struct SkillFile {
     /// Problems with the frontmatter.
     pub problems: Box<[FileProblem]>,
     /// Content of agents/openai.yaml, and its problems.
-    pub sidecar: Option<Box<(SkillSidecar, Vec<FileProblem>)>>,
+    pub sidecar: Option<Box<SidecarFile>>,
     /// Whether `frontmatter`, `digest` and `size` are from an earlier version, because the current
     /// version does not parse.
     pub stale: bool,
+}
+
+/// Parsed content of agents/openai.yaml.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SidecarFile {
+    /// Content of the file.
+    pub content: SkillSidecar,
+    /// Problems with the file.
+    pub problems: Vec<FileProblem>,
+    /// Digest of the bytes that were parsed. `None` if the file cannot be read.
+    pub digest: Option<ContentDigest>,
 }
 
 impl SkillFile {
@@ -100,7 +114,7 @@ pub fn assemble_skill(
     let mut problems = file.problems.to_vec();
     let sidecar = file.sidecar.as_deref();
     let mut sidecar_problems = sidecar
-        .map(|(_, problems)| problems.clone())
+        .map(|sidecar| sidecar.problems.clone())
         .unwrap_or_default();
 
     let Some(frontmatter) = file.frontmatter.clone() else {
@@ -121,7 +135,7 @@ pub fn assemble_skill(
     }
 
     let mut icons = IconPaths::default();
-    if let Some(interface) = sidecar.and_then(|(sidecar, _)| sidecar.interface.as_ref()) {
+    if let Some(interface) = sidecar.and_then(|sidecar| sidecar.content.interface.as_ref()) {
         let plugin_dir = namespace.and_then(|ns| ns.plugin_dir.as_ref());
         for (path, text, key) in [
             (&mut icons.small, &interface.icon_small, "icon_small"),
@@ -143,6 +157,7 @@ pub fn assemble_skill(
         plugin: namespace.map(|ns| ns.name.clone()),
         frontmatter,
         handle_len: handle::encoded_path_len(package) + "/SKILL.md".len(),
+        trust: None,
         qualified_name: qualified_name.map(Into::into),
         file: file.clone(),
         icons: (icons != IconPaths::default()).then(|| Box::new(icons)),
@@ -176,7 +191,23 @@ impl Skill {
     /// Returns the content of agents/openai.yaml, if the skill has one.
     #[must_use]
     pub fn sidecar(&self) -> Option<&SkillSidecar> {
-        self.file.sidecar.as_deref().map(|(sidecar, _)| sidecar)
+        self.file.sidecar.as_deref().map(|sidecar| &sidecar.content)
+    }
+
+    /// Returns the digest of the parsed bytes of agents/openai.yaml, if the skill has the file. The inner
+    /// value is `None` if the file cannot be read.
+    #[must_use]
+    pub fn sidecar_digest(&self) -> Option<Option<ContentDigest>> {
+        self.file.sidecar.as_deref().map(|sidecar| sidecar.digest)
+    }
+
+    /// Returns the skill with another approval.
+    #[must_use]
+    pub fn with_trust(&self, trust: SkillTrust) -> Self {
+        Self {
+            trust: Some(trust),
+            ..self.clone()
+        }
     }
 
     /// Whether the file no longer parses and the skill shows its last usable version.
@@ -263,6 +294,7 @@ impl PartialEq for Skill {
             plugin,
             frontmatter,
             handle_len,
+            trust,
             qualified_name,
             file,
             icons,
@@ -275,13 +307,14 @@ impl PartialEq for Skill {
             listed(file) == listed(&other.file) && self.sidecar() == other.sidecar()
         };
 
-        (package, plugin, qualified_name, icons, handle_len)
+        (package, plugin, qualified_name, icons, handle_len, trust)
             == (
                 &other.package,
                 &other.plugin,
                 &other.qualified_name,
                 &other.icons,
                 &other.handle_len,
+                &other.trust,
             )
             && *frontmatter == other.frontmatter
             && (Arc::ptr_eq(file, &other.file) || is_same_file())

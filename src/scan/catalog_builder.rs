@@ -8,7 +8,7 @@ use crate::fs::disabled_skills::SkillFilter;
 use crate::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootKind};
 use crate::model::sidecar::sidecar_path;
 use crate::model::skill::{PluginNamespace, Skill, SkillFile, assemble_skill};
-use crate::model::{Diagnostic, FileProblem, RootScope, skill_file_name};
+use crate::model::{Diagnostic, FileProblem, RootScope, TrustPolicy, skill_file_name};
 use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,9 +28,11 @@ struct BuiltSkill {
 
 /// Settings of a root for its catalog.
 #[derive(Debug, Clone, Copy)]
-pub struct CatalogSettings {
+pub struct CatalogSettings<'a> {
     pub scope: Option<RootScope>,
     pub follow_links: bool,
+    /// Lock that applies to the root.
+    pub trust: Option<&'a TrustPolicy>,
 }
 
 /// Problems of a SKILL.md and of its sidecar.
@@ -74,6 +76,7 @@ impl BuiltSkill {
         candidate: &SkillCandidate,
         namespace: Option<Arc<PluginNamespace>>,
         last: Option<Self>,
+        trust: Option<&TrustPolicy>,
     ) -> Self {
         let file = candidate.file.clone();
         if let Some(last) = last
@@ -83,8 +86,11 @@ impl BuiltSkill {
             return Self { file, ..last };
         }
 
-        let (skill, problems, sidecar_problems) =
+        let (mut skill, problems, sidecar_problems) =
             assemble_skill(&candidate.package, &file, namespace.as_deref());
+        if let Some(skill) = &mut skill {
+            skill.trust = trust.map(|trust| trust.initial_state(skill.name()));
+        }
         Self {
             file,
             namespace,
@@ -111,7 +117,9 @@ impl CatalogBuilder {
         let (skill, problems, sidecar_problems) =
             assemble_skill(package, new, built.namespace.as_deref());
         let before = built.skill.as_ref()?;
-        let now = skill?;
+        let mut now = skill?;
+        // The name is the same, so the lock has it as before.
+        now.trust.clone_from(&before.trust);
         let is_compatible = before.name() == now.name()
             && SkillProblems::new(problems, sidecar_problems) == built.problems;
         if !is_compatible {
@@ -134,9 +142,9 @@ impl CatalogBuilder {
         mut filter: SkillFilter<'_>,
         mut findings: SearchFindings,
         plugin_set: PluginSet,
-        settings: CatalogSettings,
+        settings: CatalogSettings<'_>,
     ) -> Catalog {
-        let skills = self.build_skills(&mut namespaces, &mut filter, &mut findings);
+        let skills = self.build_skills(&mut namespaces, &mut filter, &mut findings, settings.trust);
 
         let root = namespaces.root().clone();
         namespaces.find_namespace(&root, &mut findings.diagnostics);
@@ -154,6 +162,7 @@ impl CatalogBuilder {
             plugin,
             counts: findings.counts,
             truncated: findings.truncated,
+            trust: None,
         };
         Catalog::new(skills, findings.diagnostics, header)
             .with_disabled_packages(filter.disabled_packages())
@@ -171,6 +180,7 @@ impl CatalogBuilder {
         namespaces: &mut NamespaceResolver<'_>,
         filter: &mut SkillFilter<'_>,
         findings: &mut SearchFindings,
+        trust: Option<&TrustPolicy>,
     ) -> Vec<Arc<Skill>> {
         let candidates = std::mem::take(&mut findings.candidates);
         let mut old = std::mem::take(&mut self.0);
@@ -183,7 +193,7 @@ impl CatalogBuilder {
                 .as_ref()
                 .and_then(|dir| namespaces.find_namespace(dir, &mut findings.diagnostics));
             let last = old.remove(&candidate.package);
-            let built = BuiltSkill::build(&candidate, namespace, last);
+            let built = BuiltSkill::build(&candidate, namespace, last, trust);
 
             let name = built.skill.as_ref().map(|skill| skill.name());
             if filter.take_if_disabled(&candidate.package, dir.as_ref(), name) {

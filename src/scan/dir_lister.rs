@@ -7,11 +7,12 @@ use super::scanned_dir::{
     DirListing, DirToScan, ListedDir, ListingEntry, ListingEntryKind, SkillFileFingerprints,
 };
 use super::watches::{DirWatcher, WatchRecorder};
+use crate::fs::content::digest_bytes;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use crate::fs::file_head;
 use crate::fs::open_file::{self, OpenError, OpenFile, read_names, resolve_error};
 use crate::model::sidecar::{SkillSidecar, sidecar_path};
-use crate::model::skill::SkillFile;
+use crate::model::skill::{SidecarFile, SkillFile};
 use crate::model::{FileProblem, Limits, ResolvedPath, Severity};
 use crate::parse::frontmatter::{self, ParsedSkillMd};
 use crate::parse::sidecar;
@@ -293,9 +294,10 @@ impl<'a> DirLister<'a> {
         &self,
         package: &ResolvedPath,
         record: &mut ListingRecord<'_>,
-    ) -> Option<(SkillSidecar, Vec<FileProblem>)> {
+    ) -> Option<SidecarFile> {
         let path = sidecar_path();
 
+        let mut digest = None;
         let read = match open_file::open_file(self.snapshot, package, &path) {
             Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
                 return None;
@@ -307,13 +309,20 @@ impl<'a> DirLister<'a> {
                     .read_small()
                     .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error));
                 bytes.and_then(|bytes| {
+                    digest = Some(digest_bytes(&bytes));
                     self.progress
                         .parse_file(&opened.real_path, || sidecar::read(&bytes))
                 })
             }
         };
 
-        Some(read.unwrap_or_else(|problem| (SkillSidecar::fail_closed(), vec![problem])))
+        let (content, problems) =
+            read.unwrap_or_else(|problem| (SkillSidecar::fail_closed(), vec![problem]));
+        Some(SidecarFile {
+            content,
+            problems,
+            digest,
+        })
     }
 }
 

@@ -5,6 +5,7 @@ mod catalog_builder;
 mod dir_lister;
 mod file_problem;
 mod namespaces;
+mod package_verifier;
 mod parallel_list;
 mod plugin_contents;
 mod plugin_dir;

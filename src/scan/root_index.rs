@@ -5,6 +5,7 @@
 use super::catalog_builder::CatalogBuilder;
 use super::dir_lister::{DirLister, ListBuffers};
 use super::namespaces::{ManifestReader, is_manifest_directory};
+use super::package_verifier::{DuePackages, PackageVerifier};
 use super::plugin_reader::PluginReader;
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{DirChange, ListingEntryKind, ScannedDir};
@@ -33,6 +34,8 @@ pub struct DirtyDirs {
     /// Even if such a directory is back and looks unchanged, files that were read by their path in
     /// the meantime may have been other files.
     pub moved: HashSet<u64>,
+    /// Packages of which a read found bytes that are not approved.
+    pub refused: HashSet<RelPath>,
     /// Whether to compare every file that was read with the disk. Only this finds a change that was
     /// made by another name of a file before the file was known to have other names.
     pub compare_files: bool,
@@ -67,6 +70,7 @@ pub struct RootIndex {
     /// Reason why the last scan could not use the root.
     unusable_reason: Option<RootReason>,
     scanned_root: Option<ScannedRoot>,
+    verifier: PackageVerifier,
 }
 
 /// Result of listing dirty directories again.
@@ -94,6 +98,14 @@ pub fn scan_root(
     outcome.catalog.unwrap_or(Err(RootReason::IoError))
 }
 
+impl DirtyDirs {
+    /// Whether there is nothing to rescan.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty() && self.refused.is_empty() && !self.compare_files
+    }
+}
+
 impl RootIndex {
     /// Creates an empty index.
     #[must_use]
@@ -104,6 +116,7 @@ impl RootIndex {
             watches: RootWatches::default(),
             unusable_reason: None,
             scanned_root: None,
+            verifier: PackageVerifier::default(),
         }
     }
 
@@ -140,6 +153,23 @@ impl RootIndex {
     /// Scans the whole root, starting with its path. From the last scan, only the last good version
     /// of files that no longer parse is used.
     pub fn rescan_all(
+        &mut self,
+        allowed: &AllowedDirs,
+        watcher: &dyn DirWatcher,
+        progress: &ScanProgress,
+    ) -> ScanOutcome {
+        let mut outcome = self.scan_all(allowed, watcher, progress);
+        let due = DuePackages {
+            all: true,
+            tokens: &HashSet::new(),
+            refused: &HashSet::new(),
+            unreported: true,
+        };
+        self.verify_packages(&mut outcome, due, watcher, progress);
+        outcome
+    }
+
+    fn scan_all(
         &mut self,
         allowed: &AllowedDirs,
         watcher: &dyn DirWatcher,
@@ -206,6 +236,53 @@ impl RootIndex {
         watcher: &dyn DirWatcher,
         progress: &ScanProgress,
     ) -> ScanOutcome {
+        let mut outcome = self.scan_dirty(allowed, dirty, settled, watcher, progress);
+        let due = DuePackages {
+            // Below a moved directory, files may be other files with the versions of the old ones.
+            all: !dirty.moved.is_empty(),
+            tokens: &dirty.tokens,
+            refused: &dirty.refused,
+            unreported: dirty.compare_files,
+        };
+        self.verify_packages(&mut outcome, due, watcher, progress);
+        outcome
+    }
+
+    /// Compares the packages that are due with the lock. If a lock applies to the root, replaces the
+    /// catalog of the outcome by the catalog that callers see.
+    fn verify_packages(
+        &mut self,
+        outcome: &mut ScanOutcome,
+        due: DuePackages<'_>,
+        watcher: &dyn DirWatcher,
+        progress: &ScanProgress,
+    ) {
+        let Some(root) = &self.scanned_root else {
+            self.verifier = PackageVerifier::default();
+            return;
+        };
+        let context = ScanContext {
+            target: &self.target,
+            next_token: &self.next_token,
+            watcher,
+            progress,
+        };
+        let verified = self.verifier.verify_catalog(root, due, &context);
+        if root.rules.trust.is_some() {
+            let is_new = outcome.catalog.is_some();
+            let unchanged = self.verifier.last_catalog().filter(|_| is_new).cloned();
+            outcome.catalog = verified.or(unchanged).map(Ok);
+        }
+    }
+
+    fn scan_dirty(
+        &mut self,
+        allowed: &AllowedDirs,
+        dirty: &DirtyDirs,
+        settled: bool,
+        watcher: &dyn DirWatcher,
+        progress: &ScanProgress,
+    ) -> ScanOutcome {
         let mut tokens = dirty.tokens.clone();
         if dirty.compare_files {
             tokens.extend(self.outdated_tokens(progress));
@@ -214,7 +291,7 @@ impl RootIndex {
         let places = self.watches.dirty_places(&tokens, &dirty.moved);
 
         let Some(root) = &mut self.scanned_root else {
-            return self.rescan_all(allowed, watcher, progress);
+            return self.scan_all(allowed, watcher, progress);
         };
         let context = ScanContext {
             target: &self.target,
@@ -224,7 +301,7 @@ impl RootIndex {
         };
         let mut scan_again = forget_outdated(root, &places, &mut self.watches, &context);
         if root.is_replaced(places.root_path, allowed, &self.target.path) {
-            return self.rescan_all(allowed, watcher, progress);
+            return self.scan_all(allowed, watcher, progress);
         }
 
         let mut relisted = RelistOutcome::default();
@@ -285,7 +362,9 @@ impl RootIndex {
         if root.has_moved(&snapshot, path) {
             return None;
         }
-        Some(unreported_changes(root, mounts, progress))
+        let mut tokens = unreported_changes(root, mounts, progress);
+        tokens.extend(self.verifier.unreported_tokens());
+        Some(tokens)
     }
 
     /// Returns the tokens of directories in which a file changed since it was read.
@@ -312,6 +391,9 @@ impl RootIndex {
     #[must_use]
     pub fn last_result(&self) -> Option<Result<Arc<Catalog>, RootReason>> {
         match &self.scanned_root {
+            Some(root) if root.rules.trust.is_some() => {
+                self.verifier.last_catalog().cloned().map(Ok)
+            }
             Some(root) => root.catalog.clone().map(Ok),
             None => self.unusable_reason.map(Err),
         }

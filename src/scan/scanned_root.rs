@@ -19,7 +19,9 @@ use crate::fs::filesystem_types::FilesystemTypes;
 use crate::fs::open_file::resolve_error;
 use crate::model::catalog::BoundedDiagnostics;
 use crate::model::skill::Skill;
-use crate::model::{Catalog, DirIdentity, PublishedRoot, ResolvedPath, RootReason, RootScope};
+use crate::model::{
+    Catalog, DirIdentity, PublishedRoot, ResolvedPath, RootReason, RootScope, TrustPolicy,
+};
 use rustix::fs::{Access, AtFlags, OFlags, accessat, fstat};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -85,6 +87,10 @@ impl ScannedRoot {
         let mut rules = target.rules.clone();
         let mut scope = None;
         let published_paths = snapshot.published_paths_of(&target.published);
+        rules.trust = rules.trust.filter(|trust| {
+            let paths = target.published.iter().zip(&published_paths.by_root);
+            trust.roots.is_none() || is_locked_root(trust, &path, paths)
+        });
         for (published, published_path) in target.published.iter().zip(&published_paths.by_root) {
             if published_path.as_ref() == Some(&path) {
                 scope = scope.or(Some(published.scope));
@@ -290,6 +296,7 @@ impl ScannedRoot {
         let settings = CatalogSettings {
             scope: self.scope,
             follow_links: self.rules.follow_links,
+            trust: self.rules.trust.as_ref(),
         };
         self.catalog_builder
             .build_catalog(namespaces, filter, outcome.findings, plugins, settings)
@@ -409,6 +416,19 @@ impl DirReuse {
             .map(|dir| dir.listing().clone());
         search.add_listing(dir, listing.unwrap_or_else(|| Err(vanished_problem())));
     }
+}
+
+/// Whether the lock applies to the root at this path: a root of the policy is the root, or lies below or
+/// above the root.
+fn is_locked_root<'a>(
+    trust: &TrustPolicy,
+    path: &ResolvedPath,
+    published: impl Iterator<Item = (&'a PublishedRoot, &'a Option<ResolvedPath>)>,
+) -> bool {
+    let locked =
+        published.filter(|(root, _)| trust.roots.iter().flatten().any(|id| *id == root.id));
+    let mut locked = locked.filter_map(|(_, path)| path.as_ref());
+    locked.any(|other| path.strip_prefix(other).is_some() || other.strip_prefix(path).is_some())
 }
 
 /// Returns the reason why a root cannot be opened. access(2) checks file permissions only: if it

@@ -7,11 +7,14 @@
 //! before deep.
 
 use super::scanned_dir::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use crate::fs::{DisabledSkills, ReadRules};
 use crate::model::catalog::{BoundedDiagnostics, RootCounts};
 use crate::model::diagnostic::{Diagnostic, DiagnosticCode, FileProblem};
 use crate::model::limits::Limits;
 use crate::model::skill::SkillFile;
-use crate::model::{DirIdentity, DisableRules, ResolvedPath, skill_file_name};
+use crate::model::{
+    Catalog, DirIdentity, DisableRules, PublishedRoot, ResolvedPath, TrustPolicy, skill_file_name,
+};
 use caproot_core::text::EscapedBytes;
 use caproot_core::wire::RelPath;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -33,6 +36,36 @@ pub struct SearchRules {
     pub nested_roots: Arc<HashSet<ResolvedPath>>,
     /// Rules for skills that are found and not listed.
     pub disable_rules: Arc<DisableRules>,
+    /// Approved skills. A scan ignores the lock if it does not apply to the root.
+    pub trust: Option<TrustPolicy>,
+}
+
+impl SearchRules {
+    /// Returns the rules for reading and listing the files of a package, without approval.
+    pub fn read_rules<'a>(
+        &'a self,
+        published: &'a [PublishedRoot],
+        catalog: &'a Catalog,
+        package: &RelPath,
+    ) -> ReadRules<'a> {
+        let disabled_skills = DisabledSkills {
+            packages: catalog.disabled_packages(),
+            rules: &self.disable_rules,
+            published,
+        };
+        // The rules of skills apply to a package that is a skill and a plugin.
+        let plugin = catalog
+            .plugin(package)
+            .filter(|_| catalog.skill(package).is_none());
+        ReadRules {
+            skipped_dirs: &self.skipped_dirs,
+            follow_links: catalog.header.follow_links,
+            disabled_skills,
+            manifest_files: catalog.manifest_files(),
+            plugin: plugin.map(|plugin| &**plugin),
+            approved_files: None,
+        }
+    }
 }
 
 /// Default of [`SearchRules::skipped_dirs`].

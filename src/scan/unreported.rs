@@ -136,6 +136,6 @@ fn has_transient_error(file: &Result<Arc<SkillFile>, FileProblem>) -> bool {
         Ok(file) => file
             .sidecar
             .as_ref()
-            .is_some_and(|read| read.1.iter().any(is_transient)),
+            .is_some_and(|read| read.problems.iter().any(is_transient)),
     }
 }

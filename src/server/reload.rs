@@ -8,15 +8,16 @@ use super::tls::NewTls;
 use super::{ReloadTargets, service_manager};
 use crate::catalog::{ConsistencyLevel, PolicyConfig, WaitBudget};
 use crate::config::{
-    Config, ConfigError, ConfigErrors, READ_TIMEOUT, ReadProgress, RestartRequired, record_reading,
+    Config, ConfigError, ConfigErrors, LoadedTrust, LockPaths, READ_TIMEOUT, ReadLock,
+    ReadProgress, RestartRequired, record_reading,
 };
 use crate::grpc::AuthRules;
 use crate::grpc::auth::{CallerPolicy, RuleTokens};
 use crate::model::{ConfigState, Limits, RejectedReload};
 use crate::scan::search::SearchRules;
 use crate::telemetry::LogHandle;
-use caproot_core::file_watch::{FileChanges, FileStamp};
-use caproot_core::sync::Mutex;
+use caproot_core::file_watch::{FileChanges, FileStamp, FileStamps, stamp_files};
+use caproot_core::sync::{Mutex, run_blocking};
 use caproot_core::text::truncate_with_ellipsis;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,9 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
+/// Time for which an invalid lock is not reported, because a lock and its signature are written one
+/// after the other.
+const WRITE_GRACE: Duration = Duration::from_secs(2);
 /// Longest wait for the scans after a reload.
 const RESCAN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most errors whose positions callers see, and most bytes of each position.
@@ -96,6 +100,7 @@ impl ConfigReloader {
     /// new process is needed.
     pub async fn run(mut self, mut reloads: ReloadSource) {
         let mut changes = None;
+        let mut lock_changes = None;
         loop {
             if !self.config.watch_config {
                 changes = None;
@@ -105,6 +110,10 @@ impl ConfigReloader {
                 .as_ref()
                 .filter(|_| self.config.watch_config);
             tokio::select! {
+                () = wait_for_lock_change(self.config.trust.as_ref(), &mut lock_changes) => {
+                    self.reload_lock(&mut lock_changes).await;
+                    continue;
+                }
                 () = reloads.requested.notified() => {}
                 () = wait_for_file_change(file, &mut changes) => {
                     tracing::info!("the config file changed");
@@ -253,8 +262,54 @@ impl ConfigReloader {
             state.read_at = unix_time();
             state.applied_reloads += 1;
             state.last_rejection = None;
+            state.lock_rejection = None;
             state.restart_required = restart.keys;
         });
+    }
+
+    /// Reads the lock again, and applies or rejects it.
+    async fn reload_lock(&mut self, changes: &mut Option<FileChanges>) {
+        let Some(trust) = &mut self.config.trust else {
+            return;
+        };
+        let paths = LockPaths::of(&trust.policy.lock);
+        let read = read_lock_in_time(&paths, &self.config.allowed_dirs).await;
+        match read {
+            Ok(ReadLock { lock, stamps }) => {
+                trust.policy.lock = Arc::new(lock);
+                trust.stamps = stamps;
+            }
+            Err(RejectedLock { error, stamps }) => {
+                trust.stamps = stamps;
+                // A program may still be writing the signature.
+                let next_change = wait_for_lock_change(Some(trust), changes);
+                if timeout(WRITE_GRACE, next_change).await.is_err() {
+                    self.report_rejected_lock(&error);
+                }
+                return;
+            }
+        }
+
+        let mut limits = self.config.limits.clone();
+        limits.max_connections = self.max_connections;
+        let policy = policy_config(&self.config, limits);
+        self.targets.store.apply_policy(policy);
+        self.wait_for_rescan().await;
+        tracing::info!("the lock was reloaded");
+        self.config_state
+            .send_modify(|state| state.lock_rejection = None);
+    }
+
+    fn report_rejected_lock(&self, error: &ConfigError) {
+        let text = truncate_with_ellipsis(&error.to_string(), 4 * MAX_FIRST_ERROR_BYTES);
+        tracing::error!("new lock rejected: {text}; keeping the previous lock");
+        let rejection = RejectedReload {
+            rejected_at: unix_time(),
+            error_positions: error_location(error).into_iter().collect(),
+            first_error: truncate_with_ellipsis(&text, MAX_FIRST_ERROR_BYTES),
+        };
+        self.config_state
+            .send_modify(|state| state.lock_rejection = Some(rejection));
     }
 
     /// Waits until the roots are scanned by the new rules. From then on, responses show the new
@@ -344,6 +399,54 @@ async fn wait_for_file_change(file: Option<&ConfigFile>, changes: &mut Option<Fi
         }
         known = stamps;
     }
+}
+
+/// Waits until a file of the lock differs from the last one read. Never returns without a lock. A missing
+/// file is a change: the operator must learn that the lock is gone.
+async fn wait_for_lock_change(trust: Option<&LoadedTrust>, changes: &mut Option<FileChanges>) {
+    let Some(trust) = trust else {
+        return std::future::pending().await;
+    };
+    let changes =
+        changes.get_or_insert_with(|| FileChanges::start(|sentence| tracing::warn!("{sentence}")));
+    let paths = LockPaths::of(&trust.policy.lock).all();
+    drop(
+        changes
+            .wait_for_change(|| (paths.clone(), trust.stamps.clone()))
+            .await,
+    );
+}
+
+/// Lock that is not valid, and the stamps of its files from before they were read.
+struct RejectedLock {
+    error: ConfigError,
+    stamps: FileStamps,
+}
+
+/// Reads a lock on a blocking thread. A filesystem that does not answer is an error.
+async fn read_lock_in_time(
+    paths: &LockPaths,
+    allowed_dirs: &[PathBuf],
+) -> Result<ReadLock, RejectedLock> {
+    let task = {
+        let paths = paths.clone();
+        let allowed_dirs = allowed_dirs.to_vec();
+        run_blocking(move || {
+            let stamps = stamp_files(&paths.all());
+            let read = paths.read_again(&allowed_dirs);
+            read.map_err(|error| RejectedLock { error, stamps })
+        })
+    };
+    let reason = match timeout(READ_TIMEOUT, task).await {
+        Ok(Ok(read)) => return read,
+        Ok(Err(error)) => format!("cannot be read: {error}"),
+        Err(_) => "does not answer; repair its filesystem".to_owned(),
+    };
+    // Without stamps, the next comparison starts another attempt.
+    Err(RejectedLock {
+        error: ConfigError::file(&paths.lock, reason),
+        stamps: vec![None; paths.all().len()],
+    })
 }
 
 /// Returns the rules of callers with their tokens.

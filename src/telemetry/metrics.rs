@@ -4,7 +4,7 @@ use super::call_metrics::{CallMetrics, CallMetricsLayer};
 use super::logs::dropped_log_lines;
 use super::scrape_endpoint::ScrapeEndpoint;
 use crate::catalog::{CatalogStats, CatalogStore, RootStateCounts, WatchStats};
-use crate::model::{ConfigState, DiagnosticCode, RootReason};
+use crate::model::{ConfigState, DiagnosticCode, RootReason, TrustCounts};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
@@ -86,6 +86,8 @@ impl Collector for ScrapeCollector {
             published,
             selected,
             skills,
+            trust,
+            refused_reads,
             diagnostics,
         } = self.store.stats();
         let mut writer = MetricWriter(&mut encoder);
@@ -95,6 +97,7 @@ impl Collector for ScrapeCollector {
         writer.write_root_metrics(&[("published", published), ("selected", selected)])?;
 
         writer.write_gauge("skills", "Skills in all catalogs", skills)?;
+        self.write_trust_metrics(&mut writer, trust, refused_reads)?;
         let codes: Vec<_> = DiagnosticCode::ALL
             .into_iter()
             .filter(|code| !DiagnosticCode::CHECK_ONLY.contains(code))
@@ -139,6 +142,45 @@ impl ScrapeCollector {
             "tls_certificate_expiry_timestamp",
             "Unix time at which the daemon's certificate expires; 0 without TLS",
             expiry,
+        )
+    }
+}
+
+impl ScrapeCollector {
+    /// Writes the metrics of the lock. Without a lock, all are 0.
+    fn write_trust_metrics(
+        &self,
+        writer: &mut MetricWriter<'_, '_>,
+        trust: TrustCounts,
+        refused_reads: u64,
+    ) -> Result<(), Error> {
+        writer.write_gauge_family(
+            "skills_by_trust",
+            "Skills of the roots to which a lock applies, by their approval",
+            "state",
+            &[
+                ("approved", trust.approved as u64),
+                ("changed", trust.changed as u64),
+                ("unknown", trust.unknown as u64),
+            ],
+        )?;
+        writer.write_counter(
+            "trust_refused_reads",
+            "Reads that found bytes that are not approved",
+            refused_reads,
+        )?;
+        let policy = self.store.trust();
+        let entries = policy.map_or(0, |policy| policy.lock.lock.skills().len());
+        writer.write_gauge(
+            "lock_skills",
+            "Entries of the lock in force",
+            entries as u64,
+        )?;
+        let is_rejected = u64::from(self.config.borrow().lock_rejection.is_some());
+        writer.write_gauge(
+            "lock_reload_failed",
+            "Whether the last new lock was rejected: 1 or 0",
+            is_rejected,
         )
     }
 }

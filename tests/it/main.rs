@@ -19,4 +19,5 @@ mod pages;
 mod plugins;
 mod soak;
 mod tls;
+mod trust;
 mod watching;

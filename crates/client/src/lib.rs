@@ -26,6 +26,7 @@ pub mod session;
 mod spiffe_verifier;
 mod tls_error;
 mod tls_probe;
+mod trust;
 mod watch;
 
 pub use auth_channel::TlsRequired;
@@ -58,4 +59,5 @@ pub use selected_roots::{
     PublishedRootId, SelectedRootsError, parse_selected_roots, published_selection,
 };
 pub use tls_error::TlsError;
+pub use trust::{ApprovedListing, Trust, approve_list, approve_skill};
 pub use watch::{SkillWatch, WatchMessage};

@@ -10,7 +10,7 @@ use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use super::report::count_with_noun;
 use caproot_core::document::ConfigError;
-use caproot_core::lock::{ApprovedSkill, Lock, LockDifference, SkillChange};
+use caproot_core::lock::{ApprovedSkill, Lock, LockDifference, LockFile, SkillChange};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::similar::suggest_names;
 use clap::{ArgGroup, Args};
@@ -112,10 +112,7 @@ pub async fn run(args: LockArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
 
 /// Reads a lock. With `signers`, the lock needs a good signature.
 pub fn read_lock(file: &Path, signers: Option<&Path>) -> Result<Lock, CommandFailure> {
-    match signers {
-        None => Ok(Lock::read(file)?),
-        Some(signers) => Ok(Lock::read_signed(file, signers)?.lock),
-    }
+    Ok(LockFile::read(file, signers)?.lock)
 }
 
 impl LockArgs {

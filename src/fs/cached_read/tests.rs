@@ -1,7 +1,7 @@
 use super::{MAX_CACHED_DIGEST_BYTES, read_page_cached};
 use crate::fs::filesystem_types::is_on_local_disk;
 use crate::fs::{
-    AllowedDirs, DigestCache, DisabledSkills, FilePageRequest, OpenMethod, PageBody, ReadRules,
+    AllowedDirs, DisabledSkills, FilePageRequest, OpenMethod, PageBody, ReadCaches, ReadRules,
     read_page,
 };
 use crate::model::{DisableRules, DisabledPackages, ManifestFiles};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 struct ReadFixture {
     tmp: TempDir,
     allowed: AllowedDirs,
-    digests: DigestCache,
+    digests: ReadCaches,
 }
 
 impl ReadFixture {
@@ -37,7 +37,7 @@ impl ReadFixture {
         Some(Self {
             tmp,
             allowed,
-            digests: DigestCache::default(),
+            digests: ReadCaches::default(),
         })
     }
 
@@ -71,6 +71,7 @@ impl ReadFixture {
                 disabled_skills,
                 manifest_files,
                 plugin: None,
+                approved_files: None,
             },
             max_file_bytes: 1 << 20,
         };

@@ -102,6 +102,7 @@ fn rules(limits: Limits) -> SearchRules {
         follow_links: true,
         nested_roots: Arc::default(),
         disable_rules: Arc::default(),
+        trust: None,
     }
 }
 

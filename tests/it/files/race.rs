@@ -17,7 +17,7 @@ use std::{fs, thread};
 use caproot::catalog::{OpenMethod, WatchTiming};
 use caproot::config::{Config, ServeFlags};
 use caproot::fs::{
-    AllowedDirs, DigestCache, DisabledSkills, FilePageRequest, FileReadError, PageBody, ReadRules,
+    AllowedDirs, DisabledSkills, FilePageRequest, FileReadError, PageBody, ReadCaches, ReadRules,
     read_page, read_page_cached,
 };
 use caproot::model::{DisableRules, DisabledPackages, ManifestFiles};
@@ -139,8 +139,9 @@ fn read_directly(
         disabled_skills: off,
         manifest_files: &declaring,
         plugin: None,
+        approved_files: None,
     };
-    let versions = DigestCache::default();
+    let versions = ReadCaches::default();
     let path = |text: &str| RelPath::new(text.as_bytes()).expect("a relative path");
     while keep_running() {
         for (package, resource) in exchange::FILES {

@@ -33,7 +33,7 @@ mod resumed_mirrors;
 #[allow(unreachable_pub)]
 mod rust_page_program;
 mod search;
-mod session;
+pub(crate) mod session;
 mod session_plugins;
 mod shared_catalogs;
 mod shared_mirrors;

@@ -103,6 +103,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "bounded_file",
             "document",
             "file_watch",
+            "lock",
             "net",
             "proto",
             "sync",
@@ -137,6 +138,8 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "telemetry::log_config",
             "bounded_file",
             "document",
+            "file_watch",
+            "lock",
             "net",
             "proto",
             "sync",
@@ -144,12 +147,18 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("fs", &["model", "bounded_file", "sync", "text", "wire"]),
-    ("model", &["text", "wire"]),
+    (
+        "fs",
+        &["model", "bounded_file", "lock", "sync", "text", "wire"],
+    ),
+    ("model", &["lock", "text", "wire"]),
     ("bounded_file", &["sync"]),
     ("net", &["bounded_file"]),
     ("parse", &["model", "text", "wire"]),
-    ("scan", &["fs", "model", "parse", "sync", "text", "wire"]),
+    (
+        "scan",
+        &["fs", "lock", "model", "parse", "sync", "text", "wire"],
+    ),
     ("file_watch", &["sync"]),
     (
         "catalog",
@@ -172,7 +181,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "mcp",
         &[
-            "backoff", "client", "session", "proto", "sync", "text", "wire",
+            "backoff", "client", "lock", "session", "proto", "sync", "text", "wire",
         ],
     ),
     ("proto", &[]),
@@ -213,7 +222,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "session",
         &[
-            "backoff", "client", "document", "net", "proto", "sync", "text", "wire",
+            "backoff", "client", "document", "lock", "net", "proto", "sync", "text", "wire",
         ],
     ),
     (

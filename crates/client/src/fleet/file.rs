@@ -2,6 +2,7 @@
 
 use super::executors::{DEFAULT_TIMEOUT, ExecutorConfig};
 use super::pattern::{ExecutorPattern, SAMPLE_ID, check_placeholder, fill_id};
+use crate::Trust;
 use crate::credentials::{ClientCredentials, ClientToken};
 #[cfg(feature = "nats")]
 use crate::link::{BrokerConfig, read_broker_config};
@@ -9,10 +10,13 @@ use caproot_core::bounded_file;
 use caproot_core::document::{
     self, ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
 };
+use caproot_core::lock::LockFile;
 use caproot_core::net::certs::SpiffeId;
 use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress};
+use caproot_core::sync::run_blocking;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum size of the file: enough for ten thousand executors.
@@ -39,6 +43,18 @@ pub struct FleetTable {
     /// Broker of the executors with `via: nats`.
     #[cfg(feature = "nats")]
     broker: Option<BrokerConfig>,
+    /// Files of the lock.
+    trust_files: Option<TrustFiles>,
+    /// Skills that sessions trust.
+    trust: Trust,
+}
+
+/// Files of the lock of a fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct TrustFiles {
+    lock: PathBuf,
+    /// Keys that may sign the lock.
+    signers: Option<PathBuf>,
 }
 
 impl FleetTable {
@@ -57,18 +73,31 @@ impl FleetTable {
         self.broker.as_ref()
     }
 
+    /// Returns the skills that sessions trust.
+    pub fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
     /// Returns the environments that the file lists, in byte order.
     pub fn environment_ids(&self) -> Vec<String> {
         self.executors.keys().cloned().collect()
     }
 }
 
-/// Reads the file. Relative paths in the file start at the file's directory.
+/// Reads the file and its lock. Relative paths in the file start at the file's directory.
 pub async fn read(path: &Path) -> Result<FleetTable, ConfigErrors> {
     let bytes = bounded_file::read_in_time(path, MAX_FILE_BYTES)
         .await
         .map_err(|error| ConfigError::file(path, error.to_string()))?;
-    parse(path, bytes)
+    let mut table = parse(path, bytes)?;
+    if let Some(files) = table.trust_files.clone() {
+        let lock = run_blocking(move || LockFile::read(&files.lock, files.signers.as_deref()));
+        let lock = lock
+            .await
+            .map_err(|error| ConfigError::file(path, format!("cannot read the lock: {error}")))?;
+        table.trust = Trust::Lock(Arc::new(lock?.lock));
+    }
+    Ok(table)
 }
 
 fn parse(path: &Path, bytes: Vec<u8>) -> Result<FleetTable, ConfigErrors> {
@@ -81,7 +110,7 @@ fn parse(path: &Path, bytes: Vec<u8>) -> Result<FleetTable, ConfigErrors> {
         file: path,
         errors: &mut errors,
     };
-    let top = reader.top_section(&node, ["executors", "pattern", "nats"]);
+    let top = reader.top_section(&node, ["executors", "pattern", "nats", "trust"]);
 
     let mut table = FleetTable::default();
     let nats = top.get("nats");
@@ -89,6 +118,9 @@ fn parse(path: &Path, bytes: Vec<u8>) -> Result<FleetTable, ConfigErrors> {
         read_broker(field, &mut table, &mut reader);
     }
     let has_broker = nats.is_some();
+    if let Some(field) = top.get("trust") {
+        table.trust_files = read_trust_files(&field, &mut reader);
+    }
     if let Some(field) = top.get("pattern") {
         table.pattern = read_pattern(&field, has_broker, &mut reader);
     }
@@ -103,6 +135,22 @@ fn parse(path: &Path, bytes: Vec<u8>) -> Result<FleetTable, ConfigErrors> {
     }
 
     errors.or_value(table)
+}
+
+fn read_trust_files(
+    field: &DocumentField<'_>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<TrustFiles> {
+    let section = reader.section(field, ["lock", "signers"])?;
+    let base = reader.file.parent().unwrap_or(Path::new(""));
+    let lock = reader.required(&section, "lock")?;
+    let lock = base.join(reader.text(&lock)?);
+    let signers = section.get("signers");
+    let signers = signers.and_then(|item| reader.text(&item));
+    Some(TrustFiles {
+        lock,
+        signers: signers.map(|path| base.join(path)),
+    })
 }
 
 fn read_executors(

@@ -73,6 +73,11 @@ impl FileRegistry {
         move || table.borrow().broker().cloned()
     }
 
+    /// Returns the current content of the file, which outlives the registry.
+    pub fn table(&self) -> watch::Receiver<FleetTable> {
+        self.table.clone()
+    }
+
     /// Returns the state of the file, which outlives the registry.
     pub fn status(&self) -> Arc<Mutex<FleetFileStatus>> {
         self.status.clone()

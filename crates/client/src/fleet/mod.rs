@@ -34,12 +34,14 @@ use super::mirror::{
     DEFAULT_MAX_BYTES, Mirror, MirrorSelection, ResumePoint, ResumeReconciler, SharedCatalogs,
     SharingExecutor,
 };
+use crate::Trust;
 use caproot_core::document::ConfigErrors;
 use caproot_core::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot};
 use caproot_core::sync::Mutex;
 use client_pool::ClientPool;
 use dial_limit::DialQueue;
 use executors::DEFAULT_TIMEOUT;
+use file::FleetTable;
 use file_registry::{FileRegistry, FleetFileStatus};
 use listing::{list_fleet_skills, list_published_roots};
 use mirror_pool::MirrorPool;
@@ -49,6 +51,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Executors by environment id. An environment belongs only to the executor that the registry
 /// named: if that executor cannot be reached, its skills are missing, and no other executor
@@ -99,6 +102,8 @@ pub struct Fleet {
     catalogs: SharedCatalogs,
     /// State of the fleet file, if there is one.
     file_status: Option<Arc<Mutex<FleetFileStatus>>>,
+    /// Content of the fleet file, if there is one.
+    file_table: Option<watch::Receiver<FleetTable>>,
 }
 
 impl Fleet {
@@ -111,6 +116,7 @@ impl Fleet {
             mirrors: Arc::default(),
             catalogs: SharedCatalogs::new(DEFAULT_MAX_BYTES),
             file_status: None,
+            file_table: None,
         }
     }
 
@@ -143,10 +149,12 @@ impl Fleet {
     pub async fn from_file(path: &Path) -> Result<Self, ConfigErrors> {
         let registry = FileRegistry::open(path).await?;
         let file_status = Some(registry.status());
+        let file_table = Some(registry.table());
         #[cfg(feature = "nats")]
         let dialer = NatsDialer::with_changing_config(registry.broker_finder());
         let fleet = Self {
             file_status,
+            file_table,
             ..Self::new(registry)
         };
         #[cfg(feature = "nats")]
@@ -158,6 +166,13 @@ impl Fleet {
             Self { routes, ..fleet }
         };
         Ok(fleet)
+    }
+
+    /// Returns the skills that new sessions trust: those of the lock in the fleet file, or all skills.
+    #[must_use]
+    pub fn trust(&self) -> Trust {
+        let table = self.file_table.as_ref();
+        table.map_or(Trust::All, |table| table.borrow().trust().clone())
     }
 
     /// Opens each connection through a dialer. Returns another fleet without clients.

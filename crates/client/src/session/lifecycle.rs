@@ -542,6 +542,7 @@ impl SessionInner {
             tool_names: parent.tool_names,
             has_scripts: parent.has_scripts,
             has_plugins: parent.has_plugins,
+            trust: parent.trust.clone(),
             closed: CancellationToken::new(),
             store: parent.store.clone(),
             is_deleted: tokio::sync::Mutex::new(false),

@@ -4,6 +4,7 @@ use super::choice::SkillChoice;
 use super::tool_names::ToolNames;
 #[cfg(feature = "handlers")]
 use super::tools::ToolRegistry;
+use crate::Trust;
 use std::time::Duration;
 
 /// Options of a new session.
@@ -38,6 +39,9 @@ pub struct SessionOptions {
     /// Spelling of the names of the tools in every text, hint and error; `skills.list` and
     /// `skills.read` by default.
     pub tool_names: ToolNames,
+    /// Skills that the session trusts, of executors and of all other sources; all skills by default. A fleet
+    /// file with `trust` replaces the default. A lock is not part of the saved state.
+    pub trust: Trust,
     /// Custom tools of the program; none by default. The registry is sealed once `start` is called.
     #[cfg(feature = "handlers")]
     pub tools: ToolRegistry,
@@ -55,6 +59,7 @@ impl Default for SessionOptions {
             scripts: false,
             ready_only: false,
             tool_names: ToolNames::default(),
+            trust: Trust::default(),
             #[cfg(feature = "handlers")]
             tools: ToolRegistry::default(),
         }

@@ -10,7 +10,7 @@ use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
 use super::usage::UsageRecorder;
 use crate::fleet::group_by_environment;
-use crate::{Fleet, MirrorSelection, ResumePoint};
+use crate::{Fleet, MirrorSelection, ResumePoint, Trust};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
 use futures_util::future::join_all;
@@ -75,7 +75,15 @@ impl Session {
         let started = join_all(starts).await;
         let executors = started.into_iter().map(Arc::new).collect();
 
-        let inner = SessionInner::new(options, selection, points)?;
+        let trust = match &options.trust {
+            Trust::All => fleet.trust(),
+            trust => trust.clone(),
+        };
+        let inner = SessionInner::new(options, trust, selection, points)?;
+        let others = others
+            .into_iter()
+            .map(|source| inner.approved_source(source));
+        let others = others.collect();
         let session = Self::from_sources(executors, others, inner)?;
         #[cfg(feature = "handlers")]
         let session = Self {
@@ -90,6 +98,7 @@ impl SessionInner {
     /// Returns the state of a new session, with the id of the options or a random id.
     fn new(
         options: &SessionOptions,
+        trust: Trust,
         selection: Vec<SelectedCapabilityRoot>,
         resume_points: BTreeMap<String, ResumePoint>,
     ) -> Result<Self, SelectionError> {
@@ -111,6 +120,7 @@ impl SessionInner {
             tool_names: options.tool_names,
             has_scripts: options.scripts,
             has_plugins: options.plugins,
+            trust,
             closed: CancellationToken::new(),
             store: None,
             is_deleted: tokio::sync::Mutex::new(false),

@@ -9,7 +9,7 @@ use super::search::SessionSearch;
 use super::selection::SelectionError;
 use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::SkillSource;
-use super::sources::{DaemonSource, ExecutorState};
+use super::sources::{ApprovedSource, DaemonSource, ExecutorState};
 use super::store::SessionStore;
 use super::tool_names::ToolNames;
 #[cfg(feature = "handlers")]
@@ -17,7 +17,7 @@ use super::tools::ToolSet;
 use super::usage::{UsageRecorder, UsageWatch};
 use super::used::UsedFiles;
 use super::view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
-use crate::ResumePoint;
+use crate::{ResumePoint, Trust};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
 use std::collections::BTreeMap;
@@ -72,6 +72,7 @@ pub struct SessionInner {
     pub has_scripts: bool,
     /// Whether the mirrors of the executors have plugins.
     pub has_plugins: bool,
+    pub trust: Trust,
     pub closed: CancellationToken,
     pub store: Option<Arc<dyn SessionStore>>,
     /// Whether the saved state was deleted. The lock is held during calls of the store, so that
@@ -147,7 +148,7 @@ impl Session {
     ) -> Result<Self, SelectionError> {
         let daemons = executors
             .iter()
-            .map(|source| source.clone() as Arc<dyn SkillSource>);
+            .map(|source| inner.approved_source(source.clone()));
         let mut sources: Vec<_> = daemons.chain(others).collect();
 
         // The sort is stable: the executors of the selection stay in front of other daemons.
@@ -320,6 +321,14 @@ impl AuthoritySource<'_> {
 }
 
 impl SessionInner {
+    /// Returns a source with the skills that the session trusts.
+    pub fn approved_source(&self, source: Arc<dyn SkillSource>) -> Arc<dyn SkillSource> {
+        match &self.trust {
+            Trust::All => source,
+            Trust::Lock(lock) => Arc::new(ApprovedSource::new(source, lock.clone(), &self.product)),
+        }
+    }
+
     /// Returns the part of the session that an invocation records.
     pub fn invocation_session(&self) -> InvocationSession<'_> {
         InvocationSession {

@@ -36,7 +36,67 @@ pub enum FilesError {
     FileAndDirectory(RelPath),
 }
 
+/// Reason why bytes are not the approved content of a file. Displays as the predicate of a sentence, after
+/// the name of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnapprovedContent {
+    /// The approved version does not have the file.
+    NotApproved,
+    /// The file has another size.
+    Size {
+        /// Size of the approved content in bytes.
+        approved: u64,
+        /// Size of the bytes.
+        current: u64,
+    },
+    /// The file has another content of the same size.
+    Digest {
+        /// Digest of the approved content.
+        approved: ContentDigest,
+        /// Digest of the bytes.
+        current: ContentDigest,
+    },
+}
+
 impl ApprovedFiles {
+    /// Checks that bytes are the whole approved content of a file. Returns the approved file.
+    ///
+    /// ```
+    /// use caproot_core::lock::{ApprovedFiles, UnapprovedContent};
+    /// use caproot_core::wire::{ContentDigest, FileChecksum, RelPath};
+    ///
+    /// let path = RelPath::new(b"SKILL.md").ok_or("no path")?;
+    /// let checksum = FileChecksum { digest: ContentDigest([7; 32]), bytes: 2, executable: false };
+    /// let files = ApprovedFiles::new(vec![(path.clone(), checksum)])?;
+    /// let error = files.verify_content(&path, b"longer").unwrap_err();
+    /// assert_eq!(error, UnapprovedContent::Size { approved: 2, current: 6 });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn verify_content(
+        &self,
+        path: &RelPath,
+        bytes: &[u8],
+    ) -> Result<&FileChecksum, UnapprovedContent> {
+        let file = self.get(path).ok_or(UnapprovedContent::NotApproved)?;
+        let current = bytes.len() as u64;
+        if current != file.bytes {
+            return Err(UnapprovedContent::Size {
+                approved: file.bytes,
+                current,
+            });
+        }
+
+        let digest = ContentDigest(Sha256::digest(bytes).into());
+        if digest == file.digest {
+            Ok(file)
+        } else {
+            Err(UnapprovedContent::Digest {
+                approved: file.digest,
+                current: digest,
+            })
+        }
+    }
+
     /// Checks and sorts files.
     pub fn new(mut files: Vec<(RelPath, FileChecksum)>) -> Result<Self, FilesError> {
         if files.len() > MAX_SKILL_FILES {
@@ -155,3 +215,25 @@ impl fmt::Display for FilesError {
 }
 
 impl std::error::Error for FilesError {}
+
+impl fmt::Display for UnapprovedContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotApproved => f.write_str("is not approved"),
+            Self::Size { approved, current } => {
+                write!(
+                    f,
+                    "has {current} bytes, and the approved file has {approved}"
+                )
+            }
+            Self::Digest { approved, current } => {
+                write!(
+                    f,
+                    "has the digest {current}, and the approved file has {approved}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for UnapprovedContent {}

@@ -28,14 +28,16 @@ mod text_list;
 mod writer;
 
 pub use allowed_signers::{AllowedSigners, SignersError};
-pub use approved_files::{ApprovedFiles, FilesError};
+pub use approved_files::{ApprovedFiles, FilesError, UnapprovedContent};
 pub use difference::{FileChange, FileDifference, LockDifference, SkillChange, SkillDifference};
-pub use signature::{SIGNATURE_NAMESPACE, SignedLock};
+pub use signature::{SIGNATURE_NAMESPACE, SignedLock, signature_path};
 pub use text_list::TextList;
 
 use crate::bounded_file;
 use crate::document::{ConfigError, TextPosition};
 use crate::wire::ContentDigest;
+use sha2::{Digest as _, Sha256};
+use signature::MAX_SIGNATURE_BYTES;
 use std::fmt;
 use std::path::Path;
 
@@ -54,6 +56,17 @@ const FORMAT_VERSION: u64 = 1;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lock {
     skills: Vec<ApprovedSkill>,
+}
+
+/// Lock of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockFile {
+    /// Approved skills.
+    pub lock: Lock,
+    /// Digest of the file.
+    pub digest: ContentDigest,
+    /// Principals of the key that signed the lock. `None` if no signature was required.
+    pub signer: Option<Box<str>>,
 }
 
 /// Approved version of a skill.
@@ -119,9 +132,7 @@ impl Lock {
 
     /// Reads and parses a lock file. Blocks on the disk.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = bounded_file::read(path, MAX_LOCK_BYTES)
-            .map_err(|error| ConfigError::file(path, error.to_string()))?;
-        Self::parse(&text).map_err(|error| error.in_file(path))
+        Ok(LockFile::read(path, None)?.lock)
     }
 
     /// Returns the text of the lock. Equal locks have equal texts. Fails if [`Lock::parse`] would reject
@@ -161,6 +172,36 @@ impl Lock {
         let before = self.skills.len();
         self.skills.retain(|skill| *skill.name != *name);
         self.skills.len() < before
+    }
+}
+
+impl LockFile {
+    /// Reads and parses a lock file. With `signers`, the lock needs a signature by one of the keys of this
+    /// file: see [`signature_path`]. Blocks on the disk.
+    pub fn read(path: &Path, signers: Option<&Path>) -> Result<Self, ConfigError> {
+        let text = bounded_file::read(path, MAX_LOCK_BYTES)
+            .map_err(|error| ConfigError::file(path, error.to_string()))?;
+        let digest = ContentDigest(Sha256::digest(&text).into());
+        let Some(signers) = signers else {
+            let lock = Lock::parse(&text).map_err(|error| error.in_file(path))?;
+            return Ok(Self {
+                lock,
+                digest,
+                signer: None,
+            });
+        };
+
+        let signers = AllowedSigners::read(signers)?;
+        let signature_path = signature_path(path);
+        let signature = bounded_file::read(&signature_path, MAX_SIGNATURE_BYTES)
+            .map_err(|error| ConfigError::file(&signature_path, error.to_string()))?;
+        let signed = Lock::parse_signed(&text, &signature, &signers);
+        let signed = signed.map_err(|error| error.in_file(path))?;
+        Ok(Self {
+            lock: signed.lock,
+            digest,
+            signer: Some(signed.signer),
+        })
     }
 }
 

@@ -2,9 +2,7 @@
 //! Source: PROTOCOL.sshsig and PROTOCOL.u2f of OpenSSH.
 
 use super::allowed_signers::AllowedSigners;
-use super::{Lock, LockError, MAX_LOCK_BYTES};
-use crate::bounded_file;
-use crate::document::ConfigError;
+use super::{Lock, LockError};
 use crate::text::quote_value;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -106,22 +104,11 @@ impl Lock {
             signer: signer.into(),
         })
     }
-
-    /// Reads a lock with its signature, which has the path of the lock and `.sig`. Blocks on the disk.
-    pub fn read_signed(path: &Path, signers: &Path) -> Result<SignedLock, ConfigError> {
-        let signers = AllowedSigners::read(signers)?;
-        let text = bounded_file::read(path, MAX_LOCK_BYTES)
-            .map_err(|error| ConfigError::file(path, error.to_string()))?;
-        let signature_path = signature_path(path);
-        let signature = bounded_file::read(&signature_path, MAX_SIGNATURE_BYTES)
-            .map_err(|error| ConfigError::file(&signature_path, error.to_string()))?;
-
-        Self::parse_signed(&text, &signature, &signers).map_err(|error| error.in_file(path))
-    }
 }
 
 /// Returns the path of the signature of a lock, which `ssh-keygen -Y sign` chooses.
-fn signature_path(lock: &Path) -> PathBuf {
+#[must_use]
+pub fn signature_path(lock: &Path) -> PathBuf {
     let mut path = lock.as_os_str().to_owned();
     path.push(".sig");
     path.into()

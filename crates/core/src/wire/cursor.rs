@@ -26,8 +26,8 @@ pub enum CursorKind {
     FileList = 4,
     /// Position in the skills of a view of a session, or in the results of a search in the view.
     SessionView = 5,
-    /// Position in a file of an MCP server.
-    McpFile = 6,
+    /// Position in a file that was fetched whole and verified.
+    VerifiedFile = 6,
     /// Position in a list of caproot's MCP server.
     McpList = 7,
     /// Position in the files of a skill of a session.

@@ -62,6 +62,7 @@ fn build_catalog(
         plugin: None,
         counts: RootCounts::default(),
         truncated: false,
+        trust: None,
     };
     Catalog::new(
         skills.collect(),
@@ -206,6 +207,7 @@ fn count_candidates(entries: impl Fn(&RelPath) -> Vec<(String, ListingEntryKind)
         follow_links: true,
         nested_roots: Arc::default(),
         disable_rules: Arc::default(),
+        trust: None,
     };
     let mut search = SkillSearch::new(
         ResolvedPath {

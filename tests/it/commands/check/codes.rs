@@ -3,6 +3,7 @@
 //! difference, because users see this text.
 
 use super::daemon_agreement::{assert_agrees, list_skills};
+use super::explain::depends_on_more;
 use super::run_caproot;
 use crate::harness::diff::diff;
 use crate::harness::fixture::{Fixture, is_root};
@@ -29,10 +30,10 @@ async fn each_code_has_a_tree_and_a_snapshot() {
         .map(|c| c.split_once('\n').expect("a tree"))
         .collect();
     let named: BTreeSet<&str> = cases.iter().map(|(code, _)| *code).collect();
-    // WatchDegraded has no tree: only a daemon reports this code.
+    // The other codes have no tree: they depend on the host or on a lock.
     let provoked = DiagnosticCode::ALL
         .into_iter()
-        .filter(|code| *code != DiagnosticCode::WatchDegraded);
+        .filter(|code| !depends_on_more(*code));
     assert_eq!(
         named,
         provoked.map(DiagnosticCode::name).collect(),

@@ -1,17 +1,20 @@
 //! Sources of skills: executors, local directories, MCP servers and sites. A source lists skills, reports
 //! changes, and returns pages of files.
 
+mod approved;
 mod daemon;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 mod mirror_watch;
 #[cfg(feature = "mcp")]
 pub mod site;
+mod verified_file;
 
 pub use super::skill_source::{
     FetchedFile, PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource,
     SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
+pub(super) use approved::ApprovedSource;
 pub use daemon::{DaemonSource, ExecutorState, ExecutorStatus};
 
 use super::result::{ToolError, ToolErrorCode};

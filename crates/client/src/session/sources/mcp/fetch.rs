@@ -1,24 +1,22 @@
-//! Files of an MCP server: fetched whole, verified against the list, and returned in pages. A file
-//! that fails verification is never returned.
+//! Files of an MCP server: fetched whole and verified against the list. A file that fails verification is
+//! never returned.
 
 use super::frontmatter::find_difference;
 use super::invalid_response_error;
 use super::limits::{MAX_CACHED_BYTES, MAX_FILE_BYTES};
 use super::remote_skill::{DeclaredFile, ExpectedFile, RemoteSkill};
 use crate::session::request_metrics::RequestCounter;
-use crate::session::sources::TextPage;
+use crate::session::sources::verified_file::VerifiedFile;
 use crate::session::{ToolError, ToolErrorCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use caproot_core::sync::Mutex;
-use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter, checksum};
 use rmcp::RoleClient;
 use rmcp::model::{
     ErrorCode, ReadResourceRequestParams, ReadResourceResponse, ResourceContents, sha256_digest,
 };
 use rmcp::service::{Peer, ServiceError};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// Error codes of a server that does not have a file.
 pub const MISSING_FILE_CODES: [ErrorCode; 3] = [
@@ -26,13 +24,6 @@ pub const MISSING_FILE_CODES: [ErrorCode; 3] = [
     ErrorCode::INVALID_PARAMS,
     ErrorCode::METHOD_NOT_FOUND,
 ];
-
-/// Text file that passed verification.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VerifiedFile {
-    digest: String,
-    text: Arc<str>,
-}
 
 /// Latest verified files of a server by digest, the most recent first. Files with one digest and
 /// different URIs have the same bytes.
@@ -42,20 +33,20 @@ pub struct VerifiedFileCache(VecDeque<VerifiedFile>);
 impl VerifiedFileCache {
     /// Returns the file with a digest, if it is cached.
     pub fn get(&mut self, digest: &str) -> Option<VerifiedFile> {
-        let position = self.0.iter().position(|file| file.digest == digest)?;
+        let position = self.0.iter().position(|file| file.digest() == digest)?;
         let file = self.0.remove(position)?;
         self.0.push_front(file.clone());
         Some(file)
     }
 
     pub fn insert(&mut self, file: &VerifiedFile) {
-        self.0.retain(|cached| cached.digest != file.digest);
+        self.0.retain(|cached| cached.digest() != file.digest());
         self.0.push_front(file.clone());
 
         let mut bytes = 0;
         self.0.retain(|cached| {
             // The digest and the entry itself have a size, too.
-            bytes += cached.text.len() + 256;
+            bytes += cached.text().len() + 256;
             bytes <= MAX_CACHED_BYTES
         });
     }
@@ -81,8 +72,8 @@ impl FileFetcher<'_> {
             // another.
             let cached = self.cache.lock().get(declared.digest);
             if let Some(file) = cached {
-                return check_size(declared, file.text.len() as u64)
-                    .and_then(|()| check_frontmatter(entry, uri, &file.text))
+                return check_size(declared, file.text().len() as u64)
+                    .and_then(|()| check_frontmatter(entry, uri, file.text()))
                     .map(|()| file)
                     .inspect_err(|error| entry.mark_main_rejected(uri, error));
             }
@@ -293,160 +284,6 @@ pub fn tool_error(error: &ServiceError) -> ToolError {
         error => {
             let message = format!("the MCP server does not respond: {error}");
             ToolError::from_code(ToolErrorCode::SourceUnavailable, &message)
-        }
-    }
-}
-
-/// Position in a version of a file where a page begins. Bound to the URI of the file.
-#[derive(Debug, PartialEq, Eq)]
-pub struct McpFileCursor {
-    offset: usize,
-    /// Checksum of the digest of the file.
-    version: u64,
-}
-
-impl Cursor for McpFileCursor {
-    const KIND: CursorKind = CursorKind::McpFile;
-
-    fn write_fields(&self, fields: &mut CursorWriter) {
-        fields.write_number(self.offset as u64);
-        fields.write_hash(self.version);
-    }
-
-    fn read_fields(fields: &mut CursorReader<'_>) -> Option<Self> {
-        Some(Self {
-            offset: fields.read_small()?,
-            version: fields.read_hash()?,
-        })
-    }
-}
-
-/// Decodes the cursor of a file; `None` for an empty text, which is the beginning.
-pub fn parse_cursor(text: &str, uri: &str) -> Result<Option<McpFileCursor>, ToolError> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    McpFileCursor::decode(text, uri.as_bytes())
-        .map(Some)
-        .ok_or_else(invalid_cursor)
-}
-
-fn invalid_cursor() -> ToolError {
-    ToolError::from_code(
-        ToolErrorCode::InvalidCursor,
-        "the cursor is not of this file",
-    )
-}
-
-impl VerifiedFile {
-    pub fn new(digest: String, text: String) -> Self {
-        Self {
-            digest,
-            text: text.into(),
-        }
-    }
-
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Returns the page at a cursor; `None` is the beginning.
-    pub fn cut_page(
-        &self,
-        cursor: Option<McpFileCursor>,
-        uri: &str,
-        resource: String,
-        max_bytes: usize,
-    ) -> Result<TextPage, ToolError> {
-        let version = checksum([self.digest.as_bytes()]);
-        let begin = cursor.unwrap_or(McpFileCursor { offset: 0, version });
-        if begin.version != version {
-            let message = "the file changed since the cursor was made";
-            return Err(ToolError::from_code(
-                ToolErrorCode::ResourceChanged,
-                message,
-            ));
-        }
-
-        let text = &*self.text;
-        let Some(rest) = text.get(begin.offset..) else {
-            return Err(invalid_cursor());
-        };
-        let contents = &rest[..rest.floor_char_boundary(max_bytes)];
-        let next_cursor = if contents.len() == rest.len() {
-            String::new()
-        } else {
-            let offset = begin.offset + contents.len();
-            McpFileCursor { offset, version }.encode(uri.as_bytes())
-        };
-
-        Ok(TextPage {
-            resource,
-            contents: contents.to_owned(),
-            next_cursor,
-            digest: self.digest.clone(),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{McpFileCursor, VerifiedFile, parse_cursor};
-    use crate::session::ToolErrorCode;
-    use caproot_core::wire::cursor::Cursor as _;
-    use proptest::prelude::*;
-    use rmcp::model::sha256_digest;
-
-    const URI: &str = "skill://a/SKILL.md";
-
-    fn file(text: &str) -> VerifiedFile {
-        VerifiedFile::new(sha256_digest(text.as_bytes()), text.to_owned())
-    }
-
-    #[test]
-    fn a_cursor_of_another_file_or_version_is_rejected() {
-        let text = file("äbcdefgh");
-        let first = text.cut_page(None, URI, String::new(), 4).expect("a page");
-        assert_eq!(first.contents, "äbc");
-        for (cursor, uri) in [(&*first.next_cursor, "skill://b/SKILL.md"), ("x", URI)] {
-            let error = parse_cursor(cursor, uri).expect_err("another file");
-            assert_eq!(error.code(), ToolErrorCode::InvalidCursor);
-        }
-        let begin = parse_cursor(&first.next_cursor, URI).expect("a cursor of this file");
-        let changed = file("another").cut_page(begin, URI, String::new(), 4);
-        assert_eq!(
-            changed.expect_err("changed").code(),
-            ToolErrorCode::ResourceChanged
-        );
-        // The offset is inside a character, or after the end.
-        let next = McpFileCursor::decode(&first.next_cursor, URI.as_bytes()).expect("a cursor");
-        for offset in [1, 100] {
-            let forged = McpFileCursor {
-                offset,
-                version: next.version,
-            };
-            let result = text.cut_page(Some(forged), URI, String::new(), 4);
-            let error = result.expect_err("an invalid offset");
-            assert_eq!(error.code(), ToolErrorCode::InvalidCursor);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn pages_join_to_the_file(text in "(?s).{0,200}", bytes in 4_usize..40) {
-            let file = file(&text);
-            let (mut joined, mut cursor) = (String::new(), String::new());
-            loop {
-                let begin = parse_cursor(&cursor, URI).expect("a cursor of this file");
-                let page = file.cut_page(begin, URI, String::new(), bytes).expect("a page");
-                prop_assert!(page.contents.len() <= bytes);
-                joined.push_str(&page.contents);
-                cursor = page.next_cursor;
-                if cursor.is_empty() {
-                    break;
-                }
-            }
-            prop_assert_eq!(joined, text);
         }
     }
 }

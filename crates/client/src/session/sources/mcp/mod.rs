@@ -95,6 +95,7 @@ pub use rmcp;
 pub use server_list::McpServerList;
 pub use token::{McpToken, TokenCallback};
 
+use super::verified_file::{self, VerifiedFile};
 use super::{
     FetchedFile, PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource,
     SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest, invalid_response_error,
@@ -407,7 +408,7 @@ impl McpSource {
         if let Some(error) = entry.rejection() {
             return Err(error);
         }
-        let cursor = fetch::parse_cursor(&request.cursor, &uri)?;
+        let cursor = verified_file::parse_cursor(&request.cursor, &uri)?;
         let fetcher = fetch::FileFetcher {
             peer: peer.as_ref(),
             cache: &self.file_cache,

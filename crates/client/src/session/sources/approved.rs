@@ -1,0 +1,352 @@
+//! Source that lists only approved skills of another source. Descriptions come from the lock. A file is
+//! fetched whole, verified, and kept by its digest for all sessions of the process.
+
+use super::verified_file::{VerifiedFile, parse_cursor};
+use super::{
+    PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
+    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, unlisted_package_error,
+};
+use crate::session::request_metrics::RequestMetrics;
+use crate::session::{ToolError, ToolErrorCode};
+use crate::trust::{approve_skill, is_for_product};
+use caproot_core::lock::{ApprovedFiles, Lock};
+use caproot_core::sync::Mutex;
+use caproot_core::wire::handle::encode_path;
+use caproot_core::wire::limits::MAX_READ_BYTES;
+use caproot_core::wire::{ContentDigest, RelPath, parse_file_name};
+use futures_util::future::BoxFuture;
+use lru::LruCache;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+/// Limit of a file in bytes.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+/// Limit of all cached contents of the process in bytes.
+const MAX_CACHED_BYTES: usize = 64 << 20;
+/// Files on a page of a list.
+const MAX_PAGE_FILES: usize = 1_000;
+
+/// Verified contents of all sessions of the process, by digest.
+static CONTENTS: LazyLock<ContentCache> = LazyLock::new(|| ContentCache::new(MAX_CACHED_BYTES));
+
+/// Source with the approved skills of another source.
+#[derive(Debug)]
+pub struct ApprovedSource {
+    source: Arc<dyn SkillSource>,
+    lock: Arc<Lock>,
+    product: String,
+    cached: Mutex<ApprovedSkills>,
+}
+
+/// Latest listing, with the listing of the source from which it was built.
+#[derive(Debug, Default)]
+struct ApprovedSkills {
+    listed: Arc<SkillListing>,
+    approved: Arc<SkillListing>,
+}
+
+/// Verified contents by digest, bounded by their bytes.
+#[derive(Debug)]
+struct ContentCache {
+    contents: Mutex<CachedContents>,
+    max_bytes: usize,
+}
+
+#[derive(Debug)]
+struct CachedContents {
+    by_digest: LruCache<ContentDigest, Arc<str>>,
+    bytes: usize,
+}
+
+impl ApprovedSource {
+    /// Creates a source. An empty product lists the skills of all products.
+    pub fn new(source: Arc<dyn SkillSource>, lock: Arc<Lock>, product: &str) -> Self {
+        Self {
+            source,
+            lock,
+            product: product.to_owned(),
+            cached: Mutex::default(),
+        }
+    }
+
+    /// Returns the approved skills of a listing. The texts of an executor are not passed on.
+    fn build_listing(&self, listed: &SkillListing) -> SkillListing {
+        let skills = listed.skills.iter().filter_map(|skill| {
+            let approved = approve_skill(&self.lock, skill)?.skill;
+            is_for_product(&approved, &self.product).then(|| Arc::new(approved))
+        });
+        let warnings = match listed.warnings.len() {
+            0 => Vec::new(),
+            1 => vec![self.describe("has a warning; see the state of its roots")],
+            count => {
+                vec![self.describe(&format!("has {count} warnings; see the state of its roots"))]
+            }
+        };
+        SkillListing {
+            skills: skills.collect(),
+            warnings,
+            truncated: listed.truncated,
+        }
+    }
+
+    fn describe(&self, predicate: &str) -> String {
+        let source = self.source.kind().describe(self.source.id());
+        format!("{source} {predicate}")
+    }
+
+    /// Returns the approved files of a listed package.
+    fn find_files(&self, authority: &str, package: &str) -> Result<&ApprovedFiles, ToolError> {
+        let listing = self.source.snapshot().listing;
+        let listed = listing.skills.iter().find(|skill| {
+            let id = skill.authority.as_ref().map(|authority| &*authority.id);
+            skill.package == package && id == Some(authority)
+        });
+        let approved = listed.and_then(|skill| approve_skill(&self.lock, skill));
+        let approved = approved.filter(|found| is_for_product(&found.skill, &self.product));
+        let version = approved.ok_or_else(unlisted_package_error)?.version;
+        Ok(&version.files)
+    }
+
+    async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
+        let files = self.find_files(&request.authority, &request.package)?;
+        request.check_resource_in_package()?;
+        let resource = if request.resource.is_empty() {
+            format!("{}/SKILL.md", request.package)
+        } else {
+            request.resource.clone()
+        };
+
+        let path = find_path(&request.package, &resource);
+        let path = path.filter(|path| files.get(path).is_some());
+        let Some(path) = path else {
+            let message = "the approved skill has no such file";
+            let code = ToolErrorCode::ResourceNotFound;
+            return Err(ToolError::from_code(code, message));
+        };
+        let cursor = parse_cursor(&request.cursor, &resource)?;
+        let file = self.fetch_file(request, &resource, files, &path).await?;
+        file.cut_page(cursor, &resource, resource.clone(), request.max_bytes)
+    }
+
+    /// Returns the verified content of a file, from the cache or from the source.
+    async fn fetch_file(
+        &self,
+        request: &TextPageRequest,
+        resource: &str,
+        files: &ApprovedFiles,
+        path: &RelPath,
+    ) -> Result<VerifiedFile, ToolError> {
+        let approved = files.get(path).ok_or_else(unlisted_package_error)?;
+        let digest = approved.digest;
+        if let Some(text) = CONTENTS.get(&digest) {
+            return Ok(VerifiedFile::new(digest.to_string(), text));
+        }
+        if approved.bytes > MAX_FILE_BYTES {
+            let message = format!("the file is over {MAX_FILE_BYTES} bytes");
+            return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
+        }
+
+        let text = self.join_pages(request, resource, approved.bytes).await?;
+        files.verify_content(path, text.as_bytes()).map_err(|_| {
+            let message = "the file does not have its approved content";
+            ToolError::from_code(ToolErrorCode::NotVerified, message)
+        })?;
+        let text = Arc::<str>::from(text);
+        CONTENTS.put(digest, text.clone());
+        Ok(VerifiedFile::new(digest.to_string(), text))
+    }
+
+    /// Reads all pages of a file. Ends at a page that brings nothing, and at more than `max_bytes`.
+    async fn join_pages(
+        &self,
+        request: &TextPageRequest,
+        resource: &str,
+        max_bytes: u64,
+    ) -> Result<String, ToolError> {
+        let mut page_request = TextPageRequest {
+            resource: resource.to_owned(),
+            cursor: String::new(),
+            max_bytes: MAX_READ_BYTES,
+            ..request.clone()
+        };
+        let mut text = String::new();
+        loop {
+            let page = self.source.read_page(&page_request).await;
+            let page = page.map_err(|error| self.own_error(error.code()))?;
+            text.push_str(&page.contents);
+            let is_stuck = page.contents.is_empty() && !page.next_cursor.is_empty();
+            if text.len() as u64 > max_bytes || is_stuck {
+                let message = "the file does not have its approved content";
+                return Err(ToolError::from_code(ToolErrorCode::NotVerified, message));
+            }
+            if page.next_cursor.is_empty() {
+                return Ok(text);
+            }
+            page_request.cursor = page.next_cursor;
+        }
+    }
+
+    /// Returns an error with the code of the source's error, and a text of this program: the source's text
+    /// may be of the executor.
+    fn own_error(&self, code: ToolErrorCode) -> ToolError {
+        let message = self.describe(&format!("does not return the file: {}", code.name()));
+        ToolError::from_code(code, &message)
+    }
+
+    fn list_approved_files(
+        &self,
+        request: &PackageFilesRequest,
+    ) -> Result<PackageFilesPage, ToolError> {
+        let files = self.find_files(&request.authority, &request.package)?;
+        let start = match &*request.page_token {
+            "" => Some(0),
+            token => token.parse().ok().filter(|start| *start < files.len()),
+        };
+        let start: usize = start.ok_or_else(|| {
+            let message = "the cursor is not of this list";
+            ToolError::from_code(ToolErrorCode::InvalidCursor, message)
+        })?;
+
+        let mut listed: Vec<_> = files
+            .iter()
+            .map(|(path, file)| PackageFile {
+                resource: format!("{}/{}", request.package, encode_path(path)),
+                size_bytes: Some(file.bytes),
+            })
+            .collect();
+        listed.sort_by(|a, b| a.resource.cmp(&b.resource));
+        let end = listed.len().min(start + MAX_PAGE_FILES);
+        let next_page_token = if end < listed.len() {
+            end.to_string()
+        } else {
+            String::new()
+        };
+        Ok(PackageFilesPage {
+            files: listed.drain(start..end).collect(),
+            next_page_token,
+            truncated: false,
+        })
+    }
+}
+
+/// Returns the path of a file below its package.
+fn find_path(package: &str, resource: &str) -> Option<RelPath> {
+    let name = resource.strip_prefix(package)?.strip_prefix('/')?;
+    parse_file_name(name).ok()
+}
+
+impl SkillSource for ApprovedSource {
+    fn kind(&self) -> SourceKind {
+        self.source.kind()
+    }
+
+    fn id(&self) -> &str {
+        self.source.id()
+    }
+
+    fn authorities(&self) -> Vec<String> {
+        self.source.authorities()
+    }
+
+    fn snapshot(&self) -> SourceSnapshot {
+        let SourceSnapshot {
+            listing,
+            unavailable_reason,
+        } = self.source.snapshot();
+        let mut cached = self.cached.lock();
+        if !Arc::ptr_eq(&cached.listed, &listing) {
+            cached.approved = Arc::new(self.build_listing(&listing));
+            cached.listed = listing;
+        }
+        SourceSnapshot {
+            listing: cached.approved.clone(),
+            unavailable_reason: unavailable_reason.map(|_| "it does not answer".to_owned()),
+        }
+    }
+
+    fn watch(&self) -> Option<Box<dyn SourceWatch>> {
+        self.source.watch()
+    }
+
+    fn read_timeout(&self) -> Duration {
+        self.source.read_timeout()
+    }
+
+    fn request_metrics(&self) -> RequestMetrics {
+        self.source.request_metrics()
+    }
+
+    fn owns_handle(&self, authority: &str, handle: &str) -> bool {
+        self.source.owns_handle(authority, handle)
+    }
+
+    fn read_page<'a>(
+        &'a self,
+        request: &'a TextPageRequest,
+    ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
+        Box::pin(self.fetch_page(request))
+    }
+
+    fn list_files<'a>(
+        &'a self,
+        request: &'a PackageFilesRequest,
+    ) -> BoxFuture<'a, Result<PackageFilesPage, ToolError>> {
+        let listed = self.list_approved_files(request);
+        Box::pin(std::future::ready(listed))
+    }
+}
+
+impl ContentCache {
+    fn new(max_bytes: usize) -> Self {
+        Self {
+            contents: Mutex::new(CachedContents {
+                by_digest: LruCache::unbounded(),
+                bytes: 0,
+            }),
+            max_bytes,
+        }
+    }
+
+    fn get(&self, digest: &ContentDigest) -> Option<Arc<str>> {
+        self.contents.lock().by_digest.get(digest).cloned()
+    }
+
+    /// Adds a content, and removes the contents that were not used for the longest time.
+    fn put(&self, digest: ContentDigest, text: Arc<str>) {
+        let mut contents = self.contents.lock();
+        contents.bytes += text.len();
+        if let Some((_, old)) = contents.by_digest.push(digest, text) {
+            contents.bytes -= old.len();
+        }
+        while contents.bytes > self.max_bytes {
+            let Some((_, oldest)) = contents.by_digest.pop_lru() else {
+                break;
+            };
+            contents.bytes -= oldest.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ContentCache;
+    use caproot_core::wire::ContentDigest;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_cache_keeps_the_contents_that_were_used_last() {
+        let cache = ContentCache::new(10);
+        let digests = [1, 2, 3].map(|byte| ContentDigest([byte; 32]));
+        for digest in digests {
+            cache.put(digest, Arc::from("12345"));
+            cache.put(digest, Arc::from("12345"));
+        }
+        let [first, second, third] = digests.map(|digest| cache.get(&digest));
+        assert!(first.is_none() && second.is_some() && third.is_some());
+        cache.put(
+            digests[0],
+            Arc::from("a content that is larger than the cache"),
+        );
+        assert!(digests.iter().all(|digest| cache.get(digest).is_none()));
+    }
+}

@@ -1,0 +1,87 @@
+//! Lock of approved skills on the side of the orchestrator, which believes no executor: the descriptions
+//! come from the lock, and each file is verified.
+
+use caproot_core::lock::{ApprovedSkill, Lock};
+use caproot_core::proto::caproot::v1::{ListSkillsResponse, Skill, TrustState};
+use caproot_core::wire::{ContentDigest, RelPath};
+use std::sync::Arc;
+
+/// Skills that a session trusts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// All skills of the sources.
+    #[default]
+    All,
+    /// Skills of a lock. The session lists a skill only if the lock has its name with the digest of its
+    /// SKILL.md, takes the description from the lock, and verifies each file. Plugins are omitted.
+    Lock(Arc<Lock>),
+}
+
+/// Returns a listed skill as the lock has it, and its approved version. Only the handles and the scope are
+/// from the executor. Returns `None` if the skill is not approved.
+#[must_use]
+pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListing<'a>> {
+    let digest = ContentDigest::parse(&listed.digest)?;
+    let main_file = RelPath::new(b"SKILL.md")?;
+    let mut versions = lock.versions(&listed.name).iter();
+    let version = versions.find(|version| {
+        let file = version.files.get(&main_file);
+        file.is_some_and(|file| file.digest == digest)
+    })?;
+    let has_main_resource = listed.main_resource == format!("{}/SKILL.md", listed.package);
+    if listed.stale || !has_main_resource {
+        return None;
+    }
+
+    let description = &version.description;
+    let plugin = version.name.split_once(':').map(|(plugin, _)| plugin);
+    let size = version.files.get(&main_file).map(|file| file.bytes);
+    let skill = Skill {
+        authority: listed.authority.clone(),
+        package: listed.package.clone(),
+        main_resource: listed.main_resource.clone(),
+        scope: listed.scope,
+        name: version.name.to_string(),
+        description: description.description.to_string(),
+        short_description: description.short_description.to_string(),
+        plugin: plugin.unwrap_or_default().to_owned(),
+        digest: digest.to_string(),
+        size_bytes: size.unwrap_or_default(),
+        products: description.products.iter().map(str::to_owned).collect(),
+        model_invocable: description.model_invocable,
+        user_invocable: description.user_invocable,
+        trust: TrustState::Approved.into(),
+        ..Skill::default()
+    };
+    Some(ApprovedListing { skill, version })
+}
+
+/// Listed skill that is approved.
+#[derive(Debug)]
+pub struct ApprovedListing<'a> {
+    /// Skill with the texts of the lock.
+    pub skill: Skill,
+    /// Approved version.
+    pub version: &'a ApprovedSkill,
+}
+
+/// Whether a skill is for a product, or for every product. An empty product is every product.
+pub(crate) fn is_for_product(skill: &Skill, product: &str) -> bool {
+    let mut products = skill.products.iter();
+    product.is_empty()
+        || skill.products.is_empty()
+        || products.any(|other| other.eq_ignore_ascii_case(product))
+}
+
+/// Keeps only the approved skills of a list for a product, with the texts of the lock. Returns how many skills were
+/// removed. The diagnostics are removed, too: an executor could write anything into them.
+pub fn approve_list(lock: &Lock, product: &str, list: &mut ListSkillsResponse) -> usize {
+    let before = list.skills.len();
+    let skills = list.skills.iter();
+    list.skills = skills
+        .filter_map(|skill| Some(approve_skill(lock, skill)?.skill))
+        .filter(|skill| is_for_product(skill, product))
+        .collect();
+    list.diagnostics.clear();
+    before - list.skills.len()
+}

@@ -1,0 +1,151 @@
+//! A session with a lock, and an executor that lies.
+
+use std::sync::Arc;
+
+use caproot_client::session::{Session, SessionOptions};
+use caproot_client::{Fleet, Trust};
+use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock, SkillDescription};
+use caproot_core::proto::caproot::v1::Skill;
+use caproot_core::wire::{ContentDigest, FileChecksum, RelPath};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::harness::in_time;
+use crate::harness::test_servers::{HostileDaemon, ReadResponder, hostile_skill, read_response};
+use crate::orchestrator::session::parse_result;
+use crate::orchestrator::{executor, published};
+
+/// Returns a lock of the skill `a` with a SKILL.md and a file `data`.
+fn lock(main: &str, data: &str) -> Lock {
+    let file = |name: &[u8], text: &str| {
+        let checksum = FileChecksum {
+            digest: ContentDigest(Sha256::digest(text).into()),
+            bytes: text.len() as u64,
+            executable: false,
+        };
+        (RelPath::new(name).expect("a path"), checksum)
+    };
+    let files = vec![file(b"SKILL.md", main), file(b"data", data)];
+    let description = SkillDescription {
+        description: "Approved text.".into(),
+        ..SkillDescription::default()
+    };
+    let files = ApprovedFiles::new(files).expect("files");
+    [ApprovedSkill::new("a", description, files)]
+        .into_iter()
+        .collect()
+}
+
+fn listed(main: &str) -> Skill {
+    Skill {
+        description: "Evil text.".into(),
+        short_description: "Evil text.".into(),
+        digest: ContentDigest(Sha256::digest(main).into()).to_string(),
+        ..hostile_skill("r", "skill://r/a")
+    }
+}
+
+/// Starts a session with a lock on an executor.
+async fn start(lock: Lock, skills: Vec<Skill>, read: Box<ReadResponder>) -> Session {
+    let hostile = HostileDaemon {
+        skills,
+        read,
+        ..HostileDaemon::default()
+    };
+    let address = hostile.start().await;
+    let fleet = Fleet::from_executors([("r".to_owned(), executor(&address))]);
+    let options = SessionOptions {
+        trust: Trust::Lock(Arc::new(lock)),
+        ..SessionOptions::default()
+    };
+    let session = Session::start(&fleet, vec![published("r")], &options).await;
+    session.expect("a session")
+}
+
+async fn call(session: &Session, tool: &str, arguments: Value) -> Value {
+    parse_result(&in_time(session.call(tool, &arguments)).await)
+}
+
+fn read_data() -> Value {
+    json!({"package": "skill://r/a", "resource": "data"})
+}
+
+#[tokio::test]
+async fn descriptions_come_from_the_lock_and_other_skills_are_not_listed() {
+    let other = Skill {
+        name: "b".into(),
+        ..hostile_skill("r", "skill://r/b")
+    };
+    let changed = Skill {
+        digest: ContentDigest([0; 32]).to_string(),
+        ..hostile_skill("r", "skill://r/c")
+    };
+    let read: Box<ReadResponder> = Box::new(|request| read_response(request, "main 1", ""));
+    let skills = vec![listed("main 1"), other, changed];
+    let session = start(lock("main 1", "data 1"), skills, read).await;
+    let list = call(&session, "skills.list", json!({})).await;
+    let text = list.to_string();
+    assert!(
+        text.contains("Approved text.") && !text.contains("Evil"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("skill://r/b") && !text.contains("skill://r/c"),
+        "{text}"
+    );
+
+    let main = json!({"package": "skill://r/a", "resource": ""});
+    assert_eq!(
+        call(&session, "skills.read", main).await["contents"],
+        "main 1"
+    );
+    let missing = json!({"package": "skill://r/a", "resource": "other"});
+    let error = call(&session, "skills.read", missing).await;
+    assert_eq!(error["error"]["code"], "RESOURCE_NOT_FOUND", "{error}");
+    let unlisted = json!({"package": "skill://r/c", "resource": ""});
+    let error = call(&session, "skills.read", unlisted).await;
+    assert_eq!(error["error"]["code"], "PACKAGE_NOT_FOUND", "{error}");
+    let files = json!({"package": "skill://r/a", "resource": "./"});
+    let files = call(&session, "skills.read", files).await.to_string();
+    assert!(files.contains("data"), "{files}");
+}
+
+#[tokio::test]
+async fn other_bytes_are_never_in_a_result() {
+    let cases: Vec<Box<ReadResponder>> = vec![
+        Box::new(|request| read_response(request, "evil 2", "")),
+        Box::new(|request| read_response(request, "data 2 and evil", "")),
+        Box::new(|request| read_response(request, "data", "")),
+        Box::new(|request| read_response(request, "", "more")),
+        Box::new(|request| read_response(request, "evil", "more")),
+    ];
+    for (number, read) in cases.into_iter().enumerate() {
+        let session = start(lock("main 2", "data 2"), vec![listed("main 2")], read).await;
+        let error = call(&session, "skills.read", read_data()).await;
+        let code = error["error"]["code"].as_str().unwrap_or_default();
+        assert!(
+            ["NOT_VERIFIED", "INVALID_RESPONSE"].contains(&code),
+            "{number}: {error}"
+        );
+        assert!(!error.to_string().contains("evil"), "{number}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_verified_text_is_fetched_once_for_all_sessions() {
+    let text = "data of one transfer ".repeat(1_000);
+    let whole = text.clone();
+    let read: Box<ReadResponder> = Box::new(move |request| read_response(request, &whole, ""));
+    let first = start(lock("main 3", &text), vec![listed("main 3")], read).await;
+    let page = call(&first, "skills.read", read_data()).await;
+    assert!(text.starts_with(page["contents"].as_str().expect("a text")));
+
+    // The other executor sends other bytes, and nothing asks it.
+    let read: Box<ReadResponder> = Box::new(|request| read_response(request, "evil", ""));
+    let second = start(lock("main 3", &text), vec![listed("main 3")], read).await;
+    let mut arguments = read_data();
+    arguments["cursor"] = page["next_cursor"].clone();
+    let next = call(&second, "skills.read", arguments).await;
+    let read = page["contents"].as_str().expect("a text").len();
+    assert!(text[read..].starts_with(next["contents"].as_str().expect("a text")));
+}
