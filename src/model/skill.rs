@@ -151,7 +151,8 @@ pub fn assemble_skill(
         }
     }
 
-    let requirements = SkillRequirements::read(&frontmatter, sidecar.map(|(sidecar, _)| sidecar));
+    let requirements =
+        SkillRequirements::read(&frontmatter, sidecar.map(|sidecar| &sidecar.content));
     let skill = Skill {
         package: package.clone(),
         plugin: namespace.map(|ns| ns.name.clone()),

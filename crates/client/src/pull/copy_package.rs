@@ -3,9 +3,9 @@
 use super::package_store::{PackageCopy, PackageStore};
 use super::staging_dir::StagingDir;
 use super::{
-    ChecksumFile, FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY, MAX_ATTEMPTS, PackageFiles, PackageOrigin,
-    PackageLocation, PackageReader, PullError, PullLimits, check_approval, confirm_list,
-    is_concurrent_change, package_list, run_blocking,
+    ChecksumFile, FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY, MAX_ATTEMPTS, PackageFiles,
+    PackageLocation, PackageOrigin, PackageReader, PullError, PullLimits, check_approval,
+    confirm_list, is_concurrent_change, package_list, run_blocking,
 };
 use crate::Client;
 use caproot_core::backoff::Backoff;
@@ -60,7 +60,12 @@ async fn try_copy(
     store: &Arc<PackageStore>,
     request: &CopyRequest<'_>,
 ) -> Result<PackageCopy, PullError> {
-    let files = package_list::list_files(client, request.location, request.limits).await?;
+    let files = package_list::list_files(
+        PackageOrigin::Daemon(client),
+        request.location,
+        request.limits,
+    )
+    .await?;
     check_requested_file(request, &files)?;
     package_list::check_pulled_names(&files)?;
     check_approval(request.approved.as_deref(), &files)?;
@@ -122,7 +127,13 @@ async fn write_copy(
     let files = &checksums.files;
     let mut complete = PackageFiles::new();
     reader.read_files(files, &mut complete, &mut |_| {}).await?;
-    confirm_list(client, request.location, request.limits, files).await?;
+    confirm_list(
+        PackageOrigin::Daemon(client),
+        request.location,
+        request.limits,
+        files,
+    )
+    .await?;
 
     let store = store.clone();
     run_blocking(move || {

@@ -353,6 +353,7 @@ mod tests {
             etc: "/etc".into(),
             unit_runtime_dir: None,
             xdg_runtime_dir: Some("/run/user/7".into()),
+            xdg_cache_home: None,
             temp_dir: "/tmp".into(),
             current_dir: None,
             uid: 7,

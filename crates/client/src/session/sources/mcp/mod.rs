@@ -95,7 +95,7 @@ pub use rmcp;
 pub use server_list::McpServerList;
 pub use token::{McpToken, TokenCallback};
 
-use super::verified_file::{self, VerifiedFile};
+use super::verified_file;
 use super::{
     FetchedFile, PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource,
     SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest, invalid_response_error,

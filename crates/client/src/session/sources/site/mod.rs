@@ -22,11 +22,10 @@ mod follow;
 mod index;
 pub mod limits;
 
-use super::mcp::fetch::{
-    VerifiedFile, VerifiedFileCache, check_declaration, not_verified_error, parse_cursor,
-};
+use super::mcp::fetch::{VerifiedFileCache, check_declaration, not_verified_error};
 use super::mcp::frontmatter::find_difference;
 use super::mcp::remote_skill::DeclaredFile;
+use super::verified_file::{VerifiedFile, parse_cursor};
 use super::{
     FetchedFile, PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource,
     SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest, unavailable_error,
