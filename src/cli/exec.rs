@@ -57,7 +57,7 @@ const MAX_SHEBANG_BYTES: u64 = 256;
 #[command(after_help = "\
 Examples:
   caproot exec skill://skills/pdf/scripts/fill.py -- form.pdf --out filled.pdf
-  caproot exec skill://skills/pdf/scripts/fill.py --digest sha256:1c2f... -- form.pdf
+  caproot exec skill://skills/pdf/scripts/fill.py --digest sha256:1c2f...
   caproot exec skill://team/build/run.sh --lock approved.lock   # only approved files")]
 pub struct ExecArgs {
     /// Handle of a file of a skill; `caproot resources PACKAGE` lists the files
@@ -82,13 +82,13 @@ pub struct ExecArgs {
     /// Maximum size of all files of the skill in bytes
     #[arg(long, value_name = "N", default_value_t = PullLimits::default().max_bytes)]
     max_bytes: u64,
+    /// Arguments of the script
+    #[arg(last = true, value_name = "ARGS")]
+    script_args: Vec<OsString>,
     #[command(flatten, next_help_heading = "Connection options")]
     connection: ConnectionArgs,
     #[command(flatten, next_help_heading = "Root options")]
     selection: SelectionArgs,
-    /// Arguments of the script
-    #[arg(last = true, value_name = "ARGS")]
-    script_args: Vec<OsString>,
 }
 
 fn parse_handle(text: &str) -> Result<String, &'static str> {

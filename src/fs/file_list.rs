@@ -5,7 +5,7 @@ use super::digest_cache::DigestCache;
 use super::file_page::FileReadError;
 use super::open_file::OpenFile;
 use super::package::{ReadRules, ResolvedPackage};
-use super::package_files::{PackageFiles, PackageObserver, skip_unavailable};
+use super::package_files::{PackageFileWalk, PackageObserver, skip_unavailable};
 use super::package_walk::{FileListToken, WalkLimits};
 use caproot_core::wire::{ContentDigest, RelPath, handle};
 use std::os::fd::BorrowedFd;
@@ -72,7 +72,7 @@ pub fn list_files(
     let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
     let mut observer = CallerObserver(cancel_token);
     let mut files =
-        PackageFiles::enter(&package, page.rules, page.limits, page.from, &mut observer)?;
+        PackageFileWalk::enter(&package, page.rules, page.limits, page.from, &mut observer)?;
 
     let mut draft = PageDraft {
         package: &package,

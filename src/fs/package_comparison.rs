@@ -5,7 +5,7 @@ use super::allowed_dirs::ResolvedRootDir;
 use super::content;
 use super::file_page::FileReadError;
 use super::package::{ReadRules, ResolvedPackage};
-use super::package_files::{PackageFiles, PackageObserver, skip_unavailable};
+use super::package_files::{PackageFileWalk, PackageObserver, skip_unavailable};
 use super::package_walk::WalkLimits;
 use crate::model::FileVersion;
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill};
@@ -142,7 +142,7 @@ impl FoundFiles {
             path_bytes: MAX_HANDLE_BYTES,
         };
 
-        let mut walk = PackageFiles::enter(package, request.rules, limits, None, observer)?;
+        let mut walk = PackageFileWalk::enter(package, request.rules, limits, None, observer)?;
         let mut files = Vec::new();
         let mut unknown = 0;
         while let Some(path) = walk.next_file(observer)? {

@@ -22,7 +22,7 @@ pub trait PackageObserver {
 }
 
 /// Walk over the files of a package that may be read.
-pub struct PackageFiles<'a> {
+pub struct PackageFileWalk<'a> {
     pub package: &'a ResolvedPackage<'a>,
     rules: ReadRules<'a>,
     limits: WalkLimits,
@@ -31,7 +31,7 @@ pub struct PackageFiles<'a> {
     pub has_links: bool,
 }
 
-impl<'a> PackageFiles<'a> {
+impl<'a> PackageFileWalk<'a> {
     /// Enters the directory of the package. `from` is the end of an earlier walk.
     pub fn enter(
         package: &'a ResolvedPackage<'a>,

@@ -276,6 +276,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "skill",
             "store",
             "tool_names",
+            "view_cursor",
         ],
         &["equal_roots", "usage"],
         &["fragment", "instructions", "result"],

@@ -1,4 +1,4 @@
-//! What an operator sees of the lock: `list --long`, `status`, metrics and the audit log.
+//! Views of the lock for an operator: `list --long`, `status`, metrics and the audit log.
 
 use super::{LockedDaemon, TREE, config};
 use crate::harness::fixture::Fixture;

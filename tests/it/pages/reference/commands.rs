@@ -195,7 +195,11 @@ fn render_commands() -> String {
         .map(|name| format!("[`{name}`](#caproot-{name})"))
         .collect();
     writeln!(page, "{}.\n", names.join(", ")).expect("a String");
-    for heading in ["Connection options", "Root options"] {
+    for heading in [
+        "Sources instead of a daemon",
+        "Connection options",
+        "Root options",
+    ] {
         let with = commands
             .iter()
             .find(|command| !options_of(command, heading).is_empty());

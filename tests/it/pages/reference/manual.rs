@@ -95,7 +95,7 @@ fn each_page_has_all_sections() {
             .iter()
             .filter(|command| command.files().next().is_some())
             .count(),
-        19
+        20
     );
 }
 
@@ -138,7 +138,7 @@ fn a_synopsis_has_the_values_of_options() {
     let synopsis = section_lines(&text, "SYNOPSIS").join(" ");
     let synopsis = synopsis.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        synopsis.starts_with("caproot list [--product PRODUCT] [--fresh]"),
+        synopsis.starts_with("caproot list [--product PRODUCT] [--lock FILE]"),
         "{synopsis}"
     );
     assert!(synopsis.contains("[--output text|json]"), "{synopsis}");
