@@ -36,6 +36,8 @@ pub enum CursorKind {
     SessionSearch = 9,
     /// Instruction text of a session.
     SessionText = 10,
+    /// Position in a result of a plugin's MCP server.
+    ServerResult = 11,
 }
 
 /// Position that a cursor holds.

@@ -23,6 +23,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
@@ -142,7 +143,10 @@ impl McpConnection {
 
 /// Connects to a server. Errors are the end of a sentence.
 pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpConnection, String> {
-    let host = HostHandler { relist };
+    let host = HostHandler {
+        relist,
+        changed_tools: Arc::default(),
+    };
     match endpoint {
         McpEndpoint::Connected(peer) if peer.is_transport_closed() => {
             Err("the program closed the connection".to_owned())
@@ -185,12 +189,25 @@ async fn connect_http(
     check_credentials(url, headers, token)?;
 
     let client = TokenClient::new(http_client(url).await?, token.cloned());
-    let headers: HashMap<_, _> = headers.iter().cloned().collect();
-    let config = StreamableHttpClientTransportConfig::with_uri(url)
-        .custom_headers(headers)
-        .max_sse_event_size(MAX_MESSAGE_BYTES);
-    let transport = StreamableHttpClientTransport::with_client(client, config);
-    host.open_connection(transport, None).await
+    host.open_http(client, url, headers).await
+}
+
+/// Connects to a server over HTTP with a client of the caller. Sets `changed_tools` when the server
+/// reports that its tools changed. Errors are the end of a sentence.
+pub async fn connect_with_client(
+    client: reqwest::Client,
+    url: &str,
+    headers: &[(HeaderName, HeaderValue)],
+    changed_tools: Arc<AtomicBool>,
+) -> Result<McpConnection, String> {
+    check_credentials(url, headers, None)?;
+
+    let host = HostHandler {
+        relist: Arc::default(),
+        changed_tools,
+    };
+    let client = TokenClient::new(client, None);
+    host.open_http(client, url, headers).await
 }
 
 /// Returns the command of a server, with the inherited variables of this process.
@@ -245,9 +262,26 @@ async fn http_client(url: &str) -> Result<reqwest::Client, String> {
 #[derive(Debug)]
 struct HostHandler {
     relist: Arc<Notify>,
+    /// Whether the server reported that its tools changed.
+    changed_tools: Arc<AtomicBool>,
 }
 
 impl HostHandler {
+    /// Initializes a connection over HTTP.
+    async fn open_http(
+        self,
+        client: TokenClient,
+        url: &str,
+        headers: &[(HeaderName, HeaderValue)],
+    ) -> Result<McpConnection, String> {
+        let headers: HashMap<_, _> = headers.iter().cloned().collect();
+        let config = StreamableHttpClientTransportConfig::with_uri(url)
+            .custom_headers(headers)
+            .max_sse_event_size(MAX_MESSAGE_BYTES);
+        let transport = StreamableHttpClientTransport::with_client(client, config);
+        self.open_connection(transport, None).await
+    }
+
     /// Initializes a connection over a transport. The connection holds the process of the server.
     async fn open_connection<T, E, A>(
         self,
@@ -294,6 +328,10 @@ impl ClientHandler for HostHandler {
 
     async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.relist.notify_one();
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed_tools.store(true, Ordering::Relaxed);
     }
 
     async fn on_resource_updated(

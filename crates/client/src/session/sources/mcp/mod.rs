@@ -70,7 +70,7 @@
 //! skills, and a warning says so.
 
 pub(super) mod address;
-mod connection;
+pub(in crate::session) mod connection;
 mod directory;
 pub(super) mod fetch;
 mod follow;

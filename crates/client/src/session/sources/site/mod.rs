@@ -17,7 +17,7 @@
 //! # }
 //! ```
 
-mod address;
+pub(in crate::session) mod address;
 mod client;
 mod follow;
 mod index;
