@@ -12,6 +12,7 @@ from . import _caproot
 from ._check import arguments_text, check_budget, check_strings, check_type, to_json
 from ._errors import ConfigError, Refused
 from ._fleet import Executor, Fleet, Path, Token, to_fleet
+from ._servers import PluginServers
 from ._tools import Tools
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def connect(
     id: str | None = None,
     product: str = "",
     plugins: bool = False,
+    plugin_servers: PluginServers | None = None,
     start_timeout: float = 5.0,
     grace_period: float = 10.0,
     ca: Path | None = None,
@@ -84,6 +86,7 @@ def connect(
         id: Id of the session; random by default.
         product: Only skills for this product, or for every product.
         plugins: Whether `plugins()` has the plugins of executors.
+        plugin_servers: HTTP MCP servers of plugins whose tools the session has; none by default.
         start_timeout: Seconds to wait for executors that do not answer. Their skills appear later.
         grace_period: Seconds for which the skills of a lost executor stay listed.
         ca, cert, key, server_name, spiffe_id, token, token_file: As for `Executor`.
@@ -108,6 +111,7 @@ def connect(
         id=id,
         product=product,
         plugins=plugins,
+        plugin_servers=plugin_servers,
         start_timeout=start_timeout,
         grace_period=grace_period,
     )
@@ -148,6 +152,7 @@ class SessionOptions:
         id: str | None = None,
         product: str = "",
         plugins: bool = False,
+        plugin_servers: PluginServers | None = None,
         start_timeout: float = 5.0,
         grace_period: float = 10.0,
     ) -> None:
@@ -155,6 +160,7 @@ class SessionOptions:
         check_type("id", id, str, type(None))
         check_type("product", product, str)
         check_type("plugins", plugins, bool)
+        check_type("plugin_servers", plugin_servers, PluginServers, type(None))
         check_type("start_timeout", start_timeout, int, float)
         check_type("grace_period", grace_period, int, float)
         self.fleet = fleet
@@ -170,6 +176,7 @@ class SessionOptions:
             "product": product, "start_timeout": start_timeout, "grace_period": grace_period,
             "id": id, "choice": _choice_rules(choice or {}), "plugins": plugins,
         }  # fmt: skip
+        self.plugin_servers = plugin_servers
 
     async def begin(self) -> Session:
         """Begins the session in the running loop."""
@@ -201,8 +208,12 @@ class SessionOptions:
             fleet = None
         described = await describe_sources(self.sources, started, mistakes)
         entry = None if self.store is None else _store_entry(self.store)
+        servers = None
+        value_entry = None
+        if self.plugin_servers is not None:
+            servers, value_entry = self.plugin_servers._describe()
         spec = {
-            "options": self.spec,
+            "options": {**self.spec, "plugin_servers": servers},
             "roots": self.roots,
             "sources": described.spec,
             "store": entry and entry.number,
@@ -214,7 +225,7 @@ class SessionOptions:
         text = to_json("arguments", spec)
         core = await bridge.open(_caproot.start_session, fleet, registry, text)
         # The fleet has the functions of its tokens.
-        kept = [self.fleet, entry, described.entries, self.tools and self.tools._seal()]
+        kept = [self.fleet, entry, value_entry, described.entries, self.tools and self.tools._seal()]
         return Session(core, bridge, kept, started, self.tools is not None)
 
 
@@ -383,6 +394,10 @@ class Session:
     def plugins(self) -> builtins.list[Plugin]:
         """Returns the plugins, if the session began with `plugins=True`, as JSON of the API."""
         return json.loads(self._core.plugins())  # type: ignore[no-any-return]
+
+    def plugin_servers(self) -> builtins.list[dict[str, Any]]:
+        """Returns the MCP servers of plugins with their origins, tools and errors."""
+        return json.loads(self._core.plugin_servers())  # type: ignore[no-any-return]
 
     def plugin_changes(self) -> AsyncIterator[PluginChanges]:
         """Returns the changes of plugins from now on, with `added`, `changed` and `removed`."""

@@ -41,7 +41,7 @@ struct SeenRequest {
     authorization: String,
 }
 
-type Script = dyn Fn(&str, &Value) -> Reply + Send + Sync;
+type ToolScript = dyn Fn(&str, &Value) -> Reply + Send + Sync;
 
 /// MCP server over HTTP with the answers of a test.
 struct ToolServer {
@@ -61,7 +61,7 @@ impl Drop for NotifyOnDrop {
 
 impl ToolServer {
     async fn start(script: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Self {
-        let script: Arc<Script> = Arc::new(script);
+        let script: Arc<ToolScript> = Arc::new(script);
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = seen.clone();
         let answer = move |request| {
@@ -124,7 +124,7 @@ fn good_result(params: &Value) -> Value {
 
 async fn answer(
     request: Request<Incoming>,
-    script: &Script,
+    script: &ToolScript,
     log: &Mutex<Vec<SeenRequest>>,
 ) -> io::Result<Response<Full<Bytes>>> {
     let mut response = Response::new(Full::default());

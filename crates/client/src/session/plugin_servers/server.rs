@@ -5,17 +5,20 @@ use super::limits::{
     DEFAULT_STARTUP_TIME, MAX_CALL_TIME, MAX_LISTED_TOOLS, MAX_SERVER_CALLS, MAX_STARTUP_TIME,
 };
 use crate::session::http_client::{http_client_builder, no_client};
-use crate::session::sources::mcp::connection::{McpConnection, connect_with_client};
+use crate::session::sources::mcp::connection::{
+    McpConnection, connect_with_client, transport_reason,
+};
 use crate::session::sources::mcp::limits::MAX_PAGES;
 use crate::session::sources::site::address::CheckedResolver;
 use crate::session::tools::limits::DEFAULT_TIME_LIMIT;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use http::{HeaderName, HeaderValue};
+use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, JsonObject, PaginatedRequestParams,
     Tool,
 };
-use rmcp::service::ServiceError;
+use rmcp::service::{Peer, ServiceError};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,7 +36,7 @@ pub struct PluginServer {
     client: reqwest::Client,
     headers: Vec<(HeaderName, HeaderValue)>,
     /// The lock is held during a connection attempt, so that one attempt serves all calls.
-    connection: Mutex<Option<Arc<McpConnection>>>,
+    connection: Mutex<Option<McpConnection>>,
     changed_tools: Arc<AtomicBool>,
     /// Reason of the end; the end of a sentence.
     end_reason: OnceLock<String>,
@@ -118,12 +121,12 @@ impl PluginServer {
     }
 
     async fn list_pages(&self) -> Result<ListedTools, String> {
-        let connection = self.connect().await?;
+        let peer = self.connect().await?;
         let mut listed = ListedTools::default();
         let mut cursor = None;
         for _ in 0..MAX_PAGES {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
-            let page = connection.peer().list_tools(Some(page)).await;
+            let page = peer.list_tools(Some(page)).await;
             let page = page.map_err(|error| {
                 format!("its tools cannot be listed: {}", service_reason(&error))
             })?;
@@ -156,32 +159,32 @@ impl PluginServer {
             return Err(reason);
         }
 
-        let connection = timeout(self.startup_time(), self.connect()).await;
-        let connection = connection.map_err(|_| "it does not answer in time".to_owned())??;
+        let connected = timeout(self.startup_time(), self.connect()).await;
+        let peer = connected.map_err(|_| "it does not answer in time".to_owned())??;
         let request = CallToolRequestParams::new(name).with_arguments(arguments);
-        match connection.peer().call_tool_once(request).await {
+        match peer.call_tool_once(request).await {
             Ok(CallToolResponse::Complete(result)) => Ok(result),
             Ok(_) => Err("it asks for input or starts a task, which is not offered".to_owned()),
             Err(error) => Err(service_reason(&error)),
         }
     }
 
-    /// Returns the connection, and connects if there is none.
-    async fn connect(&self) -> Result<Arc<McpConnection>, String> {
+    /// Returns the peer of the connection, and connects if there is none.
+    async fn connect(&self) -> Result<Peer<RoleClient>, String> {
         let mut current = self.connection.lock().await;
         if let Some(connection) = &*current
             && !connection.peer().is_transport_closed()
         {
-            return Ok(connection.clone());
+            return Ok(connection.peer().clone());
         }
 
         let client = self.client.clone();
         let changed = self.changed_tools.clone();
         let connected = connect_with_client(client, &self.address.url, &self.headers, changed);
         let connection = connected.await.map_err(|reason| clean_reason(&reason))?;
-        let connection = Arc::new(connection);
-        *current = Some(connection.clone());
-        Ok(connection)
+        let peer = connection.peer().clone();
+        *current = Some(connection);
+        Ok(peer)
     }
 }
 
@@ -198,7 +201,7 @@ impl fmt::Debug for PluginServer {
 fn service_reason(error: &ServiceError) -> String {
     match error {
         ServiceError::McpError(error) => clean_reason(&error.message),
-        ServiceError::TransportSend(error) => clean_reason(&error.error.to_string()),
+        ServiceError::TransportSend(error) => clean_reason(&transport_reason(error)),
         error => clean_reason(&error.to_string()),
     }
 }

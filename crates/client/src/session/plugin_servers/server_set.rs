@@ -53,14 +53,14 @@ pub struct ServerStart<'a> {
 /// Servers of a session.
 #[derive(Debug, Clone, Default)]
 pub struct PluginServerSet {
-    entries: Vec<ServerEntry>,
+    entries: Vec<PluginServerEntry>,
     reader: Option<Arc<RegisteredTool>>,
     /// Warnings of the start, without those of entries.
     warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
-struct ServerEntry {
+struct PluginServerEntry {
     declared: DeclaredServer,
     /// The server, or the reason why the session does not have its tools.
     server: Result<Arc<PluginServer>, String>,
@@ -136,7 +136,7 @@ impl PluginServerSet {
 
     /// Returns the state of each server.
     pub fn statuses(&self) -> Vec<McpServerStatus> {
-        self.entries.iter().map(ServerEntry::status).collect()
+        self.entries.iter().map(PluginServerEntry::status).collect()
     }
 
     /// Returns the warnings of now, each a sentence.
@@ -151,7 +151,7 @@ impl PluginServerSet {
     /// Returns the names and digests of the servers with tools.
     pub fn to_saved(&self) -> Vec<SavedServer> {
         let usable = self.entries.iter().filter(|entry| entry.server.is_ok());
-        usable.map(ServerEntry::to_saved).collect()
+        usable.map(PluginServerEntry::to_saved).collect()
     }
 
     /// Returns the differences from saved servers, one sentence each.
@@ -210,7 +210,7 @@ impl StartedServer {
         })
     }
 
-    fn into_entry(self, table: &mut ToolTable) -> ServerEntry {
+    fn into_entry(self, table: &mut ToolTable) -> PluginServerEntry {
         let (server, tools) = match self.outcome {
             Ok(ListedServer { server, listed }) => {
                 let tools = table.add_server(&server, listed);
@@ -218,7 +218,7 @@ impl StartedServer {
             }
             Err(reason) => (Err(reason), ServerTools::default()),
         };
-        ServerEntry {
+        PluginServerEntry {
             declared: self.declared,
             server,
             tools: Arc::new(tools),
@@ -227,7 +227,7 @@ impl StartedServer {
     }
 }
 
-impl ServerEntry {
+impl PluginServerEntry {
     fn status(&self) -> McpServerStatus {
         let declared = &self.declared;
         let tools = self.tools.tools.iter();

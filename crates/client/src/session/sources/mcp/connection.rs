@@ -3,7 +3,7 @@
 use super::index::INDEX_URI;
 use super::limits::MAX_MESSAGE_BYTES;
 use super::token::{McpToken, TokenClient, check_credentials};
-use crate::session::http_client::{http_client_builder, no_client};
+use crate::session::http_client::{http_client_builder, no_client, root_cause};
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, Implementation, JsonObject, ProtocolVersion,
@@ -14,8 +14,10 @@ use rmcp::service::{
     NotificationContext, Peer, RunningService,
 };
 use rmcp::transport::async_rw::AsyncRwTransport;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rmcp::transport::{IntoTransport, StreamableHttpClientTransport};
+use rmcp::transport::streamable_http_client::{
+    StreamableHttpClientTransportConfig, StreamableHttpError,
+};
+use rmcp::transport::{DynamicTransportError, IntoTransport, StreamableHttpClientTransport};
 use rmcp::{ClientHandler, RoleClient};
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -242,11 +244,19 @@ async fn connect_process(host: HostHandler, mut command: Command) -> Result<McpC
 /// Returns the reason of a failed initialization, without the names of the transport's types.
 fn initialize_error_reason(error: &ClientInitializeError) -> String {
     match error {
-        ClientInitializeError::TransportError { error, .. } => error.error.to_string(),
+        ClientInitializeError::TransportError { error, .. } => transport_reason(error),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
             initialize_error_reason(fallback)
         }
         error => error.to_string(),
+    }
+}
+
+/// Returns the reason of a failed request, without the names of the transport's types.
+pub fn transport_reason(error: &DynamicTransportError) -> String {
+    match error.error.downcast_ref() {
+        Some(StreamableHttpError::<reqwest::Error>::Client(error)) => root_cause(error),
+        _ => error.error.to_string(),
     }
 }
 
