@@ -9,5 +9,4 @@ mod server;
 mod server_set;
 mod tool_table;
 
-pub use declaration::DeclaredServer;
 pub use server_set::{McpServerStatus, PluginServerSet, ServerStart};
