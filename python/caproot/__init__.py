@@ -10,7 +10,7 @@ async with caproot.connect() as skills:
 directory for a test.
 """
 
-from ._caproot import Authority, Skill, ToolResult, __version__
+from ._caproot import Authority, ResultImage, Skill, ToolResult, __version__
 from ._errors import (
     ConfigError,
     DispatchError,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from . import sync, testing
     from ._dispatch import Dispatcher
     from ._fleet import Executor, Fleet
+    from ._servers import PluginServers, ServerValueRequest
     from ._session import Session, connect
     from ._sources import LocalSkills, McpServer, Site
     from ._tools import Tools
@@ -42,8 +43,11 @@ __all__ = [
     "ForkedError",
     "LocalSkills",
     "McpServer",
+    "PluginServers",
     "Refused",
+    "ResultImage",
     "SealedError",
+    "ServerValueRequest",
     "Session",
     "Site",
     "Skill",
@@ -64,6 +68,8 @@ _LAZY = {
     "Fleet": "_fleet",
     "LocalSkills": "_sources",
     "McpServer": "_sources",
+    "PluginServers": "_servers",
+    "ServerValueRequest": "_servers",
     "Session": "_session",
     "Site": "_sources",
     "Tools": "_tools",

@@ -9,6 +9,7 @@ __all__ = [
     "Fleet",
     "Mailbox",
     "PluginChangeWatch",
+    "ResultImage",
     "Session",
     "Skill",
     "ToolRegistry",
@@ -37,8 +38,27 @@ class ToolResult:
     def text(self) -> str:
         """One JSON object of at most 8,192 bytes."""
 
+    @property
+    def images(self) -> list[ResultImage]:
+        """Images and sounds that `text` names by type and size. Only tools of MCP servers have images."""
+
     def json(self) -> Any:
         """Returns the parsed object."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class ResultImage:
+    """Image or sound of a tool's result."""
+
+    @property
+    def mime_type(self) -> str:
+        """Type as the server names it, such as `image/png`."""
+
+    @property
+    def data(self) -> bytes:
+        """Content."""
 
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -129,6 +149,7 @@ class Session:
     def executors(self, /) -> str: ...
     def metrics(self, /) -> str: ...
     def plugins(self, /) -> str: ...
+    def plugin_servers(self, /) -> str: ...
     def save(self, /) -> str: ...
     def changes_since_save(self, /) -> str: ...
     def fork(self, /, roots: list[str] | None, rules: str) -> Session: ...

@@ -13,6 +13,7 @@ from . import _caproot
 from ._check import arguments_text, check_budget, check_strings, check_type, to_json
 from ._errors import ConfigError, Refused
 from ._fleet import Executor, Fleet, Path, Token, to_fleet
+from ._servers import PluginServers
 from ._tools import Tools
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def connect(
     ready_only: bool = False,
     lock: Path | None = None,
     signers: Path | None = None,
+    plugin_servers: PluginServers | None = None,
     start_timeout: float = 5.0,
     grace_period: float = 10.0,
     ca: Path | None = None,
@@ -94,6 +96,7 @@ def connect(
         ready_only: Whether the session leaves out skills that miss something on the executor.
         lock: Lock of `caproot lock`: only skills that it approves, with its descriptions and verified files.
         signers: Keys that may sign the lock, as a file with the format of `allowed_signers`.
+        plugin_servers: HTTP MCP servers of plugins whose tools the session has; none by default.
         start_timeout: Seconds to wait for executors that do not answer. Their skills appear later.
         grace_period: Seconds for which the skills of a lost executor stay listed.
         ca, cert, key, server_name, spiffe_id, token, token_file: As for `Executor`.
@@ -122,6 +125,7 @@ def connect(
         ready_only=ready_only,
         lock=lock,
         signers=signers,
+        plugin_servers=plugin_servers,
         start_timeout=start_timeout,
         grace_period=grace_period,
     )
@@ -166,6 +170,7 @@ class SessionOptions:
         ready_only: bool = False,
         lock: Path | None = None,
         signers: Path | None = None,
+        plugin_servers: PluginServers | None = None,
         start_timeout: float = 5.0,
         grace_period: float = 10.0,
     ) -> None:
@@ -177,6 +182,7 @@ class SessionOptions:
         check_type("ready_only", ready_only, bool)
         for name, path in (("lock", lock), ("signers", signers)):
             check_type(name, path, str, os.PathLike, type(None))
+        check_type("plugin_servers", plugin_servers, PluginServers, type(None))
         check_type("start_timeout", start_timeout, int, float)
         check_type("grace_period", grace_period, int, float)
         self.fleet = fleet
@@ -195,6 +201,7 @@ class SessionOptions:
             "lock": None if lock is None else os.fspath(lock),
             "signers": None if signers is None else os.fspath(signers),
         }  # fmt: skip
+        self.plugin_servers = plugin_servers
 
     async def begin(self) -> Session:
         """Begins the session in the running loop."""
@@ -226,8 +233,12 @@ class SessionOptions:
             fleet = None
         described = await describe_sources(self.sources, started, mistakes)
         entry = None if self.store is None else _store_entry(self.store)
+        servers = None
+        value_entry = None
+        if self.plugin_servers is not None:
+            servers, value_entry = self.plugin_servers._describe()
         spec = {
-            "options": self.spec,
+            "options": {**self.spec, "plugin_servers": servers},
             "roots": self.roots,
             "sources": described.spec,
             "store": entry and entry.number,
@@ -239,7 +250,7 @@ class SessionOptions:
         text = to_json("arguments", spec)
         core = await bridge.open(_caproot.start_session, fleet, registry, text)
         # The fleet has the functions of its tokens.
-        kept = [self.fleet, entry, described.entries, self.tools and self.tools._seal()]
+        kept = [self.fleet, entry, value_entry, described.entries, self.tools and self.tools._seal()]
         return Session(core, bridge, kept, started, self.tools is not None)
 
 
@@ -408,6 +419,10 @@ class Session:
     def plugins(self) -> builtins.list[Plugin]:
         """Returns the plugins, if the session began with `plugins=True`, as JSON of the API."""
         return json.loads(self._core.plugins())  # type: ignore[no-any-return]
+
+    def plugin_servers(self) -> builtins.list[dict[str, Any]]:
+        """Returns the MCP servers of plugins with their origins, tools and errors."""
+        return json.loads(self._core.plugin_servers())  # type: ignore[no-any-return]
 
     def plugin_changes(self) -> AsyncIterator[PluginChanges]:
         """Returns the changes of plugins from now on, with `added`, `changed` and `removed`."""

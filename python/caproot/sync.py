@@ -119,6 +119,10 @@ class Session:
         """Returns the plugins."""
         return self._inner.plugins()
 
+    def plugin_servers(self) -> builtins.list[dict[str, Any]]:
+        """Returns the MCP servers of plugins with their origins, tools and errors."""
+        return self._inner.plugin_servers()
+
     def plugin_changes(self) -> Iterator[PluginChanges]:
         """Returns the changes of plugins from now on, until the session is closed."""
         return _iterate(self._inner.plugin_changes)

@@ -33,7 +33,7 @@ mod _caproot {
     #[pymodule_export]
     use crate::mailbox::Mailbox;
     #[pymodule_export]
-    use crate::results::{Authority, Skill, ToolResult};
+    use crate::results::{Authority, ResultImage, Skill, ToolResult};
     #[pymodule_export]
     use crate::session::{ChangeWatch, PluginChangeWatch, Session, UsageEventWatch};
     #[pymodule_export]

@@ -17,6 +17,19 @@ pub struct ToolResult {
     /// One JSON object of at most 8,192 bytes.
     #[pyo3(get)]
     pub text: String,
+    /// Images and sounds that `text` names by type and size. Only tools of MCP servers have images.
+    #[pyo3(get)]
+    pub images: Vec<ResultImage>,
+}
+
+/// Image or sound of a tool's result.
+#[pyclass(frozen, eq, module = "caproot")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultImage {
+    /// Type as the server names it, such as `image/png`.
+    #[pyo3(get)]
+    pub mime_type: String,
+    bytes: Vec<u8>,
 }
 
 /// Authority of a skill.
@@ -73,7 +86,31 @@ impl From<session::ToolResult> for ToolResult {
             ok: result.success,
             external: result.external_context,
             text: result.json,
+            images: result.images.into_iter().map(ResultImage::from).collect(),
         }
+    }
+}
+
+impl From<session::ResultImage> for ResultImage {
+    fn from(image: session::ResultImage) -> Self {
+        Self {
+            mime_type: image.mime_type,
+            bytes: image.bytes,
+        }
+    }
+}
+
+#[pymethods]
+impl ResultImage {
+    /// Returns the content.
+    #[getter]
+    fn data(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn __repr__(&self) -> String {
+        let bytes = self.bytes.len();
+        format!("ResultImage(mime_type={:?}, bytes={bytes})", self.mime_type)
     }
 }
 
@@ -81,7 +118,12 @@ impl From<session::ToolResult> for ToolResult {
 impl ToolResult {
     #[new]
     fn new(ok: bool, external: bool, text: String) -> Self {
-        Self { ok, external, text }
+        Self {
+            ok,
+            external,
+            text,
+            images: Vec::new(),
+        }
     }
 
     /// Returns the parsed object.

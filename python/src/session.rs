@@ -180,6 +180,11 @@ impl Session {
         to_json(&self.state.get()?.open_session()?.plugins())
     }
 
+    /// Returns the MCP servers of plugins as a JSON text.
+    fn plugin_servers(&self) -> PyResult<String> {
+        to_json(&self.state.get()?.open_session()?.mcp_servers())
+    }
+
     /// Returns the saved session, a JSON text.
     fn save(&self) -> PyResult<String> {
         let saved = self.state.get()?.session.save();

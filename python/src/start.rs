@@ -81,7 +81,7 @@ impl StartSpec {
         mailbox: &Arc<MailboxShared>,
     ) -> Result<SessionStart, Failure> {
         let mut mistakes = self.mistakes;
-        let options = self.options.to_options(tools, &mut mistakes);
+        let options = self.options.to_options(tools, mailbox, &mut mistakes);
         let roots = parse_roots(self.roots.as_deref(), &mut mistakes);
         let servers = self.sources.parse_servers(mailbox, &mut mistakes);
         if !mistakes.is_empty() {
@@ -118,7 +118,12 @@ impl SessionStart {
         );
 
         let mut session = match saved {
-            None => Session::start_with(&fleet, selection.roots, sources, &self.options).await?,
+            None => {
+                let started = Session::start_with(&fleet, selection.roots, sources, &self.options);
+                let session = started.await?;
+                selection.omitted.extend(session.mcp_server_warnings());
+                session
+            }
             Some(saved) => {
                 let restored =
                     Session::restore_with(&fleet, &saved, sources, &self.options).await?;

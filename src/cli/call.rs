@@ -8,6 +8,7 @@ mod executors;
 mod in_flight;
 mod lines;
 mod manager;
+mod plugin_server_args;
 mod program_registry;
 mod request;
 mod schema;
@@ -38,6 +39,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use in_flight::RequestsInFlight;
 use lines::stdin_lines;
 use manager::ManagerArgs;
+use plugin_server_args::PluginServerArgs;
 use program_registry::ProgramRegistry;
 use schema::lines_schema;
 use server::{CallServer, MAX_FILES, MAX_IN_FLIGHT, OpenSession};
@@ -107,6 +109,8 @@ pub struct CallArgs {
     #[arg(long, value_name = "http://HOST:PORT", value_parser = parse_trace_config)]
     otlp: Option<TraceConfig>,
     #[command(flatten)]
+    plugin_servers: PluginServerArgs,
+    #[command(flatten)]
     manager: ManagerArgs,
     #[command(flatten)]
     log: LogArgs,
@@ -168,15 +172,24 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     let callbacks = Arc::new(ToolCallbacks::new(sender.clone()));
     let opened = args.open_fleet(&callbacks, env).await?;
     print_stderr(&opened.selected.message_lines());
-    let parts = args
+    let has_plugins = args.plugins || args.plugin_servers.needs_plugins();
+    let mut parts = args
         .session
-        .start_parts(&callbacks, &args.ask_token, args.plugins)
+        .start_parts(&callbacks, &args.ask_token, has_plugins)
         .await?;
+    parts.options.plugins = args.plugins;
+    parts.options.mcp_servers = args.plugin_servers.options(&callbacks);
     let first = if args.no_session {
         None
     } else {
         let roots = opened.selected.roots;
         let session = parts.start_session(&opened.fleet, roots).await?;
+        let warnings = session.mcp_server_warnings().into_iter();
+        print_stderr(
+            &warnings
+                .map(|line| format!("caproot: {line}"))
+                .collect::<Vec<_>>(),
+        );
         // No session before the first one has the tools.
         let _ = parts.tools.owner.set(session.id().to_owned());
         Some(OpenSession::new(session, args.plugins))

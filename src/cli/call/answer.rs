@@ -1,10 +1,13 @@
 //! Answers of `caproot call`: one line of stdout for each request.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use caproot_client::ChangesSince;
 use caproot_client::session::dispatch::{DispatchRecord, DrainSummary, SubmitOutcome};
 use caproot_client::session::{
     ExecutorChanges, ExecutorState, InjectedSkills, InstructionUpdate, InvocationMetrics,
-    ListedSkill, ReinjectedSkills, SessionPlugin, ToolError, ToolNames, ToolResult, UsedSkill,
+    ListedSkill, McpServerStatus, ReinjectedSkills, ResultImage, SessionPlugin, ToolError,
+    ToolNames, ToolResult, UsedSkill,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -29,7 +32,8 @@ pub enum RequestAnswer {
     /// `tools`: an array of tools as model APIs expect them, with names, descriptions and schemas.
     Tools(Value),
     /// `call`: the JSON object of the tool, at most 8,192 bytes, and next to `result` whether the call
-    /// succeeded (`success`) and whether third parties wrote the result (`externalContext`).
+    /// succeeded (`success`), whether third parties wrote the result (`externalContext`), and the
+    /// `images` of the tool of an MCP server.
     #[serde(skip)]
     Call(ToolResult),
     /// `instructions`: the text, and how many skills are listed, shortened, omitted and hidden.
@@ -47,6 +51,8 @@ pub enum RequestAnswer {
     Metrics(Box<InvocationMetrics>),
     /// `plugins`: the plugins in the order of their sources.
     Plugins(Vec<SessionPlugin>),
+    /// `plugin_servers`: the servers in the order of their plugins.
+    PluginServers(Vec<McpServerStatus>),
     /// `tool_result`.
     ToolResult(AcceptedResult),
     /// `save`: a JSON object of at most 4 MiB.
@@ -272,9 +278,13 @@ impl RequestAnswer {
                 success,
                 external_context,
                 json,
-            }) => format!(
-                "{{\"id\":{id},\"success\":{success},\"externalContext\":{external_context},\"result\":{json}}}"
-            ),
+                images,
+            }) => {
+                let images = images_field(images)?;
+                format!(
+                    "{{\"id\":{id},\"success\":{success},\"externalContext\":{external_context},\"result\":{json}{images}}}"
+                )
+            }
             Self::Save(json) => format!("{{\"id\":{id},\"result\":{json}}}"),
             Self::Error(error) => {
                 let error = serde_json::to_string(error)?;
@@ -286,6 +296,31 @@ impl RequestAnswer {
             }
         })
     }
+}
+
+/// Image or sound of a tool's result.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AnswerImage {
+    /// Type as the server names it, such as `image/png`.
+    mime_type: String,
+    /// Content in base64.
+    data: String,
+}
+
+/// Returns the field `images` of a line with the comma before it, or nothing without images.
+fn images_field(images: &[ResultImage]) -> serde_json::Result<String> {
+    if images.is_empty() {
+        return Ok(String::new());
+    }
+    let encoded: Vec<_> = images
+        .iter()
+        .map(|image| AnswerImage {
+            mime_type: image.mime_type.clone(),
+            data: STANDARD.encode(&image.bytes),
+        })
+        .collect();
+    Ok(format!(",\"images\":{}", serde_json::to_string(&encoded)?))
 }
 
 impl RequestError {

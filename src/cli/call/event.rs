@@ -73,6 +73,27 @@ pub enum CallEvent {
         /// Name of the server.
         server: String,
     },
+    /// With `--ask-values`: a value that the declaration of a plugin's MCP server withholds is needed.
+    /// The author of the plugin chose all texts except the source and the package. The result is the
+    /// value, or `null` if the server must not get it.
+    ServerValue {
+        /// Number of the call.
+        call: u64,
+        /// Kind of the plugin's source: `executor` or `local`.
+        source_kind: &'static str,
+        /// Id of the plugin's source; the environment of an executor.
+        source_id: String,
+        /// Handle of the plugin.
+        package: String,
+        /// Name of the plugin.
+        plugin: String,
+        /// Name of the server.
+        server: String,
+        /// Origin that gets the value, such as `https://mcp.tracker.example`.
+        origin: String,
+        /// Variable that the declaration names, or the name of the header.
+        name: String,
+    },
     /// A dispatcher needs a page of pending calls. The result is a `ProgramCallPage`.
     ListPending {
         /// Number of the call.

@@ -88,6 +88,9 @@ pub enum CallRequest {
     Metrics {},
     /// The plugins with their components. Empty without `--plugins`.
     Plugins {},
+    /// The MCP servers of plugins that the session uses, with their tools. Empty without
+    /// `--plugin-servers`.
+    PluginServers {},
     /// The outcome of a call of the program by an event with `call`, such as of a tool.
     ToolResult(ToolResultRequest),
     /// The session as JSON, for `restore`.
@@ -158,6 +161,8 @@ pub struct SessionRequest {
     pub scripts: Option<bool>,
     /// Whether the session leaves out skills that miss something on the executor.
     pub ready_only: Option<bool>,
+    /// MCP servers of plugins whose tools the session has: `PLUGIN/SERVER`, `PLUGIN`, or `all` alone.
+    pub plugin_servers: Option<Vec<String>>,
     /// How long to wait for executors that do not answer, such as `5s`.
     pub start_timeout: Option<String>,
     /// How long the skills of a lost executor stay listed, such as `10s`.

@@ -1,9 +1,9 @@
 //! JSON Schemas of the lines of `caproot call`, made from the types of the lines.
 
 use super::answer::{
-    AcceptedResult, CancelledRequests, DispatchAnswer, DispatcherNumber, DrainCounts, FileText,
-    ListenEnd, ProgramState, PromptAnswer, RequestError, SavedChanges, SessionId, StartedSession,
-    TurnAnswer, WatchedText,
+    AcceptedResult, AnswerImage, CancelledRequests, DispatchAnswer, DispatcherNumber, DrainCounts,
+    FileText, ListenEnd, ProgramState, PromptAnswer, RequestError, SavedChanges, SessionId,
+    StartedSession, TurnAnswer, WatchedText,
 };
 use super::dispatchers::{ProgramCallPage, UnneededAnswer};
 use super::event::CallEvent;
@@ -11,7 +11,7 @@ use super::program_registry::FoundExecutor;
 use super::request::RequestLine;
 use caproot_client::session::{
     ExecutorState, InjectedSkills, InstructionUpdate, InvocationMetrics, ListedSkill,
-    ReinjectedSkills, SessionPlugin, UsedSkill,
+    McpServerStatus, ReinjectedSkills, SessionPlugin, UsedSkill,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -64,6 +64,7 @@ impl ResultSchemas {
         results.add::<Vec<ExecutorState>>("state");
         results.add::<InvocationMetrics>("metrics");
         results.add::<Vec<SessionPlugin>>("plugins");
+        results.add::<Vec<McpServerStatus>>("plugin_servers");
         results.add::<AcceptedResult>("tool_result");
         results.add::<CancelledRequests>("cancel");
         results.add::<Map<String, Value>>("save");
@@ -114,6 +115,7 @@ fn answer_schema() -> Value {
         by_method,
     } = ResultSchemas::collect();
     let error = generator.subschema_for::<RequestError>();
+    let images = generator.subschema_for::<Vec<AnswerImage>>();
 
     let methods: Vec<_> = by_method.keys().cloned().collect();
     let mut definitions = generator.take_definitions(true);
@@ -141,6 +143,7 @@ fn answer_schema() -> Value {
                 "description": "For `call`: whether third parties wrote the result.",
                 "type": "boolean",
             },
+            "images": images,
             "error": error,
         },
         "required": ["id"],

@@ -9,6 +9,7 @@ use super::executors::SessionExecutors;
 use super::in_flight::RequestsInFlight;
 use super::lines::{InputLine, MAX_LINE_BYTES};
 use super::manager::ManagedThread;
+use super::plugin_server_args::choose_servers;
 use super::request::{
     BadLine, CallRequest, ForkRequest, RequestLine, SessionRequest, parse_request,
 };
@@ -205,6 +206,9 @@ impl CallServer<'_> {
                 RequestAnswer::Metrics(Box::new(self.find_session(id)?.metrics()))
             }
             CallRequest::Plugins {} => RequestAnswer::Plugins(self.find_session(id)?.plugins()),
+            CallRequest::PluginServers {} => {
+                RequestAnswer::PluginServers(self.find_session(id)?.mcp_servers())
+            }
             CallRequest::ToolResult(given) => {
                 let call = given.call;
                 let accepted = self.callbacks.answer(call, given.outcome()?);
@@ -360,10 +364,12 @@ impl CallServer<'_> {
         let session = Session::start_with(fleet, selected.roots, sources, &checked.options)
             .await
             .map_err(|error| RequestError::bad_config(error.sentences().to_vec()))?;
+        let mut warnings = selected.messages;
+        warnings.extend(session.mcp_server_warnings());
         Ok(StartedSession {
             session: self.add_started(session, &checked)?,
             changes: Vec::new(),
-            warnings: selected.messages,
+            warnings,
         })
     }
 
@@ -397,6 +403,9 @@ impl CallServer<'_> {
         options.plugins = request.plugins.unwrap_or(options.plugins);
         options.scripts = request.scripts.unwrap_or(options.scripts);
         options.ready_only = request.ready_only.unwrap_or(options.ready_only);
+        if let Some(names) = request.plugin_servers {
+            options.mcp_servers.servers = choose_servers(names);
+        }
         if let Some(text) = request.start_timeout {
             options.start_timeout = parse_span("start_timeout", &text, &mut mistakes);
         }

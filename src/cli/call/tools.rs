@@ -5,7 +5,9 @@ use super::event::CallEvent;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_client::session::sources::mcp::McpToken;
-use caproot_client::session::{CustomTool, ToolCaller, ToolFunctionError, ToolNames, ToolRegistry};
+use caproot_client::session::{
+    CustomTool, ServerValues, ToolCaller, ToolFunctionError, ToolNames, ToolRegistry,
+};
 use caproot_core::bounded_file;
 use caproot_core::sync::Mutex;
 use schemars::JsonSchema;
@@ -199,6 +201,30 @@ pub fn program_token(callbacks: Arc<ToolCallbacks>, server: String) -> McpToken 
         };
         Box::pin(asked)
     }))
+}
+
+/// Returns the values of headers of plugins' MCP servers, which the program has.
+pub fn program_values(callbacks: &Arc<ToolCallbacks>) -> ServerValues {
+    let callbacks = callbacks.clone();
+    ServerValues::new(move |request| {
+        let callbacks = callbacks.clone();
+        async move {
+            let asked = callbacks.ask_value(|call| CallEvent::ServerValue {
+                call,
+                source_kind: request.source_kind.name(),
+                source_id: request.source_id,
+                package: request.package,
+                plugin: request.plugin,
+                server: request.server,
+                origin: request.origin,
+                name: request.name,
+            });
+            asked.await.unwrap_or_else(|reason| {
+                tracing::warn!("no value of a plugin's MCP server: {reason}");
+                None
+            })
+        }
+    })
 }
 
 /// Reads the tools of a file. Their calls go to the program.

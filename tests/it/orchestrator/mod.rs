@@ -26,6 +26,7 @@ mod invocations;
 mod mirror;
 mod moving_executors;
 mod pages;
+mod plugin_servers;
 mod read_tool;
 mod response_memory;
 mod restarts;

@@ -272,9 +272,10 @@ impl Session {
         self.inner
             .usage
             .record(UsageKind::Listed, text.shown_skills());
-        InstructionText {
-            warnings: view.warnings.clone(),
-            ..text
-        }
+        #[cfg_attr(not(feature = "servers"), allow(unused_mut))] // extended only with the feature
+        let mut warnings = view.warnings.clone();
+        #[cfg(feature = "servers")]
+        warnings.extend(self.plugin_servers.warnings());
+        InstructionText { warnings, ..text }
     }
 }

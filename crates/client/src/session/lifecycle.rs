@@ -282,6 +282,11 @@ impl Session {
             custom_tools: self.custom_tools.clone(),
             ..fork
         };
+        #[cfg(feature = "servers")]
+        let fork = fork.with_servers(
+            self.plugin_servers
+                .restricted_to(|declared| scope.includes(declared.authority())),
+        );
         Ok(fork)
     }
 
@@ -315,6 +320,13 @@ impl Session {
         choice.check()?;
         self.inner.choice = choice;
         self.views = Mutex::default();
+        #[cfg(feature = "servers")]
+        {
+            let servers = self
+                .plugin_servers
+                .restricted_to(|declared| declared.is_included(&self.inner.choice));
+            self = self.with_servers(servers);
+        }
         Ok(self)
     }
 
@@ -354,6 +366,8 @@ impl Session {
             ..
         } = inner;
         let saved = SavedSession::new(id, product, choice, selection, self.resume_points());
+        #[cfg(feature = "servers")]
+        let saved = saved.with_mcp_servers(self.plugin_servers.to_saved());
         saved.with_used_files(&self.inner.used.lock()).to_json()
     }
 
@@ -441,6 +455,11 @@ impl Session {
         let watch = session.watch();
         let changes_since_save = session.changes_since_save();
         warnings.extend(session.current_view().warnings.iter().cloned());
+        #[cfg(feature = "servers")]
+        {
+            warnings.extend(session.plugin_servers.warnings());
+            warnings.extend(session.plugin_servers.changes_since(saved.mcp_servers()));
+        }
 
         Ok(RestoredSession {
             session,

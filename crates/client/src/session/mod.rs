@@ -116,6 +116,8 @@ mod metrics;
 mod name_list;
 mod notices;
 mod options;
+#[cfg(feature = "servers")]
+mod plugin_servers;
 mod plugins;
 mod read;
 mod readiness;
@@ -127,6 +129,10 @@ mod saved;
 mod search;
 mod search_tool;
 mod selection;
+#[cfg(feature = "servers")]
+mod server_options;
+#[cfg(feature = "servers")]
+mod server_tools;
 mod session_id;
 mod skill;
 mod skill_source;
@@ -158,6 +164,8 @@ pub use metrics::{InvocationKind, InvocationMetrics, InvocationSeries, SkillCoun
 pub use name_list::SkillNameListOptions;
 pub use notices::{InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges, UpdateKind};
 pub use options::SessionOptions;
+#[cfg(feature = "servers")]
+pub use plugin_servers::{McpServerStatus, limits as mcp_server_limits};
 pub use plugins::{
     ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
     SessionPluginChanges,
@@ -165,9 +173,11 @@ pub use plugins::{
 pub use readiness::{is_missing_something, missing_notes, missing_requirements};
 pub use reinject::{ReinjectedFragment, ReinjectedSkills};
 pub use request_metrics::{DURATION_BUCKETS, RequestMetrics};
-pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
+pub use result::{MAX_RESULT_BYTES, ResultImage, ToolError, ToolErrorCode, ToolResult};
 pub use saved::SavedError;
 pub use selection::SelectionError;
+#[cfg(feature = "servers")]
+pub use server_options::{McpServerChoice, McpServerOptions, ServerValueRequest, ServerValues};
 pub use skill::SkillAuthority;
 pub use sources::{ExecutorState, ExecutorStatus, SkillSource, SourceKind};
 pub use state::Session;

@@ -1,6 +1,8 @@
 //! Options of a new session.
 
 use super::choice::SkillChoice;
+#[cfg(feature = "servers")]
+use super::server_options::{McpServerChoice, McpServerOptions};
 use super::tool_names::ToolNames;
 #[cfg(feature = "handlers")]
 use super::tools::ToolRegistry;
@@ -45,6 +47,22 @@ pub struct SessionOptions {
     /// Custom tools of the program; none by default. The registry is sealed once `start` is called.
     #[cfg(feature = "handlers")]
     pub tools: ToolRegistry,
+    /// HTTP MCP servers of plugins whose tools the session has; none by default. The servers are
+    /// connected to at the start. A session with servers also has
+    /// [`plugins`](SessionOptions::plugins).
+    #[cfg(feature = "servers")]
+    pub mcp_servers: McpServerOptions,
+}
+
+impl SessionOptions {
+    /// Returns whether executors send plugins.
+    pub(super) fn has_plugins(&self) -> bool {
+        #[cfg(feature = "servers")]
+        if self.mcp_servers.servers != McpServerChoice::None {
+            return true;
+        }
+        self.plugins
+    }
 }
 
 impl Default for SessionOptions {
@@ -62,6 +80,8 @@ impl Default for SessionOptions {
             trust: Trust::default(),
             #[cfg(feature = "handlers")]
             tools: ToolRegistry::default(),
+            #[cfg(feature = "servers")]
+            mcp_servers: McpServerOptions::default(),
         }
     }
 }

@@ -7,6 +7,7 @@ use caproot_core::proto::caproot::v1::ErrorReason;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::fmt;
 use tonic::Code as Grpc;
 
 /// Limit of a result's JSON in bytes.
@@ -24,6 +25,27 @@ pub struct ToolResult {
     pub external_context: bool,
     /// One JSON object of at most [`MAX_RESULT_BYTES`] bytes.
     pub json: String,
+    /// Images of the result, which `json` names by type and size. Only tools of MCP servers have
+    /// images.
+    pub images: Vec<ResultImage>,
+}
+
+/// Image or sound of a tool's result.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ResultImage {
+    /// Type as the server names it, such as `image/png`.
+    pub mime_type: String,
+    /// Content.
+    pub bytes: Vec<u8>,
+}
+
+impl fmt::Debug for ResultImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResultImage")
+            .field("mime_type", &self.mime_type)
+            .field("bytes", &self.bytes.len())
+            .finish()
+    }
 }
 
 /// Defines the error codes with their names. The doc comment is the meaning.
@@ -260,7 +282,7 @@ impl ToolResult {
     /// use serde_json::json;
     ///
     /// let json = r#"{"words":2}"#.to_owned();
-    /// let result = ToolResult { success: true, external_context: false, json };
+    /// let result = ToolResult { success: true, external_context: false, json, images: Vec::new() };
     /// let response = json!({
     ///     "contentItems": [{"type": "inputText", "text": r#"{"words":2}"#}],
     ///     "success": true,
@@ -287,6 +309,7 @@ impl ToolResult {
                 success: outcome.is_ok(),
                 external_context: true,
                 json,
+                images: Vec::new(),
             };
         }
 
@@ -296,6 +319,7 @@ impl ToolResult {
             success: false,
             external_context: true,
             json: error.to_json(names).to_string(),
+            images: Vec::new(),
         }
     }
 }

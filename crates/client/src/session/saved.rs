@@ -48,6 +48,31 @@ pub struct SavedSession {
     /// Files that the model read or was given, the most recently used first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     used: Vec<UsedFile>,
+    /// MCP servers of plugins whose tools the session had.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    mcp_servers: Vec<SavedServer>,
+}
+
+/// MCP server of a plugin, without its address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SavedServer {
+    /// Kind and id of the source.
+    pub source: String,
+    /// Handle of the plugin.
+    pub package: String,
+    /// Name of the server.
+    pub server: String,
+    /// Digest of its URL and of the definitions of its tools.
+    pub digest: String,
+}
+
+#[cfg(feature = "servers")]
+impl SavedServer {
+    /// Returns whether another saved server is the same, maybe with other tools.
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        self.source == other.source && self.package == other.package && self.server == other.server
+    }
 }
 
 /// Selected root, in the JSON of platforms.
@@ -114,7 +139,21 @@ impl SavedSession {
                 .map(|(environment_id, point)| SavedExecutor::new(environment_id, point))
                 .collect(),
             used: Vec::new(),
+            mcp_servers: Vec::new(),
         }
+    }
+
+    /// Returns the state with the MCP servers of plugins.
+    #[cfg(feature = "servers")]
+    pub fn with_mcp_servers(mut self, servers: Vec<SavedServer>) -> Self {
+        self.mcp_servers = servers;
+        self
+    }
+
+    /// Returns the MCP servers of plugins whose tools the session had.
+    #[cfg(feature = "servers")]
+    pub fn mcp_servers(&self) -> &[SavedServer] {
+        &self.mcp_servers
     }
 
     /// Returns the state with the files that the model read or was given.

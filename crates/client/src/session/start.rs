@@ -2,7 +2,11 @@
 
 use super::metrics::InvocationCounters;
 use super::options::SessionOptions;
+#[cfg(feature = "servers")]
+use super::plugin_servers::{PluginServerSet, ServerStart};
 use super::selection::{SelectionError, check_selection};
+#[cfg(feature = "servers")]
+use super::server_options::McpServerChoice;
 use super::session_id::{check_session_id, random_id};
 use super::skill::mirrored_view;
 use super::skill_source::SkillSource;
@@ -66,7 +70,7 @@ impl Session {
         let starts = by_environment.map(|(environment_id, roots)| async {
             let selection = MirrorSelection {
                 product: options.product.clone(),
-                view: mirrored_view(options.plugins),
+                view: mirrored_view(options.has_plugins()),
                 ..MirrorSelection::new(roots)
             };
             let from = points.get(&environment_id).cloned();
@@ -90,7 +94,29 @@ impl Session {
             custom_tools: Arc::new(custom_tools),
             ..session
         };
+        #[cfg(feature = "servers")]
+        let session = session.start_servers(options).await;
         Ok(session)
+    }
+}
+
+#[cfg(feature = "servers")]
+impl Session {
+    /// Returns the session with the tools of the chosen MCP servers of plugins.
+    async fn start_servers(self, options: &SessionOptions) -> Self {
+        let options = &options.mcp_servers;
+        if options.servers == McpServerChoice::None {
+            return self;
+        }
+        let request = ServerStart {
+            sources: &self.sources,
+            choice: &self.inner.choice,
+            options,
+            program: &self.custom_tools,
+            names: self.inner.tool_names,
+        };
+        let servers = PluginServerSet::start(request).await;
+        self.with_servers(servers)
     }
 }
 
@@ -106,6 +132,8 @@ impl SessionInner {
             check_session_id(id).map_err(|error| SelectionError(vec![error]))?;
         }
         options.choice.check()?;
+        #[cfg(feature = "servers")]
+        options.mcp_servers.check()?;
 
         Ok(Self {
             id: options.id.clone().unwrap_or_else(random_id),
@@ -119,7 +147,7 @@ impl SessionInner {
             used: Mutex::default(),
             tool_names: options.tool_names,
             has_scripts: options.scripts,
-            has_plugins: options.plugins,
+            has_plugins: options.has_plugins(),
             trust,
             closed: CancellationToken::new(),
             store: None,

@@ -4,6 +4,8 @@ use super::authorities::{SessionAuthority, collect_authorities};
 use super::choice::SkillChoice;
 use super::metrics::{InvocationCounters, InvocationSession};
 use super::notices::TextRegistry;
+#[cfg(feature = "servers")]
+use super::plugin_servers::PluginServerSet;
 use super::result::{ToolError, ToolErrorCode};
 use super::search::SessionSearch;
 use super::selection::SelectionError;
@@ -41,6 +43,8 @@ pub struct Session {
     pub(super) inner: SessionInner,
     #[cfg(feature = "handlers")]
     pub(super) custom_tools: Arc<ToolSet>,
+    #[cfg(feature = "servers")]
+    pub(super) plugin_servers: Arc<PluginServerSet>,
 }
 
 /// Authority of a session with its source.
@@ -165,7 +169,19 @@ impl Session {
             inner,
             #[cfg(feature = "handlers")]
             custom_tools: Arc::default(),
+            #[cfg(feature = "servers")]
+            plugin_servers: Arc::default(),
         })
+    }
+
+    /// Returns the session with these servers and their tools.
+    #[cfg(feature = "servers")]
+    pub(super) fn with_servers(self, servers: PluginServerSet) -> Self {
+        Self {
+            custom_tools: Arc::new(self.custom_tools.with_server_tools(servers.tools())),
+            plugin_servers: Arc::new(servers),
+            ..self
+        }
     }
 
     /// Returns an error if the session is closed.

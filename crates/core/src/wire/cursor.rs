@@ -34,6 +34,8 @@ pub enum CursorKind {
     SessionFiles = 8,
     /// Instruction text of a session.
     SessionText = 9,
+    /// Position in a result of a plugin's MCP server.
+    ServerResult = 10,
 }
 
 /// Position that a cursor holds.

@@ -310,6 +310,7 @@ impl CallHandler for Model {
                 success: true,
                 external_context: true,
                 json,
+                images: Vec::new(),
             }
         })
     }

@@ -196,6 +196,7 @@ mod tests {
             success: true,
             external_context: true,
             json: "{}".to_owned(),
+            images: Vec::new(),
         };
         UnsentAnswer {
             tool: "t".to_owned(),

@@ -148,7 +148,7 @@ impl DaemonSource {
     ) -> Self {
         let selection = MirrorSelection {
             product: options.product.clone(),
-            view: mirrored_view(options.plugins),
+            view: mirrored_view(options.has_plugins()),
             ..MirrorSelection::new(roots.clone())
         };
         let mirror = Mirror::start(&client, selection);

@@ -21,7 +21,9 @@ use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::Semaphore;
-use tool::RegisteredTool;
+pub(super) use tool::RegisteredTool;
+#[cfg(feature = "servers")]
+pub(super) use tool::{ToolFailure, ToolHandler, ToolOutput};
 
 /// Registry of custom tools, for [`SessionOptions::tools`](super::SessionOptions::tools). A clone
 /// is a handle of the same registry, and equal to it. Any number of sessions can start with a
@@ -131,7 +133,11 @@ struct RegistryState {
 /// Custom tools of one session.
 #[derive(Debug)]
 pub struct ToolSet {
+    /// Tools of the program, then those of servers.
     tools: Arc<[Arc<RegisteredTool>]>,
+    /// Number of the program's tools.
+    #[cfg_attr(not(feature = "servers"), allow(dead_code))] // read only with the feature
+    program_tools: usize,
     names: ToolNames,
     permits: Arc<Semaphore>,
 }
@@ -216,8 +222,10 @@ impl ToolRegistry {
         let RegistryState { tools, sealed } = &mut *registry;
         let flattened = flat_tools(tools, names)?;
         let shared = sealed.get_or_insert_with(|| tools.as_slice().into());
+        let tools = flattened.unwrap_or_else(|| shared.clone());
         Ok(ToolSet {
-            tools: flattened.unwrap_or_else(|| shared.clone()),
+            program_tools: tools.len(),
+            tools,
             names,
             ..ToolSet::default()
         })
@@ -246,6 +254,7 @@ impl Default for ToolSet {
     fn default() -> Self {
         Self {
             tools: Arc::default(),
+            program_tools: 0,
             names: ToolNames::default(),
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
         }
@@ -313,6 +322,24 @@ impl ToolSet {
 
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
+    }
+
+    /// Returns the full names of the tools.
+    #[cfg(feature = "servers")]
+    pub fn full_names(&self) -> impl Iterator<Item = &str> {
+        self.tools.iter().map(|tool| tool.full_name())
+    }
+
+    /// Returns the tools of the program followed by these tools of servers.
+    #[cfg(feature = "servers")]
+    pub fn with_server_tools(&self, servers: impl Iterator<Item = Arc<RegisteredTool>>) -> Self {
+        let own = self.tools[..self.program_tools].iter().cloned();
+        Self {
+            tools: own.chain(servers).collect(),
+            program_tools: self.program_tools,
+            names: self.names,
+            permits: self.permits.clone(),
+        }
     }
 
     /// Calls a tool. Returns `None` if no tool has this name.

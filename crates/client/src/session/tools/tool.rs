@@ -2,9 +2,9 @@
 
 mod registered_tool;
 
-pub(super) use registered_tool::RegisteredTool;
+pub(in crate::session) use registered_tool::RegisteredTool;
 
-use super::super::result::MAX_RESULT_BYTES;
+use super::super::result::{MAX_RESULT_BYTES, ResultImage};
 use super::bounds::{JsonWriteError, write_bounded_json};
 use super::limits::DEFAULT_TIME_LIMIT;
 use futures_util::future::BoxFuture;
@@ -54,6 +54,8 @@ pub struct CustomTool {
     output_description: Option<String>,
     time_limit: Duration,
     external_context: bool,
+    /// Whether arguments are checked against the schema before a call.
+    checks_arguments: bool,
     handler: ToolHandler,
 }
 
@@ -66,8 +68,16 @@ enum ToolSchema {
 }
 
 /// Function from JSON to JSON of at most [`MAX_RESULT_BYTES`].
-type ToolHandler =
-    Arc<dyn Fn(Value) -> BoxFuture<'static, Result<String, ToolFailure>> + Send + Sync>;
+pub(in crate::session) type ToolHandler =
+    Arc<dyn Fn(Value) -> BoxFuture<'static, Result<ToolOutput, ToolFailure>> + Send + Sync>;
+
+/// Output of a tool.
+#[derive(Debug)]
+pub(in crate::session) struct ToolOutput {
+    /// JSON of at most [`MAX_RESULT_BYTES`].
+    pub json: String,
+    pub images: Vec<ResultImage>,
+}
 
 /// Error of a function that [`CustomTool::from_schema`] makes a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +91,7 @@ pub enum ToolFunctionError {
 
 /// Error of a call of a tool.
 #[derive(Debug)]
-enum ToolFailure {
+pub(in crate::session) enum ToolFailure {
     /// The arguments cannot be read as the input type.
     InvalidArguments { path: String, reason: String },
     /// The function returned an error.
@@ -165,6 +175,19 @@ impl CustomTool {
         Self::from_parts(name, input, output, handler).description(description)
     }
 
+    /// Returns a tool of a third party's server. The schema is never compiled, since a hostile schema
+    /// could take the time or the stack of this process: the server checks the arguments.
+    #[cfg(feature = "servers")]
+    pub(in crate::session) fn of_server(name: &str, schema: Value, handler: ToolHandler) -> Self {
+        let input = ToolSchema::Explicit(schema);
+        let output = ToolSchema::Explicit(Value::Object(Map::new()));
+        Self {
+            external_context: true,
+            checks_arguments: false,
+            ..Self::from_parts(name, input, output, handler)
+        }
+    }
+
     /// Returns a tool without a namespace and descriptions.
     fn from_parts(name: &str, input: ToolSchema, output: ToolSchema, handler: ToolHandler) -> Self {
         Self {
@@ -176,6 +199,7 @@ impl CustomTool {
             output_description: None,
             time_limit: DEFAULT_TIME_LIMIT,
             external_context: false,
+            checks_arguments: true,
             handler,
         }
     }
@@ -299,7 +323,7 @@ impl ToolSchema {
 async fn run_json_function<F, Running>(
     function: Arc<F>,
     arguments: Value,
-) -> Result<String, ToolFailure>
+) -> Result<ToolOutput, ToolFailure>
 where
     F: Fn(Value) -> Running,
     Running: Future<Output = Result<Value, ToolFunctionError>>,
@@ -311,10 +335,14 @@ where
     }
 }
 
-fn write_output(output: &impl Serialize) -> Result<String, ToolFailure> {
-    write_bounded_json(output, MAX_RESULT_BYTES).map_err(|error| match error {
+fn write_output(output: &impl Serialize) -> Result<ToolOutput, ToolFailure> {
+    let json = write_bounded_json(output, MAX_RESULT_BYTES).map_err(|error| match error {
         JsonWriteError::TooLarge => ToolFailure::TooLarge,
         JsonWriteError::NotJson(reason) => ToolFailure::NotJson(reason),
+    })?;
+    Ok(ToolOutput {
+        json,
+        images: Vec::new(),
     })
 }
 

@@ -3,7 +3,7 @@
 use super::index::INDEX_URI;
 use super::limits::MAX_MESSAGE_BYTES;
 use super::token::{McpToken, TokenClient, check_credentials};
-use crate::session::http_client::{http_client_builder, no_client};
+use crate::session::http_client::{http_client_builder, no_client, root_cause};
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, Implementation, JsonObject, ProtocolVersion,
@@ -14,8 +14,10 @@ use rmcp::service::{
     NotificationContext, Peer, RunningService,
 };
 use rmcp::transport::async_rw::AsyncRwTransport;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rmcp::transport::{IntoTransport, StreamableHttpClientTransport};
+use rmcp::transport::streamable_http_client::{
+    StreamableHttpClientTransportConfig, StreamableHttpError,
+};
+use rmcp::transport::{DynamicTransportError, IntoTransport, StreamableHttpClientTransport};
 use rmcp::{ClientHandler, RoleClient};
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -23,6 +25,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
@@ -142,7 +145,10 @@ impl McpConnection {
 
 /// Connects to a server. Errors are the end of a sentence.
 pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpConnection, String> {
-    let host = HostHandler { relist };
+    let host = HostHandler {
+        relist,
+        changed_tools: Arc::default(),
+    };
     match endpoint {
         McpEndpoint::Connected(peer) if peer.is_transport_closed() => {
             Err("the program closed the connection".to_owned())
@@ -185,12 +191,25 @@ async fn connect_http(
     check_credentials(url, headers, token)?;
 
     let client = TokenClient::new(http_client(url).await?, token.cloned());
-    let headers: HashMap<_, _> = headers.iter().cloned().collect();
-    let config = StreamableHttpClientTransportConfig::with_uri(url)
-        .custom_headers(headers)
-        .max_sse_event_size(MAX_MESSAGE_BYTES);
-    let transport = StreamableHttpClientTransport::with_client(client, config);
-    host.open_connection(transport, None).await
+    host.open_http(client, url, headers).await
+}
+
+/// Connects to a server over HTTP with a client of the caller. Sets `changed_tools` when the server
+/// reports that its tools changed. Errors are the end of a sentence.
+pub async fn connect_with_client(
+    client: reqwest::Client,
+    url: &str,
+    headers: &[(HeaderName, HeaderValue)],
+    changed_tools: Arc<AtomicBool>,
+) -> Result<McpConnection, String> {
+    check_credentials(url, headers, None)?;
+
+    let host = HostHandler {
+        relist: Arc::default(),
+        changed_tools,
+    };
+    let client = TokenClient::new(client, None);
+    host.open_http(client, url, headers).await
 }
 
 /// Returns the command of a server, with the inherited variables of this process.
@@ -225,11 +244,19 @@ async fn connect_process(host: HostHandler, mut command: Command) -> Result<McpC
 /// Returns the reason of a failed initialization, without the names of the transport's types.
 fn initialize_error_reason(error: &ClientInitializeError) -> String {
     match error {
-        ClientInitializeError::TransportError { error, .. } => error.error.to_string(),
+        ClientInitializeError::TransportError { error, .. } => transport_reason(error),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
             initialize_error_reason(fallback)
         }
         error => error.to_string(),
+    }
+}
+
+/// Returns the reason of a failed request, without the names of the transport's types.
+pub fn transport_reason(error: &DynamicTransportError) -> String {
+    match error.error.downcast_ref() {
+        Some(StreamableHttpError::<reqwest::Error>::Client(error)) => root_cause(error),
+        _ => error.error.to_string(),
     }
 }
 
@@ -245,9 +272,26 @@ async fn http_client(url: &str) -> Result<reqwest::Client, String> {
 #[derive(Debug)]
 struct HostHandler {
     relist: Arc<Notify>,
+    /// Whether the server reported that its tools changed.
+    changed_tools: Arc<AtomicBool>,
 }
 
 impl HostHandler {
+    /// Initializes a connection over HTTP.
+    async fn open_http(
+        self,
+        client: TokenClient,
+        url: &str,
+        headers: &[(HeaderName, HeaderValue)],
+    ) -> Result<McpConnection, String> {
+        let headers: HashMap<_, _> = headers.iter().cloned().collect();
+        let config = StreamableHttpClientTransportConfig::with_uri(url)
+            .custom_headers(headers)
+            .max_sse_event_size(MAX_MESSAGE_BYTES);
+        let transport = StreamableHttpClientTransport::with_client(client, config);
+        self.open_connection(transport, None).await
+    }
+
     /// Initializes a connection over a transport. The connection holds the process of the server.
     async fn open_connection<T, E, A>(
         self,
@@ -294,6 +338,10 @@ impl ClientHandler for HostHandler {
 
     async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.relist.notify_one();
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed_tools.store(true, Ordering::Relaxed);
     }
 
     async fn on_resource_updated(

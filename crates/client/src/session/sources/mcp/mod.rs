@@ -74,7 +74,7 @@
 //! so.
 
 pub(super) mod address;
-mod connection;
+pub(in crate::session) mod connection;
 mod directory;
 pub(super) mod fetch;
 mod follow;

@@ -1,6 +1,6 @@
 //! Registered tool: the checks of a custom tool at registration, and its calls.
 
-use super::{CustomTool, ToolFailure, ToolHandler};
+use super::{CustomTool, ToolFailure, ToolHandler, ToolOutput};
 use crate::session::result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 use crate::session::tool_names::{ToolNameError, ToolNames, check_tool_name};
 use crate::session::tools::bounds::check_json_bounds;
@@ -29,7 +29,7 @@ const MAX_SCHEMA_ERRORS: usize = 4;
 
 /// Tool that passed all checks and can be called.
 #[derive(Clone)]
-pub(in crate::session::tools) struct RegisteredTool {
+pub(in crate::session) struct RegisteredTool {
     full_name: String,
     /// Full name in the other spelling; `None` without a namespace.
     other_name: Option<String>,
@@ -37,8 +37,8 @@ pub(in crate::session::tools) struct RegisteredTool {
     name: String,
     description: String,
     schema: Value,
-    /// Compiled `schema`.
-    validator: Validator,
+    /// Compiled `schema`; `None` if arguments are not checked.
+    validator: Option<Validator>,
     /// Description of the results for a model.
     result_text: Option<ResultText>,
     /// Whether every output is put into the field `result` of an object.
@@ -66,7 +66,7 @@ impl InvalidToolPart {
 
 impl RegisteredTool {
     /// Checks a tool. Returns the first error.
-    pub(in crate::session::tools) fn new(tool: CustomTool) -> Result<Self, ToolRegistryError> {
+    pub(in crate::session) fn new(tool: CustomTool) -> Result<Self, ToolRegistryError> {
         check_name(&tool.name)?;
         if let Some(namespace) = &tool.namespace {
             check_name(namespace)?;
@@ -88,7 +88,12 @@ impl RegisteredTool {
     /// Checks the schemas, the descriptions and the time limit of a tool.
     fn check_parts(tool: CustomTool, full_name: &str) -> Result<Self, InvalidToolPart> {
         let schema = tool.input.schema().clone();
-        let validator = compile_schema(&schema).map_err(InvalidToolPart::input)?;
+        let validator = if tool.checks_arguments {
+            Some(compile_schema(&schema).map_err(InvalidToolPart::input)?)
+        } else {
+            check_json_bounds(&schema, MAX_SCHEMA_BYTES).map_err(InvalidToolPart::input)?;
+            None
+        };
         if schema["type"] != "object" {
             let reason = "its root has no `\"type\": \"object\"`; use a struct as the input, or set a schema";
             return Err(InvalidToolPart::input(reason.to_owned()));
@@ -144,7 +149,7 @@ impl RegisteredTool {
     }
 
     /// Returns the name by which a model calls the tool.
-    pub(in crate::session::tools) fn full_name(&self) -> &str {
+    pub(in crate::session) fn full_name(&self) -> &str {
         &self.full_name
     }
 
@@ -158,7 +163,7 @@ impl RegisteredTool {
     }
 
     /// Returns a copy of the tool with a name that has no namespace.
-    pub(in crate::session::tools) fn with_flat_name(&self) -> Result<Self, ToolNameError> {
+    pub(in crate::session) fn with_flat_name(&self) -> Result<Self, ToolNameError> {
         let flat = ToolNames::Flat.join(self.namespace.as_deref(), &self.name);
         let name = check_tool_name(flat)?;
         let other_name = self.namespace.is_some().then(|| self.full_name.clone());
@@ -174,7 +179,7 @@ impl RegisteredTool {
     }
 
     /// Returns the tool as a platform registers it. Platforms take no schema of the output.
-    pub(in crate::session::tools) fn to_payload(&self) -> Value {
+    pub(in crate::session) fn to_payload(&self) -> Value {
         let mut payload = Map::new();
         if let Some(namespace) = &self.namespace {
             payload.insert("namespace".to_owned(), json!(namespace));
@@ -201,7 +206,7 @@ impl RegisteredTool {
         self: &Arc<Self>,
         arguments: &Value,
         permits: &Arc<Semaphore>,
-    ) -> Result<String, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         check_json_bounds(arguments, MAX_ARGUMENT_BYTES)
             .map_err(|reason| self.invalid_arguments(&reason))?;
         let permit = self.acquire_permit(permits).await?;
@@ -233,7 +238,7 @@ impl RegisteredTool {
         self: Arc<Self>,
         arguments: Value,
         _permit: OwnedSemaphorePermit,
-    ) -> Result<String, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         self.check_arguments(&arguments)?;
         let outcome = (self.handler)(arguments).await;
         outcome.map_err(|failure| self.tool_error(failure))
@@ -253,8 +258,12 @@ impl RegisteredTool {
     /// Checks the arguments against the schema. An error names each field, but not its value: the
     /// model knows the value, and the value may be large.
     fn check_arguments(&self, arguments: &Value) -> Result<(), ToolError> {
+        let Some(validator) = &self.validator else {
+            return Ok(());
+        };
+
         let mut reason = String::new();
-        let mut errors = self.validator.iter_errors(arguments);
+        let mut errors = validator.iter_errors(arguments);
         for error in errors.by_ref().take(MAX_SCHEMA_ERRORS) {
             let separator = if reason.is_empty() { "" } else { "; " };
             let at = pointer_text(error.instance_path().as_str());
@@ -343,32 +352,34 @@ impl RegisteredTool {
     }
 
     /// Returns one JSON object within [`MAX_RESULT_BYTES`].
-    fn to_result(&self, outcome: Result<String, ToolError>, names: ToolNames) -> ToolResult {
-        let (success, json) = match outcome.and_then(|output| self.to_object(output)) {
-            Ok(object) => (true, object),
-            Err(error) => {
-                let result = ToolResult::from_outcome(Err::<&(), _>(&error), names);
-                (result.success, result.json)
-            }
+    fn to_result(&self, outcome: Result<ToolOutput, ToolError>, names: ToolNames) -> ToolResult {
+        let result = match outcome.and_then(|output| self.to_object(output)) {
+            Ok(object) => ToolResult {
+                success: true,
+                external_context: true,
+                json: object.json,
+                images: object.images,
+            },
+            Err(error) => ToolResult::from_outcome(Err::<&(), _>(&error), names),
         };
         ToolResult {
-            success,
             external_context: self.external_context,
-            json,
+            ..result
         }
     }
 
     /// Returns an output as an object.
-    fn to_object(&self, output: String) -> Result<String, ToolError> {
-        let object = if !self.wraps_result && output.starts_with('{') {
-            output
+    fn to_object(&self, output: ToolOutput) -> Result<ToolOutput, ToolError> {
+        let ToolOutput { json, images } = output;
+        let json = if !self.wraps_result && json.starts_with('{') {
+            json
         } else {
-            format!("{{\"result\":{output}}}")
+            format!("{{\"result\":{json}}}")
         };
-        if object.len() > MAX_RESULT_BYTES {
+        if json.len() > MAX_RESULT_BYTES {
             Err(self.too_large_error())
         } else {
-            Ok(object)
+            Ok(ToolOutput { json, images })
         }
     }
 }

@@ -1,0 +1,336 @@
+//! Declarations of MCP servers in plugins: their URLs, which must be safe to connect to, and their
+//! headers with the values of the program.
+
+use super::limits::{MAX_VALUE_BYTES, VALUE_TIMEOUT};
+use crate::session::choice::SkillChoice;
+use crate::session::http_client::AddressPolicy;
+use crate::session::server_options::{ServerValueRequest, ServerValues};
+use crate::session::skill_source::SkillSource;
+use caproot_core::net::endpoint::is_loopback_host;
+use caproot_core::proto::caproot::v1::{McpServer, McpTransport, Plugin};
+use caproot_core::text::quote_value;
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue};
+use reqwest::Url;
+use std::sync::Arc;
+use tokio::time::timeout;
+
+/// Headers that only the HTTP client sets.
+const CLIENT_HEADERS: [&str; 6] = [
+    "connection",
+    "content-length",
+    "host",
+    "proxy-authorization",
+    "te",
+    "transfer-encoding",
+];
+
+/// Declaration of a server by a plugin of a source.
+#[derive(Debug, Clone)]
+pub struct DeclaredServer {
+    pub source: Arc<dyn SkillSource>,
+    pub plugin: Arc<Plugin>,
+    pub server: McpServer,
+}
+
+/// Address of a server that may be connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerAddress {
+    pub url: Url,
+    pub origin: String,
+    /// The program may allow addresses that are not globally routable.
+    pub policy: AddressPolicy,
+}
+
+/// Headers of each request, and the names of the values that the program did not give.
+#[derive(Debug, Default)]
+pub struct ServerHeaders {
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    pub missing: Vec<String>,
+}
+
+/// Part of a declared value.
+#[derive(Debug, PartialEq, Eq)]
+enum ValuePart<'a> {
+    Text(&'a str),
+    Variable(&'a str),
+}
+
+impl DeclaredServer {
+    /// Returns a phrase for the server.
+    pub fn describe(&self) -> String {
+        format!(
+            "the MCP server {} of the plugin {}",
+            quote_value(&self.server.name),
+            quote_value(&self.plugin.name)
+        )
+    }
+
+    /// Returns the id of the authority of the plugin.
+    pub fn authority(&self) -> &str {
+        let authority = self.plugin.authority.as_ref();
+        authority.map_or("", |authority| &authority.id)
+    }
+
+    /// Returns whether a choice includes the plugin.
+    pub fn is_included(&self, choice: &SkillChoice) -> bool {
+        choice.includes(&*self.source, &self.plugin.name, &self.plugin.package)
+    }
+
+    /// Returns the address, or the reason why the server is not used as the end of a sentence.
+    pub fn check_address(&self, private_origins: &[String]) -> Result<ServerAddress, String> {
+        match self.server.transport() {
+            McpTransport::StreamableHttp => {}
+            McpTransport::Sse => {
+                return Err("its transport `sse` is obsolete; use streamable HTTP".to_owned());
+            }
+            _ => return Err("it runs as a process, and only HTTP servers are used".to_owned()),
+        }
+        if self.server.enabled == Some(false) {
+            return Err("its declaration disables it".to_owned());
+        }
+        parse_server_url(&self.server.url, private_origins)
+    }
+
+    /// Checks that the plugin still declares the server with its URL. A source that is unavailable
+    /// changes nothing.
+    pub fn check_current(&self) -> Result<(), String> {
+        let plugins = self.source.plugins();
+        let current = plugins
+            .iter()
+            .find(|plugin| plugin.package == self.plugin.package);
+        let Some(current) = current else {
+            let is_available = self.source.snapshot().unavailable_reason.is_none();
+            return if is_available {
+                Err("its plugin no longer exists".to_owned())
+            } else {
+                Ok(())
+            };
+        };
+
+        let mut named = current
+            .mcp_servers
+            .iter()
+            .filter(|server| server.name == self.server.name);
+        if named.any(|server| server.url == self.server.url) {
+            Ok(())
+        } else {
+            Err("its declared URL changed; start another session to use the new URL".to_owned())
+        }
+    }
+
+    /// Returns the headers of the declaration, with the values that the program gives for an origin.
+    pub async fn request_headers(&self, origin: &str, values: &ServerValues) -> ServerHeaders {
+        let mut all = ServerHeaders::default();
+        let requested = timeout(VALUE_TIMEOUT, self.add_headers(&mut all, origin, values)).await;
+        if requested.is_err() {
+            all.missing
+                .push("values that the program did not give in time".to_owned());
+        }
+        all
+    }
+
+    async fn add_headers(&self, all: &mut ServerHeaders, origin: &str, values: &ServerValues) {
+        for declared in &self.server.headers {
+            let value = match &declared.value {
+                Some(value) => self.expand_value(value, origin, values).await,
+                None if declared.from_variable.is_empty() => {
+                    self.request_value(&declared.name, origin, values).await
+                }
+                None => {
+                    let variable = &declared.from_variable;
+                    self.request_value(variable, origin, values).await
+                }
+            };
+            all.add(&declared.name, value);
+        }
+
+        let variable = &self.server.bearer_token_variable;
+        if !variable.is_empty() {
+            let token = self.request_value(variable, origin, values).await;
+            let bearer = token.map(|token| format!("Bearer {token}"));
+            all.add(AUTHORIZATION.as_str(), bearer);
+        }
+    }
+
+    /// Returns a declared value with the values of its variables, such as `Bearer ${TOKEN}`. The error
+    /// is the name of a missing value.
+    async fn expand_value(
+        &self,
+        value: &str,
+        origin: &str,
+        values: &ServerValues,
+    ) -> Result<String, String> {
+        let mut expanded = String::new();
+        for part in split_variables(value) {
+            match part {
+                ValuePart::Text(text) => expanded.push_str(text),
+                ValuePart::Variable(name) => {
+                    expanded.push_str(&self.request_value(name, origin, values).await?);
+                }
+            }
+        }
+        Ok(expanded)
+    }
+
+    async fn request_value(
+        &self,
+        name: &str,
+        origin: &str,
+        values: &ServerValues,
+    ) -> Result<String, String> {
+        let request = ServerValueRequest {
+            source_kind: self.source.kind(),
+            source_id: self.source.id().to_owned(),
+            package: self.plugin.package.clone(),
+            plugin: self.plugin.name.clone(),
+            server: self.server.name.clone(),
+            origin: origin.to_owned(),
+            name: name.to_owned(),
+        };
+        let value = values.request(request).await;
+        value
+            .filter(|value| value.len() <= MAX_VALUE_BYTES)
+            .ok_or_else(|| name.to_owned())
+    }
+}
+
+impl ServerHeaders {
+    /// Adds a header, or records that the header cannot be sent.
+    fn add(&mut self, name: &str, value: Result<String, String>) {
+        let header = value.and_then(|value| {
+            let name = HeaderName::try_from(name).map_err(|_| name.to_owned())?;
+            let mut value = HeaderValue::try_from(value).map_err(|_| name.to_string())?;
+            value.set_sensitive(true);
+            Ok((name, value))
+        });
+        match header {
+            Ok((name, _)) if CLIENT_HEADERS.contains(&name.as_str()) => {
+                self.missing.push(name.to_string());
+            }
+            Ok(header) => self.headers.push(header),
+            Err(name) => self.missing.push(name),
+        }
+    }
+}
+
+/// Returns the parts of a value: `${NAME}` and `${NAME:-default}` are variables.
+fn split_variables(value: &str) -> Vec<ValuePart<'_>> {
+    let mut parts = Vec::new();
+    let mut rest = value;
+    while let Some(start) = rest.find("${") {
+        let Some(length) = rest[start..].find('}') else {
+            break;
+        };
+        let inner = &rest[start + 2..start + length];
+        let name = inner.split_once(":-").map_or(inner, |(name, _)| name);
+        parts.push(ValuePart::Text(&rest[..start]));
+        parts.push(ValuePart::Variable(name));
+        rest = &rest[start + length + 1..];
+    }
+    parts.push(ValuePart::Text(rest));
+    parts.retain(|part| *part != ValuePart::Text(""));
+    parts
+}
+
+/// Returns the address of a declared URL. Errors are the end of a sentence about the server.
+pub fn parse_server_url(text: &str, private_origins: &[String]) -> Result<ServerAddress, String> {
+    let has_placeholder = text.contains(['{', '}', '<', '>', '$'])
+        || text.chars().any(|c| c.is_whitespace() || c.is_control());
+    if has_placeholder {
+        return Err("its URL has a placeholder or a part that is withheld".to_owned());
+    }
+    let url = Url::parse(text).map_err(|error| format!("its URL is invalid: {error}"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("its URL has user information".to_owned());
+    }
+
+    let origin = url.origin().ascii_serialization();
+    let host = url.host_str().ok_or("its URL has no host")?;
+    let allows_private = private_origins.iter().any(|allowed| {
+        let allowed = Url::parse(allowed).ok();
+        allowed.is_some_and(|allowed| allowed.origin() == url.origin())
+    });
+    match url.scheme() {
+        "https" => {}
+        "http" if allows_private && is_loopback_host(host) => {}
+        _ => return Err("its URL must use https".to_owned()),
+    }
+
+    let policy = if allows_private {
+        AddressPolicy::Any
+    } else {
+        AddressPolicy::Global
+    };
+    policy.check_host(&url)?;
+    Ok(ServerAddress {
+        url,
+        origin,
+        policy,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AddressPolicy, ValuePart, parse_server_url, split_variables};
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_safe_urls_are_used() {
+        for (url, part) in [
+            ("http://a.example/mcp", "must use https"),
+            ("ftp://a.example/mcp", "must use https"),
+            ("https://user@a.example/mcp", "user information"),
+            ("https://:x@a.example/mcp", "user information"),
+            ("https://${HOST}/mcp", "placeholder"),
+            ("https://a.example/mcp?key=<redacted>", "placeholder"),
+            ("https://a.example/{tenant}", "placeholder"),
+            ("https://127.0.0.1/mcp", "not a globally routable"),
+            ("https://2130706433/mcp", "not a globally routable"),
+            ("https://[::ffff:10.0.0.1]/mcp", "not a globally routable"),
+            ("https://169.254.169.254/", "not a globally routable"),
+            ("https://0.0.0.0/", "not a globally routable"),
+            ("http://127.0.0.1:1/mcp", "must use https"),
+            ("mcp", "invalid"),
+        ] {
+            let error = parse_server_url(url, &[]).expect_err(url);
+            assert!(error.contains(part), "{url}: {error}");
+        }
+
+        let allowed = [
+            "http://127.0.0.1:1".to_owned(),
+            "http://a.example".to_owned(),
+        ];
+        let address = parse_server_url("http://127.0.0.1:1/mcp", &allowed).expect("allowed");
+        assert_eq!(address.origin, "http://127.0.0.1:1");
+        assert_eq!(address.policy, AddressPolicy::Any);
+        assert!(parse_server_url("http://127.0.0.1:2/mcp", &allowed).is_err());
+        assert!(parse_server_url("http://a.example/mcp", &allowed).is_err());
+        let address = parse_server_url("https://A.example:443/mcp", &allowed).expect("global");
+        assert_eq!(address.origin, "https://a.example");
+        assert_eq!(address.policy, AddressPolicy::Global);
+    }
+
+    #[test]
+    fn variables_of_values_are_found() {
+        let parts = split_variables("Bearer ${TOKEN:-x}!");
+        assert_eq!(
+            parts,
+            [
+                ValuePart::Text("Bearer "),
+                ValuePart::Variable("TOKEN"),
+                ValuePart::Text("!")
+            ]
+        );
+        assert_eq!(split_variables("${A"), [ValuePart::Text("${A")]);
+    }
+
+    proptest! {
+        #[test]
+        fn values_without_variables_stay_as_they_are(value in "[^$]{0,40}") {
+            let mut expected = vec![ValuePart::Text(&value)];
+            expected.retain(|_| !value.is_empty());
+            prop_assert_eq!(split_variables(&value), expected);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Flags of `caproot call` for the MCP servers of plugins.
+
+use super::tools::{ToolCallbacks, program_values};
+use caproot_client::session::{McpServerChoice, McpServerOptions, ServerValues};
+use clap::Args;
+use std::sync::Arc;
+
+/// Word that chooses all servers.
+const ALL_SERVERS: &str = "all";
+
+/// Flags of the MCP servers of plugins.
+#[derive(Debug, Args)]
+pub struct PluginServerArgs {
+    /// Also the tools of this HTTP MCP server of a plugin of the session: PLUGIN/SERVER, PLUGIN for all
+    /// servers of the plugin, or all. The names of the tools begin with mcp__PLUGIN__SERVER. Can be
+    /// repeated
+    #[arg(long, value_name = "NAME")]
+    plugin_servers: Vec<String>,
+    /// Allow this origin of a plugin's MCP server, although its address is not globally routable, such
+    /// as https://mcp.internal.example. Only such an origin may be http, on a loopback address. Can be
+    /// repeated
+    #[arg(long, value_name = "ORIGIN")]
+    private_origin: Vec<String>,
+    /// With --no-session: ask the program for the values that the declarations of plugins' MCP servers
+    /// withhold, such as tokens, by a line {"event":"serverValue",…}. By default the servers get no
+    /// such value
+    #[arg(long, requires = "no_session")]
+    ask_values: bool,
+}
+
+impl PluginServerArgs {
+    /// Returns whether sessions may need the plugins of local directories.
+    pub fn needs_plugins(&self) -> bool {
+        self.ask_values || !self.plugin_servers.is_empty()
+    }
+
+    /// Returns the options of sessions. Values come from the program.
+    pub fn options(&self, callbacks: &Arc<ToolCallbacks>) -> McpServerOptions {
+        McpServerOptions {
+            servers: choose_servers(self.plugin_servers.clone()),
+            values: if self.ask_values {
+                program_values(callbacks)
+            } else {
+                ServerValues::default()
+            },
+            private_origins: self.private_origin.clone(),
+        }
+    }
+}
+
+/// Returns the servers with these names.
+pub fn choose_servers(names: Vec<String>) -> McpServerChoice {
+    if names.is_empty() {
+        McpServerChoice::None
+    } else if names == [ALL_SERVERS] {
+        McpServerChoice::All
+    } else {
+        McpServerChoice::Named(names)
+    }
+}
