@@ -58,7 +58,7 @@ const MAX_SHEBANG_BYTES: u64 = 256;
 Examples:
   caproot exec skill://skills/pdf/scripts/fill.py -- form.pdf --out filled.pdf
   caproot exec skill://skills/pdf/scripts/fill.py --digest sha256:1c2f...
-  caproot exec skill://team/build/run.sh --lock approved.lock   # only approved files")]
+  caproot exec skill://team/build/run.sh --lock approved.lock")]
 pub struct ExecArgs {
     /// Handle of a file of a skill; `caproot resources PACKAGE` lists the files
     #[arg(value_name = "HANDLE", value_parser = parse_handle)]

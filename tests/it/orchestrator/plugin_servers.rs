@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::call_command::CallProcess;
 use super::session::{call, list_all};
 use crate::harness::fixture::Fixture;
-use crate::harness::process::client_command;
+use crate::harness::process::caproot;
 use crate::harness::test_servers::{HttpServer, free_port, start_http};
 use crate::harness::{HANG_TIMEOUT, in_time};
 
@@ -540,11 +540,15 @@ async fn a_program_has_the_servers_and_gives_their_values() {
         {"Authorization": "Bearer ${KIT_TOKEN}"}});
     let fixture = plugin_tree(&declaration);
     let local = format!("mine={}", fixture.path("mine").display());
-    let mut command = client_command();
-    command
-        .args(["call", "--no-session", "--ask-values", "--local", &local])
-        .args(["--private-origin", &server.origin]);
-    let mut process = CallProcess::start(&mut command);
+    let mut process = CallProcess::start(caproot([
+        "call",
+        "--no-session",
+        "--ask-values",
+        "--local",
+        &local,
+        "--private-origin",
+        &server.origin,
+    ]));
 
     process.send(&json!({"id": 1, "method": "start", "plugin_servers": ["kit"]}));
     let asked = process.next().await;
