@@ -20,6 +20,14 @@ use crate::harness::replica::Replica;
 use crate::harness::watch_harness::{fast_timing, skill_text, watch_request};
 use crate::harness::{Daemon, Setup, list_request, selected};
 
+/// The readiness is not part of the digest.
+fn without_readiness(skill: &Skill) -> Skill {
+    Skill {
+        readiness: None,
+        ..skill.clone()
+    }
+}
+
 /// Computes a digest as `root.proto` describes it, without code of the daemon.
 pub(crate) fn digest_messages<'a>(
     skills: impl Iterator<Item = &'a Skill>,
@@ -28,11 +36,12 @@ pub(crate) fn digest_messages<'a>(
     diagnostics: impl Iterator<Item = &'a Diagnostic>,
 ) -> String {
     let hash = |kind: u8, message: Vec<u8>| Sha256::digest([&[kind][..], &message].concat());
-    let mut hashes: Vec<_> = (skills.map(|skill| hash(1, skill.encode_to_vec())))
-        .chain(plugins.map(|plugin| hash(2, plugin.encode_to_vec())))
-        .chain(marketplaces.map(|list| hash(3, list.encode_to_vec())))
-        .chain(diagnostics.map(|diagnostic| hash(4, diagnostic.encode_to_vec())))
-        .collect();
+    let mut hashes: Vec<_> = (skills
+        .map(|skill| hash(1, without_readiness(skill).encode_to_vec())))
+    .chain(plugins.map(|plugin| hash(2, plugin.encode_to_vec())))
+    .chain(marketplaces.map(|list| hash(3, list.encode_to_vec())))
+    .chain(diagnostics.map(|diagnostic| hash(4, diagnostic.encode_to_vec())))
+    .collect();
     hashes.sort();
     let groups = hashes.chunk_by(|one, other| one[0] == other[0]);
     let groups: Vec<_> = groups.map(|group| Sha256::digest(group.concat())).collect();

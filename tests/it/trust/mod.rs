@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 
 use caproot_core::proto::caproot::v1::{
-    Diagnostic, DiagnosticCode, ListSkillsResponse, TrustState,
+    Diagnostic, DiagnosticCode, ListSkillsResponse, Severity, TrustState,
 };
 
 use crate::harness::fixture::Fixture;
@@ -59,6 +59,14 @@ impl LockedDaemon {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// Number of diagnostics that are not notes.
+fn warnings(list: &ListSkillsResponse) -> usize {
+    let found = list.diagnostics.iter();
+    found
+        .filter(|found| found.severity() != Severity::Note)
+        .count()
 }
 
 fn config(mode: &str) -> String {

@@ -15,7 +15,7 @@ async fn list_and_status_have_the_states() {
         .fixture
         .write("r/new/SKILL.md", skill_text("new", "New."));
     locked
-        .wait_for_list(|list| list.skills.len() == 3 && list.diagnostics.len() == 2)
+        .wait_for_list(|list| list.skills.len() == 3 && super::warnings(list) == 2)
         .await;
 
     let list = run_client(&locked.daemon, "list --long").await.succeeded();

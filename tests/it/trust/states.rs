@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use caproot_core::proto::caproot::v1::{DiagnosticCode, RemovalReason, Severity, TrustState};
 
-use super::{LockedDaemon, TREE, bytes_read, diagnostic, lock_skills, states};
+use super::{LockedDaemon, TREE, bytes_read, diagnostic, lock_skills, states, warnings};
 use crate::harness::fixture::Fixture;
 use crate::harness::process::ConfiguredDaemon;
 use crate::harness::replica::Replica;
@@ -26,7 +26,7 @@ async fn with_warn_each_skill_has_its_state() {
             ("pdf", TrustState::Approved)
         ]
     );
-    assert!(list.diagnostics.is_empty(), "{:?}", list.diagnostics);
+    assert_eq!(warnings(&list), 0, "{:?}", list.diagnostics);
 
     locked.fixture.write("r/pdf/references/steps.md", "Two.\n");
     let change = replica.next_change().await;

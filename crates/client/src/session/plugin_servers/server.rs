@@ -175,7 +175,8 @@ impl PluginServer {
 
         let client = self.client.clone();
         let changed = self.changed_tools.clone();
-        let connected = connect_with_client(client, self.address.url.as_str(), &self.headers, changed);
+        let connected =
+            connect_with_client(client, self.address.url.as_str(), &self.headers, changed);
         let connection = connected.await.map_err(|reason| clean_reason(&reason))?;
         let peer = connection.peer().clone();
         *current = Some(connection);
