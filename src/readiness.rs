@@ -29,7 +29,7 @@ const MAX_TABLES: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 /// lookup ends.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// LookupResult of a program or a variable.
+/// Result of the lookup of a program or a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LookupResult {
     Present,
@@ -65,9 +65,16 @@ struct CheckerState {
     /// Variables that may be answered, and whether each is set.
     variables: BTreeMap<String, bool>,
     programs: Mutex<HashMap<Box<str>, LookupResult>>,
-    tables: Mutex<LruCache<TableKey, (Weak<Catalog>, Arc<ReadinessTable>)>>,
+    tables: Mutex<LruCache<TableKey, KnownTable>>,
     /// Number of changes of `programs` that may change a table.
     generation: watch::Sender<u64>,
+}
+
+/// Table of a catalog.
+#[derive(Debug)]
+struct KnownTable {
+    catalog: Weak<Catalog>,
+    table: Arc<ReadinessTable>,
 }
 
 /// Address of a catalog, and the generation of the lookups.
@@ -89,6 +96,7 @@ impl ReadinessChecker {
     }
 
     /// Returns a receiver that changes with the results.
+    #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.generation.subscribe()
     }
@@ -105,10 +113,11 @@ impl ReadinessChecker {
         let generation = *self.0.generation.borrow();
         let key = (Arc::as_ptr(catalog).addr(), generation);
         let mut tables = self.0.tables.lock();
-        if let Some((known, table)) = tables.get(&key)
-            && known.upgrade().is_some()
-        {
-            return Some(table.clone());
+        // Another catalog may have the address of one that ended.
+        let known = tables.get(&key);
+        let known = known.filter(|known| known.catalog.upgrade().is_some());
+        if let Some(known) = known {
+            return Some(known.table.clone());
         }
 
         let skills = catalog.skills(0).filter_map(|skill| {
@@ -119,7 +128,11 @@ impl ReadinessChecker {
             generation,
             skills: skills.collect(),
         });
-        tables.put(key, (Arc::downgrade(catalog), table.clone()));
+        let known = KnownTable {
+            catalog: Arc::downgrade(catalog),
+            table: table.clone(),
+        };
+        tables.put(key, known);
         Some(table)
     }
 

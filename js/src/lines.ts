@@ -34,6 +34,10 @@ export type CallRequest =
        */
       pin?: string[] | null;
       /**
+       * MCP servers of plugins whose tools the session has: `PLUGIN/SERVER`, `PLUGIN`, or `all` alone.
+       */
+      plugin_servers?: string[] | null;
+      /**
        * Whether the session has the plugins of executors.
        */
       plugins?: boolean | null;
@@ -170,6 +174,9 @@ export type CallRequest =
     }
   | {
       method: "plugins";
+    }
+  | {
+      method: "plugin_servers";
     }
   | {
       /**
@@ -449,6 +456,41 @@ export type CallEvent =
        * Number of the call.
        */
       call: number;
+      event: "serverValue";
+      /**
+       * Variable that the declaration names, or the name of the header.
+       */
+      name: string;
+      /**
+       * Origin that gets the value, such as `https://mcp.tracker.example`.
+       */
+      origin: string;
+      /**
+       * Handle of the plugin.
+       */
+      package: string;
+      /**
+       * Name of the plugin.
+       */
+      plugin: string;
+      /**
+       * Name of the server.
+       */
+      server: string;
+      /**
+       * Id of the plugin's source; the environment of an executor.
+       */
+      sourceId: string;
+      /**
+       * Kind of the plugin's source: `executor` or `local`.
+       */
+      sourceKind: string;
+    }
+  | {
+      /**
+       * Number of the call.
+       */
+      call: number;
       /**
        * Number of the dispatcher.
        */
@@ -701,6 +743,7 @@ export interface AnswerLine {
    * The `id` of the request.
    */
   id: unknown;
+  images?: AnswerImage[];
   /**
    * Result of the request, by its method.
    */
@@ -731,6 +774,19 @@ export interface RequestError {
    * Next step in a sentence, if it is not in the message.
    */
   next?: string | null;
+}
+/**
+ * Image or sound of a tool's result.
+ */
+export interface AnswerImage {
+  /**
+   * Content in base64.
+   */
+  data: string;
+  /**
+   * Type as the server names it, such as `image/png`.
+   */
+  mimeType: string;
 }
 /**
  * State of one executor of a session.
@@ -1304,6 +1360,47 @@ export interface ListenEnd {
   lastEventId: string | null;
 }
 /**
+ * State of an MCP server of a plugin.
+ */
+export interface McpServerStatus {
+  /**
+   * Digest of the definitions of the tools; empty without tools.
+   */
+  digest: string;
+  /**
+   * Reason if the server cannot be used; the end of a sentence.
+   */
+  error: string | null;
+  /**
+   * Origin of the server; empty if its URL is not used.
+   */
+  origin: string;
+  /**
+   * Handle of the plugin.
+   */
+  package: string;
+  /**
+   * Name of the plugin.
+   */
+  plugin: string;
+  /**
+   * Name of the server.
+   */
+  server: string;
+  /**
+   * Id of the plugin's source; the environment of an executor.
+   */
+  sourceId: string;
+  /**
+   * Kind of the plugin's source: `executor` or `local`.
+   */
+  sourceKind: string;
+  /**
+   * Full names of the tools.
+   */
+  tools: string[];
+}
+/**
  * Program and its limits.
  */
 export interface ProgramState {
@@ -1406,6 +1503,7 @@ export interface ResultsByMethod {
   list: ListedSkill[];
   listen: ListenEnd;
   metrics: InvocationMetrics;
+  plugin_servers: McpServerStatus[];
   plugins: SessionPlugin[];
   read: FileText;
   reinject: ReinjectedSkills;

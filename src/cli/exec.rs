@@ -73,7 +73,7 @@ pub struct ExecArgs {
     #[arg(long, value_name = "FILE", requires = "lock")]
     signers: Option<PathBuf>,
     /// Directory of the copies, which only this user may write; at most 32 copies are kept [default:
-    /// $XDG_CACHE_HOME/caproot/packages]
+    /// `$XDG_CACHE_HOME/caproot/packages`]
     #[arg(long, value_name = "DIR", env = "CAPROOT_COPIES")]
     copies: Option<PathBuf>,
     /// Maximum number of files of the skill
@@ -234,12 +234,12 @@ impl PreparedScript {
             Err(error) => return start_failure(&self.path, &error),
         };
         if content.runs_by_itself {
-            let error = self.start(self.path.as_os_str(), None, args);
+            let error = Self::start(self.path.as_os_str(), None, args);
             return self.explain_own_start(&content, &error);
         }
 
         for interpreter in interpreters_of(&self.path) {
-            let error = self.start(OsStr::new(interpreter), Some(&self.path), args);
+            let error = Self::start(OsStr::new(interpreter), Some(&self.path), args);
             if error.kind() != io::ErrorKind::NotFound {
                 return start_failure(Path::new(interpreter), &error);
             }
@@ -248,7 +248,7 @@ impl PreparedScript {
     }
 
     /// Calls execve(2). Returns only on failure.
-    fn start(&self, program: &OsStr, script: Option<&Path>, args: &[OsString]) -> io::Error {
+    fn start(program: &OsStr, script: Option<&Path>, args: &[OsString]) -> io::Error {
         let mut command = Command::new(program);
         command.args(script).args(args);
         if std::env::var_os(NO_BYTECODE).is_none() {

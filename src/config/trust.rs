@@ -162,6 +162,7 @@ pub struct ReadLock {
 
 impl LockPaths {
     /// Returns the files of a lock in force.
+    #[must_use]
     pub fn of(lock: &LoadedLock) -> Self {
         Self {
             lock: lock.path.clone(),
@@ -170,6 +171,7 @@ impl LockPaths {
     }
 
     /// Returns the paths of all files that the lock depends on.
+    #[must_use]
     pub fn all(&self) -> Vec<PathBuf> {
         let mut paths = vec![self.lock.clone()];
         if let Some(signers) = &self.signers {

@@ -251,19 +251,19 @@ impl Catalog {
         let omitted = u32::try_from(hidden.len()).unwrap_or(u32::MAX);
         header.counts.omitted = header.counts.omitted.saturating_add(omitted);
 
-        let mut catalog = match last.filter(|last| last.has_same_packages(&listed)) {
-            Some(last) => Self {
+        let same = last.filter(|last| last.has_same_packages(&listed));
+        let mut catalog = if let Some(last) = same {
+            Self {
                 skills: last.skills.with_skills(&listed),
                 by_package: last.by_package.clone(),
                 ..self.clone()
-            },
-            None => {
-                let sorted = Self::new(listed, BoundedDiagnostics::with_limit(0), header.clone());
-                Self {
-                    skills: sorted.skills,
-                    by_package: sorted.by_package,
-                    ..self.clone()
-                }
+            }
+        } else {
+            let sorted = Self::new(listed, BoundedDiagnostics::with_limit(0), header.clone());
+            Self {
+                skills: sorted.skills,
+                by_package: sorted.by_package,
+                ..self.clone()
             }
         };
         catalog.diagnostics = Arc::new(diagnostics);

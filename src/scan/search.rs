@@ -42,6 +42,7 @@ pub struct SearchRules {
 
 impl SearchRules {
     /// Returns the rules for reading and listing the files of a package, without approval.
+    #[must_use]
     pub fn read_rules<'a>(
         &'a self,
         published: &'a [PublishedRoot],

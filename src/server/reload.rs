@@ -279,7 +279,8 @@ impl ConfigReloader {
                 trust.policy.lock = Arc::new(lock);
                 trust.stamps = stamps;
             }
-            Err(RejectedLock { error, stamps }) => {
+            Err(rejected) => {
+                let RejectedLock { error, stamps } = *rejected;
                 trust.stamps = stamps;
                 // A program may still be writing the signature.
                 let next_change = wait_for_lock_change(Some(trust), changes);
@@ -427,14 +428,14 @@ struct RejectedLock {
 async fn read_lock_in_time(
     paths: &LockPaths,
     allowed_dirs: &[PathBuf],
-) -> Result<ReadLock, RejectedLock> {
+) -> Result<ReadLock, Box<RejectedLock>> {
     let task = {
         let paths = paths.clone();
         let allowed_dirs = allowed_dirs.to_vec();
         run_blocking(move || {
             let stamps = stamp_files(&paths.all());
             let read = paths.read_again(&allowed_dirs);
-            read.map_err(|error| RejectedLock { error, stamps })
+            read.map_err(|error| Box::new(RejectedLock { error, stamps }))
         })
     };
     let reason = match timeout(READ_TIMEOUT, task).await {
@@ -443,10 +444,10 @@ async fn read_lock_in_time(
         Err(_) => "does not answer; repair its filesystem".to_owned(),
     };
     // Without stamps, the next comparison starts another attempt.
-    Err(RejectedLock {
+    Err(Box::new(RejectedLock {
         error: ConfigError::file(&paths.lock, reason),
         stamps: vec![None; paths.all().len()],
-    })
+    }))
 }
 
 /// Returns the rules of callers with their tokens.

@@ -12,12 +12,12 @@ const ALL_SERVERS: &str = "all";
 #[derive(Debug, Args)]
 pub struct PluginServerArgs {
     /// Also the tools of this HTTP MCP server of a plugin of the session: PLUGIN/SERVER, PLUGIN for all
-    /// servers of the plugin, or all. The names of the tools begin with mcp__PLUGIN__SERVER. Can be
+    /// servers of the plugin, or all. The names of the tools begin with `mcp__PLUGIN__SERVER`. Can be
     /// repeated
     #[arg(long, value_name = "NAME")]
     plugin_servers: Vec<String>,
     /// Allow this origin of a plugin's MCP server, although its address is not globally routable, such
-    /// as https://mcp.internal.example. Only such an origin may be http, on a loopback address. Can be
+    /// as `https://mcp.internal.example`. Only such an origin may be http, on a loopback address. Can be
     /// repeated
     #[arg(long, value_name = "ORIGIN")]
     private_origin: Vec<String>,

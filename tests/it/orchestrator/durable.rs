@@ -571,7 +571,9 @@ async fn a_scope_closes_its_session_on_every_outcome() {
 
 #[tokio::test]
 async fn the_example_runs() {
-    let lines = in_time(example::run()).await.expect("the example succeeds");
+    let lines = in_time(Box::pin(example::run()))
+        .await
+        .expect("the example succeeds");
     for part in [
         "kept: Some(Ok(())), deleted: false",
         "the fork reads: {\"resource\":\"skill://mine/triage/SKILL.md\"",

@@ -283,11 +283,11 @@ async fn tools_of_a_plugins_server_are_tools_of_the_session() {
         ..SessionOptions::default()
     };
     assert!(server_tool_names(&start_session(&fixture, &none).await).is_empty());
-    let mut named = server_options(&[&server.origin]);
-    named.tool_names = ToolNames::Flat;
-    named.mcp_servers.servers =
+    let mut chosen = server_options(&[&server.origin]);
+    chosen.tool_names = ToolNames::Flat;
+    chosen.mcp_servers.servers =
         McpServerChoice::Named(vec!["kit/web".to_owned(), "kit/other".to_owned()]);
-    let session = start_session(&fixture, &named).await;
+    let session = start_session(&fixture, &chosen).await;
     assert_eq!(server_tool_names(&session)[0], ".mcp__kit__web_echo");
     let warnings = session.mcp_server_warnings();
     assert!(
@@ -440,12 +440,12 @@ async fn a_dropped_call_is_cancelled_at_the_server() {
     let ended = Arc::new(Notify::new());
     let starting = started.clone();
     let ending = ended.clone();
-    let server = ToolServer::start(move |method, _| match method {
-        "tools/list" => Reply::Result(tools(&["wait"])),
-        _ => {
-            starting.notify_one();
-            Reply::Never(ending.clone())
+    let server = ToolServer::start(move |method, _| {
+        if method == "tools/list" {
+            return Reply::Result(tools(&["wait"]));
         }
+        starting.notify_one();
+        Reply::Never(ending.clone())
     })
     .await;
     let fixture = plugin_tree(&json!({"url": format!("{}/mcp", server.origin)}));

@@ -27,10 +27,7 @@ fn good() -> Vec<u8> {
 }
 
 fn evil() -> Vec<u8> {
-    good()
-        .iter()
-        .map(|byte| byte.to_ascii_uppercase())
-        .collect()
+    good().iter().map(u8::to_ascii_uppercase).collect()
 }
 
 /// Directory in which the author works.

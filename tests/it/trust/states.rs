@@ -14,6 +14,9 @@ use crate::harness::{published, read_request, selected};
 
 const PDF: &str = "skill://r/pdf";
 
+/// Change of the files, and its opposite.
+type UndoneChange<'a> = (&'a dyn Fn(), &'a dyn Fn());
+
 #[tokio::test]
 async fn with_warn_each_skill_has_its_state() {
     let locked = LockedDaemon::start(TREE, "warn").await;
@@ -73,7 +76,7 @@ async fn with_hide_each_kind_of_change_omits_the_skill_until_it_is_undone() {
         fs::set_permissions(&script, fs::Permissions::from_mode(mode)).expect("a mode");
     };
     let good = fs::read(fixture.path("r/pdf/SKILL.md")).expect("the skill");
-    let changes: [(&dyn Fn(), &dyn Fn()); 7] = [
+    let changes: [UndoneChange<'_>; 7] = [
         (
             &|| fixture.write("r/pdf/SKILL.md", skill_text("pdf", "Other.")),
             &|| fixture.write("r/pdf/SKILL.md", &good),
@@ -83,7 +86,7 @@ async fn with_hide_each_kind_of_change_omits_the_skill_until_it_is_undone() {
             &|| fixture.write("r/pdf/references/steps.md", "One.\n"),
         ),
         (&|| fixture.write("r/pdf/scripts/more.py", "#!\n"), &|| {
-            fs::remove_file(fixture.path("r/pdf/scripts/more.py")).expect("removed")
+            fs::remove_file(fixture.path("r/pdf/scripts/more.py")).expect("removed");
         }),
         (
             &|| fs::rename(&script, fixture.path("r/saved")).expect("renamed"),
@@ -105,7 +108,7 @@ async fn with_hide_each_kind_of_change_omits_the_skill_until_it_is_undone() {
                 fixture.write(
                     "r/pdf/agents/openai.yaml",
                     "interface: {display_name: Evil}\n",
-                )
+                );
             },
             &|| fs::remove_dir_all(fixture.path("r/pdf/agents")).expect("removed"),
         ),
@@ -117,8 +120,8 @@ async fn with_hide_each_kind_of_change_omits_the_skill_until_it_is_undone() {
             .await;
         let list = locked.list().await;
         assert_eq!(states(&list), [("mail", TrustState::Approved)], "{number}");
-        let changed = diagnostic(&list, DiagnosticCode::SkillChanged).expect("a diagnostic");
-        assert_eq!(changed.severity(), Severity::Error, "{number}");
+        let found = diagnostic(&list, DiagnosticCode::SkillChanged).expect("a diagnostic");
+        assert_eq!(found.severity(), Severity::Error, "{number}");
         undo();
         replica
             .wait_while(|replica| !replica.skills.contains_key(PDF))

@@ -28,7 +28,7 @@ const MAX_STORE_BYTES: u64 = 2 << 30;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Mode bit that lets only the owner of an entry rename the entry.
 const STICKY: u32 = 0o1000;
-/// User id that the kernel reports for users outside the user namespace: user_namespaces(7).
+/// User id that the kernel reports for users outside the user namespace: `user_namespaces(7)`.
 const OVERFLOW_UID: u32 = 65_534;
 
 /// Directory with copies of packages that only its user can write.

@@ -81,7 +81,7 @@ impl Session {
 
         let trust = match &options.trust {
             Trust::All => fleet.trust(),
-            trust => trust.clone(),
+            trust @ Trust::Lock(_) => trust.clone(),
         };
         let inner = SessionInner::new(options, trust, selection, points)?;
         let others = others

@@ -74,7 +74,7 @@ impl ToolTable {
                 continue;
             }
             let name = tool.name.to_string();
-            match self.register(server, &namespace, tool) {
+            match self.register(server, &namespace, &tool) {
                 Err(reason) => omitted
                     .invalid
                     .push(format!("{}: {reason}", quote_value(&name))),
@@ -145,7 +145,7 @@ impl ToolTable {
         &self,
         server: &Arc<PluginServer>,
         namespace: &str,
-        tool: Tool,
+        tool: &Tool,
     ) -> Result<RegisteredTool, String> {
         let mut schema = Value::Object(Map::clone(&tool.input_schema));
         escape_descriptions(&mut schema);
@@ -159,7 +159,7 @@ impl ToolTable {
         let handler = call_handler(server.clone(), tool.name.to_string(), self.results.clone());
         let definition = CustomTool::of_server(&name, schema, handler)
             .in_namespace(namespace)
-            .description(&describe_tool(server, &tool))
+            .description(&describe_tool(server, tool))
             .time_limit(server.call_time());
         let registered = RegisteredTool::new(definition).map_err(|error| error.to_string())?;
         self.spell(registered)
