@@ -33,7 +33,7 @@ const allPages: Page[] = [
     exports: [
       ["index", "connect restore ConnectOptions SessionOptions Session ForkOptions InjectOptions"],
       ["index", "UsageEvent UsedSkill UsedState ReinjectedSkills ReinjectedFragment"],
-      ["index", "Executor Credentials Fleet FleetTable FindExecutor Token"],
+      ["index", "Executor Credentials Fleet FleetTable"],
     ],
   },
   {
@@ -42,8 +42,8 @@ const allPages: Page[] = [
     text: "Own tools, sources, stores, dispatchers, adapters, tests and errors.",
     exports: [
       ["index", "Tools ToolOptions ToolFunction ToolContext"],
-      ["index", "JsonSchema StandardSchema LocalSkills LocalPreset McpServer McpServerOptions Site SiteOptions Source"],
-      ["index", "Store"],
+      ["index", "JsonSchema StandardSchema LocalSkills LocalPreset McpServer McpServerOptions Site SiteOptions Source PluginServers ServerValueRequest"],
+      ["index", "Store FindExecutor Token"],
       ["index", "Dispatcher DispatcherOptions Manager Thread"],
       ["ai", "ai AiTools"],
       ["openai-agents", "openaiAgents"],

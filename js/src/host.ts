@@ -5,6 +5,7 @@ import { callPlatform, type Platform, type PlatformEvent } from "./dispatch.ts";
 import type { CaprootError } from "./errors.ts";
 import { type Connection, PrivateFiles, spanOf } from "./fleet.ts";
 import type { CallEvent } from "./lines.ts";
+import { type PluginServers, serverFlags, serverValue } from "./plugin_servers.ts";
 import { mcpToken, type Source, sourceFlags } from "./sources.ts";
 import { type ToolOutcome, Tools, toJson } from "./tools.ts";
 
@@ -19,6 +20,7 @@ export interface HostOptions {
   sources: readonly Source[];
   /** Flags of the lock. */
   lockFlags: readonly string[];
+  pluginServers: PluginServers | undefined;
   startTimeout: number;
   programTimeout: number;
   log: ((line: string) => void) | undefined;
@@ -115,7 +117,7 @@ export class ProgramHost {
   }
 
   async #start(): Promise<CallChild> {
-    const { connection, sources, lockFlags, startTimeout, programTimeout, log } = this.#options;
+    const { connection, sources, lockFlags, pluginServers, startTimeout, programTimeout, log } = this.#options;
     const files = this.#files;
     const flags = [
       "--no-session",
@@ -123,6 +125,7 @@ export class ProgramHost {
       ...(await connection.flags(files)),
       ...sourceFlags(sources, files),
       ...lockFlags,
+      ...serverFlags(pluginServers),
     ];
     const child = await CallChild.start({
       flags,
@@ -177,6 +180,8 @@ export class ProgramHost {
         return outcomeOf(() => this.#options.connection.find(event.environmentId));
       case "mcpToken":
         return outcomeOf(() => mcpToken(this.#options.sources, event.server));
+      case "serverValue":
+        return outcomeOf(() => serverValue(this.#options.pluginServers, event));
       default:
         return outcomeOf(() => this.#callPlatform(event));
     }

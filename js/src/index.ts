@@ -60,6 +60,7 @@ export type {
   UsedSkill,
   UsedState,
 } from "./lines.ts";
+export type { PluginServers, ServerValueRequest } from "./plugin_servers.ts";
 export { version } from "./program.ts";
 export {
   type Change,

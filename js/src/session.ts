@@ -8,6 +8,7 @@ import { type CaprootError, ConfigError, Refused, StoreError } from "./errors.ts
 import { Connection, type Credentials, type Executor, type FindExecutor, type FleetTable, type FoundFleet, spanOf } from "./fleet.ts";
 import { ProgramHost } from "./host.ts";
 import type { CallEvent, ListedSkill, SavedChanges } from "./lines.ts";
+import { type PluginServers, serverNames } from "./plugin_servers.ts";
 import type { Source } from "./sources.ts";
 import { callStore, readStored, type Store } from "./store.ts";
 import { type JsonSchema, Tools } from "./tools.ts";
@@ -67,6 +68,8 @@ export interface ConnectOptions extends SessionOptions, Credentials {
   lock?: string;
   /** Keys that may sign the lock, as a file with the format of `allowed_signers`. */
   signers?: string;
+  /** HTTP MCP servers of plugins whose tools the session has; none by default. */
+  pluginServers?: PluginServers;
   /** Seconds within which the program must show that it runs; 10 by default. */
   programTimeout?: number;
   /** Gets each line that the program logs. */
@@ -211,12 +214,14 @@ function makeHost(address: string | undefined, options: ConnectOptions): Program
       connection: new Connection(address, table, given as Credentials),
       sources: options.sources ?? [],
       lockFlags: lockFlags(options),
+      pluginServers: options.pluginServers,
       startTimeout: options.startTimeout ?? 5,
       programTimeout: options.programTimeout ?? 10,
       log: options.log,
     });
-  // A program has the sources and the lock of its flags, so that sessions with them share none.
-  return Fleet.hostOf(options.fleet, make, !options.sources?.length && options.lock === undefined);
+  // A program has the sources, the lock and the values of its flags, so that sessions with them share none.
+  const isShared = !options.sources?.length && options.lock === undefined && options.pluginServers === undefined;
+  return Fleet.hostOf(options.fleet, make, isShared);
 }
 
 function lockFlags({ lock, signers }: ConnectOptions): string[] {
@@ -228,13 +233,14 @@ function lockFlags({ lock, signers }: ConnectOptions): string[] {
   return signers === undefined ? flags : [...flags, `--signers=${resolve(signers)}`];
 }
 
-async function begin(host: ProgramHost, options: SessionOptions, saved: unknown): Promise<Session> {
+async function begin(host: ProgramHost, options: ConnectOptions, saved: unknown): Promise<Session> {
   const tools = options.tools && Tools.seal(options.tools);
   const settings: Settings = {
     tools: tools ?? [],
     plugins: options.plugins ?? false,
     scripts: options.scripts ?? false,
     ready_only: options.readyOnly ?? false,
+    plugin_servers: serverNames(options.pluginServers),
     start_timeout: spanOf(options.startTimeout ?? 5) ?? null,
     grace_period: spanOf(options.gracePeriod ?? 10) ?? null,
   };
@@ -272,7 +278,10 @@ interface SharedParts {
   store: Store | undefined;
 }
 
-type Settings = Pick<Fields<"start">, "tools" | "plugins" | "scripts" | "ready_only" | "start_timeout" | "grace_period">;
+type Settings = Pick<
+  Fields<"start">,
+  "tools" | "plugins" | "scripts" | "ready_only" | "plugin_servers" | "start_timeout" | "grace_period"
+>;
 
 /**
  * Skills of one conversation: a text and tools for a model.

@@ -57,7 +57,6 @@ const MAX_SHEBANG_BYTES: u64 = 256;
 #[command(after_help = "\
 Examples:
   caproot exec skill://skills/pdf/scripts/fill.py -- form.pdf --out filled.pdf
-  caproot exec skill://skills/pdf/scripts/fill.py --digest sha256:1c2f...
   caproot exec skill://team/build/run.sh --lock approved.lock")]
 pub struct ExecArgs {
     /// Handle of a file of a skill; `caproot resources PACKAGE` lists the files

@@ -355,8 +355,19 @@ fn the_example_is_the_default() {
     let path = token.path().to_str().expect("UTF-8");
     let whole = whole_example().replace("/etc/caproot/token", path);
     let whole = whole.replace("group: caproot", "group: root");
-    // The certificates in the example do not exist.
-    let of_tls = ["tls:", "  certificate:", "  key:", "  client_ca:"];
+    let lock = callers::empty_lock();
+    let whole = whole.replace(
+        "lock: caproot.lock",
+        &format!("lock: {}", lock.path().display()),
+    );
+    // The certificates and keys in the example do not exist.
+    let of_tls = [
+        "tls:",
+        "  certificate:",
+        "  key:",
+        "  client_ca:",
+        "  signers:",
+    ];
     let rest = whole
         .lines()
         .filter(|line| !of_tls.iter().any(|key| line.starts_with(key)));

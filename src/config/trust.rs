@@ -102,6 +102,7 @@ pub fn read(
     let section = top_keys::TRUST.section(top, reader)?;
     let lock_item = LOCK.required_field(&section, reader);
     let mode_item = MODE.required_field(&section, reader);
+    let mode = mode_item.and_then(|item| reader.parsed(&item, TrustMode::parse));
     let roots = ROOTS.field(&section).map(|item| {
         let empty = "empty list, so the lock would apply to no root; remove the key for every root";
         reader.unique_texts(&item, Some(empty), |text| {
@@ -121,9 +122,8 @@ pub fn read(
     let lock = reader.parsed(&lock_item, |text| {
         address::absolute_path(text.as_ref(), base)
     })?;
-    let mode = reader.parsed(&mode_item?, TrustMode::parse)?;
     Some(TrustDraft {
-        mode,
+        mode: mode?,
         roots: roots.map(Into::into),
         files: LockPaths { lock, signers },
         rejection: reader.error_for(&lock_item, ""),

@@ -408,6 +408,10 @@ mod tests {
                 FileReadError::TooLarge { size: 1 },
                 FileReadError::Changed(None),
                 FileReadError::Changed(Some(digest)),
+                FileReadError::NotApproved {
+                    approved: digest,
+                    current: Some(digest),
+                },
                 FileReadError::Denied,
                 FileReadError::TooManyOpenFiles,
                 FileReadError::Failed,

@@ -19,6 +19,14 @@ pub fn token(mode: u32) -> NamedTempFile {
     file
 }
 
+/// Creates a lock without skills.
+pub fn empty_lock() -> NamedTempFile {
+    let mut file = NamedTempFile::new().expect("a file");
+    file.write_all(b"{\"version\": 1, \"skills\": []}\n")
+        .expect("written");
+    file
+}
+
 fn reach(dirs: &[&str]) -> AccessScope {
     AccessScope::Directories(dirs.iter().map(|dir| dir.as_bytes().into()).collect())
 }

@@ -19,6 +19,8 @@ fn keys_are_reloadable_as_documented() {
     let token = callers::token(0o600);
     let path = token.path().display();
     let callers = format!("callers: [{{name: a, token_file: {path}}}]");
+    let lock = callers::empty_lock();
+    let trust = format!("trust: {{lock: {}, mode: warn}}", lock.path().display());
     // A file with another value for each key.
     let changes = [
         ("environment_ids", "environment_ids: [b]"),
@@ -32,6 +34,7 @@ fn keys_are_reloadable_as_documented() {
         ("open_reflection", "open_reflection: true"),
         ("audit", "audit: true"),
         ("disabled_skills", "disabled_skills: [{name: x}]"),
+        ("trust", &trust),
         ("search", "search: {excluded_dirs: [x], resource_dirs: [y]}"),
         ("limits", "limits: {max_depth: 3}"),
         ("limits.max_connections", "limits: {max_connections: 3}"),

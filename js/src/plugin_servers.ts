@@ -1,0 +1,38 @@
+/** HTTP MCP servers of plugins as tools of a session. */
+
+import type { CallEvent } from "./lines.ts";
+
+/** Servers of plugins whose tools a session has. */
+export interface PluginServers {
+  /** `PLUGIN/SERVER` or `PLUGIN`; all servers by default. */
+  names?: readonly string[];
+  /** Origins whose addresses need not be globally routable, such as `https://mcp.internal.example`. */
+  privateOrigins?: readonly string[];
+  /**
+   * Returns a value that a declaration withholds, such as a token, or `undefined` to send nothing. Compare `origin`
+   * with the origin that the secret is for: a plugin's author chooses all names.
+   */
+  value?: (request: ServerValueRequest) => string | undefined | Promise<string | undefined>;
+}
+
+/** Request of a value for a server of a plugin. */
+export type ServerValueRequest = Omit<Extract<CallEvent, { event: "serverValue" }>, "event" | "call">;
+
+/** Returns the flags of the program for the servers. */
+export function serverFlags(servers: PluginServers | undefined): string[] {
+  const flags = (servers?.privateOrigins ?? []).map((origin) => `--private-origin=${origin}`);
+  return servers?.value === undefined ? flags : [...flags, "--ask-values"];
+}
+
+/** Returns the servers of a request. */
+export function serverNames(servers: PluginServers | undefined): string[] | null {
+  return servers === undefined ? null : [...(servers.names ?? ["all"])];
+}
+
+/** Returns the value that the program of the caller gives, or `null`. */
+export async function serverValue(
+  servers: PluginServers | undefined,
+  { event: _event, call: _call, ...request }: Extract<CallEvent, { event: "serverValue" }>,
+): Promise<string | null> {
+  return (await servers?.value?.(request)) ?? null;
+}
