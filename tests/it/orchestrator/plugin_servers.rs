@@ -321,7 +321,7 @@ async fn values_come_from_the_program_for_one_origin() {
     let log = asked.clone();
     options.mcp_servers.values = ServerValues::new(move |request| {
         log.lock().push(request);
-        std::future::ready(Some("abc".to_owned()))
+        std::future::ready(Some("kit-secret".to_owned()))
     });
     server.seen.lock().clear();
     let session = start_session(&fixture, &options).await;
@@ -331,7 +331,7 @@ async fn values_come_from_the_program_for_one_origin() {
             .seen
             .lock()
             .iter()
-            .all(|seen| seen.authorization == "Bearer abc")
+            .all(|seen| seen.authorization == "Bearer kit-secret")
     );
     let asked = asked.lock();
     assert_eq!(asked.len(), 1);
@@ -344,7 +344,7 @@ async fn values_come_from_the_program_for_one_origin() {
         (&*asked[0].origin, &*asked[0].name),
         (&*server.origin, "KIT_TOKEN")
     );
-    assert!(!format!("{session:?}").contains("abc"));
+    assert!(!format!("{session:?}").contains("kit-secret"));
 }
 
 #[tokio::test]
@@ -374,8 +374,9 @@ async fn a_hostile_server_is_a_warning_and_the_session_goes_on() {
             _ => Reply::Result(many.clone()),
         })
         .await;
-        let declaration =
-            json!({"url": format!("{}/mcp", server.origin), "startup_timeout_sec": 1});
+        let startup_timeout = if number == 1 { 1 } else { 60 };
+        let declaration = json!({"url": format!("{}/mcp", server.origin),
+            "startup_timeout_sec": startup_timeout});
         let fixture = plugin_tree(&declaration);
         let session =
             start_session(&fixture, &server_options(&[&server.origin, &other.origin])).await;
@@ -557,8 +558,9 @@ async fn a_program_has_the_servers_and_gives_their_values() {
         (&asked["origin"], &asked["name"]),
         (&json!(server.origin), &json!("KIT_TOKEN"))
     );
-    process
-        .send(&json!({"id": 2, "method": "tool_result", "call": asked["call"], "result": "abc"}));
+    process.send(
+        &json!({"id": 2, "method": "tool_result", "call": asked["call"], "result": "kit-secret"}),
+    );
     let mut lines = [process.next().await, process.next().await];
     lines.sort_by_key(|line| line["id"].as_u64());
     let warnings = lines[0]["result"]["warnings"].as_array().expect("a list");
@@ -571,7 +573,10 @@ async fn a_program_has_the_servers_and_gives_their_values() {
     let session = lines[0]["result"]["session"].clone();
 
     let answer = process
-        .request(json!({"method": "call", "session": session, "tool": "mcp__kit__web_picture"}))
+        .request(
+            json!({"method": "call", "session": session, "tool": "mcp__kit__web_picture",
+            "arguments": {}}),
+        )
         .await;
     assert_eq!(answer["success"], true, "{answer}");
     assert_eq!(
@@ -586,5 +591,8 @@ async fn a_program_has_the_servers_and_gives_their_values() {
         "{answer}"
     );
     let seen = server.seen.lock();
-    assert!(seen.iter().all(|seen| seen.authorization == "Bearer abc"));
+    assert!(
+        seen.iter()
+            .all(|seen| seen.authorization == "Bearer kit-secret")
+    );
 }
