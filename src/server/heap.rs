@@ -14,9 +14,11 @@ use tokio::time::sleep;
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD_BYTES: libc::c_int = 128 << 10;
 
-/// Pause between the end of a connection and trimming. More connections may end meanwhile, and
-/// calls end after their connection.
+/// Pause between the end of a connection and trimming. More connections may end meanwhile.
 const TRIM_DELAY: Duration = Duration::from_secs(1);
+
+/// Pause before trimming again. Calls end after their connection, on a busy machine by seconds.
+const LATE_TRIM_DELAY: Duration = Duration::from_secs(10);
 
 /// Trimmer of the heap. Counts the closed connections since the last trim.
 /// Clones share their state.
@@ -24,28 +26,35 @@ const TRIM_DELAY: Duration = Duration::from_secs(1);
 pub struct HeapTrimmer(Arc<AtomicUsize>);
 
 impl HeapTrimmer {
-    /// Trims the heap after [`TRIM_DELAY`].
+    /// Trims the heap after [`TRIM_DELAY`], and again after [`LATE_TRIM_DELAY`].
     pub fn schedule_trim(&self) {
-        if self.0.fetch_add(1, Ordering::Relaxed) > 0 {
-            return;
+        if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
+            tokio::spawn(trim_until_quiet(self.0.clone()));
+        }
+    }
+}
+
+/// Trims the heap until no connection was closed meanwhile.
+async fn trim_until_quiet(closed: Arc<AtomicUsize>) {
+    loop {
+        let before = closed.load(Ordering::Relaxed);
+        trim_after(TRIM_DELAY).await;
+        if closed.load(Ordering::Relaxed) != before {
+            continue;
         }
 
-        let closed = self.0.clone();
-        tokio::spawn(async move {
-            loop {
-                let before = closed.load(Ordering::Relaxed);
-                sleep(TRIM_DELAY).await;
-                // Takes some milliseconds per hundred megabytes.
-                drop(run_blocking(trim).await);
-                // If more connections were closed meanwhile, repeat.
-                let reset =
-                    closed.compare_exchange(before, 0, Ordering::Relaxed, Ordering::Relaxed);
-                if reset.is_ok() {
-                    return;
-                }
-            }
-        });
+        trim_after(LATE_TRIM_DELAY).await;
+        let reset = closed.compare_exchange(before, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if reset.is_ok() {
+            return;
+        }
     }
+}
+
+async fn trim_after(delay: Duration) {
+    sleep(delay).await;
+    // Takes some milliseconds per hundred megabytes.
+    drop(run_blocking(trim).await);
 }
 
 fn trim() {

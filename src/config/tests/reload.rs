@@ -47,6 +47,7 @@ fn keys_are_reloadable_as_documented() {
         ("audit", "audit: true"),
         ("disabled_skills", "disabled_skills: [{name: x}]"),
         ("trust", &trust),
+        ("readiness", "readiness: {path: [/bin], variables: [A]}"),
         ("search", "search: {excluded_dirs: [x], resource_dirs: [y]}"),
         ("limits", "limits: {max_depth: 3}"),
         ("limits.max_connections", "limits: {max_connections: 3}"),
