@@ -60,7 +60,10 @@ pub struct RequestedScan {
 
 /// State to report if a requested scan takes long.
 enum ScanFallback {
+    /// The first scan has not ended, or began before the call.
     Pending,
+    /// The snapshot of the first scan, if it ended since the wait.
+    FirstSnapshot,
     /// The snapshot that the root has.
     LatestSnapshot,
 }
@@ -144,8 +147,9 @@ impl RootTaskHandle {
         let completed = self.completed_scan.subscribe();
 
         let fallback = match consistency {
-            _ if is_first => Some(ScanFallback::Pending),
+            ConsistencyLevel::Cached if is_first => Some(ScanFallback::FirstSnapshot),
             ConsistencyLevel::Cached => Some(ScanFallback::LatestSnapshot),
+            ConsistencyLevel::Fresh if is_first => Some(ScanFallback::Pending),
             ConsistencyLevel::Fresh => None,
         };
 
@@ -246,8 +250,8 @@ impl WaitBudget {
             .unwrap_or(false)
     }
 
-    /// Waits for a scan. Returns `None` if the latest snapshot is to be reported, else the state of
-    /// the root.
+    /// Waits for a scan. Returns `None` if the latest snapshot, or that there is none, is to be
+    /// reported, else the state of the root.
     pub(super) async fn wait_for_scan(
         &self,
         mut scan: RequestedScan,
@@ -274,7 +278,7 @@ impl WaitBudget {
 
             match scan.fallback {
                 Some(ScanFallback::Pending) => return Ok(Some(RootState::Pending)),
-                Some(ScanFallback::LatestSnapshot) => return Ok(None),
+                Some(ScanFallback::FirstSnapshot | ScanFallback::LatestSnapshot) => return Ok(None),
                 None if Instant::now() >= self.long_deadline => return Err(DeadlineExceeded),
                 None => until = self.long_deadline.min(Instant::now() + STUCK_AFTER),
             }
