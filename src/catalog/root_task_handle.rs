@@ -278,7 +278,9 @@ impl WaitBudget {
 
             match scan.fallback {
                 Some(ScanFallback::Pending) => return Ok(Some(RootState::Pending)),
-                Some(ScanFallback::FirstSnapshot | ScanFallback::LatestSnapshot) => return Ok(None),
+                Some(ScanFallback::FirstSnapshot | ScanFallback::LatestSnapshot) => {
+                    return Ok(None);
+                }
                 None if Instant::now() >= self.long_deadline => return Err(DeadlineExceeded),
                 None => until = self.long_deadline.min(Instant::now() + STUCK_AFTER),
             }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use caproot::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use caproot::config::{Config, ConnectionTiming, RootFlag, ServeFlags};
 use caproot::model::Limits;
-use caproot::server;
+use caproot::server::{self, BoundDaemon};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
@@ -150,6 +150,23 @@ impl Setup {
     }
 }
 
+/// Binds the sockets of a daemon. A process that another test starts has the sockets of a stopped
+/// daemon until its program runs, so a used address is tried again.
+async fn build_daemon(config: Config) -> BoundDaemon {
+    let begun = Instant::now();
+    loop {
+        match server::build_daemon(config.clone()).await {
+            Err(error)
+                if error.to_string().contains("Address already in use")
+                    && begun.elapsed() < HANG_TIMEOUT =>
+            {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            bound => return bound.expect("the daemon starts"),
+        }
+    }
+}
+
 /// Running daemon. Drop asks the daemon to stop. `stop` also waits for its end.
 pub(crate) struct Daemon {
     /// Client that is connected to the daemon.
@@ -192,9 +209,7 @@ impl Daemon {
 
     /// Starts a daemon whose last listener is a TCP port, and connects to that listener.
     pub(crate) async fn start_with(config: Config) -> Self {
-        let app = server::build_daemon(config)
-            .await
-            .expect("the daemon starts");
+        let app = build_daemon(config).await;
         let listening = app.listen_addresses();
         let address = listening.last().and_then(|last| last.strip_prefix("tcp:"));
         let address = address.expect("a TCP listener").to_owned();
