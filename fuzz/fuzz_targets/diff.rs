@@ -125,6 +125,7 @@ fn catalog(packages: &Packages, truncated: bool) -> Catalog {
         follow_links: true,
         kind: RootKind::SkillSet,
         plugin: None,
+        trust: None,
         counts: RootCounts::default(),
         truncated,
     };

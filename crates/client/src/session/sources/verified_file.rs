@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// Text file that passed verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedFile {
-    digest: String,
-    text: Arc<str>,
+    pub digest: String,
+    pub text: Arc<str>,
 }
 
 /// Position in a version of a file where a page begins. Bound to the URI of the file.
@@ -59,14 +59,6 @@ impl VerifiedFile {
             digest,
             text: text.into(),
         }
-    }
-
-    pub fn digest(&self) -> &str {
-        &self.digest
-    }
-
-    pub fn text(&self) -> &str {
-        &self.text
     }
 
     /// Returns the page at a cursor; `None` is the beginning.

@@ -33,20 +33,20 @@ pub struct VerifiedFileCache(VecDeque<VerifiedFile>);
 impl VerifiedFileCache {
     /// Returns the file with a digest, if it is cached.
     pub fn get(&mut self, digest: &str) -> Option<VerifiedFile> {
-        let position = self.0.iter().position(|file| file.digest() == digest)?;
+        let position = self.0.iter().position(|file| file.digest == digest)?;
         let file = self.0.remove(position)?;
         self.0.push_front(file.clone());
         Some(file)
     }
 
     pub fn insert(&mut self, file: &VerifiedFile) {
-        self.0.retain(|cached| cached.digest() != file.digest());
+        self.0.retain(|cached| cached.digest != file.digest);
         self.0.push_front(file.clone());
 
         let mut bytes = 0;
         self.0.retain(|cached| {
             // The digest and the entry itself have a size, too.
-            bytes += cached.text().len() + 256;
+            bytes += cached.text.len() + 256;
             bytes <= MAX_CACHED_BYTES
         });
     }
@@ -72,8 +72,8 @@ impl FileFetcher<'_> {
             // another.
             let cached = self.cache.lock().get(declared.digest);
             if let Some(file) = cached {
-                return check_size(declared, file.text().len() as u64)
-                    .and_then(|()| check_frontmatter(entry, uri, file.text()))
+                return check_size(declared, file.text.len() as u64)
+                    .and_then(|()| check_frontmatter(entry, uri, &file.text))
                     .map(|()| file)
                     .inspect_err(|error| entry.mark_main_rejected(uri, error));
             }

@@ -274,7 +274,7 @@ impl SiteSource {
     ) -> Result<VerifiedFile, ToolError> {
         let cached = declared.digest.as_deref();
         if let Some(file) = cached.and_then(|digest| self.file_cache.lock().get(digest)) {
-            return verify_main_file(skill, resource, file.text()).map(|()| file);
+            return verify_main_file(skill, resource, &file.text).map(|()| file);
         }
 
         let bytes = self.fetch_bytes(skill, resource, declared).await?;
