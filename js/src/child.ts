@@ -4,7 +4,7 @@ import { AsyncResource } from "node:async_hooks";
 import { type ChildProcessByStdio, execFile, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
 import { CaprootError, ConfigError, ProgramError, Refused } from "./errors.ts";
-import type { CallEvent, CallRequest, RequestError, ResultsByMethod } from "./lines.ts";
+import type { AnswerImage, CallEvent, CallRequest, RequestError, ResultsByMethod } from "./lines.ts";
 import { findProgram, version } from "./program.ts";
 
 /** Limit of a line of the program: a file of 16 MiB in which each byte is escaped. */
@@ -29,6 +29,7 @@ export interface Answer {
   result?: unknown;
   success?: boolean;
   externalContext?: boolean;
+  images?: AnswerImage[];
   error?: RequestError;
   line: string;
 }

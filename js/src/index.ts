@@ -71,6 +71,7 @@ export {
   type ForkOptions,
   type InjectOptions,
   type PluginChanges,
+  type ResultImage,
   type Roots,
   restore,
   type Session,

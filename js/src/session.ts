@@ -113,6 +113,14 @@ export interface InjectOptions {
   callerSkills?: string[];
 }
 
+/** Image or sound of a tool's result. */
+export interface ResultImage {
+  /** Type as the server names it, such as `image/png`. */
+  mimeType: string;
+  /** Content. */
+  data: Uint8Array;
+}
+
 /** Result of a tool for a model. */
 export class ToolResult {
   /** Whether the call succeeded. If not, `text` has the error and the next step. */
@@ -121,11 +129,14 @@ export class ToolResult {
   readonly external: boolean;
   /** One JSON object of at most 8,192 bytes. */
   readonly text: string;
+  /** Images and sounds that `text` names by type and size. Only tools of plugins' MCP servers have images. */
+  readonly images: readonly ResultImage[];
 
-  constructor(ok: boolean, external: boolean, text: string) {
+  constructor(ok: boolean, external: boolean, text: string, images: readonly ResultImage[] = []) {
     this.ok = ok;
     this.external = external;
     this.text = text;
+    this.images = images;
   }
 
   /** Returns the parsed object. */
@@ -377,7 +388,8 @@ export class Session {
     const fields = { tool: name, arguments: readModelArguments(args) };
     const child = await this.#attached();
     const answer = await child.requestLine("call", fields, this.id, signal);
-    return new ToolResult(answer.success === true, answer.externalContext === true, resultText(answer));
+    const images = (answer.images ?? []).map(({ mimeType, data }) => ({ mimeType, data: Buffer.from(data, "base64") }));
+    return new ToolResult(answer.success === true, answer.externalContext === true, resultText(answer), images);
   }
 
   /** Returns all skills that a model may use. */

@@ -34,8 +34,8 @@ use tower::{Layer, Service};
 /// Time limit for a whole request to arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Path prefix of the reflection services. Their calls are bidirectional streams without a time
-/// limit.
-const REFLECTION_PREFIX: &str = "/grpc.reflection.";
+/// limit, and their clients end a request only after its response.
+pub const REFLECTION_PREFIX: &str = "/grpc.reflection.";
 
 /// Most bytes of the metadata of a request, names and values together. Common clients send under 1
 /// KiB.

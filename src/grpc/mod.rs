@@ -31,6 +31,6 @@ pub use connection_admission::{
 };
 pub use dispatch::RpcDispatcher;
 pub use executor_info::DaemonInfo;
-pub use load_limit::{LoadLimit, LoadLimitLayer};
+pub use load_limit::{LoadLimit, LoadLimitLayer, REFLECTION_PREFIX};
 pub use quota::{Quota, QuotaExceeded, QuotaLimit, QuotaPermit};
 pub use service::GrpcService;

@@ -5,7 +5,7 @@ use super::connection::{AcceptedConnection, PeerConnection};
 use super::layers::LayeredService;
 use super::unread::split_unread;
 use crate::config::ConnectionTiming;
-use crate::grpc::ConnectionGuard;
+use crate::grpc::{ConnectionGuard, REFLECTION_PREFIX};
 use crate::model::PeerIdentity;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -44,10 +44,6 @@ const CONNECTION_WINDOW: u32 = 2 * 256 * MAX_CALLS;
 const MAX_FRAME_BYTES: u32 = 16 << 10;
 /// Most buffered bytes of a response that the client does not read.
 const MAX_SEND_BUFFER_BYTES: usize = 32 << 10;
-
-/// Prefix of the paths of the reflection services, whose clients end a request only after its
-/// response.
-const REFLECTION: &str = "/grpc.reflection.";
 
 /// HTTP/2 server that is shared by all connections.
 #[derive(Debug, Clone)]
@@ -165,7 +161,7 @@ impl Http2Server {
     ) -> PendingResponse {
         let (head, body) = request.into_parts();
         let (body, unread) = split_unread(body);
-        let is_reflection = head.uri.path().starts_with(REFLECTION);
+        let is_reflection = head.uri.path().starts_with(REFLECTION_PREFIX);
 
         let mut request = Request::from_parts(head, body);
         request.extensions_mut().insert(peer.clone());

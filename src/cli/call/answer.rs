@@ -282,7 +282,7 @@ impl RequestAnswer {
             }) => {
                 let images = images_field(images)?;
                 format!(
-                    "{{\"id\":{id},\"success\":{success},\"externalContext\":{external_context},\"result\":{json}{images}}}"
+                    "{{\"id\":{id},\"success\":{success},\"externalContext\":{external_context}{images},\"result\":{json}}}"
                 )
             }
             Self::Save(json) => format!("{{\"id\":{id},\"result\":{json}}}"),

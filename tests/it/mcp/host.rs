@@ -31,7 +31,7 @@ pub(crate) struct Host {
 impl Host {
     /// Starts a host of the current protocol version, with the daemon's roots or the roots of the
     /// flags.
-    pub(super) fn start(daemon: &Daemon, flags: &str) -> Self {
+    pub(crate) fn start(daemon: &Daemon, flags: &str) -> Self {
         Self::start_command(client_command(daemon, &format!("mcp {flags}")))
     }
 

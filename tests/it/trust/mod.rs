@@ -1,5 +1,6 @@
 //! Approval of skills by a lock, in the real daemon.
 
+mod commands;
 mod config_errors;
 mod hostile_author;
 mod operator_views;

@@ -1,0 +1,118 @@
+import assert from "node:assert/strict";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { json } from "node:stream/consumers";
+import { type TestContext, test } from "node:test";
+import { ConfigError, connect, LocalSkills, type ServerValueRequest } from "caproot";
+import { makeDirectory } from "./support.ts";
+
+interface Message {
+  id?: number;
+  method: string;
+  params: { name: string; arguments: object };
+}
+
+const results: Record<string, (message: Message) => object> = {
+  "server/discover": () => ({
+    supportedVersions: ["2026-07-28"],
+    capabilities: { tools: {} },
+    _meta: { "io.modelcontextprotocol/serverInfo": { name: "tools", version: "1" } },
+  }),
+  "tools/list": () => ({
+    tools: ["echo", "picture"].map((name) => ({ name, description: name, inputSchema: { type: "object" } })),
+  }),
+  "tools/call": ({ params }) => ({
+    content: [
+      params.name === "echo"
+        ? { type: "text", text: JSON.stringify(params.arguments) }
+        : { type: "image", mimeType: "image/png", data: "AAEC" },
+    ],
+    isError: false,
+  }),
+};
+
+/** Serves two tools over HTTP until the test ends. Returns the origin and the headers `Authorization`. */
+async function serveTools(t: TestContext): Promise<{ origin: string; seen: (string | undefined)[] }> {
+  const seen: (string | undefined)[] = [];
+  const server = createServer(async (request, response) => {
+    if (request.method !== "POST") {
+      response.writeHead(405).end();
+      return;
+    }
+    seen.push(request.headers.authorization);
+    const message = (await json(request)) as Message;
+    if (message.id === undefined) {
+      response.writeHead(202).end();
+      return;
+    }
+    const result = { resultType: "complete", ttlMs: 0, cacheScope: "private", ...results[message.method]?.(message) };
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end(JSON.stringify({ jsonrpc: "2.0", id: message.id, result }));
+  });
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  t.after(() => server.close());
+  return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, seen };
+}
+
+/** Returns a directory with the plugin `kit` and its server `web`. */
+function writePlugin(t: TestContext, origin: string): string {
+  const directory = makeDirectory(t);
+  const headers = { Authorization: "Bearer ${KIT_TOKEN}" };
+  const manifest = { name: "kit", mcpServers: { web: { url: `${origin}/mcp`, headers } } };
+  mkdirSync(join(directory, "kit/.codex-plugin"), { recursive: true });
+  writeFileSync(join(directory, "kit/.codex-plugin/plugin.json"), JSON.stringify(manifest));
+  return directory;
+}
+
+test("a session has the tools of a plugin's server", async (t) => {
+  const { origin, seen } = await serveTools(t);
+  const directory = writePlugin(t, origin);
+  const asked: ServerValueRequest[] = [];
+  const skills = await connect({
+    sources: [new LocalSkills({ mine: directory })],
+    pluginServers: {
+      names: ["kit/web"],
+      privateOrigins: [origin],
+      value: (request) => {
+        asked.push(request);
+        return "secret";
+      },
+    },
+  });
+  t.after(() => skills.close());
+
+  const names = skills.tools.map(({ name }) => name);
+  assert.ok(names.includes("mcp__kit__web_echo") && names.includes("mcp__kit__web_picture"), String(names));
+  const echoed = await skills.call("mcp__kit__web_echo", { text: "hello" });
+  assert.deepEqual([echoed.ok, echoed.external, echoed.json().contents], [true, true, '{"text":"hello"}']);
+  assert.deepEqual(echoed.images, []);
+
+  const picture = await skills.call("mcp__kit__web_picture", {});
+  assert.deepEqual(picture.json().media, [{ type: "image/png", bytes: 3 }]);
+  assert.deepEqual(picture.images, [{ mimeType: "image/png", data: Buffer.from([0, 1, 2]) }]);
+
+  assert.deepEqual(asked.map(({ origin, name, plugin, server }) => [origin, name, plugin, server]), [
+    [origin, "KIT_TOKEN", "kit", "web"],
+  ]);
+  assert.ok(seen.length > 0 && seen.every((value) => value === "Bearer secret"), String(seen));
+});
+
+test("a session has no servers and no secrets by default", async (t) => {
+  const { origin, seen } = await serveTools(t);
+  const source = new LocalSkills({ mine: writePlugin(t, origin) });
+  const none = await connect({ sources: [source] });
+  t.after(() => none.close());
+  assert.deepEqual(none.tools.filter(({ name }) => name.startsWith("mcp__")), []);
+  assert.deepEqual(seen, []);
+
+  // The origin is private, and no flag allows it.
+  const refused = await connect({ sources: [source], pluginServers: {} });
+  t.after(() => refused.close());
+  assert.deepEqual(seen, []);
+  assert.match(refused.warnings.join("\n"), /kit\/web/);
+
+  const invalid = connect({ sources: [source], pluginServers: { privateOrigins: ["no origin"] } });
+  await assert.rejects(invalid, ConfigError);
+});
