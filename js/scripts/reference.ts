@@ -57,7 +57,7 @@ const allPages: Page[] = [
     title: "TypeScript: data",
     text: "Results and plain data.",
     exports: [
-      ["index", "Roots Choice ToolDefinition ToolResult Skill Authority Change InstructionUpdate UpdateKind NoticeChanges"],
+      ["index", "Roots Choice ToolDefinition ToolResult ResultImage Skill Authority Change InstructionUpdate UpdateKind NoticeChanges"],
       ["index", "InjectedSkills"],
       ["index", "SkillFragment AmbiguousName MentionCandidate OmittedMention ExecutorState ExecutorStatus SavedChanges"],
       ["index", "ChangeState InvocationMetrics InvocationSeries SkillCount SourceMetrics Plugin PluginChanges"],

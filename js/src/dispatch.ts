@@ -5,7 +5,7 @@ import { ConfigError, DispatchError, Refused } from "./errors.ts";
 import { spanOf } from "./fleet.ts";
 import type { ProgramHost } from "./host.ts";
 import type { CallEvent, DispatchAnswer, DrainCounts, ProgramCall, ProgramCallPage, TurnAnswer, UnneededAnswer } from "./lines.ts";
-import { ToolResult } from "./session.ts";
+import { readImages, ToolResult } from "./session.ts";
 
 type Awaitable<T> = T | Promise<T>;
 
@@ -56,7 +56,7 @@ export async function callPlatform({ manager, thread }: Platform, event: Platfor
     case "listPending":
       return manager.listPending(event.token ?? undefined, event.limit);
     case "submitResult": {
-      const result = new ToolResult(event.success, event.externalContext, event.result);
+      const result = new ToolResult(event.success, event.externalContext, event.result, readImages(event.images));
       return (await manager.submitResult(event.requestId, result)) ?? null;
     }
     case "sendTurn":

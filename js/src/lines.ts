@@ -520,6 +520,10 @@ export type CallEvent =
        */
       externalContext: boolean;
       /**
+       * Images and sounds that the answer names; only those of the tools of plugins' MCP servers.
+       */
+      images?: AnswerImage[];
+      /**
        * Id that the platform has for the pending call.
        */
       requestId: string;

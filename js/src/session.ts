@@ -7,7 +7,7 @@ import { Dispatcher, type DispatcherOptions, type Manager } from "./dispatch.ts"
 import { type CaprootError, ConfigError, Refused, StoreError } from "./errors.ts";
 import { Connection, type Credentials, type Executor, type FindExecutor, type FleetTable, type FoundFleet, spanOf } from "./fleet.ts";
 import { ProgramHost } from "./host.ts";
-import type { CallEvent, ListedSkill, SavedChanges } from "./lines.ts";
+import type { AnswerImage, CallEvent, ListedSkill, SavedChanges } from "./lines.ts";
 import { type PluginServers, serverNames } from "./plugin_servers.ts";
 import type { Source } from "./sources.ts";
 import { callStore, readStored, type Store } from "./store.ts";
@@ -388,7 +388,7 @@ export class Session {
     const fields = { tool: name, arguments: readModelArguments(args) };
     const child = await this.#attached();
     const answer = await child.requestLine("call", fields, this.id, signal);
-    const images = (answer.images ?? []).map(({ mimeType, data }) => ({ mimeType, data: Buffer.from(data, "base64") }));
+    const images = readImages(answer.images);
     return new ToolResult(answer.success === true, answer.externalContext === true, resultText(answer), images);
   }
 
@@ -633,6 +633,11 @@ export class Session {
       for (const changes of open) changes.fail(error);
     });
   }
+}
+
+/** Decodes the images of a line. */
+export function readImages(images: AnswerImage[] = []): ResultImage[] {
+  return images.map(({ mimeType, data }) => ({ mimeType, data: Buffer.from(data, "base64") }));
 }
 
 /** Returns the result as the program wrote it: its size is that of the limit. */

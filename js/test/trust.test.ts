@@ -30,7 +30,7 @@ test("an invalid lock is a configuration error", async (t) => {
   const mistakes: [ConnectOptions, RegExp][] = [
     [{ lock: join(root, "none") }, /none/],
     [{ lock: join(root, "triage-logs/SKILL.md") }, /SKILL\.md/],
-    [{ lock, signers: lock }, /caproot\.lock\.sig/],
+    [{ lock, signers: lock }, /PRINCIPALS/],
     [{ signers: lock }, /lock/],
   ];
   for (const [options, message] of mistakes) {

@@ -1,5 +1,6 @@
 """Extension module. Use the package `caproot`, which has the documented interface."""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 __all__ = [
@@ -25,7 +26,9 @@ __version__: str
 class ToolResult:
     """Result of a tool for a model."""
 
-    def __new__(cls, ok: bool, external: bool, text: str) -> ToolResult: ...
+    def __new__(
+        cls, ok: bool, external: bool, text: str, images: Sequence[ResultImage] = ...
+    ) -> ToolResult: ...
     @property
     def ok(self) -> bool:
         """Whether the call succeeded. If not, `text` has the error and the next step."""
@@ -52,6 +55,7 @@ class ToolResult:
 class ResultImage:
     """Image or sound of a tool's result."""
 
+    def __new__(cls, mime_type: str, data: bytes) -> ResultImage: ...
     @property
     def mime_type(self) -> str:
         """Type as the server names it, such as `image/png`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,13 @@ def platform_entry(manager: Manager, thread: Thread | None) -> HandlerEntry:
                 case "list_pending":
                     return await manager.list_pending(request["token"], request["limit"])
                 case "submit_result":
-                    result = _caproot.ToolResult(request["ok"], request["external"], request["text"])
+                    images = [
+                        _caproot.ResultImage(image["mime_type"], b64decode(image["data"]))
+                        for image in request["images"]
+                    ]
+                    result = _caproot.ToolResult(
+                        request["ok"], request["external"], request["text"], images
+                    )
                     return await manager.submit_result(request["request_id"], result)
                 case "send_turn":
                     assert thread is not None

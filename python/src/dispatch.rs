@@ -6,8 +6,9 @@ use crate::mailbox::MailboxShared;
 use crate::origin::CallOrigin;
 use crate::process_bound::ProcessBound;
 use crate::reply::{Reply, to_object};
-use crate::results::ToolResult as PlainResult;
 use crate::selection::check_seconds;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use caproot_client::session::dispatch::{
     AgentThread, CallDispatcher, CallHandler, CallKind, CallManager, DispatchOptions,
     DispatchOutcome, DispatchRecord, DrainSummary, PendingCall, PendingPage, RequestId,
@@ -241,10 +242,13 @@ impl CallManager for CallbackPlatform {
         result: &'a ToolResult,
     ) -> BoxFuture<'a, SubmitOutcome> {
         Box::pin(async move {
-            let PlainResult { ok, external, text } = result.clone().into();
+            let images = result.images.iter().map(|image| {
+                json!({"mime_type": image.mime_type, "data": STANDARD.encode(&image.bytes)})
+            });
             let request = json!({
                 "method": "submit_result", "request_id": request_id.as_str(),
-                "ok": ok, "external": external, "text": text,
+                "ok": result.success, "external": result.external_context, "text": result.json,
+                "images": images.collect::<Vec<_>>(),
             });
 
             match self.call(request).await {

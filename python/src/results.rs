@@ -102,6 +102,14 @@ impl From<session::ResultImage> for ResultImage {
 
 #[pymethods]
 impl ResultImage {
+    #[new]
+    fn new(mime_type: String, data: Vec<u8>) -> Self {
+        Self {
+            mime_type,
+            bytes: data,
+        }
+    }
+
     /// Returns the content.
     #[getter]
     fn data(&self) -> &[u8] {
@@ -117,12 +125,13 @@ impl ResultImage {
 #[pymethods]
 impl ToolResult {
     #[new]
-    fn new(ok: bool, external: bool, text: String) -> Self {
+    #[pyo3(signature = (ok, external, text, images=Vec::new()))]
+    fn new(ok: bool, external: bool, text: String, images: Vec<ResultImage>) -> Self {
         Self {
             ok,
             external,
             text,
-            images: Vec::new(),
+            images,
         }
     }
 

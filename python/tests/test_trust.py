@@ -55,7 +55,7 @@ def test_invalid_locks_are_config_errors(served: str, tree: Path, lock: Path) ->
     for options, part in [
         ({"lock": tree / "none"}, "none"),
         ({"lock": tree / "first/SKILL.md"}, "SKILL.md"),
-        ({"lock": lock, "signers": lock}, "caproot.lock.sig"),
+        ({"lock": lock, "signers": lock}, "PRINCIPALS"),
         ({"signers": lock}, "lock"),
     ]:
         with pytest.raises(caproot.ConfigError, match=part):

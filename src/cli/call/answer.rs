@@ -313,14 +313,21 @@ fn images_field(images: &[ResultImage]) -> serde_json::Result<String> {
     if images.is_empty() {
         return Ok(String::new());
     }
-    let encoded: Vec<_> = images
-        .iter()
-        .map(|image| AnswerImage {
-            mime_type: image.mime_type.clone(),
-            data: STANDARD.encode(&image.bytes),
-        })
-        .collect();
-    Ok(format!(",\"images\":{}", serde_json::to_string(&encoded)?))
+    let images = AnswerImage::encode_all(images);
+    Ok(format!(",\"images\":{}", serde_json::to_string(&images)?))
+}
+
+impl AnswerImage {
+    /// Encodes the images of a result.
+    pub fn encode_all(images: &[ResultImage]) -> Vec<Self> {
+        let images = images.iter();
+        images
+            .map(|image| Self {
+                mime_type: image.mime_type.clone(),
+                data: STANDARD.encode(&image.bytes),
+            })
+            .collect()
+    }
 }
 
 impl RequestError {

@@ -1,6 +1,8 @@
 //! Dispatchers of pending calls, with the platform in the program.
 
-use super::answer::{DispatchAnswer, DispatcherNumber, DrainCounts, RequestError, TurnAnswer};
+use super::answer::{
+    AnswerImage, DispatchAnswer, DispatcherNumber, DrainCounts, RequestError, TurnAnswer,
+};
 use super::event::CallEvent;
 use super::request::{DispatchRequest, DispatcherRequest, TurnRequest};
 use super::server::OpenSession;
@@ -291,6 +293,7 @@ impl CallManager for ProgramPlatform {
                     success: result.success,
                     external_context: result.external_context,
                     result: result.json.clone(),
+                    images: AnswerImage::encode_all(&result.images),
                 })
                 .await;
             match submitted {

@@ -1,6 +1,6 @@
 //! Events of `caproot call`: lines of stdout that answer no request.
 
-use super::answer::SubmittedAnswer;
+use super::answer::{AnswerImage, SubmittedAnswer};
 use caproot_client::session::dispatch::DispatchRecord;
 use caproot_client::session::{
     ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind, UsageEvent,
@@ -119,6 +119,9 @@ pub enum CallEvent {
         external_context: bool,
         /// Text of JSON for the model, in at most 8,192 bytes.
         result: String,
+        /// Images and sounds that the answer names; only those of the tools of plugins' MCP servers.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        images: Vec<AnswerImage>,
     },
     /// A dispatcher sends a turn. Any result means that the turn was sent.
     SendTurn {

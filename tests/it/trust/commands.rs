@@ -46,14 +46,14 @@ fn names(list: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn a_list_has_only_approved_skills() {
     let (fixture, daemon) = start().await;
-    let all = run(&fixture, &daemon, "list --json").await.json();
+    let all = run(&fixture, &daemon, "list --output json").await.json();
     assert_eq!(names(&all), ["mail", "pdf"]);
-    let approved = run(&fixture, &daemon, "list --json --lock LOCK").await;
+    let approved = run(&fixture, &daemon, "list --output json --lock LOCK").await;
     assert!(approved.stderr.contains("1 skill"), "{}", approved.stderr);
     assert_eq!(names(&approved.json()), ["pdf"]);
 
     let unsigned = run(&fixture, &daemon, "list --lock LOCK --signers LOCK").await;
-    unsigned.exited_with(78, "caproot.lock.sig");
+    unsigned.exited_with(78, "caproot.lock:1:1: expected `PRINCIPALS");
     let missing = run(&fixture, &daemon, "list --lock /nonexistent").await;
     missing.exited_with(78, "/nonexistent");
     daemon.stop().await;
@@ -87,7 +87,9 @@ async fn an_mcp_host_gets_only_approved_skills() {
     let (fixture, daemon) = start().await;
     let mut host = Host::start(&daemon, &with_paths(&fixture, "--lock LOCK"));
     let list = host.call("skills/list", json!({})).await.expect("a list");
-    assert_eq!(names(&list), ["pdf"]);
+    let skills = list["skills"].as_array().expect("skills");
+    assert_eq!(skills.len(), 1, "{list}");
+    assert_eq!(skills[0]["uri"], "skill://r/pdf/SKILL.md");
     let read = json!({"uri": "skill://r/mail/SKILL.md"});
     host.call("resources/read", read)
         .await
@@ -103,12 +105,12 @@ async fn an_mcp_host_gets_only_approved_skills() {
 async fn a_fleet_file_has_the_lock_of_each_session() {
     let (fixture, daemon) = start().await;
     let address = &daemon.address;
-    let executors = format!("executors: {{r: {{endpoint: 'tcp:{address}'}}}}");
+    let executors = format!("executors: {{local: {{endpoint: 'tcp:{address}'}}}}");
     fixture.write(
         "fleet.yaml",
         format!("{executors}\ntrust: {{lock: caproot.lock}}\n"),
     );
-    let listed = run(&fixture, &daemon, "list --json --fleet FLEET").await;
+    let listed = run(&fixture, &daemon, "list --output json --fleet FLEET").await;
     let text = listed.succeeded().text().to_owned();
     assert!(
         text.contains("\"pdf\"") && !text.contains("\"mail\""),

@@ -188,7 +188,7 @@ fn declared_files(
         let url = site.index.join(&path).map_err(|error| error.to_string())?;
         let file = DeclaredSiteFile {
             url,
-            digest: checked_digest(&file.digest)?,
+            digest: checked_digest(file.digest())?,
         };
         if files.insert(handle, file).is_some() {
             return Err("a file is declared twice".to_owned());
