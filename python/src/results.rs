@@ -23,7 +23,7 @@ pub struct ToolResult {
 }
 
 /// Image or sound of a tool's result.
-#[pyclass(frozen, eq, module = "caproot")]
+#[pyclass(frozen, eq, from_py_object, module = "caproot")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultImage {
     /// Type as the server names it, such as `image/png`.
