@@ -172,7 +172,8 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     let callbacks = Arc::new(ToolCallbacks::new(sender.clone()));
     let opened = args.open_fleet(&callbacks, env).await?;
     print_stderr(&opened.selected.message_lines());
-    let has_plugins = args.plugins || args.plugin_servers.needs_plugins();
+    // A request may start a session with plugins.
+    let has_plugins = args.no_session || args.plugins || args.plugin_servers.is_chosen();
     let mut parts = args
         .session
         .start_parts(&callbacks, &args.ask_token, has_plugins)

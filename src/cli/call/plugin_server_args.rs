@@ -29,9 +29,9 @@ pub struct PluginServerArgs {
 }
 
 impl PluginServerArgs {
-    /// Returns whether sessions may need the plugins of local directories.
-    pub fn needs_plugins(&self) -> bool {
-        self.ask_values || !self.plugin_servers.is_empty()
+    /// Returns whether a server is chosen.
+    pub fn is_chosen(&self) -> bool {
+        !self.plugin_servers.is_empty()
     }
 
     /// Returns the options of sessions. Values come from the program.
