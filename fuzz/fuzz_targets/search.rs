@@ -136,6 +136,7 @@ fuzz_target!(|input: Input| {
         ..Limits::default()
     };
     let rules = SearchRules {
+        trust: None,
         limits: limits.clone(),
         skipped_dirs: vec![b"target"[..].into()],
         resource_dirs: vec![b"scripts"[..].into()],

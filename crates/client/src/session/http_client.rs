@@ -1,9 +1,5 @@
 //! HTTP client of the session: MCP servers, sites and managers.
 
-mod address_check;
-
-pub use address_check::{AddressPolicy, checked_client_builder};
-
 use caproot_core::net::endpoint::is_loopback_host;
 use rustls::RootCertStore;
 use std::error::Error;

@@ -96,6 +96,8 @@
 //! kind with one name are all listed. A source that cannot be used keeps its names reserved, so a name
 //! never starts to mean the skill of another source. A read asks only the source of the authority.
 
+#[cfg(feature = "mcp")]
+mod address_check;
 mod arguments;
 mod authorities;
 mod call;

@@ -2,8 +2,8 @@
 //! headers with the values of the program.
 
 use super::limits::{MAX_VALUE_BYTES, VALUE_TIMEOUT};
+use crate::session::address_check::AddressPolicy;
 use crate::session::choice::SkillChoice;
-use crate::session::http_client::AddressPolicy;
 use crate::session::server_options::{ServerValueRequest, ServerValues};
 use crate::session::skill_source::SkillSource;
 use caproot_core::net::endpoint::is_loopback_host;

@@ -4,7 +4,8 @@ use super::declaration::{DeclaredServer, ServerAddress};
 use super::limits::{
     DEFAULT_STARTUP_TIME, MAX_CALL_TIME, MAX_LISTED_TOOLS, MAX_SERVER_CALLS, MAX_STARTUP_TIME,
 };
-use crate::session::http_client::{checked_client_builder, no_client};
+use crate::session::address_check::checked_client_builder;
+use crate::session::http_client::no_client;
 use crate::session::sources::mcp::connection::{
     McpConnection, connect_with_client, transport_reason,
 };

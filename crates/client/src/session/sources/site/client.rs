@@ -5,9 +5,8 @@ use super::index::SiteLocation;
 use super::limits::{
     CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_FILE_BYTES, MAX_INDEX_BYTES, MAX_REDIRECTS,
 };
-use crate::session::http_client::{
-    AddressPolicy, checked_client_builder, is_loopback_url, no_client, read_body, root_cause,
-};
+use crate::session::address_check::{AddressPolicy, checked_client_builder};
+use crate::session::http_client::{is_loopback_url, no_client, read_body, root_cause};
 use crate::session::{ToolError, ToolErrorCode};
 use http::header::{ETAG, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use http::{HeaderValue, StatusCode};

@@ -31,7 +31,7 @@ use super::{
     SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest, unavailable_error,
     unlisted_package_error, wrong_authority_error,
 };
-use crate::session::http_client::AddressPolicy;
+use crate::session::address_check::AddressPolicy;
 use crate::session::request_metrics::RequestCounter;
 use crate::session::{RequestMetrics, ToolError, ToolErrorCode};
 use caproot_core::sync::Mutex;

@@ -2,7 +2,7 @@
 //! so the checked address is the connected address, and a name cannot change to a machine of the local
 //! network between the check and the connection.
 
-use super::http_client_builder;
+use super::http_client::http_client_builder;
 use caproot_core::net::routable::check_globally_routable;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
