@@ -111,7 +111,7 @@ test("a session has no servers and no secrets by default", async (t) => {
   const refused = await connect({ sources: [source], pluginServers: {} });
   t.after(() => refused.close());
   assert.deepEqual(seen, []);
-  assert.match(refused.warnings.join("\n"), /kit\/web/);
+  assert.match(refused.warnings.join("\n"), /its URL must use https/);
 
   const invalid = connect({ sources: [source], pluginServers: { privateOrigins: ["no origin"] } });
   await assert.rejects(invalid, ConfigError);

@@ -133,7 +133,7 @@ def test_a_session_has_no_servers_and_no_secrets_by_default(
             assert not [tool for tool in skills.tools if tool["name"].startswith("mcp__")]
         # The origin is private, and no option allows it.
         async with caproot.connect(sources=[plugin], plugin_servers=caproot.PluginServers("all")) as skills:
-            assert any("kit/web" in warning for warning in skills.warnings)
+            assert "its URL must use https" in "\n".join(skills.warnings)
 
     run(work())
     assert tool_server.seen == []
