@@ -7,7 +7,7 @@ use super::limits::{
 use crate::session::address_check::checked_client_builder;
 use crate::session::http_client::no_client;
 use crate::session::sources::mcp::connection::{
-    McpConnection, connect_with_client, transport_reason,
+    HostHandler, McpConnection, connect_http, transport_reason,
 };
 use crate::session::sources::mcp::limits::MAX_PAGES;
 use crate::session::tools::limits::DEFAULT_TIME_LIMIT;
@@ -174,10 +174,12 @@ impl PluginServer {
             return Ok(connection.peer().clone());
         }
 
-        let client = self.client.clone();
-        let changed = self.changed_tools.clone();
-        let connected =
-            connect_with_client(client, self.address.url.as_str(), &self.headers, changed);
+        let host = HostHandler {
+            changed_tools: self.changed_tools.clone(),
+            ..HostHandler::default()
+        };
+        let url = self.address.url.as_str();
+        let connected = connect_http(host, self.client.clone(), url, &self.headers, None);
         let connection = connected.await.map_err(|reason| clean_reason(&reason))?;
         let peer = connection.peer().clone();
         *current = Some(connection);

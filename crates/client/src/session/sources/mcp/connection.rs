@@ -147,7 +147,7 @@ impl McpConnection {
 pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpConnection, String> {
     let host = HostHandler {
         relist,
-        changed_tools: Arc::default(),
+        ..HostHandler::default()
     };
     match endpoint {
         McpEndpoint::Connected(peer) if peer.is_transport_closed() => {
@@ -163,7 +163,10 @@ pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpC
             url,
             headers,
             token,
-        } => connect_http(host, url, headers, token.as_ref()).await,
+        } => {
+            let client = http_client(url).await?;
+            connect_http(host, client, url, headers, token.as_ref()).await
+        }
 
         McpEndpoint::Process {
             program,
@@ -181,34 +184,17 @@ pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpC
     }
 }
 
-/// Connects to a server over HTTP.
-async fn connect_http(
+/// Connects to a server over HTTP. Errors are the end of a sentence.
+pub async fn connect_http(
     host: HostHandler,
+    client: reqwest::Client,
     url: &str,
     headers: &[(HeaderName, HeaderValue)],
     token: Option<&McpToken>,
 ) -> Result<McpConnection, String> {
     check_credentials(url, headers, token)?;
 
-    let client = TokenClient::new(http_client(url).await?, token.cloned());
-    host.open_http(client, url, headers).await
-}
-
-/// Connects to a server over HTTP with a client of the caller. Sets `changed_tools` when the server
-/// reports that its tools changed. Errors are the end of a sentence.
-pub async fn connect_with_client(
-    client: reqwest::Client,
-    url: &str,
-    headers: &[(HeaderName, HeaderValue)],
-    changed_tools: Arc<AtomicBool>,
-) -> Result<McpConnection, String> {
-    check_credentials(url, headers, None)?;
-
-    let host = HostHandler {
-        relist: Arc::default(),
-        changed_tools,
-    };
-    let client = TokenClient::new(client, None);
+    let client = TokenClient::new(client, token.cloned());
     host.open_http(client, url, headers).await
 }
 
@@ -269,11 +255,12 @@ async fn http_client(url: &str) -> Result<reqwest::Client, String> {
 }
 
 /// Handler of the notifications of a server.
-#[derive(Debug)]
-struct HostHandler {
-    relist: Arc<Notify>,
+#[derive(Debug, Default)]
+pub struct HostHandler {
+    /// Notified when the skills may have changed.
+    pub relist: Arc<Notify>,
     /// Whether the server reported that its tools changed.
-    changed_tools: Arc<AtomicBool>,
+    pub changed_tools: Arc<AtomicBool>,
 }
 
 impl HostHandler {
