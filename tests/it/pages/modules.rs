@@ -278,7 +278,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "tool_names",
             "view_cursor",
         ],
-        &["equal_roots", "usage"],
+        &["address_check", "equal_roots", "usage"],
         &["fragment", "instructions", "result"],
         &["resource_path", "skill_source", "tools"],
         &[
