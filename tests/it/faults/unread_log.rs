@@ -57,6 +57,21 @@ async fn assert_exits(process: Process, daemon: Daemon) {
     );
 }
 
+/// Numbers of entries in a log. The entry about dropped ones comes after the waiting ones, or after 10 s.
+#[derive(Default)]
+struct ReadEntries {
+    calls: usize,
+    denied: usize,
+    dropped: usize,
+}
+
+impl ReadEntries {
+    /// Whether each call is accounted for, and each denied call has an entry.
+    fn are_complete(&self) -> bool {
+        self.calls + self.dropped >= CALLS && self.denied >= DENIED
+    }
+}
+
 /// Returns the number after a text in a line.
 fn number_after(line: &str, text: &str) -> usize {
     let (_, rest) = line
@@ -77,17 +92,16 @@ async fn a_reader_of_stderr_that_stops_loses_lines_and_is_told_how_many() {
     assert!((1..CALLS).contains(&scraped), "{scraped} lines dropped");
 
     process.read_log(stderr);
-    let (mut calls, mut denied) = (0, 0);
-    let dropped = loop {
+    let mut read = ReadEntries::default();
+    while !read.are_complete() {
         let line = process.log_line().await;
         if line.contains("lines of the log were dropped") {
-            break number_after(&line, "dropped=");
+            read.dropped += number_after(&line, "dropped=");
         }
-        calls += usize::from(line.contains("caproot::audit: call "));
-        denied += usize::from(line.contains("caproot::audit: access denied "));
-    };
-    assert_eq!(dropped, scraped);
-    assert_eq!((calls + dropped, denied), (CALLS, DENIED));
+        read.calls += usize::from(line.contains("caproot::audit: call "));
+        read.denied += usize::from(line.contains("caproot::audit: access denied "));
+    }
+    assert_eq!(read.dropped, scraped);
     assert_exits(process, daemon).await;
 }
 
@@ -121,21 +135,19 @@ async fn a_journal_that_does_not_read_stops_neither_calls_nor_the_shutdown() {
         make_calls(&daemon.client).await;
         if reads_again {
             let journal = journal.try_clone().expect("a socket");
-            let read = tokio::task::spawn_blocking(move || read_until_notice(&journal));
-            let (calls, denied, dropped) = read.await.expect("no panic");
-            assert_eq!((calls + dropped, denied), (CALLS, DENIED));
-            assert!(dropped > 0);
+            let read = tokio::task::spawn_blocking(move || read_all_entries(&journal));
+            let read = read.await.expect("no panic");
+            assert!(read.dropped > 0);
         }
         assert_exits(process, daemon).await;
     }
 }
 
-/// Reads entries until the one about dropped lines. Returns the numbers of calls, of denied calls, and
-/// of dropped lines.
-fn read_until_notice(journal: &UnixDatagram) -> (usize, usize, usize) {
-    let (mut calls, mut denied) = (0, 0);
+/// Reads the entries of a journal until all are complete.
+fn read_all_entries(journal: &UnixDatagram) -> ReadEntries {
+    let mut read = ReadEntries::default();
     let mut buffer = vec![0; 1 << 16];
-    loop {
+    while !read.are_complete() {
         let bytes = journal.recv(&mut buffer).expect("an entry");
         let entry = String::from_utf8_lossy(&buffer[..bytes]);
         let has_line = |end: &str| entry.lines().any(|line| line.ends_with(end));
@@ -147,11 +159,12 @@ fn read_until_notice(journal: &UnixDatagram) -> (usize, usize, usize) {
                 entry.contains("PRIORITY\n\u{1}\0\0\0\0\0\0\x004\n"),
                 "{entry}"
             );
-            return (calls, denied, digits.parse().expect("a number"));
+            read.dropped += digits.parse::<usize>().expect("a number");
         }
-        calls += usize::from(entry.contains("MESSAGE\n\u{4}\0\0\0\0\0\0\0call\n"));
-        denied += usize::from(has_line("access denied"));
+        read.calls += usize::from(entry.contains("MESSAGE\n\u{4}\0\0\0\0\0\0\0call\n"));
+        read.denied += usize::from(has_line("access denied"));
     }
+    read
 }
 
 #[tokio::test]
