@@ -54,8 +54,13 @@ async fn row(context: &Context<'_>, roots: &[PathBuf], name: &str, target: Targe
 
 /// Starts a daemon and reads its complete list.
 pub(crate) async fn start(roots: &[PathBuf]) -> Outcome<StartedDaemon> {
+    start_with(roots, &[]).await
+}
+
+/// Starts a daemon with more arguments, and reads its complete list.
+pub(crate) async fn start_with(roots: &[PathBuf], arguments: &[&str]) -> Outcome<StartedDaemon> {
     let began = Instant::now();
-    let server = Server::start_caproot(roots)?;
+    let server = Server::start_caproot_with(roots, arguments)?;
     let channel = server.connect().await?;
     let mut client = pb::capability_service_client::CapabilityServiceClient::new(channel.clone());
     let roots = published_roots(&mut client).await?;

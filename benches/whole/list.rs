@@ -8,6 +8,8 @@ use crate::report::{MeasurementResult, Row, Target};
 use crate::server::Server;
 use crate::stats::{ms, quantile_pairs};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::time::Instant;
 
 const SKILLS: usize = 2_000;
@@ -53,7 +55,8 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     .into())
 }
 
-/// Compares the list of skills that declare programs with the list of the same number of skills without.
+/// Compares the list of skills that declare programs, half of which are installed, with the list of the
+/// same number of skills without.
 async fn readiness_row(
     context: &Context<'_>,
     caller: &mut RawClient,
@@ -70,7 +73,9 @@ async fn readiness_row(
         );
         fs::write(skill.join("SKILL.md"), text)?;
     }
-    let daemon = cold_start::start(&[dir]).await?;
+    let config = config_with_programs(context)?;
+    let config = config.to_str().ok_or("a directory whose name is UTF-8")?;
+    let daemon = cold_start::start_with(&[dir], &["--config", config]).await?;
     let mut declaring = daemon.server.raw_client().await?;
     let (pages, _) = read_list(&mut declaring, &daemon.roots).await?;
 
@@ -90,6 +95,24 @@ async fn readiness_row(
         &pairs,
         Target::AtMost(1.1),
     ))
+}
+
+/// Writes a config file with a directory of programs.
+fn config_with_programs(context: &Context<'_>) -> Outcome<PathBuf> {
+    let programs = context.dir("programs")?;
+    for name in (0..25)
+        .map(|n| format!("program-{n}"))
+        .chain(["sh".to_owned()])
+    {
+        let program = programs.join(name);
+        fs::write(&program, "")?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    }
+
+    let config = context.dir("config")?.join("caproot.yaml");
+    let directory = programs.display();
+    fs::write(&config, format!("readiness: {{path: ['{directory}']}}\n"))?;
+    Ok(config)
 }
 
 /// Milliseconds of each complete list.

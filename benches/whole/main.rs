@@ -23,6 +23,7 @@ mod plots;
 #[path = "../common/process_memory.rs"]
 mod process_memory;
 mod read;
+mod removal;
 mod report;
 mod server;
 mod stats;
@@ -66,6 +67,7 @@ async fn measure(options: &Options) -> Outcome<()> {
             MeasurementName::Distant => distant::measure(&context).await?,
             MeasurementName::Read => read::measure(&context).await?,
             MeasurementName::Change => change::measure(&context).await?,
+            MeasurementName::Removal => removal::measure(&context).await?,
             MeasurementName::Streams => streams::measure(&context).await?,
             MeasurementName::Unread => unread_streams::measure(&context).await?,
             MeasurementName::Memory => memory::measure(&context).await?,

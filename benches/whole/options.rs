@@ -68,6 +68,8 @@ pub(crate) enum MeasurementName {
     Read,
     /// Time from a change to the client's event, and the cost of the change.
     Change,
+    /// Time from an edit of an approved file to the removal of its skill at the client.
+    Removal,
     /// One change to a thousand streams, and the memory per stream.
     Streams,
     /// Memory of streams whose clients do not read.

@@ -137,7 +137,7 @@ impl CatalogIndex {
 
 impl IndexContents {
     fn build(skills: &[SharedSkill], reused: &ReusedSkills<'_>) -> Self {
-        let mut contents = Self::default();
+        let mut contents = Self::with_room_for(skills.len(), reused.from);
         let mut added = AddedTerms::default();
 
         for (index, skill) in skills.iter().enumerate() {
@@ -158,6 +158,18 @@ impl IndexContents {
         contents
     }
 
+    /// Returns an empty index with room for skills that are mostly those of an earlier index.
+    fn with_room_for(skills: usize, from: &Self) -> Self {
+        Self {
+            terms: TextTable::with_room_of(&from.terms),
+            posting_ends: Vec::with_capacity(from.posting_ends.len()),
+            postings: Vec::with_capacity(from.postings.len()),
+            names: TextTable::with_room_of(&from.names),
+            own_name_starts: Vec::with_capacity(skills),
+            lengths: Vec::with_capacity(skills),
+        }
+    }
+
     fn copy_skill(&mut self, from: &Self, old: usize) {
         let own_name_start = from.own_name_starts[old] as usize;
         self.push_skill(from.names.get(old), own_name_start, from.lengths[old]);
@@ -171,6 +183,7 @@ impl IndexContents {
 
     /// Adds the terms of the reused skills and the added terms. Both are sorted.
     fn merge_terms(&mut self, reused: &ReusedSkills<'_>, added: &SortedTerms<'_>) {
+        self.postings.reserve(added.postings.len());
         let mut added = added.iter().peekable();
 
         for term in 0..reused.from.terms.len() {

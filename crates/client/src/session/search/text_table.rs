@@ -22,6 +22,15 @@ pub struct MisspelledText<'a> {
 }
 
 impl TextTable {
+    /// Returns an empty table with room for the texts of another.
+    pub fn with_room_of(other: &Self) -> Self {
+        Self {
+            bytes: String::with_capacity(other.bytes.len()),
+            ends: Vec::with_capacity(other.len()),
+            char_sets: Vec::with_capacity(other.len()),
+        }
+    }
+
     pub fn push(&mut self, text: &str) {
         self.bytes.push_str(text);
         self.ends.push(to_u32(self.bytes.len()));
