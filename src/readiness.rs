@@ -106,20 +106,14 @@ impl ReadinessChecker {
         if !catalog.may_have_requirements() {
             return None;
         }
+        if let Some(table) = self.0.known_table(catalog) {
+            return Some(table);
+        }
         self.look_up_new(catalog).await;
 
         // The lock keeps the generation and the results together.
         let programs = self.0.programs.lock();
         let generation = *self.0.generation.borrow();
-        let key = (Arc::as_ptr(catalog).addr(), generation);
-        let mut tables = self.0.tables.lock();
-        // Another catalog may have the address of one that ended.
-        let known = tables.get(&key);
-        let known = known.filter(|known| known.catalog.upgrade().is_some());
-        if let Some(known) = known {
-            return Some(known.table.clone());
-        }
-
         let skills = catalog.skills(0).filter_map(|skill| {
             let checked = self.0.check(skill.requirements()?, &programs);
             Some((skill.package.clone(), checked))
@@ -132,7 +126,8 @@ impl ReadinessChecker {
             catalog: Arc::downgrade(catalog),
             table: table.clone(),
         };
-        tables.put(key, known);
+        let key = table_key(catalog, generation);
+        self.0.tables.lock().put(key, known);
         Some(table)
     }
 
@@ -186,7 +181,22 @@ impl ReadinessChecker {
     }
 }
 
+fn table_key(catalog: &Arc<Catalog>, generation: u64) -> TableKey {
+    (Arc::as_ptr(catalog).addr(), generation)
+}
+
 impl CheckerState {
+    /// Returns the table of a catalog from the newest results. A table whose lookup did not end in time is
+    /// found until the lookup ends, which is a new generation.
+    fn known_table(&self, catalog: &Arc<Catalog>) -> Option<Arc<ReadinessTable>> {
+        let key = table_key(catalog, *self.generation.borrow());
+        let mut tables = self.tables.lock();
+        // Another catalog may have the address of one that ended.
+        let known = tables.get(&key);
+        let known = known.filter(|known| known.catalog.upgrade().is_some());
+        known.map(|known| known.table.clone())
+    }
+
     /// Looks programs up, and counts a change if a result differs. Blocks on the disk.
     fn record_lookup(&self, names: &[Box<str>]) {
         let found: Vec<_> = names

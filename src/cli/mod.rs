@@ -42,6 +42,7 @@ mod resolve;
 mod resources;
 mod root_arg;
 mod roots;
+mod runtime;
 mod search;
 mod serve;
 mod session_args;
@@ -188,8 +189,16 @@ pub fn prepare_command(
     }))
 }
 
-/// Runs the rest of a command. `Ok` has the exit code.
-pub async fn run(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+/// Runs the rest of a command with this number of threads. `Ok` has the exit code.
+pub fn run_command(
+    prepared: PreparedCommand,
+    env: &ProcessEnv,
+    threads: usize,
+) -> Result<u8, CommandFailure> {
+    runtime::run_in_runtime(threads, run_prepared(prepared, env))
+}
+
+async fn run_prepared(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let command = match prepared.0 {
         PreparedKind::Serve(prepared) => return serve::run(prepared).await,
         PreparedKind::User(command) => *command,
