@@ -109,7 +109,7 @@ impl ReadinessChecker {
         if let Some(table) = self.0.known_table(catalog) {
             return Some(table);
         }
-        self.look_up_new(catalog).await;
+        let has_looked_up = self.look_up_new(catalog).await;
 
         // The lock keeps the generation and the results together.
         let programs = self.0.programs.lock();
@@ -122,19 +122,22 @@ impl ReadinessChecker {
             generation,
             skills: skills.collect(),
         });
-        let known = KnownTable {
-            catalog: Arc::downgrade(catalog),
-            table: table.clone(),
-        };
-        let key = table_key(catalog, generation);
-        self.0.tables.lock().put(key, known);
+        if has_looked_up {
+            let known = KnownTable {
+                catalog: Arc::downgrade(catalog),
+                table: table.clone(),
+            };
+            let key = table_key(catalog, generation);
+            self.0.tables.lock().put(key, known);
+        }
         Some(table)
     }
 
-    /// Looks up the programs of a catalog that were not looked up yet.
-    async fn look_up_new(&self, catalog: &Catalog) {
+    /// Looks up the programs of a catalog that were not looked up yet. Returns whether all lookups began:
+    /// without a free thread, the next call must look up again.
+    async fn look_up_new(&self, catalog: &Catalog) -> bool {
         if self.0.path.is_empty() {
-            return;
+            return true;
         }
         let new: Vec<Box<str>> = {
             let known = self.0.programs.lock();
@@ -145,13 +148,13 @@ impl ReadinessChecker {
             new.into_iter().take(room).map(Into::into).collect()
         };
         if new.is_empty() {
-            return;
+            return true;
         }
 
         let state = self.0.clone();
         let lookup = run_blocking(move || state.record_lookup(&new));
         // After the timeout, the lookup goes on, and its end is a change.
-        let _ = timeout(LOOKUP_TIMEOUT, lookup).await;
+        !matches!(timeout(LOOKUP_TIMEOUT, lookup).await, Ok(Err(_)))
     }
 
     /// Looks all programs up again after each event in the directories. Never returns.
