@@ -11,10 +11,13 @@ use crate::model::FileVersion;
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill};
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{ContentDigest, RelPath};
+use std::fs::File;
 use tokio_util::sync::CancellationToken;
 
 /// Most differences that are reported.
 pub const MAX_DIFFERENCES: usize = 3;
+/// Most files of a package that stay open from the comparison of names to the comparison of contents.
+const MAX_OPEN_FILES: usize = 16;
 /// Most entries without an approved file, such as empty directories, before a package counts as
 /// changed.
 const MAX_OTHER_ENTRIES: usize = 1_000;
@@ -79,6 +82,8 @@ struct FoundFile {
     path: RelPath,
     version: FileVersion,
     executable: bool,
+    /// The file itself, for the first files and until the content is read.
+    opened: Option<File>,
     /// `None` until the content is read.
     digest: Option<ContentDigest>,
 }
@@ -157,6 +162,7 @@ impl FoundFiles {
                 path,
                 version: opened.version,
                 executable: opened.executable,
+                opened: (files.len() < MAX_OPEN_FILES).then_some(opened.file),
                 digest: None,
             });
             if files.len() > max_files || unknown >= MAX_DIFFERENCES {
@@ -245,19 +251,31 @@ impl FoundFiles {
 impl FoundFile {
     /// Reads the content, at most the size that the file had. A file that was replaced keeps no digest.
     fn read_digest(&mut self, package: &ResolvedPackage<'_>) -> Result<(), FileReadError> {
-        let Some(opened) = skip_unavailable(package.open(&self.path))? else {
-            return Ok(());
+        let file = match self.opened.take() {
+            Some(file) => file,
+            None => match self.open_again(package)? {
+                Some(file) => file,
+                None => return Ok(()),
+            },
         };
-        if opened.version.size != self.version.size || opened.executable != self.executable {
-            return Ok(());
-        }
 
-        self.version = opened.version;
         let cancel_token = CancellationToken::new();
-        let digested = content::digest_file(&opened.file, opened.version.size, &cancel_token);
+        let digested = content::digest_file(&file, self.version.size, &cancel_token);
         let digested = digested.map_err(|_| FileReadError::Failed)?;
         self.digest = digested.map(|(digest, _)| digest);
         Ok(())
+    }
+
+    /// Opens the file. `None` if another size or mode shows that it was replaced.
+    fn open_again(&mut self, package: &ResolvedPackage<'_>) -> Result<Option<File>, FileReadError> {
+        let Some(opened) = skip_unavailable(package.open(&self.path))? else {
+            return Ok(None);
+        };
+        if opened.version.size != self.version.size || opened.executable != self.executable {
+            return Ok(None);
+        }
+        self.version = opened.version;
+        Ok(Some(opened.file))
     }
 }
 
