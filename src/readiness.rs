@@ -113,6 +113,10 @@ impl ReadinessChecker {
 
         // The lock keeps the generation and the results together.
         let programs = self.0.programs.lock();
+        // Another call may have waited for the same lookup.
+        if let Some(table) = self.0.known_table(catalog) {
+            return Some(table);
+        }
         let generation = *self.0.generation.borrow();
         let skills = catalog.skills(0).filter_map(|skill| {
             let checked = self.0.check(skill.requirements()?, &programs);
