@@ -111,7 +111,7 @@ fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
         sidecar: None,
         stale: false,
     };
-    assemble_skill(package, &Arc::new(file), None)
+    assemble_skill(package, &Arc::new(file), None, false)
         .0
         .map(Arc::new)
 }

@@ -244,8 +244,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 is a spelling mistake, or a field of one product.",
             fix: "Correct the spelling, or move the field below `metadata`, which is for your own \
                 fields.",
-            help: "correct its spelling, or remove it; your own fields of a SKILL.md go below \
-                `metadata`",
+            help: "move your own fields below `metadata`",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "---\nname: pdf\ndescription: Fills PDF forms.\nversion: \"2\"\n---",
@@ -381,13 +380,13 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
 
         DiagnosticCode::SecretRedacted => CodeExplanation {
             default_severity: Warning,
-            summary: "a secret in a declaration",
-            cause: "A command, an argument, an address, a header or a variable contains a value \
-                that is probably a secret, by the name before it or by its form. The value is \
-                reported as redacted, so that no secret leaves the machine. The user of the \
-                component must get the secret in another way.",
-            fix: "Remove the secret from the file, and name the environment variable that holds \
-                the secret.",
+            summary: "a possible secret in a declaration",
+            cause: "A command, an argument, an address, a header or a variable contains a part \
+                without a harmless form, or a word behind the name of a secret. The part is \
+                redacted, so that no secret leaves the machine, and the message names its key. The \
+                user of the component must get the value in another way.",
+            fix: "Remove the value from the file, and name the environment variable that holds \
+                the value.",
             help: "take it from the environment: `${NAME}`",
             example: CodeExample::File {
                 path: "skills/.codex-plugin/plugin.json",
@@ -515,6 +514,23 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             example: CodeExample::Daemon {
                 before: "cp -r pdf skills/pdf",
                 after: "caproot lock skills --add pdf --out caproot.lock",
+            },
+        },
+
+        DiagnosticCode::SkillNotOffered => CodeExplanation {
+            default_severity: Note,
+            summary: "a skill that models are not offered",
+            cause: "The manifest of the plugin has a list `skills` that does not cover the skill, or the \
+                skill or its plugin is switched off by default. A person may name the skill, and a \
+                session may switch on a skill that is switched off.",
+            fix: "Add the directory of the skill to the list, or remove the key that switches the skill \
+                off. If models are not to choose the skill, ignore the note.",
+            help: "add the skill's directory to `skills` of the manifest, or remove the key that switches \
+                the skill off",
+            example: CodeExample::File {
+                path: "plugin/.claude-plugin/plugin.json",
+                before: "{\"name\": \"desk\", \"defaultEnabled\": false}",
+                after: "{\"name\": \"desk\"}",
             },
         },
     }

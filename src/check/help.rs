@@ -14,6 +14,12 @@ pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String 
             Some("give the skill a name of 1 to 64 plain characters".to_owned())
         }
         (DiagnosticCode::NameInvalid, _) => skill.and_then(name_help),
+        (DiagnosticCode::FieldUnknown, _) if problem.message.contains("did you mean") => {
+            Some("correct the spelling".to_owned())
+        }
+        (DiagnosticCode::FieldUnknown, _) if skill.is_none() => {
+            Some("remove it if no product needs it".to_owned())
+        }
         (DiagnosticCode::FieldUnknown, _) => skill.and_then(unknown_field_help),
         (DiagnosticCode::YamlSyntax, _) => yaml_syntax_help(&problem.message).map(str::to_owned),
         (DiagnosticCode::ScriptNotRunnable, _) => script_help(&problem.message).map(str::to_owned),
@@ -69,7 +75,12 @@ fn script_help(message: &str) -> Option<&'static str> {
 /// Suggests a valid name, or a way to make the name valid.
 fn name_help(skill: &Skill) -> Option<String> {
     let name = skill.frontmatter.name();
-    let better = suggest_name(name);
+    // The name of the plugin is no part of the name in the file.
+    let bare = skill
+        .plugin
+        .as_ref()
+        .and_then(|plugin| name.strip_prefix(&**plugin)?.strip_prefix(':'));
+    let better = suggest_name(bare.unwrap_or(name));
     let fields = skill.frontmatter.all_fields().map(ValueRef::to_value);
     let written = fields.as_ref().and_then(|fields| fields.get("name"));
     if better.is_empty() {
@@ -77,7 +88,10 @@ fn name_help(skill: &Skill) -> Option<String> {
     } else if written.is_none_or(|written| written.to_text().trim().is_empty()) {
         Some(format!("add `name: {better}` to the frontmatter"))
     } else if better != name {
-        Some(format!("rename the skill and its directory to `{better}`"))
+        Some(match bare {
+            Some(_) => format!("write `name: {better}`; the plugin's name precedes it anyway"),
+            None => format!("rename the skill and its directory to `{better}`"),
+        })
     } else {
         Some(format!(
             "rename the directory to `{better}`, or change the name"

@@ -280,7 +280,9 @@ fn may_expose_secret(at: &RelPath, text: &[u8], line: u32) -> bool {
         .split(|b| *b == b'\n')
         .nth((line as usize).saturating_sub(1));
     is_json
-        && line.is_some_and(|line| secret_filter::may_hold_secret(&String::from_utf8_lossy(line)))
+        && line
+            .map(String::from_utf8_lossy)
+            .is_some_and(|line| secret_filter::withhold_in_line(&line) != *line)
 }
 
 fn count(n: usize) -> u32 {

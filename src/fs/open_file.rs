@@ -52,6 +52,10 @@ impl FileFingerprint {
         Self(NonZero::new(hash).unwrap_or(NonZero::<u64>::MIN))
     }
 
+    pub fn number(self) -> NonZero<u64> {
+        self.0
+    }
+
     /// Whether `path` below `dir` leads to another version now.
     pub fn is_outdated(
         self,

@@ -402,5 +402,6 @@ fn diagnostic_code(code: DiagnosticCode) -> pb::DiagnosticCode {
         DiagnosticCode::UseNotDescribed => pb::DiagnosticCode::UseNotDescribed,
         DiagnosticCode::SkillChanged => pb::DiagnosticCode::SkillChanged,
         DiagnosticCode::SkillsNotApproved => pb::DiagnosticCode::SkillsNotApproved,
+        DiagnosticCode::SkillNotOffered => pb::DiagnosticCode::SkillNotOffered,
     }
 }

@@ -44,11 +44,12 @@ pub enum DiagnosticCode {
     UseNotDescribed,
     SkillChanged,
     SkillsNotApproved,
+    SkillNotOffered,
 }
 
 impl DiagnosticCode {
     /// All codes, in the order of the protobuf enum.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::OutsideRoot,
         Self::LimitReached,
         Self::NotRegular,
@@ -81,6 +82,7 @@ impl DiagnosticCode {
         Self::UseNotDescribed,
         Self::SkillChanged,
         Self::SkillsNotApproved,
+        Self::SkillNotOffered,
     ];
 
     /// Codes that the linter reports, and the daemon does not.
@@ -127,6 +129,7 @@ impl DiagnosticCode {
             Self::UseNotDescribed => "USE_NOT_DESCRIBED",
             Self::SkillChanged => "SKILL_CHANGED",
             Self::SkillsNotApproved => "SKILLS_NOT_APPROVED",
+            Self::SkillNotOffered => "SKILL_NOT_OFFERED",
         }
     }
 }

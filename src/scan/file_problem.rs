@@ -5,6 +5,9 @@ use crate::fs::open_file::OpenError;
 use crate::model::{DiagnosticCode, FileProblem, Severity};
 use crate::parse::budget::ParseAborted;
 
+/// Maximum number of notes on a file that is served.
+const MAX_HARMLESS_NOTES: usize = 16;
+
 /// Returns the problem of a file that was removed after its directory was listed.
 pub fn vanished_problem() -> FileProblem {
     unreadable_problem(ResolveError::Missing, Severity::Error)
@@ -84,4 +87,16 @@ pub const READ_FAILED: &str = "read failed; check the filesystem";
 /// Whether a problem may disappear without a change below the root, and so without an event.
 pub fn is_transient(problem: &FileProblem) -> bool {
     [TOO_MANY_OPEN_FILES, READ_FAILED].contains(&&*problem.message)
+}
+
+/// Whether a file with these problems was read as a whole and nothing in it is withheld, so that its bytes
+/// say no more than its message.
+pub fn is_harmless<'p>(problems: impl IntoIterator<Item = &'p FileProblem>) -> bool {
+    // Further problems of a file with many are not recorded.
+    let mut rest = MAX_HARMLESS_NOTES;
+    problems.into_iter().all(|problem| {
+        let is_counted = rest > 0;
+        rest = rest.saturating_sub(1);
+        is_counted && problem.severity == Severity::Note
+    })
 }

@@ -1,12 +1,12 @@
 //! Plugin to which a directory belongs: the nearest valid manifest in the directory or above it, up
 //! to its allowed directory. Each manifest is read once per scan, and only if a skill needs it.
 
-use super::file_problem::{READ_FAILED, is_transient, open_problem};
+use super::file_problem::{READ_FAILED, is_harmless, is_transient, open_problem};
 use super::scan_progress::ScanProgress;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, FileFingerprint, OpenError};
 use crate::model::catalog::BoundedDiagnostics;
-use crate::model::plugin::MANIFEST_PATHS;
+use crate::model::plugin::{MANIFEST_PATHS, ManifestProduct, PluginSkillList};
 use crate::model::skill::PluginNamespace;
 use crate::model::{
     Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, Severity,
@@ -15,6 +15,7 @@ use crate::parse::manifest;
 use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::num::NonZero;
 use std::sync::Arc;
 
 /// Names of the manifest directories of plugins, one for each of [`MANIFEST_PATHS`].
@@ -45,6 +46,16 @@ impl ManifestLookup {
     /// Returns the manifest and its path below the directory.
     pub fn usable_manifest(&self) -> Option<(PluginManifest, RelPath)> {
         Some((self.manifest.clone()?, self.file.clone()?))
+    }
+
+    /// Returns the path and the fingerprint of a manifest in which nothing is withheld.
+    pub fn harmless_manifest(&self) -> Option<(&RelPath, NonZero<u64>)> {
+        let is_harmless = is_harmless(self.problems.iter().map(|(_, problem)| problem));
+        let file = self
+            .file
+            .as_ref()
+            .filter(|_| self.manifest.is_some() && is_harmless)?;
+        Some((file, self.fingerprint?.number()))
     }
 
     /// Whether the manifest file cannot be used.
@@ -180,10 +191,13 @@ impl<'a> NamespaceResolver<'a> {
             });
         }
 
-        let name = (&*lookup.manifest.as_ref()?.name).into();
+        let manifest = lookup.manifest.as_ref()?;
+        let product = ManifestProduct::of_manifest(lookup.file.as_ref()?);
         Some(Arc::new(PluginNamespace {
-            name,
+            name: (&*manifest.name).into(),
             plugin_dir: below,
+            is_switched_off: manifest.declarations.is_switched_off,
+            skill_list: PluginSkillList::new(dir, &manifest.declarations, product),
         }))
     }
 }

@@ -271,9 +271,21 @@ impl PluginIndex {
                 }
             }
 
-            for (file, real_path) in plugin_dir.json_files() {
-                let real = real_path.and_then(|path| path.strip_prefix(root));
-                set.manifest_files.add_file(dir.path.join_path(file), real);
+            for declaration in plugin_dir.declaration_files() {
+                let real = declaration
+                    .real_path
+                    .and_then(|path| path.strip_prefix(root));
+                let path = dir.path.join_path(declaration.file);
+                set.manifest_files
+                    .add_file(path, real, declaration.harmless);
+            }
+            if let Some((file, version)) = lookup.and_then(ManifestLookup::harmless_manifest) {
+                let real = dir
+                    .resolved
+                    .strip_prefix(root)
+                    .map(|dir| dir.join_path(file));
+                set.manifest_files
+                    .add_file(dir.path.join_path(file), real, Some(version));
             }
             set.marketplaces.extend(plugin_dir.marketplaces().cloned());
         }

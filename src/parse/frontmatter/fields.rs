@@ -9,9 +9,9 @@ use caproot_core::text::escape_hidden_chars;
 use std::borrow::Cow;
 use std::fmt::Display;
 
-/// Fields of the Agent Skills format, and then the two fields by which Claude Code restricts who
-/// invokes a skill.
-pub const KNOWN_FIELDS: [&str; 8] = [
+/// Fields of the Agent Skills format, and then those that Claude Code documents. Sources: agentskills.io,
+/// "Frontmatter reference" of Claude Code (code.claude.com/docs) and its changelog 2.1.186; 2026-11-27.
+pub const KNOWN_FIELDS: [&str; 25] = [
     "name",
     "description",
     "license",
@@ -20,11 +20,30 @@ pub const KNOWN_FIELDS: [&str; 8] = [
     "allowed-tools",
     DISABLE_MODEL_INVOCATION,
     USER_INVOCABLE,
+    "agent",
+    "argument-hint",
+    "arguments",
+    "background",
+    "context",
+    "default-enabled",
+    "default_enabled",
+    "defaultEnabled",
+    "disallowed-tools",
+    "display-name",
+    "effort",
+    "fallback",
+    "hooks",
+    "model",
+    "paths",
+    "shell",
+    "when_to_use",
 ];
 /// Fields of the Agent Skills format.
 pub const STANDARD_FIELDS: &[&str] = KNOWN_FIELDS.split_at(6).0;
 const DISABLE_MODEL_INVOCATION: &str = "disable-model-invocation";
 const USER_INVOCABLE: &str = "user-invocable";
+/// Spellings of Claude Code since 2.1.186.
+const DEFAULT_ENABLED: [&str; 3] = ["default-enabled", "default_enabled", "defaultEnabled"];
 /// Maximum length of a description or short description on the wire.
 const MAX_DESCRIPTION: usize = 1_024;
 /// Maximum length of `compatibility` in the format. Longer texts are reported and kept.
@@ -70,6 +89,9 @@ pub fn read(
         allowed_tools: fields.read_allowed_tools(),
         forbids_model: fields.is_restricted_by(DISABLE_MODEL_INVOCATION, true),
         forbids_user: fields.is_restricted_by(USER_INVOCABLE, false),
+        is_switched_off: DEFAULT_ENABLED
+            .into_iter()
+            .any(|key| fields.is_restricted_by(key, false)),
         all_fields: None,
     };
 
@@ -137,18 +159,18 @@ impl FrontmatterReader<'_> {
     /// Whether a field has the value that restricts the skill. A value that is neither true nor false
     /// is reported, and restricts the skill.
     fn is_restricted_by(&mut self, key: &str, restricting: bool) -> bool {
-        match self.root.non_null_value(key) {
-            None => false,
-            Some(DynamicValue::Bool(flag)) => *flag == restricting,
-            Some(other) => {
-                let why = format!(
-                    "`{key}` must be true or false, but is {}; read as {restricting}",
-                    other.kind()
-                );
-                self.report_warning(key, DiagnosticCode::FieldInvalid, why);
-                true
-            }
+        let Some(value) = self.root.non_null_value(key) else {
+            return false;
+        };
+        if let Some(flag) = value.to_flag() {
+            return flag == restricting;
         }
+        let why = format!(
+            "`{key}` must be true or false, but is {}; read as {restricting}",
+            value.kind()
+        );
+        self.report_warning(key, DiagnosticCode::FieldInvalid, why);
+        true
     }
 
     fn read_name(&mut self, dir_name: Option<&[u8]>) -> Option<Box<str>> {
@@ -199,7 +221,7 @@ impl FrontmatterReader<'_> {
         }
 
         if let (Some(declared), Some(dir)) = (declared, dir_name)
-            && declared.as_bytes() != dir
+            && declared.rsplit(':').next().map(str::as_bytes) != Some(dir)
         {
             let dir = text::quote_word(&String::from_utf8_lossy(dir));
             let why = format!(

@@ -551,6 +551,7 @@ mod compact {
             allowed_tools: packed.allowed_tools().map(Into::into).collect(),
             forbids_model: packed.forbids_model(),
             forbids_user: packed.forbids_user(),
+            is_switched_off: packed.is_switched_off(),
             all_fields: packed.all_fields().map(ValueRef::to_value),
         }
     }
@@ -587,7 +588,7 @@ mod compact {
         #[test]
         fn absent_and_large_fields_round_trip(
             text: Option<String>, list: Vec<String>, pairs: Vec<(String, String)>,
-            forbids_model: bool, forbids_user: bool,
+            forbids_model: bool, forbids_user: bool, is_switched_off: bool,
             much in prop_oneof![Just(1_usize), 65_400..65_600_usize],
         ) {
             let text = text.filter(|text| !text.is_empty()).map(String::into_boxed_str);
@@ -601,6 +602,7 @@ mod compact {
                 allowed_tools: list.into_iter().map(Into::into).collect(),
                 forbids_model,
                 forbids_user,
+                is_switched_off,
                 all_fields: None,
             };
             prop_assert_eq!(expand(&skill.clone().into()), sorted(skill));

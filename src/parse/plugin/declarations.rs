@@ -71,8 +71,8 @@ pub fn read(
         _ => inner.as_map().is_some() && !has_text(inner, required_key(kind)),
     });
     if inner.is_some() {
-        let known = [key, "description", "version"];
-        fields.report_unknown_keys(FieldMapping::root(value), &known);
+        let root = FieldMapping::root(value);
+        fields.read_more(root, "the file", &[key, "description", "version"], &[]);
     }
 
     let entries = inner.unwrap_or(value).as_map().unwrap_or_default();
@@ -250,7 +250,7 @@ pub fn read_declaration(
         return None;
     }
 
-    let declaration = secret_filter::redact_in_declaration(entries);
+    let declaration = secret_filter::withhold_in_declaration(entries);
     let size = declaration.value.wire_size();
     if size > MAX_DECLARATION_BYTES || declaration.value.depth() > MAX_WIRE_NESTING {
         let why = format!(
@@ -259,15 +259,17 @@ pub fn read_declaration(
         fields.report_unusable(what, name, &why);
         return None;
     }
-    if declaration.has_likely_secret {
-        fields.report_redacted(&format!("the {what} {}", text::quote_word(name)));
-    }
+    let withheld = &declaration.withheld;
+    fields.report_withheld(
+        &format!("the {what} {}", text::quote_word(name)),
+        withheld.iter().map(String::as_str),
+    );
     Some(PluginComponent {
         kind,
         name: name.into(),
         file: RelPath::root(),
+        redacted: !withheld.is_empty(),
         declaration: declaration.value,
-        redacted: declaration.redacted,
         digest: None,
         size: 0,
     })
