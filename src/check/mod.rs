@@ -282,7 +282,7 @@ fn may_expose_secret(at: &RelPath, text: &[u8], line: u32) -> bool {
     is_json
         && line
             .map(String::from_utf8_lossy)
-            .is_some_and(|line| secret_filter::withhold_in_line(&line) != *line)
+            .is_some_and(|line| secret_filter::redact_in_line(&line) != *line)
 }
 
 fn count(n: usize) -> u32 {

@@ -181,23 +181,23 @@ const READERS: [NamedReader; 31] = [
         drop(black_box(prompt::read(kind, file.as_bytes(), true, b"a")));
     }),
     ("secrets in a command", |text| {
-        drop(black_box(secret_filter::withhold_in_line(text)));
-        drop(black_box(secret_filter::withhold_in_arguments(
+        drop(black_box(secret_filter::redact_in_line(text)));
+        drop(black_box(secret_filter::redact_in_arguments(
             ["-u", text],
             false,
         )));
     }),
     ("secrets in a URL", |text| {
-        drop(black_box(secret_filter::withhold_in_line(&format!(
+        drop(black_box(secret_filter::redact_in_line(&format!(
             "a://{text}"
         ))));
     }),
     ("secrets in text", |text| {
-        drop(black_box(secret_filter::withhold_in_text(text)));
+        drop(black_box(secret_filter::redact_in_text(text)));
         black_box(secret_filter::has_token_shape(text));
     }),
     ("secrets in a value", |text| {
-        drop(black_box(secret_filter::withhold_in_value("token", text)));
+        drop(black_box(secret_filter::redact_in_value("token", text)));
     }),
     ("fences and positions", |text| {
         black_box(fences::split_file(

@@ -124,12 +124,12 @@ fn print_list(list: &ListSkillsResponse, args: &ListArgs) -> Result<(), CommandF
 
 /// Numbers of skills that a list does not show.
 #[derive(Default)]
-struct OmittedSkills {
+struct UnlistedSkills {
     unapproved: usize,
     not_offered: usize,
 }
 
-impl OmittedSkills {
+impl UnlistedSkills {
     fn add(&mut self, other: &Self) {
         self.unapproved += other.unapproved;
         self.not_offered += other.not_offered;
@@ -159,8 +159,8 @@ fn filter_list(
     list: &mut ListSkillsResponse,
     lock: Option<&Lock>,
     args: &ListArgs,
-) -> OmittedSkills {
-    let mut omitted = OmittedSkills::default();
+) -> UnlistedSkills {
+    let mut omitted = UnlistedSkills::default();
     if let Some(lock) = lock {
         let skills = list.skills.iter().filter(|_| args.all);
         let unapproved: Vec<_> = skills
@@ -342,7 +342,7 @@ async fn list_fleet(
         }
     };
     progress.clear_bars();
-    let mut omitted = OmittedSkills::default();
+    let mut omitted = UnlistedSkills::default();
     for list in listed
         .iter_mut()
         .filter_map(|listed| listed.outcome.as_mut().ok())

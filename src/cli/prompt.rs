@@ -244,9 +244,11 @@ impl SessionPrompt {
                  of {budget} bytes"
             ),
             TextPlace::NameOnly => "a rule of --name-only matches it".to_owned(),
-            TextPlace::Hidden => "only a person may call it, by name (a rule of --manual, or a reason that \
+            TextPlace::Hidden => {
+                "only a person may call it, by name (a rule of --manual, or a reason that \
                                   `caproot list --all` shows)"
-                .to_owned(),
+                    .to_owned()
+            }
             TextPlace::Merged => {
                 "equal to a skill of another environment, which the text shows".to_owned()
             }

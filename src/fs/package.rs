@@ -183,7 +183,7 @@ impl<'a> ResolvedPackage<'a> {
         Ok(())
     }
 
-    /// Checks that nothing is withheld in this version of a manifest file.
+    /// Checks that nothing is redacted in this version of a manifest file.
     fn check_version(
         &self,
         resource: &RelPath,

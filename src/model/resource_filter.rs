@@ -1,5 +1,5 @@
 //! Files that the daemon does not serve, by path: files in skipped directories, `.env…` files, and
-//! the manifest files of plugins in which something is withheld.
+//! the manifest files of plugins in which something is redacted.
 
 use super::plugin::{ComponentKind, MANIFEST_PATHS, MARKETPLACE_PATHS};
 use caproot_core::wire::RelPath;
@@ -15,7 +15,7 @@ pub fn may_serve_path(path: &RelPath, skipped_dirs: &[Box<[u8]>]) -> bool {
 }
 
 /// Files below a root in which plugins declare servers, hooks and apps for a host to start. Such
-/// files may hold secrets. The daemon serves the content of a version in which nothing is withheld, and
+/// files may hold secrets. The daemon serves the content of a version in which nothing is redacted, and
 /// of no other version.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ManifestFiles(Vec<(RelPath, Option<NonZero<u64>>)>);
@@ -42,7 +42,7 @@ impl ManifestFiles {
     }
 
     /// Adds one file by its path and, if that is below the root, its resolved path. `harmless` is the
-    /// fingerprint of the version in which nothing is withheld.
+    /// fingerprint of the version in which nothing is redacted.
     pub fn add_file(
         &mut self,
         path: RelPath,
@@ -70,7 +70,7 @@ impl ManifestFiles {
     }
 
     /// Whether the version with this fingerprint may be served: the path is no manifest file, or nothing
-    /// in this version is withheld. `None` is an unknown version.
+    /// in this version is redacted. `None` is an unknown version.
     #[must_use]
     pub fn may_serve(&self, path: &RelPath, version: Option<NonZero<u64>>) -> bool {
         self.find(path)

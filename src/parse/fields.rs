@@ -37,8 +37,8 @@ pub struct FieldReader<'p> {
 pub struct OtherKeys {
     /// Mapping without possible secrets; null if there are no such keys.
     pub value: DynamicValue,
-    /// Whether a value is withheld.
-    pub has_withheld: bool,
+    /// Whether a value is redacted.
+    pub has_redacted: bool,
 }
 
 /// A mapping and its label in messages.
@@ -236,7 +236,7 @@ impl<'p> FieldReader<'p> {
         let redacted: Vec<String> = keys
             .iter()
             .copied()
-            .map(secret_filter::withhold_in_text)
+            .map(secret_filter::redact_in_text)
             .collect();
         let named = text::quote_words(redacted.iter().map(String::as_str));
 
@@ -257,7 +257,7 @@ impl<'p> FieldReader<'p> {
     }
 
     /// Returns the entries whose keys are not in `read`, without possible secrets. `documented` has the
-    /// keys that are no spelling mistakes. Reports unknown keys and withheld values. `subject` names the
+    /// keys that are no spelling mistakes. Reports unknown keys and redacted values. `subject` names the
     /// mapping, such as `the MCP server`.
     pub fn read_more(
         &mut self,
@@ -277,11 +277,11 @@ impl<'p> FieldReader<'p> {
             return OtherKeys::default();
         }
 
-        let declaration = secret_filter::withhold_in_declaration(&more);
+        let declaration = secret_filter::redact_in_declaration(&more);
         let size = declaration.value.wire_size();
         let is_too_large = size > MAX_MORE_BYTES || declaration.value.depth() > MAX_WIRE_NESTING;
         self.report_unknown_keys(at, &[read, &documented.concat()].concat(), "passed on");
-        self.report_withheld(subject, declaration.withheld.iter().map(String::as_str));
+        self.report_redacted(subject, declaration.redacted.iter().map(String::as_str));
         if is_too_large {
             let why = format!(
                 "{subject}: the other keys are over {MAX_MORE_BYTES} bytes, or nested over \
@@ -291,13 +291,13 @@ impl<'p> FieldReader<'p> {
             return OtherKeys::default();
         }
         OtherKeys {
-            has_withheld: !declaration.withheld.is_empty(),
+            has_redacted: !declaration.redacted.is_empty(),
             value: declaration.value,
         }
     }
 
-    /// Reports the values of `subject` that are withheld, by their keys.
-    pub fn report_withheld<'k>(
+    /// Reports the values of `subject` that are redacted, by their keys.
+    pub fn report_redacted<'k>(
         &mut self,
         subject: &str,
         keys: impl ExactSizeIterator<Item = &'k str>,
@@ -305,17 +305,17 @@ impl<'p> FieldReader<'p> {
         if keys.len() > 0 {
             let keys = text::quote_words(keys);
             let why = format!(
-                "{subject}: {keys} may be secret, and is withheld; read it from the environment: `${{NAME}}`"
+                "{subject}: {keys} may be secret, and is redacted; read it from the environment: `${{NAME}}`"
             );
             self.report_warning(DiagnosticCode::SecretRedacted, why);
         }
     }
 
-    /// Reports a text of a field if a part of it is withheld.
+    /// Reports a text of a field if a part of it is redacted.
     fn check_shown(&mut self, at: FieldMapping<'_>, key: &str, found: &str, shown: &str) {
         if found != shown && self.has_room() {
             let why = format!(
-                "a part of {} may be secret, and is withheld",
+                "a part of {} may be secret, and is redacted",
                 at.key_label(key)
             );
             self.report_field(at, key, DiagnosticCode::SecretRedacted, why);
@@ -366,7 +366,7 @@ impl<'p> FieldReader<'p> {
     /// Reads a text as a single line, with secrets redacted, truncated to `max` characters.
     pub fn read_line(&mut self, at: FieldMapping<'_>, key: &str, max: usize) -> Option<Box<str>> {
         let found = self.read_raw_text(at, key)?;
-        let shown = secret_filter::withhold_in_text(found);
+        let shown = secret_filter::redact_in_text(found);
         self.check_shown(at, key, found, &shown);
         let line = text::collapse_whitespace(&shown);
         if text::exceeds_chars(&line, max) {
@@ -492,7 +492,7 @@ impl<'p> FieldReader<'p> {
         let lines = self.read_verbatim_list(at, key, max);
         let mut shown = Vec::with_capacity(lines.len());
         for line in lines {
-            let shown_line = secret_filter::withhold_in_text(line);
+            let shown_line = secret_filter::redact_in_text(line);
             self.check_shown(at, key, line, &shown_line);
             shown.push(shown_line.into());
         }
@@ -579,9 +579,9 @@ impl<'p> FieldReader<'p> {
 
     /// Returns the name of a component with secrets redacted, or reports why the name is invalid.
     pub fn check_component_name(&mut self, what: &str, name: &str) -> Option<Box<str>> {
-        let shown = secret_filter::withhold_in_text(name);
+        let shown = secret_filter::redact_in_text(name);
         if shown != name {
-            self.report_withheld(&format!("the {what}"), ["name"].into_iter());
+            self.report_redacted(&format!("the {what}"), ["name"].into_iter());
         }
         let name = text::collapse_whitespace(&shown);
         let why = if name.is_empty() {
@@ -598,7 +598,7 @@ impl<'p> FieldReader<'p> {
     /// Reads a URL with secrets redacted.
     pub fn read_url(&mut self, at: FieldMapping<'_>, key: &str) -> Option<Box<str>> {
         let url = self.read_verbatim(at, key, MAX_TEXT_CHARS)?;
-        let shown = secret_filter::withhold_in_line(url);
+        let shown = secret_filter::redact_in_line(url);
         self.check_shown(at, key, url, &shown);
         Some(shown.into())
     }
@@ -606,5 +606,5 @@ impl<'p> FieldReader<'p> {
 
 /// Quotes a text of an author without its secrets.
 fn quote_redacted(text: &str) -> String {
-    text::quote_word(&secret_filter::withhold_in_text(text))
+    text::quote_word(&secret_filter::redact_in_text(text))
 }

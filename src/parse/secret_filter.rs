@@ -1,6 +1,6 @@
-//! Withholds possible secrets. A part of a text is shown only if it has a harmless form: a placeholder,
+//! Redacts possible secrets. A part of a text is shown only if it has a harmless form: a placeholder,
 //! a variable, `$(…)`, a path, a flag, a number, a word without the shape of a token, a host with a port,
-//! or a URL without user and query. A word or number is withheld too if its variable, flag, header or
+//! or a URL without user and query. A word or number is redacted too if its variable, flag, header or
 //! key has the name of a secret.
 
 mod declaration;
@@ -11,12 +11,12 @@ use caproot_core::text;
 use regex::Regex;
 use std::sync::LazyLock;
 
-pub(crate) use declaration::withhold_in_declaration;
+pub(crate) use declaration::redact_in_declaration;
 pub(crate) use token_shape::has_token_shape;
 
-/// Replacement for a withheld part.
-const WITHHELD_MARKER: &str = "<redacted>";
-/// Maximum size of a text. A longer text is withheld as a whole.
+/// Replacement for a redacted part.
+const REDACTED_MARKER: &str = "<redacted>";
+/// Maximum size of a text. A longer text is redacted as a whole.
 const MAX_TEXT_BYTES: usize = 32 << 10;
 /// Maximum number of open quotes and brackets.
 const MAX_OPEN: usize = 16;
@@ -63,18 +63,18 @@ fn line_parts(word: &str) -> Regex {
     ))
 }
 
-/// Withholds parts of the value of a variable, header or key.
-pub fn withhold_in_value(name: &str, value: &str) -> String {
+/// Redacts parts of the value of a variable, header or key.
+pub fn redact_in_value(name: &str, value: &str) -> String {
     LineFilter::new(is_telling(name)).filter(value)
 }
 
-/// Withholds parts of a command line.
-pub fn withhold_in_line(line: &str) -> String {
+/// Redacts parts of a command line.
+pub fn redact_in_line(line: &str) -> String {
     LineFilter::new(false).filter(line)
 }
 
-/// Withholds parts of the arguments of a command. An argument may be the value of the flag before.
-pub fn withhold_in_arguments<'a>(
+/// Redacts parts of the arguments of a command. An argument may be the value of the flag before.
+pub fn redact_in_arguments<'a>(
     arguments: impl IntoIterator<Item = &'a str>,
     is_covered: bool,
 ) -> Vec<Box<str>> {
@@ -86,10 +86,10 @@ pub fn withhold_in_arguments<'a>(
     shown.collect()
 }
 
-/// Withholds tokens, and URLs with a user, in a text for people.
-pub fn withhold_in_text(prose: &str) -> String {
+/// Redacts tokens, and URLs with a user, in a text for people.
+pub fn redact_in_text(prose: &str) -> String {
     if !budget::charge_work(prose.len()) {
-        return WITHHELD_MARKER.to_owned();
+        return REDACTED_MARKER.to_owned();
     }
     let words = prose.split_inclusive(char::is_whitespace).map(|word| {
         let bare = word.trim_end();
@@ -99,7 +99,7 @@ pub fn withhold_in_text(prose: &str) -> String {
             .split_once("://")
             .and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
         if has_token || authority.is_some_and(|authority| authority.contains('@')) {
-            format!("{WITHHELD_MARKER}{}", &word[bare.len()..])
+            format!("{REDACTED_MARKER}{}", &word[bare.len()..])
         } else {
             word.to_owned()
         }
@@ -112,7 +112,7 @@ pub fn quote_path(path: &str) -> String {
     if path.starts_with(['/', '\\', '~']) || path.get(1..2) == Some(":") {
         return "an absolute path".to_owned();
     }
-    text::quote_word(&withhold_in_line(path))
+    text::quote_word(&redact_in_line(path))
 }
 
 /// Whether a name is that of a secret.
@@ -123,7 +123,7 @@ fn is_telling(name: &str) -> bool {
 
 /// Text after the name of a secret that the name covers.
 #[derive(Clone, Copy, PartialEq)]
-enum Cover {
+enum NameCover {
     Nothing,
     /// The next word. `is_rest` is whether the rest of the quotes or of the argument follows.
     Next {
@@ -147,11 +147,11 @@ enum LastWord {
 
 /// Filter of a command line, one word or sign at a time.
 struct LineFilter<'t> {
-    /// Cover at the start of each argument.
-    base: Cover,
-    cover: Cover,
+    /// NameCover at the start of each argument.
+    base: NameCover,
+    cover: NameCover,
     /// Ends of the open quotes and brackets, each with the cover outside.
-    open: Vec<(&'t str, Cover)>,
+    open: Vec<(&'t str, NameCover)>,
     last: LastWord,
     is_argument: bool,
     shown: String,
@@ -160,9 +160,9 @@ struct LineFilter<'t> {
 impl<'t> LineFilter<'t> {
     fn new(is_covered: bool) -> Self {
         let base = if is_covered {
-            Cover::Rest
+            NameCover::Rest
         } else {
-            Cover::Nothing
+            NameCover::Nothing
         };
         Self {
             base,
@@ -179,9 +179,9 @@ impl<'t> LineFilter<'t> {
         let is_value = match self.last {
             LastWord::Flag if USER_FLAGS.contains(&&*self.shown) => USER_START.is_match(argument),
             LastWord::Flag => true,
-            LastWord::Name | LastWord::Other => matches!(self.cover, Cover::Next { .. }),
+            LastWord::Name | LastWord::Other => matches!(self.cover, NameCover::Next { .. }),
         };
-        self.cover = if is_value { Cover::Rest } else { self.base };
+        self.cover = if is_value { NameCover::Rest } else { self.base };
         (self.is_argument, self.last) = (true, LastWord::Other);
         self.open.clear();
     }
@@ -189,12 +189,12 @@ impl<'t> LineFilter<'t> {
     fn filter(&mut self, text: &'t str) -> String {
         self.shown.clear();
         if text.len() > MAX_TEXT_BYTES || !budget::charge_work(text.len()) {
-            return WITHHELD_MARKER.to_owned();
+            return REDACTED_MARKER.to_owned();
         }
 
         let mut at = 0;
         while at < text.len() {
-            let is_covered = self.cover != Cover::Nothing;
+            let is_covered = self.cover != NameCover::Nothing;
             let parts = if is_covered {
                 &COVERED_PARTS
             } else {
@@ -217,19 +217,23 @@ impl<'t> LineFilter<'t> {
 
     fn show(&mut self, text: &str, is_harmless: bool) {
         self.shown
-            .push_str(if is_harmless { text } else { WITHHELD_MARKER });
+            .push_str(if is_harmless { text } else { REDACTED_MARKER });
     }
 
     fn take_word(&mut self, word: &str, rest: &str) {
         self.last = LastWord::Other;
         let is_scheme = AUTH_SCHEMES.contains(&&*word.to_ascii_lowercase());
-        if self.cover != Cover::Nothing {
-            let is_shown = (is_scheme && self.cover != Cover::Word) || is_harmless(word, true);
+        if self.cover != NameCover::Nothing {
+            let is_shown = (is_scheme && self.cover != NameCover::Word) || is_harmless(word, true);
             self.show(word, is_shown);
             // A sign alone is no value: `apikey := …`.
             let is_value = !is_scheme && word.contains(char::is_alphanumeric);
-            if let (Cover::Next { is_rest }, true) = (self.cover, is_value) {
-                self.cover = if is_rest { Cover::Rest } else { Cover::Word };
+            if let (NameCover::Next { is_rest }, true) = (self.cover, is_value) {
+                self.cover = if is_rest {
+                    NameCover::Rest
+                } else {
+                    NameCover::Word
+                };
             }
             return;
         }
@@ -243,7 +247,7 @@ impl<'t> LineFilter<'t> {
         } else if is_name && !word.starts_with('$') {
             self.last = LastWord::Name;
         } else if word == "Bearer" {
-            self.cover = Cover::Next { is_rest: false };
+            self.cover = NameCover::Next { is_rest: false };
         }
     }
 
@@ -253,21 +257,21 @@ impl<'t> LineFilter<'t> {
         match sign {
             ":" | "=" if after != LastWord::Other => {
                 let is_rest = sign == ":" && (self.is_argument || !self.open.is_empty());
-                self.cover = Cover::Next { is_rest };
+                self.cover = NameCover::Next { is_rest };
             }
             // `user:password@host`
-            ":" if PASSWORD_START.is_match(rest) => self.cover = Cover::Next { is_rest: false },
+            ":" if PASSWORD_START.is_match(rest) => self.cover = NameCover::Next { is_rest: false },
             "$(" => {
                 self.open(")");
-                self.cover = Cover::Nothing;
+                self.cover = NameCover::Nothing;
             }
             ")" => drop(self.close(")")),
             // `headers["apiKey"] = …`
             "[" | "]" => self.last = after,
-            ";" | "|" | "&" if self.cover != Cover::Rest => self.cover = Cover::Nothing,
+            ";" | "|" | "&" if self.cover != NameCover::Rest => self.cover = NameCover::Nothing,
             "`" if !self.close(sign) => {
                 self.open(sign);
-                self.cover = Cover::Nothing;
+                self.cover = NameCover::Nothing;
             }
             _ if sign.ends_with(['"', '\'']) => {
                 // The name may be in quotes: `"apiKey": "…"`.
@@ -278,15 +282,15 @@ impl<'t> LineFilter<'t> {
                 };
                 if !self.close(sign) {
                     self.open(sign);
-                    if self.cover != Cover::Nothing || after != LastWord::Other {
-                        self.cover = Cover::Rest;
+                    if self.cover != NameCover::Nothing || after != LastWord::Other {
+                        self.cover = NameCover::Rest;
                     }
                 }
             }
             _ if sign.trim().is_empty() => match (after, self.cover) {
-                (LastWord::Flag, _) => self.cover = Cover::Next { is_rest: false },
+                (LastWord::Flag, _) => self.cover = NameCover::Next { is_rest: false },
                 (LastWord::Name, _) => self.last = after,
-                (_, Cover::Word) => self.cover = Cover::Nothing,
+                (_, NameCover::Word) => self.cover = NameCover::Nothing,
                 _ => {}
             },
             _ => {}
@@ -305,8 +309,8 @@ impl<'t> LineFilter<'t> {
             return false;
         };
         self.cover = match self.open[at].1 {
-            Cover::Next { is_rest: false } => Cover::Word,
-            Cover::Next { is_rest: true } => Cover::Nothing,
+            NameCover::Next { is_rest: false } => NameCover::Word,
+            NameCover::Next { is_rest: true } => NameCover::Nothing,
             outside => outside,
         };
         self.open.truncate(at);
@@ -349,8 +353,12 @@ impl<'t> LineFilter<'t> {
             before = pair.chars().next_back().unwrap_or(before);
         }
 
-        if let Cover::Next { is_rest } = self.cover {
-            self.cover = if is_rest { Cover::Rest } else { Cover::Word };
+        if let NameCover::Next { is_rest } = self.cover {
+            self.cover = if is_rest {
+                NameCover::Rest
+            } else {
+                NameCover::Word
+            };
         }
     }
 }

@@ -89,7 +89,7 @@ pub fn is_transient(problem: &FileProblem) -> bool {
     [TOO_MANY_OPEN_FILES, READ_FAILED].contains(&&*problem.message)
 }
 
-/// Whether a file with these problems was read as a whole and nothing in it is withheld, so that its bytes
+/// Whether a file with these problems was read as a whole and nothing in it is redacted, so that its bytes
 /// say no more than its message.
 pub fn is_harmless<'p>(problems: impl IntoIterator<Item = &'p FileProblem>) -> bool {
     // Further problems of a file with many are not recorded.

@@ -48,7 +48,7 @@ impl ManifestLookup {
         Some((self.manifest.clone()?, self.file.clone()?))
     }
 
-    /// Returns the path and the fingerprint of a manifest in which nothing is withheld.
+    /// Returns the path and the fingerprint of a manifest in which nothing is redacted.
     pub fn harmless_manifest(&self) -> Option<(&RelPath, NonZero<u64>)> {
         let is_harmless = is_harmless(self.problems.iter().map(|(_, problem)| problem));
         let file = self

@@ -42,7 +42,7 @@ pub struct PluginDir {
 pub struct DeclarationFile<'a> {
     pub file: &'a RelPath,
     pub real_path: Option<&'a ResolvedPath>,
-    /// Fingerprint of the file if nothing in it is withheld.
+    /// Fingerprint of the file if nothing in it is redacted.
     pub harmless: Option<NonZero<u64>>,
 }
 

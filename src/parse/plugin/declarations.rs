@@ -250,7 +250,7 @@ pub fn read_declaration(
         return None;
     }
 
-    let declaration = secret_filter::withhold_in_declaration(entries);
+    let declaration = secret_filter::redact_in_declaration(entries);
     let size = declaration.value.wire_size();
     if size > MAX_DECLARATION_BYTES || declaration.value.depth() > MAX_WIRE_NESTING {
         let why = format!(
@@ -259,16 +259,16 @@ pub fn read_declaration(
         fields.report_unusable(what, name, &why);
         return None;
     }
-    let withheld = &declaration.withheld;
-    fields.report_withheld(
+    let redacted = &declaration.redacted;
+    fields.report_redacted(
         &format!("the {what} {}", text::quote_word(name)),
-        withheld.iter().map(String::as_str),
+        redacted.iter().map(String::as_str),
     );
     Some(PluginComponent {
         kind,
         name: name.into(),
         file: RelPath::root(),
-        redacted: !withheld.is_empty(),
+        redacted: !redacted.is_empty(),
         declaration: declaration.value,
         digest: None,
         size: 0,

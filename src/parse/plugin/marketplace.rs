@@ -254,10 +254,10 @@ fn read_source(
         .find_present_key(["url", "repo", "package", "path"])
         .and_then(|key| fields.read_verbatim(object, key, MAX_TEXT_CHARS))
         .unwrap_or_default();
-    let shown = secret_filter::withhold_in_line(address);
+    let shown = secret_filter::redact_in_line(address);
     if shown != address {
         let subject = format!("the plugin {}", text::quote_word(name));
-        fields.report_withheld(&subject, ["source"].into_iter());
+        fields.report_redacted(&subject, ["source"].into_iter());
     }
     EntrySource {
         package: None,

@@ -107,32 +107,32 @@ fn read_server(
     let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS);
     let transport = read_transport(fields, at, &name, command.is_some(), url.is_some())?;
     let is_stdio = transport == McpTransport::Stdio;
-    let mut withheld = Vec::new();
+    let mut redacted = Vec::new();
 
     let command = command.filter(|_| is_stdio).unwrap_or_default();
-    let shown_command = secret_filter::withhold_in_line(command);
+    let shown_command = secret_filter::redact_in_line(command);
     let url = url.filter(|_| !is_stdio).unwrap_or_default();
-    let shown_url = secret_filter::withhold_in_line(url);
+    let shown_url = secret_filter::redact_in_line(url);
     let args = fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS);
-    let shown_args = secret_filter::withhold_in_arguments(args.iter().copied(), false);
+    let shown_args = secret_filter::redact_in_arguments(args.iter().copied(), false);
     let has_secret_arg = args
         .iter()
         .zip(&shown_args)
         .any(|(arg, shown)| **arg != **shown);
-    for (key, is_withheld) in [
+    for (key, is_redacted) in [
         ("command", shown_command != command),
         ("url", shown_url != url),
         ("args", has_secret_arg),
     ] {
-        if is_withheld {
-            withheld.push(key.to_owned());
+        if is_redacted {
+            redacted.push(key.to_owned());
         }
     }
 
-    let environment = read_named_values(fields, at, &ENVIRONMENT_KEYS, &mut withheld);
-    let headers = read_named_values(fields, at, &HEADER_KEYS, &mut withheld);
+    let environment = read_named_values(fields, at, &ENVIRONMENT_KEYS, &mut redacted);
+    let headers = read_named_values(fields, at, &HEADER_KEYS, &mut redacted);
     let subject = format!("the MCP server {}", text::quote_word(&name));
-    fields.report_withheld(&subject, withheld.iter().map(String::as_str));
+    fields.report_redacted(&subject, redacted.iter().map(String::as_str));
 
     let cwd = read_working_dir(fields, at);
     let enabled = read_enabled(fields, at);
@@ -143,7 +143,7 @@ fn read_server(
         args: shown_args.into(),
         cwd,
         url: shown_url.into(),
-        redacted: !withheld.is_empty() || more.has_withheld,
+        redacted: !redacted.is_empty() || more.has_redacted,
         headers: headers.into(),
         environment: environment.into(),
         more: more.value,
@@ -277,23 +277,23 @@ fn read_working_dir(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> RelPa
     })
 }
 
-/// Reads the headers or environment variables of a server. Adds the withheld ones to `withheld`.
+/// Reads the headers or environment variables of a server. Adds the redacted ones to `redacted`.
 fn read_named_values(
     fields: &mut FieldReader<'_>,
     at: FieldMapping<'_>,
     keys: &NamedValueKeys,
-    withheld: &mut Vec<String>,
+    redacted: &mut Vec<String>,
 ) -> Vec<NamedValue> {
     let mut named = Vec::new();
     for key in keys.set {
         for (name, value) in fields.read_entries(at, key) {
             let text = value.to_text();
-            let shown = secret_filter::withhold_in_value(name, &text);
+            let shown = secret_filter::redact_in_value(name, &text);
             let is_shown = value.is_scalar() && shown == *text;
             let is_name_shown = *clean_name(name) == **name;
             let name = clean_name(name);
             if !is_shown || !is_name_shown {
-                withheld.push(format!("{key}.{name}"));
+                redacted.push(format!("{key}.{name}"));
             }
             named.push(NamedValue {
                 name,
@@ -327,5 +327,5 @@ fn read_named_values(
 }
 
 fn clean_name(name: &str) -> Box<str> {
-    text::truncate_chars(&secret_filter::withhold_in_text(name), MAX_NAME_CHARS).into()
+    text::truncate_chars(&secret_filter::redact_in_text(name), MAX_NAME_CHARS).into()
 }

@@ -36,7 +36,7 @@ pub(super) fn json_problem(error: &JsonError, code: DiagnosticCode) -> FileProbl
     } else {
         code
     };
-    let why = secret_filter::withhold_in_text(&error.message);
+    let why = secret_filter::redact_in_text(&error.message);
     FileProblem::error(code, why).with_position(error.line, error.column)
 }
 

@@ -389,12 +389,12 @@ fn other_keys_of_a_server_are_passed_on() {
         r#"{"apiKey":"<redacted>","headersHelper":"${CLAUDE_PLUGIN_ROOT}/token.sh","headersHelpr":"x","oauth":{"clientId":"caproot"}}"#
     );
     assert!(server.redacted);
-    let [unknown, withheld] = &problems[..] else {
+    let [unknown, redacted] = &problems[..] else {
         panic!("{problems:?}")
     };
     assert!(unknown.message.contains("`headersHelpr`") && !unknown.message.contains("`oauth`"));
     assert!(unknown.message.contains("did you mean `headersHelper`?"));
-    assert!(withheld.message.contains("`apiKey`"));
+    assert!(redacted.message.contains("`apiKey`"));
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! Withholds possible secrets in a declaration, whose keys may be unknown.
+//! Redacts possible secrets in a declaration, whose keys may be unknown.
 
 use super::{
-    WITHHELD_MARKER, has_token_shape, is_telling, withhold_in_arguments, withhold_in_line,
-    withhold_in_text, withhold_in_value,
+    REDACTED_MARKER, has_token_shape, is_telling, redact_in_arguments, redact_in_line,
+    redact_in_text, redact_in_value,
 };
 use crate::model::DynamicValue;
 
@@ -14,27 +14,27 @@ const PROSE_KEYS: [&str; 5] = [
     "argument-hint",
     "when_to_use",
 ];
-/// Maximum number of withheld values that are named.
+/// Maximum number of redacted values that are named.
 const MAX_NAMED: usize = 8;
 
 /// Declaration without possible secrets.
 #[derive(Debug)]
-pub struct FilteredDeclaration {
+pub struct RedactedDeclaration {
     /// Mapping with its keys in byte order.
     pub value: DynamicValue,
-    /// Keys of the withheld values, such as `env.PASSWORD`; the first eight.
-    pub withheld: Vec<String>,
+    /// Keys of the redacted values, such as `env.PASSWORD`; the first eight.
+    pub redacted: Vec<String>,
 }
 
-/// Withholds possible secrets in the entries of a declaration. An entry with a token as its key is
+/// Redacts possible secrets in the entries of a declaration. An entry with a token as its key is
 /// omitted.
-pub fn withhold_in_declaration(entries: &[(Box<str>, DynamicValue)]) -> FilteredDeclaration {
+pub fn redact_in_declaration(entries: &[(Box<str>, DynamicValue)]) -> RedactedDeclaration {
     let mut filter = DeclarationFilter::default();
     let mut value = filter.filter_map(entries, false);
     value.sort_keys();
-    FilteredDeclaration {
+    RedactedDeclaration {
         value,
-        withheld: filter.withheld,
+        redacted: filter.redacted,
     }
 }
 
@@ -43,7 +43,7 @@ pub fn withhold_in_declaration(entries: &[(Box<str>, DynamicValue)]) -> Filtered
 struct DeclarationFilter<'v> {
     /// Keys that lead to the current value.
     path: Vec<&'v str>,
-    withheld: Vec<String>,
+    redacted: Vec<String>,
 }
 
 impl<'v> DeclarationFilter<'v> {
@@ -56,8 +56,8 @@ impl<'v> DeclarationFilter<'v> {
         let mut shown = Vec::with_capacity(entries.len());
         for (key, value) in entries {
             if has_token_shape(key) {
-                self.path.push(WITHHELD_MARKER);
-                self.record_withheld();
+                self.path.push(REDACTED_MARKER);
+                self.record_redacted();
             } else {
                 self.path.push(key);
                 let value = self.filter_value(value, is_covered || is_telling(key));
@@ -77,7 +77,7 @@ impl<'v> DeclarationFilter<'v> {
             }
             DynamicValue::List(items) => {
                 let texts = items.iter().filter_map(DynamicValue::as_text);
-                let mut texts = withhold_in_arguments(texts, is_covered).into_iter();
+                let mut texts = redact_in_arguments(texts, is_covered).into_iter();
                 let shown = items.iter().map(|item| match item {
                     DynamicValue::Text(text) => self.check(text, texts.next().unwrap_or_default()),
                     other => self.filter_value(other, is_covered),
@@ -86,36 +86,36 @@ impl<'v> DeclarationFilter<'v> {
             }
             DynamicValue::Text(text) => {
                 let shown = if is_covered {
-                    withhold_in_value(key, text)
+                    redact_in_value(key, text)
                 } else if PROSE_KEYS.contains(&key) {
-                    withhold_in_text(text)
+                    redact_in_text(text)
                 } else {
-                    withhold_in_line(text)
+                    redact_in_line(text)
                 };
                 self.check(text, shown.into())
             }
             DynamicValue::Int(_) | DynamicValue::UInt(_) | DynamicValue::Float(_) => {
                 let text = value.to_text();
-                if !is_covered && withhold_in_line(&text) == *text {
+                if !is_covered && redact_in_line(&text) == *text {
                     return value.clone();
                 }
-                self.check(&text, WITHHELD_MARKER.into())
+                self.check(&text, REDACTED_MARKER.into())
             }
         }
     }
 
-    /// Returns the shown part of a text, and records whether a part is withheld.
+    /// Returns the shown part of a text, and records whether a part is redacted.
     fn check(&mut self, text: &str, shown: Box<str>) -> DynamicValue {
         if *shown != *text {
-            self.record_withheld();
+            self.record_redacted();
         }
         DynamicValue::Text(shown)
     }
 
-    fn record_withheld(&mut self) {
+    fn record_redacted(&mut self) {
         let path = self.path.join(".");
-        if self.withheld.len() < MAX_NAMED && self.withheld.last() != Some(&path) {
-            self.withheld.push(path);
+        if self.redacted.len() < MAX_NAMED && self.redacted.last() != Some(&path) {
+            self.redacted.push(path);
         }
     }
 }

@@ -1,6 +1,5 @@
 use super::{
-    withhold_in_arguments, withhold_in_declaration, withhold_in_line, withhold_in_text,
-    withhold_in_value,
+    redact_in_arguments, redact_in_declaration, redact_in_line, redact_in_text, redact_in_value,
 };
 use crate::parse::json;
 use proptest::prelude::*;
@@ -32,7 +31,7 @@ fn harmless_forms_are_shown_whole() {
         "echo '{\"decision\": \"block\", \"reason\": \"Use tabs, не пробелы ✅\"}'",
         "jq -e '.tool_input | select(.a[0] == \"x\")' && sed -E 's/(a|b)+/c/g'",
     ] {
-        assert_eq!(withhold_in_line(line), line);
+        assert_eq!(redact_in_line(line), line);
     }
     for (name, value) in [
         ("API_KEY", "${API_KEY}"),
@@ -49,7 +48,7 @@ fn harmless_forms_are_shown_whole() {
         ("PORT", "8080"),
         ("FOO", "plain words"),
     ] {
-        assert_eq!(withhold_in_value(name, value), value, "{name}");
+        assert_eq!(redact_in_value(name, value), value, "{name}");
     }
 }
 
@@ -94,7 +93,7 @@ fn words_after_the_name_of_a_secret_are_withheld() {
         ("me:word@db", "me:<redacted>"),
         ("password: ab{{c}d e", "password: <redacted> e"),
     ] {
-        assert_eq!(withhold_in_line(line), shown);
+        assert_eq!(redact_in_line(line), shown);
     }
     for (name, value) in [
         ("API_KEY", "abc"),
@@ -108,7 +107,7 @@ fn words_after_the_name_of_a_secret_are_withheld() {
             "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC",
         ),
     ] {
-        assert_ne!(withhold_in_value(name, value), value, "{name}={value}");
+        assert_ne!(redact_in_value(name, value), value, "{name}={value}");
     }
 
     for (arguments, shown) in [
@@ -128,7 +127,7 @@ fn words_after_the_name_of_a_secret_are_withheld() {
         (vec!["-u", "run.py"], vec!["-u", "run.py"]),
         (vec!["--token=", "b"], vec!["--token=", MARKER]),
     ] {
-        let found = withhold_in_arguments(arguments, false);
+        let found = redact_in_arguments(arguments, false);
         assert_eq!(found.iter().map(|text| &**text).collect::<Vec<_>>(), shown);
     }
 }
@@ -161,7 +160,7 @@ fn secrets_in_addresses_are_withheld() {
             "https://a.example/?<redacted>#d",
         ),
     ] {
-        assert_eq!(withhold_in_line(address), shown);
+        assert_eq!(redact_in_line(address), shown);
     }
 }
 
@@ -202,7 +201,7 @@ fn secrets_with_the_shape_of_a_token_are_withheld() {
             format!("{{\"id\": \"{secret}\"}}"),
             format!("https://example.com/{}/x", secret.replace('/', "-")),
         ] {
-            let shown = withhold_in_line(&text);
+            let shown = redact_in_line(&text);
             let longest = secret.split([':', '/']).max_by_key(|part| part.len());
             let longest = longest.expect("a part");
             assert!(
@@ -210,7 +209,7 @@ fn secrets_with_the_shape_of_a_token_are_withheld() {
                 "{shown}"
             );
         }
-        assert_ne!(withhold_in_value("FOO", secret), secret);
+        assert_ne!(redact_in_value("FOO", secret), secret);
     }
 }
 
@@ -218,18 +217,15 @@ fn secrets_with_the_shape_of_a_token_are_withheld() {
 fn tokens_in_free_text_are_withheld() {
     let text =
         "Use  the sk-learn API (v2, 2024-01-01)\nat https://example.com/?q=x: the token is new";
-    assert_eq!(withhold_in_text(text), text);
+    assert_eq!(redact_in_text(text), text);
     let secret = "my key is ghp_0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX ok";
-    assert_eq!(withhold_in_text(secret), "my key is <redacted> ok");
-    assert_eq!(
-        withhold_in_text("see https://a:b@c/ ok"),
-        "see <redacted> ok"
-    );
+    assert_eq!(redact_in_text(secret), "my key is <redacted> ok");
+    assert_eq!(redact_in_text("see https://a:b@c/ ok"), "see <redacted> ok");
 }
 
 #[test]
 fn withheld_values_of_a_declaration_are_named() {
-    for (declared, withheld) in [
+    for (declared, redacted) in [
         (
             r#"{"a": {"b": true, "c": null, "d": [1, "x"]}, "e": 0.5}"#,
             vec![],
@@ -266,8 +262,8 @@ fn withheld_values_of_a_declaration_are_named() {
         (r#"{"0123456789abcdef0123456789abcdef": 1}"#, vec![MARKER]),
     ] {
         let value = json::parse(declared.as_bytes()).expect("JSON");
-        let found = withhold_in_declaration(value.as_map().expect("an object"));
-        assert_eq!(found.withheld, withheld, "{declared}");
+        let found = redact_in_declaration(value.as_map().expect("an object"));
+        assert_eq!(found.redacted, redacted, "{declared}");
     }
 }
 
@@ -280,15 +276,15 @@ proptest! {
         quote in "(|\"|'|\\\\\")",
     ) {
         let text = format!("{before} {name}{separator}{quote}hunter{quote} behind");
-        let shown = withhold_in_line(&text);
+        let shown = redact_in_line(&text);
         prop_assert!(!shown.contains("hunter") && shown.ends_with(" behind"), "{text:?} {shown:?}");
     }
 
     #[test]
     fn never_panics(any: String, dense in "[-=:@/?&#$\\{\\}\"'()`\\\\ a1éK]{0,60}") {
         for text in [any, dense] {
-            let _ = (withhold_in_line(&text), withhold_in_arguments([&*text, &*text], false));
-            let _ = (withhold_in_text(&text), withhold_in_value(&text, &text));
+            let _ = (redact_in_line(&text), redact_in_arguments([&*text, &*text], false));
+            let _ = (redact_in_text(&text), redact_in_value(&text, &text));
         }
     }
 }

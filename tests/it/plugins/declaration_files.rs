@@ -1,11 +1,11 @@
-//! Files that declare components, as files: a version in which nothing is withheld can be read.
+//! Files that declare components, as files: a version in which nothing is redacted can be read.
 
 use super::resolve;
 use crate::harness::fixture::Fixture;
 use crate::harness::{Daemon, Setup, bytes_of, files_request, read_request, rpc_error, selected};
 
 #[tokio::test]
-async fn a_declaration_file_is_served_if_nothing_in_it_is_withheld() {
+async fn a_declaration_file_is_served_if_nothing_in_it_is_redacted() {
     let fixture = Fixture::new(
         r#"
 skill r
