@@ -528,7 +528,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             help: "add the skill's directory to `skills` of the manifest, or remove the key that switches \
                 the skill off",
             example: CodeExample::File {
-                path: "plugin/.claude-plugin/plugin.json",
+                path: "skills/.claude-plugin/plugin.json",
                 before: "{\"name\": \"desk\", \"defaultEnabled\": false}",
                 after: "{\"name\": \"desk\"}",
             },

@@ -36,8 +36,8 @@ static PLACEHOLDERS: LazyLock<Regex> = LazyLock::new(|| pattern(PLACEHOLDER));
 /// Parts of a command line: URL, word, white space, and the signs that open or close something.
 static LINE_PARTS: LazyLock<Regex> =
     LazyLock::new(|| line_parts(r"[0-9A-Za-z_./~@+%\x80-\u{10FFFF}-]"));
-/// The same after the name of a secret: a word is everything up to white space and quotes, so that no sign
-/// of the secret is shown.
+/// Parts after the name of a secret. A word is everything up to white space and quotes, so that no sign of
+/// the secret is shown.
 static COVERED_PARTS: LazyLock<Regex> =
     LazyLock::new(|| line_parts(r#"[^\x00-\x20"'`()<>|&;,$\\]"#));
 /// Path, flag, host with port, or no letter and digit at all.
@@ -139,9 +139,9 @@ enum NameCover {
 #[derive(Clone, Copy, PartialEq)]
 enum LastWord {
     Other,
-    /// Name of a secret. Its value follows after `:` or `=`.
+    /// Name of a secret. The value follows after `:` or `=`.
     Name,
-    /// Flag with the name of a secret, or before a user. Its value may also follow after white space.
+    /// Flag with the name of a secret, or before a user. The value may also follow after white space.
     Flag,
 }
 

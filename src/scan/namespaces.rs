@@ -2,6 +2,7 @@
 //! to its allowed directory. Each manifest is read once per scan, and only if a skill needs it.
 
 use super::file_problem::{READ_FAILED, is_harmless, is_transient, open_problem};
+use super::plugin_dir::DeclarationFile;
 use super::scan_progress::ScanProgress;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, FileFingerprint, OpenError};
@@ -15,7 +16,6 @@ use crate::parse::manifest;
 use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::num::NonZero;
 use std::sync::Arc;
 
 /// Names of the manifest directories of plugins, one for each of [`MANIFEST_PATHS`].
@@ -48,14 +48,18 @@ impl ManifestLookup {
         Some((self.manifest.clone()?, self.file.clone()?))
     }
 
-    /// Returns the path and the fingerprint of a manifest in which nothing is redacted.
-    pub fn harmless_manifest(&self) -> Option<(&RelPath, NonZero<u64>)> {
+    /// Returns the manifest as a file, if nothing in it is redacted.
+    pub fn harmless_manifest(&self) -> Option<DeclarationFile<'_>> {
         let is_harmless = is_harmless(self.problems.iter().map(|(_, problem)| problem));
         let file = self
             .file
             .as_ref()
             .filter(|_| self.manifest.is_some() && is_harmless)?;
-        Some((file, self.fingerprint?.number()))
+        Some(DeclarationFile {
+            file,
+            real_path: None,
+            harmless: Some(self.fingerprint?.number()),
+        })
     }
 
     /// Whether the manifest file cannot be used.

@@ -383,12 +383,29 @@ fn restrictions_of_invocation_are_read() {
             "user-invocable: false\ndisable-model-invocation: True",
             (true, true),
         ),
+        // The spellings of Claude Code since 2.1.218.
+        (
+            "user-invocable: no\ndisable-model-invocation: on",
+            (true, true),
+        ),
+        (
+            "user-invocable: OFF\ndisable-model-invocation: 1",
+            (true, true),
+        ),
+        (
+            "user-invocable: Yes\ndisable-model-invocation: 0",
+            (false, false),
+        ),
+        (
+            "user-invocable: 'true'\ndisable-model-invocation: 'false'",
+            (false, false),
+        ),
     ] {
         assert_eq!(restrictions(lines), (expected, vec![]), "{lines}");
     }
 
     let warning = vec![(DiagnosticCode::FieldInvalid, Warning, 4, 1)];
-    for value in ["yes", "'true'", "'false'", "1", "0", "[]", "{}", "off"] {
+    for value in ["maybe", "2", "'y'", "[]", "{}", "0.5"] {
         assert_eq!(
             restrictions(&format!("disable-model-invocation: {value}")),
             ((true, false), warning.clone()),

@@ -1,8 +1,8 @@
 //! Redacts possible secrets in a declaration, whose keys may be unknown.
 
 use super::{
-    REDACTED_MARKER, has_token_shape, is_telling, redact_in_arguments, redact_in_line,
-    redact_in_text, redact_in_value,
+    LineFilter, REDACTED_MARKER, has_token_shape, is_telling, redact_in_arguments, redact_in_line,
+    redact_in_text,
 };
 use crate::model::DynamicValue;
 
@@ -86,7 +86,7 @@ impl<'v> DeclarationFilter<'v> {
             }
             DynamicValue::Text(text) => {
                 let shown = if is_covered {
-                    redact_in_value(key, text)
+                    LineFilter::new(true).filter(text)
                 } else if PROSE_KEYS.contains(&key) {
                     redact_in_text(text)
                 } else {
@@ -120,8 +120,8 @@ impl<'v> DeclarationFilter<'v> {
     }
 }
 
-/// Whether a mapping describes a setting, such as one of `userConfig`, or the address of a login. Its
-/// name may be that of a secret, but its texts are none.
+/// Whether a mapping describes a setting, such as one of `userConfig`, or a login. Such a mapping has no
+/// secret, although its key may be the name of one.
 fn is_description(key: &str, value: &DynamicValue) -> bool {
     key == "oauth" || (value.get("title").is_some() && value.get("default").is_none())
 }

@@ -195,8 +195,8 @@ async fn list_shows_who_may_choose_a_skill() {
 
 #[tokio::test]
 async fn a_session_switches_on_only_what_is_switched_off() {
-    let tree = "file r/idle/SKILL.md\n| ---\n| description: Of idle.\n| defaultEnabled: off\n| ---\n\
-                file r/people/SKILL.md\n| ---\n| description: Of people.\n| disable-model-invocation: on\n\
+    let tree = "file r/idle/SKILL.md\n| ---\n| description: Waits.\n| defaultEnabled: off\n| ---\n\
+                file r/people/SKILL.md\n| ---\n| description: Asks.\n| disable-model-invocation: on\n\
                 | default-enabled: 0\n| ---\n";
     let (_fixture, daemon) = serve_tree("r", tree).await;
     for (rules, listed) in [
