@@ -24,6 +24,8 @@ const MAX_OPEN: usize = 16;
 const TELLING_PARTS: [&str; 8] = [
     "pass", "pwd", "secret", "token", "key", "auth", "cred", "pin",
 ];
+/// Names with such a part that no secret has.
+const HARMLESS_NAMES: [&str; 4] = ["author", "authors", "keyword", "keywords"];
 /// Words before the secret of a header.
 const AUTH_SCHEMES: [&str; 4] = ["bearer", "basic", "token", "digest"];
 /// Flags before a user and a password.
@@ -117,8 +119,8 @@ pub fn quote_path(path: &str) -> String {
 
 /// Whether a name is that of a secret.
 fn is_telling(name: &str) -> bool {
-    let lower = name.to_ascii_lowercase();
-    TELLING_PARTS.iter().any(|part| lower.contains(part))
+    let lower = name.trim_start_matches('-').to_ascii_lowercase();
+    !HARMLESS_NAMES.contains(&&*lower) && TELLING_PARTS.iter().any(|part| lower.contains(part))
 }
 
 /// Text after the name of a secret that the name covers.

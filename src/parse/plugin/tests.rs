@@ -249,7 +249,7 @@ fn unknown_keys_of_a_declaration_are_kept_without_their_secrets() {
             true,
         ),
         (
-            r#"{"account":123456789012}"#,
+            r#"{"account":1234567890123456}"#,
             r#"{"account":"<redacted>"}"#,
             true,
         ),

@@ -87,6 +87,8 @@ impl<'v> DeclarationFilter<'v> {
             DynamicValue::Text(text) => {
                 let shown = if is_covered {
                     LineFilter::new(true).filter(text)
+                } else if key == "id" && is_app_id(text) {
+                    text.to_string()
                 } else if PROSE_KEYS.contains(&key) {
                     redact_in_text(text)
                 } else {
@@ -124,4 +126,13 @@ impl<'v> DeclarationFilter<'v> {
 /// secret, although its key may be the name of one.
 fn is_description(key: &str, value: &DynamicValue) -> bool {
     key == "oauth" || (value.get("title").is_some() && value.get("default").is_none())
+}
+
+/// Whether a text is the id of an app of Codex, which everyone may know.
+fn is_app_id(text: &str) -> bool {
+    let mut prefixes = ["connector_", "asdk_app_"].iter();
+    prefixes.any(|prefix| {
+        let id = text.strip_prefix(prefix);
+        id.is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    })
 }

@@ -23,7 +23,7 @@ fn harmless_forms_are_shown_whole() {
         "node --max-old-space-size=4096 -p 8080 server2024.js 3600000ms 1920x1080",
         "npx -y @modelcontextprotocol/server-filesystem@2024.12.1 ./data",
         "npm run build:prod && sha256sum x86_64 wkhtmltopdf claude-3-5-sonnet-20241022",
-        "git clone git@github.com:example/repo.git",
+        "git clone git@github.com:example/repo.git https://github.com/gh0st02/49810745762067-ed25519",
         "--host localhost:8080 --api https://api.example.com:8443/v1/mcp#readme",
         "curl -sL \"https://${HOST}/mcp?key=${KEY}&v=2&beta=true\"",
         "curl -u \"${NAME}:${PASSWORD}\" -H \"Authorization: Bearer $TOKEN\" https://example.com/",
@@ -192,7 +192,7 @@ fn secrets_with_the_shape_of_a_token_are_withheld() {
         "sha256~AbCdEfGhIjKlMnOpQrStUvWxYz01234_56789abcdef",
         "cafebabe:deadbeef",
         "JBSWY3DPEHPK3PXP",
-        "123456789012",
+        "1234567890123456",
     ] {
         for text in [
             secret.to_owned(),
@@ -258,7 +258,7 @@ fn withheld_values_of_a_declaration_are_named() {
             r#"{"env": {"A": "1", "PASSWORD": "abc"}, "args": ["--key", "b"]}"#,
             vec!["env.PASSWORD", "args"],
         ),
-        (r#"{"account": 123456789012}"#, vec!["account"]),
+        (r#"{"account": 1234567890123456}"#, vec!["account"]),
         (r#"{"0123456789abcdef0123456789abcdef": 1}"#, vec![MARKER]),
     ] {
         let value = json::parse(declared.as_bytes()).expect("JSON");

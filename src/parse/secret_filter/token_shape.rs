@@ -1,7 +1,7 @@
 //! Shape of tokens: words that a program generated.
 
 /// Maximum number of digits of a number, which may have a unit.
-const MAX_NUMBER_DIGITS: usize = 11;
+const MAX_NUMBER_DIGITS: usize = 15;
 /// Length from which a word without signs is a token.
 const MIN_LONG_BYTES: usize = 32;
 /// Most consonants of one case in a row, as in `wkhtmltopdf`.
@@ -26,7 +26,6 @@ pub fn has_token_shape(text: &str) -> bool {
 #[derive(Default)]
 struct WordCounts {
     digits: usize,
-    digit_groups: usize,
     /// Changes between upper case, lower case and digits, apart from those of `CamelCase`.
     breaks: usize,
     /// Whether digits are between letters.
@@ -67,7 +66,6 @@ impl WordCounts {
                 let is_capital =
                     last == Some(LetterKind::Upper) && kind == LetterKind::Lower && kind_len == 1;
                 counts.breaks += usize::from(last.is_some() && !is_capital);
-                counts.digit_groups += usize::from(kind == LetterKind::Digit);
                 counts.has_inner_digits |= last == Some(LetterKind::Digit) && has_letter;
                 (kind_len, consonants, last) = (0, 0, Some(kind));
             }
@@ -97,7 +95,7 @@ fn is_generated(word: &str) -> bool {
     let is_numbered = counts.breaks == 1 && counts.digits <= 4;
 
     (len >= 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        || (len >= 8 && counts.digits >= 3 && counts.digit_groups >= 2)
+        || (len >= 8 && counts.digits >= 3 && counts.breaks >= 4)
         || (len >= 12 && counts.digits >= 3 && !is_numbered)
         || (len >= 16 && counts.has_inner_digits)
         || (len >= 10 && counts.breaks >= 4 && counts.breaks * 10 >= len * 3)
