@@ -21,6 +21,7 @@ const SHOWN_ELSEWHERE: &[(&str, &str)] = &[
     ("LISTEN_FDNAMES", "daemon/inherited_sockets.rs"),
     ("NOTIFY_SOCKET", "daemon/service_manager.rs"),
     ("WATCHDOG_USEC", "daemon/service_manager.rs"),
+    ("JOURNAL_STREAM", "daemon/service_manager.rs"),
 ];
 
 /// Variables in the source that are not of the environment of a user: cargo sets them for the build, and
