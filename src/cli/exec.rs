@@ -344,7 +344,8 @@ impl ScriptContent {
 /// Finds a program in the absolute directories of the PATH. A relative directory would be another one in
 /// each working directory.
 fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
+    // A program without a PATH searches these directories: execvp(3).
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let dirs = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
     let mut programs = dirs.map(|dir| dir.join(name));
     programs.find(|program| access(program, Access::EXEC_OK).is_ok() && program.is_file())

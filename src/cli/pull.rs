@@ -56,7 +56,7 @@ Examples:
   caproot pull skill://skills/pdf --into /opt/skills/pdf
   caproot pull pdf --into ./pdf --watch         # until a signal comes
   caproot pull --all --into ./skills            # every published skill
-  caproot pull --all --watch --prune --into ~/.agents/skills  # always equal to the list
+  caproot pull --all --watch --prune --into ~/.agents/skills
   caproot pull --all --into ./skills --lock caproot.lock  # every approved skill
   caproot pull pdf --site docs.example --into ./pdf
   caproot verify ./pdf                          # compare with the digests")]
@@ -65,14 +65,14 @@ pub struct PullArgs {
     /// --long` shows both
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse, required_unless_present = "all")]
     package: Option<PackageArg>,
-    /// Every skill of the roots, each to the directory in --into that has the name of the skill. Of two
-    /// skills with one name, the first in the order of the roots is pulled. The limits hold for each
+    /// Every skill of the roots, each to the directory in --into that has the name of the skill. If two
+    /// skills have one name, the first in the order of the roots is pulled. The limits hold for each
     /// skill
     #[arg(long, conflicts_with = "package")]
     all: bool,
     /// With --all: remove the directories of skills that the roots no longer have. Only directories that a
     /// pull wrote are removed, and only if their root is ready and its list is complete
-    #[arg(long, requires = "all", conflicts_with = "force")]
+    #[arg(long, requires = "all", conflicts_with_all = ["package", "force"])]
     prune: bool,
     /// Directory of the package, or of the packages; created if it does not exist
     #[arg(long, value_name = "DIR")]

@@ -83,7 +83,7 @@ impl ExecRules {
     }
 
     /// Connects to the daemon. Without a lock, the daemon must be trusted: a lock approves each byte of
-    /// the script, whoever sends it.
+    /// the script.
     pub async fn connect(
         &self,
         connection: &ConnectionArgs,

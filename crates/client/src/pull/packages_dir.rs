@@ -126,7 +126,7 @@ pub async fn is_pulled_copy(
         root: Some(root.clone()),
         package: package.to_owned(),
         resource: format!("{package}/{CHECKSUM_FILE}"),
-        max_bytes: 1,
+        max_bytes: 4,
         ..ReadResourceRequest::default()
     };
     match client.read_page(&read).await {

@@ -78,7 +78,7 @@ async fn publish(tree: &str) -> (Fixture, Daemon) {
 
 /// Returns the endpoint of the Unix socket.
 fn socket_of(fixture: &Fixture) -> String {
-    format!("unix:{}", fixture.path("run/c.sock").display())
+    format!("unix:{}", fixture.path("run/caproot.sock").display())
 }
 
 /// Command `caproot exec` for a file of the skill `kit`, in the directory `work`.

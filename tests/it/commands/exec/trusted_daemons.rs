@@ -29,7 +29,7 @@ async fn a_daemon_that_any_user_may_be_sends_no_script() {
     .await
     .exited_with(125, "is not trusted to send a script");
 
-    // A lock approves each byte, whoever sends it.
+    // A lock approves each byte.
     let lock = fixture.path("kit.lock").display().to_string();
     run_client(&daemon, &format!("lock --out {lock}"))
         .await
@@ -56,7 +56,7 @@ async fn the_socket_of_another_user_sends_no_script() {
     fs::set_permissions(fixture.path("run"), fs::Permissions::from_mode(0o755)).expect("a mode");
     let serving = Process::start_until(command, |endpoints| endpoints.len() == 2);
     fs::set_permissions(
-        fixture.path("run/c.sock"),
+        fixture.path("run/caproot.sock"),
         fs::Permissions::from_mode(0o666),
     )
     .expect("a mode");
@@ -71,7 +71,6 @@ async fn the_socket_of_another_user_sends_no_script() {
 #[tokio::test]
 async fn a_runtime_directory_of_another_user_is_ignored() {
     let (fixture, daemon) = publish(&format!("{TREE}{SCRIPT}")).await;
-    fs::rename(fixture.path("run/c.sock"), fixture.path("run/caproot.sock")).expect("rename");
     let with_variable = || {
         let mut command = exec_command(&fixture, &daemon, "go.sh", &[]);
         command
@@ -108,12 +107,13 @@ async fn flags_cannot_replace_the_values_of_the_operator() {
     let etc = Mount::bind(&fixture.path("etc"), "/etc".as_ref());
 
     exec(&fixture, &daemon, "go.sh", &[]).await.succeeded();
-    for words in [
-        ["--endpoint", "unix:/tmp/c.sock"],
-        ["--lock", "other.lock"],
-        ["--fleet", "fleet.yaml"],
-    ] {
-        exec(&fixture, &daemon, "go.sh", &words)
+    let cases: [&[&str]; 3] = [
+        &["--endpoint", "unix:/tmp/c.sock"],
+        &["--lock", "other.lock"],
+        &["--fleet", "fleet.yaml", "--environment-id", "local"],
+    ];
+    for words in cases {
+        exec(&fixture, &daemon, "go.sh", words)
             .await
             .exited_with(125, "/etc/caproot-exec.yaml fixes the value");
     }

@@ -369,7 +369,9 @@ async fn the_file_of_a_killed_command_is_removed() {
     let running = fs::File::open(fixture.path("caproot.lock.998.tmp")).expect("a file");
     running.lock().expect("a lock");
     fixture.write("r/new/SKILL.md", skill_text("new", "New."));
-    run(&fixture, "lock r --out caproot.lock").await.succeeded();
+    run(&fixture, "lock r --add new --out caproot.lock")
+        .await
+        .succeeded();
     for (file, exists) in [
         ("caproot.lock.999.tmp", false),
         ("caproot.lock.998.tmp", true),
