@@ -1,5 +1,6 @@
 //! Notes about the text of a SKILL.md: its length, its links and the use in its description.
 
+use super::new_skill::PLACEHOLDER_END;
 use crate::model::{DiagnosticCode, FileProblem};
 use crate::parse::key_position;
 use caproot_core::text;
@@ -76,8 +77,9 @@ pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
     if !letters.all(|c| c.is_ascii() || ('\u{c0}'..='\u{24f}').contains(&c)) {
         return None;
     }
+    let is_placeholder = description.ends_with(PLACEHOLDER_END);
     let mut words = description.split(|c: char| !c.is_alphanumeric());
-    if words.any(is_use_word) {
+    if !is_placeholder && words.any(is_use_word) {
         return None;
     }
 
@@ -87,8 +89,12 @@ pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
     // Count the line of the opening fence.
     let line_in_file = if line == 0 { 0 } else { line + 1 };
 
-    let why = "the description does not say when to use the skill";
-    let problem = FileProblem::note(DiagnosticCode::UseNotDescribed, why);
+    let code = DiagnosticCode::UseNotDescribed;
+    let problem = if is_placeholder {
+        FileProblem::warning(code, "the description is the text of `caproot new`")
+    } else {
+        FileProblem::note(code, "the description does not say when to use the skill")
+    };
     Some(problem.with_position(line_in_file, column))
 }
 

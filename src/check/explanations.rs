@@ -550,6 +550,7 @@ pub(super) fn severity_exceptions(code: DiagnosticCode) -> Option<&'static str> 
         DiagnosticCode::FieldInvalid => {
             Some("`NOTE` if the value is converted, and `ERROR` for a description that is no text")
         }
+        DiagnosticCode::UseNotDescribed => Some("`WARNING` for the text of `caproot new`"),
         DiagnosticCode::NotUtf8 => Some("`WARNING` for the name of a directory"),
         DiagnosticCode::SkillChanged | DiagnosticCode::SkillsNotApproved => {
             Some("`ERROR` with the mode `hide`")

@@ -61,6 +61,8 @@ mod strict;
 mod summary;
 pub mod text;
 
+pub(crate) use help::suggest_name;
+
 pub use display_path::DisplayPath;
 pub use excerpt::SourceExcerpt;
 pub use summary::CheckSummary;

@@ -67,6 +67,10 @@ pub struct ListArgs {
     /// handles
     #[arg(long)]
     long: bool,
+    /// Show each problem on a line of its own; by default, more than ten problems are one line for each
+    /// code. json always has all
+    #[arg(long)]
+    problems: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
@@ -114,7 +118,7 @@ fn print_list(list: &ListSkillsResponse, args: &ListArgs) -> Result<(), CommandF
     }
     table.print()?;
 
-    let mut lines = report::skills_report(list);
+    let mut lines = report_of(list, args.problems);
     if list.roots.is_empty() && args.selection.selects_published() {
         lines.push(report::NOTHING_PUBLISHED.to_owned());
     }
@@ -190,6 +194,15 @@ fn unapproved_skill(skill: &Skill) -> Skill {
         not_offered: NotOffered::Unapproved.into(),
         user_invocable: skill.user_invocable,
         ..Skill::default()
+    }
+}
+
+/// Returns the report of a list, for `--problems` with a line for each problem.
+fn report_of(list: &ListSkillsResponse, shows_problems: bool) -> Vec<String> {
+    if shows_problems {
+        report::full_skills_report(list)
+    } else {
+        report::skills_report(list)
     }
 }
 
@@ -352,7 +365,7 @@ async fn list_fleet(
     print_stderr(&omitted.lines());
 
     match args.output {
-        OutputFormat::Text => print_text(&listed, args.long)?,
+        OutputFormat::Text => print_text(&listed, args)?,
         OutputFormat::Json => print_json(&fleet_json(&listed)?)?,
     }
 
@@ -362,8 +375,8 @@ async fn list_fleet(
     Ok(exit::code_for_result(is_well))
 }
 
-fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFailure> {
-    let mut table = SkillTable::new(is_long, true);
+fn print_text(listed: &[ExecutorListing], args: &ListArgs) -> Result<(), CommandFailure> {
+    let mut table = SkillTable::new(args.long, true);
     let mut lines = Vec::new();
     let mut answered = 0;
 
@@ -375,7 +388,7 @@ fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFa
                 for skill in &list.skills {
                     table.add_skill(&executor.environment_id, skill);
                 }
-                let report = report::skills_report(list);
+                let report = report_of(list, args.problems);
                 lines.extend(report.iter().map(|line| format!("{environment}: {line}")));
             }
             Err(why) => {

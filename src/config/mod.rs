@@ -27,6 +27,7 @@ mod top_keys;
 mod traces;
 mod trust;
 
+pub use self::accounts::service_uid;
 pub use self::callers::CallerRules;
 pub use self::example::example_file;
 pub use self::file::MAX_FILE_BYTES;

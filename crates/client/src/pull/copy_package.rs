@@ -74,6 +74,14 @@ async fn try_copy(
     if let Some(copy) = find_copy(store, &checksums).await? {
         return Ok(copy);
     }
+
+    // Several scripts of one skill may start at once, and one copy is enough.
+    let locked = store.clone();
+    let files = checksums.clone();
+    let _turn = run_blocking(move || locked.lock_writes(&files)).await?;
+    if let Some(copy) = find_copy(store, &checksums).await? {
+        return Ok(copy);
+    }
     write_copy(client, store, request, &checksums).await?;
 
     // The bytes on the disk decide, so that old and new copies have one check.

@@ -108,6 +108,9 @@ fn checked_file(package: &str, resource: Resource) -> Result<(String, FileChecks
 
 /// Returns an error for a file that a pull must not write.
 pub fn check_pulled_names(files: &PackageFiles) -> Result<(), PullError> {
+    if files.contains_key(CHECKSUM_FILE) {
+        return Err(PullError::PulledCopy);
+    }
     for name in files.keys() {
         if has_forbidden_component(&listed_path(name)?) {
             return Err(PullError::ForbiddenName(name.clone()));
