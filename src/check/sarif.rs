@@ -38,7 +38,7 @@ pub fn sarif_log(
             "tool": { "driver": {
                 "name": env!("CARGO_PKG_NAME"),
                 "semanticVersion": env!("CARGO_PKG_VERSION"),
-                "rules": DiagnosticCode::ALL.map(sarif_rule),
+                "rules": DiagnosticCode::ALL.map(sarif_rule).to_vec(),
             } },
             "columnKind": "unicodeCodePoints",
             "invocations": [{

@@ -44,11 +44,12 @@ pub enum DiagnosticCode {
     UseNotDescribed,
     SkillChanged,
     SkillsNotApproved,
+    UnusualContent,
 }
 
 impl DiagnosticCode {
     /// All codes, in the order of the protobuf enum.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::OutsideRoot,
         Self::LimitReached,
         Self::NotRegular,
@@ -81,14 +82,16 @@ impl DiagnosticCode {
         Self::UseNotDescribed,
         Self::SkillChanged,
         Self::SkillsNotApproved,
+        Self::UnusualContent,
     ];
 
     /// Codes that the linter reports, and the daemon does not.
-    pub const CHECK_ONLY: [Self; 4] = [
+    pub const CHECK_ONLY: [Self; 5] = [
         Self::ReferenceMissing,
         Self::ScriptNotRunnable,
         Self::SkillTooLong,
         Self::UseNotDescribed,
+        Self::UnusualContent,
     ];
 
     /// Returns the name in the protobuf enum, without its prefix.
@@ -127,6 +130,7 @@ impl DiagnosticCode {
             Self::UseNotDescribed => "USE_NOT_DESCRIBED",
             Self::SkillChanged => "SKILL_CHANGED",
             Self::SkillsNotApproved => "SKILLS_NOT_APPROVED",
+            Self::UnusualContent => "UNUSUAL_CONTENT",
         }
     }
 }

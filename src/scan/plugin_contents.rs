@@ -157,10 +157,21 @@ impl PluginScan<'_, '_> {
                     self.read_prompt_dir(kind, path, &resolved);
                 }
                 DeclaredTarget::Directory(_) if kind == ComponentKind::Skills => {}
-                DeclaredTarget::Nothing
-                | DeclaredTarget::Directory(_)
-                | DeclaredTarget::File(_) => {
-                    self.report_missing(kind.manifest_key(), path);
+                DeclaredTarget::Nothing => {
+                    self.report_path(kind.manifest_key(), path, "does not exist");
+                }
+                DeclaredTarget::File(_) => {
+                    let holder = path.parent().unwrap_or_default();
+                    let holder = quote_word(&format!("./{holder}"));
+                    let why = format!("is a file; name its directory {holder}");
+                    self.report_path(kind.manifest_key(), path, &why);
+                }
+                DeclaredTarget::Directory(_) => {
+                    self.report_path(
+                        kind.manifest_key(),
+                        path,
+                        "is a directory; name a file in it",
+                    );
                 }
             }
         }
@@ -185,9 +196,9 @@ impl PluginScan<'_, '_> {
         self.reader.watch_and_find(self.dir, path, self.watches)
     }
 
-    fn report_missing(&mut self, key: &str, path: &RelPath) {
+    fn report_path(&mut self, key: &str, path: &RelPath, why: &str) {
         let path = quote_word(&format!("./{path}"));
-        let message = format!("`{key}` names {path}, which does not exist");
+        let message = format!("`{key}` names {path}, which {why}");
         self.contents.problems.push((
             self.manifest_file.clone(),
             FileProblem::warning(DiagnosticCode::PathMissing, message),
@@ -261,8 +272,9 @@ impl PluginScan<'_, '_> {
             DeclaredTarget::Problem(problem) => {
                 self.contents.problems.push((path.clone(), problem));
             }
-            DeclaredTarget::Nothing | DeclaredTarget::Directory(_) => {
-                self.report_missing(key, path);
+            DeclaredTarget::Nothing => self.report_path(key, path, "does not exist"),
+            DeclaredTarget::Directory(_) => {
+                self.report_path(key, path, "is a directory; name an image in it");
             }
         }
         false

@@ -5,7 +5,7 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::{find_root, list_request};
 use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
-use crate::cli::report::{count_with_noun, skills_report};
+use crate::cli::report::{count_with_noun, skills_report, withheld_lines};
 use crate::cli::verify::difference_lines;
 use caproot_client::pull::{PullError, PullReport, PullRequest};
 use caproot_client::{CallError, Client};
@@ -156,6 +156,8 @@ impl AllPulls {
             Ok(report) => {
                 self.pulled += 1;
                 self.packages.push(report_json(request, &report));
+                let withheld = report.withheld.iter().map(|file| format!("{name}/{file}"));
+                print_stderr(&withheld_lines(&withheld.collect::<Vec<_>>()));
                 self.print_lines(&report_lines(&name, &report))
             }
 
