@@ -339,7 +339,8 @@ async fn no_directory_without_a_skill_is_read_through_a_link(opener: OpenMethod)
                         body: Some(PageBody::Text(text)),
                         ..
                     }) => {
-                        assert_eq!(text.as_ref(), b"Inside.\n", "{place}: read");
+                        let text: &[u8] = text.as_ref();
+                        assert_eq!(text, b"Inside.\n", "{place}: read");
                         served += 1;
                     }
                     Ok(_) => panic!("{place}: a page without text"),
