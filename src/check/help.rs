@@ -6,18 +6,31 @@ use crate::model::value::compact::ValueRef;
 use crate::model::{DiagnosticCode, FileProblem, Severity, Skill};
 use crate::parse::frontmatter;
 use caproot_core::text::similar;
+use caproot_core::wire::RelPath;
 
-/// Returns the help for a problem. `skill` is the skill at the path of the problem.
-pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String {
+/// Returns the help for a problem of a file. `skill` is the skill at the path of the problem.
+pub fn help_for_problem(file: &RelPath, problem: &FileProblem, skill: Option<&Skill>) -> String {
+    let is_skill_file = file.file_name() == Some(b"SKILL.md");
     let exact = match (problem.code, problem.severity) {
         (DiagnosticCode::NameInvalid, Severity::Error) if skill.is_none() => {
             Some("give the skill a name of 1 to 64 plain characters".to_owned())
         }
+        (DiagnosticCode::NameInvalid | DiagnosticCode::MissingDescription, _)
+            if problem.message.contains("in lower case") =>
+        {
+            Some("write the keys in lower case, or run `caproot check --fix`".to_owned())
+        }
         (DiagnosticCode::NameInvalid, _) => skill.and_then(name_help),
+        (DiagnosticCode::MissingDescription, _) if problem.message.contains("is a comment") => {
+            Some("put the text in quotes, or run `caproot check --fix`".to_owned())
+        }
+        (DiagnosticCode::FieldInvalid, _) if is_skill_file => {
+            misread_text_help(&problem.message).map(str::to_owned)
+        }
         (DiagnosticCode::FieldUnknown, _) if problem.message.contains("did you mean") => {
             Some("correct the spelling".to_owned())
         }
-        (DiagnosticCode::FieldUnknown, _) if skill.is_none() => {
+        (DiagnosticCode::FieldUnknown, _) if !is_skill_file => {
             Some("remove it if no product needs it".to_owned())
         }
         (DiagnosticCode::FieldUnknown, _) => skill.and_then(unknown_field_help),
@@ -63,6 +76,19 @@ fn yaml_syntax_help(message: &str) -> Option<&'static str> {
         .into_iter()
         .filter(|(words, _)| message.contains(words));
     fitting.next().map(|(_, help)| help)
+}
+
+/// Returns the help for a name or description of which YAML reads a part as something else.
+fn misread_text_help(message: &str) -> Option<&'static str> {
+    if message.ends_with("quote the value") {
+        Some("put the value in quotes, or run `caproot check --fix`")
+    } else if message.ends_with("indent the line") {
+        Some("indent the line, or run `caproot check --fix`")
+    } else if message.starts_with("not valid YAML") {
+        Some("correct the YAML of the value, or put the value in quotes")
+    } else {
+        None
+    }
 }
 
 /// Returns the help for a script that lacks only its execute permission.

@@ -20,7 +20,8 @@ use caproot_core::text::escape_text;
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +68,10 @@ pub struct ListArgs {
     /// handles
     #[arg(long)]
     long: bool,
+    /// Show each problem on a line of its own; by default, more than ten problems are one line for each
+    /// code. json always has all
+    #[arg(long)]
+    problems: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
@@ -114,7 +119,7 @@ fn print_list(list: &ListSkillsResponse, args: &ListArgs) -> Result<(), CommandF
     }
     table.print()?;
 
-    let mut lines = report::skills_report(list);
+    let mut lines = report_of(list, args.problems);
     if list.roots.is_empty() && args.selection.selects_published() {
         lines.push(report::NOTHING_PUBLISHED.to_owned());
     }
@@ -193,6 +198,15 @@ fn unapproved_skill(skill: &Skill) -> Skill {
     }
 }
 
+/// Returns the report of a list, for `--problems` with a line for each problem.
+fn report_of(list: &ListSkillsResponse, shows_problems: bool) -> Vec<String> {
+    if shows_problems {
+        report::full_skills_report(list)
+    } else {
+        report::skills_report(list)
+    }
+}
+
 /// Whether all roots of a list are ready.
 fn is_ready(list: &ListSkillsResponse) -> bool {
     let mut roots = list.roots.iter();
@@ -213,6 +227,8 @@ pub struct SkillTable {
     is_long: bool,
     has_environments: bool,
     rows: Vec<SkillTableRow>,
+    /// Locations of the skills so far, by environment, name and digest of the SKILL.md.
+    locations: HashMap<[String; 3], String>,
 }
 
 /// Escaped cells of one skill.
@@ -223,6 +239,8 @@ struct SkillTableRow {
     invokers: &'static str,
     /// Requirements that the executor does not have.
     missing: String,
+    /// Location of an earlier row with the same SKILL.md; empty if there is none.
+    same_as: String,
     trust: &'static str,
     description: String,
 }
@@ -233,6 +251,7 @@ impl SkillTable {
             is_long,
             has_environments,
             rows: Vec::new(),
+            locations: HashMap::new(),
         }
     }
 
@@ -242,12 +261,21 @@ impl SkillTable {
             (false, Some(authority)) => authority.id.as_str(),
             (false, None) => "",
         };
+        let key = [environment, &skill.name, &skill.digest].map(str::to_owned);
+        let same_as = match self.locations.entry(key) {
+            Entry::Occupied(first) => escape_text(first.get()),
+            Entry::Vacant(new) => {
+                new.insert(location.to_owned());
+                String::new()
+            }
+        };
         self.rows.push(SkillTableRow {
             environment: escape_text(environment),
             name: escape_text(&skill.name),
             location: escape_text(location),
             invokers: invokers_of(skill),
             missing: escape_text(&missing_notes(skill).join(", ")),
+            same_as,
             trust: trust_of(skill),
             description: escape_text(&skill.description),
         });
@@ -257,6 +285,7 @@ impl SkillTable {
     pub fn print(self) -> Result<(), CommandFailure> {
         let has_invokers = self.rows.iter().any(|row| row.invokers != FOR_ALL);
         let has_missing = self.rows.iter().any(|row| !row.missing.is_empty());
+        let has_copies = self.rows.iter().any(|row| !row.same_as.is_empty());
         let has_trust = self.is_long && self.rows.iter().any(|row| !row.trust.is_empty());
         let location = if self.is_long { "HANDLE" } else { "ROOT" };
 
@@ -264,6 +293,7 @@ impl SkillTable {
         head.extend(self.has_environments.then_some("ENVIRONMENT"));
         head.extend(has_trust.then_some("TRUST"));
         head.push(location);
+        head.extend(has_copies.then_some("SAME AS"));
         head.extend(has_invokers.then_some("FOR"));
         head.extend(has_missing.then_some("MISSING"));
         head.push("DESCRIPTION");
@@ -274,6 +304,7 @@ impl SkillTable {
             cells.extend(self.has_environments.then_some(row.environment));
             cells.extend(has_trust.then(|| row.trust.to_owned()));
             cells.push(row.location);
+            cells.extend(has_copies.then_some(row.same_as));
             cells.extend(has_invokers.then(|| row.invokers.to_owned()));
             cells.extend(has_missing.then_some(row.missing));
             cells.push(row.description);
@@ -352,7 +383,7 @@ async fn list_fleet(
     print_stderr(&omitted.lines());
 
     match args.output {
-        OutputFormat::Text => print_text(&listed, args.long)?,
+        OutputFormat::Text => print_text(&listed, args)?,
         OutputFormat::Json => print_json(&fleet_json(&listed)?)?,
     }
 
@@ -362,8 +393,8 @@ async fn list_fleet(
     Ok(exit::code_for_result(is_well))
 }
 
-fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFailure> {
-    let mut table = SkillTable::new(is_long, true);
+fn print_text(listed: &[ExecutorListing], args: &ListArgs) -> Result<(), CommandFailure> {
+    let mut table = SkillTable::new(args.long, true);
     let mut lines = Vec::new();
     let mut answered = 0;
 
@@ -375,7 +406,7 @@ fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFa
                 for skill in &list.skills {
                     table.add_skill(&executor.environment_id, skill);
                 }
-                let report = report::skills_report(list);
+                let report = report_of(list, args.problems);
                 lines.extend(report.iter().map(|line| format!("{environment}: {line}")));
             }
             Err(why) => {

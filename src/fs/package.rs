@@ -43,6 +43,9 @@ pub struct ResolvedPackage<'a> {
     disabled_files: DisabledFileFilter<'a>,
 }
 
+/// Maximum size of a file that is examined for a private key.
+const MAX_KEY_BYTES: u64 = 64 << 10;
+
 impl<'a> ResolvedPackage<'a> {
     pub fn resolve(
         root: &'a ResolvedRootDir,
@@ -111,6 +114,10 @@ impl<'a> ResolvedPackage<'a> {
         let opened = open_file::open_file(self.snapshot, &self.real_path, resource)?;
         self.check_real_path(resource, &opened.real_path)?;
         self.check_version(resource, &opened.real_path, Some(&opened.version))?;
+        // A key is a small file, so that other files cost no read.
+        if opened.version.size <= MAX_KEY_BYTES && opened.begins_with_private_key() {
+            return Err(FileReadError::Secret);
+        }
         Ok(opened)
     }
 
@@ -129,10 +136,16 @@ impl<'a> ResolvedPackage<'a> {
                 !plugin.may_read(resource)
                     && !manifest_files.contains(&self.walked_path.join_path(resource))
             });
-        if is_hidden {
-            Err(FileReadError::NotFound)
-        } else {
+        // A list of approved files, or of a plugin's own files, does not have the file at all.
+        let has_secret_name = resource
+            .file_name()
+            .is_some_and(resource_filter::is_secret_name);
+        if !is_hidden {
             Ok(())
+        } else if has_secret_name && approved_files.is_none() && plugin.is_none() {
+            Err(FileReadError::Secret)
+        } else {
+            Err(FileReadError::NotFound)
         }
     }
 

@@ -45,11 +45,12 @@ pub enum DiagnosticCode {
     SkillChanged,
     SkillsNotApproved,
     SkillNotOffered,
+    UnusualContent,
 }
 
 impl DiagnosticCode {
     /// All codes, in the order of the protobuf enum.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 35] = [
         Self::OutsideRoot,
         Self::LimitReached,
         Self::NotRegular,
@@ -83,14 +84,16 @@ impl DiagnosticCode {
         Self::SkillChanged,
         Self::SkillsNotApproved,
         Self::SkillNotOffered,
+        Self::UnusualContent,
     ];
 
     /// Codes that the linter reports, and the daemon does not.
-    pub const CHECK_ONLY: [Self; 4] = [
+    pub const CHECK_ONLY: [Self; 5] = [
         Self::ReferenceMissing,
         Self::ScriptNotRunnable,
         Self::SkillTooLong,
         Self::UseNotDescribed,
+        Self::UnusualContent,
     ];
 
     /// Returns the name in the protobuf enum, without its prefix.
@@ -130,6 +133,7 @@ impl DiagnosticCode {
             Self::SkillChanged => "SKILL_CHANGED",
             Self::SkillsNotApproved => "SKILLS_NOT_APPROVED",
             Self::SkillNotOffered => "SKILL_NOT_OFFERED",
+            Self::UnusualContent => "UNUSUAL_CONTENT",
         }
     }
 }

@@ -8,13 +8,48 @@ use std::collections::HashMap;
 use std::num::NonZero;
 use std::sync::Arc;
 
+/// Names of files in which programs keep keys and passwords.
+const SECRET_FILE_NAMES: [&[u8]; 6] = [
+    b"id_rsa",
+    b"id_dsa",
+    b"id_ecdsa",
+    b"id_ed25519",
+    b".npmrc",
+    b".netrc",
+];
+/// Start and end of the first line of a private key in PEM (RFC 7468).
+const PEM_START: &[u8] = b"-----BEGIN ";
+const PRIVATE_KEY_LABEL: &[u8] = b"PRIVATE KEY";
+/// How many bytes of a file show whether it is a private key. The longest label in use has 21 bytes.
+pub const PEM_HEAD_BYTES: usize = 64;
+
 /// Whether a file may be listed and read: the path has no segment in `skipped_dirs` and no segment
-/// that begins with `.env`, where secrets are kept.
+/// that names a file with secrets.
 #[must_use]
 pub fn may_serve_path(path: &RelPath, skipped_dirs: &[Box<[u8]>]) -> bool {
     path.segments().all(|segment| {
-        !segment.starts_with(b".env") && !skipped_dirs.iter().any(|name| **name == *segment)
+        !is_secret_name(segment) && !skipped_dirs.iter().any(|name| **name == *segment)
     })
+}
+
+/// Whether a file with this name is kept from callers because it may hold secrets: its name begins with
+/// `.env`, or is one of keys and passwords.
+#[must_use]
+pub fn is_secret_name(name: &[u8]) -> bool {
+    name.starts_with(b".env") || SECRET_FILE_NAMES.contains(&name)
+}
+
+/// Whether a file begins with a private key, given its first [`PEM_HEAD_BYTES`].
+#[must_use]
+pub fn begins_with_private_key(head: &[u8]) -> bool {
+    let Some(label) = head.trim_ascii_start().strip_prefix(PEM_START) else {
+        return false;
+    };
+    let line = label
+        .split(|b| matches!(b, b'\r' | b'\n' | b'-'))
+        .next()
+        .unwrap_or_default();
+    line.ends_with(PRIVATE_KEY_LABEL)
 }
 
 /// Files below a root in which plugins declare servers, hooks and apps for a host to start. Such
@@ -100,5 +135,36 @@ impl ManifestFiles {
     pub fn may_serve(&self, path: &RelPath, version: Option<NonZero<u64>>) -> bool {
         !self.contains(path)
             || (version.is_some() && self.versions.0.lock().get(path).copied() == version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{begins_with_private_key, is_secret_name};
+
+    #[test]
+    fn secret_files_are_known_by_name_or_start() {
+        for (name, is_secret) in [
+            (".env", true),
+            (".env.local", true),
+            ("id_ed25519", true),
+            ("id_ed25519.pub", false),
+            (".npmrc", true),
+            ("npmrc", false),
+        ] {
+            assert_eq!(is_secret_name(name.as_bytes()), is_secret, "{name}");
+        }
+        for (head, is_key) in [
+            ("-----BEGIN PRIVATE KEY-----\nMC4C", true),
+            ("\n-----BEGIN OPENSSH PRIVATE KEY-----\r\n", true),
+            ("-----BEGIN ENCRYPTED PRIVATE KEY-----", true),
+            ("-----BEGIN EC PRIVATE KEY", true),
+            ("-----BEGIN PUBLIC KEY-----\n", false),
+            ("-----BEGIN CERTIFICATE-----\nPRIVATE KEY", false),
+            ("A key begins with -----BEGIN PRIVATE KEY-----", false),
+            ("", false),
+        ] {
+            assert_eq!(begins_with_private_key(head.as_bytes()), is_key, "{head}");
+        }
     }
 }

@@ -57,7 +57,7 @@ pub fn link_problem(error: ResolveError) -> FileProblem {
 pub fn unreadable_problem(error: ResolveError, severity: Severity) -> FileProblem {
     let message = match error {
         ResolveError::Denied => "the daemon's user has no read permission; grant it",
-        ResolveError::Missing => "removed while it was read",
+        ResolveError::Missing => REMOVED,
         ResolveError::TooManyOpenFiles => TOO_MANY_OPEN_FILES,
         ResolveError::Outside
         | ResolveError::NotADirectory
@@ -65,6 +65,15 @@ pub fn unreadable_problem(error: ResolveError, severity: Severity) -> FileProble
         | ResolveError::Failed => READ_FAILED,
     };
     FileProblem::new(DiagnosticCode::Unreadable, severity, message)
+}
+
+/// Returns the problem of a file that was removed where it is mounted from.
+pub fn removed_mount_problem() -> FileProblem {
+    FileProblem::warning(
+        DiagnosticCode::Unreadable,
+        "the mounted file was removed or replaced on the host, so this is its last content; mount the \
+         directory above it, or restart the container",
+    )
 }
 
 /// Returns the problem of a file whose parsing was given up.
@@ -81,8 +90,14 @@ pub fn parse_problem(aborted: ParseAborted) -> FileProblem {
     FileProblem::error(DiagnosticCode::LimitReached, message)
 }
 
+const REMOVED: &str = "removed while it was read";
 const TOO_MANY_OPEN_FILES: &str = "too many open files; raise the limit of open files";
 pub const READ_FAILED: &str = "read failed; check the filesystem";
+
+/// Whether a file or directory was removed after it was opened.
+pub fn is_vanished(problem: &FileProblem) -> bool {
+    &*problem.message == REMOVED
+}
 
 /// Whether a problem may disappear without a change below the root, and so without an event.
 pub fn is_transient(problem: &FileProblem) -> bool {

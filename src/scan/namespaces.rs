@@ -247,6 +247,8 @@ fn read_first_manifest(reader: ManifestReader<'_>, dir: &ResolvedPath) -> Manife
         let path = RelPath::new(path.as_bytes())?;
         match open_file::open_file(snapshot, dir, &path) {
             Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => None,
+            // Above a skill that a link of the search found, nothing is read.
+            Err(OpenError::Resolve(ResolveError::Outside)) if snapshot.is_in_link_dir(dir) => None,
             Err(e) => Some((path, Err(open_problem(e, Severity::Error)))),
             Ok(opened) => Some((path, Ok(opened))),
         }

@@ -179,7 +179,9 @@ impl PluginScan<'_, '_> {
                     self.read_prompt_dir(kind, path, &resolved);
                 }
                 DeclaredTarget::Directory(_) if kind == ComponentKind::Skills => {}
-                DeclaredTarget::Nothing => self.report_missing(kind.manifest_key(), path),
+                DeclaredTarget::Nothing => {
+                    self.report_path(kind.manifest_key(), path, "does not exist");
+                }
                 DeclaredTarget::Directory(_) | DeclaredTarget::File(_) => {
                     self.report_wrong_target(kind, path);
                 }
@@ -206,26 +208,26 @@ impl PluginScan<'_, '_> {
 
     /// Reports a path to a file where a directory is expected, or the reverse.
     fn report_wrong_target(&mut self, kind: ComponentKind, path: &RelPath) {
-        let key = kind.manifest_key();
-        let shown = quote_word(&format!("./{path}"));
         let why = match (kind, path.parent()) {
             (ComponentKind::Skills, Some(parent)) => {
                 let parent = quote_word(&format!("./{parent}"));
-                format!("`{key}` names {shown}, which is a file; name its directory {parent}")
+                format!("is a file; name its directory {parent}")
             }
-            _ => format!("`{key}` names {shown}, which is a directory; name a file"),
+            _ => "is a directory; name a file in it".to_owned(),
         };
-        self.report_in_manifest(DiagnosticCode::PathMissing, why);
+        self.report_path(kind.manifest_key(), path, &why);
     }
 
     fn watch_and_find(&mut self, path: &RelPath) -> DeclaredTarget {
         self.reader.watch_and_find(self.dir, path, self.watches)
     }
 
-    fn report_missing(&mut self, key: &str, path: &RelPath) {
+    fn report_path(&mut self, key: &str, path: &RelPath, why: &str) {
         let path = quote_word(&format!("./{path}"));
-        let message = format!("`{key}` names {path}, which does not exist");
-        self.report_in_manifest(DiagnosticCode::PathMissing, message);
+        self.report_in_manifest(
+            DiagnosticCode::PathMissing,
+            format!("`{key}` names {path}, which {why}"),
+        );
     }
 
     fn report_in_manifest(&mut self, code: DiagnosticCode, message: String) {
@@ -301,8 +303,9 @@ impl PluginScan<'_, '_> {
             DeclaredTarget::Problem(problem) => {
                 self.contents.problems.push((path.clone(), problem));
             }
-            DeclaredTarget::Nothing | DeclaredTarget::Directory(_) => {
-                self.report_missing(key, path);
+            DeclaredTarget::Nothing => self.report_path(key, path, "does not exist"),
+            DeclaredTarget::Directory(_) => {
+                self.report_path(key, path, "is a directory; name an image in it");
             }
         }
         false

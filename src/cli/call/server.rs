@@ -177,13 +177,13 @@ impl CallServer<'_> {
             }
             CallRequest::List {} => {
                 let session = self.find_session(id)?;
-                RequestAnswer::List(self.skill_reader(&session).list()?)
+                RequestAnswer::List(SkillReader { session: &session }.list()?)
             }
             CallRequest::Read(file) => {
                 let session = self.find_session(id)?;
                 let permit = self.file_permits.acquire().await;
                 let _permit = permit.map_err(|error| RequestError::failed(&error))?;
-                RequestAnswer::Read(self.skill_reader(&session).read(&file).await?)
+                RequestAnswer::Read(SkillReader { session: &session }.read(&file).await?)
             }
             CallRequest::Instructions { budget, known } => {
                 let session = self.find_session(id)?;
@@ -271,13 +271,6 @@ impl CallServer<'_> {
             session: first.map(|open| open.session.id().to_owned()),
             max_in_flight: MAX_IN_FLIGHT,
             max_line_bytes: MAX_LINE_BYTES,
-        }
-    }
-
-    fn skill_reader<'s>(&self, session: &'s Session) -> SkillReader<'s> {
-        SkillReader {
-            session,
-            names: self.options.tool_names,
         }
     }
 

@@ -60,6 +60,20 @@ struct FrontmatterReader<'a> {
     fields: FieldReader<'a>,
 }
 
+/// Whether a field decides if the skill is listed or who may use the skill. A skill with such a field in
+/// invalid YAML is omitted.
+pub fn decides(key: &str) -> bool {
+    [
+        "name",
+        "description",
+        DISABLE_MODEL_INVOCATION,
+        USER_INVOCABLE,
+    ]
+    .iter()
+    .chain(&DEFAULT_ENABLED)
+    .any(|deciding| *deciding == key)
+}
+
 /// Reads the fields of `value`, parsed from `yaml`, which begins on line 2 of the file. Returns
 /// `None` if the name or the description is invalid.
 pub fn read(
@@ -189,11 +203,7 @@ impl FrontmatterReader<'_> {
                     .map(|name| text::collapse_whitespace(&name))
                     .filter(|name| !name.is_empty());
                 if declared.is_none() {
-                    self.report_warning(
-                        "name",
-                        DiagnosticCode::NameInvalid,
-                        "no `name`; using the directory name",
-                    );
+                    self.report_missing_name();
                 }
                 declared
             }
@@ -234,6 +244,48 @@ impl FrontmatterReader<'_> {
         Some(name)
     }
 
+    fn report_missing_name(&mut self) {
+        let Some(written) = key_in_other_case(self.root, "name") else {
+            let why = "no `name`; using the directory name";
+            return self.report_warning("name", DiagnosticCode::NameInvalid, why);
+        };
+        // The error of a missing description names both keys.
+        if self.root.non_null_value("description").is_some() {
+            let why =
+                format!("`{written}` must be written in lower case; using the directory name");
+            self.report_warning(written, DiagnosticCode::NameInvalid, why);
+        }
+    }
+
+    /// Reports that there is no description, at the key that the author wrote instead.
+    fn report_missing_description(&mut self) {
+        let mut key = "description";
+        let mut why = "no `description`; say what the skill does and when to use it".to_owned();
+
+        if let Some(written) = key_in_other_case(self.root, key) {
+            let both = key_in_other_case(self.root, "name")
+                .into_iter()
+                .chain([written]);
+            let keys: Vec<_> = both.map(|key| format!("`{key}`")).collect();
+            why = format!("{} must be written in lower case", keys.join(" and "));
+            key = written;
+        }
+
+        let (line, column) = self.fields.position_of(&[key]);
+        // The first line of the YAML is line 2 of the file.
+        let index = line.checked_sub(2);
+        let written = index.and_then(|index| self.yaml.lines().nth(index as usize));
+        let value = written.and_then(|line| line.split_once(':'));
+        if value.is_some_and(|(_, value)| value.trim_start().starts_with('#')) {
+            why = "no `description`: everything after `#` is a comment; put the text in quotes"
+                .to_owned();
+        }
+
+        let problem = FileProblem::error(DiagnosticCode::MissingDescription, why);
+        let (line, column) = if line == 0 { (1, 1) } else { (line, column) };
+        self.fields.add_problem(problem.with_position(line, column));
+    }
+
     fn read_description(&mut self) -> Option<Box<str>> {
         let key = "description";
         if let Some(value) = self
@@ -252,13 +304,7 @@ impl FrontmatterReader<'_> {
             .unwrap_or_default();
 
         if text.is_empty() {
-            let why = "no `description`; say what the skill does and when to use it";
-            let (line, column) = match self.fields.position_of(&[key]) {
-                (0, _) => (1, 1),
-                found => found,
-            };
-            let problem = FileProblem::error(DiagnosticCode::MissingDescription, why);
-            self.fields.add_problem(problem.with_position(line, column));
+            self.report_missing_description();
             return None;
         }
 
@@ -399,6 +445,12 @@ impl FrontmatterReader<'_> {
             self.report_problem(first, Severity::Note, DiagnosticCode::FieldUnknown, why);
         }
     }
+}
+
+/// Returns the key that is a field of the format in another letter case.
+fn key_in_other_case<'v>(root: FieldMapping<'v>, field: &str) -> Option<&'v str> {
+    let mut keys = root.entries().iter().map(|(key, _)| &**key);
+    keys.find(|key| key.eq_ignore_ascii_case(field) && *key != field)
 }
 
 fn has_hidden_chars(text: &str) -> bool {

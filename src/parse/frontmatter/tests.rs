@@ -47,7 +47,7 @@ fn frontmatter_must_be_fenced_yaml() {
         ("\u{feff}---\nname: d\ndescription: x\n---\n", vec![]),
         (
             "---\nname: d\ndescription: x\n----\n---\n",
-            error(DiagnosticCode::YamlSyntax, 5, 1),
+            error(DiagnosticCode::YamlSyntax, 4, 1),
         ),
         ("---\nname: d\ndescription: |\n  ---\n---\n", vec![]),
         ("", error(DiagnosticCode::NoFrontmatter, 1, 1)),
@@ -72,7 +72,7 @@ fn frontmatter_must_be_fenced_yaml() {
         ("---\n- a\n---\n", error(DiagnosticCode::YamlSyntax, 2, 1)),
         ("---\ntext\n---\n", error(DiagnosticCode::YamlSyntax, 2, 1)),
         (
-            "---\nname: d\ndescription: \"a\" b\n---\n",
+            "---\nname: d\ndescription: \"a\" b \" c\n---\n",
             error(DiagnosticCode::YamlSyntax, 3, 18),
         ),
         (

@@ -239,6 +239,7 @@ fn count_candidates(entries: impl Fn(&RelPath) -> Vec<(String, ListingEntryKind)
                 total_entries: total,
                 entries,
                 may_hold_manifest: false,
+                is_worktree: false,
             };
             search.add_listing(visit, Ok(Arc::new(listing)));
         }
