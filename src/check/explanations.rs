@@ -159,10 +159,10 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::YamlRepaired => CodeExplanation {
             default_severity: Warning,
             summary: "invalid YAML that was repaired",
-            cause: "The frontmatter was not valid YAML until caproot quoted some values. A colon \
-                and a space, quotes inside quotes, or a sign such as `[`, `{`, `@`, `*`, `%`, `|` or \
-                the backtick at the start of a value have a meaning in YAML. The skill is listed, but \
-                other programs may reject it.",
+            cause: "The frontmatter was not valid YAML until caproot quoted some values, or left out \
+                values of fields that decide nothing. A colon and a space, quotes inside quotes, or a \
+                sign such as `[`, `{`, `@`, `*`, `%`, `|` or the backtick at the start of a value have a \
+                meaning in YAML. The skill is listed, but other programs may reject it.",
             fix: "Quote the values that the message names, or write them after `>-` on their own \
                 line. `caproot check --fix` puts the values in quotes.",
             help: "put the value in quotes",
