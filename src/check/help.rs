@@ -81,7 +81,7 @@ fn yaml_syntax_help(message: &str) -> Option<&'static str> {
     fitting.next().map(|(_, help)| help)
 }
 
-/// Returns the help for a name or description of which YAML reads a part as something else.
+/// Returns the help for a part of a name or description that YAML reads as something else.
 fn misread_text_help(message: &str) -> Option<&'static str> {
     if message.ends_with("quote the value") {
         Some("put the value in quotes, or run `caproot check --fix`")
