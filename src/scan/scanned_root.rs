@@ -163,7 +163,7 @@ impl ScannedRoot {
             .clone()
     }
 
-    /// Logs the targets of links that lead outside, and of which the last catalog has none. The list of a
+    /// Logs the targets of links that lead outside, if the last catalog does not have the links. The list of a
     /// caller does not show the targets.
     fn log_outside_links(&self, new: &Catalog) {
         let outside_links = |catalog: &Catalog| -> Vec<RelPath> {
@@ -504,8 +504,8 @@ fn root_open_reason(
     }
 }
 
-/// Whether an open directory was removed although its path still leads to it, as below a mount of which
-/// the source was removed. The number of links is checked first, because it costs nothing. Some
+/// Whether an open directory was removed although its path still leads to it, as at a mount whose source
+/// was removed. The number of links is checked first, because it costs nothing. Some
 /// filesystems always report 0, so a listing must fail, too.
 fn is_removed_mount(dir: &OwnedFd, stat: &Stat) -> bool {
     stat.st_nlink == 0 && matches!(read_names(dir, 0, &mut Vec::new()), Err(Errno::NOENT))

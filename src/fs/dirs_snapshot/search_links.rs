@@ -164,7 +164,7 @@ impl AllowedDirsSnapshot {
             .open(top, b"", OFlags::PATH | OFlags::DIRECTORY)?;
         let mut rest = path.rel_path.as_bytes();
         loop {
-            // The descriptor keeps the directory, whatever its path leads to by now.
+            // The descriptor stays with the directory, even if its path leads elsewhere by now.
             if has_skill_file(&dir) {
                 return self.opener.open(&dir, rest, flags);
             }

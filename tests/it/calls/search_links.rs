@@ -131,7 +131,7 @@ async fn a_link_to_anything_else_is_outside(opener: OpenMethod) {
     if is_root() {
         fixture.write(
             "proj/theirs/SKILL.md",
-            skill_text("theirs", "Of another user."),
+            skill_text("theirs", "Owned by another user."),
         );
         chown(fixture.path("proj/theirs"), Some(4_321), None).expect("chown");
         link(&fixture, "../../theirs", "proj/.agents/skills/theirs");
