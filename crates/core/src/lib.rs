@@ -20,6 +20,7 @@ pub mod bounded_file;
 pub mod document;
 #[cfg(target_os = "linux")]
 pub mod file_watch;
+pub mod json;
 pub mod lock;
 pub mod mountinfo;
 pub mod net;

@@ -222,7 +222,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "session",
         &[
-            "backoff", "client", "document", "lock", "net", "proto", "sync", "text", "wire",
+            "backoff", "client", "document", "json", "lock", "net", "proto", "sync", "text", "wire",
         ],
     ),
     (
@@ -248,6 +248,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("lock", &["bounded_file", "document", "text", "wire"]),
     ("wire", &["text"]),
     ("backoff", &[]),
+    ("json", &[]),
     ("mountinfo", &[]),
     ("text", &[]),
 ];
