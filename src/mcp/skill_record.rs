@@ -83,7 +83,8 @@ impl SkillRecord {
             digest: self.digest.clone(),
             ..Skill::default()
         };
-        let ApprovedListing { skill, version } = approve_skill(lock, &listed)?;
+        let ApprovedListing { skill, versions } = approve_skill(lock, &listed)?;
+        let version = versions.first()?;
         let bare_name = version.name.rsplit(':').next().unwrap_or_default();
         let author = AuthorFrontmatter {
             name: bare_name.to_owned(),
