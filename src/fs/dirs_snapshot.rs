@@ -5,8 +5,8 @@ use super::configured_dirs::AllowedDir;
 use super::confined_lookup::ConfinedLookup;
 use super::open_beneath::OpenMethod;
 use super::path_resolution::{
-    LookupRecorder, NameLookup, OperatorLookup, PathResolution, PathStart, ResolveStop,
-    SegmentOrigin, resolve_path, resolve_path_with,
+    LookupRecorder, LookupVisitor, NameLookup, OperatorLookup, PathResolution, PathStart,
+    ResolveStop, SegmentOrigin, resolve_path, resolve_path_with,
 };
 use crate::model::{PublishedRoot, ResolvedPath, RootReason};
 use caproot_core::wire::RelPath;
@@ -316,12 +316,7 @@ impl AllowedDirsSnapshot {
         dir: &ResolvedPath,
         walked: &RelPath,
     ) -> Result<ResolvedPath, ResolveError> {
-        self.finish_resolution(&self.resolve_confined(&PathStart {
-            real: self.absolute_bytes(dir),
-            path: walked.as_bytes(),
-            origin: SegmentOrigin::InsideLink,
-            links: 0,
-        }))
+        self.finish_resolution(&self.resolve_confined(&self.start_below(dir, walked)))
     }
 
     /// Resolves the target of a link in the directory `holder`.
@@ -331,6 +326,15 @@ impl AllowedDirsSnapshot {
         target: &[u8],
     ) -> Result<ResolvedPath, ResolveError> {
         self.finish_resolution(&self.resolve_confined(&self.link_start(holder, target)))
+    }
+
+    fn start_below<'a>(&self, dir: &ResolvedPath, walked: &'a RelPath) -> PathStart<'a> {
+        PathStart {
+            real: self.absolute_bytes(dir),
+            path: walked.as_bytes(),
+            origin: SegmentOrigin::InsideLink,
+            links: 0,
+        }
     }
 
     fn link_start<'a>(&self, holder: &ResolvedPath, target: &'a [u8]) -> PathStart<'a> {
@@ -369,29 +373,42 @@ impl AllowedDirsSnapshot {
             resolve_path_with(start, &mut recorder);
             return recorder.lookups;
         }
-        self.confined_lookups(start)
-    }
-
-    /// Returns each directory in which a name is looked up when a link's target is followed, with
-    /// the name. Directories outside the allowed directories are omitted.
-    pub(crate) fn link_lookups(
-        &self,
-        holder: &ResolvedPath,
-        target: &[u8],
-    ) -> Vec<(ResolvedPath, Vec<u8>)> {
-        self.confined_lookups(self.link_start(holder, target))
-            .into_iter()
-            .filter_map(|NameLookup { dir, name }| Some((self.locate_absolute(&dir)?, name)))
-            .collect()
-    }
-
-    fn confined_lookups(&self, start: PathStart<'_>) -> Vec<NameLookup> {
         let mut recorder = LookupRecorder::new(ConfinedLookup {
             snapshot: self,
             cached_only: false,
         });
         resolve_path_with(start, &mut recorder);
         recorder.lookups
+    }
+
+    /// Resolves a path below a directory, and calls `visit` with each directory and name before the
+    /// name is looked up. If a watch of the name is set then, each later change of the way is
+    /// reported. Directories outside the allowed directories are omitted.
+    pub(crate) fn visit_lookups(
+        &self,
+        dir: &ResolvedPath,
+        walked: &RelPath,
+        mut visit: impl FnMut(&ResolvedPath, &[u8]),
+    ) {
+        let start = self.start_below(dir, walked);
+        let mut lookup = LookupVisitor {
+            inner: ConfinedLookup {
+                snapshot: self,
+                cached_only: false,
+            },
+            visit: |dir: &[u8], name: &[u8]| {
+                if let Some(dir) = self.locate_absolute(dir) {
+                    visit(&dir, name);
+                }
+            },
+        };
+
+        for _ in 0..TRIES {
+            let resolution = resolve_path_with(start.clone(), &mut lookup);
+            if resolution.stop != Some(ResolveStop::Replaced) {
+                return;
+            }
+        }
     }
 
     /// Returns the absolute path of a resolved path, without trailing `/`.

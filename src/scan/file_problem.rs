@@ -10,6 +10,11 @@ pub fn vanished_problem() -> FileProblem {
     unreadable_problem(ResolveError::Missing, Severity::Error)
 }
 
+/// Returns the problem of a directory that was removed after the directory above it was listed.
+pub fn vanished_dir_problem() -> FileProblem {
+    unreadable_problem(ResolveError::Missing, Severity::Warning)
+}
+
 /// Converts the error of opening a file to a problem.
 pub fn open_problem(error: OpenError, severity: Severity) -> FileProblem {
     match error {

@@ -4,8 +4,8 @@ use super::file_problem::READ_FAILED;
 use super::plugin_contents::PluginContents;
 use super::plugin_reader::PluginReader;
 use super::watches::{WatchGuard, WatchRecorder};
-use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
-use crate::fs::open_file::{self, FileFingerprint, OpenError};
+use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
+use crate::fs::open_file::{self, FileFingerprint};
 use crate::model::catalog::BoundedDiagnostics;
 use crate::model::plugin::{MARKETPLACE_PATHS, Plugin, PluginMarketplace};
 use crate::model::{Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath};
@@ -54,9 +54,12 @@ impl PluginDir {
         });
 
         let marketplace_files = if is_root {
-            MARKETPLACE_PATHS
-                .iter()
-                .filter_map(|path| RelPath::new(path.as_bytes()))
+            let files = MARKETPLACE_PATHS.iter();
+            let files = files.filter_map(|path| RelPath::new(path.as_bytes()));
+            let files: Vec<_> = files.collect();
+            reader.watch_first_components(dir, files.iter(), &mut watches);
+            files
+                .into_iter()
                 .filter_map(|file| read_marketplace_file(reader, dir, file, &mut watches))
                 .collect()
         } else {
@@ -259,9 +262,9 @@ fn read_marketplace_file(
     file: RelPath,
     watches: &mut WatchRecorder<'_>,
 ) -> Option<MarketplaceFile> {
-    reader.watch_path(dir, &file, watches);
+    watches.watch_file_path(reader.snapshot, dir, &file);
     let target = open_file::find_target(reader.snapshot, dir, &file);
-    if let Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) = target {
+    if target.is_err_and(|e| e.is_absent()) {
         return None;
     }
 

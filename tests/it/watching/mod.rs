@@ -13,5 +13,6 @@ mod readiness;
 mod root;
 mod simulated_hour;
 mod skill_changes;
+mod sought_files;
 mod stream_readers;
 mod streams;
