@@ -1,12 +1,13 @@
 //! Plugin to which a directory belongs: the nearest valid manifest in the directory or above it, up
 //! to its allowed directory. Each manifest is read once per scan, and only if a skill needs it.
 
-use super::file_problem::{READ_FAILED, is_transient, open_problem};
+use super::file_problem::{READ_FAILED, is_harmless, is_transient, open_problem};
+use super::plugin_dir::DeclarationFile;
 use super::scan_progress::ScanProgress;
-use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
-use crate::fs::open_file::{self, FileFingerprint};
+use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
+use crate::fs::open_file::{self, FileFingerprint, OpenError};
 use crate::model::catalog::BoundedDiagnostics;
-use crate::model::plugin::MANIFEST_PATHS;
+use crate::model::plugin::{MANIFEST_PATHS, ManifestProduct, PluginSkillList};
 use crate::model::skill::PluginNamespace;
 use crate::model::{
     Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, Severity,
@@ -45,6 +46,28 @@ impl ManifestLookup {
     /// Returns the manifest and its path below the directory.
     pub fn usable_manifest(&self) -> Option<(PluginManifest, RelPath)> {
         Some((self.manifest.clone()?, self.file.clone()?))
+    }
+
+    /// Returns the manifest as a file, if nothing in it is redacted.
+    pub fn harmless_manifest(&self) -> Option<DeclarationFile<'_>> {
+        let is_harmless = is_harmless(self.problems.iter().map(|(_, problem)| problem));
+        let file = self
+            .file
+            .as_ref()
+            .filter(|_| self.manifest.is_some() && is_harmless)?;
+        Some(DeclarationFile {
+            file,
+            real_path: None,
+            harmless: Some(self.file_fingerprint()?.number()),
+        })
+    }
+
+    /// Returns the fingerprint of the manifest file; `None` if the file could not be opened.
+    fn file_fingerprint(&self) -> Option<FileFingerprint> {
+        let paths = manifest_paths();
+        let mut files = paths.iter().zip(self.fingerprints);
+        let (_, fingerprint) = files.find(|(path, _)| Some(*path) == self.file.as_ref())?;
+        fingerprint
     }
 
     /// Whether the manifest file cannot be used.
@@ -182,10 +205,13 @@ impl<'a> NamespaceResolver<'a> {
             });
         }
 
-        let name = (&*lookup.manifest.as_ref()?.name).into();
+        let manifest = lookup.manifest.as_ref()?;
+        let product = ManifestProduct::of_manifest(lookup.file.as_ref()?);
         Some(Arc::new(PluginNamespace {
-            name,
+            name: (&*manifest.name).into(),
             plugin_dir: below,
+            is_switched_off: manifest.declarations.is_switched_off,
+            skill_list: PluginSkillList::new(dir, &manifest.declarations, product),
         }))
     }
 }
@@ -223,6 +249,8 @@ fn read_first_manifest(reader: ManifestReader<'_>, dir: &ResolvedPath) -> Manife
     for (path, fingerprint) in manifest_paths().into_iter().zip(&mut fingerprints) {
         match open_file::open_file(snapshot, dir, &path) {
             Err(e) if e.is_absent() => *fingerprint = Some(FileFingerprint::ABSENT),
+            // Above a skill that a link of the search found, nothing is read.
+            Err(OpenError::Resolve(ResolveError::Outside)) if snapshot.is_in_link_dir(dir) => {}
             Err(e) => existing.push((path, Err(open_problem(e, Severity::Error)))),
             Ok(opened) => {
                 *fingerprint = Some(FileFingerprint::from_version(&opened.version));

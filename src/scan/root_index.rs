@@ -317,6 +317,11 @@ impl RootIndex {
             .collect();
         // A listing watches the manifests of its directory, so the manifests are read after it.
         relist(root, dirs, settled, &mut relisted, &context);
+        if root.is_removed() {
+            // The path may still lead to the directory, below a mount.
+            return self.scan_all(allowed, watcher, progress);
+        }
+
         scan_again |= reread_manifests(root, &places, settled, &mut relisted.unstable, progress);
         scan_again |= reread_plugins(root, &places, settled, &mut relisted.unstable, &context);
         root.mark_stale(&relisted.replaced);

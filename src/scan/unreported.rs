@@ -3,7 +3,7 @@
 //! another name. A write through another name of a file causes no event in the directory that was
 //! listed, so fingerprints of the files are compared. Source: inotify(7).
 
-use super::file_problem::{is_transient, vanished_dir_problem};
+use super::file_problem::{is_transient, is_vanished};
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{ListingEntryKind, ScannedDir};
 use super::scanned_root::ScannedRoot;
@@ -118,7 +118,7 @@ fn may_list_now(
             .open(path, OFlags::PATH | OFlags::DIRECTORY)
             .is_ok()
     };
-    is_transient(problem) || *problem == vanished_dir_problem() && exists()
+    is_transient(problem) || is_vanished(problem) && exists()
 }
 
 /// Whether a new listing of a directory may differ although inotify reported nothing: a link target

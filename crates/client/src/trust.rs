@@ -2,7 +2,7 @@
 //! come from the lock, and each file is verified.
 
 use caproot_core::lock::{ApprovedSkill, Lock};
-use caproot_core::proto::caproot::v1::{ListSkillsResponse, Skill, TrustState};
+use caproot_core::proto::caproot::v1::{ListSkillsResponse, NotOffered, Skill, TrustState};
 use caproot_core::wire::{ContentDigest, RelPath};
 use std::sync::Arc;
 
@@ -37,6 +37,14 @@ pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListi
     let description = &version.description;
     let plugin = version.name.split_once(':').map(|(plugin, _)| plugin);
     let size = version.files.get(&main_file).map(|file| file.bytes);
+    // The manifest of a plugin is in no lock. An executor may only offer less than the lock.
+    // A version may be closed by its sidecar, and the executor may have that version.
+    let is_offered = versions.iter().all(|v| v.description.model_invocable);
+    let not_offered = if is_offered {
+        listed.not_offered()
+    } else {
+        NotOffered::PeopleOnly
+    };
     let skill = Skill {
         authority: listed.authority.clone(),
         package: listed.package.clone(),
@@ -49,8 +57,7 @@ pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListi
         digest: digest.to_string(),
         size_bytes: size.unwrap_or_default(),
         products: description.products.iter().map(str::to_owned).collect(),
-        // A version may be closed by its sidecar, and the executor may have that version.
-        model_invocable: versions.iter().all(|v| v.description.model_invocable),
+        not_offered: not_offered.into(),
         user_invocable: versions.iter().all(|v| v.description.user_invocable),
         trust: TrustState::Approved.into(),
         ..Skill::default()

@@ -24,6 +24,8 @@ pub mod json;
 pub mod lock;
 pub mod mountinfo;
 pub mod net;
+#[cfg(unix)]
+pub mod process_group;
 pub mod proto;
 pub mod sync;
 pub mod text;

@@ -222,7 +222,17 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "session",
         &[
-            "backoff", "client", "document", "json", "lock", "net", "proto", "sync", "text", "wire",
+            "backoff",
+            "client",
+            "document",
+            "json",
+            "lock",
+            "net",
+            "process_group",
+            "proto",
+            "sync",
+            "text",
+            "wire",
         ],
     ),
     (
@@ -249,6 +259,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("wire", &["text"]),
     ("backoff", &[]),
     ("json", &[]),
+    ("process_group", &[]),
     ("mountinfo", &[]),
     ("text", &[]),
 ];

@@ -16,3 +16,4 @@ mod skill_changes;
 mod sought_files;
 mod stream_readers;
 mod streams;
+mod unannounced;

@@ -180,14 +180,14 @@ impl ApprovedSource {
         path: &RelPath,
     ) -> Result<VerifiedFile, ToolError> {
         let versions = &candidates.versions;
-        let files = versions.iter().filter_map(|version| version.files.get(path));
+        let files = versions
+            .iter()
+            .filter_map(|version| version.files.get(path));
         let files: Vec<_> = files.collect();
         let first = files.first().ok_or_else(unlisted_package_error)?;
-        let is_known = candidates.is_narrowed
-            || files.iter().all(|file| file.digest == first.digest);
-        if is_known
-            && let Some(text) = CONTENTS.get(&first.digest)
-        {
+        let is_known =
+            candidates.is_narrowed || files.iter().all(|file| file.digest == first.digest);
+        if is_known && let Some(text) = CONTENTS.get(&first.digest) {
             return Ok(VerifiedFile::new(first.digest.to_string(), text));
         }
         let max_bytes = files.iter().map(|file| file.bytes).max();
@@ -255,7 +255,11 @@ impl ApprovedSource {
         request: &PackageFilesRequest,
     ) -> Result<PackageFilesPage, ToolError> {
         let candidates = self.find_versions(&request.authority, &request.package)?;
-        let files = &candidates.versions.first().ok_or_else(unlisted_package_error)?.files;
+        let files = &candidates
+            .versions
+            .first()
+            .ok_or_else(unlisted_package_error)?
+            .files;
         let start = match &*request.page_token {
             "" => Some(0),
             token => token.parse().ok().filter(|start| *start < files.len()),

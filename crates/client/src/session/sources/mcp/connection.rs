@@ -5,6 +5,8 @@ use super::limits::MAX_MESSAGE_BYTES;
 use super::messages::{LineTransport, OmittedEntries};
 use super::token::{McpToken, TokenClient, check_credentials};
 use crate::session::http_client::{http_client_builder, no_client, root_cause};
+#[cfg(unix)]
+use caproot_core::process_group::kill_group;
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, Implementation, JsonObject, ProtocolVersion,
@@ -19,8 +21,6 @@ use rmcp::transport::streamable_http_client::{
 };
 use rmcp::transport::{DynamicTransportError, IntoTransport, StreamableHttpClientTransport};
 use rmcp::{ClientHandler, RoleClient};
-#[cfg(unix)]
-use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::fmt;
@@ -141,10 +141,8 @@ struct ServerProcess(#[cfg_attr(not(unix), allow(dead_code))] Child);
 impl Drop for ServerProcess {
     fn drop(&mut self) {
         // A process that was waited for has no id any more, so no other group is killed.
-        let id = self.0.id().and_then(|id| i32::try_from(id).ok());
-        if let Some(group) = id.and_then(Pid::from_raw) {
-            // Fails if the group has ended.
-            let _ = kill_process_group(group, Signal::KILL);
+        if let Some(id) = self.0.id() {
+            kill_group(id);
         }
     }
 }
