@@ -85,7 +85,8 @@ impl SkillRecord {
             not_offered: self.not_offered.into(),
             ..Skill::default()
         };
-        let ApprovedListing { skill, version } = approve_skill(lock, &listed)?;
+        let ApprovedListing { skill, versions } = approve_skill(lock, &listed)?;
+        let version = versions.first()?;
         let bare_name = version.name.rsplit(':').next().unwrap_or_default();
         let author = AuthorFrontmatter {
             name: bare_name.to_owned(),
