@@ -32,7 +32,7 @@ pub use file_list::{FileListPage, FileListRequest, ListedFile, list_files};
 pub use file_page::{FilePage, FilePageRequest, FileReadError, PageBody, ReadCaches, read_page};
 pub use open_beneath::OpenMethod;
 pub use open_file::read_source;
-pub use package::{ReadRules, locate_resource};
+pub use package::ReadRules;
 pub use package_comparison::{
     KnownFiles, MatchedVersion, PackageComparison, PackageComparisonRequest, PackageDifference,
     compare_package,

@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use crate::harness::fixture::Fixture;
 use crate::harness::shared_mapping::SharedMapping;
-use crate::harness::{Daemon, HANG_TIMEOUT, content_digest};
+use crate::harness::{Daemon, HANG_TIMEOUT};
 
-use super::exec;
+use super::{exec, skill_digest};
 
 /// Two versions of the script with the same size. Both check themselves for a mixture of versions.
 const GOOD: &str = "echo good # good\n";
@@ -60,7 +60,7 @@ async fn race(kind: &str, change: impl FnMut(&PathBuf, &str) + Send + 'static) {
     let fixture = Fixture::new(tree);
     fixture.write("r/kit/go.sh", GOOD);
     let daemon = Daemon::start(crate::harness::Setup::publishing("r", fixture.path("r"))).await;
-    let digest = content_digest(GOOD.as_bytes());
+    let digest = skill_digest(&daemon).await;
     let author = RacingAuthor::start(fixture.path("r/kit/go.sh"), change);
 
     let (mut good, mut changed) = (0, 0);
@@ -111,7 +111,7 @@ async fn a_script_that_is_written_through_a_mapping_never_runs() {
     let fixture = Fixture::new("skill r/kit\ndir work\ndir home");
     fixture.write("r/kit/go.sh", GOOD);
     let daemon = Daemon::start(crate::harness::Setup::publishing("r", fixture.path("r"))).await;
-    let digest = content_digest(GOOD.as_bytes());
+    let digest = skill_digest(&daemon).await;
     let mut mapping = SharedMapping::new(&fixture.path("r/kit/go.sh"));
     exec(&fixture, &daemon, "go.sh", &["--digest", &digest])
         .await
