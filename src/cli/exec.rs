@@ -1,11 +1,12 @@
 //! `caproot exec`: runs a listed script of a skill from a verified copy of its package, as the user and
 //! in the directory of the caller, or prints the path in the copy. The daemon only lists and sends the files.
 
+mod exec_rules;
+
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
 use super::handle_arg::{PackageArg, find_root, find_skill};
-use super::lock::read_lock;
 use super::output::write_stdout;
 use super::spinner::DelayedSpinner;
 use caproot_client::pull::{
@@ -19,6 +20,8 @@ use caproot_core::text::escape_text;
 use caproot_core::wire::handle::encode_path;
 use caproot_core::wire::{ContentDigest, RelPath, parse_file_name};
 use clap::Args;
+use exec_rules::ExecRules;
+use rustix::fs::{Access, access};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _};
@@ -58,6 +61,9 @@ const MAX_SHEBANG_BYTES: u64 = 256;
 ///
 /// With --print, the command runs nothing: it prints the path of the file or of the whole skill in the
 /// copy, which stays for at least an hour.
+///
+/// Without --lock, only a trusted daemon sends scripts: over a Unix socket of root, of this user or of the
+/// service's user, or over TLS with an authority of this machine.
 ///
 /// The exit code is that of the script. If the script cannot run, the code is 125, 126 or 127, and
 /// stderr has a line that begins with `caproot:`.
@@ -189,11 +195,10 @@ async fn prepare_script(
     args: &ExecArgs,
     env: &ProcessEnv,
 ) -> Result<PreparedScript, CommandFailure> {
-    let lock = match &args.lock {
-        Some(file) => Some(read_lock(file, args.signers.as_deref())?),
-        None => None,
-    };
-    let mut executor = args.connection.connect(env).await?;
+    let rules = ExecRules::load(env)?;
+    let lock = rules.read_lock(args.lock.as_deref(), args.signers.as_deref())?;
+    let has_lock = lock.is_some();
+    let mut executor = rules.connect(&args.connection, has_lock, env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
     let handle = args.target.resolve(&mut client, &roots).await?;
@@ -294,6 +299,7 @@ impl PreparedScript {
     /// Prints the path in the copy, and keeps the copy.
     fn print_path(self) -> Result<(), CommandFailure> {
         self.store.reserve_copy(&self.copy)?;
+        self.copy.check_place()?;
         let path = self.path.as_os_str().as_bytes();
         if io::stdout().is_terminal() {
             let text = escape_text(&self.path.to_string_lossy());
@@ -304,22 +310,32 @@ impl PreparedScript {
 
     /// Replaces this process by the script. Returns the reason if the system refuses.
     fn replace_process(self, args: &[OsString]) -> CommandFailure {
-        if let Err(error) = self.copy.keep_locked_in_next_program() {
+        let locked = self.copy.keep_locked_in_next_program();
+        if let Err(error) = locked.and_then(|()| self.copy.check_place()) {
             return error.into();
         }
         let content = match ScriptContent::read(&self.path) {
             Ok(content) => content,
             Err(error) => return start_failure(&self.path, &error),
         };
+        if content.has_relative_interpreter() {
+            let sentence = format!(
+                "the interpreter of the script is relative, and would be another program in each \
+                 directory: {}",
+                content.first_line
+            );
+            return CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+                .with_hint("an author writes `#!/usr/bin/env NAME` or an absolute path");
+        }
         if content.runs_by_itself {
             let error = Self::start(self.path.as_os_str(), None, args);
             return self.explain_own_start(&content, &error);
         }
 
-        for interpreter in interpreters_of(&self.path) {
-            let error = Self::start(OsStr::new(interpreter), Some(&self.path), args);
-            if error.kind() != io::ErrorKind::NotFound {
-                return start_failure(Path::new(interpreter), &error);
+        for name in interpreters_of(&self.path) {
+            if let Some(interpreter) = find_program(name) {
+                let error = Self::start(interpreter.as_os_str(), Some(&self.path), args);
+                return start_failure(&interpreter, &error);
             }
         }
         self.missing_interpreter()
@@ -376,6 +392,15 @@ struct ScriptContent {
 }
 
 impl ScriptContent {
+    /// Whether the kernel would look the interpreter up in the working directory.
+    fn has_relative_interpreter(&self) -> bool {
+        let interpreter = self
+            .first_line
+            .strip_prefix("#!")
+            .map(str::trim_ascii_start);
+        interpreter.is_some_and(|path| self.runs_by_itself && !path.starts_with('/'))
+    }
+
     fn read(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::PermissionsExt as _;
 
@@ -394,6 +419,16 @@ impl ScriptContent {
             first_line: String::from_utf8_lossy(line).into_owned(),
         })
     }
+}
+
+/// Finds a program in the absolute directories of the PATH. A relative directory would be another one in
+/// each working directory.
+fn find_program(name: &str) -> Option<PathBuf> {
+    // A program without a PATH searches these directories: execvp(3).
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let dirs = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
+    let mut programs = dirs.map(|dir| dir.join(name));
+    programs.find(|program| access(program, Access::EXEC_OK).is_ok() && program.is_file())
 }
 
 /// Returns the interpreters of a file by its extension.

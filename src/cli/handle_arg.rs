@@ -124,7 +124,8 @@ fn suggest_skills(name: &str, known: &[&str]) -> Option<String> {
     }
 }
 
-fn bare_name(qualified: &str) -> &str {
+/// Returns the name of a skill without its plugin.
+pub fn bare_name(qualified: &str) -> &str {
     let parts = qualified.rsplit_once(':');
     parts.map_or(qualified, |(_, bare)| bare)
 }

@@ -72,6 +72,7 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
                 .filter(|_| !answer.truncated)
                 .map(|files| format!("; digest of the skill: {}", files.content_digest()));
             print_stderr(&[resources_summary(&answer) + &digest.unwrap_or_default()]);
+            print_stderr(&report::withheld_lines(&answer.withheld));
         }
         OutputFormat::Json => print_message(&answer)?,
     }

@@ -228,7 +228,7 @@ impl McpBackend {
         let mut page = McpPage::default();
         let mut policy = 0;
         for skill in rest.iter().take(MAX_PAGE_ITEMS) {
-            if !skill.skill.model_invocable {
+            if !skill.is_offered() {
                 policy += 1;
             } else if !page.add(main_resource(catalog, skill)) {
                 break;
@@ -445,7 +445,7 @@ impl McpBackend {
 
 impl CallPermit<'_> {
     async fn list_item_for_models(&self, skill: &ServedSkill) -> Result<SkillListItem, CallError> {
-        if !skill.skill.model_invocable {
+        if !skill.is_offered() {
             return Ok(SkillListItem::HiddenFromModels);
         }
         self.list_item(skill).await

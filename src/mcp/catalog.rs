@@ -8,7 +8,7 @@ use caproot_client::approve_skill;
 use caproot_client::session::SkillNameList;
 use caproot_core::lock::{ApprovedFiles, Lock};
 use caproot_core::proto::caproot::v1::{
-    RootReason, RootState, RootStatus, SelectedCapabilityRoot, Skill,
+    NotOffered, RootReason, RootState, RootStatus, SelectedCapabilityRoot, Skill,
 };
 use caproot_core::text::escape_hidden_chars;
 use caproot_core::wire::handle::{HANDLE_SCHEME, parent_handles};
@@ -151,7 +151,7 @@ fn served_skills(content: &CatalogContent) -> Vec<ServedSkill> {
 
 /// Whether a skill is a prompt: only a person may choose the skill.
 fn is_prompt(skill: &Skill) -> bool {
-    skill.user_invocable && !skill.model_invocable
+    skill.user_invocable && skill.not_offered() == NotOffered::PeopleOnly
 }
 
 /// Returns the texts that the standard requires: of the frontmatter, or of the lock.
@@ -203,7 +203,7 @@ impl ListHashes {
         for served in skills {
             let list = match &served.prompt_name {
                 Some(_) => &mut prompts,
-                None if served.skill.model_invocable => &mut resources,
+                None if served.is_offered() => &mut resources,
                 None => continue,
             };
             let skill = &served.skill;
@@ -337,6 +337,11 @@ impl ServedSkill {
         (self.root_index, &self.skill.name, &self.skill.package)
     }
 
+    /// Whether the skill is offered to models.
+    pub fn is_offered(&self) -> bool {
+        self.skill.not_offered() == NotOffered::Unspecified
+    }
+
     /// Returns the digest and the size of the SKILL.md.
     pub fn file_version(&self) -> (&str, u64) {
         (&self.skill.digest, self.skill.size_bytes)
@@ -372,7 +377,7 @@ pub(in crate::mcp) mod tests {
     use super::{CatalogContent, McpCatalog, SkillAddress};
     use caproot_client::root_id;
     use caproot_core::proto::caproot::v1::{
-        Authority, RootState, RootStatus, SelectedCapabilityRoot, Skill,
+        Authority, NotOffered, RootState, RootStatus, SelectedCapabilityRoot, Skill,
     };
     use prost_types::value::Kind;
     use prost_types::{Struct, Value};
@@ -395,7 +400,6 @@ pub(in crate::mcp) mod tests {
             name: name.into(),
             description: "Does it.".into(),
             digest: "sha256:1".into(),
-            model_invocable: true,
             user_invocable: true,
             frontmatter: Some(Struct {
                 fields: fields.into_iter().collect(),
@@ -507,7 +511,7 @@ pub(in crate::mcp) mod tests {
     #[test]
     fn prompt_names_are_unique() {
         let closed = |(package, name): (&str, &str)| Skill {
-            model_invocable: false,
+            not_offered: NotOffered::PeopleOnly.into(),
             ..skill(package, name)
         };
         let names = [
@@ -570,7 +574,7 @@ pub(in crate::mcp) mod tests {
         assert_ne!(after.resources, before.resources);
         assert_eq!(after.prompts, before.prompts);
         let closed = Skill {
-            model_invocable: false,
+            not_offered: NotOffered::PeopleOnly.into(),
             ..skill
         };
         let after = catalog_of([closed]).hashes();

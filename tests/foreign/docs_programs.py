@@ -219,7 +219,7 @@ def listed(caproot, endpoint):
     """Returns the names and packages of the skills of `caproot list --fresh` that a model may choose."""
     command = [caproot, "list", "--fresh", "--output", "json", "--endpoint", endpoint]
     skills = json.loads(run(command))["skills"]
-    return [(skill["name"], skill["package"]) for skill in skills if skill.get("modelInvocable")]
+    return [(skill["name"], skill["package"]) for skill in skills]
 
 
 def check_list(page_programs, caproot, endpoint):
@@ -314,7 +314,7 @@ def main(page_list, caproot, *runner):
         top = Path(top)
         # Programs run at the top of a checkout. Node looks for packages next to the program.
         (top / "proto").symlink_to(Path("proto").resolve())
-        (top / "node_modules").symlink_to(Path(".tools/node_modules").resolve())
+        (top / "node_modules").symlink_to(Path(".tools/clients/node_modules").resolve())
         page_programs = Programs(pages, top, runner)
         if page_programs.suffix == ".ts":
             check_types(pages, page_programs)

@@ -2,12 +2,11 @@
 
 use super::answer::{FileText, RequestError};
 use super::request::FileRequest;
-use caproot_client::session::{ListedSkill, Session, SkillAuthority, ToolNames};
+use caproot_client::session::{ListedSkill, Session, SkillAuthority};
 
 /// Reader of the skills of a session.
 pub struct SkillReader<'a> {
     pub session: &'a Session,
-    pub names: ToolNames,
 }
 
 /// Skill with its authority.
@@ -20,7 +19,7 @@ impl SkillReader<'_> {
     /// Returns all listed skills.
     pub fn list(&self) -> Result<Vec<ListedSkill>, RequestError> {
         let skills = self.session.listed_skills();
-        skills.map_err(|error| RequestError::from_tool_error(&error, self.names))
+        skills.map_err(|error| RequestError::from_tool_error(&error))
     }
 
     /// Returns a whole file.
@@ -29,7 +28,7 @@ impl SkillReader<'_> {
         let text = self.session.read_file(&authority, &package, &request.path);
         match text.await {
             Ok(text) => Ok(FileText { text }),
-            Err(error) => Err(RequestError::from_tool_error(&error, self.names)),
+            Err(error) => Err(RequestError::from_tool_error(&error)),
         }
     }
 

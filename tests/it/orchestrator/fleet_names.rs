@@ -179,12 +179,6 @@ async fn an_id_means_the_root_of_its_environment_whichever_executors_answer() {
         let command = caproot(["read", handle].iter().chain(flags));
         assert_eq!(run_command(command).await.succeeded().text(), "beta");
     }
-    let copies = fleet.path("copies").display().to_string();
-    let print = ["exec", "--print", handle, "--endpoint", &endpoint];
-    let command = caproot(print.iter().copied().chain(["--copies", &copies]));
-    let path = run_command(command).await.succeeded();
-    let copied = std::fs::read_to_string(path.text().trim_end());
-    assert_eq!(copied.expect("a copy"), "beta");
     let command = caproot(["read", "skill://team%40alpha/a", "--endpoint", &endpoint]);
     let output = run_command(command).await;
     assert_eq!(output.text(), "");

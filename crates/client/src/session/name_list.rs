@@ -2,12 +2,12 @@
 //! server and the description of a tool. A model trusts these texts more than a message, so only names
 //! of the format stand in the list, and a budget bounds it.
 
-use super::skill::{SharedSkill, is_hidden};
+use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::state::Session;
 use super::usage::UsageKind;
 use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, single_line, truncate_with_ellipsis};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Limit of a description in the list, in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 256;
@@ -30,7 +30,7 @@ pub struct SkillNameListOptions {
 pub struct SkillNameList {
     /// Number of the skills, with or without a line.
     pub total: usize,
-    /// Skills with a name of the format, as far as the budget goes. Each name is there once.
+    /// Skills with a name of the format, as far as the budget goes.
     pub lines: Vec<SkillNameLine>,
 }
 
@@ -38,7 +38,7 @@ pub struct SkillNameList {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SkillNameLine {
     /// Name: lower-case letters, digits and hyphens, after the name of a plugin and a colon, if there is
-    /// one.
+    /// one. Skills of one name have the ids of their roots behind the name.
     pub name: String,
     /// Beginning of the description on one line, with hidden characters escaped. Empty without
     /// descriptions.
@@ -99,9 +99,8 @@ fn count_usable(view: &SessionView) -> usize {
 /// Returns the skills that a list can name, in its order.
 fn usable_skills(view: &SessionView) -> Vec<UsableSkill<'_>> {
     let mut usable: Vec<UsableSkill<'_>> = Vec::new();
-    let mut names = HashSet::new();
     for (index, skill) in view.skills.iter().enumerate() {
-        if !is_usable(view, skill) || !is_plain_name(&skill.name) || !names.insert(&skill.name) {
+        if !is_usable(view, skill) || !is_plain_name(&skill.name) {
             continue;
         }
 
@@ -123,14 +122,18 @@ fn usable_skills(view: &SessionView) -> Vec<UsableSkill<'_>> {
 /// Returns the lines of the first skills that fit the budget.
 fn name_lines(usable: &[UsableSkill<'_>], options: SkillNameListOptions) -> Vec<SkillNameLine> {
     let mut left = options.budget;
-    let lines = usable.iter().map(|usable| SkillNameLine {
-        name: usable.skill.name.clone(),
-        description: if options.with_descriptions && !usable.is_name_only {
-            line_description(usable.skill)
-        } else {
-            String::new()
-        },
-    });
+    let labels = skill_labels(usable.iter().map(|usable| usable.skill));
+    let lines = usable
+        .iter()
+        .zip(labels)
+        .map(|(usable, name)| SkillNameLine {
+            name,
+            description: if options.with_descriptions && !usable.is_name_only {
+                line_description(usable.skill)
+            } else {
+                String::new()
+            },
+        });
     let fitting = lines.take_while(|line| {
         let bytes = line.bytes();
         let fits = bytes <= left;
@@ -159,6 +162,39 @@ fn is_plain_name(name: &str) -> bool {
     }
 }
 
+/// Returns the names of skills, each different from the others: skills of one name are told apart by their
+/// roots, or else by numbers.
+fn skill_labels<'a>(skills: impl Iterator<Item = &'a SharedSkill> + Clone) -> Vec<String> {
+    let mut bearers: HashMap<&str, usize> = HashMap::new();
+    for skill in skills.clone() {
+        *bearers.entry(&skill.name).or_default() += 1;
+    }
+
+    let mut labels = HashSet::new();
+    let unique = skills.map(|skill| {
+        let name = &skill.name;
+        if bearers[name.as_str()] == 1 {
+            return name.clone();
+        }
+        let root = AuthorityRef::of_skill(skill).id;
+        let by_root = format!("{name} ({root})");
+        // The id of a root may be any text, and stands in no list then.
+        let is_named = is_plain_name(root);
+        let first = if is_named { 2 } else { 1 };
+        let mut numbered = (first..).map(|number| format!("{name} ({number})"));
+        let label = if is_named && !labels.contains(&by_root) {
+            by_root
+        } else {
+            numbered
+                .find(|label| !labels.contains(label))
+                .unwrap_or(by_root)
+        };
+        labels.insert(label.clone());
+        label
+    });
+    unique.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{
@@ -178,7 +214,6 @@ mod tests {
                 }),
                 name: (*name).to_owned(),
                 description: "Does it.\nIgnore \u{202e} all.".to_owned(),
-                model_invocable: true,
                 ..Skill::default()
             })
         });
@@ -198,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_the_format_are_listed_once() {
+    fn only_names_of_the_format_are_listed() {
         let skills = [
             ("r", "pdf"),
             ("r", "kit:deploy"),
@@ -206,11 +241,10 @@ mod tests {
             ("r", "a_b"),
             ("r", "x:"),
             ("r", "ü"),
-            ("s", "pdf"),
         ];
         let view = view(&skills);
         assert_eq!(names(&view, 4_096), ["pdf", "kit:deploy"]);
-        assert_eq!(count_usable(&view), 7);
+        assert_eq!(count_usable(&view), 6);
         assert!(names(&view, 0).is_empty());
     }
 
@@ -230,6 +264,14 @@ mod tests {
         assert_eq!(names(&view, 11), ["f", "a", "d"]);
     }
 
+    #[test]
+    fn skills_of_one_name_are_told_apart() {
+        let skills = ["repo", "user", "user", "A root"].map(|root| (root, "handoff"));
+        let names = names(&view(&skills), 500);
+        let expected = ["(repo)", "(user)", "(1)", "(2)"].map(|root| format!("handoff {root}"));
+        assert_eq!(names, expected);
+    }
+
     proptest! {
         #[test]
         fn a_list_fits_its_budget(
@@ -242,7 +284,8 @@ mod tests {
             let lines = name_lines(&usable_skills(&view(&skills)), options);
             prop_assert!(lines.iter().map(|line| line.bytes()).sum::<usize>() <= budget);
             for line in lines {
-                prop_assert!(is_plain_name(&line.name));
+                let (name, _) = line.name.split_once(' ').unwrap_or((&line.name, ""));
+                prop_assert!(is_plain_name(name));
                 prop_assert_eq!(line.description.is_empty(), !with_descriptions);
                 let is_escaped = !line.description.contains(['\u{202e}', '\n']);
                 prop_assert!(is_escaped, "{:?}", line.description);

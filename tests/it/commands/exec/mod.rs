@@ -2,6 +2,7 @@
 //! own exit codes.
 
 mod races;
+mod trusted_daemons;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,7 +15,7 @@ use crate::harness::fixture::Fixture;
 use crate::harness::process::{
     Output, Process, client_command_with, has_program, run_client, run_command, serve,
 };
-use crate::harness::{Daemon, strace};
+use crate::harness::{Daemon, Setup, strace};
 
 /// Skill with a script in each language. Each script reads a file next to itself, its arguments, its
 /// stdin and its working directory, and exits with 7.
@@ -65,6 +66,22 @@ file input
 | typed
 ";
 
+/// Builds a tree and starts a daemon that publishes `r`, also at a Unix socket.
+async fn publish(tree: &str) -> (Fixture, Daemon) {
+    let fixture = Fixture::new(&format!("{tree}\ndir run\nmode 0700 run"));
+    let setup = Setup {
+        listen: vec![socket_of(&fixture)],
+        ..Setup::publishing("r", fixture.path("r"))
+    };
+    let daemon = Daemon::start(setup).await;
+    (fixture, daemon)
+}
+
+/// Returns the endpoint of the Unix socket.
+fn socket_of(fixture: &Fixture) -> String {
+    format!("unix:{}", fixture.path("run/caproot.sock").display())
+}
+
 /// Command `caproot exec` for a file of the skill `kit`, in the directory `work`.
 fn exec_command(fixture: &Fixture, daemon: &Daemon, file: &str, words: &[&str]) -> Command {
     let handle = format!("skill://r/kit/{file}");
@@ -74,6 +91,7 @@ fn exec_command(fixture: &Fixture, daemon: &Daemon, file: &str, words: &[&str]) 
         .current_dir(fixture.path("work"))
         .env("PWD", fixture.path("work"))
         .env("HOME", fixture.path("home"))
+        .env("CAPROOT_ENDPOINT", socket_of(fixture))
         .env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command
 }
@@ -92,7 +110,7 @@ fn copies(fixture: &Fixture) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn scripts_of_each_language_run_next_to_their_files() {
-    let (fixture, daemon) = Daemon::publishing("r", TREE).await;
+    let (fixture, daemon) = publish(TREE).await;
     let mut languages = 0;
     for (file, program) in [
         ("run.py", "python3"),
@@ -128,7 +146,7 @@ async fn scripts_of_each_language_run_next_to_their_files() {
 #[tokio::test]
 async fn a_signal_ends_the_script_and_its_shell_sees_128_and_its_number() {
     let tree = format!("{TREE}file r/kit/kill.sh\n| kill -TERM $$");
-    let (fixture, daemon) = Daemon::publishing("r", &tree).await;
+    let (fixture, daemon) = publish(&tree).await;
     let inner = exec_command(&fixture, &daemon, "kill.sh", &[]);
 
     let mut shell = Command::new("sh");
@@ -163,7 +181,7 @@ async fn a_script_that_cannot_run_has_its_code_and_reason() {
          file outside.sh\n| echo outside\nfile r/kit/.git/hook.sh\n| echo hook\ndir open\n\
          mode 0777 open"
     );
-    let (fixture, daemon) = Daemon::publishing("r", &tree).await;
+    let (fixture, daemon) = publish(&tree).await;
     let cases: [(&str, &[&str], i32, &str); 10] = [
         ("scripts", &[], 127, "scripts is a directory of the package"),
         ("scripts/none.py", &[], 127, "no file scripts/none.py"),
@@ -195,8 +213,9 @@ async fn a_script_that_cannot_run_has_its_code_and_reason() {
         .await
         .exited_with(127, "the PATH has no python3");
     for handle in ["skill://r/none/run.sh", "skill://r/kit", "skill://r/kit/"] {
-        let words = format!("exec {handle}");
-        let output = run_client(&daemon, &words).await;
+        let mut command = client_command_with(&daemon, ["exec", handle]);
+        command.env("CAPROOT_ENDPOINT", socket_of(&fixture));
+        let output = run_command(command).await;
         assert!(
             output.code == Some(127) || handle.ends_with('/'),
             "{}",
@@ -219,7 +238,9 @@ async fn a_script_that_cannot_run_has_its_code_and_reason() {
         ("exec --print kit/bare.sh -- x", 125, "cannot be used with"),
     ] {
         let mut command = client_command_with(&daemon, words.split(' '));
-        command.env("HOME", fixture.path("home"));
+        command
+            .env("HOME", fixture.path("home"))
+            .env("CAPROOT_ENDPOINT", socket_of(&fixture));
         run_command(command).await.exited_with(code, part);
     }
     daemon.stop().await;
@@ -244,7 +265,7 @@ async fn skill_digest(daemon: &Daemon) -> String {
 /// The digest is that of the whole skill: the script may read any file next to itself.
 #[tokio::test]
 async fn another_file_of_the_skill_changes_the_digest() {
-    let (fixture, daemon) = Daemon::publishing("r", TREE).await;
+    let (fixture, daemon) = publish(TREE).await;
     let old = write_script(
         &fixture,
         &daemon,
@@ -274,15 +295,16 @@ async fn another_file_of_the_skill_changes_the_digest() {
 /// Runs `caproot exec --print` with the store of `exec`, and returns the path.
 async fn print_path(fixture: &Fixture, daemon: &Daemon, target: &str) -> PathBuf {
     let mut command = client_command_with(daemon, ["exec", "--print", target]);
-    command.env("HOME", fixture.path("home"));
+    command
+        .env("HOME", fixture.path("home"))
+        .env("CAPROOT_ENDPOINT", socket_of(fixture));
     let output = run_command(command).await.succeeded();
     PathBuf::from(output.text().trim_end())
 }
 
 #[tokio::test]
 async fn a_printed_path_is_in_a_copy_that_stays() {
-    let (fixture, daemon) =
-        Daemon::publishing("r", &format!("{TREE}file r/kit/go.sh\n| echo go")).await;
+    let (fixture, daemon) = publish(&format!("{TREE}file r/kit/go.sh\n| echo go")).await;
     let dir = print_path(&fixture, &daemon, "kit").await;
     assert_eq!(copies(&fixture), std::slice::from_ref(&dir));
     for target in ["skill://r/kit", "kit/"] {
@@ -319,11 +341,13 @@ async fn a_printed_path_is_in_a_copy_that_stays() {
 /// Copies that must stay are bounded like all copies.
 #[tokio::test]
 async fn too_many_printed_copies_are_an_error() {
-    let (fixture, daemon) = Daemon::publishing("r", TREE).await;
+    let (fixture, daemon) = publish(TREE).await;
     let print = async |version: usize| {
         fixture.replace("r/kit/go.sh", format!("echo {version}\n"));
         let mut command = client_command_with(&daemon, ["exec", "--print", "kit"]);
-        command.env("HOME", fixture.path("home"));
+        command
+            .env("HOME", fixture.path("home"))
+            .env("CAPROOT_ENDPOINT", socket_of(&fixture));
         run_command(command).await
     };
     for version in 0..32 {
@@ -337,7 +361,7 @@ async fn too_many_printed_copies_are_an_error() {
 
 #[tokio::test]
 async fn only_the_expected_or_approved_script_runs() {
-    let (fixture, daemon) = Daemon::publishing("r", TREE).await;
+    let (fixture, daemon) = publish(TREE).await;
     let old = write_script(&fixture, &daemon, "echo old\n").await;
     let digest = exec(&fixture, &daemon, "go.sh", &["--digest", &old]).await;
     assert_eq!(digest.succeeded().text(), "old\n");
@@ -366,8 +390,7 @@ async fn only_the_expected_or_approved_script_runs() {
 
 #[tokio::test]
 async fn a_changed_copy_never_runs() {
-    let (fixture, daemon) =
-        Daemon::publishing("r", &format!("{TREE}file r/kit/go.sh\n| echo go")).await;
+    let (fixture, daemon) = publish(&format!("{TREE}file r/kit/go.sh\n| echo go")).await;
     exec(&fixture, &daemon, "go.sh", &[]).await.succeeded();
     let first = copies(&fixture).remove(0);
     let inode = |dir: &Path| fs::metadata(dir).expect("a copy").ino();
@@ -397,7 +420,7 @@ async fn a_copy_stays_while_its_script_runs() {
     let tree = format!(
         "{TREE}file r/kit/wait.sh\n| echo started\n| read line\n| cat \"$(dirname \"$0\")/late.txt\"\nfile r/kit/late.txt\n| late"
     );
-    let (fixture, daemon) = Daemon::publishing("r", &tree).await;
+    let (fixture, daemon) = publish(&tree).await;
     let mut command = exec_command(&fixture, &daemon, "wait.sh", &[]);
     command.stdin(Stdio::piped());
     let mut waiting = Process::spawn(command);
@@ -424,16 +447,18 @@ async fn a_copy_stays_while_its_script_runs() {
 
 #[tokio::test]
 async fn the_daemon_starts_no_program() {
-    let fixture = Fixture::new(TREE);
+    let fixture = Fixture::new(&format!("{TREE}dir run\nmode 0700 run"));
     let log = fixture.path("strace");
     let options = ["-e", "trace=execve,execveat"];
     let mut daemon_command = serve(["--root"]);
-    daemon_command.arg(fixture.path("r"));
+    daemon_command
+        .arg(fixture.path("r"))
+        .args(["--listen", &socket_of(&fixture)]);
     let Some(traced) = strace::trace_command(&log, &options, daemon_command) else {
         return;
     };
-    let daemon = Process::start(traced);
-    let endpoint = daemon.endpoint().to_owned();
+    let daemon = Process::start_until(traced, |endpoints| endpoints.len() == 2);
+    let endpoint = socket_of(&fixture);
     for words in [
         "list",
         "resources skill://r/kit",
@@ -459,4 +484,15 @@ async fn the_daemon_starts_no_program() {
         calls.len() <= 1 && calls.iter().all(|call| call.contains("\"serve\"")),
         "{text}"
     );
+}
+
+#[tokio::test]
+async fn scripts_of_one_skill_that_start_at_once_share_a_copy() {
+    let (fixture, daemon) = publish(&format!("{TREE}file r/kit/go.sh\n| echo go")).await;
+    let runs = (0..6).map(|_| exec(&fixture, &daemon, "go.sh", &[]));
+    for output in futures_util::future::join_all(runs).await {
+        assert_eq!(output.succeeded().text(), "go\n");
+    }
+    assert_eq!(copies(&fixture).len(), 1);
+    daemon.stop().await;
 }
