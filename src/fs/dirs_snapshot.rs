@@ -313,17 +313,6 @@ impl AllowedDirsSnapshot {
         })
     }
 
-    /// Returns the absolute path of a resolved path.
-    pub(super) fn absolute_path(&self, path: &ResolvedPath) -> PathBuf {
-        let rel = Path::new(OsStr::from_bytes(path.rel_path.as_bytes()));
-        let dir = path_or_slash(&self.dir_of(path).path);
-        if path.rel_path.is_root() {
-            dir.to_owned()
-        } else {
-            dir.join(rel)
-        }
-    }
-
     /// Resolves a path relative to a directory. All components are confined like those of a link: an
     /// earlier component may be a link to a directory above.
     pub(super) fn resolve_below(

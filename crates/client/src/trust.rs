@@ -1,9 +1,11 @@
 //! Lock of approved skills on the side of the orchestrator, which believes no executor: the descriptions
 //! come from the lock, and each file is verified.
 
-use caproot_core::lock::{ApprovedSkill, Lock};
-use caproot_core::proto::caproot::v1::{ListSkillsResponse, NotOffered, Skill, TrustState};
-use caproot_core::wire::{ContentDigest, RelPath};
+use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
+use caproot_core::proto::caproot::v1::{
+    ListSkillsResponse, NotOffered, Resource, Skill, TrustState,
+};
+use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name};
 use std::sync::Arc;
 
 /// Skills that a session trusts.
@@ -72,6 +74,22 @@ pub struct ApprovedListing<'a> {
     pub skill: Skill,
     /// Approved versions with the SKILL.md of the skill; not empty. Their other files may differ.
     pub versions: Vec<&'a ApprovedSkill>,
+}
+
+/// Returns the listed files of a skill as a lock has them, for the digest of the skill. Returns `None` if a
+/// file has no digest, or if a lock could not approve the files.
+#[must_use]
+pub fn listed_skill_files(package: &str, listed: &[Resource]) -> Option<ApprovedFiles> {
+    let files = listed.iter().map(|file| {
+        let name = file.resource.strip_prefix(package)?.strip_prefix('/')?;
+        let checksum = FileChecksum {
+            digest: ContentDigest::parse(&file.digest)?,
+            bytes: file.size_bytes,
+            executable: file.executable,
+        };
+        Some((parse_file_name(name).ok()?, checksum))
+    });
+    ApprovedFiles::new(files.collect::<Option<Vec<_>>>()?).ok()
 }
 
 /// Whether a skill is for a product, or for every product. An empty product is every product.

@@ -356,6 +356,15 @@ impl SkillSource for ApprovedSource {
         Box::pin(self.fetch_page(request))
     }
 
+    fn skill_files<'a>(
+        &'a self,
+        authority: &'a str,
+        package: &'a str,
+    ) -> BoxFuture<'a, Option<ApprovedFiles>> {
+        let files = self.find_files(authority, package).ok().cloned();
+        Box::pin(std::future::ready(files))
+    }
+
     fn list_files<'a>(
         &'a self,
         request: &'a PackageFilesRequest,
