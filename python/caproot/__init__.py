@@ -25,6 +25,7 @@ from ._errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import sync, testing
+    from ._codex import Codex
     from ._dispatch import Dispatcher
     from ._fleet import Executor, Fleet
     from ._servers import PluginServers, ServerValueRequest
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Authority",
+    "Codex",
     "ConfigError",
     "DispatchError",
     "Dispatcher",
@@ -63,6 +65,7 @@ __all__ = [
 
 # Loaded when first used, as these modules need asyncio, typing and json.
 _LAZY = {
+    "Codex": "_codex",
     "Dispatcher": "_dispatch",
     "Executor": "_fleet",
     "Fleet": "_fleet",

@@ -29,6 +29,7 @@ pub struct OptionsSpec {
     plugins: bool,
     scripts: bool,
     ready_only: bool,
+    result_bytes: usize,
     /// Lock of approved skills.
     lock: Option<PathBuf>,
     /// Keys that may sign the lock.
@@ -56,6 +57,9 @@ pub struct ChoiceSpec {
     pin: Vec<String>,
     name_only: Vec<String>,
     manual: Vec<String>,
+    /// Product of a fork.
+    #[serde(default)]
+    product: String,
 }
 
 impl OptionsSpec {
@@ -79,6 +83,7 @@ impl OptionsSpec {
             plugins: self.plugins,
             scripts: self.scripts,
             ready_only: self.ready_only,
+            result_bytes: self.result_bytes,
             trust: self.read_trust(mistakes),
             // Model platforms reject a dot in the name of a tool.
             tool_names: ToolNames::Flat,
@@ -180,6 +185,7 @@ impl ChoiceSpec {
             pin: ChoiceRule::parse_all(&self.pin, mistakes),
             name_only: ChoiceRule::parse_all(&self.name_only, mistakes),
             manual: ChoiceRule::parse_all(&self.manual, mistakes),
+            product: self.product.clone(),
             within: None,
         }
     }

@@ -1,6 +1,6 @@
 //! `caproot mcp`: the skills of a daemon for MCP hosts.
 
-use super::args::{ConnectionArgs, LockFileArgs, ProductArgs, SelectionArgs};
+use super::args::{ConnectionArgs, LockFileArgs, ProductArgs, ResultArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
 use super::log_args::LogArgs;
@@ -41,6 +41,8 @@ pub struct McpArgs {
     product: ProductArgs,
     #[command(flatten)]
     lock: LockFileArgs,
+    #[command(flatten)]
+    results: ResultArgs,
     /// Also serve the tools `skills_list`, `skills_read` and `skills_search`, for hosts whose model sees
     /// no resources; the roots of the tools are fixed at the start
     #[arg(long)]
@@ -200,6 +202,7 @@ async fn connect_to_daemon(
             let options = SessionOptions {
                 product: args.product.product.clone(),
                 tool_names: tools.names,
+                result_bytes: args.results.result_bytes,
                 trust: lock.clone().map_or(Trust::All, Trust::Lock),
                 ..SessionOptions::default()
             };

@@ -142,7 +142,7 @@ async fn the_prompt_of_a_fleet_names_the_executors_that_are_missing() {
     // One executor is complete.
     let one = fleet.run("prompt --fleet FLEET --environment-id one").await;
     let text = one.succeeded().text().to_owned();
-    assert!(text.contains("- b: Does b. (skill://one/b)\n"), "{text}");
+    assert!(text.contains("- b: Does b.\n"), "{text}");
     for (words, code) in [
         ("prompt --fleet FLEET --root x", 2),
         ("prompt --fleet /nonexistent", 78),

@@ -44,6 +44,7 @@ impl Session {
     pub fn describe_skills(&self, options: SkillNameListOptions) -> String {
         let view = self.current_view();
         let list = write_name_list(&view, options, self.inner.tool_names);
+        self.bind_plain_names(&view, &list.skills);
         self.inner.usage.record(UsageKind::Listed, list.skills);
         list.text
     }

@@ -67,7 +67,7 @@ async fn a_tool_of_data_fails_with_or_without_a_text_for_the_model() {
             }
         });
     let session = start_session_with([tool.in_namespace("own")]).await;
-    let tools = session.dynamic_tools();
+    let tools = session.flat_tools();
     let payload = json!({"namespace": "own", "name": "data", "description": "Does it.",
         "inputSchema": schema});
     assert_eq!(tools[3], payload);
