@@ -314,7 +314,7 @@ def main(page_list, caproot, *runner):
         top = Path(top)
         # Programs run at the top of a checkout. Node looks for packages next to the program.
         (top / "proto").symlink_to(Path("proto").resolve())
-        (top / "node_modules").symlink_to(Path(".tools/node_modules").resolve())
+        (top / "node_modules").symlink_to(Path(".tools/clients/node_modules").resolve())
         page_programs = Programs(pages, top, runner)
         if page_programs.suffix == ".ts":
             check_types(pages, page_programs)

@@ -1,5 +1,6 @@
 //! Checks of the repository: pages and their examples, generated references, prose, names and modules.
 
+mod ci_runner;
 mod docs;
 mod modules;
 mod names;
