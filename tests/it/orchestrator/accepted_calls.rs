@@ -25,12 +25,7 @@ struct AcceptedCall {
     meant: Value,
 }
 
-fn accepted(
-    what: &'static str,
-    tool: &'static str,
-    written: Value,
-    meant: Value,
-) -> AcceptedCall {
+fn accepted(what: &'static str, tool: &'static str, written: Value, meant: Value) -> AcceptedCall {
     AcceptedCall {
         what,
         tool,
@@ -50,27 +45,58 @@ fn accepted_calls() -> Vec<AcceptedCall> {
 
     vec![
         read("a name", json!({"package": "triage-logs"}), main()),
-        read("a final slash", json!({"package": format!("{PACKAGE}/")}), main()),
-        read("a main file", json!({"package": format!("{PACKAGE}/SKILL.md")}), main()),
-        read("a null resource", json!({"package": PACKAGE, "resource": null}), main()),
-        read("an empty cursor", json!({"package": PACKAGE, "cursor": ""}), main()),
+        read(
+            "a final slash",
+            json!({"package": format!("{PACKAGE}/")}),
+            main(),
+        ),
+        read(
+            "a main file",
+            json!({"package": format!("{PACKAGE}/SKILL.md")}),
+            main(),
+        ),
+        read(
+            "a null resource",
+            json!({"package": PACKAGE, "resource": null}),
+            main(),
+        ),
+        read(
+            "an empty cursor",
+            json!({"package": PACKAGE, "cursor": ""}),
+            main(),
+        ),
         list("an empty cursor of a list", json!({"cursor": ""})),
         read(
             "a directory without a slash",
             json!({"package": PACKAGE, "resource": "references"}),
             directory(),
         ),
-        search("a number as a text", json!({"query": "does logs", "limit": "3"}), query()),
+        search(
+            "a number as a text",
+            json!({"query": "does logs", "limit": "3"}),
+            query(),
+        ),
         read(
             "an authority without an id",
             json!({"package": PACKAGE, "authority": {"kind": "executor"}}),
             main(),
         ),
-        list("an authority of a list", json!({"authority": {"kind": "executor"}})),
+        list(
+            "an authority of a list",
+            json!({"authority": {"kind": "executor"}}),
+        ),
         // Further forms that models write.
         read("a mention", json!({"package": " $triage-logs "}), main()),
-        read("a root and a name", json!({"package": "demo/triage-logs"}), main()),
-        read("a name as a handle", json!({"package": "skill://triage-logs"}), main()),
+        read(
+            "a root and a name",
+            json!({"package": "demo/triage-logs"}),
+            main(),
+        ),
+        read(
+            "a name as a handle",
+            json!({"package": "skill://triage-logs"}),
+            main(),
+        ),
         read(
             "a name with its main file",
             json!({"package": "triage-logs/SKILL.md", "resource": ""}),
@@ -202,7 +228,10 @@ async fn an_unknown_name_leads_to_the_right_one() {
         "Pass one of these handles in place of the name."
     );
     let nothing = error("zzz").await;
-    assert_eq!(nothing["message"], "no skill of this session has the name \"zzz\"");
+    assert_eq!(
+        nothing["message"],
+        "no skill of this session has the name \"zzz\""
+    );
 
     // The same names for a person and for a program.
     let prompt = UserPrompt {
@@ -217,7 +246,10 @@ async fn an_unknown_name_leads_to_the_right_one() {
     assert!(reason.ends_with("did you mean triage-logs?"), "{reason}");
     let read = in_time(session.read_file("triage-log", None, "")).await;
     let sentence = read.expect_err("no such skill").sentence();
-    assert!(sentence.ends_with("did you mean triage-logs?"), "{sentence}");
+    assert!(
+        sentence.ends_with("did you mean triage-logs?"),
+        "{sentence}"
+    );
     let text = in_time(session.read_file("triage-logs", None, "/references/patterns.md")).await;
     assert_eq!(text.expect("a file"), "Patterns.\n");
     daemon.stop().await;
@@ -243,8 +275,15 @@ async fn bad_arguments_have_the_next_step() {
     ] {
         let result = in_time(session.call(tool, &arguments)).await;
         let error = parse_result(&result)["error"].clone();
-        assert_eq!(error["code"], "INVALID_ARGUMENTS", "{tool} {arguments}: {error}");
-        assert!(error["next"].as_str().is_some_and(|next| next.contains("again")));
+        assert_eq!(
+            error["code"], "INVALID_ARGUMENTS",
+            "{tool} {arguments}: {error}"
+        );
+        assert!(
+            error["next"]
+                .as_str()
+                .is_some_and(|next| next.contains("again"))
+        );
     }
     daemon.stop().await;
 }
@@ -252,7 +291,10 @@ async fn bad_arguments_have_the_next_step() {
 #[tokio::test]
 async fn a_session_chooses_the_size_of_its_results() {
     let (fixture, daemon) = serve_tree("demo", TREE).await;
-    let text = format!("---\ndescription: Long.\n---\n{}", "A line of text.\n".repeat(3_000));
+    let text = format!(
+        "---\ndescription: Long.\n---\n{}",
+        "A line of text.\n".repeat(3_000)
+    );
     fixture.write("r/long/SKILL.md", &text);
     for number in 0..200 {
         let description = "Does a thing for a person. ".repeat(8);
@@ -278,7 +320,11 @@ async fn a_session_chooses_the_size_of_its_results() {
         let mut pages = Vec::new();
         loop {
             let result = in_time(session.call(tool, &arguments)).await;
-            assert!(result.success && result.json.len() <= limit, "{}", result.json);
+            assert!(
+                result.success && result.json.len() <= limit,
+                "{}",
+                result.json
+            );
             pages.push(parse_result(&result));
             let cursor = pages.last().expect("a page")["next_cursor"].clone();
             if cursor.is_null() {
@@ -293,22 +339,34 @@ async fn a_session_chooses_the_size_of_its_results() {
     let few = pages(&large, "skills.read", read.clone(), MAX_RESULT_BYTES).await;
     let many = pages(&small, "skills.read", read, DEFAULT_RESULT_BYTES).await;
     let join = |pages: &[Value]| {
-        let parts = pages.iter().map(|page| page["contents"].as_str().expect("text"));
+        let parts = pages
+            .iter()
+            .map(|page| page["contents"].as_str().expect("text"));
         parts.collect::<String>()
     };
     assert_eq!((few.len(), many.len()), (1, 7));
     assert_eq!((join(&few), join(&many)), (text.clone(), text));
     let few = pages(&large, "skills.list", json!({}), MAX_RESULT_BYTES).await;
     let many = pages(&small, "skills.list", json!({}), DEFAULT_RESULT_BYTES).await;
-    assert!(few.len() * 5 < many.len(), "{} and {}", few.len(), many.len());
+    assert!(
+        few.len() * 5 < many.len(),
+        "{} and {}",
+        few.len(),
+        many.len()
+    );
 
     // A fork has the limit of its session.
-    let fork = large.fork(caproot_client::session::ForkScope::All).expect("a fork");
+    let fork = large
+        .fork(caproot_client::session::ForkScope::All)
+        .expect("a fork");
     let page = call(&fork, "skills.read", json!({"package": "long"})).await;
     assert_eq!(page["truncated"], false);
     for bad in [0, DEFAULT_RESULT_BYTES - 1, MAX_RESULT_BYTES + 1] {
         let error = start(bad).await.expect_err("a bad limit").to_string();
-        assert_eq!(error, format!("result_bytes is {bad}; expected 8192 to 65536"));
+        assert_eq!(
+            error,
+            format!("result_bytes is {bad}; expected 8192 to 65536")
+        );
     }
     daemon.stop().await;
 }

@@ -113,10 +113,7 @@ async fn a_conversation_of_100_turns_costs_less_than_2_kb_of_notices() {
         notices[1].ends_with("- skill-07: Does more.\n"),
         "{notices:?}"
     );
-    assert!(
-        notices[2].ends_with("Gone:\n- skill-11\n"),
-        "{notices:?}"
-    );
+    assert!(notices[2].ends_with("Gone:\n- skill-11\n"), "{notices:?}");
     daemon.stop().await;
 }
 

@@ -432,10 +432,7 @@ async fn an_unknown_executor_is_a_warning() {
         "EXECUTOR_UNAVAILABLE"
     );
     let instructions = session.instruction_text(8_000);
-    assert!(
-        instructions.text.contains("- a: Does a.\n")
-            && instructions.warnings.len() == 2
-    );
+    assert!(instructions.text.contains("- a: Does a.\n") && instructions.warnings.len() == 2);
 
     for (roots, part) in [
         (vec![published("")], "1 to 256 bytes"),

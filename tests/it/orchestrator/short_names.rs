@@ -23,7 +23,11 @@ async fn wait_for_packages(session: &Session, expected: &[&str]) {
     let mut watch = session.watch();
     loop {
         let skills = session.listed_skills().expect("an open session");
-        if skills.iter().map(|skill| skill.package.as_str()).eq(expected.iter().copied()) {
+        if skills
+            .iter()
+            .map(|skill| skill.package.as_str())
+            .eq(expected.iter().copied())
+        {
             return;
         }
         in_time(watch.next()).await;
@@ -73,7 +77,11 @@ async fn a_short_name_keeps_its_skill() {
     let fork = session.fork(ForkScope::All).expect("a fork");
     assert_name_is_taken(&fork, "a later fork").await;
     let given_back = in_time(session.reinject(MAX_INJECTED_BYTES)).await;
-    assert!(given_back.note.contains("skill://r/pdf/SKILL.md"), "{}", given_back.note);
+    assert!(
+        given_back.note.contains("skill://r/pdf/SKILL.md"),
+        "{}",
+        given_back.note
+    );
     assert_name_is_taken(&session, "after a compaction").await;
 
     let saved = session.save().expect("a saved session");
@@ -85,7 +93,10 @@ async fn a_short_name_keeps_its_skill() {
     // The other skill has another name in texts, by which it is read.
     for session in [&session, &restored] {
         let shown = text(session);
-        assert!(shown.ends_with("- docx: Does docx.\n- r/pdf: Does pdf.\n"), "{shown}");
+        assert!(
+            shown.ends_with("- docx: Does docx.\n- r/pdf: Does pdf.\n"),
+            "{shown}"
+        );
         let page = read(session, "r/pdf").await;
         assert_eq!(page["resource"], "skill://r/new/pdf/SKILL.md");
     }
@@ -144,7 +155,11 @@ async fn names_of_several_roots_are_told_apart() {
         ),
         "{shown}"
     );
-    let page = call(&session, "skills.read", json!({"package": "b/pdf", "resource": "more.md"}));
+    let page = call(
+        &session,
+        "skills.read",
+        json!({"package": "b/pdf", "resource": "more.md"}),
+    );
     assert_eq!(page.await["contents"], "More.\n");
     let authority = json!({"kind": "executor", "id": "a"});
     let page = call(

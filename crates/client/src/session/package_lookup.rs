@@ -160,7 +160,10 @@ impl Session {
 
         match find_by_name(&view, query, name).as_slice() {
             [] => {
-                let message = format!("no skill of this session has the name {}", quote_value(name));
+                let message = format!(
+                    "no skill of this session has the name {}",
+                    quote_value(name)
+                );
                 Err(package_not_found(&(message + &similar_names(&view, name))))
             }
             [skill] => {

@@ -8,9 +8,7 @@ use super::fitting::read_fitting;
 use super::metrics::InvocationTarget;
 use super::package_lookup::{FoundPackage, PackageQuery};
 use super::resource_path::NamedResource;
-use super::result::{
-    ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len,
-};
+use super::result::{ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len};
 use super::skill::SharedSkill;
 use super::skill_source::{SkillSource, TextPage, TextPageRequest};
 use super::state::{AuthoritySource, Session};
@@ -91,7 +89,10 @@ impl ReadArguments {
             ]
         });
 
-        for (name, text, most) in fields.into_iter().chain(authority_fields.into_iter().flatten()) {
+        for (name, text, most) in fields
+            .into_iter()
+            .chain(authority_fields.into_iter().flatten())
+        {
             if text.as_ref().is_some_and(|text| text.len() > most) {
                 return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
             }
@@ -201,7 +202,9 @@ impl<'a> FoundRead<'a> {
             Ok(page) => Ok(ReadResult::File(page)),
             Err(error) if has_path && error.code() == ToolErrorCode::ResourceNotFound => {
                 // The error of the file says more than the error of the directory.
-                self.list_files(session, &directory).await.map_err(|_| error)
+                self.list_files(session, &directory)
+                    .await
+                    .map_err(|_| error)
             }
             Err(error) => Err(error),
         }
@@ -316,9 +319,7 @@ impl ResultRoom {
 mod tests {
     use super::{ReadPage, ResultRoom, TYPICAL_CURSOR_BYTES, TextPage, result_overhead};
     use crate::session::ToolNames;
-    use crate::session::result::{
-        DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultForm, ToolResult,
-    };
+    use crate::session::result::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultForm, ToolResult};
     use proptest::prelude::*;
 
     /// Pages through a text as a daemon does, with the part of each page that fits; returns the
@@ -330,8 +331,8 @@ mod tests {
         };
         let (mut pages, mut at) = (Vec::new(), 0);
         loop {
-            let mut bytes = max_bytes
-                .saturating_sub(result_overhead(resource.len(), TYPICAL_CURSOR_BYTES));
+            let mut bytes =
+                max_bytes.saturating_sub(result_overhead(resource.len(), TYPICAL_CURSOR_BYTES));
             let page = loop {
                 let end = text.floor_char_boundary(text.len().min(at + bytes));
                 let next_cursor = if end < text.len() { cursor } else { "" }.to_owned();

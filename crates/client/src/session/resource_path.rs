@@ -94,10 +94,7 @@ mod tests {
             ("a/b.md", File("skill://demo/pdf/a/b.md".into())),
             ("./a/../b c.md", File("skill://demo/pdf/b%20c.md".into())),
             ("/a/b.md", File("skill://demo/pdf/a/b.md".into())),
-            (
-                "/etc/passwd",
-                File("skill://demo/pdf/etc/passwd".into()),
-            ),
+            ("/etc/passwd", File("skill://demo/pdf/etc/passwd".into())),
             ("/", Directory("skill://demo/pdf/".into())),
             ("b%20c.md#part", File("skill://demo/pdf/b%20c.md".into())),
             ("skill://demo/pdf/a", File("skill://demo/pdf/a".into())),

@@ -1,8 +1,8 @@
 //! `skills.search`: pages of the skills that fit keywords.
 
 use super::arguments::{
-    DEFAULT_SEARCH_LIMIT, MAX_QUERY_CHARS, MAX_SEARCH_LIMIT, parse_arguments, read_number, read_text,
-    read_words,
+    DEFAULT_SEARCH_LIMIT, MAX_QUERY_CHARS, MAX_SEARCH_LIMIT, parse_arguments, read_number,
+    read_text, read_words,
 };
 use super::result::{ToolError, ToolErrorCode, ToolResult};
 use super::search::{ResultRange, SearchQuery, cursor_binding, search_page};

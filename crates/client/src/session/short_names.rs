@@ -239,11 +239,23 @@ mod tests {
             skill_at("r", "h", "kit:deploy"),
         ];
         let chosen = choose(&ShortNames::default(), &skills);
-        let chosen: Vec<_> = chosen.iter().map(|name| name.as_deref().unwrap_or("-")).collect();
+        let chosen: Vec<_> = chosen
+            .iter()
+            .map(|name| name.as_deref().unwrap_or("-"))
+            .collect();
         assert_eq!(
             chosen,
             [
-                "pdf", "r/docx", "q/x/docx", "-", "-", "two words", "-", "-", "-", "kit:deploy"
+                "pdf",
+                "r/docx",
+                "q/x/docx",
+                "-",
+                "-",
+                "two words",
+                "-",
+                "-",
+                "-",
+                "kit:deploy"
             ]
         );
     }

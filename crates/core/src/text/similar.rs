@@ -35,7 +35,9 @@ pub fn suggest_skill_names<'a>(
         suggest_names(name, known, |qualified| qualified)
     } else {
         suggest_names(name, known, |qualified| {
-            qualified.rsplit_once(':').map_or(qualified, |(_, bare)| bare)
+            qualified
+                .rsplit_once(':')
+                .map_or(qualified, |(_, bare)| bare)
         })
     }
 }

@@ -79,9 +79,16 @@ fn descriptions_are_truncated_before_skills_are_omitted() {
     // Then descriptions are dropped, and the others are still of use.
     let text = write(&many(300, &"word ".repeat(60)), DEFAULT_BUDGET);
     assert_eq!((text.listed, text.shortened, text.omitted), (300, 300, 0));
-    let described = skill_lines(&text).iter().filter(|line| line.contains(": ")).count();
+    let described = skill_lines(&text)
+        .iter()
+        .filter(|line| line.contains(": "))
+        .count();
     assert!((90..120).contains(&described), "{described}: {}", text.text);
-    assert!(skill_lines(&text).iter().all(|line| line.len() < 10 || line.len() > 40));
+    assert!(
+        skill_lines(&text)
+            .iter()
+            .all(|line| line.len() < 10 || line.len() > 40)
+    );
     assert!(text.text.len() > DEFAULT_BUDGET - 100);
 
     // Then skills are omitted, and no skill has a description.
@@ -211,9 +218,7 @@ fn equal_skills_of_several_environments_are_one_line() {
         names: &ShortNames::default().chooser(&skills, &equal),
     };
     let text = super::write_instructions(&described, DEFAULT_BUDGET, ToolNames::default().into());
-    let others = (1..=8).map(|n| {
-        format!("environment \"{n}\": authority id \"team@{n}\"\n")
-    });
+    let others = (1..=8).map(|n| format!("environment \"{n}\": authority id \"team@{n}\"\n"));
     let others = others.collect::<Vec<_>>().concat();
     let lines = format!(
         "\nexecutor \"team@0\":\n\

@@ -105,7 +105,10 @@ impl NoticeLine {
 
     /// Returns the bytes of the line without a description.
     fn base_len(&self) -> usize {
-        let package = self.package.as_ref().map_or(0, |package| package.len() + " ()".len());
+        let package = self
+            .package
+            .as_ref()
+            .map_or(0, |package| package.len() + " ()".len());
         self.start.len() + package + "- \n".len()
     }
 

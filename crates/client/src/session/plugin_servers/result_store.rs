@@ -306,6 +306,10 @@ mod tests {
         assert!(store.next_page(&cursors[7]).is_ok());
         assert!(store.next_page(&cursors[0]).is_err());
         assert!(store.next_page("x").is_err());
-        assert!(ResultStore::new(DEFAULT_RESULT_BYTES).next_page(&cursors[7]).is_err());
+        assert!(
+            ResultStore::new(DEFAULT_RESULT_BYTES)
+                .next_page(&cursors[7])
+                .is_err()
+        );
     }
 }

@@ -214,7 +214,9 @@ impl RegisteredTool {
 
         // Dropping the set aborts the task.
         let mut task = JoinSet::new();
-        let work = self.clone().run_handler(arguments.clone(), permit, max_bytes);
+        let work = self
+            .clone()
+            .run_handler(arguments.clone(), permit, max_bytes);
         // The spans and events of the function belong to the span of the invocation.
         let work = work.in_current_span();
         match ToolCaller::current() {
