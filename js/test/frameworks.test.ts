@@ -86,7 +86,8 @@ test("the text for Claude has the names that the model sees", async (t) => {
   tools.tool({ name: "count", description: "Counts.", inputSchema: { type: "object" }, outputDescription: "The count." }, () => 1);
   const skills = await connect(address, { tools });
   t.after(() => skills.close());
-  for await (const _ of skills.changes()) if (skills.text.includes("- odd: ")) break;
+  const changes = skills.changes();
+  while (!skills.text.includes("- odd: ")) await changes.next();
 
   const text = claudeText(skills);
   assert.match(text, /call `mcp__caproot__skills_read`/);

@@ -372,7 +372,7 @@ test("unknown options are refused with the nearest name", async (t) => {
 });
 
 test("a wrong address is a ConfigError", async () => {
-  for (const address of ["nowhere", "tcp:nowhere", "http://127.0.0.1:1"]) {
+  for (const address of ["nowhere", "tcp:nowhere", "ftp://127.0.0.1:1"]) {
     await assert.rejects(connect(address), (error) => {
       assert.ok(error instanceof ConfigError, String(error));
       return /^address: invalid value /.test(error.mistakes[0] ?? "") && error.mistakes[0]?.includes(address);

@@ -53,6 +53,11 @@ async fn the_text_and_the_tools_are_those_of_a_session() {
         &format!("{deep}/SKILL.md"),
         "---\nname: deep\ndescription: Is deep.\n---\n",
     );
+    // With another skill of its name, the text needs the long handle.
+    fixture.write(
+        "r/also/SKILL.md",
+        "---\nname: deep\ndescription: Also.\n---\n",
+    );
     let daemon = start_daemon("r", fixture.path("r"), None).await;
 
     let endpoint = format!("--endpoint tcp:{}", daemon.address);

@@ -236,7 +236,7 @@ async fn each_error_has_its_code() {
         ("INVALID_ARGUMENTS", &|a| a["more"] = json!(1)),
         ("INVALID_ARGUMENTS", &|a| a["authority"]["more"] = json!(1)),
         ("INVALID_ARGUMENTS", &|a| a["package"] = json!(7)),
-        ("INVALID_ARGUMENTS", &|a| a["package"] = json!("")),
+        ("INVALID_ARGUMENTS", &|a| *a = json!({"package": ""})),
         ("INVALID_ARGUMENTS", &|a| *a = json!({})),
         ("INVALID_ARGUMENTS", &|a| *a = json!("text")),
         ("INVALID_ARGUMENTS", &|a| {
@@ -247,7 +247,7 @@ async fn each_error_has_its_code() {
             a["authority"]["kind"] = json!("host");
         }),
         ("WRONG_AUTHORITY", &|a| a["authority"]["id"] = json!("s")),
-        ("WRONG_AUTHORITY", &|a| a["package"] = json!("/etc")),
+        ("PACKAGE_NOT_FOUND", &|a| a["package"] = json!("/etc")),
         ("PACKAGE_NOT_FOUND", &|a| {
             a["package"] = json!("skill://r/none");
         }),

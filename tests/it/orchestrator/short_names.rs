@@ -86,8 +86,9 @@ async fn a_short_name_keeps_its_skill() {
 
     let saved = session.save().expect("a saved session");
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
-    let restored = Session::restore(&fleet, &saved, &SessionOptions::default());
-    let restored = restored.await.expect("a session").session;
+    let options = SessionOptions::default();
+    let restored = Session::restore(&fleet, &saved, &options).await;
+    let restored = restored.expect("a session").session;
     assert_name_is_taken(&restored, "the saved session").await;
 
     // The other skill has another name in texts, by which it is read.

@@ -25,6 +25,8 @@ pub struct PackageQuery<'a> {
     /// Kind and id of the authority; empty: any.
     pub kind: &'a str,
     pub id: &'a str,
+    /// Whether the handle of a file may stand for its package.
+    pub allows_file: bool,
 }
 
 /// Package that a call names, with its source.
@@ -88,7 +90,10 @@ impl Session {
             }
         }
 
-        let enclosing = enclosing_packages(&owners, text);
+        let mut enclosing = enclosing_packages(&owners, text);
+        if !query.allows_file {
+            enclosing.retain(|(_, skill)| skill.package == text);
+        }
         match (owners.as_slice(), enclosing.as_slice()) {
             ([only], []) => Ok(FoundPackage {
                 owner: *only,

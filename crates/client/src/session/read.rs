@@ -136,6 +136,7 @@ impl<'a> FoundRead<'a> {
             package: arguments.named_package().unwrap_or_default(),
             kind: kind.as_deref().unwrap_or_default(),
             id: id.as_deref().unwrap_or_default(),
+            allows_file: arguments.package.is_none() || arguments.resource.is_none(),
         })?;
         // Without a package, the resource was the package.
         let resource = arguments.resource.filter(|_| arguments.package.is_some());

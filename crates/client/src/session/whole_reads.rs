@@ -79,6 +79,7 @@ impl Session {
             package: skill,
             kind: authority.map_or("", |authority| &authority.kind),
             id: authority.map_or("", |authority| &authority.id),
+            allows_file: path.is_empty(),
         })?;
         let FoundPackage {
             owner,
@@ -86,7 +87,7 @@ impl Session {
             skill,
             file,
         } = &found;
-        let path = file.as_deref().filter(|_| path.is_empty()).unwrap_or(path);
+        let path = file.as_deref().unwrap_or(path);
 
         let target = InvocationTarget::of_skill(owner.source, package, skill.as_ref());
         let invocation = InvocationGuard::start(

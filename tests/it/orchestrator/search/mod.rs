@@ -353,7 +353,7 @@ async fn bad_arguments_are_rejected_with_a_hint() {
     let page = json!({"query": "pdf", "limit": 2});
     let page = call(&session, "skills.search", page).await;
     let cursor = page["next_cursor"].as_str().expect("a second page");
-    for (query, cursor) in [("docx", cursor), ("pdf", "x"), ("pdf", "")] {
+    for (query, cursor) in [("docx", cursor), ("pdf", "x"), ("pdf", "é")] {
         let arguments = json!({"query": query, "cursor": cursor});
         assert_eq!(
             error_code(&session, arguments).await,
@@ -361,6 +361,8 @@ async fn bad_arguments_are_rejected_with_a_hint() {
             "{query}"
         );
     }
+    let first = json!({"query": "pdf", "limit": 2, "cursor": ""});
+    assert_eq!(call(&session, "skills.search", first).await, page);
     let listed = call(&session, "skills.list", json!({})).await;
     let arguments = json!({"query": "pdf", "cursor": listed["next_cursor"]});
     assert_eq!(error_code(&session, arguments).await, "INVALID_CURSOR");
