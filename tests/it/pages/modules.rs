@@ -288,6 +288,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "view_cursor",
         ],
         &["address_check", "equal_roots", "usage"],
+        &["short_names"],
         &["fragment", "instructions", "result"],
         &["resource_path", "skill_source", "tools"],
         &[
@@ -304,6 +305,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
         &["list", "sources"],
         &["plugin_servers", "search"],
         &["state"],
+        &["package_lookup"],
         &[
             "inject",
             "name_list",
