@@ -259,7 +259,7 @@ async fn skill_digest(daemon: &Daemon) -> String {
         .stderr
         .split_once("digest of the skill: ")
         .expect("a digest");
-    digest.trim_end().to_owned()
+    digest.lines().next().unwrap_or_default().to_owned()
 }
 
 /// The digest is that of the whole skill: the script may read any file next to itself.

@@ -16,7 +16,7 @@ use tonic_health::ServingStatus;
 use super::check_page;
 use super::commands::{cell, command_names, leaf_commands};
 use crate::harness::fixture::Fixture;
-use crate::harness::process::{Process, caproot, run_command, wrap_command};
+use crate::harness::process::{Process, caproot, run_command};
 use crate::harness::test_servers::{HostileDaemon, free_port, silent_listener, start_grpc};
 use crate::harness::{Daemon, Setup};
 
@@ -206,21 +206,6 @@ impl Machine {
                 command
             }
             (1, "check") => self.command("check $TMP/broken"),
-            (1, "path") => {
-                let mount = "mount -t tmpfs none \"$0\" && exec \"$@\"";
-                let skills = self.fixture.path("skills").display().to_string();
-                let unshare = [
-                    "unshare",
-                    "--user",
-                    "--map-root-user",
-                    "--mount",
-                    "sh",
-                    "-c",
-                ];
-                let wrapper = unshare.into_iter().chain([mount, &skills]);
-                let skipped = "path: user namespaces are not available";
-                wrap_command(wrapper, self.command(valid), skipped)?
-            }
             (1, "roots") => {
                 let setup = Setup::publishing("missing", self.fixture.path("missing"));
                 let daemon = Daemon::start(setup).await;

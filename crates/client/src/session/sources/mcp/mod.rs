@@ -8,9 +8,9 @@
 //! use caproot_client::session::{Session, SessionOptions};
 //! use serde_json::json;
 //! use std::sync::Arc;
-//! # use caproot_client::Client;
+//! # use caproot_client::{CallError, Client, ExecutorConfig};
 //! # use caproot::mcp::{ConnectFailure, HttpAllowlist, HttpListener, ServedDaemon};
-//! # use caproot::mcp::{ServerTransport, SkillSubscription, serve};
+//! # use caproot::mcp::{ServerTexts, ServerTransport, serve};
 //! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -19,19 +19,20 @@
 //! # let timeout = std::time::Duration::from_secs(30);
 //! # let mut client = Client::connect(&endpoint, &Default::default(), timeout).await?;
 //! # let listed = client.list_roots().await?.roots.into_iter();
-//! # let roots = listed.filter_map(|root| root.selected_capability_root).collect();
-//! # let feed = SkillSubscription { roots, ..SkillSubscription::default() };
+//! # let roots = listed.filter_map(|root| root.selected_capability_root);
+//! # let roots: Vec<_> = roots.collect();
+//! # let fleet = Fleet::from_single_executor(&ExecutorConfig::new(endpoint), &roots);
 //! # let listener = HttpListener::bind("127.0.0.1:0".parse()?)?;
 //! # let url = listener.url()?;
 //! # let transport = ServerTransport::Http(listener, HttpAllowlist::default());
 //! # let connect = async move || {
-//! #     Ok::<_, ConnectFailure<caproot_client::CallError>>(ServedDaemon {
-//! #         client: client.clone(),
-//! #         subscription: feed.clone(),
-//! #         tool_session: None,
-//! #     })
+//! #     let options = ServedDaemon::session_options(SessionOptions::default());
+//! #     let session = Session::start(&fleet, roots.clone(), &options).await.expect("valid roots");
+//! #     let daemon = ServedDaemon::new(client.clone(), session, roots.clone());
+//! #     Ok::<_, ConnectFailure<CallError>>(daemon)
 //! # };
-//! # tokio::spawn(async move { serve(connect, transport, None, drop).await });
+//! # let texts = ServerTexts::default();
+//! # tokio::spawn(async move { serve(connect, transport, texts, drop).await });
 //! // `url` is the server's, such as `http://127.0.0.1:7421/mcp`.
 //! let server = McpServerConfig::new("docs", McpEndpoint::http(&url));
 //! let source = McpSource::start(server).await?;
