@@ -30,6 +30,8 @@ export interface Choice {
   nameOnly?: string[];
   /** Rules of skills that are hidden from models. A person or the program may still name them. */
   manual?: string[];
+  /** Rules of skills that are offered to models although they are switched off by default. */
+  enable?: string[];
 }
 
 /** Options of a session apart from its executors. */
@@ -266,6 +268,7 @@ async function begin(host: ProgramHost, options: ConnectOptions, saved: unknown)
           pin: options.choice?.pin ?? null,
           name_only: options.choice?.nameOnly ?? null,
           manual: options.choice?.manual ?? null,
+          enable: options.choice?.enable ?? null,
         }
       : { saved };
 
@@ -473,11 +476,11 @@ export class Session {
 
   /** Returns a session with the roots and skills of this session, or some of them, such as for a subagent. The
    * fork has the rules of this session, too, and no skill that this session does not have. */
-  async fork({ roots, include = [], exclude = [], pin = [], nameOnly = [], manual = [] }: ForkOptions = {}): Promise<Session> {
+  async fork({ roots, include = [], exclude = [], pin = [], nameOnly = [], manual = [], enable = [] }: ForkOptions = {}): Promise<Session> {
     const child = await this.#attached();
     this.#host.retain();
     try {
-      const rules = { include, exclude, pin, name_only: nameOnly, manual };
+      const rules = { include, exclude, pin, name_only: nameOnly, manual, enable };
       const { session: id } = await child.request("fork", { roots: roots ?? null, ...rules }, this.id);
       const fork = new Session(this.#host, id, this.#parts, this.#toolOwner);
       await Session.attach(fork, child);

@@ -506,6 +506,7 @@ class Session:
         pin: Iterable[str] = (),
         name_only: Iterable[str] = (),
         manual: Iterable[str] = (),
+        enable: Iterable[str] = (),
         roots: Iterable[str] | None = None,
     ) -> Session:
         """Returns a session with the same tools, such as for a subagent. A fork has the rules of this
@@ -514,13 +515,20 @@ class Session:
         Args:
             include: Rules that include skills, as in `Choice`; every skill of this session by default.
             exclude: Rules that exclude skills. They take precedence.
-            pin, name_only, manual: Further rules for the text, as in `Choice`.
+            pin, name_only, manual, enable: Further rules for the text, as in `Choice`.
             roots: Ids of the roots and sources that the fork has; all by default.
 
         Raises:
             ConfigError: A rule is invalid, or this session has no such root.
         """
-        rules = {"include": include, "exclude": exclude, "pin": pin, "name_only": name_only, "manual": manual}
+        rules = {
+            "include": include,
+            "exclude": exclude,
+            "pin": pin,
+            "name_only": name_only,
+            "manual": manual,
+            "enable": enable,
+        }
         text = json.dumps({name: check_strings(name, given) for name, given in rules.items()})
         ids = None if roots is None else check_strings("roots", roots)
         self._bridge.check_loop()
@@ -674,7 +682,7 @@ def _roots_text(roots: Roots) -> str:
 
 
 def _choice_rules(choice: Choice) -> dict[str, list[str]]:
-    names = ("include", "exclude", "pin", "name_only", "manual")
+    names = ("include", "exclude", "pin", "name_only", "manual", "enable")
     unknown = [name for name in choice if name not in names]
     if unknown:
         expected = ", ".join(names)

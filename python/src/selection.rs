@@ -56,6 +56,7 @@ pub struct ChoiceSpec {
     pin: Vec<String>,
     name_only: Vec<String>,
     manual: Vec<String>,
+    enable: Vec<String>,
 }
 
 impl OptionsSpec {
@@ -180,6 +181,7 @@ impl ChoiceSpec {
             pin: ChoiceRule::parse_all(&self.pin, mistakes),
             name_only: ChoiceRule::parse_all(&self.name_only, mistakes),
             manual: ChoiceRule::parse_all(&self.manual, mistakes),
+            enable: ChoiceRule::parse_all(&self.enable, mistakes),
             within: None,
         }
     }

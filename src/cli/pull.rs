@@ -13,7 +13,7 @@ use super::handle_arg::{PackageArg, find_root, find_skill, join_candidates};
 use super::lock::read_lock;
 use super::mcp_servers::McpServersArgs;
 use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
-use super::report::count_with_noun;
+use super::report::{count_with_noun, withheld_lines};
 use super::signals::run_until_signal_or_closed_stdout;
 use super::sites_args::SitesArgs;
 use super::spinner::DelayedSpinner;
@@ -372,6 +372,9 @@ fn print_report(
         max_bytes,
     } = request.limits;
 
+    if output == OutputFormat::Text {
+        print_stderr(&withheld_lines(&report.withheld));
+    }
     match output {
         OutputFormat::Json => print_json(&report_json(request, report)),
 
@@ -411,6 +414,7 @@ fn report_json(request: &PullRequest, report: &PullReport) -> Value {
         "limits": { "files": max_files, "bytes": max_bytes },
         "written": report.written,
         "removed": report.removed,
+        "withheld": report.withheld,
         "readFiles": report.read_files,
         "conflicts": [],
     })

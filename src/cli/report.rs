@@ -5,7 +5,7 @@ use caproot_core::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, ListRootsResponse, ListSkillsResponse, ResolveRootsResponse,
     ResolvedRoot, RootReason, RootState, RootStatus, Severity,
 };
-use caproot_core::text::EscapedText;
+use caproot_core::text::{EscapedText, escape_text};
 use std::fmt::Write as _;
 
 /// Maximum number of problems that have a line each.
@@ -239,6 +239,17 @@ fn summary_line(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: 
 pub fn count_with_noun(count: usize, thing: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {thing}{plural}")
+}
+
+/// Returns a line for each file that the daemon does not serve.
+pub fn withheld_lines(withheld: &[String]) -> Vec<String> {
+    let lines = withheld.iter().map(|handle| {
+        format!(
+            "not served, because it may hold keys or passwords: {}",
+            escape_text(handle)
+        )
+    });
+    lines.collect()
 }
 
 #[cfg(test)]

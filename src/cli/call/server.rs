@@ -430,6 +430,7 @@ impl CallServer<'_> {
             pin: ChoiceRule::parse_all(&request.pin, &mut mistakes),
             name_only: ChoiceRule::parse_all(&request.name_only, &mut mistakes),
             manual: ChoiceRule::parse_all(&request.manual, &mut mistakes),
+            enable: ChoiceRule::parse_all(&request.enable, &mut mistakes),
             within: None,
         };
         if !mistakes.is_empty() {
@@ -509,6 +510,7 @@ fn replace_rules(choice: &mut SkillChoice, request: &SessionRequest, mistakes: &
         (&mut choice.pin, &request.pin),
         (&mut choice.name_only, &request.name_only),
         (&mut choice.manual, &request.manual),
+        (&mut choice.enable, &request.enable),
     ] {
         if let Some(texts) = texts {
             *rules = ChoiceRule::parse_all(texts, mistakes);

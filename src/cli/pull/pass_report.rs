@@ -6,7 +6,7 @@ use super::{conflicts_json, join_candidates, report_json};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
-use crate::cli::report::count_with_noun;
+use crate::cli::report::{count_with_noun, withheld_lines};
 use crate::cli::verify::difference_lines;
 use caproot_client::CallError;
 use caproot_client::pull::{DirDifference, PullError, PullReport, PullRequest};
@@ -122,6 +122,11 @@ impl PassReport {
                 self.pulled += 1;
                 self.has_changes |= report.is_replaced;
                 self.packages.push(report_json(request, &report));
+                let withheld = report.withheld.iter().map(|file| format!("{name}/{file}"));
+                // A watch compares unchanged directories again and again.
+                if report.is_replaced && self.output == OutputFormat::Text {
+                    print_stderr(&withheld_lines(&withheld.collect::<Vec<_>>()));
+                }
                 self.print_lines(&report_lines(name, &report))?;
                 Ok(true)
             }

@@ -60,12 +60,9 @@ async fn try_copy(
     store: &Arc<PackageStore>,
     request: &CopyRequest<'_>,
 ) -> Result<PackageCopy, PullError> {
-    let files = package_list::list_files(
-        PackageOrigin::Daemon(client),
-        request.location,
-        request.limits,
-    )
-    .await?;
+    let origin = PackageOrigin::Daemon(client);
+    let listed = package_list::list_files(origin, request.location, request.limits).await?;
+    let files = listed.files;
     check_requested_file(request, &files)?;
     package_list::check_pulled_names(&files)?;
     check_approval(request.approved.as_deref(), &files)?;

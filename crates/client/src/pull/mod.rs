@@ -66,6 +66,7 @@ use checksum_file::ChecksumFile;
 use dir_scan::ScanDepth;
 use file_reader::{FileReader, FileSink};
 use futures_util::{StreamExt as _, stream};
+use package_list::PackageList;
 use source_package::SourcePackage;
 use staging_dir::StagingDir;
 use std::collections::BTreeMap;
@@ -177,6 +178,8 @@ pub struct PullReport {
     pub written: Vec<String>,
     /// Files and directories that the directory had and the package does not have, in order.
     pub removed: Vec<String>,
+    /// Files that the daemon never serves, because they may hold keys or passwords, in order.
+    pub withheld: Vec<String>,
     /// Files that were read from the daemon. The others were linked.
     pub read_files: usize,
     /// Whether the directory was replaced.
@@ -462,7 +465,7 @@ async fn try_pull(
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullAttempt, PullError> {
     let listed = package_list::list_files(origin, request.location(), request.limits).await;
-    let files = match listed {
+    let PackageList { files, withheld } = match listed {
         Err(error @ PullError::NoDigest(_)) => return Ok(PullAttempt::Changed(error)),
         outcome => outcome?,
     };
@@ -479,6 +482,7 @@ async fn try_pull(
         files: files.len(),
         bytes: total_bytes(&files),
         written: files.keys().cloned().collect(),
+        withheld,
         ..PullReport::default()
     };
     if let Some(local) = &local {
@@ -582,7 +586,7 @@ async fn confirm_list(
     files: &PackageFiles,
 ) -> Result<(), PullError> {
     match package_list::list_files(origin, location, limits).await {
-        Ok(current) if current == *files => Ok(()),
+        Ok(current) if current.files == *files => Ok(()),
         Ok(_) | Err(PullError::NoDigest(_)) => Err(PullError::KeepsChanging),
         Err(error) => Err(error),
     }

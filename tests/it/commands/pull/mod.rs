@@ -236,7 +236,8 @@ async fn a_pull_writes_the_package_and_later_only_its_changes() {
     let output = pull(&fixture, &daemon, "pdf --output json").await;
     let report = output.json();
     let expected = json!({"package": "skill://r/pdf", "directory": out, "files": 3, "bytes": 62,
-        "limits": {"files": 10_000, "bytes": 1 << 30}, "written": [], "removed": [], "readFiles": 0,
+        "limits": {"files": 10_000, "bytes": 1 << 30}, "written": [], "removed": [], "withheld": [],
+        "readFiles": 0,
         "conflicts": []});
     assert_eq!((output.code, &report), (Some(0), &expected));
     assert_eq!(
