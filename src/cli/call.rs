@@ -55,7 +55,7 @@ use usage_metrics::{parse_metrics_address, serve_usage_metrics};
 use watched::{WatchStep, WatchedSession};
 
 /// Heading of the flags that only our packages for Python and TypeScript use.
-const PACKAGE_OPTIONS: &str = "Options of the packages for Python and TypeScript";
+const PACKAGE_OPTIONS: &str = "Package options";
 
 /// Run a model's tools by JSON lines
 ///

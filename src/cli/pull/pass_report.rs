@@ -123,7 +123,8 @@ impl PassReport {
                 self.has_changes |= report.is_replaced;
                 self.packages.push(report_json(request, &report));
                 let withheld = report.withheld.iter().map(|file| format!("{name}/{file}"));
-                if self.output == OutputFormat::Text {
+                // A watch compares unchanged directories again and again.
+                if report.is_replaced && self.output == OutputFormat::Text {
                     print_stderr(&withheld_lines(&withheld.collect::<Vec<_>>()));
                 }
                 self.print_lines(&report_lines(name, &report))?;

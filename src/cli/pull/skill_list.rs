@@ -5,7 +5,8 @@ use crate::check::suggest_name;
 use crate::cli::handle_arg::bare_name;
 use caproot_client::root_id;
 use caproot_core::proto::caproot::v1::{
-    Diagnostic, DiagnosticCode, ListSkillsResponse, RootState, RootStatus, Severity, Skill,
+    Diagnostic, DiagnosticCode, ListSkillsResponse, NotOffered, RootState, RootStatus, Severity,
+    Skill,
 };
 use caproot_core::wire::ResourceHandle;
 use std::collections::BTreeMap;
@@ -25,6 +26,14 @@ impl SkillList {
         let mut by_directory = BTreeMap::<_, Vec<_>>::new();
         let mut unnamed = Vec::new();
         for skill in list.skills {
+            // An agent offers each skill in its directory to its model. It knows the skills for people.
+            let is_for_agents = matches!(
+                skill.not_offered(),
+                NotOffered::Unspecified | NotOffered::PeopleOnly
+            );
+            if !is_for_agents {
+                continue;
+            }
             match directory_name(&skill) {
                 Some(name) => by_directory.entry(name).or_default().push(skill),
                 None => unnamed.push(skill.package),
@@ -118,8 +127,8 @@ fn directory_name(skill: &Skill) -> Option<String> {
 mod tests {
     use super::SkillList;
     use caproot_core::proto::caproot::v1::{
-        Diagnostic, DiagnosticCode, ListSkillsResponse, RootCounts, RootState, RootStatus,
-        Severity, Skill,
+        Diagnostic, DiagnosticCode, ListSkillsResponse, NotOffered, RootCounts, RootState,
+        RootStatus, Severity, Skill,
     };
 
     fn list_of(states: &[(&str, RootState)]) -> ListSkillsResponse {
@@ -154,6 +163,26 @@ mod tests {
             let names: Vec<_> = list.take_skills().into_keys().collect();
             assert_eq!(names.first().map(String::as_str), directory, "{name}");
             assert_eq!(list.unnamed.len(), usize::from(directory.is_none()));
+        }
+    }
+
+    #[test]
+    fn a_skill_that_is_switched_off_has_no_directory() {
+        for (reason, has_directory) in [
+            (NotOffered::Unspecified, true),
+            (NotOffered::PeopleOnly, true),
+            (NotOffered::Unlisted, false),
+            (NotOffered::SwitchedOff, false),
+        ] {
+            let mut list = list_of(&[]);
+            list.skills.push(Skill {
+                name: "pdf".to_owned(),
+                package: "skill://r/pdf".to_owned(),
+                not_offered: reason.into(),
+                ..Skill::default()
+            });
+            let skills = SkillList::new(list).take_skills();
+            assert_eq!(!skills.is_empty(), has_directory, "{reason:?}");
         }
     }
 

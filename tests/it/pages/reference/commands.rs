@@ -199,6 +199,7 @@ fn render_commands() -> String {
         "Sources instead of a daemon",
         "Connection options",
         "Root options",
+        "Package options",
     ] {
         let with = commands
             .iter()
