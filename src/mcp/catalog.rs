@@ -259,7 +259,13 @@ impl McpCatalog {
     pub fn resolve_skill<'a>(&'a self, skill: &'a ServedSkill) -> Option<ResolvedUri<'a>> {
         let approved = match &self.lock {
             None => None,
-            Some(lock) => Some(&approve_skill(lock, &skill.skill)?.version.files),
+            Some(lock) => Some(
+                &approve_skill(lock, &skill.skill)?
+                    .versions
+                    .first()
+                    .copied()?
+                    .files,
+            ),
         };
         Some(ResolvedUri {
             skill,

@@ -9,7 +9,7 @@ use super::{
 use crate::session::request_metrics::RequestMetrics;
 use crate::session::{ToolError, ToolErrorCode};
 use crate::trust::{approve_skill, is_for_product};
-use caproot_core::lock::{ApprovedSkill, Lock};
+use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::encode_path;
 use caproot_core::wire::limits::MAX_READ_BYTES;
@@ -361,7 +361,10 @@ impl SkillSource for ApprovedSource {
         authority: &'a str,
         package: &'a str,
     ) -> BoxFuture<'a, Option<ApprovedFiles>> {
-        let files = self.find_files(authority, package).ok().cloned();
+        // While several approved versions are possible, no digest is certain.
+        let candidates = self.find_versions(authority, package).ok();
+        let certain = candidates.filter(|candidates| candidates.is_narrowed);
+        let files = certain.and_then(|found| Some(found.versions.first()?.files.clone()));
         Box::pin(std::future::ready(files))
     }
 
