@@ -98,7 +98,7 @@ pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
     let session = Session::start(&fleet, roots, &options).await?;
 
     let mut lines = Vec::new();
-    for tool in session.dynamic_tools().as_array().into_iter().flatten() {
+    for tool in session.flat_tools().as_array().into_iter().flatten() {
         lines.push(format!(
             "tool {} {}: {}",
             tool["namespace"], tool["name"], tool["description"]

@@ -18,7 +18,7 @@
 //! let fleet = Fleet::from_executors([]);
 //! let session = Session::start_with(&fleet, Vec::new(), vec![Arc::new(local)], &options).await?;
 //! let text = session.instruction_text(DEFAULT_BUDGET).text;
-//! assert!(text.contains("(skill://mine/triage-logs)"));
+//! assert!(text.contains("- triage-logs: "));
 //! # Ok(())
 //! # }
 //! ```

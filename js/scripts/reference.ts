@@ -29,27 +29,35 @@ const allPages: Page[] = [
   {
     name: "typescript-session",
     title: "TypeScript: sessions",
-    text: "Functions and methods of a session, and its executors.",
+    text: "Functions and methods of a session.",
     exports: [
       ["index", "connect restore ConnectOptions SessionOptions Session ForkOptions InjectOptions"],
       ["index", "UsageEvent UsedSkill UsedState ReinjectedSkills ReinjectedFragment"],
-      ["index", "Executor Credentials Fleet FleetTable"],
     ],
   },
   {
     name: "typescript-parts",
     title: "TypeScript: parts of a session",
-    text: "Own tools, sources, stores, dispatchers, adapters, tests and errors.",
+    text: "Own tools, sources, stores, dispatchers and errors.",
     exports: [
       ["index", "Tools ToolOptions ToolFunction ToolContext"],
       ["index", "JsonSchema StandardSchema LocalSkills LocalPreset McpServer McpServerOptions Site SiteOptions Source PluginServers ServerValueRequest"],
       ["index", "Store FindExecutor Token"],
       ["index", "Dispatcher DispatcherOptions Manager Thread"],
+      ["index", "CaprootError ConfigError Refused ProgramError SealedError StoreError DispatchError ToolError version"],
+    ],
+  },
+  {
+    name: "typescript-adapters",
+    title: "TypeScript: executors and adapters",
+    text: "Executors, agent frameworks, Codex and tests.",
+    exports: [
+      ["index", "Executor Credentials Fleet FleetTable"],
+      ["index", "Codex CodexTool CodexFunction CodexCall CodexAnswer"],
       ["ai", "ai AiTools"],
       ["openai-agents", "openaiAgents"],
-      ["claude", "claude"],
+      ["claude", "claude claudeText"],
       ["testing", "serve Served"],
-      ["index", "CaprootError ConfigError Refused ProgramError SealedError StoreError DispatchError ToolError version"],
     ],
   },
   {

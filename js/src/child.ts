@@ -19,6 +19,8 @@ const PIPE_TIMEOUT = 1;
 const USAGE = 2;
 const NO_DAEMON = 3;
 const BAD_CONFIG = 78;
+/** Words of the program about the value of a flag: the value, the flag and the reason. */
+const INVALID_VALUE = /invalid value '(.*)' for '--([a-z-]+)[^']*': (.*?)( For more information.*)?$/;
 
 export type Method = CallRequest["method"];
 export type Result<M extends Method> = ResultsByMethod[M];
@@ -327,6 +329,8 @@ export class CallChild {
     const words = this.#stderr.trim().replaceAll(/\s*\n\s*/g, " ");
     const said = words ? `: ${words}` : "";
     if (code === NO_DAEMON) return new Refused("NO_DAEMON", words || "no daemon answers");
+    const invalid = code === USAGE ? INVALID_VALUE.exec(words) : null;
+    if (invalid) return new ConfigError([`${optionOf(invalid[2] ?? "")}: invalid value ${JSON.stringify(invalid[1])}: ${invalid[3]}`]);
     if (code === BAD_CONFIG) return new ConfigError(words.split(/ ?caproot: /).filter(Boolean));
     return new ProgramError(`the program caproot ended with ${signal ?? `the exit code ${code}`}${said}`);
   }
@@ -355,6 +359,11 @@ export class CallChild {
       else handle.unref?.();
     }
   }
+}
+
+/** Returns the option whose value is the value of a flag. */
+function optionOf(flag: string): string {
+  return flag === "endpoint" ? "address" : flag.replaceAll(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
 
 function wrongVersion(found = "an older version"): ProgramError {

@@ -5,6 +5,7 @@ import { ConfigError, DispatchError, Refused } from "./errors.ts";
 import { spanOf } from "./fleet.ts";
 import type { ProgramHost } from "./host.ts";
 import type { CallEvent, DispatchAnswer, DrainCounts, ProgramCall, ProgramCallPage, TurnAnswer, UnneededAnswer } from "./lines.ts";
+import { checkOptions, type OptionNames } from "./options.ts";
 import { readImages, ToolResult } from "./session.ts";
 
 type Awaitable<T> = T | Promise<T>;
@@ -40,6 +41,15 @@ export interface DispatcherOptions {
   /** Seconds of a turn; 600 by default. */
   turnTimeout?: number;
 }
+
+const DISPATCHER_NAMES: OptionNames<DispatcherOptions> = {
+  thread: true,
+  maxInFlight: true,
+  maxUnsent: true,
+  answerTimeout: true,
+  managerTimeout: true,
+  turnTimeout: true,
+};
 
 /** Event by which a dispatcher calls a platform. */
 export type PlatformEvent = Extract<CallEvent, { dispatcher: number }>;
@@ -97,6 +107,7 @@ export class Dispatcher {
     fields: { threadId: string; manager: Manager; options: DispatcherOptions },
   ): Promise<Dispatcher> {
     const { threadId, manager, options } = fields;
+    checkOptions("options", options, DISPATCHER_NAMES);
     const { dispatcher } = await child.request("dispatcher", dispatcherFields(threadId, options), session);
     host.addPlatform(dispatcher, session, { manager, thread: options.thread });
     return new Dispatcher(host, child, dispatcher, options.thread !== undefined);

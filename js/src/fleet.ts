@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { ConfigError } from "./errors.ts";
 import type { FoundExecutor } from "./lines.ts";
+import { type OptionNames, unknownOptions } from "./options.ts";
 
 /** A token, or a function that returns the token. The function may be asynchronous. */
 export type Token = string | (() => string | Promise<string>);
@@ -34,6 +35,18 @@ export interface Executor extends Credentials {
   /** `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`. */
   address: string;
 }
+
+export const CREDENTIAL_NAMES: OptionNames<Credentials> = {
+  ca: true,
+  cert: true,
+  key: true,
+  serverName: true,
+  spiffeId: true,
+  token: true,
+  tokenFile: true,
+  timeout: true,
+};
+const EXECUTOR_NAMES: OptionNames<Executor> = { ...CREDENTIAL_NAMES, address: true };
 
 /** Path of a fleet file, or executors or addresses by environment. */
 export type FleetTable = string | Record<string, Executor | string>;
@@ -206,7 +219,7 @@ function toExecutor(executor: Executor | string): Executor {
 }
 
 function findMistakes(executor: Executor): string[] {
-  const mistakes = [];
+  const mistakes = unknownOptions("executor", executor, EXECUTOR_NAMES);
   if ((executor.cert === undefined) !== (executor.key === undefined)) {
     mistakes.push("`cert` and `key` belong together: set both");
   }

@@ -24,6 +24,7 @@ export {
   StoreError,
   ToolError,
 } from "./errors.ts";
+export type { Codex, CodexAnswer, CodexCall, CodexFunction, CodexTool } from "./codex.ts";
 export type { Credentials, Executor, FindExecutor, FleetTable, Token } from "./fleet.ts";
 export type {
   AmbiguousName,

@@ -54,6 +54,10 @@ export type CallRequest =
        */
       ready_only?: boolean | null;
       /**
+       * Limit of the result of a tool in bytes, 8,192 to 65,536.
+       */
+      result_bytes?: number | null;
+      /**
        * Selected roots as a platform made them: an array, or an object with
        * `selectedCapabilityRoots`. The default is the published roots.
        */
@@ -84,8 +88,7 @@ export type CallRequest =
     }
   | {
       /**
-       * Authority of the skill, as `list` returned it. `skill` then is a handle, and is not searched
-       * in the list.
+       * Authority of the skill, as `list` returned it. Needed only if several sources have the handle.
        */
       authority?: SkillAuthority | null;
       method: "read";
@@ -116,6 +119,11 @@ export type CallRequest =
       request: unknown;
     }
   | {
+      /**
+       * Whether the tools are one list with `--namespaced`, too, each with its namespace. The default is
+       * `false`.
+       */
+      flat?: boolean;
       method: "tools";
     }
   | {
@@ -240,6 +248,10 @@ export type CallRequest =
        * Further rules of skills that the text never cuts while another skill is in the text.
        */
       pin?: string[];
+      /**
+       * Only skills of the session for this product, or for every product.
+       */
+      product?: string | null;
       /**
        * Ids of the roots of the new session. The default is all roots of the session.
        */

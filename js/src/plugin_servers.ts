@@ -1,6 +1,7 @@
 /** HTTP MCP servers of plugins as tools of a session. */
 
 import type { CallEvent } from "./lines.ts";
+import type { OptionNames } from "./options.ts";
 
 /** Servers of plugins whose tools a session has. */
 export interface PluginServers {
@@ -14,6 +15,8 @@ export interface PluginServers {
    */
   value?: (request: ServerValueRequest) => string | undefined | Promise<string | undefined>;
 }
+
+export const PLUGIN_SERVERS_NAMES: OptionNames<PluginServers> = { names: true, privateOrigins: true, value: true };
 
 /** Request of a value for a server of a plugin. */
 export type ServerValueRequest = Omit<Extract<CallEvent, { event: "serverValue" }>, "event" | "call">;

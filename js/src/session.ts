@@ -2,13 +2,15 @@
 
 import { resolve } from "node:path";
 import { Changes } from "./changes.ts";
+import { CODEX_PRODUCT, Codex } from "./codex.ts";
 import type { Answer, CallChild, Fields, Method, Result } from "./child.ts";
 import { Dispatcher, type DispatcherOptions, type Manager } from "./dispatch.ts";
 import { type CaprootError, ConfigError, Refused, StoreError } from "./errors.ts";
-import { Connection, type Credentials, type Executor, type FindExecutor, type FleetTable, type FoundFleet, spanOf } from "./fleet.ts";
+import { Connection, CREDENTIAL_NAMES, type Credentials, type Executor, type FindExecutor, type FleetTable, type FoundFleet, spanOf } from "./fleet.ts";
 import { ProgramHost } from "./host.ts";
 import type { AnswerImage, CallEvent, ListedSkill, SavedChanges } from "./lines.ts";
-import { type PluginServers, serverNames } from "./plugin_servers.ts";
+import { checkOptions, type OptionNames, unknownOptions } from "./options.ts";
+import { PLUGIN_SERVERS_NAMES, type PluginServers, serverNames } from "./plugin_servers.ts";
 import type { Source } from "./sources.ts";
 import { callStore, readStored, type Store } from "./store.ts";
 import { type JsonSchema, Tools } from "./tools.ts";
@@ -52,6 +54,8 @@ export interface SessionOptions {
   scripts?: boolean;
   /** Whether the session leaves out skills that miss something on the executor. */
   readyOnly?: boolean;
+  /** Limit of the result of a tool in bytes, 8,192 to 65,536; 8,192 by default. A long SKILL.md then needs fewer calls. */
+  resultBytes?: number;
   /** Seconds to wait for executors that do not answer; 5 by default. Their skills appear later. */
   startTimeout?: number;
   /** Seconds for which the skills of a lost executor stay listed; 10 by default. */
@@ -78,6 +82,33 @@ export interface ConnectOptions extends SessionOptions, Credentials {
   log?: (line: string) => void;
 }
 
+const CHOICE_NAMES: OptionNames<Choice> = { include: true, exclude: true, pin: true, nameOnly: true, manual: true };
+const CONNECT_NAMES: OptionNames<ConnectOptions & { address?: string }> = {
+  ...CREDENTIAL_NAMES,
+  address: true,
+  fleet: true,
+  roots: true,
+  tools: true,
+  sources: true,
+  choice: true,
+  store: true,
+  id: true,
+  product: true,
+  plugins: true,
+  scripts: true,
+  readyOnly: true,
+  resultBytes: true,
+  lock: true,
+  signers: true,
+  pluginServers: true,
+  startTimeout: true,
+  gracePeriod: true,
+  programTimeout: true,
+  log: true,
+};
+const FORK_NAMES: OptionNames<ForkOptions> = { ...CHOICE_NAMES, roots: true, product: true };
+const INJECT_NAMES: OptionNames<InjectOptions> = { mentions: true, connectors: true, callerSkills: true };
+
 /** Tool for a model. */
 export interface ToolDefinition {
   name: string;
@@ -103,6 +134,8 @@ export type UsageEvent = Omit<Extract<CallEvent, { event: "usage" }>, "event">;
 export interface ForkOptions extends Choice {
   /** Ids of the roots of the new session; by default all. */
   roots?: string[];
+  /** Only skills of the session for this product, or for every product. */
+  product?: string;
 }
 
 /** Context of a prompt, for `inject`. */
@@ -129,7 +162,7 @@ export class ToolResult {
   readonly ok: boolean;
   /** Whether third parties wrote the result, so that a model should follow no instruction in it. */
   readonly external: boolean;
-  /** One JSON object of at most 8,192 bytes. */
+  /** One JSON object of at most `resultBytes` bytes. */
   readonly text: string;
   /** Images and sounds that `text` names by type and size. Only tools of plugins' MCP servers have images. */
   readonly images: readonly ResultImage[];
@@ -219,6 +252,12 @@ function readArguments(first?: string | Executor | ConnectOptions, more?: Connec
 }
 
 function makeHost(address: string | undefined, options: ConnectOptions): ProgramHost {
+  const mistakes = [
+    ...unknownOptions("options", options, CONNECT_NAMES),
+    ...unknownOptions("choice", options.choice, CHOICE_NAMES),
+    ...unknownOptions("pluginServers", options.pluginServers, PLUGIN_SERVERS_NAMES),
+  ];
+  if (mistakes.length > 0) throw new ConfigError(mistakes);
   const { ca, cert, key, serverName, spiffeId, token, tokenFile, timeout } = options;
   const credentials = { ca, cert, key, serverName, spiffeId, token, tokenFile, timeout };
   const given = Object.fromEntries(Object.entries(credentials).filter(([, value]) => value !== undefined));
@@ -253,6 +292,7 @@ async function begin(host: ProgramHost, options: ConnectOptions, saved: unknown)
     plugins: options.plugins ?? false,
     scripts: options.scripts ?? false,
     ready_only: options.readyOnly ?? false,
+    result_bytes: options.resultBytes ?? null,
     plugin_servers: serverNames(options.pluginServers),
     start_timeout: spanOf(options.startTimeout ?? 5) ?? null,
     grace_period: spanOf(options.gracePeriod ?? 10) ?? null,
@@ -294,7 +334,7 @@ interface SharedParts {
 
 type Settings = Pick<
   Fields<"start">,
-  "tools" | "plugins" | "scripts" | "ready_only" | "plugin_servers" | "start_timeout" | "grace_period"
+  "tools" | "plugins" | "scripts" | "ready_only" | "result_bytes" | "plugin_servers" | "start_timeout" | "grace_period"
 >;
 
 /**
@@ -327,6 +367,8 @@ export class Session {
   /** Last operation of the store, so that an older state never replaces a newer one. */
   #storing: Promise<unknown> = Promise.resolve();
   #closing: Promise<void> | undefined;
+  /** Forks of adapters, which end with the session. */
+  readonly #forks = new Set<Session>();
 
   /** Sessions are made by `connect`, `restore` and `fork`.
    * @internal */
@@ -442,7 +484,8 @@ export class Session {
 
   /** Reads the skills that a user mentions, for a user message next to the prompt. `$name` and `[$name](handle)`
    * mention a skill. */
-  inject(text: string, options: InjectOptions = {}): Promise<Result<"inject">> {
+  async inject(text: string, options: InjectOptions = {}): Promise<Result<"inject">> {
+    checkOptions("options", options, INJECT_NAMES);
     const { mentions = [], connectors = [], callerSkills = [] } = options;
     return this.#request("inject", { text, mentions, connectors, caller_skills: callerSkills });
   }
@@ -476,12 +519,14 @@ export class Session {
 
   /** Returns a session with the roots and skills of this session, or some of them, such as for a subagent. The
    * fork has the rules of this session, too, and no skill that this session does not have. */
-  async fork({ roots, include = [], exclude = [], pin = [], nameOnly = [], manual = [], enable = [] }: ForkOptions = {}): Promise<Session> {
+  async fork(options: ForkOptions = {}): Promise<Session> {
+    checkOptions("options", options, FORK_NAMES);
+    const { roots, product, include = [], exclude = [], pin = [], nameOnly = [], manual = [], enable = [] } = options;
     const child = await this.#attached();
     this.#host.retain();
     try {
       const rules = { include, exclude, pin, name_only: nameOnly, manual, enable };
-      const { session: id } = await child.request("fork", { roots: roots ?? null, ...rules }, this.id);
+      const { session: id } = await child.request("fork", { roots: roots ?? null, product: product ?? null, ...rules }, this.id);
       const fork = new Session(this.#host, id, this.#parts, this.#toolOwner);
       await Session.attach(fork, child);
       return fork;
@@ -489,6 +534,14 @@ export class Session {
       await this.#host.release();
       throw error;
     }
+  }
+
+  /** Returns the tools, the text and the answers for a thread of `codex app-server`, with the skills of this session for
+   * the product `codex`. */
+  async codex(): Promise<Codex> {
+    const fork = await this.fork({ product: CODEX_PRODUCT });
+    this.#forks.add(fork);
+    return new Codex(fork);
   }
 
   /** Returns the session as a text of JSON without the text of a skill, at most 4 MiB, for `restore`. */
@@ -541,6 +594,7 @@ export class Session {
   async #close(): Promise<void> {
     const child = this.#child;
     for (const changes of this.#iterators) changes.end();
+    for (const fork of this.#forks) await fork.close();
     if (child?.isAlive) {
       await child.request("close", {}, this.id).catch(() => {
         // A program that has ended has no session.

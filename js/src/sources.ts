@@ -3,6 +3,7 @@
 import { resolve } from "node:path";
 import { ConfigError } from "./errors.ts";
 import { type PrivateFiles, readToken, type Token } from "./fleet.ts";
+import { checkOptions, type OptionNames } from "./options.ts";
 
 /** Tool whose directories of skills are used: those of the project that contains the working directory,
  * and that of the home directory. */
@@ -46,6 +47,18 @@ export interface McpServerOptions {
   maxAgeSeconds?: number;
 }
 
+const MCP_SERVER_NAMES: OptionNames<McpServerOptions> = {
+  url: true,
+  headers: true,
+  command: true,
+  args: true,
+  env: true,
+  cwd: true,
+  token: true,
+  tokenFile: true,
+  maxAgeSeconds: true,
+};
+
 /** MCP server with skills, over HTTP or as a process. */
 export class McpServer {
   /** Name of the server, also in handles: 1 to 64 letters, digits, `.`, `_` and `-`. */
@@ -53,6 +66,7 @@ export class McpServer {
   readonly options: McpServerOptions;
 
   constructor(name: string, options: McpServerOptions) {
+    checkOptions(`the MCP server ${JSON.stringify(name)}`, options, MCP_SERVER_NAMES);
     if ((options.url === undefined) === (options.command === undefined)) {
       throw new ConfigError([`the MCP server ${JSON.stringify(name)} needs either url or command`]);
     }
@@ -77,6 +91,7 @@ export class Site {
   readonly options: SiteOptions;
 
   constructor(host: string, options: SiteOptions = {}) {
+    checkOptions(`the site ${JSON.stringify(host)}`, options, { allowPrivate: true } satisfies OptionNames<SiteOptions>);
     this.host = host;
     this.options = options;
   }

@@ -2,6 +2,7 @@
 
 import { SealedError, ToolError } from "./errors.ts";
 import type { ProgramTool } from "./lines.ts";
+import { checkOptions, type OptionNames } from "./options.ts";
 
 /** JSON Schema as an object. */
 export type JsonSchema = Record<string, unknown>;
@@ -52,6 +53,17 @@ export interface ToolOptions<Schema> {
   external?: boolean;
 }
 
+const TOOL_NAMES: OptionNames<ToolOptions<unknown>> = {
+  name: true,
+  namespace: true,
+  description: true,
+  inputSchema: true,
+  outputSchema: true,
+  outputDescription: true,
+  timeLimit: true,
+  external: true,
+};
+
 /** Arguments that a schema describes. */
 export type ArgumentsOf<Schema> = Schema extends StandardSchema<infer _, infer Output> ? Output : Record<string, unknown>;
 
@@ -84,6 +96,7 @@ export class Tools {
     call: ToolFunction<Schema>,
   ): ToolFunction<Schema> {
     this.#checkUnsealed();
+    checkOptions("the tool", options, TOOL_NAMES);
     const { name, namespace, inputSchema, outputSchema, timeLimit, external } = options;
     const definition: ProgramTool = {
       name,

@@ -7,11 +7,11 @@ import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js";
 import { Agent, type Model, type ModelRequest, type ModelResponse, Runner, Usage } from "@openai/agents";
 import { generateText, stepCountIs } from "ai";
 import { MockLanguageModelV4 } from "ai/test";
-import { connect } from "caproot";
+import { connect, Tools } from "caproot";
 import { ai } from "caproot/ai";
-import { claude } from "caproot/claude";
+import { claude, claudeText } from "caproot/claude";
 import { openaiAgents } from "caproot/openai-agents";
-import { serveDemo } from "./support.ts";
+import { serveDemo, writeSkill } from "./support.ts";
 
 const arguments_ = { package: "skill://demo/triage-logs" };
 
@@ -72,8 +72,27 @@ test("the server of the Claude Agent SDK has the tools", async (t) => {
   const { tools } = await client.listTools();
   assert.deepEqual(tools.map(({ name }) => name), ["skills_list", "skills_read", "skills_search"]);
   assert.deepEqual(tools[1]?.inputSchema.required, ["package"]);
+  assert.ok(tools.every(({ _meta }) => _meta?.["anthropic/alwaysLoad"] === true));
   const result = await client.callTool({ name: "skills_read", arguments: arguments_ });
   assert.match(JSON.stringify(result.content), /# Triage a log/);
   const failed = await client.callTool({ name: "skills_read", arguments: { package: "none" } });
   assert.equal(failed.isError, true);
+});
+
+test("the text for Claude has the names that the model sees", async (t) => {
+  const { address, root } = await serveDemo(t);
+  writeSkill(root, "odd", "Says `skills_read`.");
+  const tools = new Tools();
+  tools.tool({ name: "count", description: "Counts.", inputSchema: { type: "object" }, outputDescription: "The count." }, () => 1);
+  const skills = await connect(address, { tools });
+  t.after(() => skills.close());
+  const changes = skills.changes();
+  while (!skills.text.includes("- odd: ")) await changes.next();
+
+  const text = claudeText(skills);
+  assert.match(text, /call `mcp__caproot__skills_read`/);
+  assert.match(text, /\n- mcp__caproot__count: The count\./);
+  // Lines of skills stay as their authors wrote them.
+  assert.match(text, /\n- odd: Says `skills_read`\./);
+  assert.equal(text.replaceAll("mcp__caproot__", ""), skills.text);
 });

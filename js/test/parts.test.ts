@@ -18,6 +18,7 @@ import {
   type PendingCall,
   Refused,
   restore,
+  Site,
   type Store,
   StoreError,
   type Thread,
@@ -332,4 +333,50 @@ test("a request over the limit of a line is refused", async (t) => {
   await assert.rejects(skills.call("skills_list", { cursor: large }), (error) => error instanceof Refused && error.code === "TOO_LARGE");
   assert.equal((await skills.call("large")).ok, false);
   assert.equal((await skills.list()).length, 3);
+});
+
+test("unknown options are refused with the nearest name", async (t) => {
+  const { address } = await serveDemo(t);
+  const mistakesOf = async (run: () => unknown): Promise<readonly string[]> => {
+    try {
+      await run();
+    } catch (error) {
+      assert.ok(error instanceof ConfigError, String(error));
+      return error.mistakes;
+    }
+    return assert.fail("no error");
+  };
+  const odd = (options: object) => options as never;
+  const skills = await connect(address);
+  t.after(() => skills.close());
+  const manager = new Platform();
+  for (const [run, expected] of [
+    [() => connect(address, odd({ choice: { inclde: ["name:triage-logs"] } })), "choice: unknown option `inclde`; did you mean `include`?"],
+    [() => connect(address, odd({ choice: { name_only: [] } })), "choice: unknown option `name_only`; did you mean `nameOnly`?"],
+    [() => connect(address, odd({ startTimeot: 1 })), "options: unknown option `startTimeot`; did you mean `startTimeout`?"],
+    [() => connect(odd({ adress: address })), "options: unknown option `adress`; did you mean `address`?"],
+    [() => connect({ fleet: { local: odd({ address, tokn: "x" }) } }), "executor: unknown option `tokn`; did you mean `token`?"],
+    [() => connect(address, { pluginServers: odd({ name: [] }) }), "pluginServers: unknown option `name`; did you mean `names`?"],
+    [() => restore("{}", odd({ address, gracePeriods: 1 })), "options: unknown option `gracePeriods`; did you mean `gracePeriod`?"],
+    [() => skills.fork(odd({ exlude: [] })), "options: unknown option `exlude`; did you mean `exclude`?"],
+    [() => skills.inject("", odd({ mention: [] })), "options: unknown option `mention`; did you mean `mentions`?"],
+    [() => skills.dispatcher("t", manager, odd({ maxInFlights: 1 })), "options: unknown option `maxInFlights`; did you mean `maxInFlight`?"],
+    [() => new McpServer("docs", odd({ url: "http://127.0.0.1", header: {} })), 'the MCP server "docs": unknown option `header`; did you mean `headers`?'],
+    [() => new Site("docs.example", odd({ allowPrivat: true })), 'the site "docs.example": unknown option `allowPrivat`; did you mean `allowPrivate`?'],
+    [() => new Tools().tool(odd({ name: "a", description: "b", inputSchema: {}, timelimit: 1 }), () => 1), "the tool: unknown option `timelimit`; did you mean `timeLimit`?"],
+  ] as [() => unknown, string][]) {
+    assert.deepEqual(await mistakesOf(run), [expected]);
+  }
+  const [far] = await mistakesOf(() => connect(address, odd({ choice: { everything: true } })));
+  assert.equal(far, "choice: unknown option `everything`; expected one of include, exclude, pin, nameOnly, manual");
+});
+
+test("a wrong address is a ConfigError", async () => {
+  for (const address of ["nowhere", "tcp:nowhere", "ftp://127.0.0.1:1"]) {
+    await assert.rejects(connect(address), (error) => {
+      assert.ok(error instanceof ConfigError, String(error));
+      return /^address: invalid value /.test(error.mistakes[0] ?? "") && error.mistakes[0]?.includes(address);
+    });
+    await assert.rejects(connect({ fleet: { local: address } }), ConfigError);
+  }
 });

@@ -30,6 +30,7 @@ __path__ = extend_path(__path__, __name__)
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import sync, testing
+    from ._codex import Codex
     from ._dispatch import Dispatcher
     from ._fleet import Executor, Fleet
     from ._servers import PluginServers, ServerValueRequest
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Authority",
+    "Codex",
     "ConfigError",
     "DispatchError",
     "Dispatcher",
@@ -68,6 +70,7 @@ __all__ = [
 
 # Loaded when first used, as these modules need asyncio, typing and json.
 _LAZY = {
+    "Codex": "_codex",
     "Dispatcher": "_dispatch",
     "Executor": "_fleet",
     "Fleet": "_fleet",

@@ -3,6 +3,8 @@ adapter is called."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,6 +12,8 @@ if TYPE_CHECKING:
 
 CLAUDE_SERVER = "caproot"
 """Name of the server in a Claude agent, which calls its tools `mcp__caproot__NAME`."""
+RESULTS_HEADING = "\n## Results of tools\n"
+"""Line before the results of own tools in the text of a session."""
 
 
 def openai_agents(session: Session) -> list[Any]:
@@ -77,7 +81,29 @@ def claude_tools(session: Session) -> list[Any]:
 
 
 def claude(session: Session) -> Any:
-    """Returns an in-process MCP server of claude-agent-sdk."""
+    """Returns an in-process MCP server of claude-agent-sdk, whose tools are always loaded."""
     from claude_agent_sdk import create_sdk_mcp_server
 
-    return create_sdk_mcp_server(name=CLAUDE_SERVER, tools=claude_tools(session))
+    server = create_sdk_mcp_server(name=CLAUDE_SERVER, tools=claude_tools(session))
+    # Otherwise a model has to search for the tools first, and does not know that they exist.
+    return {**server, "alwaysLoad": True}
+
+
+def claude_text(session: Session) -> str:
+    """Returns the text of a session with the names that a Claude agent gives to the tools."""
+    return rename_tools(session, session.text, lambda name: f"mcp__{CLAUDE_SERVER}__{name}")
+
+
+def rename_tools(session: Session, text: str, rename: Callable[[str], str]) -> str:
+    """Returns a text of a session with other names of its tools. Lines of skills stay as they are, as third parties
+    wrote them."""
+    names = "|".join(re.escape(tool["name"]) for tool in session.tools)
+
+    def replace(match: re.Match[str]) -> str:
+        return match[1] + rename(match[2])
+
+    skills, heading, results = text.partition(RESULTS_HEADING)
+    lines = [
+        line if line.startswith("- ") else re.sub(rf"(`)({names})(?=`)", replace, line) for line in skills.split("\n")
+    ]
+    return "\n".join(lines) + heading + re.sub(rf"^(- )({names})(?=:)", replace, results, flags=re.MULTILINE)

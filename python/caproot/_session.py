@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ._bridge import Bridge, HandlerEntry
     from ._caproot import Skill, ToolResult
+    from ._codex import Codex
     from ._dispatch import Dispatcher
     from ._sources import LocalSkills, McpServer, Site
     from ._types import (
@@ -61,6 +62,7 @@ def connect(
     plugins: bool = False,
     scripts: bool = False,
     ready_only: bool = False,
+    result_bytes: int = 8192,
     lock: Path | None = None,
     signers: Path | None = None,
     plugin_servers: PluginServers | None = None,
@@ -94,6 +96,8 @@ def connect(
         scripts: Whether the text says how to run scripts by `caproot exec`: the model has a shell on the
             executors.
         ready_only: Whether the session leaves out skills that miss something on the executor.
+        result_bytes: Limit of the result of a tool in bytes, 8,192 to 65,536. A long SKILL.md then needs fewer
+            calls.
         lock: Lock of `caproot lock`: only skills that it approves, with its descriptions and verified files.
         signers: Keys that may sign the lock, as a file with the format of `allowed_signers`.
         plugin_servers: HTTP MCP servers of plugins whose tools the session has; none by default.
@@ -123,6 +127,7 @@ def connect(
         plugins=plugins,
         scripts=scripts,
         ready_only=ready_only,
+        result_bytes=result_bytes,
         lock=lock,
         signers=signers,
         plugin_servers=plugin_servers,
@@ -168,6 +173,7 @@ class SessionOptions:
         plugins: bool = False,
         scripts: bool = False,
         ready_only: bool = False,
+        result_bytes: int = 8192,
         lock: Path | None = None,
         signers: Path | None = None,
         plugin_servers: PluginServers | None = None,
@@ -180,6 +186,9 @@ class SessionOptions:
         check_type("plugins", plugins, bool)
         check_type("scripts", scripts, bool)
         check_type("ready_only", ready_only, bool)
+        check_type("result_bytes", result_bytes, int)
+        if result_bytes < 0:
+            raise ConfigError([f"result_bytes is {result_bytes}; expected 8192 to 65536"])
         for name, path in (("lock", lock), ("signers", signers)):
             check_type(name, path, str, os.PathLike, type(None))
         check_type("plugin_servers", plugin_servers, PluginServers, type(None))
@@ -197,7 +206,7 @@ class SessionOptions:
         self.spec = {
             "product": product, "start_timeout": start_timeout, "grace_period": grace_period,
             "id": id, "choice": _choice_rules(choice or {}), "plugins": plugins,
-            "scripts": scripts, "ready_only": ready_only,
+            "scripts": scripts, "ready_only": ready_only, "result_bytes": result_bytes,
             "lock": None if lock is None else os.fspath(lock),
             "signers": None if signers is None else os.fspath(signers),
         }  # fmt: skip
@@ -301,6 +310,8 @@ class Session:
         self._kept = kept
         self._processes = processes
         self._has_tools = has_tools
+        # Forks of adapters, which end with the session.
+        self._forks: builtins.list[Session] = []
         self._finalizer = weakref.finalize(self, _release, bridge, processes)
         # The exit of the interpreter ends the connections.
         self._finalizer.atexit = False
@@ -389,26 +400,12 @@ class Session:
             Refused: There is no such file, or the executor does not answer.
         """
         check_type("path", path, str)
-        found = await self._find(skill)
-        authority = (found.authority.kind, found.authority.id)
-        return await self._bridge.run(self._core.read, authority, found.package, path)  # type: ignore[no-any-return]
-
-    async def _find(self, skill: Skill | str) -> Skill:
         check_type("skill", skill, _caproot.Skill, str)
-        if isinstance(skill, _caproot.Skill):
-            return skill
-        handle = skill.removesuffix("/SKILL.md")
-        found = [other for other in await self.list() if handle in (other.name, other.package)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            handles = ", ".join(other.package for other in found)
-            raise Refused(
-                f"{skill!r} is the name of {len(found)} skills", "AMBIGUOUS_NAME", f"Pass one of {handles}."
-            )
-        raise Refused(
-            f"no listed skill has the name or handle {skill!r}", "PACKAGE_NOT_FOUND", "List the skills again."
-        )
+        if isinstance(skill, str):
+            named, authority = skill, None
+        else:
+            named, authority = skill.package, (skill.authority.kind, skill.authority.id)
+        return await self._bridge.run(self._core.read, authority, named, path)  # type: ignore[no-any-return]
 
     def changes(self) -> AsyncIterator[Change]:
         """Returns the changes from now on: `async for change in skills.changes()`. A change names its
@@ -508,6 +505,7 @@ class Session:
         manual: Iterable[str] = (),
         enable: Iterable[str] = (),
         roots: Iterable[str] | None = None,
+        product: str = "",
     ) -> Session:
         """Returns a session with the same tools, such as for a subagent. A fork has the rules of this
         session, too, and no skill that this session does not have.
@@ -517,6 +515,7 @@ class Session:
             exclude: Rules that exclude skills. They take precedence.
             pin, name_only, manual, enable: Further rules for the text, as in `Choice`.
             roots: Ids of the roots and sources that the fork has; all by default.
+            product: Only skills of this session for this product, or for every product.
 
         Raises:
             ConfigError: A rule is invalid, or this session has no such root.
@@ -529,7 +528,9 @@ class Session:
             "manual": manual,
             "enable": enable,
         }
-        text = json.dumps({name: check_strings(name, given) for name, given in rules.items()})
+        checked: dict[str, Any] = {name: check_strings(name, given) for name, given in rules.items()}
+        check_type("product", product, str)
+        text = json.dumps({**checked, "product": product})
         ids = None if roots is None else check_strings("roots", roots)
         self._bridge.check_loop()
         core = self._core.fork(ids, text)
@@ -556,6 +557,8 @@ class Session:
         """
         check_type("delete", delete, bool)
         try:
+            for fork in self._forks:
+                await fork.close()
             await self._bridge.run(self._core.close, delete)
         finally:
             self._finalizer()
@@ -632,10 +635,26 @@ class Session:
     def claude(self) -> Any:
         """Returns the tools as an in-process MCP server of claude-agent-sdk, for
         `ClaudeAgentOptions(mcp_servers={"caproot": …})`. The model sees each name after
-        `mcp__caproot__`."""
+        `mcp__caproot__`, and all tools from the start."""
         from . import _frameworks
 
         return _frameworks.claude(self)
+
+    def codex(self) -> Codex:
+        """Returns the tools, the text and the answers for a thread of `codex app-server`, with the skills of this
+        session for the product `codex`."""
+        from ._codex import PRODUCT, Codex
+
+        fork = self.fork(product=PRODUCT)
+        self._forks.append(fork)
+        return Codex(fork)
+
+    @property
+    def claude_text(self) -> str:
+        """Text of now as `text`, with the names of the tools as the model of claude-agent-sdk sees them."""
+        from . import _frameworks
+
+        return _frameworks.claude_text(self)
 
     def __repr__(self) -> str:
         return f"<caproot.Session {self._core.id}>"
@@ -685,9 +704,17 @@ def _choice_rules(choice: Choice) -> dict[str, list[str]]:
     names = ("include", "exclude", "pin", "name_only", "manual", "enable")
     unknown = [name for name in choice if name not in names]
     if unknown:
-        expected = ", ".join(names)
-        raise ConfigError([f"choice: unknown key {name!r}: expected one of {expected}" for name in unknown])
+        raise ConfigError([_unknown_key("choice", name, names) for name in unknown])
     return {name: check_strings(f"choice[{name!r}]", choice.get(name, ())) for name in names}
+
+
+def _unknown_key(where: str, name: str, names: tuple[str, ...]) -> str:
+    """Returns the sentence about a key that does not exist."""
+    import difflib
+
+    near = difflib.get_close_matches(str(name), names, 1)
+    following = f"did you mean `{near[0]}`?" if near else f"expected one of {', '.join(names)}"
+    return f"{where}: unknown option `{name}`; {following}"
 
 
 def _check_sources(sources: object) -> list[Any]:

@@ -36,7 +36,8 @@ _ASYNCHRONOUS = "the skills can be read by an agent that runs asynchronously: us
 class Backend(BackendProtocol):
     """Read-only files: the skills of a session below one directory, each in a directory with the last
     part of its handle. If two skills have the same last part, the directories of both have their whole
-    handles, with `-` between the parts.
+    handles, with `-` between the parts. The skills are also below `/`, as a route of `CompositeBackend`
+    takes its own name from the paths.
 
     The list of deepagents stands in the system prompt, which an agent obeys above all, and third parties
     wrote its names and descriptions: use this backend for skills of authors that you trust.
@@ -53,13 +54,12 @@ class Backend(BackendProtocol):
         except Refused as error:
             return LsResult(error=str(error))
         place = posixpath.normpath(path)
-        if place == "/" and self._directory != "/":
-            return LsResult(entries=[FileInfo(path=self._directory, is_dir=True)])
-        if place == self._directory:
-            names = sorted(directories)
-            entries = [FileInfo(path=f"{self._directory}/{name}", is_dir=True) for name in names]
+        if place in ("/", self._directory):
+            base = place.rstrip("/")
+            entries = [FileInfo(path=f"{base}/{name}", is_dir=True) for name in sorted(directories)]
             return LsResult(entries=entries)
-        if posixpath.dirname(place) == self._directory and posixpath.basename(place) in directories:
+        found = self._locate(directories, place)
+        if found is not None and not found[1]:
             return LsResult(entries=[FileInfo(path=f"{place}/SKILL.md", is_dir=False)])
         return LsResult(error=f"{path} is not a directory of a skill")
 
@@ -155,13 +155,19 @@ class Backend(BackendProtocol):
         return directories
 
     async def _read(self, path: str) -> str:
-        place = posixpath.normpath(path)
-        base = self._directory.rstrip("/") + "/"
-        name, _, file = place.removeprefix(base).partition("/")
-        skill = (await self._directories()).get(name) if place.startswith(base) else None
-        if skill is None or not file:
+        found = self._locate(await self._directories(), posixpath.normpath(path))
+        if found is None or not found[1]:
             raise Refused(f"{path} is no file of a skill", "RESOURCE_NOT_FOUND", "List the skills.")
+        skill, file = found
         return await self._session.read(skill, quote(file))
+
+    def _locate(self, directories: dict[str, Skill], place: str) -> tuple[Skill, str] | None:
+        """Returns the skill of a path, and the rest of the path in the skill."""
+        for base in (self._directory.rstrip("/") + "/", "/"):
+            name, _, file = place.removeprefix(base).partition("/")
+            if place.startswith(base) and name in directories:
+                return directories[name], file
+        return None
 
 
 def _last_part(skill: Skill) -> str:

@@ -25,6 +25,7 @@ from . import _session
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from . import _codex
     from ._caproot import Skill, ToolResult
     from ._types import (
         Change,
@@ -111,6 +112,10 @@ class Session:
         """Returns a text file of a skill."""
         return _run(self._inner.read(skill, path))
 
+    def codex(self) -> Codex:
+        """Returns the parts of a thread of `codex app-server`."""
+        return Codex(_run(_call(self._inner.codex)))
+
     def changes(self) -> Iterator[Change]:
         """Returns the changes from now on, until the session is closed."""
         return _iterate(self._inner.changes)
@@ -176,6 +181,7 @@ class Session:
         manual: Iterable[str] = (),
         enable: Iterable[str] = (),
         roots: Iterable[str] | None = None,
+        product: str = "",
     ) -> Session:
         """Returns a session with all roots and skills or some of them."""
         rules = {
@@ -186,7 +192,7 @@ class Session:
             "manual": manual,
             "enable": enable,
         }
-        return Session(_run(_call(self._inner.fork, **rules, roots=roots)))
+        return Session(_run(_call(self._inner.fork, **rules, roots=roots, product=product)))
 
     def save(self) -> str:
         """Returns the session as a text of JSON."""
@@ -217,6 +223,27 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<caproot.sync.Session {self._inner.id}>"
+
+
+class Codex:
+    """Tools and text of a session for a thread of `codex app-server`, and the answers to its calls."""
+
+    def __init__(self, inner: _codex.Codex) -> None:
+        self._inner = inner
+
+    @property
+    def tools(self) -> builtins.list[dict[str, Any]]:
+        """Tools for `dynamicTools` of `thread/start`."""
+        return self._inner.tools
+
+    @property
+    def text(self) -> str:
+        """Text of now for `developerInstructions` of `thread/start`."""
+        return self._inner.text
+
+    def answer(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the result of the request `item/tool/call` with these parameters."""
+        return _run(self._inner.answer(params))
 
 
 async def _call(function: Callable[..., T], **options: Any) -> T:

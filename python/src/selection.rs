@@ -29,6 +29,7 @@ pub struct OptionsSpec {
     plugins: bool,
     scripts: bool,
     ready_only: bool,
+    result_bytes: usize,
     /// Lock of approved skills.
     lock: Option<PathBuf>,
     /// Keys that may sign the lock.
@@ -57,6 +58,9 @@ pub struct ChoiceSpec {
     name_only: Vec<String>,
     manual: Vec<String>,
     enable: Vec<String>,
+    /// Product of a fork.
+    #[serde(default)]
+    product: String,
 }
 
 impl OptionsSpec {
@@ -80,6 +84,7 @@ impl OptionsSpec {
             plugins: self.plugins,
             scripts: self.scripts,
             ready_only: self.ready_only,
+            result_bytes: self.result_bytes,
             trust: self.read_trust(mistakes),
             // Model platforms reject a dot in the name of a tool.
             tool_names: ToolNames::Flat,
@@ -182,6 +187,7 @@ impl ChoiceSpec {
             name_only: ChoiceRule::parse_all(&self.name_only, mistakes),
             manual: ChoiceRule::parse_all(&self.manual, mistakes),
             enable: ChoiceRule::parse_all(&self.enable, mistakes),
+            product: self.product.clone(),
             within: None,
         }
     }

@@ -97,8 +97,13 @@ impl SessionState {
     }
 
     /// Returns a whole file.
-    async fn read_file(&self, authority: &SkillAuthority, package: &str, path: &str) -> Outcome {
-        let text = self.session.read_file(authority, package, path).await;
+    async fn read_file(
+        &self,
+        skill: &str,
+        authority: Option<&SkillAuthority>,
+        path: &str,
+    ) -> Outcome {
+        let text = self.session.read_file(skill, authority, path).await;
         let text = text.map_err(|error| Failure::from_tool_error(&error))?;
         Ok(Reply::Text(Some(text)))
     }
@@ -272,16 +277,15 @@ impl Session {
         &self,
         py: Python<'py>,
         operation: u64,
-        authority: (String, String),
-        package: String,
-        resource: String,
+        authority: Option<(String, String)>,
+        skill: String,
+        path: String,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (kind, id) = authority;
-        let authority = SkillAuthority { kind, id };
+        let authority = authority.map(|(kind, id)| SkillAuthority { kind, id });
 
         let state = self.state.get()?;
         state.operate(py, operation, |state| async move {
-            state.read_file(&authority, &package, &resource).await
+            state.read_file(&skill, authority.as_ref(), &path).await
         })
     }
 

@@ -88,7 +88,7 @@ def test_lists_and_files_are_whole(run: Any, served: str, tree: Path) -> None:
                 with pytest.raises(caproot.Refused) as refused:
                     await skills.read(first, path)
                 assert refused.value.code == code and refused.value.next
-            with pytest.raises(caproot.Refused, match="no listed skill"):
+            with pytest.raises(caproot.Refused, match="no skill of this session has the name"):
                 await skills.read("none")
 
     run(work())
@@ -178,7 +178,10 @@ def test_all_mistakes_come_at_once(run: Any, demo: str, tmp_path: Path) -> None:
         assert len(await mistakes(address=demo, fleet={})) == 1
         assert len(await mistakes(address=demo, cert="a.pem")) == 1
         assert len(await mistakes(address=demo, token="a", token_file="b")) == 1
-        assert len(await mistakes(address=demo, choice={"includes": []})) == 1
+        (mistake,) = await mistakes(address=demo, choice={"inclde": []})
+        assert mistake == "choice: unknown option `inclde`; did you mean `include`?"
+        (mistake,) = await mistakes(address=demo, result_bytes=100)
+        assert mistake == "result_bytes is 100; expected 8192 to 65536"
 
     run(work())
 

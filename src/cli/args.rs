@@ -6,6 +6,7 @@ use super::failure::CommandFailure;
 use super::lock::read_lock;
 use super::root_arg::{RootArg, select_roots};
 use crate::config::RootPreset;
+use caproot_client::session::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use caproot_client::{
     ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, SpiffeId, Trust,
     find_default_endpoint, parse_selected_roots,
@@ -35,6 +36,26 @@ pub struct ProductArgs {
         hide_default_value = true
     )]
     pub product: String,
+}
+
+/// Flag for the size of results.
+#[derive(Debug, Args)]
+pub struct ResultArgs {
+    /// Limit of the result of a tool in bytes, at most 65,536. A long SKILL.md then needs fewer calls
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = DEFAULT_RESULT_BYTES,
+        value_parser = parse_result_bytes
+    )]
+    pub result_bytes: usize,
+}
+
+fn parse_result_bytes(text: &str) -> Result<usize, String> {
+    let bytes = text.parse().ok();
+    bytes
+        .filter(|bytes| (DEFAULT_RESULT_BYTES..=MAX_RESULT_BYTES).contains(bytes))
+        .ok_or_else(|| format!("expected {DEFAULT_RESULT_BYTES} to {MAX_RESULT_BYTES}"))
 }
 
 /// Flags of the lock that must approve the skills.

@@ -288,7 +288,8 @@ fn copy_failure(error: PullError) -> CommandFailure {
         (_, Some(ErrorReason::PackageNotFound)) => CommandFailure::new(exit::NOT_RUNNABLE, error),
         (PullError::OtherDigest(_), _) => CommandFailure::new(exit::SCRIPT_CHANGED, error)
             .with_hint("read the skill again before you run it with the new --digest"),
-        (PullError::KeepsChanging | PullError::NotApproved(_), _) => {
+        (PullError::KeepsChanging | PullError::NotApproved(_), _)
+        | (_, Some(ErrorReason::NotApproved)) => {
             CommandFailure::from(error).with_exit_code(exit::SCRIPT_CHANGED)
         }
         _ => error.into(),

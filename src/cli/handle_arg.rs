@@ -7,7 +7,7 @@ use caproot_core::proto::caproot::v1::{
     CapabilityRootLocation, Consistency, ListSkillsRequest, ListSkillsResponse,
     ResolveRootsRequest, RootState, SelectedCapabilityRoot, Skill, SkillView,
 };
-use caproot_core::text::similar::suggest_names;
+use caproot_core::text::similar::suggest_skill_names;
 use caproot_core::wire::RootId;
 use std::fmt::Write as _;
 
@@ -94,7 +94,7 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
             "; plugins have {}",
             join_candidates(alike.into_iter())
         );
-    } else if let Some(question) = suggest_skills(name, &names) {
+    } else if let Some(question) = suggest_skill_names(name, names.iter().copied()) {
         let _ = write!(sentence, "; {question}");
     }
 
@@ -112,16 +112,6 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
     }
     CommandFailure::new(exit::REJECTED, sentence)
         .with_hint("`caproot list --long` shows names and handles")
-}
-
-/// Returns the question for similar names. A name without a plugin is compared with the bare names.
-fn suggest_skills(name: &str, known: &[&str]) -> Option<String> {
-    let known = known.iter().copied();
-    if name.contains(':') {
-        suggest_names(name, known, |qualified| qualified)
-    } else {
-        suggest_names(name, known, bare_name)
-    }
 }
 
 /// Returns the name of a skill without its plugin.

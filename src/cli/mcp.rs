@@ -1,6 +1,6 @@
 //! `caproot mcp`: the skills of a daemon for MCP hosts.
 
-use super::args::{ConnectionArgs, LockFileArgs, ProductArgs, SelectionArgs};
+use super::args::{ConnectionArgs, LockFileArgs, ProductArgs, ResultArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
 use super::lock::is_plain_word;
@@ -40,6 +40,8 @@ pub struct McpArgs {
     product: ProductArgs,
     #[command(flatten)]
     lock: LockFileArgs,
+    #[command(flatten)]
+    results: ResultArgs,
     /// Serve no tools, for hosts whose model sees resources
     #[arg(long)]
     no_tools: bool,
@@ -152,6 +154,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
     let options = ServedDaemon::session_options(SessionOptions {
         product: args.product.product.clone(),
         tool_names: texts.tools.unwrap_or_default(),
+        result_bytes: args.results.result_bytes,
         scripts: texts.exec_command.is_some(),
         ..SessionOptions::default()
     });

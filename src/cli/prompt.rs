@@ -63,6 +63,7 @@ struct SessionPrompt {
     budget: usize,
     instructions: InstructionText,
     tools: Value,
+    tool_count: usize,
     /// Size of the tools as JSON without white space.
     tools_bytes: usize,
     /// Problems of the executors and the session.
@@ -110,6 +111,7 @@ impl SessionPrompt {
         Self {
             budget,
             tools_bytes: tools.to_string().len(),
+            tool_count: session.flat_tools().as_array().map_or(0, Vec::len),
             tools,
             warnings: [messages, instructions.warnings.clone()].concat(),
             instructions,
@@ -154,7 +156,7 @@ impl SessionPrompt {
             format!(
                 "tools: {} bytes; {}",
                 self.tools_bytes,
-                count_with_noun(self.tools.as_array().map_or(0, Vec::len), "tool")
+                count_with_noun(self.tool_count, "tool")
             ),
         ];
 
@@ -164,7 +166,9 @@ impl SessionPrompt {
                 .filter(|skill| place_name(skill.place) == place)
                 .collect();
             lines.extend(placed.iter().take(MAX_REPORTED_SKILLS).map(|skill| {
-                let SkillInText { skill, place: at } = skill;
+                let SkillInText {
+                    skill, place: at, ..
+                } = skill;
                 format!(
                     "{place}: {} ({}): {}",
                     escape_text(&skill.name),
@@ -202,7 +206,7 @@ impl SessionPrompt {
     }
 
     fn skill_json(&self, placed: &SkillInText) -> Value {
-        let SkillInText { skill, place } = placed;
+        let SkillInText { skill, place, .. } = placed;
         let authority = skill.authority.clone().unwrap_or_default();
         let mut json = json!({
             "name": skill.name,
@@ -240,7 +244,7 @@ impl SessionPrompt {
                 format!("the skills before take the budget of {budget} bytes")
             }
             TextPlace::OmittedAsTooLong { line_bytes } => format!(
-                "its name and handle take {line_bytes} bytes, and not all skills fit into the budget \
+                "its name or handle takes {line_bytes} bytes, and not all skills fit into the budget \
                  of {budget} bytes"
             ),
             TextPlace::NameOnly => "a rule of --name-only matches it".to_owned(),

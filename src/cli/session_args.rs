@@ -1,8 +1,8 @@
 //! Flags of the commands that run a session, and the start of the session.
 
 use super::args::{
-    ConnectionArgs, LockFileArgs, ProductArgs, SelectionArgs, parse_timeout, preset_parser,
-    root_arg_parser,
+    ConnectionArgs, LockFileArgs, ProductArgs, ResultArgs, SelectionArgs, parse_timeout,
+    preset_parser, root_arg_parser,
 };
 use super::call::tools::{SessionTools, ToolCallbacks, program_token, read_tools};
 use super::failure::CommandFailure;
@@ -89,6 +89,8 @@ pub struct SessionArgs {
     /// counts them
     #[arg(long)]
     ready_only: bool,
+    #[command(flatten)]
+    results: ResultArgs,
     /// Tools of your program as a JSON array, each with namespace, name, description and
     /// inputSchema
     #[arg(long, value_name = "FILE")]
@@ -227,13 +229,14 @@ impl SessionArgs {
                 name_only: self.name_only.clone(),
                 manual: self.manual.clone(),
                 enable: self.enable.clone(),
-                within: None,
+                ..SkillChoice::default()
             },
             plugins: has_plugins,
             scripts: self.scripts,
             ready_only: self.ready_only,
             trust: self.lock.read_trust()?,
             tool_names,
+            result_bytes: self.results.result_bytes,
             tools: tools.registry.clone(),
             start_timeout: self.connect_timeout,
             ..SessionOptions::default()

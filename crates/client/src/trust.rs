@@ -19,17 +19,18 @@ pub enum Trust {
     Lock(Arc<Lock>),
 }
 
-/// Returns a listed skill as the lock has it, and its approved version. Only the handles and the scope are
+/// Returns a listed skill as the lock has it, and its approved versions. Only the handles and the scope are
 /// from the executor. Returns `None` if the skill is not approved.
 #[must_use]
 pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListing<'a>> {
     let digest = ContentDigest::parse(&listed.digest)?;
     let main_file = RelPath::new(b"SKILL.md")?;
-    let mut versions = lock.versions(&listed.name).iter();
-    let version = versions.find(|version| {
+    let versions = lock.versions(&listed.name).iter().filter(|version| {
         let file = version.files.get(&main_file);
         file.is_some_and(|file| file.digest == digest)
-    })?;
+    });
+    let versions: Vec<_> = versions.collect();
+    let version = *versions.first()?;
     let has_main_resource = listed.main_resource == format!("{}/SKILL.md", listed.package);
     if listed.stale || !has_main_resource {
         return None;
@@ -39,7 +40,9 @@ pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListi
     let plugin = version.name.split_once(':').map(|(plugin, _)| plugin);
     let size = version.files.get(&main_file).map(|file| file.bytes);
     // The manifest of a plugin is in no lock. An executor may only offer less than the lock.
-    let not_offered = if description.model_invocable {
+    // A version may be closed by its sidecar, and the executor may have that version.
+    let is_offered = versions.iter().all(|v| v.description.model_invocable);
+    let not_offered = if is_offered {
         listed.not_offered()
     } else {
         NotOffered::PeopleOnly
@@ -57,11 +60,11 @@ pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListi
         size_bytes: size.unwrap_or_default(),
         products: description.products.iter().map(str::to_owned).collect(),
         not_offered: not_offered.into(),
-        user_invocable: description.user_invocable,
+        user_invocable: versions.iter().all(|v| v.description.user_invocable),
         trust: TrustState::Approved.into(),
         ..Skill::default()
     };
-    Some(ApprovedListing { skill, version })
+    Some(ApprovedListing { skill, versions })
 }
 
 /// Listed skill that is approved.
@@ -69,8 +72,8 @@ pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListi
 pub struct ApprovedListing<'a> {
     /// Skill with the texts of the lock.
     pub skill: Skill,
-    /// Approved version.
-    pub version: &'a ApprovedSkill,
+    /// Approved versions with the SKILL.md of the skill; not empty. Their other files may differ.
+    pub versions: Vec<&'a ApprovedSkill>,
 }
 
 /// Returns the listed files of a skill as a lock has them, for the digest of the skill. Returns `None` if a

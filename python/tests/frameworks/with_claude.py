@@ -23,11 +23,12 @@ async def work() -> None:
 
     async with caproot.connect(tools=own_tools()) as skills:
         server = skills.claude()
-        assert server["type"] == "sdk" and server["name"] == "caproot"
+        assert server["type"] == "sdk" and server["name"] == "caproot" and server["alwaysLoad"] is True
 
         tools = {tool.name: tool for tool in _frameworks.claude_tools(skills)}
         listing, read, _search, count = tools.values()
-        assert f"`{read.name}`" in skills.text
+        assert f"`mcp__caproot__{read.name}`" in skills.claude_text
+        assert skills.claude_text.replace("mcp__caproot__", "") == skills.text
         page = await read.handler(READ)
         assert "# Triage a log" in json.loads(page["content"][0]["text"])["contents"]
         assert not page["is_error"]

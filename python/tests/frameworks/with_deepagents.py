@@ -3,6 +3,8 @@
 from typing import Any
 
 from common import FILE, SKILL, page_program, run
+from deepagents import create_deep_agent
+from deepagents.backends import CompositeBackend, StateBackend
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 
@@ -50,6 +52,22 @@ async def work() -> None:
             assert (await backend.aread(path)).error
         assert (await backend.awrite("/skills/x", "")).error == "permission_denied"
         assert "ainvoke" in str(backend.ls("/skills").error)
+
+        # A route of another backend, whose name is not in the paths of the backend.
+        PROMPTS.clear()
+        OUTPUTS.clear()
+        for route, directory in (("/skills/", "/skills/"), ("/kit/", "/kit/skills/"), ("/kit/", "/kit/")):
+            routes: Any = {route: Backend(skills)}
+            composite = CompositeBackend(default=StateBackend(), routes=routes)
+            path = f"{directory}triage-logs/references/patterns.md"
+            again = {**call, "args": {"file_path": path}}
+            messages = iter([AIMessage(content="", tool_calls=[again]), AIMessage(content="done")])
+            agent: Any = create_deep_agent(FakeModel(messages=messages), backend=composite, skills=[directory])
+            await agent.ainvoke({"messages": [("user", "Look at the log.")]})
+            assert f"{directory}triage-logs/SKILL.md" in PROMPTS.pop(), route
+            assert FILE.splitlines()[0] in OUTPUTS.pop(), route
+            PROMPTS.clear()
+            OUTPUTS.clear()
 
 
 run(work)

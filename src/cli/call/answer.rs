@@ -31,7 +31,7 @@ pub enum RequestAnswer {
     Cancel(CancelledRequests),
     /// `tools`: an array of tools as model APIs expect them, with names, descriptions and schemas.
     Tools(Value),
-    /// `call`: the JSON object of the tool, at most 8,192 bytes, and next to `result` whether the call
+    /// `call`: the JSON object of the tool, at most `result_bytes`, and next to `result` whether the call
     /// succeeded (`success`), whether third parties wrote the result (`externalContext`), and the
     /// `images` of the tool of an MCP server.
     #[serde(skip)]

@@ -52,8 +52,13 @@ pub enum CallRequest {
         /// Id of the request.
         request: Value,
     },
-    /// The names, descriptions and JSON Schemas of the tools.
-    Tools {},
+    /// The names, descriptions and JSON Schemas of the tools. With `--namespaced`, an object for each namespace.
+    Tools {
+        /// Whether the tools are one list with `--namespaced`, too, each with its namespace. The default is
+        /// `false`.
+        #[serde(default)]
+        flat: bool,
+    },
     /// A call of a tool by a model.
     Call {
         /// Name of the tool, such as `skills_list`.
@@ -165,6 +170,8 @@ pub struct SessionRequest {
     pub ready_only: Option<bool>,
     /// MCP servers of plugins whose tools the session has: `PLUGIN/SERVER`, `PLUGIN`, or `all` alone.
     pub plugin_servers: Option<Vec<String>>,
+    /// Limit of the result of a tool in bytes, 8,192 to 65,536.
+    pub result_bytes: Option<usize>,
     /// How long to wait for executors that do not answer, such as `5s`.
     pub start_timeout: Option<String>,
     /// How long the skills of a lost executor stay listed, such as `10s`.
@@ -178,6 +185,9 @@ pub struct ForkRequest {
     /// Ids of the roots of the new session. The default is all roots of the session.
     #[serde(default)]
     pub roots: Option<Vec<String>>,
+    /// Only skills of the session for this product, or for every product.
+    #[serde(default)]
+    pub product: Option<String>,
     /// Rules that include skills of the session. The default is all skills.
     #[serde(default)]
     pub include: Vec<String>,
@@ -207,8 +217,7 @@ pub struct FileRequest {
     /// Path of the file relative to the skill, as its SKILL.md links it. The SKILL.md by default.
     #[serde(default)]
     pub path: String,
-    /// Authority of the skill, as `list` returned it. `skill` then is a handle, and is not searched
-    /// in the list.
+    /// Authority of the skill, as `list` returned it. Needed only if several sources have the handle.
     #[serde(default)]
     pub authority: Option<SkillAuthority>,
 }

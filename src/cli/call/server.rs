@@ -170,7 +170,14 @@ impl CallServer<'_> {
     ) -> Result<RequestAnswer, RequestError> {
         Ok(match request {
             CallRequest::Hello {} => RequestAnswer::Hello(self.describe()),
-            CallRequest::Tools {} => RequestAnswer::Tools(self.find_session(id)?.dynamic_tools()),
+            CallRequest::Tools { flat } => {
+                let session = self.find_session(id)?;
+                RequestAnswer::Tools(if flat {
+                    session.flat_tools()
+                } else {
+                    session.dynamic_tools()
+                })
+            }
             CallRequest::Call { tool, arguments } => {
                 let session = self.find_session(id)?;
                 RequestAnswer::Call(session.call(&tool, &arguments).await)
@@ -396,6 +403,7 @@ impl CallServer<'_> {
         options.plugins = request.plugins.unwrap_or(options.plugins);
         options.scripts = request.scripts.unwrap_or(options.scripts);
         options.ready_only = request.ready_only.unwrap_or(options.ready_only);
+        options.result_bytes = request.result_bytes.unwrap_or(options.result_bytes);
         if let Some(names) = request.plugin_servers {
             options.mcp_servers.servers = choose_servers(names);
         }
@@ -431,6 +439,7 @@ impl CallServer<'_> {
             name_only: ChoiceRule::parse_all(&request.name_only, &mut mistakes),
             manual: ChoiceRule::parse_all(&request.manual, &mut mistakes),
             enable: ChoiceRule::parse_all(&request.enable, &mut mistakes),
+            product: request.product.clone().unwrap_or_default(),
             within: None,
         };
         if !mistakes.is_empty() {

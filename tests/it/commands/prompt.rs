@@ -53,6 +53,11 @@ async fn the_text_and_the_tools_are_those_of_a_session() {
         &format!("{deep}/SKILL.md"),
         "---\nname: deep\ndescription: Is deep.\n---\n",
     );
+    // With another skill of its name, the text needs the long handle.
+    fixture.write(
+        "r/also/SKILL.md",
+        "---\nname: deep\ndescription: Also.\n---\n",
+    );
     let daemon = start_daemon("r", fixture.path("r"), None).await;
 
     let endpoint = format!("--endpoint tcp:{}", daemon.address);
@@ -142,7 +147,7 @@ async fn the_prompt_of_a_fleet_names_the_executors_that_are_missing() {
     // One executor is complete.
     let one = fleet.run("prompt --fleet FLEET --environment-id one").await;
     let text = one.succeeded().text().to_owned();
-    assert!(text.contains("- b: Does b. (skill://one/b)\n"), "{text}");
+    assert!(text.contains("- b: Does b.\n"), "{text}");
     for (words, code) in [
         ("prompt --fleet FLEET --root x", 2),
         ("prompt --fleet /nonexistent", 78),

@@ -106,17 +106,14 @@ async fn a_conversation_of_100_turns_costs_less_than_2_kb_of_notices() {
     );
     assert!(notice_bytes < 2_048 && whole_bytes > 10 * notice_bytes);
     assert!(
-        notices[0].ends_with("New:\n- new: Is new. (skill://r/new)\n"),
+        notices[0].ends_with("New:\n- new: Is new.\n"),
         "{notices:?}"
     );
     assert!(
-        notices[1].ends_with("- skill-07: Does more. (skill://r/skill-07)\n"),
+        notices[1].ends_with("- skill-07: Does more.\n"),
         "{notices:?}"
     );
-    assert!(
-        notices[2].ends_with("Gone:\n- skill-11 (skill://r/skill-11)\n"),
-        "{notices:?}"
-    );
+    assert!(notices[2].ends_with("Gone:\n- skill-11\n"), "{notices:?}");
     daemon.stop().await;
 }
 

@@ -132,10 +132,10 @@ async fn an_id_means_the_root_of_its_environment_whichever_executors_answer() {
     let text = session.request(json!({"method": "instructions"})).await["result"].clone();
     assert_eq!((&text["listed"], &text["omitted"]), (&json!(4), &json!(0)));
     let text = text["text"].as_str().expect("a text");
-    let heading = "\nauthority {\"kind\":\"executor\",\"id\":\"team@alpha\"}:\n\
+    let heading = "\nexecutor \"team@alpha\":\n\
                    These skills are in environment \"alpha\". The same skills are elsewhere:\n\
-                   environment \"beta\": authority id \"team@beta\", packages skill://team%40beta/...\n\
-                   - a: Does a. (skill://team%40alpha/a)\n";
+                   environment \"beta\": authority id \"team@beta\"\n\
+                   - a: Does a.\n";
     assert!(text.contains(heading), "{text}");
 
     // Each read goes to the executor of its handle, and to no other.

@@ -1,5 +1,6 @@
 //! The orchestrator side against real daemons: clients, mirrors, fleets and sessions.
 
+mod accepted_calls;
 pub(crate) mod call_command;
 mod call_lines;
 mod call_session;
@@ -38,6 +39,7 @@ pub(crate) mod session;
 mod session_plugins;
 mod shared_catalogs;
 mod shared_mirrors;
+mod short_names;
 mod sources;
 mod text_choice;
 mod tools;

@@ -65,7 +65,7 @@ async fn the_rust_page_has_the_program_and_it_runs() {
             .expect("text")
             .contains("- pdf: Does pdf.")
     );
-    assert_eq!(first["tools"][0]["name"], "list");
+    assert_eq!(first["tools"][0]["tools"][0]["name"], "list");
     assert_eq!(first["skills"][0]["package"], "skill://mine/pdf");
     assert_eq!(read["externalContext"], true);
     assert!(read["result"].as_str().expect("JSON").contains("Does pdf."));

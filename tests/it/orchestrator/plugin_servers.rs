@@ -224,7 +224,7 @@ async fn start_session(fixture: &Fixture, options: &SessionOptions) -> Session {
 }
 
 fn server_tool_names(session: &Session) -> Vec<String> {
-    let tools = session.dynamic_tools();
+    let tools = session.flat_tools();
     let all = tools.as_array().expect("an array").iter();
     let names = all.map(|tool| {
         let namespace = tool["namespace"].as_str().unwrap_or_default();
@@ -246,7 +246,7 @@ async fn tools_of_a_plugins_server_are_tools_of_the_session() {
     let expected = ["echo", "long", "picture", "fails"].map(|name| format!("mcp__kit__web.{name}"));
     assert_eq!(names[..4], expected);
     assert_eq!(names[4..], ["mcp__results.read"]);
-    let tools = session.dynamic_tools();
+    let tools = session.flat_tools();
     let echo = &tools.as_array().expect("an array")[3];
     assert_eq!(echo["description"], r"Does echo.\u{202e}");
     assert_eq!(echo["inputSchema"]["properties"]["text"]["type"], "string");

@@ -195,7 +195,15 @@ async fn tools_are_called_in_either_spelling() {
         ("call --namespaced", ["list", "read", "search"]),
     ] {
         let mut process = CallProcess::start(client_command(&daemon, words));
-        let tools = process.request(json!({"method": "tools"})).await["result"].clone();
+        let request = json!({"method": "tools", "flat": true});
+        let tools = process.request(request).await["result"].clone();
+        let grouped = process.request(json!({"method": "tools"})).await["result"].clone();
+        if words.ends_with("namespaced") {
+            assert_eq!(grouped[0]["name"], "skills");
+            assert_eq!(grouped[0]["tools"].as_array().map(Vec::len), Some(3));
+        } else {
+            assert_eq!(grouped, tools);
+        }
         assert_eq!([0, 1, 2].map(|at| &tools[at]["name"]), names);
         for list in ["skills_list", "skills.list"] {
             let page = process.call(list, &json!({})).await;

@@ -160,7 +160,7 @@ async fn tool_results_have_exactly_this_json() {
         "a"
     );
 
-    let tools = session.dynamic_tools();
+    let tools = session.flat_tools();
     let names: Vec<_> = tools
         .as_array()
         .expect("a list")
@@ -172,6 +172,17 @@ async fn tool_results_have_exactly_this_json() {
         assert_eq!(tool["namespace"], "skills");
         assert_eq!(tool["inputSchema"]["additionalProperties"], false);
     }
+    // As a platform registers tools, they are one namespace, and none is deferred.
+    let groups = session.dynamic_tools();
+    assert_eq!(groups.as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        (&groups[0]["type"], &groups[0]["name"]),
+        (&json!("namespace"), &json!("skills"))
+    );
+    let mut read = tools[1].clone();
+    read["deferLoading"] = json!(false);
+    read.as_object_mut().expect("an object").remove("namespace");
+    assert_eq!(groups[0]["tools"][1], read);
     daemon.stop().await;
 }
 
@@ -225,7 +236,7 @@ async fn each_error_has_its_code() {
         ("INVALID_ARGUMENTS", &|a| a["more"] = json!(1)),
         ("INVALID_ARGUMENTS", &|a| a["authority"]["more"] = json!(1)),
         ("INVALID_ARGUMENTS", &|a| a["package"] = json!(7)),
-        ("INVALID_ARGUMENTS", &|a| a["package"] = json!("")),
+        ("INVALID_ARGUMENTS", &|a| *a = json!({"package": ""})),
         ("INVALID_ARGUMENTS", &|a| *a = json!({})),
         ("INVALID_ARGUMENTS", &|a| *a = json!("text")),
         ("INVALID_ARGUMENTS", &|a| {
@@ -236,7 +247,7 @@ async fn each_error_has_its_code() {
             a["authority"]["kind"] = json!("host");
         }),
         ("WRONG_AUTHORITY", &|a| a["authority"]["id"] = json!("s")),
-        ("WRONG_AUTHORITY", &|a| a["package"] = json!("/etc")),
+        ("PACKAGE_NOT_FOUND", &|a| a["package"] = json!("/etc")),
         ("PACKAGE_NOT_FOUND", &|a| {
             a["package"] = json!("skill://r/none");
         }),
@@ -421,10 +432,7 @@ async fn an_unknown_executor_is_a_warning() {
         "EXECUTOR_UNAVAILABLE"
     );
     let instructions = session.instruction_text(8_000);
-    assert!(
-        instructions.text.contains("- a: Does a. (skill://r/a)")
-            && instructions.warnings.len() == 2
-    );
+    assert!(instructions.text.contains("- a: Does a.\n") && instructions.warnings.len() == 2);
 
     for (roots, part) in [
         (vec![published("")], "1 to 256 bytes"),

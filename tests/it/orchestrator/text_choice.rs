@@ -123,7 +123,7 @@ async fn descriptions_match_more_keyword_queries_than_bare_names() {
 
     let mut bodies = Vec::new();
     for skill in described.listed_skills().expect("open") {
-        let text = in_time(described.read_file(&skill.authority, &skill.package, "")).await;
+        let text = in_time(described.read_file(&skill.package, Some(&skill.authority), "")).await;
         let text = text.expect("a SKILL.md");
         let body = text.splitn(3, "---").last().expect("a text");
         bodies.push(SkillBody {

@@ -143,7 +143,7 @@ async fn a_typed_function_has_a_schema_and_runs() {
         .await
         .expect("a session");
 
-    let payloads = session.dynamic_tools();
+    let payloads = session.flat_tools();
     assert_eq!(
         json!([payloads[0], payloads[1], payloads[2]]),
         session.skill_tools()
@@ -174,7 +174,7 @@ async fn a_typed_function_has_a_schema_and_runs() {
     let results = "\n\n## Results of tools\nThese tools return a JSON object on success:\n\
                    - weather.look: The weather there. JSON Schema: {\"properties\":{\"degrees\":";
     assert!(
-        instructions.text.contains("- a: Does a. (skill://r/a)"),
+        instructions.text.contains("- a: Does a.\n"),
         "{}",
         instructions.text
     );
@@ -232,7 +232,7 @@ async fn flat_names_are_in_every_text() {
         .await
         .expect("a session");
 
-    let payloads = session.dynamic_tools();
+    let payloads = session.flat_tools();
     let names = payloads
         .as_array()
         .expect("an array")
@@ -351,7 +351,7 @@ async fn explicit_schemas_replace_those_of_the_types() {
             .external_context(true),
     ])
     .await;
-    let payloads = session.dynamic_tools();
+    let payloads = session.flat_tools();
     let instructions = json!({"name": "trusted", "description": "Given.", "inputSchema": input});
     assert_eq!(payloads[4], instructions);
     let text = session.instruction_text(8_000).text;

@@ -219,7 +219,17 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "session",
         &[
-            "backoff", "client", "document", "lock", "net", "proto", "sync", "text", "wire",
+            "backoff",
+            "client",
+            "document",
+            "json",
+            "lock",
+            "net",
+            "process_group",
+            "proto",
+            "sync",
+            "text",
+            "wire",
         ],
     ),
     (
@@ -245,6 +255,8 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("lock", &["bounded_file", "document", "text", "wire"]),
     ("wire", &["text"]),
     ("backoff", &[]),
+    ("json", &[]),
+    ("process_group", &[]),
     ("mountinfo", &[]),
     ("text", &[]),
 ];
@@ -276,6 +288,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "view_cursor",
         ],
         &["address_check", "equal_roots", "usage"],
+        &["short_names"],
         &["fragment", "instructions", "result"],
         &["resource_path", "skill_source", "tools"],
         &[
@@ -292,6 +305,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
         &["list", "sources"],
         &["plugin_servers", "search"],
         &["state"],
+        &["package_lookup"],
         &[
             "inject",
             "name_list",

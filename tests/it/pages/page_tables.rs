@@ -7,6 +7,7 @@ use caproot::mcp;
 use caproot_client::MirrorSelection;
 use caproot_client::session::sources::mcp::limits as source_limits;
 use caproot_client::session::sources::site::limits as site_limits;
+use caproot_core::json::MAX_TREE_MEMORY;
 
 use crate::pages::modules::quoted_names;
 
@@ -239,10 +240,12 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
             (
                 "message",
                 format!(
-                    "{} as an event or line, 16 MiB as one JSON body",
-                    mebibytes(MAX_MESSAGE_BYTES as u64)
+                    "{}; values that take {} of memory, for all servers of the process together",
+                    mebibytes(MAX_MESSAGE_BYTES as u64),
+                    mebibytes(MAX_TREE_MEMORY as u64)
                 ),
             ),
+            ("entry of a list", "as the protocol has it".to_owned()),
             ("URI", format!("{} bytes", count(MAX_URI_BYTES))),
             (
                 "token",

@@ -1,10 +1,14 @@
-//! Arguments of the skill tools: their schemas, and parsing. Unknown fields are rejected.
+//! Arguments of the skill tools: their schemas, and parsing. Models send empty texts and `null` for
+//! absent fields, numbers as texts, and all arguments as one text: such forms are accepted, as each error
+//! costs a turn of the conversation. Unknown fields are rejected.
 
 use super::result::{ToolError, ToolErrorCode};
 use super::skill_source::SourceKind;
 use super::tool_names::ToolNames;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// Limit of a query of the search tool in characters.
 pub const MAX_QUERY_CHARS: usize = 400;
@@ -13,9 +17,58 @@ pub const MAX_QUERY_CHARS: usize = 400;
 pub const DEFAULT_SEARCH_LIMIT: u32 = 10;
 pub const MAX_SEARCH_LIMIT: u32 = 20;
 
-/// Parses the arguments of a tool.
+/// Parses the arguments of a tool: an object, its text, or nothing.
 pub fn parse_arguments<A: DeserializeOwned>(arguments: &Value) -> Result<A, ToolError> {
-    A::deserialize(arguments).map_err(|error| invalid_arguments(&error.to_string()))
+    let object = match arguments {
+        Value::Null => Cow::Owned(Value::Object(Map::new())),
+        Value::String(text) if text.trim().is_empty() => Cow::Owned(Value::Object(Map::new())),
+        Value::String(text) => match serde_json::from_str(text) {
+            Ok(parsed @ Value::Object(_)) => Cow::Owned(parsed),
+            // The error names the text.
+            _ => Cow::Borrowed(arguments),
+        },
+        _ => Cow::Borrowed(arguments),
+    };
+    A::deserialize(&*object).map_err(|error| invalid_arguments(&error.to_string()))
+}
+
+/// Reads a text. `null` and a blank text are absent.
+pub fn read_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.filter(|text| !text.trim().is_empty()))
+}
+
+/// Reads a text, or words that are joined to a text.
+pub fn read_words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a text of keywords")]
+    enum Words {
+        Text(String),
+        List(Vec<String>),
+    }
+
+    Ok(match Words::deserialize(deserializer)? {
+        Words::Text(text) => text,
+        Words::List(words) => words.join(" "),
+    })
+}
+
+/// Reads a number that may be a text. `null` and a blank text are absent.
+pub fn read_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let number = match &value {
+        Value::Null => return Ok(None),
+        Value::String(text) if text.trim().is_empty() => return Ok(None),
+        Value::String(text) => text.trim().parse().ok(),
+        Value::Number(number) => number.as_f64(),
+        _ => None,
+    };
+
+    let whole = number.filter(|number| number.fract() == 0.0 && *number >= 0.0);
+    let whole = whole.ok_or_else(|| D::Error::custom(format!("expected a number, not {value}")))?;
+    // A larger number has the meaning of the largest one.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked, and saturating
+    Ok(Some(whole as u32))
 }
 
 /// Returns the error of arguments that cannot be parsed.
@@ -68,11 +121,11 @@ fn list_tool(names: ToolNames) -> Value {
 fn read_tool(names: ToolNames) -> Value {
     let package = json!({
         "type": "string",
-        "description": names.fill_placeholders("The skill's package, exactly as {list} returns it")
+        "description": names.fill_placeholders("Name of the skill, or its package as {list} returns it")
     });
 
     let resource = json!({
-        "type": "string",
+        "type": ["string", "null"],
         "description": "File to read: a path relative to the package, such as \
             references/patterns.md, or a whole handle. Omit it for the skill's main file. A path that \
             ends with / lists the files below a directory, and ./ lists all files of the skill"
@@ -86,7 +139,6 @@ fn read_tool(names: ToolNames) -> Value {
             "kind": { "type": "string", "enum": SourceKind::ALL.map(SourceKind::name) },
             "id": { "type": "string" }
         },
-        "required": ["kind", "id"],
         "additionalProperties": false
     });
 

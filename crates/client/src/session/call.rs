@@ -1,7 +1,7 @@
 //! Calls of a session's tools by a model: a tool name and arguments in, a result of limited size
 //! out.
 
-use super::arguments::parse_arguments;
+use super::arguments::{parse_arguments, read_text};
 use super::instructions::{DescribedSkills, InstructionText, TextStyle, write_instructions};
 use super::list::list_page;
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
@@ -9,13 +9,14 @@ use super::notices::{InstructionUpdate, UpdateRequest};
 use super::read::FoundRead;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
 use super::state::Session;
-use super::tool_names::SkillTool;
+use super::tool_names::{SkillTool, ToolNames, group_by_namespace};
 use super::usage::UsageKind;
 use super::view::SessionView;
 use super::view_cursor::ViewCursor;
 use caproot_core::text::quote_value;
 use caproot_core::wire::cursor::Cursor as _;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::sync::Arc;
 use tracing::Instrument as _;
@@ -34,10 +35,14 @@ enum CalledTool<'a> {
 }
 
 /// Arguments of `skills.list`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct ListArguments {
+    #[serde(deserialize_with = "read_text")]
     cursor: Option<String>,
+    /// Ignored: the tool of Codex for the same purpose takes an authority.
+    #[serde(rename = "authority")]
+    _authority: Option<IgnoredAny>,
 }
 
 /// Beginning of a page of the list.
@@ -56,10 +61,22 @@ impl Session {
         self.inner.tool_names.skill_tools()
     }
 
-    /// Returns the payloads of all tools: those of [`Session::skill_tools`], then the custom tools,
-    /// which may have no `namespace`.
+    /// Returns the payloads of all tools, as Codex and the Responses API register tools: an object for each
+    /// namespace, with `type`, `name` and its `tools`, then an object of the type `function` for each custom
+    /// tool without a namespace. No tool is deferred. If the names are [flat](super::ToolNames::Flat),
+    /// returns [`Session::flat_tools`].
     #[must_use]
     pub fn dynamic_tools(&self) -> Value {
+        match self.inner.tool_names {
+            ToolNames::Flat => self.flat_tools(),
+            ToolNames::Namespaced => group_by_namespace(self.flat_tools()),
+        }
+    }
+
+    /// Returns the payloads of all tools in one list: those of [`Session::skill_tools`], then the custom
+    /// tools, which may have no `namespace`.
+    #[must_use]
+    pub fn flat_tools(&self) -> Value {
         let tools = self.skill_tools();
         #[cfg(feature = "handlers")]
         let tools = self.custom_tools.append_payloads(tools);
@@ -129,7 +146,7 @@ impl Session {
             CalledTool::List => self.list_skills(arguments),
             CalledTool::Read(Ok(read)) => {
                 let read = read.read(self).await;
-                ToolResult::from_outcome(read.as_ref(), self.inner.tool_names)
+                ToolResult::from_outcome(read.as_ref(), self.inner.result_form())
             }
             CalledTool::Read(Err(error)) => self.error_result(error),
             CalledTool::Search => self.call_search(arguments).await,
@@ -139,7 +156,7 @@ impl Session {
     }
 
     fn error_result(&self, error: &ToolError) -> ToolResult {
-        ToolResult::from_outcome(Err::<&(), _>(error), self.inner.tool_names)
+        ToolResult::from_outcome(Err::<&(), _>(error), self.inner.result_form())
     }
 
     fn unknown_tool_result(&self, name: &str) -> ToolResult {
@@ -174,11 +191,12 @@ impl Session {
     fn list_skills(&self, arguments: &Value) -> ToolResult {
         match self.find_page_start(arguments) {
             Ok(ListPageStart { view, index }) => {
-                let page = list_page(&view, index);
+                let form = self.inner.result_form();
+                let page = list_page(&view, index, form.max_bytes);
                 self.inner
                     .usage
                     .record(UsageKind::Listed, page.shared_skills());
-                ToolResult::from_outcome(Ok(&page), self.inner.tool_names)
+                ToolResult::from_outcome(Ok(&page), form)
             }
             Err(error) => self.error_result(&error),
         }
@@ -208,7 +226,8 @@ impl Session {
 
     /// Returns the text that describes the skills and the results of custom tools to a model, in at
     /// most `budget` bytes; [`DEFAULT_BUDGET`](super::DEFAULT_BUDGET) is usual. If nothing changed,
-    /// the text is the same. The text has names and descriptions by third parties: it belongs into a
+    /// the text is the same. A name that the text gives in place of a handle keeps its skill for the life of
+    /// the session, of its forks and of its saved state. The text has names and descriptions by third parties: it belongs into a
     /// developer message or a user message, never into the system prompt.
     #[must_use]
     pub fn instruction_text(&self, budget: usize) -> InstructionText {
@@ -249,11 +268,12 @@ impl Session {
             return InstructionUpdate::closed(whole);
         }
 
-        let names = self.inner.tool_names;
+        let short_names = self.inner.short_names.lock();
         let request = UpdateRequest {
             known,
             budget,
-            names,
+            names: self.inner.tool_names,
+            short_names: &short_names,
         };
         self.texts.lock().update(request, whole)
     }
@@ -263,12 +283,23 @@ impl Session {
             names: self.inner.tool_names,
             has_scripts: self.inner.has_scripts,
         };
-        let described = DescribedSkills {
-            skills: &view.skills,
-            equal_roots: &view.equal_roots,
-            emphasis: &view.emphasis,
+        let mut short_names = self.inner.short_names.lock();
+        let text = {
+            let described = DescribedSkills {
+                skills: &view.skills,
+                equal_roots: &view.equal_roots,
+                emphasis: &view.emphasis,
+                names: &short_names.chooser(&view.skills, &view.equal_roots),
+            };
+            write_instructions(&described, budget, style)
         };
-        let text = write_instructions(&described, budget, style);
+        for placed in &text.skills {
+            if let Some(name) = &placed.short_name {
+                short_names.bind_name(name, &placed.skill);
+            }
+        }
+        drop(short_names);
+
         self.inner
             .usage
             .record(UsageKind::Listed, text.shown_skills());

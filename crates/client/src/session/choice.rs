@@ -55,6 +55,10 @@ pub struct SkillChoice {
     /// skill that its author reserves for people, or that its plugin does not list, stays hidden.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enable: Vec<ChoiceRule>,
+    /// Product whose skills are included, next to skills for every product. Empty: all skills. A session
+    /// has its product in its options, and a fork may have another one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub product: String,
     /// Choice that must include the skill as well, and whose other rules apply too: the choice of the
     /// session that was forked. Only the innermost choice makes the names of its excluded skills free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -199,10 +203,13 @@ impl From<ChoiceRule> for String {
 }
 
 impl SkillChoice {
-    /// Returns whether the choice has no rule and so includes every skill.
+    /// Returns whether the choice has no rule and no product, and so includes every skill.
     #[must_use]
     pub fn is_empty(&self) -> bool {
+        let within = self.within.as_ref();
         self.rule_count() == 0
+            && self.product.is_empty()
+            && within.is_none_or(|within| within.is_empty())
     }
 
     /// Returns the choice of the skills that both choices include, with the other rules of both.
@@ -250,7 +257,20 @@ impl SkillChoice {
         Ok(())
     }
 
-    /// Returns whether a skill or plugin of a source is in the session.
+    /// Returns whether a skill of a source is in the session.
+    pub(super) fn includes_skill(&self, source: &dyn SkillSource, skill: &SharedSkill) -> bool {
+        self.includes(source, &skill.name, &skill.package) && self.includes_product(skill)
+    }
+
+    fn includes_product(&self, skill: &SharedSkill) -> bool {
+        let products = &skill.products;
+        let is_included =
+            self.product.is_empty() || products.is_empty() || products.contains(&self.product);
+        let within = self.within.as_ref();
+        is_included && within.is_none_or(|within| within.includes_product(skill))
+    }
+
+    /// Returns whether the rules include a skill or plugin of a source.
     pub(super) fn includes(&self, source: &dyn SkillSource, name: &str, package: &str) -> bool {
         let kind = source.kind();
         let mut included = self.include.iter();
@@ -297,7 +317,7 @@ impl SkillChoice {
         let listing = source.snapshot().listing;
         let skills = listing.skills.iter();
         skills
-            .filter(|skill| self.includes(source, &skill.name, &skill.package))
+            .filter(|skill| self.includes_skill(source, skill))
             .count()
     }
 
@@ -314,7 +334,7 @@ impl SkillChoice {
         let included = listing
             .skills
             .iter()
-            .filter(|skill| self.includes(source, &skill.name, &skill.package));
+            .filter(|skill| self.includes_skill(source, skill));
         Arc::new(SkillListing {
             skills: included.cloned().collect(),
             ..SkillListing::clone(listing)

@@ -1,6 +1,6 @@
 //! Lists of the files of a skill, for a model: the files below a directory of the package, in pages.
 
-use super::result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len};
+use super::result::{ToolError, ToolErrorCode, json_escaped_len};
 use super::skill_source::{
     PackageFile, PackageFilesPage, PackageFilesRequest, SkillSource, unavailable_error,
 };
@@ -102,12 +102,13 @@ impl SkillFilesPage {
     }
 }
 
-/// Lists the files below a directory from a cursor on, as many as fit into a result. Files that
-/// are created or removed meanwhile may be missing. A directory without files does not exist.
+/// Lists the files below a directory from a cursor on, as many as fit into a result of `max_bytes`
+/// bytes. Files that are created or removed meanwhile may be missing. A directory without files does not exist.
 pub async fn list_directory(
     source: &dyn SkillSource,
     listed: &ListedDirectory<'_>,
     cursor: &str,
+    max_bytes: usize,
 ) -> Result<SkillFilesPage, ToolError> {
     let binding = listed.directory.as_bytes();
     let is_first = cursor.is_empty();
@@ -139,7 +140,7 @@ pub async fn list_directory(
             .encode(binding)
             .len()
             .max(next.encode(binding).len());
-        let room = MAX_RESULT_BYTES.saturating_sub(list.frame_bytes(cursor_bytes));
+        let room = max_bytes.saturating_sub(list.frame_bytes(cursor_bytes));
 
         for (index, file) in (0..).zip(page.files).skip(position.skip as usize) {
             let Some(entry) = entry_below(listed, &file) else {
@@ -166,6 +167,11 @@ pub async fn list_directory(
         position = next;
     }
     Ok(list.continued_at(position.encode(binding)))
+}
+
+/// Returns whether a cursor continues the list of a directory.
+pub fn is_files_cursor(directory: &str, cursor: &str) -> bool {
+    SkillFilesCursor::decode(cursor, directory.as_bytes()).is_some()
 }
 
 /// Returns a sentence with the paths of a skill's first files besides its main resource, for a

@@ -6,6 +6,7 @@ use super::fitting::read_fitting;
 use super::fragment::{FragmentFrame, fitting_bytes};
 use super::mentions::{ParsedMention, UserPrompt};
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
+use super::package_lookup::similar_names;
 use super::result::{ToolError, ToolErrorCode};
 use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
@@ -502,7 +503,10 @@ fn resolve_mentions(
             [] if index.closed.contains(found.mention) => {
                 injected.omit(found.mention, CLOSED_REASON.to_owned());
             }
-            [] => injected.omit(found.mention, missing_reason(mention)),
+            [] => {
+                let similar = similar_names(view, found.mention);
+                injected.omit(found.mention, missing_reason(mention) + &similar);
+            }
             [skill] => {
                 let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
                 if seen.insert((kind, id, skill.package.as_str())) {

@@ -351,7 +351,8 @@ impl Session {
     }
 
     /// Returns the session as JSON: its id, product, choice and selection, the resume point of each
-    /// executor, and the files that the model read. The JSON contains no text of a skill. A closed session can be saved, too.
+    /// executor, the files that the model read, and the short names of skills. The JSON contains no other text
+    /// of a skill. A closed session can be saved, too.
     ///
     /// # Errors
     ///
@@ -368,7 +369,10 @@ impl Session {
         let saved = SavedSession::new(id, product, choice, selection, self.resume_points());
         #[cfg(feature = "servers")]
         let saved = saved.with_mcp_servers(self.plugin_servers.to_saved());
-        saved.with_used_files(&self.inner.used.lock()).to_json()
+        saved
+            .with_used_files(&self.inner.used.lock())
+            .with_short_names(&self.inner.short_names.lock())
+            .to_json()
     }
 
     /// Restores a saved session with its id, product, choice and selection, and the changes of each
@@ -450,6 +454,7 @@ impl Session {
         let points = saved.resume_points();
         let session = Self::start_resumed(fleet, selection, others, &saved_options, points).await?;
         *session.inner.used.lock() = saved.used_files()?;
+        *session.inner.short_names.lock() = saved.short_names();
 
         // The watch starts first: no change is lost between the watch and the read.
         let watch = session.watch();
@@ -559,6 +564,9 @@ impl SessionInner {
             usage: UsageRecorder::default(),
             used: Mutex::default(),
             tool_names: parent.tool_names,
+            result_bytes: parent.result_bytes,
+            // The model of a fork may know the texts of this session.
+            short_names: Mutex::new(parent.short_names.lock().clone()),
             has_scripts: parent.has_scripts,
             has_plugins: parent.has_plugins,
             trust: parent.trust.clone(),

@@ -1,7 +1,7 @@
 //! `skills.list`: pages of a view. Search results have the form of these pages.
 
 use super::readiness::missing_notes;
-use super::result::{MAX_RESULT_BYTES, json_escaped_len};
+use super::result::json_escaped_len;
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::view::SessionView;
 use super::view_cursor::ViewCursor;
@@ -69,14 +69,15 @@ impl<'a> FilledPage<'a> {
     }
 }
 
-/// Returns the page of a view that begins at a skill. The first page has the warnings of the view.
-pub fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
+/// Returns the page of a view that begins at a skill, in a result of at most `max_bytes` bytes. The first
+/// page has the warnings of the view.
+pub fn list_page(view: &SessionView, begin: usize, max_bytes: usize) -> SkillListPage<'_> {
     let warnings = if begin == 0 {
         page_warnings(view)
     } else {
         Vec::new()
     };
-    let page = fill_page(view, warnings, view.skills.iter().skip(begin));
+    let page = fill_page(view, warnings, view.skills.iter().skip(begin), max_bytes);
 
     let index = begin + page.taken;
     let mut rest = view.skills.iter().skip(index);
@@ -96,8 +97,9 @@ pub fn fill_page<'a>(
     view: &'a SessionView,
     mut warnings: Vec<String>,
     skills: impl Iterator<Item = &'a SharedSkill>,
+    max_bytes: usize,
 ) -> FilledPage<'a> {
-    let mut builder = ListPageBuilder::new(&warnings);
+    let mut builder = ListPageBuilder::new(&warnings, max_bytes);
     let mut taken = 0;
     for skill in skills {
         if is_listed(view, skill) && !builder.add_skill(SkillListEntry::of_view(view, skill)) {
@@ -128,7 +130,7 @@ struct ListPageBuilder<'a> {
 impl<'a> ListPageBuilder<'a> {
     /// Returns a builder that reserves room for these warnings, a cursor, and the longest warning of
     /// omitted skills.
-    fn new(warnings: &[String]) -> Self {
+    fn new(warnings: &[String], max_bytes: usize) -> Self {
         let reserved = SkillListPage {
             skills: Vec::new(),
             next_cursor: Some("_".repeat(ViewCursor::MAX_CHARS)),
@@ -138,7 +140,7 @@ impl<'a> ListPageBuilder<'a> {
         Self {
             skills: Vec::new(),
             omitted: 0,
-            room: MAX_RESULT_BYTES.saturating_sub(json_size(&reserved)),
+            room: max_bytes.saturating_sub(json_size(&reserved)),
         }
     }
 

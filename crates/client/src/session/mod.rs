@@ -24,10 +24,10 @@
 //! // The model gets the text and the tools at its first turn.
 //! let instructions = session.instruction_text(DEFAULT_BUDGET);
 //! assert!(instructions.text.contains("- triage-logs: Finds the first cause in a long log."));
-//! assert_eq!(session.dynamic_tools()[0]["name"], "list");
+//! assert_eq!(session.dynamic_tools()[0]["tools"][1]["name"], "read");
 //!
 //! // The model calls a tool.
-//! let arguments = json!({"package": "skill://demo/triage-logs"});
+//! let arguments = json!({"package": "triage-logs"});
 //! let result = session.call("skills.read", &arguments).await;
 //! assert!(result.success && result.external_context);
 //! let page: Value = serde_json::from_str(&result.json)?;
@@ -53,12 +53,15 @@
 //! | `skills.read` | `package`, `resource?`, `authority?`, `cursor?` | of a file: `resource`, `contents`, `next_cursor`, `truncated`, and with [`SessionOptions::scripts`] the `skill_digest`; of a directory: `resource`, `files` (each with `path` and `bytes`), `next_cursor`, `truncated` |
 //! | `skills.search` | `query`, `limit?`, `cursor?` | as `skills.list`, the best match first |
 //!
-//! - A result has at most [`MAX_RESULT_BYTES`] of JSON. `next_cursor` is `null` at the end.
+//! - A result has at most [`SessionOptions::result_bytes`] of JSON. `next_cursor` is `null` at the end.
 //! - `truncated` means that more follows, or that a limit stopped a scan.
+//! - `package` is a handle, or the name of a skill. If several skills have the name, the error has their
+//!   handles; `ROOT/NAME` is the name in one root.
 //! - `resource` is a path relative to the package, as a SKILL.md links to its files, or a whole handle.
 //!   Without `resource`, the tool reads the SKILL.md. Unknown arguments are rejected.
-//! - A path that ends with `/` lists the files below a directory, and `./` lists all files of the skill.
-//! - `authority` is needed only if several sources have the package.
+//! - The path of a directory lists the files below, and `./` lists all files of the skill.
+//! - `authority` is needed only if several sources have the package. Its `id` may be missing.
+//! - `null` and empty texts are absent fields, and a number may be a text, as models write them.
 //! - A cursor of a list or a search pages through the list as of the first page. The joined pages of a file are the
 //!   file.
 //! - Skills with a reason in [`not_offered`](caproot_core::proto::caproot::v1::Skill::not_offered)
@@ -118,6 +121,7 @@ mod metrics;
 mod name_list;
 mod notices;
 mod options;
+mod package_lookup;
 #[cfg(feature = "servers")]
 mod plugin_servers;
 mod plugins;
@@ -136,6 +140,7 @@ mod server_options;
 #[cfg(feature = "servers")]
 mod server_tools;
 mod session_id;
+mod short_names;
 mod skill;
 mod skill_source;
 pub mod sources;
@@ -175,7 +180,9 @@ pub use plugins::{
 pub use readiness::{is_missing_something, missing_notes, missing_requirements};
 pub use reinject::{ReinjectedFragment, ReinjectedSkills};
 pub use request_metrics::{DURATION_BUCKETS, RequestMetrics};
-pub use result::{MAX_RESULT_BYTES, ResultImage, ToolError, ToolErrorCode, ToolResult};
+pub use result::{
+    DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultImage, ToolError, ToolErrorCode, ToolResult,
+};
 pub use saved::SavedError;
 pub use selection::SelectionError;
 #[cfg(feature = "servers")]

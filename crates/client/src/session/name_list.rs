@@ -2,12 +2,12 @@
 //! server and the description of a tool. A model trusts these texts more than a message, so only names
 //! of the format stand in the list, and a budget bounds it.
 
-use super::skill::{AuthorityRef, SharedSkill, is_hidden};
+use super::short_names::{NameChooser, split_qualified};
+use super::skill::{SharedSkill, is_hidden};
 use super::state::Session;
 use super::usage::UsageKind;
 use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, single_line, truncate_with_ellipsis};
-use std::collections::{HashMap, HashSet};
 
 /// Limit of a description in the list, in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 256;
@@ -38,7 +38,7 @@ pub struct SkillNameList {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SkillNameLine {
     /// Name: lower-case letters, digits and hyphens, after the name of a plugin and a colon, if there is
-    /// one. Skills of one name have the ids of their roots behind the name.
+    /// one. Skills of one name have the ids of their roots and a slash before the name.
     pub name: String,
     /// Beginning of the description on one line, with hidden characters escaped. Empty without
     /// descriptions.
@@ -65,12 +65,16 @@ impl Session {
     #[must_use]
     pub fn skill_names(&self, options: SkillNameListOptions) -> SkillNameList {
         let view = self.current_view();
-        let usable = usable_skills(&view);
+        let usable = {
+            let short_names = self.inner.short_names.lock();
+            usable_skills(&view, &short_names.chooser(&view.skills, &view.equal_roots))
+        };
         let lines = name_lines(&usable, options);
+
         let shown = usable[..lines.len()].iter();
-        self.inner
-            .usage
-            .record(UsageKind::Listed, shown.map(|usable| usable.skill));
+        let shown: Vec<_> = shown.map(|usable| usable.skill).collect();
+        self.bind_short_names(&view, &shown);
+        self.inner.usage.record(UsageKind::Listed, shown);
         SkillNameList {
             total: count_usable(&view),
             lines,
@@ -81,6 +85,8 @@ impl Session {
 /// Skill that a model may use, with its place in the list.
 struct UsableSkill<'a> {
     skill: &'a SharedSkill,
+    /// Name by which a call finds the skill: see [`NameChooser`].
+    short_name: String,
     is_pinned: bool,
     is_name_only: bool,
     /// Number of the skills of the same root before this one.
@@ -97,17 +103,21 @@ fn count_usable(view: &SessionView) -> usize {
 }
 
 /// Returns the skills that a list can name, in its order.
-fn usable_skills(view: &SessionView) -> Vec<UsableSkill<'_>> {
+fn usable_skills<'a>(view: &'a SessionView, names: &NameChooser<'_>) -> Vec<UsableSkill<'a>> {
     let mut usable: Vec<UsableSkill<'_>> = Vec::new();
     for (index, skill) in view.skills.iter().enumerate() {
         if !is_usable(view, skill) || !is_plain_name(&skill.name) {
             continue;
         }
+        let Some(short_name) = names.choose(skill).filter(|name| is_plain_short_name(name)) else {
+            continue;
+        };
 
         let before = usable.last();
         let same_root = before.filter(|last| last.skill.authority == skill.authority);
         usable.push(UsableSkill {
             skill,
+            short_name,
             is_pinned: view.emphasis.pinned.contains(&index),
             is_name_only: view.emphasis.name_only.contains(&index),
             turn: same_root.map_or(0, |last| last.turn + 1),
@@ -122,18 +132,14 @@ fn usable_skills(view: &SessionView) -> Vec<UsableSkill<'_>> {
 /// Returns the lines of the first skills that fit the budget.
 fn name_lines(usable: &[UsableSkill<'_>], options: SkillNameListOptions) -> Vec<SkillNameLine> {
     let mut left = options.budget;
-    let labels = skill_labels(usable.iter().map(|usable| usable.skill));
-    let lines = usable
-        .iter()
-        .zip(labels)
-        .map(|(usable, name)| SkillNameLine {
-            name,
-            description: if options.with_descriptions && !usable.is_name_only {
-                line_description(usable.skill)
-            } else {
-                String::new()
-            },
-        });
+    let lines = usable.iter().map(|usable| SkillNameLine {
+        name: usable.short_name.clone(),
+        description: if options.with_descriptions && !usable.is_name_only {
+            line_description(usable.skill)
+        } else {
+            String::new()
+        },
+    });
     let fitting = lines.take_while(|line| {
         let bytes = line.bytes();
         let fits = bytes <= left;
@@ -149,6 +155,14 @@ fn line_description(skill: &SharedSkill) -> String {
     truncate_with_ellipsis(&description, MAX_DESCRIPTION_BYTES)
 }
 
+/// Returns whether a short name has a name of the format, alone or after the id of a root in the same form.
+fn is_plain_short_name(name: &str) -> bool {
+    match split_qualified(name) {
+        Some((root, name)) => is_plain_name(root) && is_plain_name(name),
+        None => is_plain_name(name),
+    }
+}
+
 /// Returns whether a name has the form of the format: lower-case letters, digits and hyphens, after
 /// the name of a plugin and a colon, if there is one.
 fn is_plain_name(name: &str) -> bool {
@@ -162,43 +176,12 @@ fn is_plain_name(name: &str) -> bool {
     }
 }
 
-/// Returns the names of skills, each different from the others: skills of one name are told apart by their
-/// roots, or else by numbers.
-fn skill_labels<'a>(skills: impl Iterator<Item = &'a SharedSkill> + Clone) -> Vec<String> {
-    let mut bearers: HashMap<&str, usize> = HashMap::new();
-    for skill in skills.clone() {
-        *bearers.entry(&skill.name).or_default() += 1;
-    }
-
-    let mut labels = HashSet::new();
-    let unique = skills.map(|skill| {
-        let name = &skill.name;
-        if bearers[name.as_str()] == 1 {
-            return name.clone();
-        }
-        let root = AuthorityRef::of_skill(skill).id;
-        let by_root = format!("{name} ({root})");
-        // The id of a root may be any text, and stands in no list then.
-        let is_named = is_plain_name(root);
-        let first = if is_named { 2 } else { 1 };
-        let mut numbered = (first..).map(|number| format!("{name} ({number})"));
-        let label = if is_named && !labels.contains(&by_root) {
-            by_root
-        } else {
-            numbered
-                .find(|label| !labels.contains(label))
-                .unwrap_or(by_root)
-        };
-        labels.insert(label.clone());
-        label
-    });
-    unique.collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::short_names::ShortNames;
     use super::{
-        SessionView, SkillNameListOptions, count_usable, is_plain_name, name_lines, usable_skills,
+        SessionView, SkillNameListOptions, UsableSkill, count_usable, is_plain_short_name, name_lines,
+        usable_skills,
     };
     use caproot_core::proto::caproot::v1::{Authority, Skill};
     use proptest::prelude::*;
@@ -228,8 +211,13 @@ mod tests {
             budget,
             with_descriptions: false,
         };
-        let lines = name_lines(&usable_skills(view), options);
+        let lines = name_lines(&usable(view), options);
         lines.into_iter().map(|line| line.name).collect()
+    }
+
+    fn usable(view: &SessionView) -> Vec<UsableSkill<'_>> {
+        let short_names = ShortNames::default();
+        usable_skills(view, &short_names.chooser(&view.skills, &view.equal_roots))
     }
 
     #[test]
@@ -266,10 +254,10 @@ mod tests {
 
     #[test]
     fn skills_of_one_name_are_told_apart() {
+        // Only handles tell two skills of one root apart, and the id of a root may be any text.
         let skills = ["repo", "user", "user", "A root"].map(|root| (root, "handoff"));
         let names = names(&view(&skills), 500);
-        let expected = ["(repo)", "(user)", "(1)", "(2)"].map(|root| format!("handoff {root}"));
-        assert_eq!(names, expected);
+        assert_eq!(names, ["repo/handoff"]);
     }
 
     proptest! {
@@ -281,11 +269,11 @@ mod tests {
         ) {
             let skills: Vec<_> = names.iter().map(|name| ("r", name.as_str())).collect();
             let options = SkillNameListOptions { budget, with_descriptions };
-            let lines = name_lines(&usable_skills(&view(&skills)), options);
+            let view = view(&skills);
+            let lines = name_lines(&usable(&view), options);
             prop_assert!(lines.iter().map(|line| line.bytes()).sum::<usize>() <= budget);
             for line in lines {
-                let (name, _) = line.name.split_once(' ').unwrap_or((&line.name, ""));
-                prop_assert!(is_plain_name(name));
+                prop_assert!(is_plain_short_name(&line.name));
                 prop_assert_eq!(line.description.is_empty(), !with_descriptions);
                 let is_escaped = !line.description.contains(['\u{202e}', '\n']);
                 prop_assert!(is_escaped, "{:?}", line.description);

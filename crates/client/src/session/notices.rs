@@ -8,6 +8,7 @@ mod writer;
 pub use writer::MAX_NOTICE_BYTES;
 
 use super::instructions::{InstructionText, TextPlace};
+use super::short_names::ShortNames;
 use super::skill::SharedSkill;
 use super::tool_names::ToolNames;
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
@@ -102,6 +103,7 @@ pub struct UpdateRequest<'a> {
     /// Limit of the whole text in bytes.
     pub budget: usize,
     pub names: ToolNames,
+    pub short_names: &'a ShortNames,
 }
 
 impl TextId {
@@ -180,7 +182,7 @@ impl TextRegistry {
                 ..InstructionUpdate::whole(id, None, InstructionText::default())
             },
             Ok(known) => {
-                let notice = ChangeNotice::write(known, &latest, request.names);
+                let notice = ChangeNotice::write(known, &latest, request);
                 notice.into_update(id, request.budget, whole)
             }
         };

@@ -1,6 +1,8 @@
 //! Options of a new session.
 
 use super::choice::SkillChoice;
+use super::result::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultForm};
+use super::selection::SelectionError;
 #[cfg(feature = "servers")]
 use super::server_options::{McpServerChoice, McpServerOptions};
 use super::tool_names::ToolNames;
@@ -42,6 +44,9 @@ pub struct SessionOptions {
     /// Spelling of the names of the tools in every text, hint and error; `skills.list` and
     /// `skills.read` by default.
     pub tool_names: ToolNames,
+    /// Limit of the JSON of a tool's result in bytes: [`DEFAULT_RESULT_BYTES`] by default, at most
+    /// [`MAX_RESULT_BYTES`]. A larger limit reads a long SKILL.md by one call.
+    pub result_bytes: usize,
     /// Skills that the session trusts, of executors and of all other sources; all skills by default. A fleet
     /// file with `trust` replaces the default. A lock is not part of the saved state.
     pub trust: Trust,
@@ -64,6 +69,24 @@ impl SessionOptions {
         }
         self.plugins
     }
+
+    /// Returns the form of the results of tools.
+    pub(super) fn result_form(&self) -> ResultForm {
+        ResultForm {
+            names: self.tool_names,
+            max_bytes: self.result_bytes,
+        }
+    }
+
+    pub(super) fn check_result_bytes(&self) -> Result<(), SelectionError> {
+        if (DEFAULT_RESULT_BYTES..=MAX_RESULT_BYTES).contains(&self.result_bytes) {
+            return Ok(());
+        }
+        let given = self.result_bytes;
+        Err(SelectionError(vec![format!(
+            "result_bytes is {given}; expected {DEFAULT_RESULT_BYTES} to {MAX_RESULT_BYTES}"
+        )]))
+    }
 }
 
 impl Default for SessionOptions {
@@ -78,6 +101,7 @@ impl Default for SessionOptions {
             scripts: false,
             ready_only: false,
             tool_names: ToolNames::default(),
+            result_bytes: DEFAULT_RESULT_BYTES,
             trust: Trust::default(),
             #[cfg(feature = "handlers")]
             tools: ToolRegistry::default(),

@@ -1,13 +1,14 @@
 //! `skills.read`: a page of one file of a skill, or of the list of its files.
 
-use super::arguments::{invalid_arguments, parse_arguments};
-use super::files::{ListedDirectory, MAX_FILES_CURSOR_BYTES, SkillFilesPage, list_directory};
+use super::arguments::{invalid_arguments, parse_arguments, read_text};
+use super::files::{
+    ListedDirectory, MAX_FILES_CURSOR_BYTES, SkillFilesPage, is_files_cursor, list_directory,
+};
 use super::fitting::read_fitting;
 use super::metrics::InvocationTarget;
+use super::package_lookup::{FoundPackage, PackageQuery};
 use super::resource_path::NamedResource;
-use super::result::{
-    MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len,
-};
+use super::result::{ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len};
 use super::skill::SharedSkill;
 use super::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
 use super::state::{AuthoritySource, Session};
@@ -29,33 +30,38 @@ const SKILL_DIGEST_BYTES: usize = r#","skill_digest":"""#.len() + "sha256:".len(
 const SKILL_DIGEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `skills.read`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct ReadArguments {
     /// Authority of the package; needed only if several sources have the package.
     authority: Option<AuthorityArgument>,
-    package: String,
-    /// Path relative to the package, or handle, of a file or directory; empty: the main resource of
+    /// Handle or name of the skill.
+    #[serde(deserialize_with = "read_text")]
+    package: Option<String>,
+    /// Path relative to the package, or handle, of a file or directory; absent: the main resource of
     /// the package.
-    #[serde(default)]
-    resource: String,
+    #[serde(deserialize_with = "read_text")]
+    resource: Option<String>,
+    #[serde(deserialize_with = "read_text")]
     cursor: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct AuthorityArgument {
-    kind: String,
-    id: String,
+    #[serde(deserialize_with = "read_text")]
+    kind: Option<String>,
+    #[serde(deserialize_with = "read_text")]
+    id: Option<String>,
 }
 
-/// Valid arguments of `skills.read`, with the source that they name.
+/// Valid arguments of `skills.read`, with the package that they name.
 #[derive(Debug)]
 pub struct FoundRead<'a> {
-    arguments: ReadArguments,
-    owner: AuthoritySource<'a>,
-    /// Skill of the package, if the source lists it.
-    skill: Option<SharedSkill>,
+    found: FoundPackage<'a>,
+    /// Path or handle; empty: the main resource.
+    resource: String,
+    cursor: String,
 }
 
 /// Result of `skills.read`.
@@ -82,29 +88,40 @@ pub struct ReadPage {
 impl ReadArguments {
     /// Checks the limits of all fields, and that there is a package.
     fn check_fields(&self) -> Result<(), ToolError> {
-        let cursor = self.cursor.as_deref().unwrap_or_default();
-        let mut fields = vec![
-            ("package", self.package.as_str(), MAX_HANDLE_BYTES),
+        let authority = self.authority.as_ref();
+        let fields = [
+            ("package", &self.package, MAX_HANDLE_BYTES),
             ("resource", &self.resource, MAX_HANDLE_BYTES),
-            ("cursor", cursor, MAX_FILES_CURSOR_BYTES),
+            ("cursor", &self.cursor, MAX_FILES_CURSOR_BYTES),
         ];
-        if let Some(AuthorityArgument { kind, id }) = &self.authority {
-            fields.push(("authority.id", id, MAX_ROOT_ID_BYTES));
-            fields.push(("authority.kind", kind, MAX_ROOT_ID_BYTES));
-        }
+        let authority_fields = authority.map(|AuthorityArgument { kind, id }| {
+            [
+                ("authority.id", id, MAX_ROOT_ID_BYTES),
+                ("authority.kind", kind, MAX_ROOT_ID_BYTES),
+            ]
+        });
 
-        if self.package.is_empty() {
-            let reason = "`package` is empty; pass the package of a listed skill";
-            return Err(invalid_arguments(reason));
-        }
-
-        for (name, text, most) in fields {
-            if text.len() > most {
+        for (name, text, most) in fields
+            .into_iter()
+            .chain(authority_fields.into_iter().flatten())
+        {
+            if text.as_ref().is_some_and(|text| text.len() > most) {
                 return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
             }
         }
+        if self.named_package().is_none() {
+            let reason = "`package` is empty; pass the name or the package of a listed skill";
+            return Err(invalid_arguments(reason));
+        }
 
         Ok(())
+    }
+
+    /// Returns the text that names the package: the handle of a file has its package.
+    fn named_package(&self) -> Option<&str> {
+        let handle = self.resource.as_deref();
+        let handle = handle.filter(|resource| resource.contains("://"));
+        self.package.as_deref().or(handle)
     }
 }
 
@@ -122,65 +139,105 @@ impl ReadPage {
 }
 
 impl<'a> FoundRead<'a> {
-    /// Checks the arguments of a call, and finds the source that they name.
+    /// Checks the arguments of a call, and finds the package that they name.
     pub fn find(session: &'a Session, arguments: &Value) -> Result<Self, ToolError> {
-        let arguments: ReadArguments = parse_arguments(arguments)?;
+        let mut arguments: ReadArguments = parse_arguments(arguments)?;
         arguments.check_fields()?;
 
-        let owner = match &arguments.authority {
-            Some(AuthorityArgument { kind, id }) => session.find_authority(kind, id)?,
-            None => session.authority_of_package(&arguments.package)?,
-        };
-        let skill = owner.find_skill(&arguments.package);
+        let AuthorityArgument { kind, id } = arguments.authority.take().unwrap_or_default();
+        let found = session.find_package(&PackageQuery {
+            package: arguments.named_package().unwrap_or_default(),
+            kind: kind.as_deref().unwrap_or_default(),
+            id: id.as_deref().unwrap_or_default(),
+            allows_file: arguments.package.is_none() || arguments.resource.is_none(),
+        })?;
+        // Without a package, the resource was the package.
+        let resource = arguments.resource.filter(|_| arguments.package.is_some());
+        let resource = resource.or_else(|| found.file.clone());
         Ok(Self {
-            arguments,
-            owner,
-            skill,
+            found,
+            resource: resource.unwrap_or_default(),
+            cursor: arguments.cursor.unwrap_or_default(),
         })
     }
 
     /// Returns the skill, unless the call only continues a page.
     pub fn first_page_skill(&self) -> Option<&SharedSkill> {
-        let skill = self.skill.as_ref();
-        skill.filter(|_| self.arguments.cursor.is_none())
+        let skill = self.found.skill.as_ref();
+        skill.filter(|_| self.cursor.is_empty())
     }
 
     /// Returns the source and the skill, for the metrics of the call.
     pub fn target(&self) -> InvocationTarget<'_> {
-        let package = &self.arguments.package;
-        InvocationTarget::of_skill(self.owner.source, package, self.skill.as_ref())
+        let FoundPackage {
+            owner,
+            package,
+            skill,
+            ..
+        } = &self.found;
+        InvocationTarget::of_skill(owner.source, package, skill.as_ref())
     }
 
     /// Reads the largest page of a file that fits into a result, or lists the files of a directory.
     pub async fn read(&self, session: &Session) -> Result<ReadResult, ToolError> {
-        let package = &self.arguments.package;
-        let AuthoritySource { source, id } = self.owner;
-        session.check_choice(source, id, package)?;
-        let cursor = self.arguments.cursor.as_deref().unwrap_or_default();
+        let package = &self.found.package;
+        let AuthoritySource { source, id } = self.found.owner;
+        let checked = session.check_choice(source, id, package);
 
-        match NamedResource::parse(package, &self.arguments.resource)? {
-            NamedResource::Directory(directory) => {
-                let listed = ListedDirectory {
-                    authority: id,
-                    package,
-                    directory: &directory,
-                };
-                let page = list_directory(source, &listed, cursor).await?;
-                Ok(ReadResult::Directory(page))
-            }
+        let read = match checked.and_then(|()| NamedResource::parse(package, &self.resource)) {
+            Err(error) => Err(error),
+            Ok(NamedResource::Directory(directory)) => self.list_files(session, &directory).await,
+            Ok(NamedResource::File(resource)) => self.read_named_file(session, resource).await,
+        };
+        read.map_err(|error| session.with_similar_names(error, package))
+    }
 
-            NamedResource::File(resource) => {
-                let request = TextPageRequest {
-                    authority: id.to_owned(),
-                    package: package.clone(),
-                    resource,
-                    cursor: cursor.to_owned(),
-                    max_bytes: 0,
-                };
-                let page = read_page(session, source, request).await?;
-                Ok(ReadResult::File(page))
-            }
+    /// Reads a page of a file. A path that is a directory lists its files, as models omit the slash.
+    async fn read_named_file(
+        &self,
+        session: &Session,
+        resource: String,
+    ) -> Result<ReadResult, ToolError> {
+        let directory = format!("{resource}/");
+        if !resource.is_empty() && is_files_cursor(&directory, &self.cursor) {
+            return self.list_files(session, &directory).await;
         }
+
+        let AuthoritySource { source, id } = self.found.owner;
+        let request = TextPageRequest {
+            authority: id.to_owned(),
+            package: self.found.package.clone(),
+            resource,
+            cursor: self.cursor.clone(),
+            max_bytes: 0,
+        };
+        let has_path = !request.resource.is_empty();
+        match read_page(session, source, request).await {
+            Ok(page) => Ok(ReadResult::File(page)),
+            Err(error) if has_path && error.code() == ToolErrorCode::ResourceNotFound => {
+                // The error of the file says more than the error of the directory.
+                self.list_files(session, &directory)
+                    .await
+                    .map_err(|_| error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list_files(
+        &self,
+        session: &Session,
+        directory: &str,
+    ) -> Result<ReadResult, ToolError> {
+        let AuthoritySource { source, id } = self.found.owner;
+        let listed = ListedDirectory {
+            authority: id,
+            package: &self.found.package,
+            directory,
+        };
+        let max_bytes = session.inner.result_bytes;
+        let page = list_directory(source, &listed, &self.cursor, max_bytes).await?;
+        Ok(ReadResult::Directory(page))
     }
 }
 
@@ -204,10 +261,11 @@ async fn read_page(
     };
     let reserved = files.as_ref().map_or(0, |_| SKILL_DIGEST_BYTES);
 
-    let first_bytes = contents_room(handle_bytes(&request) + reserved, TYPICAL_CURSOR_BYTES);
+    let room = ResultRoom(session.inner.result_bytes.saturating_sub(reserved));
+    let first_bytes = room.contents_room(handle_bytes(&request), TYPICAL_CURSOR_BYTES);
     let package = request.package.clone();
     let skill = find_listed_skill(source, &request.authority, &request.package);
-    let fit = |page: &TextPage| fitting_bytes(page, reserved);
+    let fit = |page: &TextPage| room.fitting_bytes(page);
     let page = read_fitting(source, request, first_bytes, &fit).await;
 
     let page = page.map_err(|error| match error.code() {
@@ -279,41 +337,51 @@ fn result_overhead(resource: usize, cursor: usize) -> usize {
     frame.len() + resource + cursor
 }
 
-/// Returns the bytes that the contents of a page may have in a result.
-fn contents_room(resource: usize, cursor: usize) -> usize {
-    MAX_RESULT_BYTES.saturating_sub(result_overhead(resource, cursor))
-}
+/// Limit of a result in bytes.
+#[derive(Debug, Clone, Copy)]
+struct ResultRoom(usize);
 
-/// Returns how many bytes of a page fit into a result, next to `reserved` bytes.
-fn fitting_bytes(page: &TextPage, reserved: usize) -> usize {
-    let resource = json_escaped_len(&page.resource) + reserved;
-    let cursor = json_escaped_len(&page.next_cursor);
-    if json_escaped_len(&page.contents) <= contents_room(resource, cursor) {
-        return page.contents.len();
+impl ResultRoom {
+    /// Returns the bytes that the contents of a page may have in a result.
+    fn contents_room(self, resource: usize, cursor: usize) -> usize {
+        self.0.saturating_sub(result_overhead(resource, cursor))
     }
 
-    // A smaller page has a cursor, even if this page has none.
-    let room = contents_room(resource, cursor.max(TYPICAL_CURSOR_BYTES));
-    json_escaped_prefix_len(&page.contents, room)
+    /// Returns how many bytes of a page fit into a result.
+    fn fitting_bytes(self, page: &TextPage) -> usize {
+        let resource = json_escaped_len(&page.resource);
+        let cursor = json_escaped_len(&page.next_cursor);
+        if json_escaped_len(&page.contents) <= self.contents_room(resource, cursor) {
+            return page.contents.len();
+        }
+
+        // A smaller page has a cursor, even if this page has none.
+        let room = self.contents_room(resource, cursor.max(TYPICAL_CURSOR_BYTES));
+        json_escaped_prefix_len(&page.contents, room)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        ContentDigest, MAX_RESULT_BYTES, ReadPage, SKILL_DIGEST_BYTES, TYPICAL_CURSOR_BYTES,
-        TextPage, fitting_bytes, result_overhead,
+        ContentDigest, ReadPage, ResultRoom, SKILL_DIGEST_BYTES, TYPICAL_CURSOR_BYTES, TextPage,
+        result_overhead,
     };
     use crate::session::ToolNames;
-    use crate::session::result::ToolResult;
+    use crate::session::result::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultForm, ToolResult};
     use proptest::prelude::*;
 
     /// Pages through a text as a daemon does, with the part of each page that fits; returns the
     /// contents of every result.
-    fn page_through(text: &str, resource: &str, cursor: &str) -> Vec<String> {
+    fn page_through(text: &str, resource: &str, cursor: &str, max_bytes: usize) -> Vec<String> {
+        let form = ResultForm {
+            names: ToolNames::default(),
+            max_bytes,
+        };
         let (mut pages, mut at) = (Vec::new(), 0);
         loop {
-            let mut bytes = MAX_RESULT_BYTES
-                .saturating_sub(result_overhead(resource.len(), TYPICAL_CURSOR_BYTES));
+            let mut bytes =
+                max_bytes.saturating_sub(result_overhead(resource.len(), TYPICAL_CURSOR_BYTES));
             let page = loop {
                 let end = text.floor_char_boundary(text.len().min(at + bytes));
                 let next_cursor = if end < text.len() { cursor } else { "" }.to_owned();
@@ -324,7 +392,7 @@ mod tests {
                     next_cursor,
                     digest: String::new(),
                 };
-                let fits = fitting_bytes(&page, 0);
+                let fits = ResultRoom(max_bytes).fitting_bytes(&page);
                 if fits >= page.contents.len() {
                     break page;
                 }
@@ -347,8 +415,8 @@ mod tests {
                 truncated,
                 skill_digest: None,
             };
-            let result = ToolResult::from_outcome(Ok(&page), ToolNames::default());
-            assert!(result.success && result.json.len() <= MAX_RESULT_BYTES);
+            let result = ToolResult::from_outcome(Ok(&page), form);
+            assert!(result.success && result.json.len() <= max_bytes);
             pages.push(page.contents);
             if !truncated {
                 return pages;
@@ -383,7 +451,7 @@ mod tests {
             next_cursor: String::new(),
             digest: digest.to_string(),
         };
-        let bytes = fitting_bytes(&whole, SKILL_DIGEST_BYTES);
+        let bytes = ResultRoom(MAX_RESULT_BYTES - SKILL_DIGEST_BYTES).fitting_bytes(&whole);
         let page = ReadPage {
             skill_digest: Some(digest),
             ..ReadPage::from_text_page(TextPage {
@@ -400,9 +468,10 @@ mod tests {
     #[test]
     fn a_last_page_may_fill_the_result() {
         for part in ["x", "\""] {
-            for length in 7_900..MAX_RESULT_BYTES {
+            for length in 7_900..DEFAULT_RESULT_BYTES {
                 let text = part.repeat(length / part.escape_default().count());
-                assert_eq!(page_through(&text, "r", "cursor").concat(), text);
+                let pages = page_through(&text, "r", "cursor", DEFAULT_RESULT_BYTES);
+                assert_eq!(pages.concat(), text);
             }
         }
     }
@@ -411,8 +480,13 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
         #[test]
-        fn pages_join_to_the_file(text in text(), resource in "[a-z/]{1,2000}", cursor in "[A-Za-z0-9_-]{1,200}") {
-            prop_assert_eq!(page_through(&text, &resource, &cursor).concat(), text);
+        fn pages_join_to_the_file(
+            text in text(),
+            resource in "[a-z/]{1,2000}",
+            cursor in "[A-Za-z0-9_-]{1,200}",
+            max_bytes in DEFAULT_RESULT_BYTES..=MAX_RESULT_BYTES,
+        ) {
+            prop_assert_eq!(page_through(&text, &resource, &cursor, max_bytes).concat(), text);
         }
     }
 }

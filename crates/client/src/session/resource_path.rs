@@ -17,8 +17,9 @@ pub enum NamedResource {
 
 impl NamedResource {
     /// Returns what `resource` names in a package. A path relative to the package is read like a
-    /// link: without query and fragment, percent-decoded, and with `.` and `..` resolved. A path or
-    /// handle that ends with `/` is a directory, and the handle of the package is its directory.
+    /// link: without query and fragment, percent-decoded, and with `.` and `..` resolved. A `/` in front
+    /// of a path means the package, as nothing outside can be meant. A path or handle that ends with `/`
+    /// is a directory, and the handle of the package is its directory.
     pub fn parse(package: &str, resource: &str) -> Result<Self, ToolError> {
         if resource.is_empty() {
             return Ok(Self::File(String::new()));
@@ -45,12 +46,6 @@ impl NamedResource {
         if path.is_empty() {
             return Ok(Self::File(String::new()));
         }
-        if path.starts_with('/') {
-            return Err(not_found(
-                "the path is absolute; give a path relative to the package",
-            ));
-        }
-
         let decoded: Vec<u8> = percent_decode_str(path).collect();
         let mut segments: Vec<&[u8]> = Vec::new();
         for segment in decoded.split(|byte| *byte == b'/') {
@@ -98,6 +93,9 @@ mod tests {
             ("#usage", File(String::new())),
             ("a/b.md", File("skill://demo/pdf/a/b.md".into())),
             ("./a/../b c.md", File("skill://demo/pdf/b%20c.md".into())),
+            ("/a/b.md", File("skill://demo/pdf/a/b.md".into())),
+            ("/etc/passwd", File("skill://demo/pdf/etc/passwd".into())),
+            ("/", Directory("skill://demo/pdf/".into())),
             ("b%20c.md#part", File("skill://demo/pdf/b%20c.md".into())),
             ("skill://demo/pdf/a", File("skill://demo/pdf/a".into())),
             ("./", Directory("skill://demo/pdf/".into())),
@@ -124,7 +122,7 @@ mod tests {
             "../x",
             "a/../../x",
             "%2e%2e/x",
-            "/etc/passwd",
+            "/../x",
             "a\0b",
             "%00",
         ] {

@@ -10,10 +10,30 @@ use serde_json::{Value, json};
 use std::fmt;
 use tonic::Code as Grpc;
 
-/// Limit of a result's JSON in bytes.
-pub const MAX_RESULT_BYTES: usize = 8_192;
+/// Default limit of a result's JSON in bytes.
+pub const DEFAULT_RESULT_BYTES: usize = 8_192;
+/// Greatest limit of a result's JSON that a session may have, in bytes.
+pub const MAX_RESULT_BYTES: usize = 65_536;
 /// Limit of an error message in bytes, before JSON escapes the message.
 const MAX_MESSAGE_BYTES: usize = 1_000;
+
+/// Form of the results of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResultForm {
+    /// Spelling of the names of tools in errors and hints.
+    pub names: ToolNames,
+    /// Limit of the JSON in bytes.
+    pub max_bytes: usize,
+}
+
+impl Default for ResultForm {
+    fn default() -> Self {
+        Self {
+            names: ToolNames::default(),
+            max_bytes: DEFAULT_RESULT_BYTES,
+        }
+    }
+}
 
 /// Result of a tool call for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +43,7 @@ pub struct ToolResult {
     /// Whether third parties wrote the result, so that a model should follow no instruction in it.
     /// Always true for skills; the definition of a custom tool decides for its results.
     pub external_context: bool,
-    /// One JSON object of at most [`MAX_RESULT_BYTES`] bytes.
+    /// One JSON object of at most as many bytes as the session allows: [`DEFAULT_RESULT_BYTES`] by default.
     pub json: String,
     /// Images of the result, which `json` names by type and size. Only tools of MCP servers have
     /// images.
@@ -96,6 +116,8 @@ tool_error_codes! {
     WrongAuthority = "WRONG_AUTHORITY",
     /// Several authorities have the package, and the call names none.
     AmbiguousAuthority = "AMBIGUOUS_AUTHORITY",
+    /// Several skills have the name that the call gives as package.
+    AmbiguousName = "AMBIGUOUS_NAME",
     /// The skill does not exist now.
     PackageNotFound = "PACKAGE_NOT_FOUND",
     /// The file does not exist now.
@@ -108,6 +130,8 @@ tool_error_codes! {
     NotText = "NOT_TEXT",
     /// Access to the file is denied.
     NotAllowed = "NOT_ALLOWED",
+    /// The file changed, and the lock of its executor does not approve the new content.
+    NotApproved = "NOT_APPROVED",
     /// The file does not match its listed digest, size or frontmatter.
     NotVerified = "NOT_VERIFIED",
     /// The root is unavailable.
@@ -167,11 +191,13 @@ impl ToolErrorCode {
             Self::UnknownAuthority => "Call {list}, and use the authority of the package.",
             Self::WrongAuthority => "Use authority and package of one entry of {list}.",
             Self::AmbiguousAuthority => "Call {read} again with one of these as `authority`.",
+            Self::AmbiguousName => "Pass one of these handles in place of the name.",
             Self::RootUnavailable
             | Self::ExecutorUnavailable
             | Self::SourceUnavailable
             | Self::NoResult
             | Self::InvalidResponse => "Go on without it, or call again later.",
+            Self::NotApproved => "Go on without it, and say that its operator has to approve it.",
             Self::NotVerified => "Go on without it, and say that it failed verification.",
             Self::Overloaded => "Call again later, with fewer calls at once.",
             Self::UnknownTool
@@ -226,6 +252,7 @@ impl ToolError {
                 ToolErrorCode::RootUnavailable
             }
             (Some(ErrorReason::AuthorityMismatch), _) => ToolErrorCode::WrongAuthority,
+            (Some(ErrorReason::NotApproved), _) => ToolErrorCode::NotApproved,
             (_, Grpc::InvalidArgument) => ToolErrorCode::InvalidArguments,
             (_, Grpc::PermissionDenied | Grpc::Unauthenticated) => ToolErrorCode::NotAllowed,
             (_, Grpc::ResourceExhausted) => ToolErrorCode::Overloaded,
@@ -246,6 +273,11 @@ impl ToolError {
     fn to_json(&self, names: ToolNames) -> Value {
         let next = self.next_step(names);
         json!({ "error": { "code": self.code.name(), "message": self.message, "next": next } })
+    }
+
+    /// Returns the error with more text at the end of its message.
+    pub(super) fn with_note(&self, note: &str) -> Self {
+        Self::with_hint(self.code, &format!("{}{note}", self.message), self.hint)
     }
 
     /// Returns the code.
@@ -315,13 +347,13 @@ impl ToolResult {
     /// Returns the result of a skill tool. A result over the limit becomes an error.
     pub(super) fn from_outcome(
         outcome: Result<&impl Serialize, &ToolError>,
-        names: ToolNames,
+        form: ResultForm,
     ) -> Self {
         let json = match outcome {
             Ok(result) => serde_json::to_string(result).unwrap_or_default(),
-            Err(error) => error.to_json(names).to_string(),
+            Err(error) => error.to_json(form.names).to_string(),
         };
-        if (1..=MAX_RESULT_BYTES).contains(&json.len()) {
+        if (1..=form.max_bytes).contains(&json.len()) {
             return Self {
                 success: outcome.is_ok(),
                 external_context: true,
@@ -335,7 +367,7 @@ impl ToolResult {
         Self {
             success: false,
             external_context: true,
-            json: error.to_json(names).to_string(),
+            json: error.to_json(form.names).to_string(),
             images: Vec::new(),
         }
     }
@@ -367,7 +399,7 @@ fn json_escaped_byte_len(byte: u8) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{
-        MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolNames, ToolResult, json_escaped_len,
+        DEFAULT_RESULT_BYTES, ResultForm, ToolError, ToolErrorCode, ToolResult, json_escaped_len,
         json_escaped_prefix_len,
     };
     use proptest::prelude::*;
@@ -376,11 +408,11 @@ mod tests {
     fn a_long_error_message_is_truncated() {
         let error =
             ToolError::from_code(ToolErrorCode::InvalidResponse, &"\u{1}\"\\".repeat(100_000));
-        let names = ToolNames::default();
-        let result = ToolResult::from_outcome(Err::<&(), _>(&error), names);
-        assert!(!result.success && result.json.len() <= MAX_RESULT_BYTES);
-        let large = "x".repeat(MAX_RESULT_BYTES);
-        let result = ToolResult::from_outcome(Ok(&large), names);
+        let form = ResultForm::default();
+        let result = ToolResult::from_outcome(Err::<&(), _>(&error), form);
+        assert!(!result.success && result.json.len() <= DEFAULT_RESULT_BYTES);
+        let large = "x".repeat(DEFAULT_RESULT_BYTES);
+        let result = ToolResult::from_outcome(Ok(&large), form);
         assert!(!result.success && result.json.contains("INVALID_RESPONSE"));
     }
 

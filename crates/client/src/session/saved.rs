@@ -2,6 +2,7 @@
 
 use super::choice::SkillChoice;
 use super::session_id::check_session_id;
+use super::short_names::{ShortName, ShortNames};
 use super::skill::mirrored_view;
 use super::used::{UsedFile, UsedFiles};
 use crate::ResumePoint;
@@ -48,6 +49,9 @@ pub struct SavedSession {
     /// Files that the model read or was given, the most recently used first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     used: Vec<UsedFile>,
+    /// Names that texts gave to skills.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    names: Vec<ShortName>,
     /// MCP servers of plugins whose tools the session had.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     mcp_servers: Vec<SavedServer>,
@@ -139,6 +143,7 @@ impl SavedSession {
                 .map(|(environment_id, point)| SavedExecutor::new(environment_id, point))
                 .collect(),
             used: Vec::new(),
+            names: Vec::new(),
             mcp_servers: Vec::new(),
         }
     }
@@ -165,6 +170,17 @@ impl SavedSession {
     /// Returns the files that the model read or was given.
     pub fn used_files(&self) -> Result<UsedFiles, SavedError> {
         UsedFiles::restore(self.used.clone()).map_err(SavedError::Corrupt)
+    }
+
+    /// Returns the state with the names that texts gave to skills.
+    pub fn with_short_names(mut self, names: &ShortNames) -> Self {
+        self.names = names.entries().to_vec();
+        self
+    }
+
+    /// Returns the names that texts gave to skills.
+    pub fn short_names(&self) -> ShortNames {
+        ShortNames::restore(self.names.clone())
     }
 
     /// Returns the state as JSON, if the JSON is within the limit.

@@ -1,6 +1,9 @@
 //! `skills.search`: pages of the skills that fit keywords.
 
-use super::arguments::{DEFAULT_SEARCH_LIMIT, MAX_QUERY_CHARS, MAX_SEARCH_LIMIT, parse_arguments};
+use super::arguments::{
+    DEFAULT_SEARCH_LIMIT, MAX_QUERY_CHARS, MAX_SEARCH_LIMIT, parse_arguments, read_number,
+    read_text, read_words,
+};
 use super::result::{ToolError, ToolErrorCode, ToolResult};
 use super::search::{ResultRange, SearchQuery, cursor_binding, search_page};
 use super::state::Session;
@@ -18,8 +21,11 @@ use std::sync::Arc;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SearchArguments {
+    #[serde(deserialize_with = "read_words")]
     query: String,
+    #[serde(default, deserialize_with = "read_number")]
     limit: Option<u32>,
+    #[serde(default, deserialize_with = "read_text")]
     cursor: Option<String>,
 }
 
@@ -35,15 +41,16 @@ struct SearchResults {
 impl SearchArguments {
     fn parse(arguments: &Value) -> Result<Self, ToolError> {
         let arguments: Self = parse_arguments(arguments)?;
-        match arguments.limit {
-            Some(limit) if !(1..=MAX_SEARCH_LIMIT).contains(&limit) => {
-                let message = format!("`limit` is {limit}; expected 1 to {MAX_SEARCH_LIMIT}");
-                let hint = "Call {search} again with a limit in the range, or without a limit.";
-                let code = ToolErrorCode::InvalidArguments;
-                Err(ToolError::with_hint(code, &message, hint))
-            }
-            _ => Ok(arguments),
+        if arguments.limit == Some(0) {
+            let message = format!("`limit` is 0; expected 1 to {MAX_SEARCH_LIMIT}");
+            let hint = "Call {search} again with a limit in the range, or without a limit.";
+            let code = ToolErrorCode::InvalidArguments;
+            return Err(ToolError::with_hint(code, &message, hint));
         }
+
+        // A page may have fewer skills than requested in any case.
+        let limit = arguments.limit.map(|limit| limit.min(MAX_SEARCH_LIMIT));
+        Ok(Self { limit, ..arguments })
     }
 }
 
@@ -74,7 +81,7 @@ impl Session {
 
     /// Returns the result of the tool for these arguments.
     pub(super) async fn call_search(&self, arguments: &Value) -> ToolResult {
-        let names = self.inner.tool_names;
+        let form = self.inner.result_form();
         match self.find_results(arguments).await {
             Ok(results) => {
                 let SearchResults {
@@ -83,12 +90,12 @@ impl Session {
                     range,
                     query,
                 } = &results;
-                let page = search_page(view, positions, *range, query, names);
+                let page = search_page(view, positions, *range, query, form);
                 let shown = page.shared_skills();
                 self.inner.usage.record(UsageKind::Searched, shown);
-                ToolResult::from_outcome(Ok(&page), names)
+                ToolResult::from_outcome(Ok(&page), form)
             }
-            Err(error) => ToolResult::from_outcome(Err::<&(), _>(&error), names),
+            Err(error) => ToolResult::from_outcome(Err::<&(), _>(&error), form),
         }
     }
 

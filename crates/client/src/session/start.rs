@@ -64,7 +64,7 @@ impl Session {
     ) -> Result<Self, SelectionError> {
         let selection = check_selection(selection)?;
         #[cfg(feature = "handlers")]
-        let custom_tools = options.tools.seal(options.tool_names)?;
+        let custom_tools = options.tools.seal(options.result_form())?;
 
         let by_environment = group_by_environment(selection.clone()).into_iter();
         let starts = by_environment.map(|(environment_id, roots)| async {
@@ -113,7 +113,7 @@ impl Session {
             choice: &self.inner.choice,
             options,
             program: &self.custom_tools,
-            names: self.inner.tool_names,
+            form: self.inner.result_form(),
         };
         let servers = PluginServerSet::start(request).await;
         self.with_servers(servers)
@@ -132,6 +132,7 @@ impl SessionInner {
             check_session_id(id).map_err(|error| SelectionError(vec![error]))?;
         }
         options.choice.check()?;
+        options.check_result_bytes()?;
         #[cfg(feature = "servers")]
         options.mcp_servers.check()?;
 
@@ -146,6 +147,8 @@ impl SessionInner {
             usage: UsageRecorder::default(),
             used: Mutex::default(),
             tool_names: options.tool_names,
+            result_bytes: options.result_bytes,
+            short_names: Mutex::default(),
             has_scripts: options.scripts,
             has_plugins: options.has_plugins(),
             trust,

@@ -6,9 +6,10 @@ use super::metrics::{InvocationCounters, InvocationSession};
 use super::notices::TextRegistry;
 #[cfg(feature = "servers")]
 use super::plugin_servers::PluginServerSet;
-use super::result::{ToolError, ToolErrorCode};
+use super::result::{ResultForm, ToolError, ToolErrorCode};
 use super::search::SessionSearch;
 use super::selection::SelectionError;
+use super::short_names::ShortNames;
 use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::SkillSource;
 use super::sources::{ApprovedSource, DaemonSource, ExecutorState};
@@ -72,6 +73,10 @@ pub struct SessionInner {
     /// Files that the model read or was given.
     pub used: Mutex<UsedFiles>,
     pub tool_names: ToolNames,
+    /// Limit of a result's JSON in bytes.
+    pub result_bytes: usize,
+    /// Names that texts gave to skills.
+    pub short_names: Mutex<ShortNames>,
     /// Whether the text says how to run scripts.
     pub has_scripts: bool,
     /// Whether the mirrors of the executors have plugins.
@@ -252,7 +257,7 @@ impl Session {
             skill.package == package && AuthorityRef::of_skill(skill).id == authority
         });
         let is_included = match skill {
-            Some(skill) => choice.includes(source, &skill.name, package),
+            Some(skill) => choice.includes_skill(source, skill),
             // The source reports why the skill cannot be used.
             None => snapshot.unavailable_reason.is_some(),
         };
@@ -284,45 +289,8 @@ impl Session {
         })
     }
 
-    /// Returns the authority of a package. If handles of several authorities begin like the package,
-    /// returns the one that lists the package.
-    pub(super) fn authority_of_package(
-        &self,
-        package: &str,
-    ) -> Result<AuthoritySource<'_>, ToolError> {
-        let owners: Vec<_> = self
-            .authority_sources()
-            .filter(|authority| authority.source.owns_handle(authority.id, package))
-            .collect();
-        if let [only] = owners.as_slice() {
-            return Ok(*only);
-        }
-
-        let listing: Vec<_> = owners
-            .iter()
-            .filter(|authority| authority.lists_package(package))
-            .collect();
-        match listing.as_slice() {
-            [] => {
-                let message = "no source of this session has such a package";
-                Err(ToolError::from_code(
-                    ToolErrorCode::PackageNotFound,
-                    message,
-                ))
-            }
-            [only] => Ok(**only),
-            several => {
-                let names: Vec<_> = several.iter().map(|owner| owner.to_json()).collect();
-                let message = format!("several sources have the package: {}", names.join(", "));
-                Err(ToolError::from_code(
-                    ToolErrorCode::AmbiguousAuthority,
-                    &message,
-                ))
-            }
-        }
-    }
-
-    fn authority_sources(&self) -> impl Iterator<Item = AuthoritySource<'_>> {
+    /// Returns the authorities with their sources.
+    pub(super) fn authority_sources(&self) -> impl Iterator<Item = AuthoritySource<'_>> {
         self.authorities.iter().map(|authority| AuthoritySource {
             id: &authority.id,
             source: &*self.sources[authority.source_index],
@@ -331,10 +299,6 @@ impl Session {
 }
 
 impl AuthoritySource<'_> {
-    fn lists_package(&self, package: &str) -> bool {
-        self.find_skill(package).is_some()
-    }
-
     /// Returns the listed skill with this package.
     pub fn find_skill(&self, package: &str) -> Option<SharedSkill> {
         let listing = self.source.snapshot().listing;
@@ -345,7 +309,7 @@ impl AuthoritySource<'_> {
     }
 
     /// Returns the authority as the argument of a call.
-    fn to_json(self) -> String {
+    pub fn to_json(self) -> String {
         let kind = self.source.kind().name();
         serde_json::json!({ "kind": kind, "id": self.id }).to_string()
     }
@@ -357,6 +321,14 @@ impl SessionInner {
         match &self.trust {
             Trust::All => source,
             Trust::Lock(lock) => Arc::new(ApprovedSource::new(source, lock.clone(), &self.product)),
+        }
+    }
+
+    /// Returns the form of the results of tools.
+    pub fn result_form(&self) -> ResultForm {
+        ResultForm {
+            names: self.tool_names,
+            max_bytes: self.result_bytes,
         }
     }
 

@@ -1,5 +1,7 @@
 //! Names of a session's tools, and texts with these names.
 
+use serde_json::{Value, json};
+
 /// Limit of a tool's name on model platforms, in bytes.
 #[cfg(feature = "handlers")]
 const MAX_TOOL_NAME_BYTES: usize = 64;
@@ -93,6 +95,40 @@ impl ToolNames {
     }
 }
 
+/// Returns tools as platforms with namespaces register them: an object for each namespace, in the order of
+/// its first tool, and an object for each tool without a namespace. A platform may hide a tool until the
+/// model searches for it, which costs a turn, so that each tool says that it is not deferred.
+pub(super) fn group_by_namespace(tools: Value) -> Value {
+    let mut groups: Vec<Value> = Vec::new();
+    let tools = match tools {
+        Value::Array(tools) => tools,
+        other => vec![other],
+    };
+
+    for mut tool in tools {
+        tool["deferLoading"] = json!(false);
+        let fields = tool.as_object_mut();
+        let Some(namespace) = fields.and_then(|fields| fields.remove("namespace")) else {
+            tool["type"] = json!("function");
+            groups.push(tool);
+            continue;
+        };
+
+        let group = groups
+            .iter_mut()
+            .find(|group| group["type"] == "namespace" && group["name"] == namespace);
+        match group.and_then(|group| group["tools"].as_array_mut()) {
+            Some(members) => members.push(tool),
+            None => groups.push(json!({
+                "type": "namespace",
+                "name": namespace,
+                "tools": [tool],
+            })),
+        }
+    }
+    Value::Array(groups)
+}
+
 /// Returns the name, if model platforms accept the name of a tool without a namespace.
 #[cfg(feature = "handlers")]
 pub(super) fn check_tool_name(name: String) -> Result<String, ToolNameError> {
@@ -111,7 +147,27 @@ fn is_tool_name_byte(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{SkillTool, ToolNames};
+    use super::{SkillTool, ToolNames, group_by_namespace};
+    use serde_json::json;
+
+    #[test]
+    fn tools_are_grouped_by_namespace() {
+        let tools = json!([
+            {"namespace": "skills", "name": "list"},
+            {"name": "count"},
+            {"namespace": "own", "name": "list"},
+            {"namespace": "skills", "name": "read"},
+        ]);
+        let tool = |name: &str| json!({"name": name, "deferLoading": false});
+        assert_eq!(
+            group_by_namespace(tools),
+            json!([
+                {"type": "namespace", "name": "skills", "tools": [tool("list"), tool("read")]},
+                {"type": "function", "name": "count", "deferLoading": false},
+                {"type": "namespace", "name": "own", "tools": [tool("list")]},
+            ])
+        );
+    }
 
     #[test]
     fn a_name_is_found_in_either_spelling() {

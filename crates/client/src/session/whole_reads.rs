@@ -2,6 +2,7 @@
 
 use super::list::is_listed;
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
+use super::package_lookup::{FoundPackage, PackageQuery};
 use super::read::read_unlimited_page;
 use super::readiness::missing_notes;
 use super::resource_path::NamedResource;
@@ -60,20 +61,34 @@ impl Session {
             .collect())
     }
 
-    /// Returns a whole text file of a skill, at most 16 MiB. `path` is relative to the package, as the
-    /// SKILL.md links to its files; empty: the SKILL.md. If the file changes meanwhile, it is read again.
+    /// Returns a whole text file of a skill, at most 16 MiB. `skill` is a name or handle, with the
+    /// authority if several sources have the handle. `path` is relative to the package, as the SKILL.md
+    /// links to its files; empty: the SKILL.md. If the file changes meanwhile, it is read again.
     ///
     /// # Errors
     ///
     /// The errors of the tool that reads a file.
     pub async fn read_file(
         &self,
-        authority: &SkillAuthority,
-        package: &str,
+        skill: &str,
+        authority: Option<&SkillAuthority>,
         path: &str,
     ) -> Result<String, ToolError> {
-        let owner = self.find_authority(&authority.kind, &authority.id)?;
-        let skill = owner.find_skill(package);
+        self.check_open()?;
+        let found = self.find_package(&PackageQuery {
+            package: skill,
+            kind: authority.map_or("", |authority| &authority.kind),
+            id: authority.map_or("", |authority| &authority.id),
+            allows_file: path.is_empty(),
+        })?;
+        let FoundPackage {
+            owner,
+            package,
+            skill,
+            file,
+        } = &found;
+        let path = file.as_deref().unwrap_or(path);
+
         let target = InvocationTarget::of_skill(owner.source, package, skill.as_ref());
         let invocation = InvocationGuard::start(
             self.inner.invocation_session(),
@@ -81,11 +96,11 @@ impl Session {
             target,
         );
 
-        let work = self.join_file(owner, package, path);
+        let work = self.join_file(*owner, package, path);
         let work = work.instrument(invocation.span());
         let joined = self.inner.run_until_closed(work).await.flatten();
         if joined.is_ok() {
-            self.inner.usage.record(UsageKind::Read, &skill);
+            self.inner.usage.record(UsageKind::Read, skill);
         }
         if let (Ok(joined), Some(skill)) = (&joined, &skill) {
             let used = UsedFile::of_page(skill, &joined.last_page);
@@ -93,6 +108,7 @@ impl Session {
         }
 
         let text = joined.map(|joined| joined.text);
+        let text = text.map_err(|error| self.with_similar_names(error, package));
         invocation.finish_with_text(text.as_deref());
         text
     }

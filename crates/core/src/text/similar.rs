@@ -24,6 +24,24 @@ pub fn suggest_names<'a>(
     (!similar.is_empty()).then(|| format!("did you mean {}?", similar.join(" or ")))
 }
 
+/// Returns the question for the similar names of skills. A name without a plugin is compared with the
+/// names of plugins' skills, too.
+#[must_use]
+pub fn suggest_skill_names<'a>(
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
+    if name.contains(':') {
+        suggest_names(name, known, |qualified| qualified)
+    } else {
+        suggest_names(name, known, |qualified| {
+            qualified
+                .rsplit_once(':')
+                .map_or(qualified, |(_, bare)| bare)
+        })
+    }
+}
+
 fn similar_by<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str>,

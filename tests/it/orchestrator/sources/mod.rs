@@ -329,9 +329,9 @@ async fn the_example_runs() {
     let text = in_time(example::run(&fixture.path("scratch"), Some(&mock.url))).await;
     let text = text.expect("the example succeeds");
     for part in [
-        "- draw: Does draw. (mcp+skill://docs/draw)",
-        "- notes: Keeps notes. (skill://mine/notes)",
-        "- pdf: Fills forms, as the platform has it. (skill://team/pdf)",
+        "- draw: Does draw.\n",
+        "- notes: Keeps notes.\n",
+        "- pdf: Fills forms, as the platform has it.\n",
         "the local source \"here\" are not listed",
         "All about pdf.",
     ] {

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use caproot_client::session::tool_limits::MAX_CONCURRENT_CALLS;
-use caproot_client::session::{CustomTool, MAX_RESULT_BYTES, ToolFunctionError};
+use caproot_client::session::{
+    CustomTool, DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ToolFunctionError,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -67,7 +69,7 @@ async fn a_tool_of_data_fails_with_or_without_a_text_for_the_model() {
             }
         });
     let session = start_session_with([tool.in_namespace("own")]).await;
-    let tools = session.dynamic_tools();
+    let tools = session.flat_tools();
     let payload = json!({"namespace": "own", "name": "data", "description": "Does it.",
         "inputSchema": schema});
     assert_eq!(tools[3], payload);
@@ -161,7 +163,7 @@ async fn too_large_results_are_errors() {
     ])
     .await;
     let frame = r#"{"result":""}"#.len();
-    let most = MAX_RESULT_BYTES - frame;
+    let most = DEFAULT_RESULT_BYTES - frame;
     let result = tool_value(&session, "large", json!({"bytes": most})).await;
     assert_eq!(result["result"].as_str().map(str::len), Some(most));
     for bytes in [most + 1, MAX_RESULT_BYTES, 1 << 26] {

@@ -7,8 +7,9 @@ use super::manager::{CallHandler, CallManager, PendingPage, SubmitOutcome};
 use super::record::{AnswerOrigin, DispatchRecord};
 use super::tracker::{CallTracker, DeliveryMode, UnsentAnswer};
 use super::{DispatchError, DispatchOptions, MAX_ATTEMPTS, MAX_TOOL_NAME_BYTES, RETRY_DELAY};
+use crate::session::ToolResult;
+use crate::session::result::ResultForm;
 use crate::session::result::{ToolError, ToolErrorCode};
-use crate::session::{MAX_RESULT_BYTES, ToolNames, ToolResult};
 use caproot_core::backoff::Backoff;
 use caproot_core::sync::Mutex;
 use caproot_core::text::truncate_with_ellipsis;
@@ -134,7 +135,9 @@ impl DispatchContext {
         let started_at = Instant::now();
         let answer = async { self.handler.answer_call(tool, arguments).await };
         let (origin, result) = match run_guarded(self.options.answer_timeout, answer).await {
-            Ok(result) if result.json.len() <= MAX_RESULT_BYTES => (AnswerOrigin::Fresh, result),
+            Ok(result) if result.json.len() <= self.handler.max_result_bytes() => {
+                (AnswerOrigin::Fresh, result)
+            }
             Ok(_) => (
                 AnswerOrigin::TooLarge,
                 no_result("its result is over the size limit"),
@@ -255,5 +258,5 @@ pub async fn run_fallible<T>(
 fn no_result(reason: &str) -> ToolResult {
     let message = format!("the tool gave no result: {reason}");
     let error = ToolError::from_code(ToolErrorCode::NoResult, &message);
-    ToolResult::from_outcome(Err::<&(), _>(&error), ToolNames::default())
+    ToolResult::from_outcome(Err::<&(), _>(&error), ResultForm::default())
 }

@@ -3,7 +3,7 @@
 
 use super::call::{PendingCall, RequestId};
 use super::record::DispatchRecord;
-use crate::session::{Session, ToolResult};
+use crate::session::{DEFAULT_RESULT_BYTES, Session, ToolResult};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
@@ -60,11 +60,20 @@ pub enum SubmitOutcome {
 pub trait CallHandler: Send + Sync {
     /// Returns the answer of a call.
     fn answer_call<'a>(&'a self, tool: &'a str, arguments: &'a Value) -> BoxFuture<'a, ToolResult>;
+
+    /// Returns the limit of an answer's JSON in bytes; [`DEFAULT_RESULT_BYTES`] by default.
+    fn max_result_bytes(&self) -> usize {
+        DEFAULT_RESULT_BYTES
+    }
 }
 
 impl CallHandler for Session {
     fn answer_call<'a>(&'a self, tool: &'a str, arguments: &'a Value) -> BoxFuture<'a, ToolResult> {
         Box::pin(self.call(tool, arguments))
+    }
+
+    fn max_result_bytes(&self) -> usize {
+        self.inner.result_bytes
     }
 }
 

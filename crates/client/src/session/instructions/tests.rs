@@ -3,6 +3,7 @@
 
 use super::super::equal_roots::ExecutorRoot;
 use super::super::list::tests::skill;
+use super::super::short_names::ShortNames;
 use super::{
     DEFAULT_BUDGET, DescribedSkills, EqualRoots, HEAD, InstructionText, TextEmphasis, TextPlace,
     ToolNames,
@@ -20,6 +21,7 @@ fn write_with(skills: &[Arc<Skill>], emphasis: &TextEmphasis, budget: usize) -> 
         skills,
         equal_roots: &EqualRoots::default(),
         emphasis,
+        names: &ShortNames::default().chooser(skills, &EqualRoots::default()),
     };
     super::write_instructions(&described, budget, ToolNames::default().into())
 }
@@ -44,11 +46,7 @@ fn everything_is_listed_if_there_is_room() {
         skill("q", "c", "", false),
     ];
     let text = write(&skills, DEFAULT_BUDGET);
-    let lines = "\nauthority {\"kind\":\"executor\",\"id\":\"r\"}:\n\
-                 - a: Short one. (skill://r/a)\n\
-                 - b: Bee. (skill://r/b)\n\
-                 \nauthority {\"kind\":\"executor\",\"id\":\"q\"}:\n\
-                 - c (skill://q/c)\n";
+    let lines = "\nexecutor \"r\":\n- a: Short one.\n- b: Bee.\n\nexecutor \"q\":\n- c\n";
     assert_eq!(text.text, format!("{}{lines}", head()));
     assert_eq!(
         (text.listed, text.shortened, text.omitted, text.hidden),
@@ -75,21 +73,31 @@ fn descriptions_are_truncated_before_skills_are_omitted() {
     let mut mixed = skills.clone();
     mixed[7] = skill("r", "s007", "Brief.", false);
     let text = write(&mixed, DEFAULT_BUDGET);
-    assert!(text.text.contains("- s007: Brief. ("));
+    assert!(text.text.contains("- s007: Brief.\n"));
     assert_eq!(text.shortened, 39);
 
-    // Then skills are omitted, and the others keep descriptions by which a model can choose.
+    // Then descriptions are dropped, and the others are still of use.
     let text = write(&many(300, &"word ".repeat(60)), DEFAULT_BUDGET);
-    assert!((30..60).contains(&text.listed), "{text:?}");
-    assert_eq!(text.omitted, 300 - text.listed);
-    let long_enough = |line: &&str| line.len() > 100;
-    assert!(skill_lines(&text).iter().all(long_enough), "{}", text.text);
-
-    let text = write(&many(900, "word"), DEFAULT_BUDGET);
+    assert_eq!((text.listed, text.shortened, text.omitted), (300, 300, 0));
+    let described = skill_lines(&text)
+        .iter()
+        .filter(|line| line.contains(": "))
+        .count();
+    assert!((90..120).contains(&described), "{described}: {}", text.text);
     assert!(
-        text.listed > 100 && text.omitted == 900 - text.listed,
+        skill_lines(&text)
+            .iter()
+            .all(|line| line.len() < 10 || line.len() > 40)
+    );
+    assert!(text.text.len() > DEFAULT_BUDGET - 100);
+
+    // Then skills are omitted, and no skill has a description.
+    let text = write(&many(1_900, "word"), DEFAULT_BUDGET);
+    assert!(
+        text.listed > 800 && text.omitted == 1_900 - text.listed,
         "{text:?}"
     );
+    assert!(!text.text.contains(": word"));
     assert!(text.text.ends_with(&format!(
         "\n{} more skills are omitted here; find them with `skills.search`: 3 to 8 keywords for the \
          task.\n",
@@ -114,7 +122,7 @@ fn only_a_partial_text_names_the_search() {
     assert!(shortened.shortened > 0 && shortened.text.contains("call `skills.search`"));
     assert!(!shortened.text.contains("skills.list"));
 
-    let omitted = write(&many(400, "word"), DEFAULT_BUDGET);
+    let omitted = write(&many(1_900, "word"), DEFAULT_BUDGET);
     assert_eq!(omitted.text.matches("`skills.search`").count(), 2);
 }
 
@@ -129,20 +137,17 @@ fn a_pinned_skill_is_whole_while_another_is_shown() {
     };
     let text = write_with(&skills, &emphasis, DEFAULT_BUDGET);
     let lines = skill_lines(&text);
-    assert_eq!(lines[0], "- s000 (skill://r/s000)");
+    assert_eq!(lines[0], "- s000");
     assert!(lines[1].starts_with("- s001: word word"), "{}", lines[1]);
     let pinned = "pinned ".repeat(60);
-    let pinned = format!("- s290: {} (skill://r/s290)", pinned.trim_end());
-    assert_eq!(
-        lines[lines.len() - 2..],
-        [&pinned, "- s299 (skill://r/s299)"]
-    );
+    let pinned = format!("- s290: {}", pinned.trim_end());
+    assert_eq!((lines[290], lines[299]), (pinned.as_str(), "- s299"));
     let places = [0, 290, 299].map(|index: usize| text.skills[index].place);
     assert_eq!(
         places,
         [TextPlace::NameOnly, TextPlace::Listed, TextPlace::NameOnly]
     );
-    assert!(text.omitted > 200 && text.listed + text.omitted == 300);
+    assert_eq!((text.listed, text.omitted), (300, 0));
 
     // If the pinned skills do not fit whole, they are equals and the only ones.
     let emphasis = TextEmphasis {
@@ -162,12 +167,12 @@ fn a_long_description_leaves_room_for_other_skills() {
     skills.insert(0, Arc::new(long));
     let text = write(&skills, DEFAULT_BUDGET);
     assert_eq!((text.listed, text.shortened, text.omitted), (31, 1, 0));
-    assert_eq!(text.text.matches(": Does one thing well. (").count(), 30);
+    assert_eq!(text.text.matches(": Does one thing well.\n").count(), 30);
 
     // Handles cannot be truncated, so skills with long handles are omitted first.
     let mut skills = many(30, "Does one thing well.");
     for n in 0..8 {
-        let mut deep = Skill::clone(&skill("r", "deep", "Deep.", false));
+        let mut deep = Skill::clone(&skill("r", &"deep".repeat(40), "Deep.", false));
         deep.package = format!("skill://r/{n}/{}", "x".repeat(2_000));
         skills.insert(0, Arc::new(deep));
     }
@@ -210,17 +215,16 @@ fn equal_skills_of_several_environments_are_one_line() {
         skills: &skills,
         equal_roots: &equal,
         emphasis: &TextEmphasis::default(),
+        names: &ShortNames::default().chooser(&skills, &equal),
     };
     let text = super::write_instructions(&described, DEFAULT_BUDGET, ToolNames::default().into());
-    let others = (1..=8).map(|n| {
-        format!("environment \"{n}\": authority id \"team@{n}\", packages skill://team@{n}/...\n")
-    });
+    let others = (1..=8).map(|n| format!("environment \"{n}\": authority id \"team@{n}\"\n"));
     let others = others.collect::<Vec<_>>().concat();
     let lines = format!(
-        "\nauthority {{\"kind\":\"executor\",\"id\":\"team@0\"}}:\n\
+        "\nexecutor \"team@0\":\n\
          These skills are in environment \"0\". The same skills are elsewhere:\n\
          {others}21 more environments: see `skills.list`\n\
-         - a: Does a. (skill://team@0/a)\n"
+         - a: Does a.\n"
     );
     assert_eq!(text.text, format!("{}{lines}", head()));
     assert_eq!((text.listed, text.omitted, text.hidden), (1, 0, 0));
@@ -273,8 +277,10 @@ proptest! {
             lengths.collect::<std::collections::BTreeSet<_>>()
         };
         for lengths in [cut_lengths(true), cut_lengths(false)] {
-            prop_assert!(lengths.len() <= 1, "{lengths:?}");
-            prop_assert!(lengths.iter().all(|length| *length >= 90), "{lengths:?}");
+            // Or they are dropped.
+            let kept: Vec<_> = lengths.iter().filter(|length| **length > 0).collect();
+            prop_assert!(kept.len() <= 1, "{lengths:?}");
+            prop_assert!(kept.iter().all(|length| **length >= 30), "{lengths:?}");
         }
         for index in &emphasis.name_only {
             let place = text.skills[*index].place;
@@ -297,8 +303,8 @@ proptest! {
         let text = write(&skills, budget);
         prop_assert!(text.text.len() <= budget);
         prop_assert_eq!(text.listed + text.omitted + text.hidden, skills.len());
-        let shown = |skill: &&Arc<Skill>| text.text.contains(&format!(" ({})\n", skill.package));
-        prop_assert_eq!(skills.iter().filter(shown).count(), text.listed);
+        let lines = skill_lines(&text);
+        prop_assert_eq!(lines.len(), text.listed);
         if text.omitted > 0 && budget > 100 {
             prop_assert!(text.text.contains(&text.omitted.to_string()), "{}", text.text);
         }
@@ -314,9 +320,15 @@ proptest! {
         prop_assert_eq!(count(|place| place == TextPlace::Hidden), text.hidden);
         for (found, skill) in text.skills.iter().zip(&skills) {
             let is_shown = matches!(found.place, TextPlace::Listed | TextPlace::Shortened { .. });
-            prop_assert_eq!((&found.skill, is_shown), (skill, shown(&skill)));
+            let has_handle = text.text.contains(&format!(" ({})\n", skill.package));
+            prop_assert_eq!(&found.skill, skill);
+            prop_assert_eq!(is_shown, has_handle || found.short_name.is_some());
+            if let Some(name) = &found.short_name {
+                let is_line = |line: &&str| *line == format!("- {name}") || line.starts_with(&format!("- {name}: "));
+                prop_assert!(!has_handle && lines.iter().any(is_line));
+            }
         }
-        let authorities = text.text.matches("\nauthority ").count();
+        let authorities = text.text.matches("\nexecutor ").count();
         prop_assert_eq!(text.text.lines().count(), expected_lines(&text, authorities));
     }
 }
@@ -342,6 +354,7 @@ fn the_text_for_a_model_with_a_shell_has_another_line() {
         skills: &skills,
         equal_roots: &EqualRoots::default(),
         emphasis: &TextEmphasis::default(),
+        names: &ShortNames::default().chooser(&skills, &EqualRoots::default()),
     };
     let style = |has_scripts| super::TextStyle {
         names: ToolNames::Flat,

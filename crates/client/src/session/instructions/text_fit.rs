@@ -2,20 +2,20 @@
 //!
 //! Pinned skills come first: while a skill without a pin is shown, each pinned skill is shown whole.
 //! Among equals, all descriptions are truncated to one length. If the length would be below
-//! [`MIN_DESCRIPTION_BYTES`], skills are omitted instead: a few skills that a model can choose by their
-//! descriptions are worth more than many bare names. Skills with a long name and handle are omitted
-//! first, then skills from the end.
+//! [`MIN_DESCRIPTION_BYTES`], every skill is named first, and only as many skills as fit keep a description
+//! of this length. If not all names fit, no description is shown. Roots take turns, so that none is left
+//! out for the skills of another one. Skills with a long name or handle are omitted first.
 
 use super::SkillLine;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-/// Length to which descriptions are truncated before skills are omitted, in bytes. With 357 skills of
-/// public collections in 8,000 bytes, this length shows the most skills of which a line has two words
-/// of a keyword query: 5.9 % of the queries, and 3.9 % with bare names.
-const MIN_DESCRIPTION_BYTES: usize = 100;
-/// If not all skills fit, a skill whose name and handle take more bytes is omitted first, so that a
-/// few deep directories do not use up the budget of all other skills.
+/// Length to which descriptions are truncated before they are dropped, in bytes. With 357 skills of public
+/// collections in texts of 12,000 to 24,000 bytes, keyword queries find the most skills among the lines with 30
+/// to 40 bytes.
+const MIN_DESCRIPTION_BYTES: usize = 40;
+/// If not all skills fit, a skill whose line takes more bytes without a description is omitted first, so
+/// that a few deep directories do not use up the budget of all other skills.
 const MAX_LINE_BYTES: usize = 512;
 /// Text between a name and a description.
 const SEPARATOR_BYTES: usize = ": ".len();
@@ -67,12 +67,8 @@ pub fn fit_lines(lines: &[SkillLine], room: TextRoom) -> Vec<LineShare> {
         headings: HashSet::new(),
     };
     // Next to other lines, pinned lines are whole.
-    let pinned_len = if others.is_empty() {
-        MIN_DESCRIPTION_BYTES
-    } else {
-        usize::MAX
-    };
-    if lines_len(lines, pinned_len, MIN_DESCRIPTION_BYTES) > room.bytes {
+    let pinned_len = if others.is_empty() { 0 } else { usize::MAX };
+    if lines_len(lines, pinned_len, 0) > room.bytes {
         fit.room = room.bytes.saturating_sub(room.closing_bytes);
         fit.omit_long_lines(&others);
     }
@@ -118,34 +114,68 @@ impl LineFit<'_> {
         }
     }
 
-    /// Adds lines in their order until one does not fit, and divides the rest of the room evenly among
-    /// their descriptions.
+    /// Adds lines, and divides the rest of the room evenly among their descriptions. If the descriptions
+    /// would become too short, only some lines keep one. Lines of different roots take turns.
     fn add_equals(&mut self, indexes: &[usize]) {
-        let mut added = Vec::new();
+        let turns = self.take_turns(indexes);
+        let named = self.add_names(&turns);
+
+        // A name is worth more than a description of another skill.
+        if named.len() < turns.len() {
+            return;
+        }
+
+        let mut described = Vec::new();
+        for index in named {
+            let bytes = described_len(&self.lines[index], MIN_DESCRIPTION_BYTES);
+            if bytes <= self.room {
+                self.room -= bytes;
+                described.push(index);
+            }
+        }
+
+        let max_len = self.longest_fitting_len(&described);
+        self.room -= self.extra_len(&described, max_len);
+        for index in described {
+            self.shares[index] = LineShare::Description(max_len);
+        }
+    }
+
+    /// Returns the lines that may be shown: the first of each root, then the second of each root, and so on.
+    fn take_turns(&self, indexes: &[usize]) -> Vec<usize> {
+        let mut counts: HashMap<HeadingId, usize> = HashMap::new();
+        let mut ranked: Vec<(usize, usize)> = Vec::with_capacity(indexes.len());
         for index in indexes {
             if self.shares[*index] == LineShare::OmittedAsTooLong {
                 continue;
             }
+            let count = counts.entry(heading_id(&self.lines[*index])).or_default();
+            ranked.push((*count, *index));
+            *count += 1;
+        }
 
+        ranked.sort_unstable();
+        ranked.into_iter().map(|(_, index)| index).collect()
+    }
+
+    /// Adds the lines that fit without a description, and returns them.
+    fn add_names(&mut self, indexes: &[usize]) -> Vec<usize> {
+        let mut named = Vec::new();
+        for index in indexes {
             let line = &self.lines[*index];
             let is_new = !self.headings.contains(&heading_id(line));
             let heading_bytes = if is_new { line.heading.len() } else { 0 };
-            let fixed_bytes = heading_bytes + line.base_len();
-            let least_bytes = fixed_bytes + described_len(line, MIN_DESCRIPTION_BYTES);
-            if least_bytes > self.room {
-                break;
+            let bytes = heading_bytes + line.base_len();
+            if bytes > self.room {
+                continue;
             }
 
-            self.room -= least_bytes;
+            self.room -= bytes;
             self.headings.insert(heading_id(line));
-            added.push(*index);
+            self.shares[*index] = LineShare::Description(0);
+            named.push(*index);
         }
-
-        let max_len = self.longest_fitting_len(&added);
-        self.room -= self.extra_len(&added, max_len);
-        for index in added {
-            self.shares[index] = LineShare::Description(max_len);
-        }
+        named
     }
 
     /// Returns the greatest length to which the descriptions of these lines can be truncated.

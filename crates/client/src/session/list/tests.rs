@@ -1,7 +1,6 @@
 //! Pages of random views: each page is within the limit, and all pages join to the view in order.
 
-use super::super::result::{MAX_RESULT_BYTES, ToolResult};
-use super::super::tool_names::ToolNames;
+use super::super::result::{DEFAULT_RESULT_BYTES, ResultForm, ToolResult};
 use super::super::view::SessionView;
 use super::super::view_cursor::ViewCursor;
 use super::list_page;
@@ -52,9 +51,10 @@ fn view(skills: Vec<Arc<Skill>>, warnings: Vec<String>) -> SessionView {
 fn collect_entries(view: &SessionView) -> Vec<Value> {
     let (mut entries, mut at) = (Vec::new(), 0);
     loop {
-        let result = ToolResult::from_outcome(Ok(&list_page(view, at)), ToolNames::default());
+        let page = list_page(view, at, DEFAULT_RESULT_BYTES);
+        let result = ToolResult::from_outcome(Ok(&page), ResultForm::default());
         assert!(
-            result.success && result.json.len() <= MAX_RESULT_BYTES,
+            result.success && result.json.len() <= DEFAULT_RESULT_BYTES,
             "{}",
             result.json.len()
         );
@@ -135,10 +135,10 @@ fn hidden_skills_are_counted_in_a_warning() {
         vec![skill("r", "a", "d", true), skill("r", "b", "d", false)],
         vec!["w".into()],
     );
-    let page = list_page(&view, 0);
+    let page = list_page(&view, 0, DEFAULT_RESULT_BYTES);
     assert_eq!(page.skills.len(), 1);
     assert_eq!(page.warnings.len(), 2);
     assert!(page.warnings[1].starts_with("1 skills are not listed"));
-    let beyond = list_page(&view, 9);
+    let beyond = list_page(&view, 9, DEFAULT_RESULT_BYTES);
     assert!(beyond.skills.is_empty() && beyond.next_cursor.is_none());
 }

@@ -1,5 +1,6 @@
 use super::super::equal_roots::EqualRoots;
 use super::super::instructions::{DescribedSkills, write_instructions};
+use super::super::short_names::ShortNames;
 use super::super::skill::TextEmphasis;
 use super::{
     InstructionUpdate, MAX_NOTICE_BYTES, TextRegistry, ToolNames, UpdateKind, UpdateRequest,
@@ -36,12 +37,14 @@ fn update(
         skills: &skills,
         equal_roots: &EqualRoots::default(),
         emphasis: &TextEmphasis::default(),
+        names: &ShortNames::default().chooser(&skills, &EqualRoots::default()),
     };
     let whole = write_instructions(&described, budget, names.into());
     let request = UpdateRequest {
         known,
         budget,
         names,
+        short_names: &ShortNames::default(),
     };
     registry.update(request, whole)
 }

@@ -1,7 +1,8 @@
 //! Writer of change notices: the changes between two texts, as many lines as fit, and their descriptions.
 
-use super::{InstructionUpdate, KeptText, NoticeChanges, UpdateKind};
+use super::{InstructionUpdate, KeptText, NoticeChanges, UpdateKind, UpdateRequest};
 use crate::session::instructions::InstructionText;
+use crate::session::short_names::ShortNames;
 use crate::session::skill::{AuthorityRef, SharedSkill};
 use crate::session::tool_names::ToolNames;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
@@ -13,7 +14,7 @@ pub const MAX_NOTICE_BYTES: usize = 1_024;
 const MAX_DESCRIPTION_BYTES: usize = 256;
 /// Shortest truncated description in bytes; a shorter description is removed.
 const MIN_DESCRIPTION_BYTES: usize = 12;
-/// Limit of a line without a description. A skill with a longer name and handle is counted only.
+/// Limit of a line without a description. A skill with a longer name or handle is counted only.
 const MAX_LINE_BYTES: usize = 256;
 
 const HEAD: &str = "## Changed skills\n";
@@ -68,20 +69,32 @@ impl ChangeKind {
 #[derive(Debug)]
 struct NoticeLine {
     kind: ChangeKind,
+    /// Name of the skill.
     name: String,
-    package: String,
+    /// Short name, or the name.
+    start: String,
+    /// Handle, if there is no short name.
+    package: Option<String>,
     /// Empty for a skill whose description the model has or needs no more.
     description: String,
 }
 
 impl NoticeLine {
-    fn new(kind: ChangeKind, skill: &SharedSkill, with_description: bool) -> Self {
+    fn new(change: &ChangedSkill<'_>, short_names: &ShortNames) -> Self {
+        let ChangedSkill {
+            kind,
+            skill,
+            with_description,
+            ..
+        } = *change;
         let short = Some(&skill.short_description).filter(|short| !short.trim().is_empty());
         let description = short.unwrap_or(&skill.description);
+        let short_name = short_names.name_of(skill);
         Self {
             kind,
             name: single_line(&skill.name),
-            package: single_line(&skill.package),
+            start: short_name.map_or_else(|| single_line(&skill.name), str::to_owned),
+            package: short_name.is_none().then(|| single_line(&skill.package)),
             description: if with_description {
                 truncate_with_ellipsis(&single_line(description), MAX_DESCRIPTION_BYTES)
             } else {
@@ -92,15 +105,21 @@ impl NoticeLine {
 
     /// Returns the bytes of the line without a description.
     fn base_len(&self) -> usize {
-        self.name.len() + self.package.len() + "-  ()\n".len()
+        let package = self
+            .package
+            .as_ref()
+            .map_or(0, |package| package.len() + " ()".len());
+        self.start.len() + package + "- \n".len()
     }
 
     fn to_text(&self, max_description: usize) -> String {
         let description = truncate_with_ellipsis(&self.description, max_description);
         let separator = if description.is_empty() { "" } else { ": " };
+        let package = self.package.as_ref().map(|package| format!(" ({package})"));
         format!(
-            "- {}{separator}{description} ({})\n",
-            self.name, self.package
+            "- {}{separator}{description}{}\n",
+            self.start,
+            package.unwrap_or_default()
         )
     }
 }
@@ -122,7 +141,8 @@ pub struct ChangeNotice {
 
 impl ChangeNotice {
     /// Writes the notice of the changes between two texts.
-    pub fn write(known: &KeptText, latest: &KeptText, names: ToolNames) -> Self {
+    pub fn write(known: &KeptText, latest: &KeptText, request: UpdateRequest<'_>) -> Self {
+        let names = request.names;
         let found = find_changes(&known.skills, &latest.skills);
         let mut text = HEAD.to_owned();
         if known.environments != latest.environments {
@@ -130,7 +150,8 @@ impl ChangeNotice {
         }
 
         let reserved = text.len() + closing_line(found.len(), names).len();
-        let mut lines = choose_lines(&found, MAX_NOTICE_BYTES.saturating_sub(reserved));
+        let room = MAX_NOTICE_BYTES.saturating_sub(reserved);
+        let mut lines = choose_lines(&found, room, request.short_names);
         let unnamed = found.len() - lines.named.len();
         lines.named.sort_by_key(|line| line.kind);
 
@@ -254,20 +275,24 @@ struct ChosenLines {
     room: usize,
 }
 
-fn choose_lines(changed: &[ChangedSkill<'_>], room: usize) -> ChosenLines {
+fn choose_lines(
+    changed: &[ChangedSkill<'_>],
+    room: usize,
+    short_names: &ShortNames,
+) -> ChosenLines {
     let mut chosen = ChosenLines {
         named: Vec::new(),
         room,
     };
     let mut has_heading = [false; 3];
     // Each named line takes some bytes, so the rest of many changes is not even formatted.
-    let shortest = "- a (b)\n".len();
+    let shortest = "- a\n".len();
 
     for change in changed {
         if chosen.room < shortest {
             break;
         }
-        let line = NoticeLine::new(change.kind, change.skill, change.with_description);
+        let line = NoticeLine::new(change, short_names);
         let heading_seen = &mut has_heading[change.kind as usize];
         let heading = if *heading_seen {
             0

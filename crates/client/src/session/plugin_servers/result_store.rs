@@ -1,7 +1,7 @@
 //! Results of servers as pages for a model. The rest of a long result is stored for its cursor.
 
 use super::limits::{MAX_IMAGES, MAX_STORED_BYTES, MAX_TEXT_BYTES};
-use crate::session::result::{MAX_RESULT_BYTES, ResultImage, json_escaped_prefix_len};
+use crate::session::result::{ResultImage, json_escaped_prefix_len};
 use crate::session::tools::{ToolFailure, ToolOutput};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,8 +21,10 @@ const MAX_TYPE_BYTES: usize = 64;
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
 /// Texts of the latest results that have more than one page, the most recent first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ResultStore {
+    /// Limit of a page's JSON in bytes.
+    max_bytes: usize,
     stored: Mutex<VecDeque<StoredText>>,
     /// Keys of the ids, so that a cursor of another session is not found.
     keys: RandomState,
@@ -85,6 +87,15 @@ struct ResultParts {
 }
 
 impl ResultStore {
+    /// Returns an empty store for pages of at most `max_bytes` bytes.
+    pub fn new(max_bytes: usize) -> Self {
+        Self {
+            max_bytes,
+            stored: Mutex::default(),
+            keys: RandomState::new(),
+        }
+    }
+
     /// Returns the first page of a result. A result that is an error is the error of the call.
     pub fn first_page(&self, result: CallToolResult) -> Result<ToolOutput, ToolFailure> {
         let is_error = result.is_error == Some(true);
@@ -128,7 +139,7 @@ impl ResultStore {
     ) -> Result<ToolOutput, ToolFailure> {
         let media: Vec<_> = images.iter().map(MediaLabel::of_image).collect();
         let media_bytes = serde_json::to_string(&media).map_or(0, |json| json.len());
-        let room = MAX_RESULT_BYTES.saturating_sub(PAGE_OVERHEAD + media_bytes);
+        let room = self.max_bytes.saturating_sub(PAGE_OVERHEAD + media_bytes);
 
         let whole = text.text.clone();
         let rest = &whole[offset..];
@@ -253,7 +264,7 @@ fn clean_type(mime_type: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::ResultStore;
-    use crate::session::result::MAX_RESULT_BYTES;
+    use crate::session::result::DEFAULT_RESULT_BYTES;
     use proptest::prelude::*;
     use rmcp::model::{CallToolResult, ContentBlock};
     use serde_json::Value;
@@ -266,11 +277,11 @@ mod tests {
         #[test]
         fn the_pages_of_a_result_are_its_text(text in "(?s).{0,200}", copies in 1_usize..300) {
             let text = text.repeat(copies);
-            let store = ResultStore::default();
+            let store = ResultStore::new(DEFAULT_RESULT_BYTES);
             let mut output = store.first_page(text_result(&text)).expect("a page");
             let mut joined = String::new();
             loop {
-                prop_assert!(output.json.len() <= MAX_RESULT_BYTES);
+                prop_assert!(output.json.len() <= DEFAULT_RESULT_BYTES);
                 let page: Value = serde_json::from_str(&output.json).expect("JSON");
                 joined.push_str(page["contents"].as_str().expect("a text"));
                 let Some(cursor) = page["next_cursor"].as_str() else {
@@ -284,7 +295,7 @@ mod tests {
 
     #[test]
     fn the_store_is_bounded() {
-        let store = ResultStore::default();
+        let store = ResultStore::new(DEFAULT_RESULT_BYTES);
         let mut cursors = Vec::new();
         for number in 0..8 {
             let text = number.to_string().repeat(1 << 20);
@@ -295,6 +306,10 @@ mod tests {
         assert!(store.next_page(&cursors[7]).is_ok());
         assert!(store.next_page(&cursors[0]).is_err());
         assert!(store.next_page("x").is_err());
-        assert!(ResultStore::default().next_page(&cursors[7]).is_err());
+        assert!(
+            ResultStore::new(DEFAULT_RESULT_BYTES)
+                .next_page(&cursors[7])
+                .is_err()
+        );
     }
 }

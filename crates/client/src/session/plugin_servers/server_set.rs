@@ -6,10 +6,10 @@ use super::result_store::ResultStore;
 use super::server::{ListedTools, PluginServer};
 use super::tool_table::{ServerTools, ToolTable};
 use crate::session::choice::SkillChoice;
+use crate::session::result::ResultForm;
 use crate::session::saved::SavedServer;
 use crate::session::server_options::{McpServerChoice, McpServerOptions, matches_server};
 use crate::session::skill_source::SkillSource;
-use crate::session::tool_names::ToolNames;
 use crate::session::tools::{RegisteredTool, ToolSet};
 use caproot_core::text::quote_value;
 use futures_util::future::join_all;
@@ -47,7 +47,7 @@ pub struct ServerStart<'a> {
     pub options: &'a McpServerOptions,
     /// Tools of the program.
     pub program: &'a ToolSet,
-    pub names: ToolNames,
+    pub form: ResultForm,
 }
 
 /// Servers of a session.
@@ -102,8 +102,9 @@ impl PluginServerSet {
             .map(|declared| StartedServer::start(declared, options));
         let started = join_all(starts).await;
 
-        let mut table =
-            ToolTable::new(start.program, start.names, Arc::new(ResultStore::default()));
+        let form = start.form;
+        let results = Arc::new(ResultStore::new(form.max_bytes));
+        let mut table = ToolTable::new(start.program, form.names, results);
         let entries: Vec<_> = started
             .into_iter()
             .map(|server| server.into_entry(&mut table))

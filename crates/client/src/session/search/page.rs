@@ -1,7 +1,7 @@
 //! Pages of the results of a search, in the form of the list.
 
 use crate::session::list::{SkillListPage, fill_page, page_warnings};
-use crate::session::tool_names::ToolNames;
+use crate::session::result::ResultForm;
 use crate::session::view::SessionView;
 use crate::session::view_cursor::ViewCursor;
 use caproot_core::wire::cursor::Cursor as _;
@@ -28,13 +28,13 @@ pub fn search_page<'a>(
     found: &[u32],
     range: ResultRange,
     query: &str,
-    names: ToolNames,
+    form: ResultForm,
 ) -> SkillListPage<'a> {
     let mut warnings = Vec::new();
     if range.begin == 0 {
         warnings = page_warnings(view);
         if found.is_empty() {
-            warnings.push(names.fill_placeholders(
+            warnings.push(form.names.fill_placeholders(
                 "no skill has these words: try other words, such as synonyms, or call {list}",
             ));
         }
@@ -45,6 +45,7 @@ pub fn search_page<'a>(
         view,
         warnings,
         rest.map(|position| &view.skills[*position as usize]),
+        form.max_bytes,
     );
 
     let end = range.begin + page.taken;

@@ -5,8 +5,8 @@ use super::ranking::rank_skills;
 use super::view_index::ViewIndex;
 use super::{ResultRange, SearchQuery, cursor_binding, search_page};
 use crate::session::list::tests::skill;
+use crate::session::result::ResultForm;
 use crate::session::skill_source::SkillListing;
-use crate::session::tool_names::ToolNames;
 use crate::session::view::SessionView;
 use crate::session::view_cursor::ViewCursor;
 use caproot_core::proto::caproot::v1::Skill;
@@ -158,7 +158,8 @@ proptest! {
         let mut begin = 0;
         let mut joined = Vec::new();
         loop {
-            let page = search_page(&view, &found, ResultRange { begin, limit }, &query, ToolNames::Flat);
+            let range = ResultRange { begin, limit };
+            let page = search_page(&view, &found, range, &query, ResultForm::default());
             let page = serde_json::to_value(&page).expect("JSON");
             let skills = page["skills"].as_array().expect("a list");
             prop_assert!(skills.len() <= limit);

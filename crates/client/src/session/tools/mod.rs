@@ -11,7 +11,7 @@ pub use caller::ToolCaller;
 pub use tool::{CustomTool, ToolFunctionError};
 
 use super::instructions::InstructionText;
-use super::result::ToolResult;
+use super::result::{ResultForm, ToolResult};
 use super::selection::SelectionError;
 use super::tool_names::ToolNames;
 use caproot_core::sync::Mutex;
@@ -138,7 +138,7 @@ pub struct ToolSet {
     /// Number of the program's tools.
     #[cfg_attr(not(feature = "servers"), allow(dead_code))] // read only with the feature
     program_tools: usize,
-    names: ToolNames,
+    form: ResultForm,
     permits: Arc<Semaphore>,
 }
 
@@ -217,16 +217,16 @@ impl ToolRegistry {
     /// # Errors
     ///
     /// An invalid name, or two tools of the session with one name.
-    pub(super) fn seal(&self, names: ToolNames) -> Result<ToolSet, SelectionError> {
+    pub(super) fn seal(&self, form: ResultForm) -> Result<ToolSet, SelectionError> {
         let mut registry = self.0.lock();
         let RegistryState { tools, sealed } = &mut *registry;
-        let flattened = flat_tools(tools, names)?;
+        let flattened = flat_tools(tools, form.names)?;
         let shared = sealed.get_or_insert_with(|| tools.as_slice().into());
         let tools = flattened.unwrap_or_else(|| shared.clone());
         Ok(ToolSet {
             program_tools: tools.len(),
             tools,
-            names,
+            form,
             ..ToolSet::default()
         })
     }
@@ -255,7 +255,7 @@ impl Default for ToolSet {
         Self {
             tools: Arc::default(),
             program_tools: 0,
-            names: ToolNames::default(),
+            form: ResultForm::default(),
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
         }
     }
@@ -337,7 +337,7 @@ impl ToolSet {
         Self {
             tools: own.chain(servers).collect(),
             program_tools: self.program_tools,
-            names: self.names,
+            form: self.form,
             permits: self.permits.clone(),
         }
     }
@@ -345,7 +345,7 @@ impl ToolSet {
     /// Calls a tool. Returns `None` if no tool has this name.
     pub async fn call_tool(&self, name: &str, arguments: &Value) -> Option<ToolResult> {
         let tool = self.find(name)?;
-        Some(tool.call(arguments, &self.permits, self.names).await)
+        Some(tool.call(arguments, &self.permits, self.form).await)
     }
 
     /// Returns the instruction text of the skills, followed by the results of the tools.

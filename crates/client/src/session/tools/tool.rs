@@ -67,7 +67,7 @@ enum ToolSchema {
     Explicit(Value),
 }
 
-/// Function from JSON to JSON of at most [`MAX_RESULT_BYTES`].
+/// Function from JSON to JSON of at most [`MAX_RESULT_BYTES`] bytes.
 pub(in crate::session) type ToolHandler =
     Arc<dyn Fn(Value) -> BoxFuture<'static, Result<ToolOutput, ToolFailure>> + Send + Sync>;
 

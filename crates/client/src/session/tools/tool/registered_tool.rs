@@ -1,7 +1,7 @@
 //! Registered tool: the checks of a custom tool at registration, and its calls.
 
 use super::{CustomTool, ToolFailure, ToolHandler, ToolOutput};
-use crate::session::result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
+use crate::session::result::{ResultForm, ToolError, ToolErrorCode, ToolResult};
 use crate::session::tool_names::{ToolNameError, ToolNames, check_tool_name};
 use crate::session::tools::bounds::check_json_bounds;
 use crate::session::tools::limits::{
@@ -196,16 +196,17 @@ impl RegisteredTool {
         self: &Arc<Self>,
         arguments: &Value,
         permits: &Arc<Semaphore>,
-        names: ToolNames,
+        form: ResultForm,
     ) -> ToolResult {
-        let outcome = self.run(arguments, permits).await;
-        self.to_result(outcome, names)
+        let outcome = self.run(arguments, permits, form.max_bytes).await;
+        self.to_result(outcome, form)
     }
 
     async fn run(
         self: &Arc<Self>,
         arguments: &Value,
         permits: &Arc<Semaphore>,
+        max_bytes: usize,
     ) -> Result<ToolOutput, ToolError> {
         check_json_bounds(arguments, MAX_ARGUMENT_BYTES)
             .map_err(|reason| self.invalid_arguments(&reason))?;
@@ -213,7 +214,9 @@ impl RegisteredTool {
 
         // Dropping the set aborts the task.
         let mut task = JoinSet::new();
-        let work = self.clone().run_handler(arguments.clone(), permit);
+        let work = self
+            .clone()
+            .run_handler(arguments.clone(), permit, max_bytes);
         // The spans and events of the function belong to the span of the invocation.
         let work = work.in_current_span();
         match ToolCaller::current() {
@@ -238,10 +241,11 @@ impl RegisteredTool {
         self: Arc<Self>,
         arguments: Value,
         _permit: OwnedSemaphorePermit,
+        max_bytes: usize,
     ) -> Result<ToolOutput, ToolError> {
         self.check_arguments(&arguments)?;
         let outcome = (self.handler)(arguments).await;
-        outcome.map_err(|failure| self.tool_error(failure))
+        outcome.map_err(|failure| self.tool_error(failure, max_bytes))
     }
 
     async fn acquire_permit(
@@ -288,7 +292,7 @@ impl RegisteredTool {
         )
     }
 
-    fn tool_error(&self, failure: ToolFailure) -> ToolError {
+    fn tool_error(&self, failure: ToolFailure, max_bytes: usize) -> ToolError {
         match failure {
             ToolFailure::InvalidArguments { path, reason } => {
                 self.invalid_arguments(&format!("at {path}: {reason}"))
@@ -301,7 +305,7 @@ impl RegisteredTool {
                 tracing::error!(tool, "internal error of a tool: {reason}");
                 self.internal_error("has an internal error")
             }
-            ToolFailure::TooLarge => self.too_large_error(),
+            ToolFailure::TooLarge => self.too_large_error(max_bytes),
             ToolFailure::NotJson(reason) => failed_error(&format!(
                 "the result of {} is not JSON: {reason}",
                 self.quoted_name()
@@ -309,9 +313,9 @@ impl RegisteredTool {
         }
     }
 
-    fn too_large_error(&self) -> ToolError {
+    fn too_large_error(&self, max_bytes: usize) -> ToolError {
         let message = format!(
-            "the result of {} is over {MAX_RESULT_BYTES} bytes of JSON",
+            "the result of {} is over {max_bytes} bytes of JSON",
             self.quoted_name()
         );
         ToolError::with_hint(
@@ -351,16 +355,16 @@ impl RegisteredTool {
         format!("the tool {:?}", self.full_name())
     }
 
-    /// Returns one JSON object within [`MAX_RESULT_BYTES`].
-    fn to_result(&self, outcome: Result<ToolOutput, ToolError>, names: ToolNames) -> ToolResult {
-        let result = match outcome.and_then(|output| self.to_object(output)) {
+    /// Returns one JSON object within the limit of the session.
+    fn to_result(&self, outcome: Result<ToolOutput, ToolError>, form: ResultForm) -> ToolResult {
+        let result = match outcome.and_then(|output| self.to_object(output, form.max_bytes)) {
             Ok(object) => ToolResult {
                 success: true,
                 external_context: true,
                 json: object.json,
                 images: object.images,
             },
-            Err(error) => ToolResult::from_outcome(Err::<&(), _>(&error), names),
+            Err(error) => ToolResult::from_outcome(Err::<&(), _>(&error), form),
         };
         ToolResult {
             external_context: self.external_context,
@@ -369,15 +373,15 @@ impl RegisteredTool {
     }
 
     /// Returns an output as an object.
-    fn to_object(&self, output: ToolOutput) -> Result<ToolOutput, ToolError> {
+    fn to_object(&self, output: ToolOutput, max_bytes: usize) -> Result<ToolOutput, ToolError> {
         let ToolOutput { json, images } = output;
         let json = if !self.wraps_result && json.starts_with('{') {
             json
         } else {
             format!("{{\"result\":{json}}}")
         };
-        if json.len() > MAX_RESULT_BYTES {
-            Err(self.too_large_error())
+        if json.len() > max_bytes {
+            Err(self.too_large_error(max_bytes))
         } else {
             Ok(ToolOutput { json, images })
         }
