@@ -345,7 +345,7 @@ impl ServedSkill {
 
     /// Whether the skill is offered to models.
     pub fn is_offered(&self) -> bool {
-        self.skill.not_offered() == NotOffered::Unspecified
+        self.skill.is_offered()
     }
 
     /// Returns the digest and the size of the SKILL.md.

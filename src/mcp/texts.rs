@@ -140,8 +140,8 @@ impl ServerTexts {
         match &self.exec_command {
             Some(command) => format!(
                 "To run a script of a skill, call `{command} PACKAGE/scripts/run.py --digest \
-                 SKILL_DIGEST -- ARGS` in your shell: SKILL_DIGEST is `skill_digest` of the read skill, \
-                 and PACKAGE is its `resource` without /SKILL.md. "
+                 SKILL_DIGEST -- ARGS` in your shell: the result that read the skill has SKILL_DIGEST as \
+                 `skill_digest`, and PACKAGE as `resource` without /SKILL.md. "
             ),
             None => "Scripts of skills are on another machine: you cannot run them. ".to_owned(),
         }
