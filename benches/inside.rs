@@ -90,7 +90,7 @@ fn bench_diff(criterion: &mut Criterion) {
         stale: true,
         ..SkillFile::clone(&main_file(at, "as it was"))
     };
-    let (one, ..) = assemble_skill(&package(at), &Arc::new(stale), None);
+    let (one, ..) = assemble_skill(&package(at), &Arc::new(stale), None, false);
     let replaced = old.with_replaced_skills(&one.map(Arc::new).into_iter().collect::<Vec<_>>());
     let other = catalog(self::skills("as it is"));
     assert_eq!(diff_catalogs(&old, &replaced).upserted.len(), 1);
@@ -177,7 +177,8 @@ fn main_file(n: usize, says: &str) -> Arc<SkillFile> {
 }
 
 fn skills(says: &str) -> Vec<Arc<Skill>> {
-    let all = (0..SKILLS).filter_map(|n| assemble_skill(&package(n), &main_file(n, says), None).0);
+    let all =
+        (0..SKILLS).filter_map(|n| assemble_skill(&package(n), &main_file(n, says), None, false).0);
     all.map(Arc::new).collect()
 }
 

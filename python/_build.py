@@ -87,9 +87,9 @@ def prepare_files() -> None:
         return
     program = scripts / "caproot"
     shutil.copy(os.environ.get("CAPROOT_WHEEL_PROGRAM") or build_program(), program)
-    # Line tables are most of a debug build.
+    # Symbols are a third of a release, and line tables are most of a debug build.
     if shutil.which("strip"):
-        subprocess.run(["strip", "--strip-debug", program], check=True)
+        subprocess.run(["strip", program], check=True)
 
 
 def build_program() -> Path:

@@ -231,7 +231,6 @@ fn make_skill(number: usize, rng: &mut Rng) -> Arc<Skill> {
         package,
         name: format!("{name}-{}", rng.usize(..100)),
         description: words.join(" "),
-        model_invocable: true,
         user_invocable: true,
         ..Skill::default()
     })

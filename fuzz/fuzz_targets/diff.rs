@@ -101,6 +101,7 @@ fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
         allowed_tools: Box::default(),
         forbids_model: false,
         forbids_user: false,
+        is_switched_off: false,
         all_fields: None,
     };
     let file = SkillFile {
@@ -111,7 +112,7 @@ fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
         sidecar: None,
         stale: false,
     };
-    assemble_skill(package, &Arc::new(file), None)
+    assemble_skill(package, &Arc::new(file), None, false)
         .0
         .map(Arc::new)
 }

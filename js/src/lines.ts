@@ -9,6 +9,10 @@ export type CallRequest =
     }
   | {
       /**
+       * Rules of skills that are offered although they are switched off by default.
+       */
+      enable?: string[] | null;
+      /**
        * Rules that exclude skills. They take precedence.
        */
       exclude?: string[] | null;
@@ -219,6 +223,10 @@ export type CallRequest =
       method: "changes";
     }
   | {
+      /**
+       * Further rules of skills that are offered although they are switched off by default.
+       */
+      enable?: string[];
       /**
        * Rules that exclude skills.
        */

@@ -32,6 +32,8 @@ export interface Choice {
   nameOnly?: string[];
   /** Rules of skills that are hidden from models. A person or the program may still name them. */
   manual?: string[];
+  /** Rules of skills that are offered to models although they are switched off by default. */
+  enable?: string[];
 }
 
 /** Options of a session apart from its executors. */
@@ -80,7 +82,7 @@ export interface ConnectOptions extends SessionOptions, Credentials {
   log?: (line: string) => void;
 }
 
-const CHOICE_NAMES: OptionNames<Choice> = { include: true, exclude: true, pin: true, nameOnly: true, manual: true };
+const CHOICE_NAMES: OptionNames<Choice> = { include: true, exclude: true, pin: true, nameOnly: true, manual: true, enable: true };
 const CONNECT_NAMES: OptionNames<ConnectOptions & { address?: string }> = {
   ...CREDENTIAL_NAMES,
   address: true,
@@ -306,6 +308,7 @@ async function begin(host: ProgramHost, options: ConnectOptions, saved: unknown)
           pin: options.choice?.pin ?? null,
           name_only: options.choice?.nameOnly ?? null,
           manual: options.choice?.manual ?? null,
+          enable: options.choice?.enable ?? null,
         }
       : { saved };
 
@@ -518,11 +521,11 @@ export class Session {
    * fork has the rules of this session, too, and no skill that this session does not have. */
   async fork(options: ForkOptions = {}): Promise<Session> {
     checkOptions("options", options, FORK_NAMES);
-    const { roots, product, include = [], exclude = [], pin = [], nameOnly = [], manual = [] } = options;
+    const { roots, product, include = [], exclude = [], pin = [], nameOnly = [], manual = [], enable = [] } = options;
     const child = await this.#attached();
     this.#host.retain();
     try {
-      const rules = { include, exclude, pin, name_only: nameOnly, manual };
+      const rules = { include, exclude, pin, name_only: nameOnly, manual, enable };
       const { session: id } = await child.request("fork", { roots: roots ?? null, product: product ?? null, ...rules }, this.id);
       const fork = new Session(this.#host, id, this.#parts, this.#toolOwner);
       await Session.attach(fork, child);

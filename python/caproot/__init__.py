@@ -10,6 +10,8 @@ async with caproot.connect() as skills:
 directory for a test.
 """
 
+from pkgutil import extend_path
+
 from ._caproot import Authority, ResultImage, Skill, ToolResult, __version__
 from ._errors import (
     ConfigError,
@@ -21,6 +23,9 @@ from ._errors import (
     StoreError,
     ToolError,
 )
+
+# A program may have generated stubs of our protos as `caproot/v1` in a directory of its own.
+__path__ = extend_path(__path__, __name__)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -503,6 +503,7 @@ class Session:
         pin: Iterable[str] = (),
         name_only: Iterable[str] = (),
         manual: Iterable[str] = (),
+        enable: Iterable[str] = (),
         roots: Iterable[str] | None = None,
         product: str = "",
     ) -> Session:
@@ -512,14 +513,21 @@ class Session:
         Args:
             include: Rules that include skills, as in `Choice`; every skill of this session by default.
             exclude: Rules that exclude skills. They take precedence.
-            pin, name_only, manual: Further rules for the text, as in `Choice`.
+            pin, name_only, manual, enable: Further rules for the text, as in `Choice`.
             roots: Ids of the roots and sources that the fork has; all by default.
             product: Only skills of this session for this product, or for every product.
 
         Raises:
             ConfigError: A rule is invalid, or this session has no such root.
         """
-        rules = {"include": include, "exclude": exclude, "pin": pin, "name_only": name_only, "manual": manual}
+        rules = {
+            "include": include,
+            "exclude": exclude,
+            "pin": pin,
+            "name_only": name_only,
+            "manual": manual,
+            "enable": enable,
+        }
         checked: dict[str, Any] = {name: check_strings(name, given) for name, given in rules.items()}
         check_type("product", product, str)
         text = json.dumps({**checked, "product": product})
@@ -693,7 +701,7 @@ def _roots_text(roots: Roots) -> str:
 
 
 def _choice_rules(choice: Choice) -> dict[str, list[str]]:
-    names = ("include", "exclude", "pin", "name_only", "manual")
+    names = ("include", "exclude", "pin", "name_only", "manual", "enable")
     unknown = [name for name in choice if name not in names]
     if unknown:
         raise ConfigError([_unknown_key("choice", name, names) for name in unknown])

@@ -31,6 +31,8 @@ class Choice(TypedDict, total=False):
     """Rules of skills that the text lists without a description."""
     manual: list[str]
     """Rules of skills that are hidden from models. A person or the program may still name them."""
+    enable: list[str]
+    """Rules of skills that are offered to models although they are switched off by default."""
 
 
 class Change(TypedDict):

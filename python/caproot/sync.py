@@ -179,11 +179,19 @@ class Session:
         pin: Iterable[str] = (),
         name_only: Iterable[str] = (),
         manual: Iterable[str] = (),
+        enable: Iterable[str] = (),
         roots: Iterable[str] | None = None,
         product: str = "",
     ) -> Session:
         """Returns a session with all roots and skills or some of them."""
-        rules = {"include": include, "exclude": exclude, "pin": pin, "name_only": name_only, "manual": manual}
+        rules = {
+            "include": include,
+            "exclude": exclude,
+            "pin": pin,
+            "name_only": name_only,
+            "manual": manual,
+            "enable": enable,
+        }
         return Session(_run(_call(self._inner.fork, **rules, roots=roots, product=product)))
 
     def save(self) -> str:

@@ -3,7 +3,7 @@
 use caproot_client::session::dispatch::{DispatchError, DrainError, TurnError};
 use caproot_client::session::{
     ForkError, PersistError, RestoreError, SavedError, SelectionError, StoreError, ToolError,
-    ToolNames, ToolRegistryError,
+    ToolRegistryError,
 };
 use caproot_client::{CallError, ConfigErrors, ConnectError, FleetError};
 use pyo3::PyErr;
@@ -86,9 +86,8 @@ impl Failure {
     }
 
     /// Returns the failure of a list or a read.
-    pub fn from_tool_error(error: &ToolError, names: ToolNames) -> Self {
-        let next = error.next_step(names);
-        Self::refused(error.code().name(), error.message(), &next)
+    pub fn from_tool_error(error: &ToolError) -> Self {
+        Self::refused(error.code().name(), error.message(), error.program_step())
     }
 
     /// Returns the failure of an executor that does not answer.

@@ -262,6 +262,7 @@ impl ExecutorSpec {
             server_name: self.server_name.clone(),
             spiffe_id,
             token: self.token.clone().map(ClientToken::Value).or(file_token),
+            socket_users: None,
         }
     }
 }

@@ -57,6 +57,7 @@ pub struct ChoiceSpec {
     pin: Vec<String>,
     name_only: Vec<String>,
     manual: Vec<String>,
+    enable: Vec<String>,
     /// Product of a fork.
     #[serde(default)]
     product: String,
@@ -185,6 +186,7 @@ impl ChoiceSpec {
             pin: ChoiceRule::parse_all(&self.pin, mistakes),
             name_only: ChoiceRule::parse_all(&self.name_only, mistakes),
             manual: ChoiceRule::parse_all(&self.manual, mistakes),
+            enable: ChoiceRule::parse_all(&self.enable, mistakes),
             product: self.product.clone(),
             within: None,
         }

@@ -92,7 +92,7 @@ impl SessionState {
     /// Returns all listed skills.
     fn list_skills(&self) -> Outcome {
         let listed = self.session.listed_skills();
-        let skills = listed.map_err(|error| Failure::from_tool_error(&error, self.names))?;
+        let skills = listed.map_err(|error| Failure::from_tool_error(&error))?;
         Ok(Reply::Skills(skills.into_iter().map(Skill::from).collect()))
     }
 
@@ -104,7 +104,7 @@ impl SessionState {
         path: &str,
     ) -> Outcome {
         let text = self.session.read_file(skill, authority, path).await;
-        let text = text.map_err(|error| Failure::from_tool_error(&error, self.names))?;
+        let text = text.map_err(|error| Failure::from_tool_error(&error))?;
         Ok(Reply::Text(Some(text)))
     }
 

@@ -6,7 +6,9 @@ import asyncio
 import gc
 import http.server
 import json
+import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -431,3 +433,14 @@ def test_plugins(run: Any, copied_demo: Path) -> None:
 
     with testing.serve(copied_demo) as daemon:
         run(work(daemon.address))
+
+
+def test_generated_stubs_of_a_program_are_found(tmp_path: Path) -> None:
+    stubs = tmp_path / "caproot/v1"
+    stubs.mkdir(parents=True)
+    (stubs / "skill_pb2.py").write_text("FOUND = True")
+    program = "import caproot; from caproot.v1.skill_pb2 import FOUND; print(FOUND, caproot.__version__)"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"True {caproot.__version__}\n"

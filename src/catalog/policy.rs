@@ -183,7 +183,9 @@ impl CatalogPolicy {
 
         let configured = self.allowed_dirs.clone();
         let allowed_dirs = match access_scope {
-            AccessScope::All => AllowedDirs::with_opener(self.opener, configured),
+            AccessScope::All => {
+                AllowedDirs::with_links(self.opener, configured, &self.published_roots)
+            }
             AccessScope::Directories(dirs) => {
                 let paths = dirs.iter().map(|dir| PathBuf::from(OsStr::from_bytes(dir)));
                 AllowedDirs::with_access_scope(self.opener, configured, paths.collect())

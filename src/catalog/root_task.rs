@@ -2,6 +2,7 @@
 //! the task scans the root when the changes are due, and publishes snapshots. Each root has its own
 //! task, so that a root on a filesystem that hangs blocks no other root.
 
+use super::event_trust::EventTrust;
 use super::policy::{CatalogPolicy, CatalogScope, RootKey, WatchTiming};
 use super::root_task_handle::{InFlightWork, RootTaskHandle};
 use super::{CatalogStore, PollReason, WatchMode};
@@ -250,6 +251,7 @@ struct RootTask {
     /// `None` before the first scan, during disk work, and after disk work that panicked.
     index: Option<RootIndex>,
     watch_mode: WatchMode,
+    event_trust: EventTrust,
     /// Whether the root was published as unavailable because disk work made no progress.
     is_stuck: bool,
     has_full_scan: bool,
@@ -279,6 +281,7 @@ pub fn run_root_task(
         in_flight: handle.in_flight().clone(),
         index: None,
         watch_mode: WatchMode::Events,
+        event_trust: EventTrust::default(),
         is_stuck: false,
         has_full_scan: false,
         next_recheck_at: now,
@@ -434,12 +437,17 @@ impl RootTask {
         let changed = self.publish_scan_result(outcome.catalog);
         // While a root is polled, inotify does not report its changes. The first scan that sets all
         // watches finds the last of them.
-        let had_events = [previous_watch_mode, self.watch_mode] == [WatchMode::Events; 2];
-        let may_be_missed = changed && is_periodic && had_events && !was_stuck && !has_failed;
-        if may_be_missed && !self.is_change_reported().await {
-            let missed = &self.store.inner.missed_changes;
-            missed.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!("periodic full scan found a change that inotify did not report");
+        let suspect = WatchMode::Polling(PollReason::UnannouncedChanges);
+        let modes = [previous_watch_mode, self.watch_mode];
+        let had_events = modes == [WatchMode::Events; 2] || modes == [suspect; 2];
+        if is_periodic && had_events && !was_stuck && !has_failed {
+            let is_missed = changed && !self.is_change_reported().await;
+            if is_missed {
+                let missed = &self.store.inner.missed_changes;
+                missed.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!("periodic full scan found a change that inotify did not report");
+            }
+            self.update_event_trust(is_missed);
         }
 
         self.changes.record_held_skills(&outcome.held);
@@ -450,6 +458,21 @@ impl RootTask {
         let mut state = self.store.lock_state();
         if let Some(handle) = state.task_handle_mut(&self.key) {
             handle.complete_scan();
+        }
+    }
+
+    /// Polls the root if its events cannot be trusted, and returns to events when they can.
+    fn update_event_trust(&mut self, is_missed: bool) {
+        self.event_trust.record_full_scan(is_missed);
+        let watch_mode = if self.event_trust.is_lost() {
+            WatchMode::Polling(PollReason::UnannouncedChanges)
+        } else {
+            WatchMode::Events
+        };
+        if self.watch_mode != watch_mode {
+            self.watch_mode = watch_mode;
+            self.schedule_full_scan();
+            self.publish_scan_result(None);
         }
     }
 
@@ -497,6 +520,11 @@ impl RootTask {
         match result {
             Ok((index, outcome, failure)) => {
                 self.retry_backoff = None;
+                let suspect = self
+                    .event_trust
+                    .is_lost()
+                    .then_some(PollReason::UnannouncedChanges);
+                let failure = failure.or(suspect);
                 self.watch_mode = watch_mode_after_scan(&index, failure, is_full, self.watch_mode);
                 self.index = Some(index);
                 outcome

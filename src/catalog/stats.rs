@@ -43,6 +43,7 @@ pub struct ScopeStats {
     pub skills: usize,
     pub errors: usize,
     pub warnings: usize,
+    pub unrequested: usize,
     pub trust: TrustCounts,
 }
 

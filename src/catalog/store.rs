@@ -16,7 +16,7 @@ use crate::model::{
 use crate::watch::{FaultInjector, InotifyWatcher};
 use caproot_core::sync::Mutex;
 use caproot_core::wire::RootId;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::{Semaphore, watch};
@@ -431,7 +431,22 @@ impl CatalogStore {
     pub fn scope_stats(&self, access_scope: &AccessScope) -> ScopeStats {
         let is_restricted = *access_scope != AccessScope::All;
         let scope = is_restricted.then(|| self.policy().scope_for(access_scope));
-        ScopeStats::of_roots(&self.counted_roots(access_scope, scope.as_deref()))
+        ScopeStats {
+            unrequested: self.count_unrequested(access_scope),
+            ..ScopeStats::of_roots(&self.counted_roots(access_scope, scope.as_deref()))
+        }
+    }
+
+    /// Counts the published roots that no call has asked for. Optional roots do not count, as their
+    /// directory may not exist.
+    fn count_unrequested(&self, access_scope: &AccessScope) -> usize {
+        let published = self.published_roots(access_scope);
+        let state = self.lock_state();
+        let requested: HashSet<_> = state.iter_roots().map(|(key, _)| &*key.path).collect();
+        let roots = published.iter();
+        roots
+            .filter(|root| !root.is_optional && !requested.contains(&*root.path))
+            .count()
     }
 
     /// Counts all roots, scans and diagnostics. The cost grows with the number of diagnostics.

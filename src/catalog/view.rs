@@ -89,6 +89,8 @@ pub enum PollReason {
     WatchRejected,
     /// The filesystem of this type reports no changes of other machines.
     NoInotifySupport(&'static str),
+    /// Full scans found changes that no event announced.
+    UnannouncedChanges,
 }
 
 /// Displays the cause and its fix.
@@ -105,6 +107,10 @@ impl fmt::Display for PollReason {
             Self::WatchRejected => {
                 "the kernel rejected an inotify watch of a directory; give the daemon's user \
                  permission to read it"
+            }
+            Self::UnannouncedChanges => {
+                "files change without an inotify event; move the root to a local filesystem for faster \
+                 updates"
             }
             Self::NoInotifySupport(filesystem) => {
                 return write!(

@@ -1,6 +1,7 @@
 //! Notes about the text of a SKILL.md: its length, its links and the use in its description.
 
-use crate::model::{DiagnosticCode, FileProblem};
+use super::new_skill::PLACEHOLDER_END;
+use crate::model::{DiagnosticCode, FileProblem, Severity};
 use crate::parse::key_position;
 use caproot_core::text;
 use caproot_core::text::{fences, position};
@@ -26,28 +27,66 @@ const USE_WORDS: [&str; 10] = [
     "when", "whenever", "if", "use", "used", "useful", "trigger", "triggers", "before", "after",
 ];
 /// Characters of link targets that are placeholders and no paths.
-const PLACEHOLDER_CHARS: [char; 7] = ['{', '}', '<', '>', '$', '*', '\\'];
+const PLACEHOLDER_CHARS: [char; 6] = ['{', '}', '<', '>', '$', '*'];
+/// Characters around a path in a command.
+const WORD_QUOTES: [char; 8] = ['"', '\'', '(', ')', ',', ';', ':', '='];
 
-/// Link of a body to a file below the root.
+/// Path of a body to a file below the root: a Markdown link, or a word in backticks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyLink {
-    /// File or directory below the root, with links unresolved.
+    /// File or directory below the root, with links unresolved, and with `/` for each backslash.
     pub target: RelPath,
+    /// Whether the path is a word in backticks, which may be no path of the skill.
+    pub is_code: bool,
     /// Target as written.
     text: String,
     line: u32,
     column: u32,
 }
 
+/// Fault of a path in a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkFault {
+    /// Nothing is at the path.
+    Missing,
+    /// The path exists in another letter case.
+    OtherCase(RelPath),
+    /// The path exists with `/` instead of backslashes.
+    Backslashes,
+}
+
 impl BodyLink {
-    /// Returns the problem of a link whose target does not exist.
-    pub fn missing_problem(&self) -> FileProblem {
+    /// Whether the path is written with backslashes.
+    pub fn has_backslashes(&self) -> bool {
+        self.text.contains('\\')
+    }
+
+    /// Returns the problem of a faulty path. `package` is the directory of the skill below the root.
+    pub fn problem(&self, fault: &LinkFault, package: &RelPath) -> FileProblem {
         let target = text::quote_word(&self.text);
-        FileProblem::warning(
-            DiagnosticCode::ReferenceMissing,
-            format!("the text links to {target}, which does not exist"),
-        )
-        .with_position(self.line, self.column)
+        let verb = if self.is_code { "names" } else { "links to" };
+        let shown = |path: &RelPath| {
+            let below = path.strip_prefix(package).unwrap_or_else(|| path.clone());
+            text::quote_word(&below.to_string())
+        };
+        let why = match fault {
+            LinkFault::Missing => format!("the text {verb} {target}, which does not exist"),
+            LinkFault::OtherCase(found) => format!(
+                "the text {verb} {target}, which differs from {} in letter case",
+                shown(found)
+            ),
+            LinkFault::Backslashes => format!(
+                "the text {verb} {target} with backslashes; write {}",
+                shown(&self.target)
+            ),
+        };
+        let severity = if self.is_code {
+            Severity::Note
+        } else {
+            Severity::Warning
+        };
+        FileProblem::new(DiagnosticCode::ReferenceMissing, severity, why)
+            .with_position(self.line, self.column)
     }
 }
 
@@ -70,14 +109,31 @@ pub fn length_problem(file: &[u8]) -> Option<FileProblem> {
     Some(FileProblem::note(DiagnosticCode::SkillTooLong, why).with_position(line, 1))
 }
 
+/// Returns the problem of a body with the marks of a merge conflict.
+pub fn conflict_problem(file: &[u8]) -> Option<FileProblem> {
+    let (_, start) = fences::split_file(file)?;
+    let starts_line = |mark: &[u8]| {
+        let mut lines = file[start..].split(|b| *b == b'\n');
+        lines.position(|line| line.starts_with(mark))
+    };
+    let begin = starts_line(b"<<<<<<< ")?;
+    starts_line(b">>>>>>> ").filter(|end| *end > begin)?;
+
+    let (first_line, _) = position::position_of_byte(file, start);
+    let line = first_line.saturating_add(u32::try_from(begin).unwrap_or(u32::MAX));
+    let why = "the text has the marks of a merge conflict; keep one side, and remove the marks";
+    Some(FileProblem::note(DiagnosticCode::UnusualContent, why).with_position(line, 1))
+}
+
 /// Returns the problem of a description that does not say when to use the skill.
 pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
     let mut letters = description.chars().filter(|c| c.is_alphabetic());
     if !letters.all(|c| c.is_ascii() || ('\u{c0}'..='\u{24f}').contains(&c)) {
         return None;
     }
+    let is_placeholder = description.ends_with(PLACEHOLDER_END);
     let mut words = description.split(|c: char| !c.is_alphanumeric());
-    if words.any(is_use_word) {
+    if !is_placeholder && words.any(is_use_word) {
         return None;
     }
 
@@ -87,8 +143,12 @@ pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
     // Count the line of the opening fence.
     let line_in_file = if line == 0 { 0 } else { line + 1 };
 
-    let why = "the description does not say when to use the skill";
-    let problem = FileProblem::note(DiagnosticCode::UseNotDescribed, why);
+    let code = DiagnosticCode::UseNotDescribed;
+    let problem = if is_placeholder {
+        FileProblem::warning(code, "the description is the text of `caproot new`")
+    } else {
+        FileProblem::note(code, "the description does not say when to use the skill")
+    };
     Some(problem.with_position(line_in_file, column))
 }
 
@@ -98,8 +158,8 @@ fn is_use_word(word: &str) -> bool {
         .any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// Returns the links of a SKILL.md to files below the root, each target once. `package` is the
-/// directory of the skill below the root.
+/// Returns the links of a SKILL.md to files below the root, and the words in backticks that may be such
+/// paths, each target once. `package` is the directory of the skill below the root.
 pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
     let Some((_, start)) = fences::split_file(file) else {
         return Vec::new();
@@ -117,34 +177,56 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
 
     let options = Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES;
     for (event, range) in Parser::new_ext(&body, options).into_offset_iter() {
-        let Some(dest_url) = link_destination(event) else {
-            continue;
-        };
-        let Some(target) = resolve_target(package, &dest_url) else {
-            continue;
+        let (words, is_code) = match event {
+            Event::Code(code) => (code_paths(&code), true),
+            event => (
+                link_destination(event)
+                    .into_iter()
+                    .map(CowStr::into_string)
+                    .collect(),
+                false,
+            ),
         };
 
-        if !seen.insert(target.clone()) {
-            repeated += 1;
-            if repeated > MAX_REPEATED_LINKS {
-                break;
+        for word in words {
+            let Some(target) = resolve_target(package, &word) else {
+                continue;
+            };
+            if !seen.insert((target.clone(), is_code)) {
+                repeated += 1;
+                if repeated > MAX_REPEATED_LINKS {
+                    return links;
+                }
+                continue;
             }
-            continue;
-        }
-        if seen.len() > MAX_LINKS {
-            break;
-        }
+            if seen.len() > MAX_LINKS {
+                return links;
+            }
 
-        let (line, column) = position::position_of_byte(body.as_bytes(), range.start);
-        let line = first_line + line - 1;
-        links.push(BodyLink {
-            target,
-            text: dest_url.into_string(),
-            line,
-            column,
-        });
+            let (line, column) = position::position_of_byte(body.as_bytes(), range.start);
+            links.push(BodyLink {
+                target,
+                is_code,
+                text: word,
+                line: first_line + line - 1,
+                column,
+            });
+        }
     }
     links
+}
+
+/// Returns the words of a code span that look like relative paths.
+fn code_paths(code: &str) -> Vec<String> {
+    let words = code
+        .split_whitespace()
+        .map(|word| word.trim_matches(WORD_QUOTES));
+    let paths = words.filter(|word| word.contains(['/', '\\']) && word.starts_with(is_path_start));
+    paths.map(ToOwned::to_owned).collect()
+}
+
+fn is_path_start(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '.' | '_')
 }
 
 /// Returns the destination of a link or image that a file can be the target of.
@@ -173,6 +255,7 @@ fn resolve_target(package: &RelPath, dest: &str) -> Option<RelPath> {
         return None;
     }
 
+    let dest = dest.replace('\\', "/");
     let path = dest.split(['#', '?']).next().unwrap_or_default();
     let is_example = path.contains(PLACEHOLDER_CHARS) || path.contains("...") || path.contains('…');
     if path.is_empty() || path.starts_with(['/', '~']) || has_scheme(path) || is_example {
@@ -205,7 +288,7 @@ fn has_scheme(target: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{body_links, length_problem, use_problem};
+    use super::{body_links, conflict_problem, length_problem, use_problem};
     use caproot_core::wire::RelPath;
     use proptest::prelude::*;
 
@@ -235,6 +318,17 @@ mod tests {
                 None,
             ),
             ("`[a](a.md)`\n\n    [a](a.md)\n\n```\n[a](a.md)\n```", None),
+            ("Run `scripts/a.sh` now.", Some(("p/s/scripts/a.sh", 5, 5))),
+            (
+                "`python3 './scripts/a b.py'`",
+                Some(("p/s/scripts/a", 5, 1)),
+            ),
+            ("`references\\a.md`", Some(("p/s/references/a.md", 5, 1))),
+            ("[a](references\\a.md)", Some(("p/s/references/a.md", 5, 1))),
+            (
+                "`a.sh` `--dir=x/y` `/etc/x` `$X/a` `<dir>/a` `../../../x` ``",
+                None,
+            ),
             ("[a]({file}.md) [b](path/to/...) [c]($X/a) [d]()", None),
             ("\\[a](a.md) [b] (b.md) [c](a\0b)", None),
         ] {
@@ -293,7 +387,7 @@ mod tests {
                 for link in body_links(&file, &rel("s")) {
                     prop_assert!(link.line <= lines && link.column > 0, "{link:?}");
                 }
-                let _ = (length_problem(&file), use_problem(&file, &body));
+                let _ = (length_problem(&file), use_problem(&file, &body), conflict_problem(&file));
             }
         }
     }

@@ -160,8 +160,9 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             default_severity: Warning,
             summary: "invalid YAML that was repaired",
             cause: "The frontmatter was not valid YAML until caproot quoted some values. A colon \
-                and a space, or one of `[ { @ <` and the backtick at the start of a value, have a \
-                meaning in YAML. The skill is listed, but other programs may reject it.",
+                and a space, quotes inside quotes, or a sign such as `[`, `{`, `@`, `*`, `%`, `|` or \
+                the backtick at the start of a value have a meaning in YAML. The skill is listed, but \
+                other programs may reject it.",
             fix: "Quote the values that the message names, or write them after `>-` on their own \
                 line. `caproot check --fix` puts the values in quotes.",
             help: "put the value in quotes",
@@ -224,11 +225,13 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::FieldInvalid => CodeExplanation {
             default_severity: Warning,
             summary: "a field of the wrong type",
-            cause: "A field has an invalid type or value, such as a list instead of text. The \
-                message gives the effect. In most cases only this field is lost or read as text. \
-                Without a usable description the skill is omitted.",
+            cause: "A field has an invalid type or value, such as a list instead of text. Or YAML \
+                reads a part of a name or description as something else: as a comment after ` #`, \
+                as a tag or anchor after `!` or `&`, or as a key on a line that is not indented. The \
+                message gives the effect. In most cases only this field or part is lost, or read as \
+                text. Without a usable description the skill is omitted.",
             fix: "Write the field as the message says. Quote text that looks like a number, a \
-                date, true or false.",
+                date, true or false. `caproot check --fix` quotes and indents names and descriptions.",
             help: "write the field as the message says",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
@@ -244,8 +247,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 is a spelling mistake, or a field of one product.",
             fix: "Correct the spelling, or move the field below `metadata`, which is for your own \
                 fields.",
-            help: "correct its spelling, or remove it; your own fields of a SKILL.md go below \
-                `metadata`",
+            help: "move your own fields below `metadata`",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "---\nname: pdf\ndescription: Fills PDF forms.\nversion: \"2\"\n---",
@@ -381,13 +383,13 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
 
         DiagnosticCode::SecretRedacted => CodeExplanation {
             default_severity: Warning,
-            summary: "a secret in a declaration",
-            cause: "A command, an argument, an address, a header or a variable contains a value \
-                that is probably a secret, by the name before it or by its form. The value is \
-                reported as redacted, so that no secret leaves the machine. The user of the \
-                component must get the secret in another way.",
-            fix: "Remove the secret from the file, and name the environment variable that holds \
-                the secret.",
+            summary: "a possible secret in a declaration",
+            cause: "A command, an argument, an address, a header or a variable contains a part \
+                without a harmless form, or a word behind the name of a secret. The part is \
+                redacted, so that no secret leaves the machine, and the message names its key. The \
+                user of the component must get the value in another way.",
+            fix: "Remove the value from the file, and name the environment variable that holds \
+                the value.",
             help: "take it from the environment: `${NAME}`",
             example: CodeExample::File {
                 path: "skills/.codex-plugin/plugin.json",
@@ -419,13 +421,15 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
 
         DiagnosticCode::ReferenceMissing => CodeExplanation {
             default_severity: Warning,
-            summary: "a link in the text to nothing",
+            summary: "a path in the text to nothing",
             cause: "The text of a SKILL.md has a Markdown link or image whose target does not \
-                exist. A relative link starts at the directory of the SKILL.md. A model that \
-                follows the link gets an error. Links in code, addresses such as `https:`, \
-                absolute paths and links out of the checked directory are not examined. Only \
-                `caproot check` reports this code.",
-            fix: "Correct the path, add the file, or write an example of a link as code.",
+                exist, or is written in another letter case or with backslashes. A path in \
+                backticks such as `scripts/fill.py` is a note, if its first directory belongs to \
+                the skill. A relative path starts at the directory of the SKILL.md. A model that \
+                follows the path gets an error. Code blocks, addresses such as `https:`, absolute \
+                paths and paths out of the checked directory are not examined. Only `caproot check` \
+                reports this code.",
+            fix: "Correct the path, or add the file.",
             help: "correct the path, or add the file",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
@@ -517,6 +521,41 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "caproot lock skills --add pdf --out caproot.lock",
             },
         },
+
+        DiagnosticCode::SkillNotOffered => CodeExplanation {
+            default_severity: Note,
+            summary: "a skill that models are not offered",
+            cause: "The manifest of the plugin has a list `skills` that does not cover the skill, or the \
+                skill or its plugin is switched off by default. A person may name the skill, and a \
+                session may switch on a skill that is switched off.",
+            fix: "Add the directory of the skill to the list, or remove the key that switches the skill \
+                off. If models are not to choose the skill, ignore the note.",
+            help: "add the skill's directory to `skills` of the manifest, or remove the key that switches \
+                the skill off",
+            example: CodeExample::File {
+                path: "skills/.claude-plugin/plugin.json",
+                before: "{\"name\": \"desk\", \"defaultEnabled\": false}",
+                after: "{\"name\": \"desk\"}",
+            },
+        },
+
+        DiagnosticCode::UnusualContent => CodeExplanation {
+            default_severity: Note,
+            summary: "content that a skill rarely has",
+            cause: "The directory of the skill looks like a whole repository, holds keys, passwords \
+                or credentials, or the text has the marks of a merge conflict. All files of the \
+                directory are files of the skill: models can list and read them, and `caproot pull` \
+                copies them. The message has their number and size. Files with keys or passwords, \
+                such as `id_rsa` or `.npmrc`, are never served. Only `caproot check` reports this \
+                code.",
+            fix: "Move SKILL.md and the files that it needs into a directory of their own. Remove keys \
+                and credentials. Resolve the conflict.",
+            help: "move the skill into a directory of its own, and remove keys and credentials",
+            example: CodeExample::Shell {
+                before: "printf '{}' > skills/pdf/package.json",
+                after: "rm skills/pdf/package.json",
+            },
+        },
     }
 }
 
@@ -527,6 +566,7 @@ pub(super) fn severity_exceptions(code: DiagnosticCode) -> Option<&'static str> 
     match code {
         DiagnosticCode::OutsideRoot | DiagnosticCode::DanglingLink => Some(MAIN_FILES),
         DiagnosticCode::Unreadable => Some("`WARNING` for a link"),
+        DiagnosticCode::ReferenceMissing => Some("`NOTE` for a path in backticks"),
         DiagnosticCode::NoFrontmatter => {
             Some("`NOTE` for a Markdown file among the agents or output styles of a plugin")
         }
@@ -534,6 +574,7 @@ pub(super) fn severity_exceptions(code: DiagnosticCode) -> Option<&'static str> 
         DiagnosticCode::FieldInvalid => {
             Some("`NOTE` if the value is converted, and `ERROR` for a description that is no text")
         }
+        DiagnosticCode::UseNotDescribed => Some("`WARNING` for the text of `caproot new`"),
         DiagnosticCode::NotUtf8 => Some("`WARNING` for the name of a directory"),
         DiagnosticCode::SkillChanged | DiagnosticCode::SkillsNotApproved => {
             Some("`ERROR` with the mode `hide`")

@@ -1,5 +1,5 @@
-//! Fixes of problems with one safe answer: quotes, white space, letter case and file modes. Each
-//! change has a unified diff.
+//! Fixes of problems with one safe answer: quotes, indents, white space, letter case and file modes.
+//! Each change has a unified diff.
 
 mod markdown;
 
@@ -24,10 +24,11 @@ const MAX_ROUNDS: usize = 4;
 /// Lines of context in a diff.
 const CONTEXT_LINES: usize = 3;
 /// Codes of problems in the text of a SKILL.md that may have a fix.
-const TEXT_CODES: [DiagnosticCode; 6] = [
+const TEXT_CODES: [DiagnosticCode; 7] = [
     DiagnosticCode::NoFrontmatter,
     DiagnosticCode::YamlSyntax,
     DiagnosticCode::YamlRepaired,
+    DiagnosticCode::MissingDescription,
     DiagnosticCode::NameInvalid,
     DiagnosticCode::FieldInvalid,
     DiagnosticCode::WrongCase,

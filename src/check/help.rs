@@ -6,14 +6,33 @@ use crate::model::value::compact::ValueRef;
 use crate::model::{DiagnosticCode, FileProblem, Severity, Skill};
 use crate::parse::frontmatter;
 use caproot_core::text::similar;
+use caproot_core::wire::RelPath;
 
-/// Returns the help for a problem. `skill` is the skill at the path of the problem.
-pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String {
+/// Returns the help for a problem of a file. `skill` is the skill at the path of the problem.
+pub fn help_for_problem(file: &RelPath, problem: &FileProblem, skill: Option<&Skill>) -> String {
+    let is_skill_file = file.file_name() == Some(b"SKILL.md");
     let exact = match (problem.code, problem.severity) {
         (DiagnosticCode::NameInvalid, Severity::Error) if skill.is_none() => {
             Some("give the skill a name of 1 to 64 plain characters".to_owned())
         }
+        (DiagnosticCode::NameInvalid | DiagnosticCode::MissingDescription, _)
+            if problem.message.contains("in lower case") =>
+        {
+            Some("write the keys in lower case, or run `caproot check --fix`".to_owned())
+        }
         (DiagnosticCode::NameInvalid, _) => skill.and_then(name_help),
+        (DiagnosticCode::MissingDescription, _) if problem.message.contains("is a comment") => {
+            Some("put the text in quotes, or run `caproot check --fix`".to_owned())
+        }
+        (DiagnosticCode::FieldInvalid, _) if is_skill_file => {
+            misread_text_help(&problem.message).map(str::to_owned)
+        }
+        (DiagnosticCode::FieldUnknown, _) if problem.message.contains("did you mean") => {
+            Some("correct the spelling".to_owned())
+        }
+        (DiagnosticCode::FieldUnknown, _) if !is_skill_file => {
+            Some("remove it if no product needs it".to_owned())
+        }
         (DiagnosticCode::FieldUnknown, _) => skill.and_then(unknown_field_help),
         (DiagnosticCode::YamlSyntax, _) => yaml_syntax_help(&problem.message).map(str::to_owned),
         (DiagnosticCode::ScriptNotRunnable, _) => script_help(&problem.message).map(str::to_owned),
@@ -59,6 +78,19 @@ fn yaml_syntax_help(message: &str) -> Option<&'static str> {
     fitting.next().map(|(_, help)| help)
 }
 
+/// Returns the help for a name or description of which YAML reads a part as something else.
+fn misread_text_help(message: &str) -> Option<&'static str> {
+    if message.ends_with("quote the value") {
+        Some("put the value in quotes, or run `caproot check --fix`")
+    } else if message.ends_with("indent the line") {
+        Some("indent the line, or run `caproot check --fix`")
+    } else if message.starts_with("not valid YAML") {
+        Some("correct the YAML of the value, or put the value in quotes")
+    } else {
+        None
+    }
+}
+
 /// Returns the help for a script that lacks only its execute permission.
 fn script_help(message: &str) -> Option<&'static str> {
     message.contains("has a `#!` line").then_some(
@@ -69,7 +101,12 @@ fn script_help(message: &str) -> Option<&'static str> {
 /// Suggests a valid name, or a way to make the name valid.
 fn name_help(skill: &Skill) -> Option<String> {
     let name = skill.frontmatter.name();
-    let better = suggest_name(name);
+    // The name of the plugin is no part of the name in the file.
+    let bare = skill
+        .plugin
+        .as_ref()
+        .and_then(|plugin| name.strip_prefix(&**plugin)?.strip_prefix(':'));
+    let better = suggest_name(bare.unwrap_or(name));
     let fields = skill.frontmatter.all_fields().map(ValueRef::to_value);
     let written = fields.as_ref().and_then(|fields| fields.get("name"));
     if better.is_empty() {
@@ -77,7 +114,10 @@ fn name_help(skill: &Skill) -> Option<String> {
     } else if written.is_none_or(|written| written.to_text().trim().is_empty()) {
         Some(format!("add `name: {better}` to the frontmatter"))
     } else if better != name {
-        Some(format!("rename the skill and its directory to `{better}`"))
+        Some(match bare {
+            Some(_) => format!("write `name: {better}`; the plugin's name precedes it anyway"),
+            None => format!("rename the skill and its directory to `{better}`"),
+        })
     } else {
         Some(format!(
             "rename the directory to `{better}`, or change the name"

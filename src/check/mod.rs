@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use caproot::check::text::{ColorMode, render_finding};
-//! use caproot::check::{CheckRequest, CheckSummary, check_dir};
+//! use caproot::check::{CheckExclusions, CheckRequest, CheckSummary, check_dir};
 //! use caproot::config::{Config, RootFlag, ServeFlags};
 //! use caproot_core::net::endpoint::ProcessEnv;
 //! use caproot::scan::{ScanProgress, ScanTarget};
@@ -27,6 +27,7 @@
 //!         },
 //!         allowed_dirs: config.allowed_dirs,
 //!         is_strict: false,
+//!         exclusions: CheckExclusions::default(),
 //!     })
 //! }
 //!
@@ -44,8 +45,10 @@
 //! ```
 
 pub(crate) mod body;
+mod contents;
 mod display_path;
 mod excerpt;
+mod exclusions;
 pub mod explain;
 mod explanations;
 pub mod fix;
@@ -60,16 +63,21 @@ pub mod sarif;
 mod strict;
 mod summary;
 pub mod text;
+mod yaml_help;
+
+pub(crate) use help::suggest_name;
 
 pub use display_path::DisplayPath;
 pub use excerpt::SourceExcerpt;
+pub use exclusions::{CheckExclusions, IGNORE_FILE};
 pub use summary::CheckSummary;
 
-use crate::fs::{self, AllowedDirs, ResolvedRootDir};
+use crate::fs::{self, AllowedDirs, LinkText, ResolveError, ResolvedRootDir};
 use crate::model::catalog::Catalog;
 use crate::model::{DiagnosticCode, FileProblem, RootReason, Severity, Skill};
 use crate::parse::secret_filter;
 use crate::scan::{self, ScanProgress, ScanTarget};
+use caproot_core::text::quote_word;
 use caproot_core::wire::{RelPath, RootId};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -91,6 +99,8 @@ pub struct CheckRequest {
     pub target: ScanTarget,
     /// Whether a skill that the format's validator rejects has an error.
     pub is_strict: bool,
+    /// Paths that are left out.
+    pub exclusions: CheckExclusions,
 }
 
 /// Result for one directory.
@@ -140,8 +150,12 @@ pub fn check_dir(
 
     let mut problems: Vec<(RelPath, FileProblem)> = Vec::new();
     let mut skills = Vec::with_capacity(catalog.len());
+    let is_excluded = |path: &RelPath| request.exclusions.matches(path);
     for skill in catalog.skills(0) {
         let main = skill.skill_file_path();
+        if is_excluded(&main) {
+            continue;
+        }
         match skill.check_handle(&request.id) {
             Ok(()) => skills.push(CheckedSkill {
                 path: DisplayPath::new(&request.display_dir, &main),
@@ -163,8 +177,11 @@ pub fn check_dir(
     let mut excess = 0;
     for skill in catalog.skills(0) {
         let Some(root) = &root else { break };
-        let resource_dirs = &request.target.rules.resource_dirs;
-        problems.extend(package::package_problems(root, skill, resource_dirs));
+        if is_excluded(&skill.skill_file_path()) {
+            continue;
+        }
+        let rules = &request.target.rules;
+        problems.extend(package::package_problems(root, skill, rules));
         if problems.len() > 2 * MAX_FINDINGS {
             excess += drop_excess(&mut problems);
         }
@@ -172,17 +189,25 @@ pub fn check_dir(
     if let Some(root) = root.as_ref().filter(|_| request.is_strict) {
         apply_strict_rules(request, root, &catalog, &mut problems);
     }
+    problems.retain(|(path, _)| !is_excluded(path));
+    if let Some(root) = &root {
+        show_link_targets(root, &mut problems);
+    }
     excess += drop_excess(&mut problems);
     problems.sort_by(|(a, p), (b, q)| a.cmp(b).then_with(|| sort_key(p).cmp(&sort_key(q))));
 
     let total = catalog.diagnostics.total();
     let unkept = total.saturating_sub(count(kept.len()));
     let findings = build_findings(request, &catalog, root.as_ref(), problems);
+    let plugins = catalog
+        .plugins()
+        .iter()
+        .filter(|plugin| !is_excluded(&plugin.package));
     Ok(CheckResult {
         skills,
         findings,
         dropped: unkept.saturating_add(count(excess)),
-        plugin_count: catalog.plugins().len(),
+        plugin_count: plugins.count(),
     })
 }
 
@@ -222,6 +247,36 @@ fn apply_strict_rules(
     }
 }
 
+/// Adds the target to each problem of a link that leads outside. If nothing is at the target, the link is
+/// dangling: the author may know which files exist on the own machine.
+fn show_link_targets(root: &ResolvedRootDir, problems: &mut [(RelPath, FileProblem)]) {
+    let outside = scan::link_problem(ResolveError::Outside);
+    for (path, problem) in problems {
+        if problem.message != outside.message {
+            continue;
+        }
+        let Some(link) = LinkText::read(&root.snapshot, &root.path, path) else {
+            continue;
+        };
+
+        let target = quote_word(&String::from_utf8_lossy(&link.target));
+        *problem = if link.is_dangling {
+            let severity = match problem.severity {
+                Severity::Error => Severity::Error,
+                Severity::Warning | Severity::Note => Severity::Note,
+            };
+            let why = format!("the link's target {target} does not exist; fix or remove the link");
+            FileProblem::new(DiagnosticCode::DanglingLink, severity, why)
+        } else {
+            let why = format!(
+                "leads to {target}, outside the allowed directories; allow the target's directory, or \
+                 replace the link"
+            );
+            FileProblem::new(DiagnosticCode::OutsideRoot, problem.severity, why)
+        };
+    }
+}
+
 /// Returns the position and rank of a problem in its file.
 fn sort_key(problem: &FileProblem) -> (u32, u32, Severity, DiagnosticCode) {
     (problem.line, problem.column, problem.severity, problem.code)
@@ -249,13 +304,14 @@ fn build_findings(
 
     for (at, problem) in problems {
         let mut excerpt = None;
+        let mut source_help = None;
         if problem.line > 0 {
             if last.as_ref().is_none_or(|(read, _)| *read != at) {
                 last = Some((at.clone(), root.and_then(|root| fs::read_source(root, &at))));
             }
-            excerpt = last
-                .as_ref()
-                .and_then(|(_, text)| text.as_deref())
+            let source = last.as_ref().and_then(|(_, text)| text.as_deref());
+            source_help = source.and_then(|text| yaml_help::help_for_source(&problem, text));
+            excerpt = source
                 .filter(|text| !may_expose_secret(&at, text, problem.line))
                 .and_then(|text| SourceExcerpt::new(text, problem.line, problem.column));
         }
@@ -263,7 +319,10 @@ fn build_findings(
         let skill = at.parent().and_then(|package| catalog.skill(&package));
         findings.push(CheckFinding {
             path: DisplayPath::new(&request.display_dir, &at),
-            help: help::help_for_problem(&problem, skill.map(|skill| &**skill)),
+            help: source_help.map_or_else(
+                || help::help_for_problem(&at, &problem, skill.map(|skill| &**skill)),
+                str::to_owned,
+            ),
             resource: at,
             problem,
             excerpt,
@@ -280,7 +339,9 @@ fn may_expose_secret(at: &RelPath, text: &[u8], line: u32) -> bool {
         .split(|b| *b == b'\n')
         .nth((line as usize).saturating_sub(1));
     is_json
-        && line.is_some_and(|line| secret_filter::may_hold_secret(&String::from_utf8_lossy(line)))
+        && line
+            .map(String::from_utf8_lossy)
+            .is_some_and(|line| secret_filter::redact_in_line(&line) != *line)
 }
 
 fn count(n: usize) -> u32 {

@@ -12,6 +12,9 @@ use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+/// End of the description of a new skill whose author wrote none. `caproot check` warns of it.
+pub const PLACEHOLDER_END: &str = "Use when …";
+
 /// Reason why a skill cannot be created. Displays as a sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum NewSkillError {

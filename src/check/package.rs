@@ -1,13 +1,15 @@
 //! Problems with the files of a skill that a scan does not look at: the links of the text, the links in
 //! the resource directories, and the scripts.
 
-use super::body;
+use super::body::{self, BodyLink, LinkFault};
+use super::contents;
 use crate::fs::ResolvedRootDir;
 use crate::fs::dirs_snapshot::ResolveError;
 use crate::fs::open_file::{OpenError, find_target, open_file, read_names};
 use crate::fs::replace_file::EditableFile;
 use crate::model::{DiagnosticCode, FileProblem, ResolvedPath, Skill};
 use crate::scan;
+use crate::scan::search::SearchRules;
 use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};
 use std::io::Read as _;
@@ -25,20 +27,32 @@ const SCRIPT_EXTENSIONS: [&[u8]; 7] = [b"sh", b"bash", b"zsh", b"fish", b"py", b
 /// Start of a file that names its interpreter; see execve(2).
 const SHEBANG: &[u8] = b"#!";
 
-/// Returns the problems of a skill with their paths below the root. `resource_dirs` has the names of
-/// the directories that no scan enters.
+/// Returns the problems of a skill with their paths below the root.
 pub fn package_problems(
     root: &ResolvedRootDir,
     skill: &Skill,
-    resource_dirs: &[Box<[u8]>],
+    rules: &SearchRules,
 ) -> Vec<(RelPath, FileProblem)> {
+    let SearchRules {
+        resource_dirs,
+        skipped_dirs,
+        ..
+    } = rules;
     let mut problems = Vec::new();
     let main = skill.skill_file_path();
     if let Some(text) = read_text(root, &main) {
         let own = body::body_links(&text, &skill.package)
             .into_iter()
-            .filter(|link| is_missing(root, &link.target))
-            .map(|link| link.missing_problem())
+            .filter(|link| {
+                !link.is_code || is_own_path(root, &skill.package, &link.target, resource_dirs)
+            })
+            .filter_map(|link| Some(link.problem(&find_fault(root, &link)?, &skill.package)))
+            .chain(contents::content_problem(
+                root,
+                &skill.package,
+                skipped_dirs,
+            ))
+            .chain(body::conflict_problem(&text))
             .chain(body::length_problem(&text))
             .chain(body::use_problem(&text, skill.frontmatter.description()));
         problems.extend(own.map(|problem| (main.clone(), problem)));
@@ -69,6 +83,59 @@ pub fn read_text(root: &ResolvedRootDir, path: &RelPath) -> Option<Vec<u8>> {
         .read_to_end(&mut text)
         .ok()?;
     Some(text)
+}
+
+/// Whether a path leads into a directory that the skill has, or that the format knows. Other words in
+/// backticks may name files of the project that the skill is used in.
+fn is_own_path(
+    root: &ResolvedRootDir,
+    package: &RelPath,
+    target: &RelPath,
+    resource_dirs: &[Box<[u8]>],
+) -> bool {
+    let below = target.strip_prefix(package);
+    let Some(first) = below.as_ref().and_then(|below| below.segments().next()) else {
+        return false;
+    };
+    resource_dirs
+        .iter()
+        .any(|dir| dir.eq_ignore_ascii_case(first))
+        || find_in_other_case(root, package, first).is_some()
+}
+
+/// Returns the fault of a path of a body; `None` if its target exists.
+fn find_fault(root: &ResolvedRootDir, link: &BodyLink) -> Option<LinkFault> {
+    if !is_missing(root, &link.target) {
+        return link.has_backslashes().then_some(LinkFault::Backslashes);
+    }
+
+    let mut found = RelPath::root();
+    for name in link.target.segments() {
+        let exact = found.join(name)?;
+        found = if is_missing(root, &exact) {
+            match find_in_other_case(root, &found, name) {
+                Some(other) => other,
+                None => return Some(LinkFault::Missing),
+            }
+        } else {
+            exact
+        };
+    }
+    Some(LinkFault::OtherCase(found))
+}
+
+/// Returns the entry of a directory whose name equals `name` except for its letter case.
+fn find_in_other_case(root: &ResolvedRootDir, dir: &RelPath, name: &[u8]) -> Option<RelPath> {
+    let dir_path = find_target(&root.snapshot, &root.path, dir).ok()?.real_path;
+    let opened = root
+        .snapshot
+        .open(&dir_path, OFlags::RDONLY | OFlags::DIRECTORY)
+        .ok()?;
+    let names = read_names(&opened, MAX_ENTRIES, &mut Vec::new()).ok()?;
+    let mut same = names
+        .iter()
+        .filter(|(entry, _)| entry.eq_ignore_ascii_case(name));
+    dir.join(&same.next()?.0)
 }
 
 fn is_missing(root: &ResolvedRootDir, path: &RelPath) -> bool {

@@ -26,10 +26,10 @@ pub fn sarif_log(
         })
     });
 
-    let results = all
-        .iter()
-        .flat_map(|c| &c.findings)
-        .map(|f| sarif_result(f, current_dir));
+    let findings = || all.iter().flat_map(|result| &result.findings);
+    let has_code = |code: &DiagnosticCode| findings().any(|finding| finding.code() == *code);
+    let codes: Vec<_> = DiagnosticCode::ALL.into_iter().filter(has_code).collect();
+    let results = findings().map(|finding| sarif_result(finding, &codes, current_dir));
 
     json!({
         "$schema": SCHEMA,
@@ -38,7 +38,7 @@ pub fn sarif_log(
             "tool": { "driver": {
                 "name": env!("CARGO_PKG_NAME"),
                 "semanticVersion": env!("CARGO_PKG_VERSION"),
-                "rules": DiagnosticCode::ALL.map(sarif_rule),
+                "rules": codes.iter().copied().map(sarif_rule).collect::<Vec<_>>(),
             } },
             "columnKind": "unicodeCodePoints",
             "invocations": [{
@@ -61,7 +61,11 @@ fn sarif_rule(code: DiagnosticCode) -> Value {
     })
 }
 
-fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
+fn sarif_result(
+    finding: &CheckFinding,
+    codes: &[DiagnosticCode],
+    current_dir: Option<&Path>,
+) -> Value {
     let problem = &finding.problem;
     let mut location = json!({
         "artifactLocation": { "uri": finding.path.to_uri(current_dir) },
@@ -82,7 +86,7 @@ fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
     );
     json!({
         "ruleId": finding.code().name(),
-        "ruleIndex": DiagnosticCode::ALL.iter().position(|code| *code == finding.code()),
+        "ruleIndex": codes.iter().position(|code| *code == finding.code()),
         "level": level(finding.severity()),
         "message": { "text": text },
         "locations": [{ "physicalLocation": location }],

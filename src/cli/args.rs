@@ -163,8 +163,36 @@ impl ConnectionArgs {
         if let (Some(file), Some(id)) = (&self.fleet, &self.environment_id) {
             return ConnectedExecutor::connect_in_fleet(file, id).await;
         }
+        let config = self.executor_config(self.endpoint(), env).await?;
+        self.connect_to(config).await
+    }
 
-        let endpoint = match &self.endpoint {
+    /// Returns the endpoint of the flag or of its variable.
+    pub fn endpoint(&self) -> Option<&DaemonEndpoint> {
+        self.endpoint.as_ref()
+    }
+
+    /// Whether the executor is one of a fleet file.
+    pub fn uses_fleet(&self) -> bool {
+        self.fleet.is_some()
+    }
+
+    /// Connects to a daemon outside a fleet.
+    pub async fn connect_to(
+        &self,
+        config: ExecutorConfig,
+    ) -> Result<ConnectedExecutor, CommandFailure> {
+        ConnectedExecutor::connect(config, self.environment_id.clone()).await
+    }
+
+    /// Returns the connection to a daemon outside a fleet: at an endpoint, or at the first default socket
+    /// that answers.
+    pub async fn executor_config(
+        &self,
+        endpoint: Option<&DaemonEndpoint>,
+        env: &ProcessEnv,
+    ) -> Result<ExecutorConfig, CommandFailure> {
+        let endpoint = match endpoint {
             Some(endpoint) => endpoint.clone(),
             None => find_default_endpoint(env, self.timeout).await?,
         };
@@ -175,14 +203,13 @@ impl ConnectionArgs {
             server_name: self.server_name.clone(),
             spiffe_id: self.spiffe_id.clone(),
             token: self.token_file.clone().map(ClientToken::File),
+            socket_users: None,
         };
-
-        let config = ExecutorConfig {
+        Ok(ExecutorConfig {
             credentials,
             timeout: self.timeout,
             ..ExecutorConfig::new(endpoint)
-        };
-        ConnectedExecutor::connect(config, self.environment_id.clone()).await
+        })
     }
 }
 

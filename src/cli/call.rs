@@ -54,6 +54,9 @@ use usage_file::UsageFile;
 use usage_metrics::{parse_metrics_address, serve_usage_metrics};
 use watched::{WatchStep, WatchedSession};
 
+/// Heading of the flags that only our packages for Python and TypeScript use.
+const PACKAGE_OPTIONS: &str = "Options of the packages for Python and TypeScript";
+
 /// Run a model's tools by JSON lines
 ///
 /// Starts a session with fixed roots and answers requests. Each request is one JSON object per line
@@ -81,20 +84,6 @@ pub struct CallArgs {
     /// state, with "source" instead of "executor" for another source
     #[arg(long, conflicts_with = "no_session")]
     events: bool,
-    /// Start no session. Each request names a session that the request start or restore returned
-    #[arg(long, conflicts_with = "manager")]
-    no_session: bool,
-    /// With --no-session: ask the program for the executor of each environment by a line
-    /// {"event":"findExecutor",…}, instead of a fleet file
-    #[arg(long, requires = "no_session", conflicts_with = "fleet")]
-    find_executors: bool,
-    /// With --find-executors: an environment of sessions without roots. Can be repeated
-    #[arg(long, value_name = "ID", requires = "find_executors")]
-    find_environment: Vec<String>,
-    /// With --no-session: ask the program for the token of this server of --mcp-servers by a line
-    /// {"event":"mcpToken",…}, at first and after the server rejected the token. Can be repeated
-    #[arg(long, value_name = "NAME", requires_all = ["no_session", "mcp_servers"])]
-    ask_token: Vec<String>,
     /// Print the JSON Schemas of the lines, as an object with request, answer and event, and exit
     #[arg(long)]
     schema: bool,
@@ -116,6 +105,20 @@ pub struct CallArgs {
     log: LogArgs,
     #[command(flatten)]
     session: SessionArgs,
+    /// Start no session. Each request names a session that the request start or restore returned
+    #[arg(long, help_heading = PACKAGE_OPTIONS, conflicts_with = "manager")]
+    no_session: bool,
+    /// With --no-session: ask the program for the executor of each environment by a line
+    /// {"event":"findExecutor",…}, instead of a fleet file
+    #[arg(long, help_heading = PACKAGE_OPTIONS, requires = "no_session", conflicts_with = "fleet")]
+    find_executors: bool,
+    /// With --find-executors: an environment of sessions without roots. Can be repeated
+    #[arg(long, help_heading = PACKAGE_OPTIONS, value_name = "ID", requires = "find_executors")]
+    find_environment: Vec<String>,
+    /// With --no-session: ask the program for the token of this server of --mcp-servers by a line
+    /// {"event":"mcpToken",…}, at first and after the server rejected the token. Can be repeated
+    #[arg(long, help_heading = PACKAGE_OPTIONS, value_name = "NAME", requires_all = ["no_session", "mcp_servers"])]
+    ask_token: Vec<String>,
 }
 
 impl CallArgs {

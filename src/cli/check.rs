@@ -8,7 +8,8 @@ use super::signals::run_until_signal_or_closed_stdout;
 use crate::check::fix::{FileFix, FixMode, FixResult, fix_dir};
 use crate::check::text::{ColorMode, render_finding};
 use crate::check::{
-    self, CheckFinding, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, github, json, sarif,
+    self, CheckExclusions, CheckFinding, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS,
+    github, json, sarif,
 };
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
 use crate::model::{LoadedLock, RootReason, Severity, TrustMode, TrustPolicy};
@@ -49,6 +50,7 @@ Examples:
   caproot check skills/pdf --notes              # with notes
   caproot check skills --deny-warnings          # for CI: warnings fail, too
   caproot check skills --strict                 # what skills-ref rejects, too
+  caproot check . --exclude tests               # without the directories `tests`
   caproot check skills --watch                  # after each change of a file
   caproot check skills --fix --dry-run          # differences that --fix makes
   caproot check skills --output sarif > skills.sarif
@@ -68,6 +70,10 @@ pub struct CheckArgs {
     /// Exit with 0 if a directory has neither a skill nor a plugin
     #[arg(long)]
     allow_empty: bool,
+    /// Leave out files and directories: a name in any directory, or a path below DIR; repeat for more.
+    /// A file .caprootignore in DIR has one glob a line
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
     /// Also show notes, which have no effect; json and sarif always have them
     #[arg(long)]
     notes: bool,
@@ -363,6 +369,7 @@ async fn check_one_dir(
 
     let mut request = check_request(dir, env)?;
     request.is_strict = args.strict;
+    request.exclusions = CheckExclusions::read(&args.exclude, dir)?;
     if let Some(file) = &args.lock {
         request.target.rules.trust = Some(read_trust(file)?);
     }
@@ -449,6 +456,7 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
         },
         allowed_dirs: config.allowed_dirs,
         is_strict: false,
+        exclusions: CheckExclusions::default(),
     })
 }
 
@@ -468,7 +476,9 @@ fn spinner() -> ProgressBar {
 
 fn reason_sentence(reason: RootReason, dir: &Path) -> &'static str {
     match reason {
-        RootReason::NotFound | RootReason::NotAllowed => "no such directory",
+        RootReason::NotFound | RootReason::MountRemoved | RootReason::NotAllowed => {
+            "no such directory"
+        }
         RootReason::NotADirectory if dir.file_name().is_some_and(|name| name == "SKILL.md") => {
             "not a directory; name the directory that contains the file"
         }

@@ -98,6 +98,11 @@ pub const ENVIRONMENT_VARIABLES: &[EnvironmentVariable] = &[
         commands: CommandSet::Only(&["serve", "call", "mcp", "prompt"]),
     },
     EnvironmentVariable {
+        name: "JOURNAL_STREAM",
+        meaning: "Stream of the journal. If stderr is this stream, log lines of text begin with their priority and have no time. systemd sets the variable.",
+        commands: CommandSet::Only(&["serve", "call", "mcp", "prompt"]),
+    },
+    EnvironmentVariable {
         name: "RUNTIME_DIRECTORY",
         meaning: "Directory of the default socket. systemd sets the variable for a unit with `RuntimeDirectory=`. Only an absolute path counts.",
         commands: CommandSet::Only(&["serve", "config check"]),
@@ -190,6 +195,11 @@ pub const FILES: &[FileEntry] = &[
         path: "/etc/caproot/caproot.yaml",
         meaning: "Config file of the packaged unit.",
         commands: CommandSet::Only(&["serve", "path", "config", "config check", "config example"]),
+    },
+    FileEntry {
+        path: "/etc/caproot-exec.yaml",
+        meaning: "Daemon, authority, lock and signers that an operator fixes for `exec`.",
+        commands: EXEC,
     },
     FileEntry {
         path: "$XDG_CACHE_HOME/caproot/packages",

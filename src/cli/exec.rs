@@ -1,11 +1,12 @@
 //! `caproot exec`: runs a listed script of a skill from a verified copy of its package, as the user and
 //! in the directory of the caller. The daemon only lists and sends the files.
 
+mod exec_rules;
+
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
 use super::handle_arg::{find_root, find_skill};
-use super::lock::read_lock;
 use super::spinner::DelayedSpinner;
 use caproot_client::pull::{
     CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError, PullLimits, copy_package,
@@ -16,6 +17,8 @@ use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, Skill};
 use caproot_core::wire::{ContentDigest, parse_file_name};
 use clap::Args;
+use exec_rules::ExecRules;
+use rustix::fs::{Access, access};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -50,6 +53,9 @@ const MAX_SHEBANG_BYTES: u64 = 256;
 ///
 /// An executable file with a shebang runs by the shebang. Otherwise the extension decides: .py runs
 /// by python3, .sh by bash or sh, .js and .mjs by node, .rb by ruby.
+///
+/// Without --lock, only a trusted daemon sends scripts: over a Unix socket of root, of this user or of the
+/// service's user, or over TLS with an authority of this machine.
 ///
 /// The exit code is that of the script. If the script cannot run, the code is 125, 126 or 127, and
 /// stderr has a line that begins with `caproot:`.
@@ -129,11 +135,10 @@ async fn prepare_script(
     args: &ExecArgs,
     env: &ProcessEnv,
 ) -> Result<PreparedScript, CommandFailure> {
-    let lock = match &args.lock {
-        Some(file) => Some(read_lock(file, args.signers.as_deref())?),
-        None => None,
-    };
-    let mut executor = args.connection.connect(env).await?;
+    let rules = ExecRules::load(env)?;
+    let lock = rules.read_lock(args.lock.as_deref(), args.signers.as_deref())?;
+    let has_lock = lock.is_some();
+    let mut executor = rules.connect(&args.connection, has_lock, env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let root = find_root(&args.handle, roots)?;
     let mut client = executor.client;
@@ -225,22 +230,32 @@ fn copy_failure(error: PullError) -> CommandFailure {
 impl PreparedScript {
     /// Replaces this process by the script. Returns the reason if the system refuses.
     fn replace_process(self, args: &[OsString]) -> CommandFailure {
-        if let Err(error) = self.copy.keep_locked_in_next_program() {
+        let locked = self.copy.keep_locked_in_next_program();
+        if let Err(error) = locked.and_then(|()| self.copy.check_place()) {
             return error.into();
         }
         let content = match ScriptContent::read(&self.path) {
             Ok(content) => content,
             Err(error) => return start_failure(&self.path, &error),
         };
+        if content.has_relative_interpreter() {
+            let sentence = format!(
+                "the interpreter of the script is relative, and would be another program in each \
+                 directory: {}",
+                content.first_line
+            );
+            return CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+                .with_hint("an author writes `#!/usr/bin/env NAME` or an absolute path");
+        }
         if content.runs_by_itself {
             let error = Self::start(self.path.as_os_str(), None, args);
             return self.explain_own_start(&content, &error);
         }
 
-        for interpreter in interpreters_of(&self.path) {
-            let error = Self::start(OsStr::new(interpreter), Some(&self.path), args);
-            if error.kind() != io::ErrorKind::NotFound {
-                return start_failure(Path::new(interpreter), &error);
+        for name in interpreters_of(&self.path) {
+            if let Some(interpreter) = find_program(name) {
+                let error = Self::start(interpreter.as_os_str(), Some(&self.path), args);
+                return start_failure(&interpreter, &error);
             }
         }
         self.missing_interpreter()
@@ -297,6 +312,15 @@ struct ScriptContent {
 }
 
 impl ScriptContent {
+    /// Whether the kernel would look the interpreter up in the working directory.
+    fn has_relative_interpreter(&self) -> bool {
+        let interpreter = self
+            .first_line
+            .strip_prefix("#!")
+            .map(str::trim_ascii_start);
+        interpreter.is_some_and(|path| self.runs_by_itself && !path.starts_with('/'))
+    }
+
     fn read(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::PermissionsExt as _;
 
@@ -315,6 +339,16 @@ impl ScriptContent {
             first_line: String::from_utf8_lossy(line).into_owned(),
         })
     }
+}
+
+/// Finds a program in the absolute directories of the PATH. A relative directory would be another one in
+/// each working directory.
+fn find_program(name: &str) -> Option<PathBuf> {
+    // A program without a PATH searches these directories: execvp(3).
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let dirs = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
+    let mut programs = dirs.map(|dir| dir.join(name));
+    programs.find(|program| access(program, Access::EXEC_OK).is_ok() && program.is_file())
 }
 
 /// Returns the interpreters of a file by its extension.

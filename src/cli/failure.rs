@@ -154,6 +154,9 @@ impl From<ConnectError> for CommandFailure {
                 };
                 Self::new(code, &error).with_hint(tls_hint(tls_error))
             }
+            ConnectError::SocketUser { .. } => Self::new(exit::NOT_PERMITTED, error).with_hint(
+                "use the socket of a daemon of root, of this user or of the service's user",
+            ),
             ConnectError::Credentials(_) => Self::new(exit::BAD_CONFIG, error),
             ConnectError::TokenInCleartext { .. } => Self::new(exit::BAD_CONFIG, error)
                 .with_hint("use tls:HOST:PORT, a Unix socket or a loopback address"),

@@ -114,6 +114,12 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
         .with_hint("`caproot list --long` shows names and handles")
 }
 
+/// Returns the name of a skill without its plugin.
+pub fn bare_name(qualified: &str) -> &str {
+    let parts = qualified.rsplit_once(':');
+    parts.map_or(qualified, |(_, bare)| bare)
+}
+
 /// Joins the first candidates, and counts the others.
 pub fn join_candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = all.len().saturating_sub(MAX_CANDIDATES);

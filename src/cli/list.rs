@@ -8,18 +8,20 @@ use super::{exit, report};
 use caproot_client::fleet::{ExecutorListing, ListStage};
 use caproot_client::json::SkillListJson;
 use caproot_client::session::missing_notes;
-use caproot_client::{Trust, approve_list};
+use caproot_client::{Trust, approve_list, approve_skill};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    Consistency, ListSkillsRequest, ListSkillsResponse, RootState, Skill, SkillView, TrustState,
+    Consistency, ListSkillsRequest, ListSkillsResponse, NotOffered, RootState, Skill, SkillView,
+    TrustState,
 };
 use caproot_core::sync::Mutex;
 use caproot_core::text::escape_text;
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +34,10 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// Prints the skills to stdout. Roots that are not ready, diagnostics and a summary go to stderr.
 /// Exits with 1 if a root is not ready, or if an executor of --fleet does not respond.
 ///
-/// If an author restricts who may choose a skill, the column FOR has `people`, `models` or `none`. With
-/// --long, the column TRUST has the approval of each skill, if the daemon has a lock.
+/// Lists the skills that models are offered. With --all, the column FOR says of each other skill why not:
+/// `people` (only people may choose the skill), `none` (neither may), `unlisted` (the plugin lists other
+/// skills), `off` (switched off by default) or `unapproved` (by the lock of --lock). With --long, the column
+/// TRUST has the approval of each skill, if the daemon has a lock.
 ///
 /// With --fleet, asks many executors at once: the executors of the roots of --selected, or every
 /// executor for its published roots. With --environment-id as well, asks one executor.
@@ -42,6 +46,7 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 Examples:
   caproot list                                  # every published root
   caproot list --long                           # with handles
+  caproot list --all                            # also those not offered to models
   caproot list --root ./skills --fresh          # a directory, scanned again
   caproot list --root published:team --product codex
   caproot list --selected thread-start.json     # roots that a platform selected
@@ -53,6 +58,9 @@ pub struct ListArgs {
     product: ProductArgs,
     #[command(flatten)]
     lock: LockFileArgs,
+    /// Also list skills that are not offered to models
+    #[arg(long)]
+    all: bool,
     /// Include every change before the call
     #[arg(long)]
     fresh: bool,
@@ -60,6 +68,10 @@ pub struct ListArgs {
     /// handles
     #[arg(long)]
     long: bool,
+    /// Show each problem on a line of its own; by default, more than ten problems are one line for each
+    /// code. json always has all
+    #[arg(long)]
+    problems: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
@@ -90,10 +102,8 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     let mut executor = args.connection.connect(env).await?;
     request.selected_capability_roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut list = executor.client.list_skills(&request).await?;
-    let omitted = lock.map_or(0, |lock| {
-        approve_list(&lock, &args.product.product, &mut list)
-    });
-    print_stderr(&omitted_lines(omitted));
+    let omitted = filter_list(&mut list, lock.as_deref(), &args);
+    print_stderr(&omitted.lines());
 
     match args.output {
         OutputFormat::Text => print_list(&list, &args)?,
@@ -109,12 +119,92 @@ fn print_list(list: &ListSkillsResponse, args: &ListArgs) -> Result<(), CommandF
     }
     table.print()?;
 
-    let mut lines = report::skills_report(list);
+    let mut lines = report_of(list, args.problems);
     if list.roots.is_empty() && args.selection.selects_published() {
         lines.push(report::NOTHING_PUBLISHED.to_owned());
     }
     print_stderr(&lines);
     Ok(())
+}
+
+/// Numbers of skills that a list does not show.
+#[derive(Default)]
+struct UnlistedSkills {
+    unapproved: usize,
+    not_offered: usize,
+}
+
+impl UnlistedSkills {
+    fn add(&mut self, other: &Self) {
+        self.unapproved += other.unapproved;
+        self.not_offered += other.not_offered;
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let whys = [
+            (self.unapproved, "because the lock does not approve them"),
+            (
+                self.not_offered,
+                "because models are not offered them; --all lists them",
+            ),
+        ];
+        let omitted = whys.iter().filter(|(count, _)| *count > 0);
+        omitted
+            .map(|(count, why)| {
+                let skills = report::count_with_noun(*count, "skill");
+                format!("caproot: {skills} omitted, {why}")
+            })
+            .collect()
+    }
+}
+
+/// Applies a lock to a list, and removes the skills that are not offered to models. With `--all`, such
+/// skills stay, and an unapproved skill stays without the texts of its executor.
+fn filter_list(
+    list: &mut ListSkillsResponse,
+    lock: Option<&Lock>,
+    args: &ListArgs,
+) -> UnlistedSkills {
+    let mut omitted = UnlistedSkills::default();
+    if let Some(lock) = lock {
+        let skills = list.skills.iter().filter(|_| args.all);
+        let unapproved: Vec<_> = skills
+            .filter(|skill| approve_skill(lock, skill).is_none())
+            .map(unapproved_skill)
+            .collect();
+        let removed = approve_list(lock, &args.product.product, list);
+        if args.all {
+            list.skills.extend(unapproved);
+        } else {
+            omitted.unapproved = removed;
+        }
+    }
+
+    let before = list.skills.len();
+    list.skills.retain(|skill| args.all || skill.is_offered());
+    omitted.not_offered = before - list.skills.len();
+    omitted
+}
+
+/// Returns the identity of a skill that a lock does not approve.
+fn unapproved_skill(skill: &Skill) -> Skill {
+    Skill {
+        authority: skill.authority.clone(),
+        package: skill.package.clone(),
+        name: skill.name.clone(),
+        not_offered: NotOffered::Unapproved.into(),
+        user_invocable: skill.user_invocable,
+        ..Skill::default()
+    }
+}
+
+/// Returns the report of a list, for `--problems` with a line for each problem.
+fn report_of(list: &ListSkillsResponse, shows_problems: bool) -> Vec<String> {
+    if shows_problems {
+        report::full_skills_report(list)
+    } else {
+        report::skills_report(list)
+    }
 }
 
 /// Whether all roots of a list are ready.
@@ -137,6 +227,8 @@ pub struct SkillTable {
     is_long: bool,
     has_environments: bool,
     rows: Vec<SkillTableRow>,
+    /// Locations of the skills so far, by environment, name and digest of the SKILL.md.
+    locations: HashMap<[String; 3], String>,
 }
 
 /// Escaped cells of one skill.
@@ -147,6 +239,8 @@ struct SkillTableRow {
     invokers: &'static str,
     /// Requirements that the executor does not have.
     missing: String,
+    /// Location of an earlier row with the same SKILL.md; empty if there is none.
+    same_as: String,
     trust: &'static str,
     description: String,
 }
@@ -157,6 +251,7 @@ impl SkillTable {
             is_long,
             has_environments,
             rows: Vec::new(),
+            locations: HashMap::new(),
         }
     }
 
@@ -166,12 +261,21 @@ impl SkillTable {
             (false, Some(authority)) => authority.id.as_str(),
             (false, None) => "",
         };
+        let key = [environment, &skill.name, &skill.digest].map(str::to_owned);
+        let same_as = match self.locations.entry(key) {
+            Entry::Occupied(first) => escape_text(first.get()),
+            Entry::Vacant(new) => {
+                new.insert(location.to_owned());
+                String::new()
+            }
+        };
         self.rows.push(SkillTableRow {
             environment: escape_text(environment),
             name: escape_text(&skill.name),
             location: escape_text(location),
             invokers: invokers_of(skill),
             missing: escape_text(&missing_notes(skill).join(", ")),
+            same_as,
             trust: trust_of(skill),
             description: escape_text(&skill.description),
         });
@@ -181,6 +285,7 @@ impl SkillTable {
     pub fn print(self) -> Result<(), CommandFailure> {
         let has_invokers = self.rows.iter().any(|row| row.invokers != FOR_ALL);
         let has_missing = self.rows.iter().any(|row| !row.missing.is_empty());
+        let has_copies = self.rows.iter().any(|row| !row.same_as.is_empty());
         let has_trust = self.is_long && self.rows.iter().any(|row| !row.trust.is_empty());
         let location = if self.is_long { "HANDLE" } else { "ROOT" };
 
@@ -188,6 +293,7 @@ impl SkillTable {
         head.extend(self.has_environments.then_some("ENVIRONMENT"));
         head.extend(has_trust.then_some("TRUST"));
         head.push(location);
+        head.extend(has_copies.then_some("SAME AS"));
         head.extend(has_invokers.then_some("FOR"));
         head.extend(has_missing.then_some("MISSING"));
         head.push("DESCRIPTION");
@@ -198,6 +304,7 @@ impl SkillTable {
             cells.extend(self.has_environments.then_some(row.environment));
             cells.extend(has_trust.then(|| row.trust.to_owned()));
             cells.push(row.location);
+            cells.extend(has_copies.then_some(row.same_as));
             cells.extend(has_invokers.then(|| row.invokers.to_owned()));
             cells.extend(has_missing.then_some(row.missing));
             cells.push(row.description);
@@ -215,13 +322,17 @@ impl SkillTable {
 /// Cell of a skill that models and persons may choose.
 const FOR_ALL: &str = "all";
 
-/// Returns who may choose a skill.
+/// Returns who may choose a skill, or why models are not offered it.
 fn invokers_of(skill: &Skill) -> &'static str {
-    match (skill.model_invocable, skill.user_invocable) {
-        (true, true) => FOR_ALL,
-        (true, false) => "models",
-        (false, true) => "people",
-        (false, false) => "none",
+    match (skill.not_offered(), skill.user_invocable) {
+        (NotOffered::Unspecified, true) => FOR_ALL,
+        (NotOffered::Unspecified, false) => "models",
+        (NotOffered::PeopleOnly, true) => "people",
+        (NotOffered::PeopleOnly, false) => "none",
+        (NotOffered::Unlisted, _) => "unlisted",
+        (NotOffered::SwitchedOff, _) => "off",
+        (NotOffered::Unapproved, _) => "unapproved",
+        (NotOffered::Choice, _) => "hidden",
     }
 }
 
@@ -262,18 +373,17 @@ async fn list_fleet(
         }
     };
     progress.clear_bars();
-    if let Some(lock) = &lock {
-        let lists = listed
-            .iter_mut()
-            .filter_map(|listed| listed.outcome.as_mut().ok());
-        let omitted: usize = lists
-            .map(|list| approve_list(lock, &request.product, list))
-            .sum();
-        print_stderr(&omitted_lines(omitted));
+    let mut omitted = UnlistedSkills::default();
+    for list in listed
+        .iter_mut()
+        .filter_map(|listed| listed.outcome.as_mut().ok())
+    {
+        omitted.add(&filter_list(list, lock.as_deref(), args));
     }
+    print_stderr(&omitted.lines());
 
     match args.output {
-        OutputFormat::Text => print_text(&listed, args.long)?,
+        OutputFormat::Text => print_text(&listed, args)?,
         OutputFormat::Json => print_json(&fleet_json(&listed)?)?,
     }
 
@@ -283,15 +393,8 @@ async fn list_fleet(
     Ok(exit::code_for_result(is_well))
 }
 
-/// Returns the line about skills that a lock does not approve.
-fn omitted_lines(omitted: usize) -> Vec<String> {
-    let skills = report::count_with_noun(omitted, "skill");
-    let line = format!("caproot: {skills} omitted, because the lock does not approve them");
-    if omitted == 0 { Vec::new() } else { vec![line] }
-}
-
-fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFailure> {
-    let mut table = SkillTable::new(is_long, true);
+fn print_text(listed: &[ExecutorListing], args: &ListArgs) -> Result<(), CommandFailure> {
+    let mut table = SkillTable::new(args.long, true);
     let mut lines = Vec::new();
     let mut answered = 0;
 
@@ -303,7 +406,7 @@ fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFa
                 for skill in &list.skills {
                     table.add_skill(&executor.environment_id, skill);
                 }
-                let report = report::skills_report(list);
+                let report = report_of(list, args.problems);
                 lines.extend(report.iter().map(|line| format!("{environment}: {line}")));
             }
             Err(why) => {

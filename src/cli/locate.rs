@@ -73,7 +73,8 @@ pub fn locate_handle(
         FileReadError::NotFound
         | FileReadError::TooLarge { .. }
         | FileReadError::Changed(_)
-        | FileReadError::NotApproved { .. } => LocateError::NotFound,
+        | FileReadError::NotApproved { .. }
+        | FileReadError::Secret => LocateError::NotFound,
         FileReadError::Outside => LocateError::Outside,
         FileReadError::Denied => LocateError::Denied,
         FileReadError::TooManyOpenFiles | FileReadError::Failed => LocateError::Failed,

@@ -1,9 +1,9 @@
-//! `caproot new`: creates a skill that has no problem.
+//! `caproot new`: creates a skill.
 
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
-use crate::check::new_skill::{NewSkillError, create_skill, suggest_valid_name};
+use crate::check::new_skill::{NewSkillError, PLACEHOLDER_END, create_skill, suggest_valid_name};
 use caproot_core::text::escape_text;
 use clap::Args;
 use serde_json::json;
@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 /// Create a skill
 ///
-/// Makes the directory NAME with a SKILL.md that passes `caproot check --deny-warnings`. Overwrites
-/// nothing. A name has 1 to 64 lower-case letters, digits and single hyphens.
+/// Makes the directory NAME with a SKILL.md. With your description, the skill passes `caproot check
+/// --deny-warnings`. Overwrites nothing. A name has 1 to 64 lower-case letters, digits and single hyphens.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -38,7 +38,7 @@ pub struct NewArgs {
 pub fn run(args: &NewArgs) -> Result<u8, CommandFailure> {
     let description = match &args.description {
         Some(description) => description.clone(),
-        None => format!("Describe what {} does. Use when …", args.name),
+        None => format!("Describe what {} does. {PLACEHOLDER_END}", args.name),
     };
 
     let into = args.into.strip_prefix(".").unwrap_or(&args.into);

@@ -32,7 +32,7 @@ const MAX_REPORTED_SKILLS: usize = 20;
 /// The sizes go to stderr, and a line for each skill that the text does not show whole, with the reason.
 /// If the descriptions do not fit into the budget, the text truncates all of them to one length of at
 /// least 100 bytes, and then omits skills. A model finds an omitted skill with the tool `skills_search`.
-/// A skill with `allow_implicit_invocation: false`, or of a rule of --manual, is hidden: only a person may
+/// A skill that models are not offered, or of a rule of --manual, is hidden: only a person may
 /// call the skill, by name.
 ///
 /// Exits with 1 if an executor or another source does not respond, or reports a problem such as a root
@@ -248,9 +248,11 @@ impl SessionPrompt {
                  of {budget} bytes"
             ),
             TextPlace::NameOnly => "a rule of --name-only matches it".to_owned(),
-            TextPlace::Hidden => "only a person may call it, by name (a rule of --manual, or \
-                                  allow_implicit_invocation: false)"
-                .to_owned(),
+            TextPlace::Hidden => {
+                "only a person may call it, by name (a rule of --manual, or a reason that \
+                                  `caproot list --all` shows)"
+                    .to_owned()
+            }
             TextPlace::Merged => {
                 "equal to a skill of another environment, which the text shows".to_owned()
             }

@@ -1,6 +1,9 @@
 //! `caproot pull`: packages of a daemon as files in directories.
 
-mod skills;
+mod dir_mirror;
+mod pass_report;
+mod plugin_skills;
+mod skill_list;
 mod sources;
 
 use super::args::{ConnectionArgs, SelectionArgs};
@@ -10,7 +13,7 @@ use super::handle_arg::{PackageArg, find_root, find_skill, join_candidates};
 use super::lock::read_lock;
 use super::mcp_servers::McpServersArgs;
 use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
-use super::report::count_with_noun;
+use super::report::{count_with_noun, withheld_lines};
 use super::signals::run_until_signal_or_closed_stdout;
 use super::sites_args::SitesArgs;
 use super::spinner::DelayedSpinner;
@@ -53,6 +56,7 @@ Examples:
   caproot pull skill://skills/pdf --into /opt/skills/pdf
   caproot pull pdf --into ./pdf --watch         # until a signal comes
   caproot pull --all --into ./skills            # every published skill
+  caproot pull --all --watch --prune --into ~/.agents/skills
   caproot pull --all --into ./skills --lock caproot.lock  # every approved skill
   caproot pull pdf --site docs.example --into ./pdf
   caproot verify ./pdf                          # compare with the digests")]
@@ -61,10 +65,15 @@ pub struct PullArgs {
     /// --long` shows both
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse, required_unless_present = "all")]
     package: Option<PackageArg>,
-    /// Every skill of the roots, each to the directory in --into that has the name of the skill's
-    /// directory; the limits hold for each skill, and directories of other skills stay
-    #[arg(long, conflicts_with_all = ["package", "watch"])]
+    /// Every skill of the roots, each to the directory in --into that has the name of the skill. If two
+    /// skills have one name, the first in the order of the roots is pulled. The limits hold for each
+    /// skill
+    #[arg(long, conflicts_with = "package")]
     all: bool,
+    /// With --all: remove the directories of skills that the roots no longer have. Only directories that a
+    /// pull wrote are removed, and only if their root is ready and its list is complete
+    #[arg(long, requires = "all", conflicts_with_all = ["package", "force"])]
+    prune: bool,
     /// Directory of the package, or of the packages; created if it does not exist
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
@@ -126,6 +135,7 @@ impl From<PullError> for CommandFailure {
             | PullError::NoFiles
             | PullError::Truncated
             | PullError::ForbiddenName(_)
+            | PullError::PulledCopy
             | PullError::NoDigest(_) => exit::REJECTED,
             PullError::KeepsChanging | PullError::InUse(_) => exit::TRY_LATER,
             PullError::Conflicts(_) | PullError::Unapprovable(_) => exit::PROBLEMS_FOUND,
@@ -138,7 +148,7 @@ impl From<PullError> for CommandFailure {
                 return Self::new(exit::BAD_CONFIG, error)
                     .with_hint("pull into another directory, or replace the package with --force");
             }
-            PullError::Unusable { .. } => exit::BAD_CONFIG,
+            PullError::Unusable { .. } | PullError::NoExchange(_) => exit::BAD_CONFIG,
             PullError::Io { .. } => exit::OUTPUT_FAILED,
         };
         Self::new(code, error)
@@ -160,10 +170,10 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
     let options = args.options()?;
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
-    let mut client = executor.client;
-    let Some(package) = args.package else {
-        return skills::pull_all(&client, roots, &args.into, &options, env).await;
+    let Some(package) = args.package.clone() else {
+        return dir_mirror::pull_all(args, executor, roots, options, env).await;
     };
+    let mut client = executor.client;
 
     let package = package
         .resolve(&mut client, &roots, Consistency::Cached)
@@ -187,11 +197,11 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
             return print_conflicts(&request, &conflicts, args.output);
         }
         Err(PullError::NoFiles) => {
-            return Err(skills::no_files_failure(&mut client, &request).await);
+            return Err(plugin_skills::no_files_failure(&mut client, &request).await);
         }
         Err(error) => return Err(error.into()),
     }
-    skills::report_other_packages(&mut client, &request).await?;
+    plugin_skills::report_other_packages(&mut client, &request).await?;
 
     match watched {
         Some(mirror) => follow_package(&client, &request, mirror, args.output).await,
@@ -330,6 +340,15 @@ fn is_temporary(error: &PullError) -> bool {
     }
 }
 
+/// Runs work that blocks on the disk on another thread.
+async fn run_on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PullError> + Send + 'static,
+) -> Result<T, CommandFailure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let outcome = done.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+    Ok(outcome?)
+}
+
 /// Pulls, and shows the progress on a terminal after a second.
 async fn pull_with_progress(
     client: &Client,
@@ -353,6 +372,9 @@ fn print_report(
         max_bytes,
     } = request.limits;
 
+    if output == OutputFormat::Text {
+        print_stderr(&withheld_lines(&report.withheld));
+    }
     match output {
         OutputFormat::Json => print_json(&report_json(request, report)),
 
@@ -392,6 +414,7 @@ fn report_json(request: &PullRequest, report: &PullReport) -> Value {
         "limits": { "files": max_files, "bytes": max_bytes },
         "written": report.written,
         "removed": report.removed,
+        "withheld": report.withheld,
         "readFiles": report.read_files,
         "conflicts": [],
     })

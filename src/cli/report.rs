@@ -5,8 +5,11 @@ use caproot_core::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, ListRootsResponse, ListSkillsResponse, ResolveRootsResponse,
     ResolvedRoot, RootReason, RootState, RootStatus, Severity,
 };
-use caproot_core::text::EscapedText;
+use caproot_core::text::{EscapedText, escape_text};
 use std::fmt::Write as _;
+
+/// Maximum number of problems that have a line each.
+const MAX_PROBLEM_LINES: usize = 10;
 
 /// Hint if the daemon publishes no root to this caller.
 pub const NOTHING_PUBLISHED: &str = "hint: no root is published to you: list directories under \
@@ -14,10 +17,54 @@ pub const NOTHING_PUBLISHED: &str = "hint: no root is published to you: list dir
      directory here with --root DIR";
 
 /// Returns the lines for roots that are not ready, for diagnostics from WARNING up, and for the
-/// summary.
+/// summary. Many diagnostics are one line for each code.
 pub fn skills_report(list: &ListSkillsResponse) -> Vec<String> {
+    let problems: Vec<_> = list
+        .diagnostics
+        .iter()
+        .filter_map(diagnostic_line)
+        .collect();
+    if problems.len() <= MAX_PROBLEM_LINES {
+        return full_skills_report(list);
+    }
+    let mut lines = skills_report_lines(list, code_lines(&list.diagnostics));
+    lines.push("hint: `caproot list --problems` shows each problem".to_owned());
+    lines
+}
+
+/// Returns the report with a line for each diagnostic from WARNING up.
+pub fn full_skills_report(list: &ListSkillsResponse) -> Vec<String> {
+    let problems = list.diagnostics.iter().filter_map(diagnostic_line);
+    skills_report_lines(list, problems.collect())
+}
+
+fn skills_report_lines(list: &ListSkillsResponse, problems: Vec<String>) -> Vec<String> {
     let what = format!("{} in ", count_with_noun(list.skills.len(), "skill"));
-    report_lines(&what, &list.roots, &list.diagnostics, list.truncated)
+    let summary = summary_line(&what, &list.roots, &list.diagnostics, list.truncated);
+    report_lines(&list.roots, problems, summary)
+}
+
+/// Returns a line for each code from WARNING up, in the order of the diagnostics.
+fn code_lines(diagnostics: &[Diagnostic]) -> Vec<String> {
+    let mut groups: Vec<(String, &Diagnostic, usize)> = Vec::new();
+    for diagnostic in diagnostics {
+        let Some(head) = diagnostic_head(diagnostic) else {
+            continue;
+        };
+        match groups.iter_mut().find(|(known, ..)| *known == head) {
+            Some((_, _, count)) => *count += 1,
+            None => groups.push((head, diagnostic, 1)),
+        }
+    }
+
+    let lines = groups.into_iter().map(|(head, first, count)| {
+        let place = diagnostic_place(first);
+        match count - 1 {
+            0 => format!("{head} {place}"),
+            more => format!("{head} {place} and {more} more"),
+        }
+    });
+    lines.collect()
 }
 
 /// Returns the report of resolved roots.
@@ -29,7 +76,9 @@ pub fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
         .flat_map(|root| root.diagnostics.clone())
         .collect();
     let is_truncated = roots.iter().any(|root| root.truncated);
-    report_lines("", &roots, &diagnostics, is_truncated)
+    let problems = diagnostics.iter().filter_map(diagnostic_line).collect();
+    let summary = summary_line("", &roots, &diagnostics, is_truncated);
+    report_lines(&roots, problems, summary)
 }
 
 fn root_status(root: &ResolvedRoot) -> RootStatus {
@@ -53,7 +102,9 @@ pub fn roots_report(answer: &ListRootsResponse) -> Vec<String> {
         message: root.message.clone(),
         ..RootStatus::default()
     });
-    report_lines("published: ", &roots.collect::<Vec<_>>(), &[], false)
+    let roots: Vec<_> = roots.collect();
+    let summary = summary_line("published: ", &roots, &[], false);
+    report_lines(&roots, Vec::new(), summary)
 }
 
 /// Returns the state of a root, with the reason if there is one.
@@ -66,15 +117,10 @@ pub fn root_state_text(state: RootState, reason: i32) -> String {
     }
 }
 
-fn report_lines(
-    what: &str,
-    roots: &[RootStatus],
-    of: &[Diagnostic],
-    truncated: bool,
-) -> Vec<String> {
+fn report_lines(roots: &[RootStatus], problems: Vec<String>, summary: String) -> Vec<String> {
     let mut lines: Vec<String> = roots.iter().filter_map(root_line).collect();
-    lines.extend(of.iter().filter_map(diagnostic_line));
-    lines.push(summary_line(what, roots, of, truncated));
+    lines.extend(problems);
+    lines.push(summary);
 
     let mut reasons = roots.iter().map(RootStatus::reason);
     if reasons.any(|reason| reason == RootReason::NotAllowed) {
@@ -107,6 +153,13 @@ pub fn root_reason_name(reason: i32) -> String {
 
 /// Formats a diagnostic from WARNING up as one line.
 pub fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
+    let head = diagnostic_head(diagnostic)?;
+    let place = diagnostic_place(diagnostic);
+    Some(with_message(format!("{head} {place}"), &diagnostic.message))
+}
+
+/// Returns the severity and the code of a diagnostic from WARNING up.
+fn diagnostic_head(diagnostic: &Diagnostic) -> Option<String> {
     let severity = match diagnostic.severity() {
         Severity::Error => "error",
         Severity::Warning => "warning",
@@ -119,20 +172,23 @@ pub fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
         |code| strip_enum_prefix(code.as_str_name(), "DIAGNOSTIC_CODE_").to_owned(),
     );
 
-    let mut line = format!("{severity}[{code}] ");
-    if diagnostic.resource.is_empty() {
-        let _ = write!(line, "root {}", EscapedText(&diagnostic.root_id));
-    } else {
-        let _ = write!(line, "{}", EscapedText(&diagnostic.resource));
-    }
+    Some(format!("{severity}[{code}]"))
+}
 
+/// Returns the file of a diagnostic with line and column, or its root.
+fn diagnostic_place(diagnostic: &Diagnostic) -> String {
+    let mut place = if diagnostic.resource.is_empty() {
+        format!("root {}", EscapedText(&diagnostic.root_id))
+    } else {
+        EscapedText(&diagnostic.resource).to_string()
+    };
     if diagnostic.line > 0 {
-        let _ = write!(line, ":{}", diagnostic.line);
+        let _ = write!(place, ":{}", diagnostic.line);
         if diagnostic.column > 0 {
-            let _ = write!(line, ":{}", diagnostic.column);
+            let _ = write!(place, ":{}", diagnostic.column);
         }
     }
-    Some(with_message(line, &diagnostic.message))
+    place
 }
 
 fn with_message(mut line: String, message: &str) -> String {
@@ -185,13 +241,55 @@ pub fn count_with_noun(count: usize, thing: &str) -> String {
     format!("{count} {thing}{plural}")
 }
 
+/// Returns a line for each file that the daemon does not serve.
+pub fn withheld_lines(withheld: &[String]) -> Vec<String> {
+    let lines = withheld.iter().map(|handle| {
+        format!(
+            "not served, because it may hold keys or passwords: {}",
+            escape_text(handle)
+        )
+    });
+    lines.collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::skills_report;
+    use super::{full_skills_report, skills_report};
     use caproot_core::proto::caproot::v1::{
         Diagnostic, DiagnosticCode, ListSkillsResponse, RootCounts, RootReason, RootState,
         RootStatus, Severity, Skill,
     };
+
+    #[test]
+    fn many_problems_are_a_line_for_each_code() {
+        let problem = |number: usize, code: DiagnosticCode| Diagnostic {
+            code: code.into(),
+            severity: Severity::Error.into(),
+            resource: format!("skill://r/{number}/SKILL.md"),
+            message: "No.".into(),
+            ..Diagnostic::default()
+        };
+        let mut list = ListSkillsResponse {
+            diagnostics: (0..10)
+                .map(|number| problem(number, DiagnosticCode::YamlSyntax))
+                .collect(),
+            ..ListSkillsResponse::default()
+        };
+        assert_eq!(skills_report(&list), full_skills_report(&list));
+
+        let other = problem(10, DiagnosticCode::NameInvalid);
+        list.diagnostics.push(other);
+        assert_eq!(
+            skills_report(&list),
+            [
+                "error[YAML_SYNTAX] skill://r/0/SKILL.md and 9 more",
+                "error[NAME_INVALID] skill://r/10/SKILL.md",
+                "0 skills in 0 roots, 11 errors",
+                "hint: `caproot list --problems` shows each problem",
+            ]
+        );
+        assert_eq!(full_skills_report(&list).len(), 12);
+    }
 
     #[test]
     fn report_looks_like_compiler_output() {

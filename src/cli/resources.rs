@@ -68,6 +68,7 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
                 print_full_table(&head, &rows_without_digests(&answer))?;
             }
             print_stderr(&[resources_summary(&answer)]);
+            print_stderr(&report::withheld_lines(&answer.withheld));
         }
         OutputFormat::Json => print_message(&answer)?,
     }

@@ -391,11 +391,18 @@ pub fn sandbox_policy(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) 
     let locks = config.trust.iter();
     let locks = locks.flat_map(|trust| LockPaths::of(&trust.policy.lock).all());
     let roots = config.published_roots.iter();
+    // A default root that does not exist must not open the home directory.
+    let roots = roots.filter(|root| !Config::needs_home(root, env));
     let listeners = config.listeners.iter().chain(&config.metrics);
 
     SandboxPolicy {
         landlock: config.landlock,
-        allowed_dirs: config.extra_allowed_dirs().to_vec(),
+        allowed_dirs: config
+            .extra_allowed_dirs()
+            .iter()
+            .cloned()
+            .chain(config.link_dirs())
+            .collect(),
         roots: roots
             .map(|root| OsStr::from_bytes(&root.path).into())
             .collect(),

@@ -52,6 +52,10 @@ pub struct SessionArgs {
     /// person or your program may name it. Can be repeated
     #[arg(long, value_name = "RULE")]
     manual: Vec<ChoiceRule>,
+    /// Offer a skill that matches this rule to models although it or its plugin is switched off by
+    /// default. Can be repeated
+    #[arg(long, value_name = "RULE")]
+    enable: Vec<ChoiceRule>,
     #[command(flatten)]
     lock: LockFileArgs,
     #[command(flatten)]
@@ -224,6 +228,7 @@ impl SessionArgs {
                 pin: self.pin.clone(),
                 name_only: self.name_only.clone(),
                 manual: self.manual.clone(),
+                enable: self.enable.clone(),
                 ..SkillChoice::default()
             },
             plugins: has_plugins,

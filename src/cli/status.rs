@@ -178,9 +178,10 @@ fn limit_rows(dynamic: &DynamicMessage) -> Vec<StatusRow> {
 fn catalog_text(stats: &CatalogStats) -> String {
     let published = stats.published_roots.unwrap_or_default();
     let selected = stats.selected_roots.unwrap_or_default();
-    let mut parts = vec![roots_text(&published, "published root")];
+    let unrequested = stats.unrequested_roots;
+    let mut parts = vec![roots_text(&published, unrequested, "published root")];
     if selected != RootStateCounts::default() {
-        parts.push(roots_text(&selected, "selected root"));
+        parts.push(roots_text(&selected, 0, "selected root"));
     }
 
     let counts = [
@@ -193,7 +194,7 @@ fn catalog_text(stats: &CatalogStats) -> String {
 }
 
 /// Describes roots, such as `2 published roots (1 unavailable)`.
-fn roots_text(counts: &RootStateCounts, noun: &str) -> String {
+fn roots_text(counts: &RootStateCounts, unrequested: u32, noun: &str) -> String {
     let RootStateCounts {
         ready,
         pending,
@@ -202,8 +203,9 @@ fn roots_text(counts: &RootStateCounts, noun: &str) -> String {
     let mut states = Vec::new();
     states.extend((pending > 0).then(|| format!("{pending} pending")));
     states.extend((unavailable > 0).then(|| format!("{unavailable} unavailable")));
+    states.extend((unrequested > 0).then(|| format!("{unrequested} not requested yet")));
 
-    let roots = count_with_noun((ready + pending + unavailable, noun));
+    let roots = count_with_noun((ready + pending + unavailable + unrequested, noun));
     if states.is_empty() {
         roots
     } else {

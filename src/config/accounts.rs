@@ -17,6 +17,12 @@ pub fn uid(text: &str) -> Result<u32, String> {
     })
 }
 
+/// Returns the number of the user of the packaged unit, if this machine has the user.
+#[must_use]
+pub fn service_uid() -> Option<u32> {
+    uid("caproot").ok()
+}
+
 /// Returns the number of a group.
 pub fn gid(text: &str) -> Result<u32, String> {
     id(text, "group", |name| {

@@ -2,6 +2,7 @@
 
 use super::{Config, ListenAddress, ProcessEnv, is_missing_optional, native_path};
 use crate::grpc::auth::CallerRule;
+use crate::model::LandlockMode;
 use nix::unistd::{Uid, User, getgrouplist};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use std::ffi::CString;
@@ -10,9 +11,34 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::thread::{Builder, scope};
 
-/// Warning if no directory is published or allowed.
-pub const NOTHING_PUBLISHED: &str = "nothing is published, so callers find no skills: list \
-     directories under `roots` in the config file, or start the daemon with --root DIR";
+/// Returns the warning if no directory is published or allowed, with the directories that may be created.
+pub fn nothing_published(config: &Config, env: &ProcessEnv) -> String {
+    let missing = config
+        .published_roots
+        .iter()
+        .filter(|root| root.is_optional);
+    let missing: Vec<_> = missing
+        .map(|root| {
+            let needs_restart =
+                config.landlock != LandlockMode::Off && Config::needs_home(root, env);
+            let restart = if needs_restart {
+                " (and restart the daemon)"
+            } else {
+                ""
+            };
+            format!("{}{restart}", native_path(&root.path).display())
+        })
+        .collect();
+    let create = if missing.is_empty() {
+        String::new()
+    } else {
+        format!("create {}; or ", missing.join(" or "))
+    };
+    format!(
+        "nothing is published, so callers find no skills: {create}list directories under `roots` in the \
+         config file, or start the daemon with --root DIR"
+    )
+}
 
 /// User and group of the daemon in the system unit.
 const UNIT_USER: &str = "caproot";

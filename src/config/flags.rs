@@ -209,6 +209,7 @@ fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {
         scope,
         follow_links,
         is_optional: false,
+        link_dirs: Box::default(),
     }
 }
 
@@ -221,8 +222,8 @@ pub fn is_default_root_id(id: &RootId) -> bool {
         || project_root_ids(&DEFAULT_PLACE).any(|known| known == id.as_str())
 }
 
-/// Returns the roots of the project, and the existing directories where Codex keeps skills, with
-/// warnings. If two ids have the same directory, only the last id is returned.
+/// Returns the roots of the project, and the directories where Codex keeps skills, with warnings. If two
+/// ids have the same directory, only the last id is returned.
 pub fn default_roots(env: &ProcessEnv) -> FoundRoots {
     let home = env.home.as_deref();
     let codex = env
@@ -257,7 +258,13 @@ pub fn default_roots(env: &ProcessEnv) -> FoundRoots {
     } = project_roots(&DEFAULT_PLACE, env);
     for (id, scope, dir) in candidates {
         if let (Ok(id), Some(dir)) = (RootId::new(id), dir) {
-            roots.push(root(id, &dir, scope));
+            let mut root = root(id, &dir, scope);
+            // A directory at home may be created later. Only root creates the directory of `admin`.
+            root.is_optional = scope != RootScope::Admin;
+            if scope == RootScope::User {
+                root.link_dirs = RootPreset::other_home_dirs(&dir, env);
+            }
+            roots.push(root);
         }
     }
 

@@ -27,6 +27,7 @@ mod top_keys;
 mod traces;
 mod trust;
 
+pub use self::accounts::service_uid;
 pub use self::callers::CallerRules;
 pub use self::example::example_file;
 pub use self::file::MAX_FILE_BYTES;
@@ -267,13 +268,17 @@ impl Config {
         let tls = tls::merge_flags_and_file(&flags.tls, &file.tls, &mut errors);
         errors.or_value(())?;
 
+        // `allow` in the file says that the operator lists all directories. The flag adds to the default
+        // roots, so that the advice to allow the target of a link does not remove them.
+        let replaces_default_roots = file.allowed_dirs.is_some();
+
         // A flag replaces its key.
         let root_warnings = if flags.published_roots.is_some() {
             flags.root_warnings
         } else {
             file.root_warnings
         };
-        let merged = FileSettings {
+        let mut merged = FileSettings {
             root_warnings,
             environment_ids: flags.environment_ids.or(file.environment_ids),
             listeners: flags.listeners.or(file.listeners),
@@ -284,6 +289,11 @@ impl Config {
             tls: TlsSettings::default(),
             ..file
         };
+        if merged.published_roots.is_none() && !replaces_default_roots {
+            let found = flags::default_roots(env);
+            merged.published_roots = Some(found.roots);
+            merged.root_warnings = found.warnings;
+        }
         Self::from_settings(merged, tls, env)
     }
 
@@ -293,11 +303,11 @@ impl Config {
         tls: Option<TlsFiles>,
         env: &ProcessEnv,
     ) -> Result<Self, ConfigErrors> {
-        let found = settings.published_roots.map(|roots| FoundRoots {
-            roots,
+        let found = FoundRoots {
+            roots: settings.published_roots.unwrap_or_default(),
             warnings: settings.root_warnings,
-        });
-        let offered = OfferedDirs::new(found, settings.allowed_dirs, env);
+        };
+        let offered = OfferedDirs::new(found, settings.allowed_dirs.unwrap_or_default());
         let listeners = settings.listeners.unwrap_or_else(|| default_listeners(env));
 
         // The sockets come before the callers: their groups must not read the files of tokens.
@@ -381,7 +391,7 @@ impl Config {
 
         warnings.extend(root_warnings);
         if self.extra_allowed_dirs().is_empty() && self.count_visible_roots() == 0 {
-            warnings.push(advice::NOTHING_PUBLISHED.to_owned());
+            warnings.push(advice::nothing_published(self, env));
         }
         warnings
     }
@@ -429,6 +439,30 @@ impl Config {
             .unwrap_or_default()
     }
 
+    /// Iterates over the directories that are not allowed, and in which links of roots may find skills.
+    pub fn link_dirs(&self) -> impl Iterator<Item = PathBuf> {
+        let dirs = self.published_roots.iter().flat_map(|root| &root.link_dirs);
+        dirs.map(|dir| native_path(dir))
+    }
+
+    /// Whether the sandbox would have to open the home directory for the root: the root is optional, and the
+    /// first directory above it that exists is the home directory, or is above it. Such a root needs a new
+    /// process after its directory is created.
+    #[must_use]
+    pub fn needs_home(root: &PublishedRoot, env: &ProcessEnv) -> bool {
+        let home = env
+            .home
+            .as_deref()
+            .and_then(|home| home.canonicalize().ok());
+        let path = native_path(&root.path);
+        let mut above = path.ancestors().skip(1);
+        let existing = above.find_map(|dir| dir.canonicalize().ok());
+        root.is_optional
+            && home
+                .zip(existing)
+                .is_some_and(|(home, dir)| home.starts_with(dir))
+    }
+
     /// Counts the published roots that callers see now. Blocks on the disk.
     #[must_use]
     pub fn count_visible_roots(&self) -> usize {
@@ -473,21 +507,17 @@ impl Config {
 }
 
 impl OfferedDirs {
-    /// Merges the settings. Without any, offers the default roots.
-    fn new(found: Option<FoundRoots>, extra_dirs: Option<Vec<PathBuf>>, env: &ProcessEnv) -> Self {
+    fn new(found: FoundRoots, extra_dirs: Vec<PathBuf>) -> Self {
         let FoundRoots {
             roots: mut published_roots,
             warnings,
-        } = match (found, &extra_dirs) {
-            (None, None) => flags::default_roots(env),
-            (found, _) => found.unwrap_or_default(),
-        };
+        } = found;
         published_roots.sort_by(|a, b| (a.scope, &a.id).cmp(&(b.scope, &b.id)));
 
         let allowed_dirs = published_roots
             .iter()
             .map(|root| native_path(&root.path))
-            .chain(extra_dirs.unwrap_or_default())
+            .chain(extra_dirs)
             .collect();
         Self {
             published_roots,

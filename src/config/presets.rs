@@ -5,7 +5,8 @@ use super::project_roots::{ProjectPlace, project_root_ids, project_roots};
 use crate::model::PublishedRoot;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::wire::RootId;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 /// Tool whose directories of skills are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,18 +98,35 @@ impl RootPreset {
     }
 
     /// Returns the roots of the preset: those of the project that contains the working directory, and
-    /// the directory at home if it exists.
+    /// the directory at home. Directories that do not exist may be created later.
     #[must_use]
     pub fn find_roots(self, env: &ProcessEnv) -> FoundRoots {
         let places = self.places();
         let mut found = project_roots(&places.project, env);
 
-        if let Some(dir) = self.home_dir(env).filter(|dir| dir.is_dir())
+        if let Some(dir) = self.home_dir(env)
             && let Ok(id) = RootId::new(places.name)
         {
-            found.roots.push(user_root(id, &dir));
+            let link_dirs = Self::other_home_dirs(&dir, env);
+            found.roots.push(PublishedRoot {
+                is_optional: true,
+                link_dirs,
+                ..user_root(id, &dir)
+            });
         }
         found
+    }
+
+    /// Returns the existing directories of skills at home, except for one of them. The installers of
+    /// skills keep the files in one of the directories, and links in the others.
+    pub fn other_home_dirs(own: &Path, env: &ProcessEnv) -> Box<[Box<[u8]>]> {
+        let dirs = Self::ALL
+            .into_iter()
+            .filter_map(|preset| preset.home_dir(env));
+        let others = dirs.filter(|dir| dir != own && dir.is_dir());
+        others
+            .map(|dir| dir.as_os_str().as_bytes().into())
+            .collect()
     }
 
     /// Returns the directory at home. `CODEX_HOME` replaces `~/.codex`, as for Codex.

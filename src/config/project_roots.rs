@@ -61,11 +61,13 @@ pub fn project_roots(place: &ProjectPlace, env: &ProcessEnv) -> FoundRoots {
         return found;
     };
     let home = real_dir(env.home.as_deref());
-
-    for (dir, id) in project_dirs(&current_dir)
+    let dirs = project_dirs(&current_dir);
+    let link_dirs: Box<[Box<[u8]>]> = project_link_dir(&dirs, home.as_deref(), env)
+        .map(|dir| dir.as_os_str().as_bytes().into())
         .into_iter()
-        .zip(project_root_ids(place))
-    {
+        .collect();
+
+    for (dir, id) in dirs.into_iter().zip(project_root_ids(place)) {
         if home.as_deref() == Some(dir) {
             continue;
         }
@@ -78,6 +80,7 @@ pub fn project_roots(place: &ProjectPlace, env: &ProcessEnv) -> FoundRoots {
                 scope: RootScope::Repo,
                 follow_links: true,
                 is_optional: true,
+                link_dirs: link_dirs.clone(),
             })),
             Err(RejectReason::CreatableByOthers) => {}
             Err(RejectReason::ForeignOwner(foreign)) => found.warnings.push(format!(
@@ -95,6 +98,22 @@ pub fn project_roots(place: &ProjectPlace, env: &ProcessEnv) -> FoundRoots {
         }
     }
     found
+}
+
+/// Returns the outermost directory of the project in which links may find skills. A directory that holds
+/// more than a project is never one: `/`, the home directory, and directories above it. Neither is a
+/// directory to which other users may write.
+fn project_link_dir<'a>(
+    dirs: &[&'a Path],
+    home: Option<&Path>,
+    env: &ProcessEnv,
+) -> Option<&'a Path> {
+    let is_project = |dir: &&&Path| {
+        let is_trusted = fs::metadata(dir)
+            .is_ok_and(|meta| [0, env.uid].contains(&meta.uid()) && !others_may_write(&meta, env));
+        is_trusted && dir.parent().is_some() && !home.is_some_and(|home| home.starts_with(dir))
+    };
+    dirs.iter().rfind(is_project).copied()
 }
 
 fn real_dir(dir: Option<&Path>) -> Option<PathBuf> {

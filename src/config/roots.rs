@@ -65,8 +65,7 @@ key_table!(
         },
         "Tool whose directories of skills are published: `.claude/skills`, for example, in the \
          working directory and in each directory above it, up to the root of the repository \
-         (`claude-repo`, `claude-repo-2` and so on), and in the home directory if it exists at the \
-         start (`claude`).",
+         (`claude-repo`, `claude-repo-2` and so on), and in the home directory (`claude`).",
     )
     .with_flag("--preset")
     .with_reload(KeyReload::Section),
@@ -146,6 +145,7 @@ impl RootList {
             scope,
             follow_links: follow_links.unwrap_or(scope != RootScope::System),
             is_optional: false,
+            link_dirs: Box::default(),
         });
     }
 

@@ -315,8 +315,9 @@ key_table!(
         "log.format",
         KeyValue::Choice(&log_config::FORMATS),
         KeyDefault::Value(|| "text".to_owned()),
-        "Format of log lines. `text` and `json` go to stderr; `json` is one JSON object a line. \
-         `journald` sends fields to the journal.",
+        "Format of log lines. `text` and `json` go to stderr; `json` is one JSON object a line. If stderr \
+         is the journal of systemd, `text` has the priority and no time. `journald` sends fields to the \
+         journal.",
     )
     .with_reload(KeyReload::Restart(RestartRule {
         effect: RESTART,

@@ -2,8 +2,9 @@
 
 use super::configured_dirs::{ConfiguredDirs, OpenDirFn};
 use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
+use super::link_dirs::{LinkDirs, LinkRule, collect_link_dirs};
 use super::open_beneath::OpenMethod;
-use crate::model::ResolvedPath;
+use crate::model::{PublishedRoot, ResolvedPath};
 use caproot_core::sync::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,6 +23,9 @@ pub struct AllowedDirs {
     configured: ConfiguredDirs,
     /// Configured paths of the directories outside which nothing is opened.
     access_scope: Option<Vec<PathBuf>>,
+    /// Number of configured directories that are allowed. The others are link directories.
+    allowed_count: usize,
+    link_rules: Arc<[LinkRule]>,
     opener: OpenMethod,
     cache: Mutex<SnapshotCache>,
     /// Held during a refresh, so that concurrent calls share one refresh: each refresh looks up all
@@ -72,8 +76,18 @@ impl AllowedDirs {
     /// Takes absolute paths, and the method to open files below them.
     #[must_use]
     pub fn with_opener(opener: OpenMethod, dirs: Vec<PathBuf>) -> Self {
-        let configured = ConfiguredDirs::new(dirs);
-        let empty = AllowedDirsSnapshot::new(opener, Vec::new(), configured.index_by_path());
+        Self::with_links(opener, dirs, &[])
+    }
+
+    /// Takes absolute paths, and the roots whose links may find skills in their link directories.
+    #[must_use]
+    pub fn with_links(opener: OpenMethod, dirs: Vec<PathBuf>, roots: &[PublishedRoot]) -> Self {
+        let (link_dirs, link_rules) = collect_link_dirs(roots, &dirs);
+        let allowed_count = dirs.len();
+        let configured = ConfiguredDirs::new(dirs, link_dirs);
+        let index_by_path = configured.index_by_path();
+        let empty =
+            AllowedDirsSnapshot::new(opener, Vec::new(), index_by_path, LinkDirs::default());
         let cache = SnapshotCache {
             started_at: None,
             snapshot: Arc::new(empty),
@@ -83,6 +97,8 @@ impl AllowedDirs {
         Self {
             configured,
             access_scope: None,
+            allowed_count,
+            link_rules,
             opener,
             cache: Mutex::new(cache),
             refresh_lock: Mutex::default(),
@@ -148,7 +164,19 @@ impl AllowedDirs {
         let dirs = self.configured.last_known();
         let mut cache = self.cache.lock();
         let is_same = cache.snapshot.has_dirs(&dirs);
-        let new = || AllowedDirsSnapshot::new(self.opener, dirs, self.configured.index_by_path());
+        let new = || {
+            let mut allowed = dirs;
+            let link_dirs = LinkDirs::new(
+                allowed.split_off(self.allowed_count),
+                self.link_rules.clone(),
+            );
+            AllowedDirsSnapshot::new(
+                self.opener,
+                allowed,
+                self.configured.index_by_path(),
+                link_dirs,
+            )
+        };
         if let Some(scope) = &self.access_scope {
             let new = new().with_access_scope(scope);
             if !is_same || !cache.snapshot.has_same_access_scope(&new) {

@@ -64,17 +64,20 @@ struct LookupState {
 }
 
 impl ConfiguredDirs {
-    /// Takes absolute paths.
-    pub fn new(paths: Vec<PathBuf>) -> Self {
+    /// Takes absolute paths. The link directories follow the others, and are not found by their path.
+    pub fn new(paths: Vec<PathBuf>, link_dirs: Vec<PathBuf>) -> Self {
         let index = paths
             .iter()
             .enumerate()
             .map(|(at, p)| (p.as_os_str().as_bytes().into(), at));
         let index_by_path = Arc::new(index.collect());
-        let dirs = paths.into_iter().map(|path| ConfiguredDir {
-            path,
-            state: Mutex::default(),
-        });
+        let dirs = paths
+            .into_iter()
+            .chain(link_dirs)
+            .map(|path| ConfiguredDir {
+                path,
+                state: Mutex::default(),
+            });
         Self {
             dirs: dirs.map(Arc::new).collect(),
             index_by_path,
@@ -247,7 +250,7 @@ mod tests {
         for dir in &paths {
             fs::create_dir(dir).expect("mkdir");
         }
-        let dirs = ConfiguredDirs::new(paths.to_vec());
+        let dirs = ConfiguredDirs::new(paths.to_vec(), Vec::new());
         assert_eq!(dirs.refresh_all(open), [0; 0]);
         let first = dirs.last_known();
         assert!(first.iter().all(|dir| dir.fd.is_ok() && dir.stop.is_none()));
@@ -285,7 +288,7 @@ mod tests {
                 thread::park();
             }
         };
-        let dirs = ConfiguredDirs::new(vec!["/tmp/".into()]);
+        let dirs = ConfiguredDirs::new(vec!["/tmp/".into()], Vec::new());
         assert_eq!(dirs.refresh_all(unresponsive), [0]);
         let dir = dirs.last_known().pop().expect("one");
         assert_eq!(

@@ -8,7 +8,7 @@
 //! The path of a root may be an alias: a path outside that leads to an allowed directory by links.
 //! The authors of files below an allowed directory cannot change such a path.
 
-use super::dirs_snapshot::AllowedDirsSnapshot;
+use super::dirs_snapshot::{AllowedDirsSnapshot, VisibleDir};
 use super::path_resolution::{
     LinkTarget, PathLookup, ResolveStop, SegmentOrigin, read_link_by_path, stop_from_errno,
 };
@@ -21,15 +21,29 @@ pub struct ConfinedLookup<'a> {
     pub snapshot: &'a AllowedDirsSnapshot,
     /// Whether a lookup fails if the kernel does not have the name in its cache.
     pub cached_only: bool,
+    /// Further directories in which names may be looked up.
+    pub visible: Vec<VisibleDir<'a>>,
 }
 
-impl ConfinedLookup<'_> {
+impl<'a> ConfinedLookup<'a> {
+    /// Creates a lookup that is confined to the allowed directories.
+    pub fn new(snapshot: &'a AllowedDirsSnapshot) -> Self {
+        Self {
+            snapshot,
+            cached_only: false,
+            visible: Vec::new(),
+        }
+    }
+
     /// Whether a name may be looked up in a directory without links in its path.
     fn may_look_up(&self, dir: &[u8], name: &[u8], origin: SegmentOrigin) -> bool {
+        let entry = [dir, b"/", name].concat();
         if self.snapshot.locate_absolute(dir).is_some()
+            || self.snapshot.is_configured_step(&entry)
             || self
-                .snapshot
-                .is_configured_step(&[dir, b"/", name].concat())
+                .visible
+                .iter()
+                .any(|visible| visible.locate(dir).is_some() || visible.steps.contains(&entry))
         {
             return true;
         }
@@ -47,11 +61,32 @@ impl ConfinedLookup<'_> {
     fn open_entry(&self, dir: &[u8], name: &[u8]) -> Option<Io<OwnedFd>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         let entry = [dir, b"/", name].concat();
-        match (self.snapshot.split_at_dir(dir), self.cached_only) {
-            (Some(_), cached_only) => Some(self.snapshot.open_entry(&entry, flags, cached_only)),
-            (None, true) => Some(self.snapshot.opener().open_path_cached_no_links(&entry)),
-            (None, false) => None,
+        let place = self
+            .snapshot
+            .split_at_dir(dir)
+            .and_then(|_| self.snapshot.split_at_dir(&entry));
+        if let Some((dir_index, rel_path)) = place {
+            return Some(
+                self.snapshot
+                    .open_entry(dir_index, rel_path, flags, self.cached_only),
+            );
         }
+
+        // A descriptor of a visible directory leads to the directory of the skill only by its path, so
+        // the entry is opened beneath the link directory.
+        let mut visible = self
+            .visible
+            .iter()
+            .filter(|visible| visible.locate(dir).is_some());
+        if let Some(visible) = visible.next() {
+            let place = self.snapshot.split_at_link_dir(visible.dir_index, &entry);
+            return Some(place.map_or(Err(Errno::XDEV), |rel_path| {
+                self.snapshot
+                    .open_entry(visible.dir_index, rel_path, flags, self.cached_only)
+            }));
+        }
+        self.cached_only
+            .then(|| self.snapshot.opener().open_path_cached_no_links(&entry))
     }
 }
 

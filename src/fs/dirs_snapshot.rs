@@ -1,16 +1,21 @@
 //! State of the allowed directories at one moment. Files below roots are opened only beneath the
 //! descriptors of a snapshot.
 
+mod search_links;
+
+pub use search_links::VisibleDir;
+
 use super::configured_dirs::AllowedDir;
 use super::confined_lookup::ConfinedLookup;
+use super::link_dirs::LinkDirs;
 use super::open_beneath::OpenMethod;
 use super::path_resolution::{
     LookupRecorder, NameLookup, OperatorLookup, PathResolution, PathStart, ResolveStop,
-    SegmentOrigin, resolve_path, resolve_path_with,
+    SegmentOrigin, resolve_path, resolve_path_with, stop_from_errno,
 };
 use crate::model::{PublishedRoot, ResolvedPath, RootReason};
 use caproot_core::wire::RelPath;
-use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, statat};
+use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, readlinkat, statat};
 use rustix::io::{Errno, Result as Io};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -33,6 +38,9 @@ pub struct AllowedDirsSnapshot {
     index_by_path: Arc<HashMap<Box<[u8]>, usize>>,
     /// Allowed directories that lie in no other allowed directory, sorted by path segments.
     outermost: Arc<[Arc<AllowedDir>]>,
+    /// Directories that are not allowed, in which links of some roots may find skills. Paths in them
+    /// have an index after those of `outermost`.
+    link_dirs: Arc<LinkDirs>,
     /// Entries that the configured paths of the allowed directories lead through.
     configured_steps: Arc<HashSet<Vec<u8>>>,
     /// Directories outside which nothing is resolved or opened; `None` if there is no such limit.
@@ -82,6 +90,7 @@ impl AllowedDirsSnapshot {
         opener: OpenMethod,
         configured: Vec<Arc<AllowedDir>>,
         index_by_path: Arc<HashMap<Box<[u8]>, usize>>,
+        link_dirs: LinkDirs,
     ) -> Self {
         let mut dirs: Vec<_> = configured.iter().collect();
         dirs.sort_by(|a, b| cmp_by_segments(&a.path, &b.path));
@@ -102,6 +111,7 @@ impl AllowedDirsSnapshot {
             configured: configured.into(),
             index_by_path,
             outermost: outermost.into(),
+            link_dirs: Arc::new(link_dirs),
             access_scope: None,
             published_paths: OnceLock::new(),
         }
@@ -153,6 +163,7 @@ impl AllowedDirsSnapshot {
             configured: self.configured.clone(),
             index_by_path: self.index_by_path.clone(),
             outermost: self.outermost.clone(),
+            link_dirs: self.link_dirs.clone(),
             configured_steps: self.configured_steps.clone(),
             access_scope: None,
             published_paths: OnceLock::new(),
@@ -174,22 +185,22 @@ impl AllowedDirsSnapshot {
 
     /// Whether the snapshot has exactly these descriptors.
     pub(super) fn has_dirs(&self, dirs: &[Arc<AllowedDir>]) -> bool {
-        self.configured.len() == dirs.len()
-            && self
-                .configured
-                .iter()
+        let own = || self.configured.iter().chain(self.link_dirs.dirs());
+        own().count() == dirs.len()
+            && own()
                 .zip(dirs)
                 .all(|(before, now)| Arc::ptr_eq(before, now))
     }
 
     /// Whether the allowed directory of a path is the configured directory of this index.
     pub(super) fn is_dir_of(&self, index: usize, path: &ResolvedPath) -> bool {
-        Arc::ptr_eq(&self.outermost[path.dir_index], &self.configured[index])
+        let configured = self.configured.get(index);
+        configured.is_some_and(|dir| Arc::ptr_eq(self.dir_of(path), dir))
     }
 
     /// Whether the allowed directory of a resolved path is still the directory at its path.
     pub(super) fn is_current(&self, path: &ResolvedPath) -> bool {
-        let dir = &self.outermost[path.dir_index];
+        let dir = self.dir_of(path);
         let Ok(fd) = &dir.fd else { return false };
         let (Ok(opened), Ok(now)) = (
             fstat(fd),
@@ -202,7 +213,7 @@ impl AllowedDirsSnapshot {
 
     /// Returns the name of a directory; `None` for the root of the file system.
     pub(crate) fn dir_name<'a>(&'a self, path: &'a ResolvedPath) -> Option<&'a [u8]> {
-        let dir = &self.outermost[path.dir_index].path;
+        let dir = &self.dir_of(path).path;
         path.rel_path
             .file_name()
             .or_else(|| dir.rsplit(|b| *b == b'/').next())
@@ -222,10 +233,14 @@ impl AllowedDirsSnapshot {
 
     /// Resolves a path that a caller or a link provides.
     fn resolve_confined(&self, start: &PathStart<'_>) -> PathResolution {
-        let mut lookup = ConfinedLookup {
-            snapshot: self,
-            cached_only: false,
-        };
+        self.resolve_with(start, ConfinedLookup::new(self))
+    }
+
+    fn resolve_with(
+        &self,
+        start: &PathStart<'_>,
+        mut lookup: ConfinedLookup<'_>,
+    ) -> PathResolution {
         let mut resolution = resolve_path_with(start.clone(), &mut lookup);
         for _ in 1..TRIES {
             if resolution.stop != Some(ResolveStop::Replaced) {
@@ -247,8 +262,8 @@ impl AllowedDirsSnapshot {
     /// Whether the path of a root leads to this directory, by names that the kernel has cached.
     pub(super) fn leads_to_cached(&self, path: &[u8], dir: &ResolvedPath) -> bool {
         let mut lookup = ConfinedLookup {
-            snapshot: self,
             cached_only: true,
+            ..ConfinedLookup::new(self)
         };
         let resolution = resolve_path_with(PathStart::absolute(path), &mut lookup);
         self.finish_resolution(&resolution).as_ref() == Ok(dir)
@@ -301,7 +316,7 @@ impl AllowedDirsSnapshot {
     /// Returns the absolute path of a resolved path.
     pub(super) fn absolute_path(&self, path: &ResolvedPath) -> PathBuf {
         let rel = Path::new(OsStr::from_bytes(path.rel_path.as_bytes()));
-        let dir = path_or_slash(&self.outermost[path.dir_index].path);
+        let dir = path_or_slash(&self.dir_of(path).path);
         if path.rel_path.is_root() {
             dir.to_owned()
         } else {
@@ -316,21 +331,62 @@ impl AllowedDirsSnapshot {
         dir: &ResolvedPath,
         walked: &RelPath,
     ) -> Result<ResolvedPath, ResolveError> {
-        self.finish_resolution(&self.resolve_confined(&PathStart {
+        if self.is_in_link_dir(dir) {
+            return self.resolve_each_link(dir, walked);
+        }
+        let resolution = self.resolve_confined(&PathStart {
             real: self.absolute_bytes(dir),
             path: walked.as_bytes(),
             origin: SegmentOrigin::InsideLink,
             links: 0,
-        }))
+        });
+        match self.finish_resolution(&resolution) {
+            // A link on the way may be a link of a search.
+            Err(ResolveError::Outside) if self.may_search_links(dir) => {
+                self.resolve_each_link(dir, walked)
+            }
+            resolved => resolved,
+        }
     }
 
-    /// Resolves the target of a link in the directory `holder`.
+    /// Resolves a path relative to a directory. Each link is judged by the directory that holds it.
+    fn resolve_each_link(
+        &self,
+        dir: &ResolvedPath,
+        walked: &RelPath,
+    ) -> Result<ResolvedPath, ResolveError> {
+        let mut resolved = dir.clone();
+        for name in walked.segments() {
+            let entry = resolved.join(name).ok_or(ResolveError::Missing)?;
+            let opened = self.open(&entry, OFlags::PATH | OFlags::NOFOLLOW);
+            let opened = opened.map_err(|error| ResolveError::from(stop_from_errno(error)))?;
+            resolved = match readlinkat(opened, c"", Vec::new()) {
+                Ok(target) => self.resolve_link(&resolved, name, target.as_bytes())?,
+                // readlinkat(2): the error of an entry that is not a link.
+                Err(Errno::NOENT | Errno::INVAL) => entry,
+                Err(error) => return Err(stop_from_errno(error).into()),
+            };
+        }
+        Ok(resolved)
+    }
+
+    /// Resolves the target of the link `name` in the directory `holder`.
     pub(super) fn resolve_link(
         &self,
         holder: &ResolvedPath,
+        name: &[u8],
         target: &[u8],
     ) -> Result<ResolvedPath, ResolveError> {
-        self.finish_resolution(&self.resolve_confined(&self.link_start(holder, target)))
+        let start = self.link_start(holder, target);
+        if self.is_in_link_dir(holder) {
+            return self.resolve_skill_link(holder, &start);
+        }
+        match self.finish_resolution(&self.resolve_confined(&start)) {
+            Err(ResolveError::Outside) if self.may_search_links(holder) => self
+                .resolve_search_link(holder, name, &start)
+                .ok_or(ResolveError::Outside),
+            resolved => resolved,
+        }
     }
 
     fn link_start<'a>(&self, holder: &ResolvedPath, target: &'a [u8]) -> PathStart<'a> {
@@ -386,17 +442,14 @@ impl AllowedDirsSnapshot {
     }
 
     fn confined_lookups(&self, start: PathStart<'_>) -> Vec<NameLookup> {
-        let mut recorder = LookupRecorder::new(ConfinedLookup {
-            snapshot: self,
-            cached_only: false,
-        });
+        let mut recorder = LookupRecorder::new(ConfinedLookup::new(self));
         resolve_path_with(start, &mut recorder);
         recorder.lookups
     }
 
     /// Returns the absolute path of a resolved path, without trailing `/`.
     pub(crate) fn absolute_bytes(&self, path: &ResolvedPath) -> Vec<u8> {
-        let mut absolute = self.outermost[path.dir_index].path.clone();
+        let mut absolute = self.dir_of(path).path.clone();
         for segment in path.rel_path.segments() {
             absolute.push(b'/');
             absolute.extend(segment);
@@ -427,17 +480,39 @@ impl AllowedDirsSnapshot {
         Some((dir_index, rel_path))
     }
 
-    /// Opens the entry at an absolute path beneath its allowed directory. Ignores the access scope:
-    /// use the descriptor only to read the target of a link.
-    pub(super) fn open_entry(&self, entry: &[u8], flags: OFlags, cached_only: bool) -> Io<OwnedFd> {
-        let (dir_index, rel_path) = self.split_at_dir(entry).ok_or(Errno::XDEV)?;
-        let dir = self.outermost[dir_index].fd.as_ref();
-        let dir = dir.map_err(|error| *error)?;
+    /// Returns a path below the directory of this index; `None` if the path lies elsewhere.
+    pub(super) fn split_at_link_dir<'a>(
+        &self,
+        dir_index: usize,
+        path: &'a [u8],
+    ) -> Option<&'a [u8]> {
+        strip_dir_prefix(path, &self.dir_at(dir_index).path)
+    }
+
+    /// Opens an entry beneath its directory. Ignores the access scope: use the descriptor only to read
+    /// the target of a link.
+    pub(super) fn open_entry(
+        &self,
+        dir_index: usize,
+        rel_path: &[u8],
+        flags: OFlags,
+        cached_only: bool,
+    ) -> Io<OwnedFd> {
+        let dir = self.dir_at(dir_index).fd.as_ref().map_err(|error| *error)?;
         if cached_only {
             self.opener.open_cached(dir, rel_path, flags)
         } else {
             self.opener.open(dir, rel_path, flags)
         }
+    }
+
+    fn dir_at(&self, dir_index: usize) -> &Arc<AllowedDir> {
+        let outermost = self.outermost.get(dir_index);
+        outermost.unwrap_or_else(|| &self.link_dirs.dirs()[dir_index - self.outermost.len()])
+    }
+
+    fn dir_of(&self, path: &ResolvedPath) -> &Arc<AllowedDir> {
+        self.dir_at(path.dir_index)
     }
 
     pub(super) fn opener(&self) -> OpenMethod {
@@ -452,22 +527,16 @@ impl AllowedDirsSnapshot {
         let path = self
             .locate_absolute(&resolution.real)
             .ok_or(ResolveError::Outside)?;
-        match resolution.stop {
-            None => Ok(path),
-            Some(ResolveStop::Missing) => Err(ResolveError::Missing),
-            Some(ResolveStop::NotADirectory) => Err(ResolveError::NotADirectory),
-            Some(ResolveStop::Denied) => Err(ResolveError::Denied),
-            Some(ResolveStop::Loop) => Err(ResolveError::Loop),
-            Some(ResolveStop::MagicLink | ResolveStop::Outside) => Err(ResolveError::Outside),
-            Some(ResolveStop::TooManyOpenFiles) => Err(ResolveError::TooManyOpenFiles),
-            Some(ResolveStop::Replaced | ResolveStop::Failed) => Err(ResolveError::Failed),
-        }
+        finish_stop(resolution.stop, path)
     }
 
     /// Opens a path beneath the descriptor of its allowed directory without following links. If a
     /// component was replaced by a link since the path was resolved, the call fails. Because there
     /// is no link in the path, its text alone decides whether it is in the access scope.
     pub(crate) fn open(&self, path: &ResolvedPath, flags: OFlags) -> Io<OwnedFd> {
+        if self.is_in_link_dir(path) {
+            return self.open_in_skill(path, flags);
+        }
         if !self.is_in_access_scope(path) {
             return Err(Errno::XDEV);
         }
@@ -480,6 +549,9 @@ impl AllowedDirsSnapshot {
 
     /// Opens a path like [`Self::open`], but fails if the kernel does not have it in its cache.
     pub(super) fn open_cached(&self, path: &ResolvedPath, flags: OFlags) -> Io<OwnedFd> {
+        if self.is_in_link_dir(path) {
+            return Err(Errno::AGAIN);
+        }
         if !self.is_in_access_scope(path) {
             return Err(Errno::XDEV);
         }
@@ -493,7 +565,29 @@ impl AllowedDirsSnapshot {
 
     /// Returns the allowed directory of a path, and the method to open files in it.
     pub(super) fn dir_and_opener(&self, path: &ResolvedPath) -> (&AllowedDir, OpenMethod) {
-        (&self.outermost[path.dir_index], self.opener)
+        (self.dir_of(path), self.opener)
+    }
+}
+
+/// Returns the path, or the error of a resolution that stopped before the end of the path.
+fn finish_stop(
+    stop: Option<ResolveStop>,
+    path: ResolvedPath,
+) -> Result<ResolvedPath, ResolveError> {
+    stop.map_or(Ok(path), |stop| Err(stop.into()))
+}
+
+impl From<ResolveStop> for ResolveError {
+    fn from(stop: ResolveStop) -> Self {
+        match stop {
+            ResolveStop::Missing => Self::Missing,
+            ResolveStop::NotADirectory => Self::NotADirectory,
+            ResolveStop::Denied => Self::Denied,
+            ResolveStop::Loop => Self::Loop,
+            ResolveStop::MagicLink | ResolveStop::Outside => Self::Outside,
+            ResolveStop::TooManyOpenFiles => Self::TooManyOpenFiles,
+            ResolveStop::Replaced | ResolveStop::Failed => Self::Failed,
+        }
     }
 }
 

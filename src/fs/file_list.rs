@@ -41,6 +41,8 @@ pub struct FileListRequest<'a> {
 pub struct FileListPage {
     /// Files in the byte order of their handles.
     pub files: Vec<ListedFile>,
+    /// Paths below the package of files that may hold keys or passwords, and are never served.
+    pub withheld: Vec<RelPath>,
     /// Start of the next page; `None` at the end.
     pub next: Option<FileListToken>,
     /// Whether a limit omitted entries, on this page or an earlier page.
@@ -80,6 +82,7 @@ pub fn list_files(
         digests,
         cancel_token,
         files: Vec::new(),
+        withheld: Vec::new(),
         remaining_bytes: page.max_bytes,
         digested_bytes: 0,
     };
@@ -103,6 +106,7 @@ pub fn list_files(
     };
     Ok(FileListPage {
         files: draft.files,
+        withheld: draft.withheld,
         next,
         truncated,
     })
@@ -128,6 +132,7 @@ struct PageDraft<'a> {
     digests: &'a DigestCache,
     cancel_token: &'a CancellationToken,
     files: Vec<ListedFile>,
+    withheld: Vec<RelPath>,
     /// Rest of `max_bytes`.
     remaining_bytes: usize,
     /// Number of bytes that were read for digests.
@@ -146,9 +151,14 @@ enum PushOutcome {
 impl PageDraft<'_> {
     /// Adds a file if it may be read.
     fn push_file(&mut self, path: &RelPath) -> Result<PushOutcome, FileReadError> {
-        let Some(mut opened) = skip_unavailable(self.package.open(path))? else {
+        let opened = self.package.open(path);
+        let is_withheld = opened
+            .as_ref()
+            .is_err_and(|error| *error == FileReadError::Secret);
+        let opened = skip_unavailable(opened)?;
+        if opened.is_none() && !is_withheld {
             return Ok(PushOutcome::Skipped);
-        };
+        }
 
         let bytes = handle::encoded_path_len(path) + self.page.bytes_per_file;
         let is_digest_budget_spent = self
@@ -156,12 +166,18 @@ impl PageDraft<'_> {
             .max_digest_bytes
             .is_some_and(|limit| self.digested_bytes > limit);
 
-        if self.files.len() == self.page.max_files
+        if self.files.len() + self.withheld.len() == self.page.max_files
             || bytes > self.remaining_bytes
             || is_digest_budget_spent
         {
             return Ok(PushOutcome::Full);
         }
+
+        let Some(mut opened) = opened else {
+            self.remaining_bytes -= bytes;
+            self.withheld.push(path.clone());
+            return Ok(PushOutcome::Added);
+        };
 
         let mut digest = None;
         for _ in 0..TRIES {

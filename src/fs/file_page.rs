@@ -86,6 +86,8 @@ pub enum FileReadError {
     },
     /// The daemon's user has no read permission.
     Denied,
+    /// The file may hold keys or passwords, and is never served.
+    Secret,
     /// The limit of open files is reached.
     TooManyOpenFiles,
     /// The filesystem failed.

@@ -6,14 +6,35 @@ use rustix::fs::{OFlags, StatFs, fstatfs};
 use std::collections::HashMap;
 use std::fs::File;
 
-/// Filesystems on which other machines or processes change files without an event.
-const NO_INOTIFY_MAGICS: [(u32, &str); 6] = [
+/// Filesystems on which other machines or processes change files without an event: those on which `tail -f`
+/// of GNU coreutils polls (`src/stat.c`).
+const NO_INOTIFY_MAGICS: [(u32, &str); 26] = [
     (0x6969, "NFS"),
     (0x6573_5546, "FUSE"),
     (0x0102_1997, "9p"),
     (0x517b, "SMB"),
     (0xff53_4d42, "CIFS"),
     (0xfe53_4d42, "SMB2"),
+    (0x786f_4256, "vboxsf"),
+    (0x7c7c_6673, "prl_fs"),
+    (0xbacb_acbc, "vmhgfs"),
+    (0x5346_4846, "wslfs"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x00c3_6400, "Ceph"),
+    (0x4750_4653, "GPFS"),
+    (0x1983_0326, "BeeGFS"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x7461_636f, "OCFS2"),
+    (0x7375_7245, "Coda"),
+    (0x0116_1970, "GFS2"),
+    (0x6163_6673, "ACFS"),
+    (0x0131_11a8, "IBRIX"),
+    (0x2003_0528, "OrangeFS"),
+    (0xaad7_aaea, "PanFS"),
+    (0xbeef_dead, "SNFS"),
+    (0xa501_fcf5, "VxFS"),
+    (0x564c, "NCP"),
 ];
 /// Changes of the lower layers of an overlay cause no event.
 const OVERLAYFS_MAGIC: u32 = 0x794c_7630;

@@ -14,6 +14,7 @@ pub(crate) mod file_head;
 mod file_list;
 mod file_page;
 pub(crate) mod filesystem_types;
+mod link_dirs;
 mod open_beneath;
 pub(crate) mod open_file;
 mod package;
@@ -31,7 +32,7 @@ pub use disabled_skills::DisabledSkills;
 pub use file_list::{FileListPage, FileListRequest, ListedFile, list_files};
 pub use file_page::{FilePage, FilePageRequest, FileReadError, PageBody, ReadCaches, read_page};
 pub use open_beneath::OpenMethod;
-pub use open_file::read_source;
+pub use open_file::{LinkText, read_source};
 pub use package::{ReadRules, locate_resource};
 pub use package_comparison::{
     KnownFiles, MatchedVersion, PackageComparison, PackageComparisonRequest, PackageDifference,

@@ -201,6 +201,11 @@ fn check_beneath(opened: &OwnedFd, base: &OwnedFd, name: &[u8]) -> Io<()> {
     }
 }
 
+/// Whether the kernel reports an open file as deleted. Without /proc, no file is.
+pub fn is_deleted(fd: &OwnedFd) -> bool {
+    opened_path(fd).is_ok_and(|path| path.ends_with(DELETED_SUFFIX))
+}
+
 /// Returns the path of an open file as the kernel knows it now.
 fn opened_path(fd: &OwnedFd) -> Io<Vec<u8>> {
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());

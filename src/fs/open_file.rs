@@ -4,10 +4,12 @@
 use super::allowed_dirs::ResolvedRootDir;
 use super::content;
 use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
+use super::open_beneath::is_deleted;
+use crate::model::resource_filter::{PEM_HEAD_BYTES, begins_with_private_key};
 use crate::model::{FileVersion, ResolvedPath};
 use caproot_core::wire::RelPath;
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Stat, fstat, readlinkat, statat};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 use std::fs::File;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io;
@@ -26,6 +28,9 @@ pub struct OpenFile {
     pub executable: bool,
     /// Whether the file has more than one hard link.
     pub has_hard_links: bool,
+    /// Whether the file has no name, although its path leads to it: it was removed where it is mounted
+    /// from, or since it was opened.
+    pub is_removed: bool,
     pub real_path: ResolvedPath,
 }
 
@@ -34,6 +39,13 @@ impl OpenFile {
     /// than the limit, so that the parser reports the size.
     pub fn read_small(&self) -> io::Result<Vec<u8>> {
         content::read_small_file(&self.file, self.version.size)
+    }
+
+    /// Whether the file begins with a private key. A file that cannot be read has no content to serve.
+    pub fn begins_with_private_key(&self) -> bool {
+        let mut head = [0; PEM_HEAD_BYTES];
+        let len = pread(&self.file, &mut head[..], 0).unwrap_or(0);
+        begins_with_private_key(&head[..len])
     }
 
     /// Whether the file still has the version that was opened.
@@ -50,6 +62,10 @@ impl FileFingerprint {
     pub fn from_version(version: &FileVersion) -> Self {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(version);
         Self(NonZero::new(hash).unwrap_or(NonZero::<u64>::MIN))
+    }
+
+    pub fn number(self) -> NonZero<u64> {
+        self.0
     }
 
     /// Whether `path` below `dir` leads to another version now.
@@ -154,6 +170,8 @@ pub fn open_real_path(
     }
 
     Ok(OpenFile {
+        // Some filesystems always report no links.
+        is_removed: stat.st_nlink == 0 && is_deleted(&fd),
         file: File::from(fd),
         version: version_from_stat(&stat),
         executable: stat.st_mode & 0o111 != 0,
@@ -170,9 +188,39 @@ pub fn follow_link(
     name: &[u8],
 ) -> Result<PathTarget, OpenError> {
     let target = readlinkat(dir_fd, name, Vec::new()).map_err(resolve_error)?;
-    let real_path = snapshot.resolve_link(dir, target.as_bytes())?;
+    let real_path = snapshot.resolve_link(dir, name, target.as_bytes())?;
     let stat = stat_path(snapshot, &real_path).map_err(resolve_error)?;
     Ok(PathTarget { real_path, stat })
+}
+
+/// Text of a link, and whether something is at its target, wherever that is. For the operator of the
+/// machine: a caller must not learn which files exist outside the allowed directories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkText {
+    pub target: Vec<u8>,
+    pub is_dangling: bool,
+}
+
+impl LinkText {
+    /// Reads a link below a root; `None` if the entry is not a link.
+    #[must_use]
+    pub fn read(
+        snapshot: &AllowedDirsSnapshot,
+        root: &ResolvedPath,
+        link: &RelPath,
+    ) -> Option<Self> {
+        let holder = find_target(snapshot, root, &link.parent()?).ok()?.real_path;
+        let dir = snapshot
+            .open(&holder, OFlags::PATH | OFlags::DIRECTORY)
+            .ok()?;
+        let name = link.file_name()?;
+        let target = readlinkat(&dir, name, Vec::new()).ok()?.into_bytes();
+        let found = statat(&dir, name, AtFlags::empty());
+        Some(Self {
+            target,
+            is_dangling: found.is_err_and(|error| error == Errno::NOENT),
+        })
+    }
 }
 
 /// Returns the current target of a link; `None` if the entry is not a link or its target does not

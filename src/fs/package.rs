@@ -4,10 +4,10 @@ use super::allowed_dirs::ResolvedRootDir;
 use super::dirs_snapshot::AllowedDirsSnapshot;
 use super::disabled_skills::{DisabledFileFilter, DisabledSkills};
 use super::file_page::FileReadError;
-use super::open_file::{self, OpenFile};
+use super::open_file::{self, FileFingerprint, OpenFile};
 use crate::model::{
-    DisableRules, DisabledPackages, ManifestFiles, Plugin, ResolvedPath, resource_filter,
-    skill_file_name,
+    DisableRules, DisabledPackages, FileVersion, ManifestFiles, Plugin, ResolvedPath,
+    resource_filter, skill_file_name,
 };
 use caproot_core::lock::ApprovedFiles;
 use caproot_core::wire::RelPath;
@@ -23,7 +23,7 @@ pub struct ReadRules<'a> {
     pub follow_links: bool,
     /// Disabled skills.
     pub disabled_skills: DisabledSkills<'a>,
-    /// Manifest files, whose content is never served.
+    /// Manifest files, of which only versions without secrets are served.
     pub manifest_files: &'a ManifestFiles,
     /// Plugin of the package; `None` if the package is a skill.
     pub plugin: Option<&'a Plugin>,
@@ -42,6 +42,9 @@ pub struct ResolvedPackage<'a> {
     rules: ReadRules<'a>,
     disabled_files: DisabledFileFilter<'a>,
 }
+
+/// Maximum size of a file that is examined for a private key.
+const MAX_KEY_BYTES: u64 = 64 << 10;
 
 impl<'a> ResolvedPackage<'a> {
     pub fn resolve(
@@ -76,6 +79,7 @@ impl<'a> ResolvedPackage<'a> {
         let package = Self::with_real_path(root, walked_path, package_path, rules);
         package.check_walked_path(resource).ok()?;
         package.check_real_path(resource, &real_path).ok()?;
+        package.check_version(resource, &real_path, None).ok()?;
         Some(real_path)
     }
 
@@ -109,6 +113,11 @@ impl<'a> ResolvedPackage<'a> {
         self.check_walked_path(resource)?;
         let opened = open_file::open_file(self.snapshot, &self.real_path, resource)?;
         self.check_real_path(resource, &opened.real_path)?;
+        self.check_version(resource, &opened.real_path, Some(&opened.version))?;
+        // A key is a small file, so that other files cost no read.
+        if opened.version.size <= MAX_KEY_BYTES && opened.begins_with_private_key() {
+            return Err(FileReadError::Secret);
+        }
         Ok(opened)
     }
 
@@ -123,12 +132,20 @@ impl<'a> ResolvedPackage<'a> {
         } = self.rules;
         let is_hidden = !resource_filter::may_serve_path(resource, skipped_dirs)
             || approved_files.is_some_and(|files| files.get(resource).is_none())
-            || plugin.is_some_and(|plugin| !plugin.may_read(resource))
-            || manifest_files.contains(&self.walked_path.join_path(resource));
-        if is_hidden {
-            Err(FileReadError::NotFound)
-        } else {
+            || plugin.is_some_and(|plugin| {
+                !plugin.may_read(resource)
+                    && !manifest_files.contains(&self.walked_path.join_path(resource))
+            });
+        // A list of approved files, or of a plugin's own files, does not have the file at all.
+        let has_secret_name = resource
+            .file_name()
+            .is_some_and(resource_filter::is_secret_name);
+        if !is_hidden {
             Ok(())
+        } else if has_secret_name && approved_files.is_none() && plugin.is_none() {
+            Err(FileReadError::Secret)
+        } else {
+            Err(FileReadError::NotFound)
         }
     }
 
@@ -141,17 +158,9 @@ impl<'a> ResolvedPackage<'a> {
         let ReadRules {
             skipped_dirs,
             follow_links,
-            manifest_files,
             plugin,
             ..
         } = self.rules;
-
-        if real
-            .strip_prefix(self.root)
-            .is_some_and(|real| manifest_files.contains(&real))
-        {
-            return Err(FileReadError::NotFound);
-        }
 
         // Links out of a plugin are not followed.
         if plugin.is_some() && real.strip_prefix(&self.real_path).is_none() {
@@ -185,6 +194,25 @@ impl<'a> ResolvedPackage<'a> {
         }
 
         Ok(())
+    }
+
+    /// Checks that nothing is redacted in this version of a manifest file.
+    fn check_version(
+        &self,
+        resource: &RelPath,
+        real: &ResolvedPath,
+        version: Option<&FileVersion>,
+    ) -> Result<(), FileReadError> {
+        let files = self.rules.manifest_files;
+        let version = version.map(|version| FileFingerprint::from_version(version).number());
+        let real = real.strip_prefix(self.root);
+        let may_serve = files.may_serve(&self.walked_path.join_path(resource), version)
+            && real.is_none_or(|real| files.may_serve(&real, version));
+        if may_serve {
+            Ok(())
+        } else {
+            Err(FileReadError::NotFound)
+        }
     }
 
     /// Whether a list may follow a link to a directory. The name of a directory above the root is

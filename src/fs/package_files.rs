@@ -159,8 +159,13 @@ impl<'a> PackageFileWalk<'a> {
                 FileType::Symlink if follow_links => WalkEntryKind::Link,
                 _ => return None,
             };
-            resource_filter::may_serve_path(&RelPath::new(&name)?, skipped_dirs)
-                .then_some((name, kind))
+            // A file that is withheld is listed by its name.
+            let is_withheld = kind == WalkEntryKind::File && resource_filter::is_secret_name(&name);
+            let may_serve = || {
+                let path = RelPath::new(&name)?;
+                resource_filter::may_serve_path(&path, skipped_dirs).then_some(())
+            };
+            (is_withheld || may_serve().is_some()).then_some((name, kind))
         });
 
         self.walk.enter_dir((dir_path, identity), path, entries);
@@ -180,7 +185,8 @@ pub fn skip_unavailable<T>(result: Result<T, FileReadError>) -> Result<Option<T>
             | FileReadError::TooLarge { .. }
             | FileReadError::Changed(_)
             | FileReadError::NotApproved { .. }
-            | FileReadError::Denied,
+            | FileReadError::Denied
+            | FileReadError::Secret,
         ) => Ok(None),
     }
 }

@@ -150,6 +150,7 @@ fn root_error(reason: RootReason) -> (ErrorReason, &'static str) {
             ErrorReason::WrongEnvironment
         }
         RootReason::NotFound
+        | RootReason::MountRemoved
         | RootReason::NotADirectory
         | RootReason::PermissionDenied
         | RootReason::SandboxDenied
@@ -205,6 +206,10 @@ fn read_error(
         FileReadError::Denied => (
             ErrorReason::ResourceNotFound,
             "the daemon's user may not read the file; give it permission",
+        ),
+        FileReadError::Secret => (
+            ErrorReason::ResourceNotFound,
+            "the file may hold keys or passwords, and is never served",
         ),
         FileReadError::TooManyOpenFiles => (
             ErrorReason::RootUnavailable,
@@ -413,6 +418,7 @@ mod tests {
                     current: Some(digest),
                 },
                 FileReadError::Denied,
+                FileReadError::Secret,
                 FileReadError::TooManyOpenFiles,
                 FileReadError::Failed,
             ]

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
 /// Features that a client may rely on.
-const FEATURES: [&str; 7] = [
+const FEATURES: [&str; 8] = [
     "fresh",
     "file-uri",
     "published",
@@ -26,6 +26,7 @@ const FEATURES: [&str; 7] = [
     "gzip",
     "catalog-digests",
     "trust",
+    "readiness",
 ];
 
 /// Facts about the daemon, for `GetExecutor`.
@@ -198,6 +199,7 @@ fn catalog_stats(stats: &ScopeStats) -> pb::CatalogStats {
         skills,
         errors,
         warnings,
+        unrequested,
         trust: _,
     } = stats;
     pb::CatalogStats {
@@ -206,6 +208,7 @@ fn catalog_stats(stats: &ScopeStats) -> pb::CatalogStats {
         skills: number(*skills),
         errors: number(*errors),
         warnings: number(*warnings),
+        unrequested_roots: number(*unrequested),
     }
 }
 

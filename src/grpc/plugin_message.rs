@@ -6,9 +6,10 @@ use crate::model::plugin::{
     ComponentKind, MarketplaceEntry, McpServer, McpTransport, NamedValue, PluginAuthor,
     PluginComponent, PluginComponents, PluginInfo, PluginInterface,
 };
-use crate::model::{Plugin, PluginMarketplace};
+use crate::model::{DynamicValue, Plugin, PluginMarketplace};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::{ContentDigest, RelPath, RootId};
+use prost_types::Struct;
 
 /// Builds the message of a plugin below the root with this id.
 pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
@@ -63,6 +64,8 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
             .collect(),
         stale: plugin.stale,
         truncated: plugin.truncated,
+        switched_off: plugin.manifest.declarations.is_switched_off,
+        more: other_keys(&plugin.manifest.declarations.more),
     }
 }
 
@@ -81,6 +84,7 @@ pub fn marketplace_message(root: &RootId, list: &PluginMarketplace) -> pb::Marke
             .map(|e| marketplace_entry(root, e))
             .collect(),
         truncated: list.truncated,
+        more: other_keys(&list.more),
     }
 }
 
@@ -155,6 +159,7 @@ impl PluginEncoder<'_> {
             tool_timeout_ms: server.tool_timeout_ms,
             redacted: server.redacted,
             declared_by: self.handle(&server.declared_by),
+            more: other_keys(&server.more),
         }
     }
 
@@ -234,6 +239,12 @@ fn marketplace_entry(root: &RootId, entry: &MarketplaceEntry) -> pb::Marketplace
         source: (*entry.source).to_owned(),
         installation: text(entry.installation.as_deref()),
         authentication: text(entry.authentication.as_deref()),
+        skills: entry
+            .skills
+            .iter()
+            .map(|dir| handle_or_empty(root, Some(dir)))
+            .collect(),
+        more: other_keys(&entry.more),
     }
 }
 
@@ -251,6 +262,11 @@ fn named_value(value: &NamedValue) -> pb::NamedValue {
         value: value.value.as_ref().map(ToString::to_string),
         from_variable: text(value.from_variable.as_deref()),
     }
+}
+
+/// Returns the message of a mapping that is passed on as it is; `None` for an absent one.
+fn other_keys(value: &DynamicValue) -> Option<Struct> {
+    value.as_map().map(|_| to_struct(value))
 }
 
 fn text(text: Option<&str>) -> String {

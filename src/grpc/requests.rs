@@ -371,7 +371,7 @@ pub fn parse_read_request(
     let package = parse_handle("package", &request.package, &root.id)?;
     let resource = match &*request.resource {
         "" => None,
-        text => Some(parse_handle("resource", text, &root.id)?),
+        text => Some(parse_resource(text, &root.id)?),
     };
 
     let max_bytes = match usize::try_from(request.max_bytes) {
@@ -466,6 +466,16 @@ fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadFi
         return Err(BadField::new(field, "is a handle of another root"));
     }
     Ok(handle.path)
+}
+
+/// Parses the handle of a file.
+fn parse_resource(text: &str, root: &RootId) -> Result<RelPath, BadField> {
+    if !text.starts_with(handle::HANDLE_SCHEME) {
+        let problem = "is not a handle; send the package in front, such as \
+                       `PACKAGE/references/x.md`";
+        return Err(BadField::new("resource", problem));
+    }
+    parse_handle("resource", text, root)
 }
 
 /// Returns the wait budget of a call with this deadline.

@@ -348,7 +348,7 @@ fn root_kind(kind: RootKind) -> pb::RootKind {
 
 fn root_reason(reason: RootReason) -> pb::RootReason {
     match reason {
-        RootReason::NotFound => pb::RootReason::NotFound,
+        RootReason::NotFound | RootReason::MountRemoved => pb::RootReason::NotFound,
         RootReason::NotADirectory => pb::RootReason::NotADirectory,
         RootReason::PermissionDenied | RootReason::SandboxDenied => {
             pb::RootReason::PermissionDenied
@@ -402,5 +402,7 @@ fn diagnostic_code(code: DiagnosticCode) -> pb::DiagnosticCode {
         DiagnosticCode::UseNotDescribed => pb::DiagnosticCode::UseNotDescribed,
         DiagnosticCode::SkillChanged => pb::DiagnosticCode::SkillChanged,
         DiagnosticCode::SkillsNotApproved => pb::DiagnosticCode::SkillsNotApproved,
+        DiagnosticCode::SkillNotOffered => pb::DiagnosticCode::SkillNotOffered,
+        DiagnosticCode::UnusualContent => pb::DiagnosticCode::UnusualContent,
     }
 }

@@ -259,6 +259,8 @@ impl GrpcService {
             .files
             .iter()
             .map(|file| resources::resource_message(&root, &package, file));
+        let withheld = found.withheld.iter();
+        let withheld = withheld.map(|path| handle::format_handle(&root, &package.join_path(path)));
         let next = found
             .next
             .map(|token| token.encode(&resources::page_token_binding(request.get_ref())));
@@ -268,6 +270,7 @@ impl GrpcService {
             truncated: found.truncated,
             epoch: self.epoch(),
             revision: self.store.revision(),
+            withheld: withheld.collect(),
         })
     }
 

@@ -3,6 +3,7 @@
 
 use super::root_messages::{handle_or_empty, scope};
 use crate::model::sidecar::{self, SkillPermissions, ToolDependency};
+use crate::model::skill::OfferRestriction;
 use crate::model::value::compact::{CompactEntries, ValueRef, encode};
 use crate::model::{DynamicValue, RootScope, Skill, SkillTrust};
 use caproot_core::proto::caproot::v1 as pb;
@@ -78,10 +79,20 @@ fn encode_basic_fields(
         write_repeated_text(11, product, out);
     }
     write_flag(12, skill.is_stale(), out);
-    write_flag(13, skill.is_model_invocable(), out);
+    if let Some(restriction) = skill.restriction {
+        write_number(13, not_offered(restriction) as u64, out);
+    }
     write_flag(14, skill.is_user_invocable(), out);
     if let Some(trust) = &skill.trust {
         write_number(15, trust_state(trust) as u64, out);
+    }
+}
+
+fn not_offered(restriction: OfferRestriction) -> pb::NotOffered {
+    match restriction {
+        OfferRestriction::PeopleOnly => pb::NotOffered::PeopleOnly,
+        OfferRestriction::Unlisted => pb::NotOffered::Unlisted,
+        OfferRestriction::SwitchedOff => pb::NotOffered::SwitchedOff,
     }
 }
 

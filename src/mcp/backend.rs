@@ -222,7 +222,7 @@ impl McpBackend {
         let mut page = McpPage::default();
         let mut policy = 0;
         for skill in rest.iter().take(MAX_PAGE_ITEMS) {
-            if !skill.record.is_model_invocable {
+            if !skill.record.is_offered() {
                 policy += 1;
             } else if !page.add(main_resource(skill)) {
                 break;
@@ -437,7 +437,7 @@ impl McpBackend {
 
 impl CallPermit<'_> {
     async fn list_item_for_models(&self, skill: &ServedSkill) -> Result<SkillListItem, CallError> {
-        if !skill.record.is_model_invocable {
+        if !skill.record.is_offered() {
             return Ok(SkillListItem::HiddenFromModels);
         }
         self.list_item(skill).await

@@ -123,7 +123,7 @@ impl McpCatalog {
                     by_prompt.insert(name.clone(), index);
                     &mut prompts
                 }
-                None if skill.record.is_model_invocable => &mut resources,
+                None if skill.record.is_offered() => &mut resources,
                 None => continue,
             };
             (skill.record.listing_hash, skill.uri(), &skill.prompt_name).hash(lists);
@@ -253,7 +253,9 @@ pub fn sort_key(entry: &SkillRecord) -> (usize, &str, &str) {
 mod tests {
     use super::{McpCatalog, SkillAddress, SkillRecord, sort_key};
     use crate::mcp::skill_record::tests::skill;
-    use caproot_core::proto::caproot::v1::{RootState, RootStatus, SelectedCapabilityRoot, Skill};
+    use caproot_core::proto::caproot::v1::{
+        NotOffered, RootState, RootStatus, SelectedCapabilityRoot, Skill,
+    };
     use std::sync::Arc;
 
     fn catalog(skills: &[(&str, &str)]) -> McpCatalog {
@@ -345,7 +347,7 @@ mod tests {
     fn prompt_names_are_unique() {
         let closed = |(package, name): (&str, &str)| {
             let skill = Skill {
-                model_invocable: false,
+                not_offered: NotOffered::PeopleOnly.into(),
                 ..skill(package, name)
             };
             Arc::new(SkillRecord::from_skill(0, skill))

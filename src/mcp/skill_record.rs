@@ -2,7 +2,7 @@
 
 use caproot_client::{ApprovedListing, approve_skill};
 use caproot_core::lock::{ApprovedFiles, Lock};
-use caproot_core::proto::caproot::v1::Skill;
+use caproot_core::proto::caproot::v1::{NotOffered, Skill};
 use caproot_core::text::escape_hidden_chars;
 use prost_types::Struct;
 use prost_types::value::Kind;
@@ -32,8 +32,8 @@ pub struct SkillRecord {
     pub size: u64,
     /// Frontmatter of the author. `None` without the fields that the standard requires.
     pub frontmatter: Option<AuthorFrontmatter>,
-    /// Whether a model may choose the skill by itself.
-    pub is_model_invocable: bool,
+    /// Reason why the skill is not offered to models.
+    pub not_offered: NotOffered,
     /// Whether a person may choose the skill.
     pub is_user_invocable: bool,
     /// Hash of the listed fields, without the size.
@@ -54,6 +54,7 @@ pub struct AuthorFrontmatter {
 impl SkillRecord {
     /// Creates the record of a skill. `root` is the index of its root in the selection.
     pub fn from_skill(root: usize, skill: Skill) -> Self {
+        let not_offered = skill.not_offered();
         let author = skill.frontmatter.and_then(AuthorFrontmatter::from_struct);
         let mut shown = DefaultHasher::new();
         (root, &skill.package, &skill.name, &skill.description).hash(&mut shown);
@@ -67,7 +68,7 @@ impl SkillRecord {
             digest: skill.digest,
             size: skill.size_bytes,
             frontmatter: author,
-            is_model_invocable: skill.model_invocable,
+            not_offered,
             is_user_invocable: skill.user_invocable,
             listing_hash: shown.finish(),
             approved_files: None,
@@ -81,6 +82,7 @@ impl SkillRecord {
             main_resource: self.main_resource.clone(),
             name: self.name.clone(),
             digest: self.digest.clone(),
+            not_offered: self.not_offered.into(),
             ..Skill::default()
         };
         let ApprovedListing { skill, version } = approve_skill(lock, &listed)?;
@@ -122,9 +124,14 @@ impl SkillRecord {
         author + texts.map(String::len).iter().sum::<usize>()
     }
 
+    /// Whether the skill is offered to models.
+    pub fn is_offered(&self) -> bool {
+        self.not_offered == NotOffered::Unspecified
+    }
+
     /// Whether the skill is a prompt: only a person may choose the skill.
     pub fn is_prompt(&self) -> bool {
-        self.is_user_invocable && !self.is_model_invocable
+        self.is_user_invocable && self.not_offered == NotOffered::PeopleOnly
     }
 
     /// Returns the description: the frontmatter's if the record has the frontmatter.
@@ -252,7 +259,6 @@ pub(super) mod tests {
             name: name.into(),
             description: "Does it.".into(),
             digest: "sha256:1".into(),
-            model_invocable: true,
             user_invocable: true,
             frontmatter: Some(Struct { fields }),
             ..Skill::default()

@@ -28,6 +28,8 @@ pub struct SkillMdFrontmatter {
     pub forbids_model: bool,
     /// Whether `user-invocable` is false or cannot be read.
     pub forbids_user: bool,
+    /// Whether `default-enabled` is false or cannot be read.
+    pub is_switched_off: bool,
     /// Mapping of all fields; `None` if over 256 KiB or more than 30 levels deep on the wire.
     pub all_fields: Option<DynamicValue>,
 }
@@ -35,7 +37,7 @@ pub struct SkillMdFrontmatter {
 /// Compact form of a [`SkillMdFrontmatter`]. Untrusted. Clones share one allocation. The keys of
 /// mappings are in byte order, as in the messages of a catalog digest.
 ///
-/// Layout: a `u16` with one bit per present field and the three bits of `HEADER_BITS`; start and end
+/// Layout: a `u16` with one bit per present field and the four bits of `HEADER_BITS`; start and end
 /// offsets of the present fields, two bytes each, or four if the data is over 64 KiB; then the data. All
 /// numbers are little-endian.
 #[derive(Clone, PartialEq, Eq)]
@@ -61,8 +63,10 @@ const WIDE_OFFSETS_BIT: u16 = 1 << 15;
 const FORBIDS_MODEL_BIT: u16 = 1 << 14;
 /// Bit of a skill that no person may choose.
 const FORBIDS_USER_BIT: u16 = 1 << 13;
+/// Bit of a skill that is switched off by default.
+const SWITCHED_OFF_BIT: u16 = 1 << 12;
 /// Bits that are no fields.
-const HEADER_BITS: u16 = WIDE_OFFSETS_BIT | FORBIDS_MODEL_BIT | FORBIDS_USER_BIT;
+const HEADER_BITS: u16 = WIDE_OFFSETS_BIT | FORBIDS_MODEL_BIT | FORBIDS_USER_BIT | SWITCHED_OFF_BIT;
 const _: () = assert!(HEADER_BITS.trailing_zeros() as usize >= FIELD_COUNT);
 
 impl CompactFrontmatter {
@@ -144,6 +148,12 @@ impl CompactFrontmatter {
         self.has_header_bit(FORBIDS_USER_BIT)
     }
 
+    /// Whether the skill is switched off by default.
+    #[must_use]
+    pub fn is_switched_off(&self) -> bool {
+        self.has_header_bit(SWITCHED_OFF_BIT)
+    }
+
     fn has_header_bit(&self, bit: u16) -> bool {
         let header = self.0.first_chunk().copied().map(u16::from_le_bytes);
         header.is_some_and(|header| header & bit != 0)
@@ -206,6 +216,9 @@ impl From<SkillMdFrontmatter> for CompactFrontmatter {
         }
         if frontmatter.forbids_user {
             builder.flags |= FORBIDS_USER_BIT;
+        }
+        if frontmatter.is_switched_off {
+            builder.flags |= SWITCHED_OFF_BIT;
         }
 
         if let Some(value) = all_fields {

@@ -44,11 +44,13 @@ pub enum DiagnosticCode {
     UseNotDescribed,
     SkillChanged,
     SkillsNotApproved,
+    SkillNotOffered,
+    UnusualContent,
 }
 
 impl DiagnosticCode {
     /// All codes, in the order of the protobuf enum.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 35] = [
         Self::OutsideRoot,
         Self::LimitReached,
         Self::NotRegular,
@@ -81,14 +83,17 @@ impl DiagnosticCode {
         Self::UseNotDescribed,
         Self::SkillChanged,
         Self::SkillsNotApproved,
+        Self::SkillNotOffered,
+        Self::UnusualContent,
     ];
 
     /// Codes that the linter reports, and the daemon does not.
-    pub const CHECK_ONLY: [Self; 4] = [
+    pub const CHECK_ONLY: [Self; 5] = [
         Self::ReferenceMissing,
         Self::ScriptNotRunnable,
         Self::SkillTooLong,
         Self::UseNotDescribed,
+        Self::UnusualContent,
     ];
 
     /// Returns the name in the protobuf enum, without its prefix.
@@ -127,6 +132,8 @@ impl DiagnosticCode {
             Self::UseNotDescribed => "USE_NOT_DESCRIBED",
             Self::SkillChanged => "SKILL_CHANGED",
             Self::SkillsNotApproved => "SKILLS_NOT_APPROVED",
+            Self::SkillNotOffered => "SKILL_NOT_OFFERED",
+            Self::UnusualContent => "UNUSUAL_CONTENT",
         }
     }
 }

@@ -157,6 +157,7 @@ mod tests {
                 allowed_tools: Box::default(),
                 forbids_model: false,
                 forbids_user: false,
+                is_switched_off: false,
                 all_fields: None,
             };
             let file = Arc::new(SkillFile {
@@ -168,7 +169,11 @@ mod tests {
                 stale: false,
             });
             let package = RelPath::new(package.as_bytes()).expect("a path");
-            Arc::new(assemble_skill(&package, &file, None).0.expect("a skill"))
+            Arc::new(
+                assemble_skill(&package, &file, None, false)
+                    .0
+                    .expect("a skill"),
+            )
         };
         let header = CatalogHeader {
             scope: None,

@@ -35,7 +35,7 @@ pub use peer::{PeerIdentity, QuotaKey};
 pub use plugin::{Plugin, PluginManifest, PluginMarketplace};
 pub use requirements::{ReadinessConfig, SkillRequirement, SkillRequirements};
 pub use resolved_path::{DirIdentity, ResolvedPath};
-pub use resource_filter::ManifestFiles;
+pub use resource_filter::{HarmlessVersions, ManifestFiles};
 pub use root::{PublishedRoot, RootPath, RootReason, RootScope, SelectedRoot};
 pub use sandbox::{LandlockMode, LandlockState, SandboxStatus};
 pub use sidecar::{SkillInterface, SkillPermissions, SkillSidecar, ToolDependency};

@@ -30,6 +30,9 @@ pub struct PublishedRoot {
     /// Whether the root is hidden while its directory does not exist. Other roots are then
     /// unavailable.
     pub is_optional: bool,
+    /// Absolute paths of directories that are not allowed, and in which a link below the root may find
+    /// the directory of a skill. Only roots that the daemon chose itself have any.
+    pub link_dirs: Box<[Box<[u8]>]>,
 }
 
 impl PublishedRoot {
@@ -89,6 +92,9 @@ impl SelectedRoot {
 #[allow(missing_docs)]
 pub enum RootReason {
     NotFound,
+    /// The directory was removed where it is mounted from, so that the mount shows a directory without
+    /// entries. `NOT_FOUND` on the wire.
+    MountRemoved,
     NotADirectory,
     PermissionDenied,
     /// The daemon's sandbox denies access, although the file permissions allow it.
@@ -131,7 +137,7 @@ impl RootReason {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::NotFound => "NOT_FOUND",
+            Self::NotFound | Self::MountRemoved => "NOT_FOUND",
             Self::NotADirectory => "NOT_A_DIRECTORY",
             Self::PermissionDenied | Self::SandboxDenied => "PERMISSION_DENIED",
             Self::NotAllowed => "NOT_ALLOWED",
@@ -149,6 +155,10 @@ impl RootReason {
     pub fn message(self) -> &'static str {
         match self {
             Self::NotFound => "the root's path does not exist; create the directory",
+            Self::MountRemoved => {
+                "the mounted directory was removed or replaced on the host; mount the directory above \
+                 it, or restart the container"
+            }
             Self::NotADirectory => "the root's path is not a directory; select a directory",
             Self::PermissionDenied => {
                 "the daemon's user may not open the root; give it read and search permission"

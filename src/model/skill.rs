@@ -2,6 +2,7 @@
 
 use super::CompactFrontmatter;
 use super::diagnostic::{DiagnosticCode, FileProblem};
+use super::plugin::PluginSkillList;
 use super::requirements::SkillRequirements;
 use super::sidecar::{self, SkillSidecar};
 use super::trust::SkillTrust;
@@ -11,6 +12,17 @@ use std::sync::Arc;
 
 /// Maximum characters of a qualified name.
 const MAX_QUALIFIED_NAME_CHARS: usize = 128;
+
+/// Reason why a skill is not offered to models. The first reason that applies counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OfferRestriction {
+    /// The author reserves the skill for people.
+    PeopleOnly,
+    /// The manifest of the plugin lists its skills, and the list does not cover this one.
+    Unlisted,
+    /// The skill or its plugin is switched off by default.
+    SwitchedOff,
+}
 
 /// Listed skill. A catalog has thousands of skills, so each shares the content of its file.
 #[derive(Debug, Clone)]
@@ -25,6 +37,8 @@ pub struct Skill {
     pub handle_len: usize,
     /// Approval of the skill; `None` if no lock applies to its root.
     pub trust: Option<SkillTrust>,
+    /// Reason why the skill is not offered to models.
+    pub restriction: Option<OfferRestriction>,
     /// `<plugin>:<name>`, if the skill has a namespace.
     qualified_name: Option<Box<str>>,
     file: Arc<SkillFile>,
@@ -101,15 +115,21 @@ pub struct PluginNamespace {
     /// Directory of the plugin below the selected root. `None` if the plugin's directory lies
     /// outside the root.
     pub plugin_dir: Option<RelPath>,
+    /// Whether the skills of the plugin are switched off by default.
+    pub is_switched_off: bool,
+    /// Skills that the plugin offers; `None` if its manifest lists none.
+    pub skill_list: Option<PluginSkillList>,
 }
 
 /// Creates a skill from its file, or returns `None` if a problem makes the file unusable. The first
-/// list has the problems of the SKILL.md, the second list those of the sidecar.
+/// list has the problems of the SKILL.md, the second list those of the sidecar. `is_unlisted` is
+/// whether the plugin lists other skills than this one.
 #[must_use]
 pub fn assemble_skill(
     package: &RelPath,
     file: &Arc<SkillFile>,
     namespace: Option<&PluginNamespace>,
+    is_unlisted: bool,
 ) -> (Option<Skill>, Vec<FileProblem>, Vec<FileProblem>) {
     let mut problems = file.problems.to_vec();
     let sidecar = file.sidecar.as_deref();
@@ -121,7 +141,12 @@ pub fn assemble_skill(
         return (None, problems, sidecar_problems);
     };
 
-    let qualified_name = namespace.map(|ns| format!("{}:{}", ns.name, frontmatter.name()));
+    let qualified_name = namespace.map(|ns| {
+        // Some authors write the whole name: `tempo:keep` in the plugin `tempo`.
+        let own = frontmatter.name().strip_prefix(&*ns.name);
+        let bare = own.and_then(|name| name.strip_prefix(':'));
+        format!("{}:{}", ns.name, bare.unwrap_or(frontmatter.name()))
+    });
     // A name without a namespace is never over the limit.
     if qualified_name
         .as_ref()
@@ -151,6 +176,29 @@ pub fn assemble_skill(
         }
     }
 
+    let is_for_people =
+        frontmatter.forbids_model() || sidecar.is_some_and(|sidecar| sidecar.content.forbids_model);
+    let is_plugin_off = namespace.is_some_and(|namespace| namespace.is_switched_off);
+    let restriction = if is_for_people {
+        Some(OfferRestriction::PeopleOnly)
+    } else if is_unlisted {
+        let why =
+            "the plugin's manifest lists its skills, and not this one: models are not offered it";
+        problems.push(FileProblem::note(DiagnosticCode::SkillNotOffered, why));
+        Some(OfferRestriction::Unlisted)
+    } else if frontmatter.is_switched_off() || is_plugin_off {
+        let owner = if is_plugin_off {
+            "`defaultEnabled` of the plugin"
+        } else {
+            "`default-enabled`"
+        };
+        let why = format!("{owner} switches the skill off: models are not offered it");
+        problems.push(FileProblem::note(DiagnosticCode::SkillNotOffered, why));
+        Some(OfferRestriction::SwitchedOff)
+    } else {
+        None
+    };
+
     let requirements =
         SkillRequirements::read(&frontmatter, sidecar.map(|sidecar| &sidecar.content));
     let skill = Skill {
@@ -159,6 +207,7 @@ pub fn assemble_skill(
         frontmatter,
         handle_len: handle::encoded_path_len(package) + "/SKILL.md".len(),
         trust: None,
+        restriction,
         qualified_name: qualified_name.map(Into::into),
         file: file.clone(),
         icons: (icons != IconPaths::default()).then(|| Box::new(icons)),
@@ -235,13 +284,6 @@ impl Skill {
         self.icons.as_ref()?.large.as_ref()
     }
 
-    /// Whether a model may choose the skill by itself.
-    #[must_use]
-    pub fn is_model_invocable(&self) -> bool {
-        let is_forbidden_by_sidecar = self.sidecar().is_some_and(|s| s.forbids_model);
-        !self.frontmatter.forbids_model() && !is_forbidden_by_sidecar
-    }
-
     /// Whether a person may choose the skill.
     #[must_use]
     pub fn is_user_invocable(&self) -> bool {
@@ -296,6 +338,7 @@ impl PartialEq for Skill {
             frontmatter,
             handle_len,
             trust,
+            restriction,
             qualified_name,
             file,
             icons,
@@ -308,16 +351,23 @@ impl PartialEq for Skill {
             listed(file) == listed(&other.file) && self.sidecar() == other.sidecar()
         };
 
-        (package, plugin, qualified_name, icons, handle_len, trust)
-            == (
-                &other.package,
-                &other.plugin,
-                &other.qualified_name,
-                &other.icons,
-                &other.handle_len,
-                &other.trust,
-            )
-            && *frontmatter == other.frontmatter
+        (
+            package,
+            plugin,
+            qualified_name,
+            icons,
+            handle_len,
+            trust,
+            restriction,
+        ) == (
+            &other.package,
+            &other.plugin,
+            &other.qualified_name,
+            &other.icons,
+            &other.handle_len,
+            &other.trust,
+            &other.restriction,
+        ) && *frontmatter == other.frontmatter
             && (Arc::ptr_eq(file, &other.file) || is_same_file())
     }
 }

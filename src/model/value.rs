@@ -2,6 +2,7 @@
 
 pub mod compact;
 
+use caproot_core::text;
 use std::fmt::{self, Write as _};
 
 // None of the other forms of a value can replace this tree, or be replaced by it. A catalog keeps
@@ -9,9 +10,10 @@ use std::fmt::{self, Write as _};
 // responses from those bytes, for the row "list of all 2000 skills". Clients receive the `Struct`
 // that prost generates. `serde_json::Value` is the JSON of tool calls, and sorts the keys.
 /// Value of YAML or JSON. Mappings keep the author's order and have no duplicate keys.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum DynamicValue {
     /// `null`, `~`, or no value.
+    #[default]
     Null,
     /// `true` or `false`.
     Bool(bool),
@@ -30,6 +32,14 @@ pub enum DynamicValue {
 }
 
 impl DynamicValue {
+    /// Returns the truth of a scalar, such as `true`, `no`, `Off` or `1`.
+    #[must_use]
+    pub fn to_flag(&self) -> Option<bool> {
+        self.is_scalar()
+            .then(|| text::parse_flag(&self.to_text()))
+            .flatten()
+    }
+
     /// Returns the value of `key`, or `None` if the key is absent or `self` is not a mapping.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {

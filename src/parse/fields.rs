@@ -2,9 +2,11 @@
 //! fields are still read.
 
 use super::{key_position, secret_filter};
+use crate::model::limits::MAX_WIRE_NESTING;
 use crate::model::plugin::MAX_COMPONENTS;
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity};
 use caproot_core::text;
+use caproot_core::text::similar::most_similar;
 use std::fmt::Display;
 
 /// Maximum number of problems reported for one file. Bounds the cost of a hostile file.
@@ -15,6 +17,8 @@ pub const MAX_NAME_CHARS: usize = 128;
 pub const MAX_TEXT_CHARS: usize = 1_024;
 /// Maximum length of a keyword, type or color.
 pub const MAX_WORD_CHARS: usize = 64;
+/// Maximum size of the keys that are passed on as they are.
+const MAX_MORE_BYTES: usize = 64 << 10;
 /// Maximum number of items in a list or mapping.
 pub const MAX_ITEMS: usize = 256;
 
@@ -26,6 +30,15 @@ pub struct FieldReader<'p> {
     yaml: &'p str,
     /// Lines of the file before the YAML.
     lines_before: u32,
+}
+
+/// Keys of a mapping that no field of a message has.
+#[derive(Debug, Default)]
+pub struct OtherKeys {
+    /// Mapping without possible secrets; null if there are no such keys.
+    pub value: DynamicValue,
+    /// Whether a value is redacted.
+    pub has_redacted: bool,
 }
 
 /// A mapping and its label in messages.
@@ -211,8 +224,8 @@ impl<'p> FieldReader<'p> {
         self.report_field(at, key, DiagnosticCode::FieldTooLong, why);
     }
 
-    /// Reports the keys that are not in `known`, at the first of them.
-    pub fn report_unknown_keys(&mut self, at: FieldMapping<'_>, known: &[&str]) {
+    /// Reports the keys that are not in `known`, at the first of them. `effect` says what became of them.
+    pub fn report_unknown_keys(&mut self, at: FieldMapping<'_>, known: &[&str], effect: &str) {
         if !self.has_room() {
             return;
         }
@@ -233,18 +246,80 @@ impl<'p> FieldReader<'p> {
             (_, component) => format!(" of {}", quote_redacted(component)),
         };
 
-        let why = format!("unknown keys{owner}, ignored: {named}");
+        let similar = keys
+            .iter()
+            .find_map(|key| most_similar(key, known.iter().copied()));
+        let question =
+            similar.map_or_else(String::new, |known| format!("; did you mean `{known}`?"));
+        let why = format!("unknown keys{owner}, {effect}: {named}{question}");
         let path = [at.path, &[first]].concat();
         self.report_at(&path, DiagnosticCode::FieldUnknown, Severity::Note, why);
     }
 
-    /// Reports that possible secrets of `subject` were redacted.
-    pub fn report_redacted(&mut self, subject: &str) {
-        let why = format!(
-            "{subject} contains a possible secret, which is redacted; \
-             read it from the environment: `${{NAME}}`"
-        );
-        self.report_warning(DiagnosticCode::SecretRedacted, why);
+    /// Returns the entries whose keys are not in `read`, without possible secrets. `documented` has the
+    /// keys that are no spelling mistakes. Reports unknown keys and redacted values. `subject` names the
+    /// mapping, such as `the MCP server`.
+    pub fn read_more(
+        &mut self,
+        at: FieldMapping<'_>,
+        subject: &str,
+        read: &[&str],
+        documented: &[&[&str]],
+    ) -> OtherKeys {
+        let is_read = |key: &str| key == "$schema" || read.contains(&key);
+        let more: Vec<_> = at
+            .entries()
+            .iter()
+            .filter(|(key, _)| !is_read(key))
+            .cloned()
+            .collect();
+        if more.is_empty() {
+            return OtherKeys::default();
+        }
+
+        let declaration = secret_filter::redact_in_declaration(&more);
+        let size = declaration.value.wire_size();
+        let is_too_large = size > MAX_MORE_BYTES || declaration.value.depth() > MAX_WIRE_NESTING;
+        self.report_unknown_keys(at, &[read, &documented.concat()].concat(), "passed on");
+        self.report_redacted(subject, declaration.redacted.iter().map(String::as_str));
+        if is_too_large {
+            let why = format!(
+                "{subject}: the other keys are over {MAX_MORE_BYTES} bytes, or nested over \
+                 {MAX_WIRE_NESTING} levels deep; omitted"
+            );
+            self.report_warning(DiagnosticCode::FieldTooLong, why);
+            return OtherKeys::default();
+        }
+        OtherKeys {
+            has_redacted: !declaration.redacted.is_empty(),
+            value: declaration.value,
+        }
+    }
+
+    /// Reports the values of `subject` that are redacted, by their keys.
+    pub fn report_redacted<'k>(
+        &mut self,
+        subject: &str,
+        keys: impl ExactSizeIterator<Item = &'k str>,
+    ) {
+        if keys.len() > 0 {
+            let keys = text::quote_words(keys);
+            let why = format!(
+                "{subject}: {keys} may be secret, and is redacted; read it from the environment: `${{NAME}}`"
+            );
+            self.report_warning(DiagnosticCode::SecretRedacted, why);
+        }
+    }
+
+    /// Reports a text of a field if a part of it is redacted.
+    fn check_shown(&mut self, at: FieldMapping<'_>, key: &str, found: &str, shown: &str) {
+        if found != shown && self.has_room() {
+            let why = format!(
+                "a part of {} may be secret, and is redacted",
+                at.key_label(key)
+            );
+            self.report_field(at, key, DiagnosticCode::SecretRedacted, why);
+        }
     }
 
     /// Reports a component that is omitted. `what` is its kind, such as `MCP server`.
@@ -291,7 +366,9 @@ impl<'p> FieldReader<'p> {
     /// Reads a text as a single line, with secrets redacted, truncated to `max` characters.
     pub fn read_line(&mut self, at: FieldMapping<'_>, key: &str, max: usize) -> Option<Box<str>> {
         let found = self.read_raw_text(at, key)?;
-        let line = text::collapse_whitespace(&secret_filter::redact_in_text(found));
+        let shown = secret_filter::redact_in_text(found);
+        self.check_shown(at, key, found, &shown);
+        let line = text::collapse_whitespace(&shown);
         if text::exceeds_chars(&line, max) {
             self.report_too_long(at, key, format_args!("{max} characters"), "truncated");
         }
@@ -338,6 +415,16 @@ impl<'p> FieldReader<'p> {
                 None
             }
         }
+    }
+
+    /// Reads a flag in any of the spellings of [`DynamicValue::to_flag`].
+    pub fn read_flag(&mut self, at: FieldMapping<'_>, key: &str) -> Option<bool> {
+        let value = at.non_null_value(key)?;
+        let flag = value.to_flag();
+        if flag.is_none() {
+            self.report_wrong_type(at, key, value, "true or false");
+        }
+        flag
     }
 
     /// Reads a duration and returns milliseconds. `unit` is the number of milliseconds in the
@@ -403,10 +490,13 @@ impl<'p> FieldReader<'p> {
     /// Reads a list of texts, or a single text, with secrets redacted. Omits invalid items.
     pub fn read_lines(&mut self, at: FieldMapping<'_>, key: &str, max: usize) -> Box<[Box<str>]> {
         let lines = self.read_verbatim_list(at, key, max);
-        lines
-            .into_iter()
-            .map(|line| secret_filter::redact_in_text(line).into())
-            .collect()
+        let mut shown = Vec::with_capacity(lines.len());
+        for line in lines {
+            let shown_line = secret_filter::redact_in_text(line);
+            self.check_shown(at, key, line, &shown_line);
+            shown.push(shown_line.into());
+        }
+        shown.into()
     }
 
     /// Reads a list of texts, or a single text. Omits invalid items. Secrets are not redacted.
@@ -489,7 +579,11 @@ impl<'p> FieldReader<'p> {
 
     /// Returns the name of a component with secrets redacted, or reports why the name is invalid.
     pub fn check_component_name(&mut self, what: &str, name: &str) -> Option<Box<str>> {
-        let name = text::collapse_whitespace(&secret_filter::redact_in_text(name));
+        let shown = secret_filter::redact_in_text(name);
+        if shown != name {
+            self.report_redacted(&format!("the {what}"), ["name"].into_iter());
+        }
+        let name = text::collapse_whitespace(&shown);
         let why = if name.is_empty() {
             "has no name"
         } else if text::exceeds_chars(&name, MAX_NAME_CHARS) || name.chars().any(char::is_control) {
@@ -504,7 +598,9 @@ impl<'p> FieldReader<'p> {
     /// Reads a URL with secrets redacted.
     pub fn read_url(&mut self, at: FieldMapping<'_>, key: &str) -> Option<Box<str>> {
         let url = self.read_verbatim(at, key, MAX_TEXT_CHARS)?;
-        Some(secret_filter::redact_in_url(url).0.into())
+        let shown = secret_filter::redact_in_line(url);
+        self.check_shown(at, key, url, &shown);
+        Some(shown.into())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod fields;
 
+use super::misread_text::misread_problems;
 use super::yaml::{self, YamlError, YamlErrorKind};
 use super::yaml_repair;
 use crate::model::limits::MAX_FRONTMATTER_BYTES;
@@ -9,8 +10,16 @@ use crate::model::{DiagnosticCode, DynamicValue, FileProblem, SkillMdFrontmatter
 use caproot_core::text;
 use caproot_core::text::fences::{self, FencedText};
 use caproot_core::text::position;
+use std::borrow::Cow;
 
 pub use fields::{KNOWN_FIELDS, STANDARD_FIELDS};
+
+/// YAML that could be parsed, and its value.
+struct ParsedYaml<'a> {
+    /// The text as written, or as repaired.
+    text: Cow<'a, str>,
+    value: DynamicValue,
+}
 
 /// Result of [`read`].
 #[derive(Debug, Clone, PartialEq)]
@@ -38,11 +47,16 @@ impl ParsedSkillMd {
 #[must_use]
 pub fn read(head: &[u8], is_whole: bool, dir_name: Option<&[u8]>) -> ParsedSkillMd {
     let mut problems = Vec::new();
-    let skill = extract_fenced(head, is_whole)
-        .and_then(|yaml| parse_mapping(yaml, &mut problems).map(|fields| (yaml, fields)))
-        .map_err(|problem| problems.push(problem))
-        .ok()
-        .and_then(|(yaml, value)| fields::read(value, yaml, dir_name, &mut problems));
+    let parsed = extract_fenced(head, is_whole)
+        .and_then(|yaml| {
+            parse_mapping(yaml, fields::decides, &mut problems).map(|parsed| (yaml, parsed))
+        })
+        .map_err(|problem| problems.push(problem));
+
+    let skill = parsed.ok().and_then(|(yaml, parsed)| {
+        problems.extend(misread_problems(&parsed.text));
+        fields::read(parsed.value, yaml, dir_name, &mut problems)
+    });
     ParsedSkillMd {
         frontmatter: skill,
         problems,
@@ -56,7 +70,9 @@ pub(crate) fn read_mapping(
     is_whole: bool,
     problems: &mut Vec<FileProblem>,
 ) -> Result<DynamicValue, FileProblem> {
-    parse_mapping(extract_fenced(head, is_whole)?, problems)
+    // Each field of a command or an agent may decide something, such as the tools that it may use.
+    let parsed = parse_mapping(extract_fenced(head, is_whole)?, |_| true, problems)?;
+    Ok(parsed.value)
 }
 
 /// Returns the text between the fences, which begins on line 2 of the file.
@@ -88,29 +104,23 @@ fn extract_fenced(head: &[u8], is_whole: bool) -> Result<&str, FileProblem> {
     })
 }
 
-/// Parses the YAML of the frontmatter. Repairs it if necessary and adds a problem to `problems`.
-fn parse_mapping(yaml: &str, problems: &mut Vec<FileProblem>) -> Result<DynamicValue, FileProblem> {
-    let value = match yaml::parse(yaml) {
-        Ok(value) => value,
-        Err(error) => parse_repaired(yaml, &error, problems).ok_or_else(|| {
-            let YamlError {
-                line,
-                column,
-                message,
-                ..
-            } = error;
-            // Count the line of the opening fence.
-            let (line, column) = if line == 0 {
-                (1, 1)
-            } else {
-                (line + 1, column)
-            };
-            FileProblem::error(DiagnosticCode::YamlSyntax, message).with_position(line, column)
-        })?,
+/// Parses the YAML of the frontmatter. Repairs it if necessary and adds a problem to `problems`. If the
+/// repair fails, leaves out broken fields whose key does not decide anything.
+fn parse_mapping<'a>(
+    yaml: &'a str,
+    decides: impl Fn(&str) -> bool,
+    problems: &mut Vec<FileProblem>,
+) -> Result<ParsedYaml<'a>, FileProblem> {
+    let parsed = match yaml::parse(yaml) {
+        Ok(value) => ParsedYaml {
+            text: yaml.into(),
+            value,
+        },
+        Err(error) => parse_repaired(yaml, error, decides, problems).map_err(syntax_problem)?,
     };
 
-    match value {
-        DynamicValue::Map(_) => Ok(value),
+    match &parsed.value {
+        DynamicValue::Map(_) => Ok(parsed),
         DynamicValue::Null => {
             let why = "the frontmatter is empty; add a `description`";
             Err(FileProblem::error(DiagnosticCode::MissingDescription, why).with_position(1, 1))
@@ -122,21 +132,61 @@ fn parse_mapping(yaml: &str, problems: &mut Vec<FileProblem>) -> Result<DynamicV
     }
 }
 
-fn parse_repaired(
-    yaml: &str,
-    error: &YamlError,
+/// Returns the problem of an error with its position in the file.
+fn syntax_problem(error: YamlError) -> FileProblem {
+    // Count the line of the opening fence.
+    let (line, column) = match error.line {
+        0 => (1, 1),
+        line => (line + 1, error.column),
+    };
+    FileProblem::error(DiagnosticCode::YamlSyntax, error.message).with_position(line, column)
+}
+
+/// Repairs the YAML. Returns the error that the repair cannot mend.
+fn parse_repaired<'a>(
+    yaml: &'a str,
+    error: YamlError,
+    decides: impl Fn(&str) -> bool,
     problems: &mut Vec<FileProblem>,
-) -> Option<DynamicValue> {
-    if error.kind == YamlErrorKind::Rejected {
-        return None;
+) -> Result<ParsedYaml<'a>, YamlError> {
+    // Quotes would hide that a well-formed text has no value.
+    let quotable = error.kind == YamlErrorKind::Syntax;
+    let repaired = quotable
+        .then(|| yaml_repair::quote_broken_values(yaml))
+        .flatten();
+    let (text, quoted) = match repaired {
+        Some((text, quoted)) => (Cow::from(text), quoted),
+        None => (yaml.into(), Vec::new()),
+    };
+
+    let result = if quoted.is_empty() {
+        Err(error)
+    } else {
+        yaml::parse(&text)
+    };
+    let (text, value, omitted) = match result {
+        Ok(value) => (text, value, Vec::new()),
+        Err(error) => {
+            let rest = yaml_repair::blank_broken_entries(&text, decides);
+            let (text, omitted) = rest.ok_or(error.clone())?;
+            let value = yaml::parse(&text).map_err(|_| error)?;
+            (text.into(), value, omitted)
+        }
+    };
+
+    if let Some((line, _)) = quoted.first() {
+        let keys = text::quote_words(quoted.iter().map(|(_, key)| key.as_str()));
+        let why = format!("repaired by quoting the values of {keys}; quote them in the file");
+        let problem = FileProblem::warning(DiagnosticCode::YamlRepaired, why);
+        problems.push(problem.with_position(line + 1, 1));
     }
-    let (repaired, quoted) = yaml_repair::quote_broken_values(yaml)?;
-    let value = yaml::parse(&repaired).ok()?;
-    let keys = text::quote_words(quoted.iter().map(|(_, key)| key.as_str()));
-    let why = format!("repaired by quoting the values of {keys}; quote them in the file");
-    let line = quoted.first().map_or(0, |(line, _)| line + 1);
-    problems.push(FileProblem::warning(DiagnosticCode::YamlRepaired, why).with_position(line, 1));
-    Some(value)
+    if let Some((line, _)) = omitted.first() {
+        let keys = text::quote_words(omitted.iter().map(|(_, key)| key.as_str()));
+        let why = format!("not valid YAML, so the value is omitted: {keys}");
+        let problem = FileProblem::warning(DiagnosticCode::FieldInvalid, why);
+        problems.push(problem.with_position(line + 1, 1));
+    }
+    Ok(ParsedYaml { text, value })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub mod frontmatter;
 pub mod json;
 pub(crate) mod key_position;
 pub mod manifest;
+pub mod misread_text;
 pub(crate) mod names;
 pub mod plugin;
 pub(crate) mod secret_filter;

@@ -1,352 +1,399 @@
-//! Redacts possible secrets in declarations. Text is redacted unless it is known to be harmless.
-//!
-//! - The value of an environment variable or header is reported only if it is a placeholder, a
-//!   switch or a small number, or a plain value of one of a few known names.
-//! - A word of a command is redacted if the preceding flag, variable or header has the name of a
-//!   secret, or if the word looks random or like a token.
-//! - A value over 4 KiB and a command line over 32 KiB are redacted without a search.
-//! - User information, query and fragment of a URL are redacted unless they are placeholders.
+//! Redacts possible secrets. A part of a text is shown only if it has a harmless form: a placeholder,
+//! a variable, `$(…)`, a path, a flag, a number, a word without the shape of a token, a host with a port,
+//! or a URL without user and query. A word or number is redacted too if its variable, flag, header or
+//! key has the name of a secret.
 
-mod command_line;
 mod declaration;
+mod token_shape;
 
 use super::budget;
-use aho_corasick::AhoCorasick;
 use caproot_core::text;
-use std::borrow::Cow;
+use regex::Regex;
 use std::sync::LazyLock;
 
-pub(crate) use command_line::{redact_in_arguments, redact_in_command, redact_in_url};
 pub(crate) use declaration::redact_in_declaration;
+pub(crate) use token_shape::has_token_shape;
 
-/// Replacement for redacted text.
+/// Replacement for a redacted part.
 const REDACTED_MARKER: &str = "<redacted>";
-
-/// Maximum size of the value of a variable or header. A longer value is redacted without a search.
-const MAX_VALUE_BYTES: usize = 4 << 10;
-/// Maximum size of a command line, argument or URL: 8,192 characters of a command. A longer text is
-/// redacted without a search.
-const MAX_LINE_BYTES: usize = 32 << 10;
-/// Maximum size of a placeholder: the longest name, and a path as default value.
-const MAX_PLACEHOLDER_BYTES: usize = 256;
-/// Maximum number of bytes after the prefix of a token that are examined.
-const MAX_TOKEN_BYTES: usize = 256;
-/// Parts of names of secrets, compared without separators.
-const SECRET_NAME_PARTS: [&str; 21] = [
-    "secret",
-    "passw",
-    "passphrase",
-    "pwd",
-    "token",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "credential",
-    "bearer",
-    "cookie",
-    "session",
-    "signature",
-    "private",
-    "authorization",
-    "authentication",
-    "oauth",
-    "webhook",
-    "connectionstring",
-    "databaseurl",
-    "jwt",
+/// Maximum size of a text. A longer text is redacted as a whole.
+const MAX_TEXT_BYTES: usize = 32 << 10;
+/// Maximum number of open quotes and brackets.
+const MAX_OPEN: usize = 16;
+/// Parts of names of secrets, in lower case.
+const TELLING_PARTS: [&str; 8] = [
+    "pass", "pwd", "secret", "token", "key", "auth", "cred", "pin",
 ];
-/// Whole words of names of secrets.
-const SECRET_NAME_WORDS: [&str; 9] = [
-    "key", "keys", "pat", "pass", "pw", "auth", "dsn", "sas", "pin",
-];
-/// End of the first line of a private key in PEM.
-const PRIVATE_KEY_MARKER: &str = "PRIVATE KEY-----";
-/// Prefixes of tokens of well-known services, and [`PRIVATE_KEY_MARKER`].
-const TOKEN_MARKERS: [&str; 28] = [
-    "sk-",
-    "sk_live_",
-    "sk_test_",
-    "rk_live_",
-    "pk_live_",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat_",
-    "glpat-",
-    "xoxb-",
-    "xoxp-",
-    "xoxa-",
-    "xoxs-",
-    "xapp-",
-    "AKIA",
-    "ASIA",
-    "AIza",
-    "ya29.",
-    "eyJ",
-    "npm_",
-    "pypi-",
-    "hf_",
-    "whsec_",
-    "tvly-",
-    PRIVATE_KEY_MARKER,
-];
-/// Names of variables and headers with values that are not secret.
-const PLAIN_VALUE_NAMES: [&str; 18] = [
-    "node_env",
-    "log_level",
-    "rust_log",
-    "debug",
-    "verbose",
-    "lang",
-    "lc_all",
-    "tz",
-    "port",
-    "host",
-    "environment",
-    "region",
-    "accept",
-    "accept-language",
-    "content-type",
-    "user-agent",
-    "mcp-protocol-version",
-    "pythonunbuffered",
-];
-/// Authentication schemes, which precede the secret in a header.
+/// Names with such a part that no secret has.
+const HARMLESS_NAMES: [&str; 4] = ["author", "authors", "keyword", "keywords"];
+/// Words before the secret of a header.
 const AUTH_SCHEMES: [&str; 4] = ["bearer", "basic", "token", "digest"];
+/// Flags before a user and a password.
+const USER_FLAGS: [&str; 2] = ["-u", "--user"];
 
-/// Returns the value of an environment variable or header if the value is harmless.
-pub fn reportable_value(name: &str, value: &str) -> Option<Box<str>> {
-    if !is_searchable(value, MAX_VALUE_BYTES) {
-        return None;
-    }
-    let text = value.trim();
-    let plain_name = PLAIN_VALUE_NAMES.contains(&&*name.to_ascii_lowercase());
-    let harmless = is_placeholder_text(text)
-        || (!is_secret_name(name) && is_switch_or_number(text))
-        || (plain_name && is_plain_value(text));
-    harmless.then(|| value.into())
+/// `$NAME`, `{{NAME}}` or `${{ NAME }}`, and `${NAME:-default}` or `${NAME#pattern}`. The groups are the
+/// names, and then the default.
+const PLACEHOLDER: &str = r"\$([0-9A-Za-z_]{1,64})|\$?\{\{ *([0-9A-Za-z_.-]{1,64}) *\}\}|\$\{[!#]?([0-9A-Za-z_.:@-]{1,64}?)(?::?[-=+?#%/^,]+([^{}]{0,200}))?\}";
+static PLACEHOLDERS: LazyLock<Regex> = LazyLock::new(|| pattern(PLACEHOLDER));
+/// Parts of a command line: URL, word, white space, and the signs that open or close something.
+static LINE_PARTS: LazyLock<Regex> =
+    LazyLock::new(|| line_parts(r"[0-9A-Za-z_./~@+%\x80-\u{10FFFF}-]"));
+/// Parts after the name of a secret. A word is everything up to white space and quotes, so that no sign of
+/// the secret is shown.
+static COVERED_PARTS: LazyLock<Regex> =
+    LazyLock::new(|| line_parts(r#"[^\x00-\x20"'`()<>|&;,$\\]"#));
+/// Path, flag, host with port, or no letter and digit at all.
+static HARMLESS_FORM: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"^(?:(?:\.{0,2}|~)/[0-9A-Za-z_./~+@,:\x80-\u{10FFFF}-]*|--?[A-Za-z][0-9A-Za-z-]*|(?:localhost|[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)+):[0-9]{1,5}|[^0-9A-Za-z\x80-\u{10FFFF}]*)$",
+    )
+});
+/// `password@` after a colon.
+static PASSWORD_START: LazyLock<Regex> = LazyLock::new(|| pattern(r#"^[^\x00-\x20"'@/]{1,200}@"#));
+/// `user:password` after white space.
+static USER_START: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r#"^[\x00-\x20"']*[^\x00-\x20:]{0,200}:(?:[^/]|/[^/]|$)"#));
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("a constant pattern")
 }
 
-/// Whether a redacted value is likely a secret, in contrast to an unknown value.
-pub fn is_likely_secret(name: &str, value: &str) -> bool {
-    if value.trim().is_empty() {
-        return false;
-    }
-    !is_searchable(value, MAX_VALUE_BYTES) || is_secret_name(name) || looks_random(value)
+fn line_parts(word: &str) -> Regex {
+    pattern(&format!(
+        "(?s)(?P<url>[A-Za-z][0-9A-Za-z+.-]{{0,31}}://(?:{PLACEHOLDER}|[^\\x00-\\x20\"'`<>()|;\\\\])*)\
+         |(?P<word>(?:{PLACEHOLDER}|{word})+)|[\\x00-\\x20]+|\\\\?[\"'`]|\\$\\(|."
+    ))
 }
 
-/// Whether a text may be searched for secrets: it is not over `max_bytes`, and its file has not used
-/// up its budget. Any other text is redacted as a whole.
-fn is_searchable(text: &str, max_bytes: usize) -> bool {
-    text.len() <= max_bytes && budget::charge_work(text.len())
+/// Redacts parts of the value of a variable, header or key.
+pub fn redact_in_value(name: &str, value: &str) -> String {
+    LineFilter::new(is_telling(name)).filter(value)
 }
 
-/// Redacts tokens and the user information of URLs in free text.
-pub fn redact_in_text(text: &str) -> String {
-    if !budget::charge_work(text.len()) {
-        return REDACTED_MARKER.to_owned();
-    }
-
-    if !has_token(text) && !text.contains("://") {
-        return text.to_owned();
-    }
-    let mut out = String::with_capacity(text.len());
-    for part in text.split_inclusive(char::is_whitespace) {
-        let bare = part.trim_end_matches(char::is_whitespace);
-        out.push_str(&redact_word(bare));
-        out.push_str(&part[bare.len()..]);
-    }
-    out
+/// Redacts parts of a command line.
+pub fn redact_in_line(line: &str) -> String {
+    LineFilter::new(false).filter(line)
 }
 
-/// Redacts a token, and the user information of a URL.
-fn redact_word(word: &str) -> String {
-    if has_token(word) {
-        return REDACTED_MARKER.to_owned();
-    }
-    let has_user = word.split_once("://").is_some_and(|(_, rest)| {
-        let host = rest.split(['/', '?', '#']).next();
-        host.is_some_and(|host| host.contains('@'))
+/// Redacts parts of the arguments of a command. An argument may be the value of the flag before.
+pub fn redact_in_arguments<'a>(
+    arguments: impl IntoIterator<Item = &'a str>,
+    is_covered: bool,
+) -> Vec<Box<str>> {
+    let mut filter = LineFilter::new(is_covered);
+    let shown = arguments.into_iter().map(|argument| {
+        filter.begin_argument(argument);
+        filter.filter(argument).into()
     });
-    if has_user {
-        redact_in_url(word).0
-    } else {
-        word.to_owned()
+    shown.collect()
+}
+
+/// Redacts tokens, and URLs with a user, in a text for people.
+pub fn redact_in_text(prose: &str) -> String {
+    if !budget::charge_work(prose.len()) {
+        return REDACTED_MARKER.to_owned();
     }
+    let words = prose.split_inclusive(char::is_whitespace).map(|word| {
+        let bare = word.trim_end();
+        let mut runs = bare.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
+        let has_token = runs.any(|run| run.len() >= 20 && has_token_shape(run));
+        let authority = bare
+            .split_once("://")
+            .and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+        if has_token || authority.is_some_and(|authority| authority.contains('@')) {
+            format!("{REDACTED_MARKER}{}", &word[bare.len()..])
+        } else {
+            word.to_owned()
+        }
+    });
+    words.collect()
 }
 
 /// Formats an invalid path for a message. Absolute paths are not disclosed.
-pub fn redact_in_path(path: &str) -> String {
+pub fn quote_path(path: &str) -> String {
     if path.starts_with(['/', '\\', '~']) || path.get(1..2) == Some(":") {
         return "an absolute path".to_owned();
     }
-    text::quote_word(&redact_in_command(path).0)
+    text::quote_word(&redact_in_line(path))
 }
 
-/// Whether a line of a file may contain a secret, so that messages must not quote the line.
-#[must_use]
-pub fn may_hold_secret(line: &str) -> bool {
-    let (_, redacted) = redact_in_command(line);
-    redacted || is_secret_name(line) || looks_random(line)
+/// Whether a name is that of a secret.
+fn is_telling(name: &str) -> bool {
+    let lower = name.trim_start_matches('-').to_ascii_lowercase();
+    !HARMLESS_NAMES.contains(&&*lower) && TELLING_PARTS.iter().any(|part| lower.contains(part))
 }
 
-/// Whether a flag, variable or header with this name is likely to contain a secret.
-fn is_secret_name(name: &str) -> bool {
-    let lower = name.to_ascii_lowercase();
-    let joined: String = lower.chars().filter(char::is_ascii_alphanumeric).collect();
-    let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
-    SECRET_NAME_PARTS.iter().any(|part| joined.contains(part))
-        || words.any(|word| SECRET_NAME_WORDS.contains(&word))
-        // Camel case, such as `apiKey`.
-        || name.ends_with("Key")
-        || name.ends_with("Auth")
+/// Text after the name of a secret that the name covers.
+#[derive(Clone, Copy, PartialEq)]
+enum NameCover {
+    Nothing,
+    /// The next word. `is_rest` is whether the rest of the quotes or of the argument follows.
+    Next {
+        is_rest: bool,
+    },
+    /// The text up to white space.
+    Word,
+    /// The rest of the quotes or of the argument.
+    Rest,
 }
 
-/// Whether a text consists of placeholders, with at most authentication schemes and separators
-/// between them.
-fn is_placeholder_text(text: &str) -> bool {
-    let rest = replace_placeholders(text);
-    let has_placeholder = matches!(rest, Cow::Owned(_));
-    (has_placeholder || text.is_empty())
-        && rest.split_whitespace().all(|word| {
-            AUTH_SCHEMES.contains(&&*word.to_ascii_lowercase())
-                || word.chars().all(|c| ":/-_.".contains(c))
-        })
+/// Kind of the last word, which decides whether a value follows.
+#[derive(Clone, Copy, PartialEq)]
+enum LastWord {
+    Other,
+    /// Name of a secret. The value follows after `:` or `=`.
+    Name,
+    /// Flag with the name of a secret, or before a user. The value may also follow after white space.
+    Flag,
 }
 
-/// Whether a text is a switch, such as `true` or `off`, or a number of at most 5 digits.
-fn is_switch_or_number(text: &str) -> bool {
-    const WORDS: [&str; 8] = ["true", "false", "on", "off", "yes", "no", "auto", "none"];
-    let is_number = text.len() <= 5 && text.bytes().all(|b| b.is_ascii_digit());
-    is_number || WORDS.contains(&&*text.to_ascii_lowercase())
+/// Filter of a command line, one word or sign at a time.
+struct LineFilter<'t> {
+    /// NameCover at the start of each argument.
+    base: NameCover,
+    cover: NameCover,
+    /// Ends of the open quotes and brackets, each with the cover outside.
+    open: Vec<(&'t str, NameCover)>,
+    last: LastWord,
+    is_argument: bool,
+    shown: String,
 }
 
-/// Whether a text is short ASCII that does not look random.
-fn is_plain_value(text: &str) -> bool {
-    text.len() <= 128 && text.is_ascii() && !looks_random(text) && !text.contains('@')
-}
-
-/// Whether a text is a path that does not look random. The path of a key file is not a secret.
-fn is_plain_path(text: &str) -> bool {
-    let starts = ["./", "../", "/", "~/"]
-        .iter()
-        .any(|start| text.starts_with(start));
-    starts && !looks_random(text)
-}
-
-/// Whether a value may be reported even if its name is the name of a secret.
-fn is_harmless_value(text: &str) -> bool {
-    const SWITCHES: [&str; 2] = ["true", "false"];
-    is_placeholder_text(text) || SWITCHES.contains(&text) || is_plain_path(text)
-}
-
-/// Whether part of a text is a token or looks generated: letters mixed with digits, or a long run
-/// of either.
-fn looks_random(text: &str) -> bool {
-    let mut pieces = text.split(|c: char| !c.is_ascii_alphanumeric());
-    has_token(text)
-        || pieces.any(|piece| {
-            let digits = piece.bytes().filter(u8::is_ascii_digit).count();
-            let letters = piece.len() - digits;
-            (letters > 0 && digits >= 3 && piece.len() >= 8) || digits >= 12 || piece.len() >= 40
-        })
-}
-
-/// Whether a text contains a token of a well-known service or a PEM private key.
-pub fn has_token(text: &str) -> bool {
-    // One pass finds all markers.
-    static MARKERS: LazyLock<AhoCorasick> =
-        LazyLock::new(|| AhoCorasick::new(TOKEN_MARKERS).expect("short markers"));
-    MARKERS
-        .find_overlapping_iter(text)
-        .any(|found| is_token_at(text, found.start(), TOKEN_MARKERS[found.pattern()]))
-}
-
-/// Whether a token begins with the marker at `at`.
-fn is_token_at(text: &str, at: usize, marker: &str) -> bool {
-    if marker == PRIVATE_KEY_MARKER {
-        return true;
-    }
-
-    // A text may be full of prefixes, so the time for each of them is bounded.
-    let rest = text[at + marker.len()..].bytes().take(MAX_TOKEN_BYTES);
-    let run = rest
-        .clone()
-        .take_while(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b));
-    let (len, digits) = run.fold((0, 0), |(len, digits), b| {
-        (len + 1, digits + u32::from(b.is_ascii_digit()))
-    });
-    let before = text[..at].bytes().next_back();
-    let whole_word = before.is_none_or(|b| !b.is_ascii_alphanumeric());
-
-    // After other letters, the prefix may be part of a word unless a generated run follows.
-    let piece = rest.take_while(u8::is_ascii_alphanumeric).count();
-    (whole_word && len >= 12 && (digits > 0 || len >= 16)) || (piece >= 20 && digits >= 3)
-}
-
-/// Replaces each placeholder by a space: `$NAME`, `${NAME}` or `{{NAME}}`. Borrows a text without
-/// placeholders. Ignores a placeholder with a default value that is not harmless.
-fn replace_placeholders(text: &str) -> Cow<'_, str> {
-    let mut replaced = String::new();
-    // Offset of the text that is not in `replaced` yet.
-    let mut done = 0;
-
-    for (at, _) in text.match_indices(['$', '{']) {
-        if at < done {
-            continue;
-        }
-        if let Some(len) = placeholder_len(&text[at..]) {
-            replaced.push_str(&text[done..at]);
-            replaced.push(' ');
-            done = at + len;
+impl<'t> LineFilter<'t> {
+    fn new(is_covered: bool) -> Self {
+        let base = if is_covered {
+            NameCover::Rest
+        } else {
+            NameCover::Nothing
+        };
+        Self {
+            base,
+            cover: base,
+            open: Vec::new(),
+            last: LastWord::Other,
+            is_argument: false,
+            shown: String::new(),
         }
     }
 
-    if done == 0 {
-        return Cow::Borrowed(text);
+    /// Ends the last argument. A flag at its end covers the next argument.
+    fn begin_argument(&mut self, argument: &str) {
+        let is_value = match self.last {
+            LastWord::Flag if USER_FLAGS.contains(&&*self.shown) => USER_START.is_match(argument),
+            LastWord::Flag => true,
+            LastWord::Name | LastWord::Other => matches!(self.cover, NameCover::Next { .. }),
+        };
+        self.cover = if is_value { NameCover::Rest } else { self.base };
+        (self.is_argument, self.last) = (true, LastWord::Other);
+        self.open.clear();
     }
 
-    replaced.push_str(&text[done..]);
-    Cow::Owned(replaced)
+    fn filter(&mut self, text: &'t str) -> String {
+        self.shown.clear();
+        if text.len() > MAX_TEXT_BYTES || !budget::charge_work(text.len()) {
+            return REDACTED_MARKER.to_owned();
+        }
+
+        let mut at = 0;
+        while at < text.len() {
+            let is_covered = self.cover != NameCover::Nothing;
+            let parts = if is_covered {
+                &COVERED_PARTS
+            } else {
+                &LINE_PARTS
+            };
+            let Some(found) = parts.captures_at(text, at) else {
+                break;
+            };
+            at = found.get_match().end();
+            if let Some(url) = found.name("url") {
+                self.take_url(url.as_str());
+            } else if let Some(word) = found.name("word") {
+                self.take_word(word.as_str(), &text[at..]);
+            } else {
+                self.take_sign(found.get_match().as_str(), &text[at..]);
+            }
+        }
+        self.shown.clone()
+    }
+
+    fn show(&mut self, text: &str, is_harmless: bool) {
+        self.shown
+            .push_str(if is_harmless { text } else { REDACTED_MARKER });
+    }
+
+    fn take_word(&mut self, word: &str, rest: &str) {
+        self.last = LastWord::Other;
+        let is_scheme = AUTH_SCHEMES.contains(&&*word.to_ascii_lowercase());
+        if self.cover != NameCover::Nothing {
+            let is_shown = (is_scheme && self.cover != NameCover::Word) || is_harmless(word, true);
+            self.show(word, is_shown);
+            // A sign alone is no value: `apikey := …`.
+            let is_value = !is_scheme && word.contains(char::is_alphanumeric);
+            if let (NameCover::Next { is_rest }, true) = (self.cover, is_value) {
+                self.cover = if is_rest {
+                    NameCover::Rest
+                } else {
+                    NameCover::Word
+                };
+            }
+            return;
+        }
+
+        self.show(word, is_harmless(word, false));
+        let is_user_flag =
+            USER_FLAGS.contains(&word) && (rest.is_empty() || USER_START.is_match(rest));
+        let is_name = is_telling(word) || (word.starts_with("-u") && rest.starts_with(':'));
+        if is_user_flag || (is_name && word.starts_with('-')) {
+            self.last = LastWord::Flag;
+        } else if is_name && !word.starts_with('$') {
+            self.last = LastWord::Name;
+        } else if word == "Bearer" {
+            self.cover = NameCover::Next { is_rest: false };
+        }
+    }
+
+    fn take_sign(&mut self, sign: &'t str, rest: &str) {
+        self.shown.push_str(sign);
+        let after = std::mem::replace(&mut self.last, LastWord::Other);
+        match sign {
+            ":" | "=" if after != LastWord::Other => {
+                let is_rest = sign == ":" && (self.is_argument || !self.open.is_empty());
+                self.cover = NameCover::Next { is_rest };
+            }
+            // `user:password@host`
+            ":" if PASSWORD_START.is_match(rest) => self.cover = NameCover::Next { is_rest: false },
+            "$(" => {
+                self.open(")");
+                self.cover = NameCover::Nothing;
+            }
+            ")" => drop(self.close(")")),
+            // `headers["apiKey"] = …`
+            "[" | "]" => self.last = after,
+            ";" | "|" | "&" if self.cover != NameCover::Rest => self.cover = NameCover::Nothing,
+            "`" if !self.close(sign) => {
+                self.open(sign);
+                self.cover = NameCover::Nothing;
+            }
+            _ if sign.ends_with(['"', '\'']) => {
+                // The name may be in quotes: `"apiKey": "…"`.
+                self.last = if after == LastWord::Flag {
+                    LastWord::Name
+                } else {
+                    after
+                };
+                if !self.close(sign) {
+                    self.open(sign);
+                    if self.cover != NameCover::Nothing || after != LastWord::Other {
+                        self.cover = NameCover::Rest;
+                    }
+                }
+            }
+            _ if sign.trim().is_empty() => match (after, self.cover) {
+                (LastWord::Flag, _) => self.cover = NameCover::Next { is_rest: false },
+                (LastWord::Name, _) => self.last = after,
+                (_, NameCover::Word) => self.cover = NameCover::Nothing,
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, end: &'t str) {
+        if self.open.len() < MAX_OPEN {
+            self.open.push((end, self.cover));
+        }
+    }
+
+    /// Closes quotes or a bracket, and all that were opened inside. Returns whether they were open.
+    fn close(&mut self, end: &str) -> bool {
+        let Some(at) = self.open.iter().rposition(|(open, _)| *open == end) else {
+            return false;
+        };
+        self.cover = match self.open[at].1 {
+            NameCover::Next { is_rest: false } => NameCover::Word,
+            NameCover::Next { is_rest: true } => NameCover::Nothing,
+            outside => outside,
+        };
+        self.open.truncate(at);
+        true
+    }
+
+    /// Shows a URL without its user, the values of its query, and the segments that may be tokens.
+    fn take_url(&mut self, url: &str) {
+        let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
+        let (address, pairs) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
+        let (authority, path) = address.split_at(address.find('/').unwrap_or(address.len()));
+
+        self.show(scheme, !has_token_shape(scheme));
+        self.shown.push_str("://");
+        let host = authority
+            .rsplit_once('@')
+            .map_or(authority, |(user, host)| {
+                self.show(user, is_only_placeholders(user));
+                self.shown.push('@');
+                host
+            });
+        self.show(host, is_harmless(host, false));
+        for segment in path.split_inclusive('/') {
+            self.show(segment, is_harmless(segment, false));
+        }
+
+        // Only the fragment of a URL may be a word: `#readme`.
+        let mut before = '#';
+        for pair in pairs.split_inclusive(['?', '&', '#']) {
+            let bare = pair.trim_end_matches(['?', '&', '#']);
+            let value_at = bare.find('=').map(|at| at + 1);
+            let default_at = if before == '#' { bare.len() } else { 0 };
+            let (name, value) = bare.split_at(value_at.unwrap_or(default_at));
+
+            self.show(name, is_harmless(name, false));
+            let is_number = value.len() <= 5 && value.bytes().all(|byte| byte.is_ascii_digit());
+            let is_switch = (is_number || ["true", "false"].contains(&value)) && !is_telling(name);
+            self.show(value, is_switch || is_only_placeholders(value));
+            self.shown.push_str(&pair[bare.len()..]);
+            before = pair.chars().next_back().unwrap_or(before);
+        }
+
+        if let NameCover::Next { is_rest } = self.cover {
+            self.cover = if is_rest {
+                NameCover::Rest
+            } else {
+                NameCover::Word
+            };
+        }
+    }
 }
 
-/// Returns the length of the placeholder at the start of a text.
-fn placeholder_len(text: &str) -> Option<usize> {
-    // A text may be full of openings, so the search for each end is bounded.
-    let text = &text[..text.floor_char_boundary(MAX_PLACEHOLDER_BYTES)];
-
-    if let Some(rest) = text.strip_prefix("${") {
-        let end = rest.find('}')?;
-        let (name, default) = rest[..end].split_once(":-").unwrap_or((&rest[..end], ""));
-        let harmless = default.is_empty() || is_switch_or_number(default) || is_plain_path(default);
-        return (is_variable_name(name) && harmless).then_some(end + 3);
-    }
-
-    if let Some(rest) = text.strip_prefix("{{") {
-        let end = rest.find("}}")?;
-        return is_variable_name(rest[..end].trim()).then_some(end + 4);
-    }
-
-    let rest = text.strip_prefix('$')?;
-    let len = rest
-        .bytes()
-        .take_while(|b| b.is_ascii_alphanumeric() || *b == b'_')
-        .count();
-    is_variable_name(&rest[..len]).then_some(len + 1)
+/// Whether a word is harmless. `is_covered` is whether its name is that of a secret.
+fn is_harmless(word: &str, is_covered: bool) -> bool {
+    let bare = without_placeholders(word, is_covered);
+    bare.is_some_and(|bare| {
+        !has_token_shape(&bare) && (!is_covered || HARMLESS_FORM.is_match(&bare))
+    })
 }
 
-/// Whether a text is the name of a variable: at most 64 characters, and not generated.
-fn is_variable_name(name: &str) -> bool {
-    let first = name
-        .bytes()
-        .next()
-        .is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
-    let rest = name
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
-    first && rest && name.len() <= 64 && !looks_random(name)
+fn is_only_placeholders(text: &str) -> bool {
+    without_placeholders(text, true).is_some_and(|bare| !bare.contains(char::is_alphanumeric))
+}
+
+/// Returns the text without its placeholders; `None` if a placeholder has a default that is not harmless.
+fn without_placeholders(text: &str, is_covered: bool) -> Option<String> {
+    let mut bare = String::with_capacity(text.len());
+    let mut end = 0;
+    for found in PLACEHOLDERS.captures_iter(text) {
+        let group = |at| found.get(at).map(|group| group.as_str());
+        let name = (1..=3).find_map(group).unwrap_or_default();
+        let default = group(4).unwrap_or_default();
+        let is_covered = is_covered || is_telling(name);
+        if has_token_shape(name) || !is_harmless(default, is_covered) {
+            return None;
+        }
+        bare.push_str(&text[end..found.get_match().start()]);
+        end = found.get_match().end();
+    }
+    bare.push_str(&text[end..]);
+    Some(bare)
 }
 
 #[cfg(test)]

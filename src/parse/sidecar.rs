@@ -71,6 +71,7 @@ fn read_sidecar(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> SkillSi
     fields.report_unknown_keys(
         root,
         &["interface", "dependencies", "policy", "permissions"],
+        "ignored",
     );
     // Problems are limited per file. Read the policy first so that other problems cannot hide that
     // the policy failed closed.
@@ -102,7 +103,7 @@ fn read_section<'v>(
     known: &[&str],
 ) -> Option<FieldMapping<'v>> {
     let section = fields.read_mapping(parent, path, "a mapping")?;
-    fields.report_unknown_keys(section, known);
+    fields.report_unknown_keys(section, known, "ignored");
     Some(section)
 }
 
@@ -187,7 +188,7 @@ fn read_tool(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Option<ToolD
     }
 
     let at = FieldMapping::new(value, PATH, "");
-    fields.report_unknown_keys(at, KEYS);
+    fields.report_unknown_keys(at, KEYS, "ignored");
     let kind = read_text(fields, at, "type", MAX_WORD_CHARS);
     let name = read_text(fields, at, "value", MAX_TEXT_CHARS);
 

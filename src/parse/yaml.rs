@@ -77,7 +77,7 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
             found => found.map(|at| at.index()),
         };
 
-        let index = unclosed_quote_position(&message)
+        let index = start_of_fault(&message)
             .map(|at| byte_index_of(text, at))
             .or(index);
         let (line, column) =
@@ -135,13 +135,20 @@ fn is_yaml_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{7e}' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..)
 }
 
-/// Returns the line and column of a quote that is not closed, which helps an author more than the
-/// end of the text. The library has this position only in its message.
-fn unclosed_quote_position(message: &str) -> Option<(usize, usize)> {
-    let rest = message.strip_prefix("found unexpected end of stream")?;
-    let (_, place) = rest.rsplit_once(", while scanning a quoted scalar at line ")?;
-    let (line, column) = place.split_once(" column ")?;
-    Some((line.parse().ok()?, column.parse().ok()?))
+/// Returns the line and column of a quote that is not closed, or of a text that is no key. Both help an
+/// author more than the place where the library noticed the fault. The library has these positions
+/// only in its message.
+fn start_of_fault(message: &str) -> Option<(usize, usize)> {
+    const FAULTS: [(&str, &str); 2] = [
+        ("found unexpected end of stream", "a quoted scalar"),
+        ("could not find expected ':'", "a simple key"),
+    ];
+    FAULTS.into_iter().find_map(|(problem, token)| {
+        let rest = message.strip_prefix(problem)?;
+        let (_, place) = rest.rsplit_once(&format!(", while scanning {token} at line "))?;
+        let (line, column) = place.split_once(" column ")?;
+        Some((line.parse().ok()?, column.parse().ok()?))
+    })
 }
 
 /// Converts a line and column of the library into an offset. The library has more line breaks than

@@ -6,11 +6,11 @@ use super::yaml::{self, YamlErrorKind};
 /// Repaired text, and the line (from 1) and key of each quoted value.
 pub type RepairedYaml = (String, Vec<(u32, String)>);
 
-/// Puts single quotes around each unquoted value that is invalid YAML on its own and that contains
-/// `: `, ends with `:`, or begins with `[`, `{`, `@`, a backtick or `<`. Joins indented
-/// continuation lines to the value and leaves them blank, which preserves line numbers. Block
-/// scalars and quoted scalars are not changed. Returns `None` if there is nothing to quote.
-/// Intended for text that does not parse.
+/// Puts single quotes around each value that is invalid YAML on its own, such as `a: b`, `[x] y`, `*`,
+/// `| text` or `"a" or "b"`. A value in quotes is changed only if its quotes have one reading. Joins
+/// indented continuation lines to the value and leaves them blank, which preserves line numbers. Valid
+/// values are not changed. Returns `None` if there is nothing to quote. Intended for text that does not
+/// parse.
 #[must_use]
 pub fn quote_broken_values(yaml: &str) -> Option<RepairedYaml> {
     let lines: Vec<&str> = yaml.split_inclusive('\n').collect();
@@ -179,30 +179,108 @@ fn repair_entry<'a>(lines: &[&'a str]) -> Option<(&'a str, String)> {
     let first = lines[0].trim_end();
     let BlockLine { key, value, .. } = split_line(first);
     let key = key?;
+    let continuation = || {
+        let lines = lines[1..].iter().map(|line| line.trim());
+        lines.filter(|line| !line.is_empty())
+    };
 
-    if value.is_empty() || value.starts_with(['"', '\'', '|', '>', '&', '*', '!', '#']) {
+    let mut written = value.to_owned();
+    // The lines below `|` and `>` are any text, so only the line of the sign can be invalid.
+    if !matches!(first_content_char(value), Some('|' | '>')) {
+        continuation().for_each(|line| written.extend(["\n  ", line]));
+    }
+    if value.is_empty() || !is_invalid_yaml(&written) {
         return None;
     }
 
-    let mut joined = value.to_owned();
-    for line in &lines[1..] {
-        joined.push(' ');
-        joined.push_str(line.trim());
-    }
+    let mut text = if value.starts_with(['"', '\'']) {
+        intended_text(value)
+            .filter(|_| lines.len() == 1)?
+            .to_owned()
+    } else {
+        value.to_owned()
+    };
+    continuation().for_each(|line| text.extend([" ", line]));
 
-    let is_repairable = joined.contains(": ")
-        || joined.ends_with(':')
-        || joined.starts_with(['[', '{', '@', '`', '<']);
-    if !is_repairable || !is_invalid_yaml(&joined) {
-        return None;
-    }
-
+    let quoted = quote_text(&text);
     let before = &first[..first.len() - value.len()];
-    Some((key, format!("{before}'{}'", joined.replace('\'', "''"))))
+    (!is_invalid_yaml(&quoted)).then(|| (key, format!("{before}{quoted}")))
+}
+
+/// Returns the text that the author meant by a value in quotes with further quotes: without its outer
+/// quotes if they enclose the others, as in `"say "a" or b"`, else as written, as in `"a" or "b"`.
+/// Returns `None` if the quotes have no reading, or several.
+fn intended_text(value: &str) -> Option<&str> {
+    let quote = value.chars().next()?;
+    // In double quotes, a backslash begins an escape.
+    if !closes_quote(quote, &value[1..]) || value.contains('\\') {
+        return None;
+    }
+
+    let mut depth = 0_usize;
+    let mut is_enclosed = true;
+    for (at, _) in value.match_indices(quote) {
+        let before = value[..at].chars().next_back();
+        let after = value[at + 1..].chars().next();
+        let is_letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        let opens = before.is_none_or(|c| c.is_whitespace() || "([{".contains(c));
+        let closes = after.is_none_or(|c| c.is_whitespace() || ".,;:!?)]}".contains(c));
+        match (opens, closes) {
+            (true, false) => depth += 1,
+            (false, true) => {
+                depth = depth.checked_sub(1)?;
+                is_enclosed &= depth > 0 || after.is_none();
+            }
+            // An apostrophe.
+            (false, false) if quote == '\'' && is_letter(before) && is_letter(after) => {}
+            _ => return None,
+        }
+    }
+
+    let enclosed = value[1..].strip_suffix(quote).filter(|_| is_enclosed);
+    (depth == 0).then(|| enclosed.unwrap_or(value))
+}
+
+/// Returns a text in single quotes.
+pub fn quote_text(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
 
 fn is_invalid_yaml(value: &str) -> bool {
     yaml::parse(&format!("x: {value}")).is_err_and(|error| error.kind == YamlErrorKind::Syntax)
+}
+
+/// Blanks each entry of the outer mapping that is invalid YAML on its own, unless the key decides
+/// something. Preserves line numbers. Returns `None` if there is no such entry.
+#[must_use]
+pub fn blank_broken_entries(yaml: &str, decides: impl Fn(&str) -> bool) -> Option<RepairedYaml> {
+    let lines: Vec<&str> = yaml.split_inclusive('\n').collect();
+    let mut out = String::with_capacity(yaml.len());
+    let mut blanked = Vec::new();
+    let mut at = 0;
+
+    while at < lines.len() {
+        let rest = lines[at + 1..].iter();
+        let next = at + 1 + rest.take_while(|line| outer_key(line).is_none()).count();
+        let entry = lines[at..next].concat();
+
+        match outer_key(lines[at]).filter(|key| !decides(key)) {
+            Some(key) if yaml::parse(&entry).is_err() => {
+                blanked.push((u32::try_from(at + 1).unwrap_or(u32::MAX), key.to_owned()));
+                out.extend(lines[at..next].iter().map(|line| line_ending(line)));
+            }
+            _ => out.push_str(&entry),
+        }
+        at = next;
+    }
+
+    (!blanked.is_empty()).then_some((out, blanked))
+}
+
+/// Returns the plain key of a line that is not indented.
+pub fn outer_key(line: &str) -> Option<&str> {
+    let BlockLine { indent, key, .. } = split_line(line);
+    key.filter(|_| indent == 0)
 }
 
 /// Returns the line ending: `\n`, `\r\n` or empty.

@@ -21,6 +21,8 @@ pub struct CatalogBuilder(HashMap<RelPath, BuiltSkill>);
 struct BuiltSkill {
     file: Arc<SkillFile>,
     namespace: Option<Arc<PluginNamespace>>,
+    /// Whether the plugin lists other skills than this one.
+    is_unlisted: bool,
     skill: Option<Arc<Skill>>,
     /// Problems of the skill; nearly always `None`.
     problems: Option<Box<SkillProblems>>,
@@ -79,21 +81,29 @@ impl BuiltSkill {
         trust: Option<&TrustPolicy>,
     ) -> Self {
         let file = candidate.file.clone();
+        let skill_list = namespace
+            .as_ref()
+            .and_then(|plugin| plugin.skill_list.as_ref());
+        let is_unlisted = skill_list
+            .zip(candidate.resolved.parent())
+            .is_some_and(|(list, dir)| !list.covers(&dir));
         if let Some(last) = last
             && (Arc::ptr_eq(&last.file, &file) || last.file == file)
             && last.namespace == namespace
+            && last.is_unlisted == is_unlisted
         {
             return Self { file, ..last };
         }
 
         let (mut skill, problems, sidecar_problems) =
-            assemble_skill(&candidate.package, &file, namespace.as_deref());
+            assemble_skill(&candidate.package, &file, namespace.as_deref(), is_unlisted);
         if let Some(skill) = &mut skill {
             skill.trust = trust.map(|trust| trust.initial_state(skill.name()));
         }
         Self {
             file,
             namespace,
+            is_unlisted,
             skill: skill.map(Arc::new),
             problems: SkillProblems::new(problems, sidecar_problems),
         }
@@ -115,7 +125,7 @@ impl CatalogBuilder {
             .filter(|a| Arc::ptr_eq(&a.file, old))?;
 
         let (skill, problems, sidecar_problems) =
-            assemble_skill(package, new, built.namespace.as_deref());
+            assemble_skill(package, new, built.namespace.as_deref(), built.is_unlisted);
         let before = built.skill.as_ref()?;
         let mut now = skill?;
         // The name is the same, so the lock has it as before.

@@ -1,12 +1,15 @@
 //! Listing of one directory for a scan, with its skill files.
 
-use super::file_problem::{link_problem, open_problem, unreadable_problem, vanished_problem};
+use super::file_problem::{
+    link_problem, open_problem, removed_mount_problem, unreadable_problem, vanished_problem,
+};
 use super::namespaces::{MANIFEST_DIRECTORIES, is_manifest_directory, manifest_file};
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{
     DirListing, DirToScan, ListedDir, ListingEntry, ListingEntryKind, SkillFileFingerprints,
 };
 use super::watches::{DirWatcher, WatchRecorder};
+use super::worktree::{GIT_FILE, is_copy_of_repository};
 use crate::fs::content::digest_bytes;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use crate::fs::file_head;
@@ -26,6 +29,8 @@ use std::sync::Arc;
 pub struct DirLister<'a> {
     snapshot: &'a AllowedDirsSnapshot,
     limits: &'a Limits,
+    /// Absolute path of the root, as selected.
+    root_path: &'a [u8],
     /// Name for the root, if the root is a skill without a name.
     root_name: Option<&'a [u8]>,
     watcher: &'a dyn DirWatcher,
@@ -58,6 +63,7 @@ impl<'a> DirLister<'a> {
         Self {
             snapshot,
             limits,
+            root_path,
             root_name,
             watcher,
             progress,
@@ -115,6 +121,9 @@ impl<'a> DirLister<'a> {
         if is_manifest_directory(&to_scan.resolved) {
             self.watch_manifest(&to_scan.resolved, record);
         }
+        let is_worktree = !to_scan.path.is_root()
+            && has_file(&names, GIT_FILE)
+            && is_copy_of_repository(self.snapshot, &to_scan.resolved, self.root_path);
 
         let mut entries = Vec::new();
         for (ordinal, (name, kind)) in names.into_iter().enumerate() {
@@ -150,6 +159,7 @@ impl<'a> DirLister<'a> {
             total_entries,
             entries,
             may_hold_manifest,
+            is_worktree,
         })
     }
 
@@ -273,6 +283,7 @@ impl<'a> DirLister<'a> {
             })
             .unwrap_or_else(ParsedSkillMd::unusable);
 
+        let removed = opened.is_removed.then(removed_mount_problem);
         let sidecar = if has_sidecar_directory {
             self.read_sidecar(&to_scan.resolved, record)
         } else {
@@ -282,7 +293,12 @@ impl<'a> DirLister<'a> {
             digest: head.digest,
             size,
             frontmatter: parsed.frontmatter.map(Into::into),
-            problems: parsed.problems.into_iter().chain(head.hidden).collect(),
+            problems: parsed
+                .problems
+                .into_iter()
+                .chain(head.hidden)
+                .chain(removed)
+                .collect(),
             sidecar: sidecar.map(Box::new),
             stale: false,
         }))
@@ -336,6 +352,12 @@ fn has_name(names: &[(Box<[u8]>, FileType)], wanted: &[u8]) -> bool {
     names
         .binary_search_by(|(name, _)| (**name).cmp(wanted))
         .is_ok()
+}
+
+/// Whether sorted names contain a regular file.
+fn has_file(names: &[(Box<[u8]>, FileType)], wanted: &[u8]) -> bool {
+    let found = names.binary_search_by(|(name, _)| (**name).cmp(wanted));
+    found.is_ok_and(|at| names[at].1 == FileType::RegularFile)
 }
 
 fn is_skill_like(name: &[u8]) -> bool {

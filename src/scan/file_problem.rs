@@ -5,6 +5,9 @@ use crate::fs::open_file::OpenError;
 use crate::model::{DiagnosticCode, FileProblem, Severity};
 use crate::parse::budget::ParseAborted;
 
+/// Maximum number of notes on a file that is served.
+const MAX_HARMLESS_NOTES: usize = 16;
+
 /// Returns the problem of a file that was removed after its directory was listed.
 pub fn vanished_problem() -> FileProblem {
     unreadable_problem(ResolveError::Missing, Severity::Error)
@@ -54,7 +57,7 @@ pub fn link_problem(error: ResolveError) -> FileProblem {
 pub fn unreadable_problem(error: ResolveError, severity: Severity) -> FileProblem {
     let message = match error {
         ResolveError::Denied => "the daemon's user has no read permission; grant it",
-        ResolveError::Missing => "removed while it was read",
+        ResolveError::Missing => REMOVED,
         ResolveError::TooManyOpenFiles => TOO_MANY_OPEN_FILES,
         ResolveError::Outside
         | ResolveError::NotADirectory
@@ -62,6 +65,15 @@ pub fn unreadable_problem(error: ResolveError, severity: Severity) -> FileProble
         | ResolveError::Failed => READ_FAILED,
     };
     FileProblem::new(DiagnosticCode::Unreadable, severity, message)
+}
+
+/// Returns the problem of a file that was removed where it is mounted from.
+pub fn removed_mount_problem() -> FileProblem {
+    FileProblem::warning(
+        DiagnosticCode::Unreadable,
+        "the mounted file was removed or replaced on the host, so this is its last content; mount the \
+         directory above it, or restart the container",
+    )
 }
 
 /// Returns the problem of a file whose parsing was given up.
@@ -78,10 +90,28 @@ pub fn parse_problem(aborted: ParseAborted) -> FileProblem {
     FileProblem::error(DiagnosticCode::LimitReached, message)
 }
 
+const REMOVED: &str = "removed while it was read";
 const TOO_MANY_OPEN_FILES: &str = "too many open files; raise the limit of open files";
 pub const READ_FAILED: &str = "read failed; check the filesystem";
+
+/// Whether a file or directory was removed after it was opened.
+pub fn is_vanished(problem: &FileProblem) -> bool {
+    &*problem.message == REMOVED
+}
 
 /// Whether a problem may disappear without a change below the root, and so without an event.
 pub fn is_transient(problem: &FileProblem) -> bool {
     [TOO_MANY_OPEN_FILES, READ_FAILED].contains(&&*problem.message)
+}
+
+/// Whether a file with these problems was read as a whole and nothing in it is redacted, so that its bytes
+/// say no more than its message.
+pub fn is_harmless<'p>(problems: impl IntoIterator<Item = &'p FileProblem>) -> bool {
+    // Further problems of a file with many are not recorded.
+    let mut rest = MAX_HARMLESS_NOTES;
+    problems.into_iter().all(|problem| {
+        let is_counted = rest > 0;
+        rest = rest.saturating_sub(1);
+        is_counted && problem.severity == Severity::Note
+    })
 }

@@ -18,6 +18,7 @@ mod scanned_root;
 pub mod search;
 mod unreported;
 mod watches;
+mod worktree;
 
 pub(crate) use file_problem::link_problem;
 pub use root_index::{DirtyDirs, HeldSkill, RootIndex, ScanOutcome, scan_root};

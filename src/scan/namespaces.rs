@@ -1,12 +1,13 @@
 //! Plugin to which a directory belongs: the nearest valid manifest in the directory or above it, up
 //! to its allowed directory. Each manifest is read once per scan, and only if a skill needs it.
 
-use super::file_problem::{READ_FAILED, is_transient, open_problem};
+use super::file_problem::{READ_FAILED, is_harmless, is_transient, open_problem};
+use super::plugin_dir::DeclarationFile;
 use super::scan_progress::ScanProgress;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, FileFingerprint, OpenError};
 use crate::model::catalog::BoundedDiagnostics;
-use crate::model::plugin::MANIFEST_PATHS;
+use crate::model::plugin::{MANIFEST_PATHS, ManifestProduct, PluginSkillList};
 use crate::model::skill::PluginNamespace;
 use crate::model::{
     Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, Severity,
@@ -45,6 +46,20 @@ impl ManifestLookup {
     /// Returns the manifest and its path below the directory.
     pub fn usable_manifest(&self) -> Option<(PluginManifest, RelPath)> {
         Some((self.manifest.clone()?, self.file.clone()?))
+    }
+
+    /// Returns the manifest as a file, if nothing in it is redacted.
+    pub fn harmless_manifest(&self) -> Option<DeclarationFile<'_>> {
+        let is_harmless = is_harmless(self.problems.iter().map(|(_, problem)| problem));
+        let file = self
+            .file
+            .as_ref()
+            .filter(|_| self.manifest.is_some() && is_harmless)?;
+        Some(DeclarationFile {
+            file,
+            real_path: None,
+            harmless: Some(self.fingerprint?.number()),
+        })
     }
 
     /// Whether the manifest file cannot be used.
@@ -180,10 +195,13 @@ impl<'a> NamespaceResolver<'a> {
             });
         }
 
-        let name = (&*lookup.manifest.as_ref()?.name).into();
+        let manifest = lookup.manifest.as_ref()?;
+        let product = ManifestProduct::of_manifest(lookup.file.as_ref()?);
         Some(Arc::new(PluginNamespace {
-            name,
+            name: (&*manifest.name).into(),
             plugin_dir: below,
+            is_switched_off: manifest.declarations.is_switched_off,
+            skill_list: PluginSkillList::new(dir, &manifest.declarations, product),
         }))
     }
 }
@@ -229,6 +247,8 @@ fn read_first_manifest(reader: ManifestReader<'_>, dir: &ResolvedPath) -> Manife
         let path = RelPath::new(path.as_bytes())?;
         match open_file::open_file(snapshot, dir, &path) {
             Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => None,
+            // Above a skill that a link of the search found, nothing is read.
+            Err(OpenError::Resolve(ResolveError::Outside)) if snapshot.is_in_link_dir(dir) => None,
             Err(e) => Some((path, Err(open_problem(e, Severity::Error)))),
             Ok(opened) => Some((path, Ok(opened))),
         }

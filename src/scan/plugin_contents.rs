@@ -7,7 +7,7 @@ use super::watches::WatchRecorder;
 use crate::fs::dirs_snapshot::ResolveError;
 use crate::fs::file_head;
 use crate::fs::open_file::{FileFingerprint, OpenError, OpenFile, read_names};
-use crate::model::plugin::{ComponentKind, PluginComponent, PluginComponents};
+use crate::model::plugin::{ComponentKind, ManifestProduct, PluginComponent, PluginComponents};
 use crate::model::{
     DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, Severity, resource_filter,
 };
@@ -60,6 +60,7 @@ struct PluginScan<'a, 'w> {
     dir: &'a ResolvedPath,
     /// Path of the manifest below the plugin.
     manifest_file: &'a RelPath,
+    product: ManifestProduct,
     watches: &'a mut WatchRecorder<'w>,
     contents: PluginContents,
 }
@@ -77,6 +78,7 @@ impl PluginContents {
             reader: *reader,
             dir,
             manifest_file: file,
+            product: ManifestProduct::of_manifest(file),
             watches,
             contents: Self::default(),
         };
@@ -130,7 +132,7 @@ impl PluginScan<'_, '_> {
         let sources = &declarations.sources;
         let defaults = ComponentKind::ALL
             .into_iter()
-            .flat_map(|kind| sources.default_paths(kind));
+            .flat_map(|kind| sources.default_paths(kind, self.product));
         let defaults: Vec<_> = defaults.collect();
         let named = sources.named_paths.iter().map(|(_, path)| path);
         let interface = declarations.info.interface.iter();
@@ -142,30 +144,9 @@ impl PluginScan<'_, '_> {
 
     fn read_kind(&mut self, manifest: &PluginManifest, kind: ComponentKind) {
         let sources = &manifest.declarations.sources;
-        for path in sources.named_paths(kind) {
-            match self.watch_and_find(path) {
-                DeclaredTarget::Problem(problem) => {
-                    self.contents.problems.push((path.clone(), problem));
-                }
-                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, path, &file),
-                DeclaredTarget::File(file) if kind != ComponentKind::Skills => {
-                    self.read_prompt(kind, path, &file);
-                }
-                DeclaredTarget::Directory(resolved)
-                    if kind != ComponentKind::Skills && !kind.is_json() =>
-                {
-                    self.read_prompt_dir(kind, path, &resolved);
-                }
-                DeclaredTarget::Directory(_) if kind == ComponentKind::Skills => {}
-                DeclaredTarget::Nothing
-                | DeclaredTarget::Directory(_)
-                | DeclaredTarget::File(_) => {
-                    self.report_missing(kind.manifest_key(), path);
-                }
-            }
-        }
 
-        for path in sources.default_paths(kind) {
+        // A file at a default path comes first: the manifest may declare its servers again.
+        for path in sources.default_paths(kind, self.product) {
             match self.watch_and_find(&path) {
                 DeclaredTarget::Problem(problem) => self.contents.problems.push((path, problem)),
                 DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, &path, &file),
@@ -179,19 +160,80 @@ impl PluginScan<'_, '_> {
             }
             break;
         }
+
+        for path in sources.named_paths(kind) {
+            match self.watch_and_find(path) {
+                DeclaredTarget::Problem(problem) => {
+                    self.contents.problems.push((path.clone(), problem));
+                }
+                DeclaredTarget::File(file) if kind.is_json() => {
+                    self.check_not_loaded_twice(kind, path, &file);
+                    self.read_json(kind, path, &file);
+                }
+                DeclaredTarget::File(file) if kind != ComponentKind::Skills => {
+                    self.read_prompt(kind, path, &file);
+                }
+                DeclaredTarget::Directory(resolved)
+                    if kind != ComponentKind::Skills && !kind.is_json() =>
+                {
+                    self.read_prompt_dir(kind, path, &resolved);
+                }
+                DeclaredTarget::Directory(_) if kind == ComponentKind::Skills => {}
+                DeclaredTarget::Nothing => {
+                    self.report_path(kind.manifest_key(), path, "does not exist");
+                }
+                DeclaredTarget::Directory(_) | DeclaredTarget::File(_) => {
+                    self.report_wrong_target(kind, path);
+                }
+            }
+        }
+    }
+
+    /// Reports a file of hooks that Claude Code loads without the key, and then rejects with the whole
+    /// plugin: "Duplicate hooks file detected".
+    fn check_not_loaded_twice(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
+        let mut loaded = self.contents.files.iter();
+        let is_loaded = loaded.any(|loaded| {
+            loaded.kind == kind && loaded.real_path.as_ref() == Some(&file.real_path)
+        });
+        if self.product != ManifestProduct::Claude || kind != ComponentKind::Hooks || !is_loaded {
+            return;
+        }
+        let path = quote_word(&format!("./{path}"));
+        let why = format!(
+            "`hooks` names {path}, which Claude Code loads anyway: it rejects the plugin; remove the path"
+        );
+        self.report_in_manifest(DiagnosticCode::FieldInvalid, why);
+    }
+
+    /// Reports a path to a file where a directory is expected, or the reverse.
+    fn report_wrong_target(&mut self, kind: ComponentKind, path: &RelPath) {
+        let why = match (kind, path.parent()) {
+            (ComponentKind::Skills, Some(parent)) => {
+                let parent = quote_word(&format!("./{parent}"));
+                format!("is a file; name its directory {parent}")
+            }
+            _ => "is a directory; name a file in it".to_owned(),
+        };
+        self.report_path(kind.manifest_key(), path, &why);
     }
 
     fn watch_and_find(&mut self, path: &RelPath) -> DeclaredTarget {
         self.reader.watch_and_find(self.dir, path, self.watches)
     }
 
-    fn report_missing(&mut self, key: &str, path: &RelPath) {
+    fn report_path(&mut self, key: &str, path: &RelPath, why: &str) {
         let path = quote_word(&format!("./{path}"));
-        let message = format!("`{key}` names {path}, which does not exist");
-        self.contents.problems.push((
-            self.manifest_file.clone(),
-            FileProblem::warning(DiagnosticCode::PathMissing, message),
-        ));
+        self.report_in_manifest(
+            DiagnosticCode::PathMissing,
+            format!("`{key}` names {path}, which {why}"),
+        );
+    }
+
+    fn report_in_manifest(&mut self, code: DiagnosticCode, message: String) {
+        let problem = FileProblem::warning(code, message);
+        let manifest = self.manifest_file.clone();
+        self.contents.problems.push((manifest, problem));
     }
 
     fn is_read(&self, kind: ComponentKind, path: &RelPath) -> bool {
@@ -261,8 +303,9 @@ impl PluginScan<'_, '_> {
             DeclaredTarget::Problem(problem) => {
                 self.contents.problems.push((path.clone(), problem));
             }
-            DeclaredTarget::Nothing | DeclaredTarget::Directory(_) => {
-                self.report_missing(key, path);
+            DeclaredTarget::Nothing => self.report_path(key, path, "does not exist"),
+            DeclaredTarget::Directory(_) => {
+                self.report_path(key, path, "is a directory; name an image in it");
             }
         }
         false

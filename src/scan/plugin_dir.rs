@@ -1,17 +1,26 @@
 //! Files of one plugin directory, and the plugin that is built from them.
 
-use super::file_problem::READ_FAILED;
+use super::file_problem::{READ_FAILED, is_harmless};
 use super::plugin_contents::PluginContents;
-use super::plugin_reader::PluginReader;
+use super::plugin_reader::{DeclaredTarget, PluginReader};
 use super::watches::{WatchGuard, WatchRecorder};
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, FileFingerprint, OpenError};
 use crate::model::catalog::BoundedDiagnostics;
-use crate::model::plugin::{MARKETPLACE_PATHS, Plugin, PluginMarketplace};
-use crate::model::{Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath};
+use crate::model::plugin::{
+    MARKETPLACE_PATHS, MarketplaceEntry, Plugin, PluginComponents, PluginMarketplace,
+};
+use crate::model::{
+    Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, skill_file_name,
+};
 use crate::parse::plugin::marketplace;
+use caproot_core::text::quote_word;
 use caproot_core::wire::RelPath;
+use std::num::NonZero;
 use std::sync::Arc;
+
+/// Maximum number of paths of a marketplace that are looked up.
+const MAX_CHECKED_PATHS: usize = 1_000;
 
 /// Files of one directory that has a manifest, or of the root, which may have marketplaces.
 #[derive(Debug)]
@@ -27,6 +36,14 @@ pub struct PluginDir {
     built_plugin: Option<(Arc<Plugin>, usize)>,
     /// Whether the contents are still those of `built_plugin`.
     is_unchanged: bool,
+}
+
+/// JSON file with declarations, below its plugin.
+pub struct DeclarationFile<'a> {
+    pub file: &'a RelPath,
+    pub real_path: Option<&'a ResolvedPath>,
+    /// Fingerprint of the file if nothing in it is redacted.
+    pub harmless: Option<NonZero<u64>>,
 }
 
 /// Marketplace file and its contents.
@@ -114,14 +131,29 @@ impl PluginDir {
         self.manifest.as_ref() == manifest
     }
 
-    /// Returns the JSON files with their resolved paths.
-    pub fn json_files(&self) -> impl Iterator<Item = (&RelPath, Option<&ResolvedPath>)> {
+    /// Returns the JSON files.
+    pub fn declaration_files(&self) -> impl Iterator<Item = DeclarationFile<'_>> {
         let files = self
             .contents
             .files
             .iter()
             .filter(|file| file.kind.is_json());
-        files.map(|file| (&file.file, file.real_path.as_ref()))
+        let files = files.map(|read| DeclarationFile {
+            file: &read.file,
+            real_path: read.real_path.as_ref(),
+            harmless: Some(read.fingerprint.number()).filter(|_| {
+                !read.stale && read.components.is_some() && is_harmless(&read.problems)
+            }),
+        });
+        let marketplaces = self.marketplace_files.iter().map(|read| DeclarationFile {
+            file: &read.file,
+            real_path: None,
+            harmless: read
+                .fingerprint
+                .map(FileFingerprint::number)
+                .filter(|_| read.marketplace.is_some() && is_harmless(&read.problems)),
+        });
+        files.chain(marketplaces)
     }
 
     pub fn marketplaces(&self) -> impl Iterator<Item = &PluginMarketplace> {
@@ -216,14 +248,13 @@ impl PluginDir {
         let Some((manifest, file)) = self.manifest.clone() else {
             return (None, None);
         };
-        let mut components = manifest
-            .declarations
-            .inline_components
-            .clone()
-            .with_file(&file);
+        let mut components = PluginComponents::default();
         for file in &self.contents.files {
             components.extend(file.components.clone().unwrap_or_default());
         }
+        let inline = manifest.declarations.inline_components.clone();
+        components.extend(inline.with_file(&file));
+        components.keep_last_servers();
         // The inline components are of all kinds.
         components.others.sort_by_key(|component| component.kind);
 
@@ -273,7 +304,7 @@ fn read_marketplace_file(
 
     let read = opened.map(|opened| opened.read_small());
 
-    let (list, problems) = match read {
+    let (list, mut problems) = match read {
         Ok(Ok(bytes)) => marketplace::read(&bytes, &file),
         Ok(Err(_)) => (
             None,
@@ -285,10 +316,57 @@ fn read_marketplace_file(
         Err(problem) => (None, vec![problem]),
     };
 
+    let mut room = MAX_CHECKED_PATHS;
+    for entry in list
+        .iter()
+        .flat_map(|list: &PluginMarketplace| &list.entries)
+    {
+        check_entry(reader, dir, entry, &mut room, watches, &mut problems);
+    }
     Some(MarketplaceFile {
         file,
         fingerprint,
         marketplace: list,
         problems,
     })
+}
+
+/// Checks that the paths of a plugin in a marketplace lead to a directory and to directories of skills.
+/// Subtracts the checked paths from `room`.
+fn check_entry(
+    reader: &PluginReader<'_>,
+    dir: &ResolvedPath,
+    entry: &MarketplaceEntry,
+    room: &mut usize,
+    watches: &mut WatchRecorder<'_>,
+    problems: &mut Vec<FileProblem>,
+) {
+    let name = quote_word(&entry.name);
+    let sources = entry.package.iter().map(|path| ("source", path));
+    for (key, path) in sources.chain(entry.skills.iter().map(|path| ("skills", path))) {
+        let Some(rest) = room.checked_sub(1) else {
+            return;
+        };
+        *room = rest;
+
+        reader.watch_path(dir, &path.join_path(&skill_file_name()), watches);
+        let what = match reader.watch_and_find(dir, path, watches) {
+            DeclaredTarget::Directory(_) if key == "source" => continue,
+            DeclaredTarget::Directory(found) if reader.has_skill(&found) => continue,
+            DeclaredTarget::Directory(_) => "has no SKILL.md",
+            DeclaredTarget::File(_) => "is a file; name its directory",
+            DeclaredTarget::Nothing => "does not exist",
+            DeclaredTarget::Problem(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
+        let path = quote_word(&format!("./{path}"));
+        let why = format!("`{key}` of the plugin {name} leads to {path}, which {what}");
+        problems.push(FileProblem::warning(DiagnosticCode::PathMissing, why));
+        // The paths of the skills are below the source.
+        if key == "source" {
+            return;
+        }
+    }
 }

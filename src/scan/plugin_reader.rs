@@ -5,12 +5,17 @@ use super::scan_progress::ScanProgress;
 use super::search::SearchRules;
 use super::watches::{DirWatcher, WatchRecorder};
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
-use crate::fs::open_file::{self, OpenError, OpenFile};
-use crate::model::{DiagnosticCode, FileProblem, Limits, ResolvedPath, Severity, resource_filter};
+use crate::fs::open_file::{self, OpenError, OpenFile, read_names};
+use crate::model::{
+    DiagnosticCode, FileProblem, Limits, ResolvedPath, Severity, resource_filter, skill_file_name,
+};
 use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
+
+/// Maximum number of entries of a directory that are looked up for a SKILL.md.
+const MAX_SKILL_DIRS: usize = 256;
 
 /// Parameters for reading a plugin.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +112,24 @@ impl<'a> PluginReader<'a> {
                 Err(problem) => DeclaredTarget::Problem(problem),
             },
         }
+    }
+
+    /// Whether a directory or one of the directories in it has a SKILL.md.
+    pub fn has_skill(&self, dir: &ResolvedPath) -> bool {
+        let has_file = |dir: &ResolvedPath| {
+            open_file::find_target(self.snapshot, dir, &skill_file_name()).is_ok()
+        };
+        if has_file(dir) {
+            return true;
+        }
+
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let Ok(fd) = self.snapshot.open(dir, flags) else {
+            return false;
+        };
+        let names = read_names(&fd, MAX_SKILL_DIRS, &mut Vec::new()).unwrap_or_default();
+        let mut below = names.iter().filter_map(|(name, _)| dir.join(name));
+        below.any(|dir| has_file(&dir))
     }
 
     /// Watches each directory on a path below `dir`, for the entry of the next component.

@@ -11,7 +11,8 @@ use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::model::catalog::BoundedDiagnostics;
 use crate::model::plugin::{MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS, Plugin, PluginMarketplace};
 use crate::model::{
-    Diagnostic, DiagnosticCode, FileProblem, ManifestFiles, PluginManifest, ResolvedPath,
+    Diagnostic, DiagnosticCode, FileProblem, HarmlessVersions, ManifestFiles, PluginManifest,
+    ResolvedPath,
 };
 use caproot_core::sync::Mutex;
 use caproot_core::wire::RelPath;
@@ -27,6 +28,7 @@ const MAX_INLINE_PLUGINS: usize = 1;
 pub struct PluginIndex {
     pub manifests: ManifestsByDir,
     dirs: HashMap<ResolvedPath, PluginDir>,
+    harmless_versions: HarmlessVersions,
 }
 
 /// Directory whose plugin has to be read, with the last version of the plugin.
@@ -48,6 +50,7 @@ impl PluginIndex {
     /// Takes the plugins of the last scan over, but not its manifests.
     pub fn take_plugins(&mut self, last: Self) {
         self.dirs = last.dirs;
+        self.harmless_versions = last.harmless_versions;
     }
 
     pub fn remove_if(&mut self, is_removed: impl Fn(&ResolvedPath) -> bool) {
@@ -238,7 +241,11 @@ impl PluginIndex {
         root: &ResolvedPath,
         diagnostics: &mut BoundedDiagnostics,
     ) -> PluginSet {
-        let mut set = PluginSet::default();
+        let mut set = PluginSet {
+            manifest_files: ManifestFiles::new(self.harmless_versions.clone()),
+            ..PluginSet::default()
+        };
+        let mut versions = HashMap::new();
         let mut remaining_bytes = MAX_ROOT_PLUGIN_BYTES;
         let mut omitted = 0;
         for dir in candidates {
@@ -271,9 +278,18 @@ impl PluginIndex {
                 }
             }
 
-            for (file, real_path) in plugin_dir.json_files() {
-                let real = real_path.and_then(|path| path.strip_prefix(root));
-                set.manifest_files.add_file(dir.path.join_path(file), real);
+            let manifest_version = lookup.and_then(ManifestLookup::harmless_manifest);
+            for declaration in plugin_dir.declaration_files().chain(manifest_version) {
+                let path = dir.path.join_path(declaration.file);
+                let real = match declaration.real_path {
+                    Some(path) => path.strip_prefix(root),
+                    None => real.as_ref().map(|dir| dir.join_path(declaration.file)),
+                };
+                if let Some(version) = declaration.harmless {
+                    versions.insert(path.clone(), version);
+                    versions.extend(real.clone().map(|real| (real, version)));
+                }
+                set.manifest_files.add_file(path, real);
             }
             set.marketplaces.extend(plugin_dir.marketplaces().cloned());
         }
@@ -289,6 +305,7 @@ impl PluginIndex {
         }
 
         set.manifest_files.sort_and_dedup();
+        self.harmless_versions.replace(versions);
         set
     }
 }

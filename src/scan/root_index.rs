@@ -311,6 +311,10 @@ impl RootIndex {
             .flat_map(|(_, dir)| dirs_to_relist(root, dir))
             .collect();
         relist(root, dirs, settled, &mut relisted, &context);
+        if root.is_removed() {
+            // The path may still lead to the directory, below a mount.
+            return self.scan_all(allowed, watcher, progress);
+        }
 
         scan_again |= reread_plugins(root, &places, settled, &mut relisted.unstable, &context);
         root.mark_stale(&relisted.replaced);

@@ -41,6 +41,8 @@ pub struct DirListing {
     pub entries: Vec<ListingEntry>,
     /// Whether the directory may contain a plugin manifest.
     pub may_hold_manifest: bool,
+    /// Whether the directory is a Git worktree of a repository that is below the root, too.
+    pub is_worktree: bool,
 }
 
 /// Relevant entry of a directory.
@@ -129,7 +131,7 @@ pub enum DirChange {
 
 impl DirListing {
     /// Returns the SKILL.md, if the directory has one and the read succeeded.
-    fn skill_file(&self) -> Option<&Arc<SkillFile>> {
+    pub fn skill_file(&self) -> Option<&Arc<SkillFile>> {
         self.entries.iter().find_map(|entry| match &entry.kind {
             ListingEntryKind::File(Some(Ok(file)))
             | ListingEntryKind::LinkedFile(_, Some(Ok(file))) => Some(file),
@@ -153,6 +155,7 @@ impl DirListing {
     fn is_same_except_skill_file(&self, other: &Self) -> bool {
         self.identity == other.identity
             && self.may_hold_manifest == other.may_hold_manifest
+            && self.is_worktree == other.is_worktree
             && self.entries.len() == other.entries.len()
             && self
                 .entries
@@ -501,6 +504,7 @@ mod tests {
             total_entries: entries.len(),
             entries,
             may_hold_manifest: false,
+            is_worktree: false,
         }
     }
 
@@ -526,6 +530,7 @@ mod tests {
             total_entries: 1,
             entries: vec![entry],
             may_hold_manifest: false,
+            is_worktree: false,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::catalog_builder::{CatalogBuilder, CatalogSettings};
 use super::dir_lister::DirLister;
-use super::file_problem::vanished_problem;
+use super::file_problem::{is_vanished, vanished_problem};
 use super::namespaces::{ManifestReader, NamespaceResolver};
 use super::parallel_list::list_dirs;
 use super::plugin_reader::PluginReader;
@@ -16,17 +16,24 @@ use crate::fs::allowed_dirs::AllowedDirs;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, identity};
 use crate::fs::disabled_skills::SkillFilter;
 use crate::fs::filesystem_types::FilesystemTypes;
-use crate::fs::open_file::resolve_error;
+use crate::fs::open_file::{LinkText, read_names, resolve_error};
 use crate::model::catalog::BoundedDiagnostics;
 use crate::model::skill::Skill;
 use crate::model::{
-    Catalog, DirIdentity, PublishedRoot, ResolvedPath, RootReason, RootScope, TrustPolicy,
+    Catalog, DiagnosticCode, DirIdentity, PublishedRoot, ResolvedPath, RootReason, RootScope,
+    TrustPolicy,
 };
-use rustix::fs::{Access, AtFlags, OFlags, accessat, fstat};
+use caproot_core::text::EscapedBytes;
+use caproot_core::wire::RelPath;
+use rustix::fs::{Access, AtFlags, OFlags, Stat, accessat, fstat};
 use rustix::io::Errno;
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+
+/// Maximum number of links that are logged for one scan.
+const MAX_LOGGED_LINKS: usize = 3;
 
 /// Root to scan, and the rules for the scan.
 #[derive(Debug, Clone)]
@@ -82,7 +89,11 @@ impl ScannedRoot {
         let fd = snapshot
             .open(&path, OFlags::RDONLY | OFlags::DIRECTORY)
             .map_err(|error| root_open_reason(&snapshot, &path, error))?;
-        let identity = identity(&fstat(&fd).map_err(resolve_error)?);
+        let stat = fstat(&fd).map_err(resolve_error)?;
+        if is_removed_mount(&fd, &stat) {
+            return Err(RootReason::MountRemoved);
+        }
+        let identity = identity(&stat);
 
         let mut rules = target.rules.clone();
         let mut scope = None;
@@ -145,10 +156,46 @@ impl ScannedRoot {
         let outcome = self.search_dirs(trusted, watches, context);
         let new = self.build_catalog(outcome, trusted, watches, context);
         // An equivalent catalog keeps its `Arc`, so that users need not compare it.
+        self.log_outside_links(&new);
         let last = self.catalog.take().filter(|last| last.is_equivalent(&new));
         self.catalog
             .insert(last.unwrap_or_else(|| Arc::new(new)))
             .clone()
+    }
+
+    /// Logs the targets of links that lead outside, and of which the last catalog has none. The list of a
+    /// caller does not show the targets.
+    fn log_outside_links(&self, new: &Catalog) {
+        let outside_links = |catalog: &Catalog| -> Vec<RelPath> {
+            let diagnostics = catalog.diagnostics.kept().iter();
+            let outside = diagnostics.filter(|d| d.problem.code == DiagnosticCode::OutsideRoot);
+            outside.filter_map(|d| d.resource.clone()).collect()
+        };
+        let known = self
+            .catalog
+            .as_deref()
+            .map(outside_links)
+            .unwrap_or_default();
+        let new = outside_links(new)
+            .into_iter()
+            .filter(|link| !known.contains(link));
+
+        for link in new.take(MAX_LOGGED_LINKS) {
+            let Some(text) = LinkText::read(&self.snapshot, &self.path, &link) else {
+                continue;
+            };
+            let root = self.snapshot.absolute_bytes(&self.path);
+            let target = EscapedBytes(&text.target);
+            if text.is_dangling {
+                tracing::info!(root = %EscapedBytes(&root), %link, %target, "a link leads to nothing");
+            } else {
+                tracing::info!(
+                    root = %EscapedBytes(&root), %link, %target,
+                    "a link leads outside the allowed directories; start the daemon with --allow for the \
+                     directory of its target"
+                );
+            }
+        }
     }
 
     /// Searches the root for skills, and replaces the directories of the last scan.
@@ -344,6 +391,12 @@ impl ScannedRoot {
         }
     }
 
+    /// Whether the directory of the root can no longer be listed, because it was removed.
+    pub fn is_removed(&self) -> bool {
+        let root = self.dirs.get(&self.path).map(ScannedDir::listing);
+        root.is_some_and(|listing| listing.as_ref().is_err_and(is_vanished))
+    }
+
     /// Replaces skills of the last catalog of which only the content changed.
     pub fn replace_skills(&mut self, skills: &[Arc<Skill>]) {
         let last = self.catalog.as_ref();
@@ -449,6 +502,13 @@ fn root_open_reason(
         Ok(()) => RootReason::SandboxDenied,
         Err(_) => reason,
     }
+}
+
+/// Whether an open directory was removed although its path still leads to it, as below a mount of which
+/// the source was removed. The number of links is checked first, because it costs nothing. Some
+/// filesystems always report 0, so a listing must fail, too.
+fn is_removed_mount(dir: &OwnedFd, stat: &Stat) -> bool {
+    stat.st_nlink == 0 && matches!(read_names(dir, 0, &mut Vec::new()), Err(Errno::NOENT))
 }
 
 /// Whether a path is one of the directories, or below one of them.

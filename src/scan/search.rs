@@ -98,6 +98,10 @@ impl SkillCandidate {
     fn skill_file(&self) -> RelPath {
         self.package.join_path(&skill_file_name())
     }
+
+    fn has_own_name(&self) -> bool {
+        has_name_of_skill(&self.package, &self.file)
+    }
 }
 
 /// Result of a scan.
@@ -134,6 +138,8 @@ pub struct SkillSearch {
     /// Linked directories by depth, entered after all directories without a link.
     pending_linked_dirs: BTreeMap<usize, Vec<(DirToScan, Option<DirIdentity>)>>,
     entered_identities: HashMap<DirIdentity, RelPath>,
+    /// Links to directories that are entered in this round, by identity.
+    linked_in_round: HashMap<DirIdentity, Vec<RelPath>>,
     entered_dirs: HashMap<ResolvedPath, bool>,
     /// Candidates, each with whether its path goes through a link.
     candidates: Vec<(SkillCandidate, bool)>,
@@ -163,6 +169,7 @@ impl SkillSearch {
             pending_dirs: vec![first],
             pending_linked_dirs: BTreeMap::new(),
             entered_identities: HashMap::new(),
+            linked_in_round: HashMap::new(),
             entered_dirs: HashMap::new(),
             candidates: Vec::new(),
             diagnostics,
@@ -178,16 +185,23 @@ impl SkillSearch {
     pub fn next_round(&mut self) -> Vec<DirToScan> {
         while !self.stopped {
             let mut round = std::mem::take(&mut self.pending_dirs);
+            self.linked_in_round.clear();
 
             if round.is_empty() {
                 let Some((_, mut level)) = self.pending_linked_dirs.pop_first() else {
                     break;
                 };
                 level.sort_by(|a, b| a.0.path.cmp(&b.0.path));
-                round = level
-                    .into_iter()
-                    .filter_map(|(v, id)| self.skip_if_entered(v, id))
-                    .collect();
+                for (dir, identity) in level {
+                    let Some(dir) = self.skip_if_entered(dir, identity) else {
+                        continue;
+                    };
+                    if let Some(identity) = identity {
+                        let links = self.linked_in_round.entry(identity).or_default();
+                        links.push(dir.path.clone());
+                    }
+                    round.push(dir);
+                }
             }
 
             // One directory more than the limit, so that `add_listing` reports the limit.
@@ -232,6 +246,14 @@ impl SkillSearch {
     }
 
     fn enter_dir(&mut self, dir: DirToScan, listing: &DirListing) {
+        if listing.is_worktree {
+            let why = "a Git worktree of a repository below the root, and so not searched again";
+            let problem = FileProblem::note(DiagnosticCode::DirectoriesSkipped, why);
+            return self.add_diagnostic(dir.path, problem);
+        }
+        if let Some(better) = self.better_link(&dir, listing) {
+            return self.add_diagnostic(dir.path, alias_problem(&better));
+        }
         if let Some(dir) = self.skip_if_entered(dir, Some(listing.identity)) {
             self.entered_identities
                 .insert(listing.identity, dir.path.clone());
@@ -240,6 +262,20 @@ impl SkillSearch {
             self.counts.directories += 1;
             self.process_entries(&dir, listing);
         }
+    }
+
+    /// Returns the link of the round that leads to the same skill and has the name of the skill, if
+    /// this link has another name.
+    fn better_link(&self, dir: &DirToScan, listing: &DirListing) -> Option<RelPath> {
+        let links = self.linked_in_round.get(&listing.identity)?;
+        let file = listing.skill_file()?;
+        if has_name_of_skill(&dir.path, file) {
+            return None;
+        }
+        links
+            .iter()
+            .find(|path| has_name_of_skill(path, file))
+            .cloned()
     }
 
     fn process_entries(&mut self, dir: &DirToScan, listing: &DirListing) {
@@ -453,12 +489,11 @@ impl SkillSearch {
         let mut all = std::mem::take(&mut self.candidates);
         all.sort_by_cached_key(|(c, via_link)| (*via_link, c.package.depth(), c.package.clone()));
 
-        let mut first: HashMap<ResolvedPath, usize> = HashMap::with_capacity(all.len());
+        let aliases = find_aliases(&all);
         let mut candidates: Vec<SkillCandidate> = Vec::with_capacity(all.len());
-        for (candidate, _) in all {
-            if let Some(first) = first.get(&candidate.resolved) {
-                let problem = alias_problem(&candidates[*first].skill_file());
-                self.report_omitted(candidate.skill_file(), problem);
+        for (at, (candidate, _)) in all.into_iter().enumerate() {
+            if let Some(used) = aliases.get(&at) {
+                self.report_omitted(candidate.skill_file(), alias_problem(used));
             } else if candidates.len() >= self.rules.limits.max_skills {
                 self.stop_at_limit(
                     "max_skills",
@@ -467,7 +502,6 @@ impl SkillSearch {
                 );
                 break;
             } else {
-                first.insert(candidate.resolved.clone(), candidates.len());
                 candidates.push(candidate);
             }
         }
@@ -530,6 +564,39 @@ impl SkillSearch {
             problem,
         });
     }
+}
+
+/// Returns the candidates that lead to the file of another candidate, by index, with the path of the
+/// other. The first candidate of a file is used. If all lead through links, a candidate in a directory
+/// with the skill's name is used instead.
+fn find_aliases(all: &[(SkillCandidate, bool)]) -> HashMap<usize, RelPath> {
+    let mut used_by_file: HashMap<&ResolvedPath, usize> = HashMap::with_capacity(all.len());
+    let mut others = Vec::new();
+    for (at, (candidate, _)) in all.iter().enumerate() {
+        let used = used_by_file.entry(&candidate.resolved).or_insert(at);
+        if *used == at {
+            continue;
+        }
+        let (first, via_link) = &all[*used];
+        let is_better = *via_link && !first.has_own_name() && candidate.has_own_name();
+        others.push(if is_better {
+            std::mem::replace(used, at)
+        } else {
+            at
+        });
+    }
+
+    let with_used = others.into_iter().map(|at| {
+        let used = used_by_file[&all[at].0.resolved];
+        (at, all[used].0.skill_file())
+    });
+    with_used.collect()
+}
+
+/// Whether the directory of a skill has the name of the skill.
+fn has_name_of_skill(package: &RelPath, file: &SkillFile) -> bool {
+    let name = file.frontmatter.as_ref().map(|fields| fields.name());
+    name.is_some_and(|name| package.file_name() == Some(name.as_bytes()))
 }
 
 fn alias_problem(first: &RelPath) -> FileProblem {

@@ -47,6 +47,17 @@ impl JournalSocket {
     }
 }
 
+/// Returns the priority of a level: syslog(3).
+pub fn priority(level: &str) -> &'static str {
+    match level {
+        "ERROR" => "3",
+        "WARN" => "4",
+        "INFO" => "5",
+        "DEBUG" => "6",
+        _ => "7",
+    }
+}
+
 /// Converts a line to an entry of the journal.
 fn journal_entry(event: &Value, identifier: &str) -> Vec<u8> {
     let mut entry = Vec::new();
@@ -54,14 +65,8 @@ fn journal_entry(event: &Value, identifier: &str) -> Vec<u8> {
         put_members(&mut entry, span, "name", "SPAN_NAME");
     }
 
-    let priority = match event["level"].as_str() {
-        Some("ERROR") => "3",
-        Some("WARN") => "4",
-        Some("INFO") => "5",
-        Some("DEBUG") => "6",
-        _ => "7",
-    };
-    put_field(&mut entry, "PRIORITY", priority);
+    let level = event["level"].as_str().unwrap_or_default();
+    put_field(&mut entry, "PRIORITY", priority(level));
     put_field(&mut entry, "SYSLOG_IDENTIFIER", identifier);
     for (member, name) in [
         ("target", "TARGET"),

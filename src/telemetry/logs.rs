@@ -1,16 +1,21 @@
 //! Setup of logging and of the export of spans.
 
-use super::journal::JournalSocket;
+use super::journal::{self, JournalSocket};
 use super::log_config::{LogConfig, LogFormat, TraceConfig};
 use super::log_queue::{LogQueue, LogSink};
 use super::traces::{self, SpanProvider};
 use caproot_core::text::escape_text;
+use rustix::fs::fstat;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
 use std::time::Duration;
+use tracing::Event;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
@@ -77,6 +82,11 @@ fn open_log_sink(format: LogFormat) -> Result<LogSink, String> {
 fn log_line_layer(format: LogFormat, queue: &LogQueue) -> Box<dyn Layer<Registry> + Send + Sync> {
     let layer = fmt::layer().with_writer(queue.clone());
     match format {
+        // The journal reads the priority at the start of a line, and has the time.
+        LogFormat::Text if is_stderr_journal() => {
+            let format = JournalLineFormat(fmt::format().without_time());
+            Box::new(layer.with_ansi(false).event_format(format))
+        }
         LogFormat::Text => Box::new(layer.with_ansi(io::stderr().is_terminal())),
         LogFormat::Json => Box::new(layer.with_ansi(false).json()),
         LogFormat::Journald => {
@@ -86,6 +96,37 @@ fn log_line_layer(format: LogFormat, queue: &LogQueue) -> Box<dyn Layer<Registry
                 .with_line_number(true);
             Box::new(layer.json().with_current_span(false))
         }
+    }
+}
+
+/// Whether stderr is a stream of the journal. A child may inherit the variable with another stderr:
+/// systemd.exec(5).
+fn is_stderr_journal() -> bool {
+    let Some(stream) = std::env::var_os("JOURNAL_STREAM") else {
+        return false;
+    };
+    fstat(io::stderr()).is_ok_and(|stat| *stream == *format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+/// Format of a line of the journal's stream: the priority between angle brackets, as in
+/// sd-daemon(3), and the text.
+struct JournalLineFormat<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for JournalLineFormat<F>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let level = event.metadata().level().as_str();
+        write!(writer, "<{}>", journal::priority(level))?;
+        self.0.format_event(context, writer, event)
     }
 }
 

@@ -219,7 +219,7 @@ def listed(caproot, endpoint):
     """Returns the names and packages of the skills of `caproot list --fresh` that a model may choose."""
     command = [caproot, "list", "--fresh", "--output", "json", "--endpoint", endpoint]
     skills = json.loads(run(command))["skills"]
-    return [(skill["name"], skill["package"]) for skill in skills if skill.get("modelInvocable")]
+    return [(skill["name"], skill["package"]) for skill in skills]
 
 
 def check_list(page_programs, caproot, endpoint):

@@ -216,11 +216,12 @@ async def main():
     caproot, endpoint, selected, scratch, url = sys.argv[1:]
     flags = ["--endpoint", endpoint, "--selected", selected]
     listed = subprocess.run(
-        [caproot, "list", *flags, "--output", "json"], stdout=subprocess.PIPE, check=True
+        [caproot, "list", "--all", *flags, "--output", "json"], stdout=subprocess.PIPE, check=True
     )
     skills = json.loads(listed.stdout)["skills"]
-    expected = sum(skill.get("modelInvocable", False) for skill in skills)
-    closed = sum(skill.get("userInvocable", False) for skill in skills if "modelInvocable" not in skill)
+    expected = sum("notOffered" not in skill for skill in skills)
+    people = [skill for skill in skills if skill.get("notOffered") == "NOT_OFFERED_PEOPLE_ONLY"]
+    closed = sum(skill.get("userInvocable", False) for skill in people)
     for transport, server in [
         ("HTTP", url),
         ("stdio", StdioServerParameters(command=caproot, args=["mcp", *flags])),

@@ -2,7 +2,7 @@
 """Reads skills with another YAML library and compares names and descriptions with caproot's.
 
     caproot check --output json DIR | yaml_agrees.py
-    caproot list --root ID=DIR --output json | yaml_agrees.py --root ID=DIR
+    caproot list --all --root ID=DIR --output json | yaml_agrees.py --root ID=DIR
 
 Paths of `check` are relative to the current directory. Needs ruamel.yaml (YAML 1.2, as caproot
 reads) or PyYAML (1.1, in which `yes` and `1:30` are not strings). If the other library cannot read a

@@ -62,6 +62,14 @@ impl CallError {
         matches!(self, Self::Status(status) if is_connection_refused(status))
     }
 
+    /// Returns the sentence without the code and the reason of a status.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Status(status) => message_without_reason(status).to_owned(),
+            error => error.to_string(),
+        }
+    }
+
     /// Returns the reason why the daemon rejected the call; see [`error_reason`].
     #[must_use]
     pub fn reason(&self) -> Option<ErrorReason> {

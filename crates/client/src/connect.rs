@@ -6,7 +6,7 @@ use super::dial::{ConnectorError, find_connector_error, open_stream, root_cause}
 use super::response_budget::{MAX_HEADER_BYTES, WINDOW_BYTES};
 use super::tls_error::TlsError;
 #[cfg(unix)]
-use caproot_core::net::endpoint::USER_RUNTIME_DIRS;
+use caproot_core::net::endpoint::SYSTEM_SOCKET;
 use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress, ProcessEnv, default_sockets};
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot_core::sync::Mutex;
@@ -52,6 +52,14 @@ pub enum ConnectError {
     /// A credential file or a name in the credentials cannot be used.
     #[error("{0}")]
     Credentials(String),
+    /// A user who is not trusted serves the socket.
+    #[error("the user {user} serves the socket {endpoint}, and is not trusted")]
+    SocketUser {
+        /// Endpoint of the attempt.
+        endpoint: DaemonEndpoint,
+        /// Id of the user.
+        user: u32,
+    },
     /// There is a token, but the connection is neither encrypted nor local.
     #[error("the token is not sent to {endpoint}: an attacker on the network could read it")]
     TokenInCleartext {
@@ -79,6 +87,7 @@ impl ConnectError {
             ConnectorError::Tls(error) => Self::Tls { endpoint, error },
             ConnectorError::Credentials(sentence) => Self::Credentials(sentence),
             ConnectorError::TokenInCleartext => Self::TokenInCleartext { endpoint },
+            ConnectorError::SocketUser(user) => Self::SocketUser { endpoint, user },
             ConnectorError::Io(cause) if cause.kind() == ErrorKind::PermissionDenied => {
                 Self::NotPermitted { endpoint }
             }
@@ -233,8 +242,9 @@ pub async fn find_default_endpoint(
         let EndpointAddress::Unix(path) = endpoint.address() else {
             continue;
         };
-        let is_guessed = env.xdg_runtime_dir.is_none() && path.starts_with(USER_RUNTIME_DIRS);
-        if (is_guessed || path.starts_with(&env.temp_dir)) && !is_in_own_directory(path, env.uid) {
+        // Another user can create a directory in the temporary directory, and a shell of root may
+        // inherit `XDG_RUNTIME_DIR` of another user. Both could have a false daemon.
+        if path != Path::new(SYSTEM_SOCKET) && !is_in_own_directory(path, env.uid) {
             continue;
         }
 
@@ -269,8 +279,7 @@ pub async fn find_default_endpoint(
     })
 }
 
-/// Whether the socket's directory belongs to the user. Every user can create a directory in the
-/// temporary directory, and could run a false daemon there.
+/// Whether the socket's directory belongs to the user.
 #[cfg(unix)]
 fn is_in_own_directory(socket: &Path, uid: u32) -> bool {
     use std::os::unix::fs::MetadataExt as _;

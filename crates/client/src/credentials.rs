@@ -38,6 +38,8 @@ pub struct ClientCredentials {
     /// Token that is sent with each call. The token is sent only over TLS, to a Unix socket or to
     /// a loopback address.
     pub token: Option<ClientToken>,
+    /// For a Unix socket: ids of users, of whom one must serve the socket. `None` means any user.
+    pub socket_users: Option<Vec<u32>>,
 }
 
 /// Token of a client. The debug output does not contain the token.

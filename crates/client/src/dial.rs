@@ -33,6 +33,9 @@ pub enum ConnectorError {
     Tls(TlsError),
     #[error("{0}")]
     Credentials(String),
+    /// The user with this id serves the socket.
+    #[error("the user {0} serves the socket, and is not trusted")]
+    SocketUser(u32),
     #[error("the token would be sent over a connection that others can read")]
     TokenInCleartext,
     /// No registry names an executor for the environment.
@@ -58,7 +61,11 @@ pub async fn open_stream(
     first_bytes: Option<FirstBytesSender>,
 ) -> Result<TlsProbeIo, ConnectorError> {
     match address {
-        EndpointAddress::Unix(path) => Ok(TlsProbeIo::plain(connect_unix(path).await?, alert)),
+        EndpointAddress::Unix(path) => {
+            let stream = connect_unix(path).await?;
+            check_socket_user(&stream, credentials)?;
+            Ok(TlsProbeIo::plain(stream, alert))
+        }
         EndpointAddress::Tcp(address) => {
             let stream = connect_tcp(address).await?;
             // The check uses the connected address, because a name may resolve to any address.
@@ -103,6 +110,26 @@ pub async fn start_tls(
         return Err(ConnectorError::Tls(TlsError::NotHttp2));
     }
     Ok(TlsProbeIo::tls(stream, first_bytes))
+}
+
+/// Rejects a socket that another user serves. The kernel has the user who called listen(2): unix(7).
+#[cfg(unix)]
+fn check_socket_user(
+    stream: &tokio::net::UnixStream,
+    credentials: &ClientCredentials,
+) -> Result<(), ConnectorError> {
+    let Some(users) = &credentials.socket_users else {
+        return Ok(());
+    };
+    match stream.peer_cred()?.uid() {
+        user if users.contains(&user) => Ok(()),
+        user => Err(ConnectorError::SocketUser(user)),
+    }
+}
+
+#[cfg(not(unix))]
+fn check_socket_user(_: &TcpStream, _: &ClientCredentials) -> Result<(), ConnectorError> {
+    Ok(())
 }
 
 #[cfg(unix)]

@@ -311,12 +311,13 @@ impl ListPage for ListResourcesResponse {
             return Err("the pages of one list are not in order");
         }
         self.resources.extend(page.resources);
+        self.withheld.extend(page.withheld);
         self.truncated |= page.truncated;
         Ok(())
     }
 
     fn check_page(&self, _: &ListResourcesRequest) -> Result<(), &'static str> {
-        if self.resources.len() > MAX_PAGE_SIZE {
+        if self.resources.len() + self.withheld.len() > MAX_PAGE_SIZE {
             return Err("a page has over 1,000 files");
         }
         Ok(())

@@ -2,7 +2,7 @@
 //! come from the lock, and each file is verified.
 
 use caproot_core::lock::{ApprovedSkill, Lock};
-use caproot_core::proto::caproot::v1::{ListSkillsResponse, Skill, TrustState};
+use caproot_core::proto::caproot::v1::{ListSkillsResponse, NotOffered, Skill, TrustState};
 use caproot_core::wire::{ContentDigest, RelPath};
 use std::sync::Arc;
 
@@ -36,6 +36,12 @@ pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListi
     let description = &version.description;
     let plugin = version.name.split_once(':').map(|(plugin, _)| plugin);
     let size = version.files.get(&main_file).map(|file| file.bytes);
+    // The manifest of a plugin is in no lock. An executor may only offer less than the lock.
+    let not_offered = if description.model_invocable {
+        listed.not_offered()
+    } else {
+        NotOffered::PeopleOnly
+    };
     let skill = Skill {
         authority: listed.authority.clone(),
         package: listed.package.clone(),
@@ -48,7 +54,7 @@ pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListi
         digest: digest.to_string(),
         size_bytes: size.unwrap_or_default(),
         products: description.products.iter().map(str::to_owned).collect(),
-        model_invocable: description.model_invocable,
+        not_offered: not_offered.into(),
         user_invocable: description.user_invocable,
         trust: TrustState::Approved.into(),
         ..Skill::default()

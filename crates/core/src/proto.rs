@@ -36,6 +36,14 @@ pub mod link {
 /// Serialized `FileDescriptorSet` of the service and its imports, including comments.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caproot.v1.bin"));
 
+impl caproot::v1::Skill {
+    /// Whether the skill is offered to models. A person or the program may name any skill.
+    #[must_use]
+    pub fn is_offered(&self) -> bool {
+        self.not_offered() == caproot::v1::NotOffered::Unspecified
+    }
+}
+
 /// Returns the comment of each field of a message of the service, on one line.
 pub fn field_comments(message: &str) -> BTreeMap<String, String> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("the set of the build");

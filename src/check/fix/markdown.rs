@@ -2,6 +2,7 @@
 //! has the same fields and fewer problems. All bytes that a fix is not about stay.
 
 use crate::model::SkillMdFrontmatter;
+use crate::parse::misread_text::mend_misread_text;
 use crate::parse::{frontmatter, names, yaml, yaml_repair};
 use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
 
@@ -9,9 +10,11 @@ use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
 type Fix = fn(&[u8], &[u8]) -> Option<Vec<u8>>;
 
 /// Fixes, in the order in which they are tried.
-const FIXES: [Fix; 5] = [
+const FIXES: [Fix; 7] = [
     remove_leading_whitespace,
     replace_indenting_tabs,
+    lower_keys,
+    mend_text,
     quote_broken_values,
     quote_converted_values,
     lower_name,
@@ -46,7 +49,8 @@ pub fn fix_plugin_markdown(file: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Whether a file is the same skill as before, with fewer problems. A file that becomes usable may show
-/// problems that were hidden before. Only the name may change, to the name of the directory.
+/// problems that were hidden before. Only the name may change, to the name of the directory, and the
+/// description may get the part back that YAML read as something else.
 fn is_better(before: &[u8], after: &[u8], dir_name: &[u8]) -> bool {
     let old = frontmatter::read(before, true, Some(dir_name));
     let new = frontmatter::read(after, true, Some(dir_name));
@@ -58,14 +62,17 @@ fn is_better(before: &[u8], after: &[u8], dir_name: &[u8]) -> bool {
     };
 
     let is_same_name = old_fields.name == new_fields.name || new_fields.name.as_bytes() == dir_name;
-    let is_same = is_same_name && without_name(old_fields) == without_name(new_fields);
+    let has_old_text = new_fields.description.contains(&*old_fields.description);
+    let is_same =
+        is_same_name && has_old_text && other_fields(old_fields) == other_fields(new_fields);
     is_same && new.problems.len() < old.problems.len()
 }
 
 /// Returns the fields that no fix changes. The types of values in `all_fields` may change to text.
-fn without_name(fields: SkillMdFrontmatter) -> SkillMdFrontmatter {
+fn other_fields(fields: SkillMdFrontmatter) -> SkillMdFrontmatter {
     SkillMdFrontmatter {
         name: Box::default(),
+        description: Box::default(),
         all_fields: None,
         ..fields
     }
@@ -101,6 +108,28 @@ fn replace_indenting_tabs(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
         });
         Some(replaced.collect())
     })
+}
+
+/// Writes the keys of the format in lower case.
+fn lower_keys(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
+    edit_lines(file, |lines| {
+        let lowered = lines.iter().map(|line| {
+            let key = yaml_repair::outer_key(line).unwrap_or_default();
+            let field = frontmatter::KNOWN_FIELDS
+                .iter()
+                .find(|field| field.eq_ignore_ascii_case(key));
+            field.map_or_else(
+                || (*line).to_owned(),
+                |field| format!("{field}{}", &line[key.len()..]),
+            )
+        });
+        Some(lowered.collect())
+    })
+}
+
+/// Quotes or indents the parts of the name and the description that YAML reads as something else.
+fn mend_text(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
+    edit_lines(file, mend_misread_text)
 }
 
 /// Quotes the values because of which the text is no valid YAML.
@@ -250,6 +279,30 @@ mod tests {
                 "\n---\nname: Pdf\ndescription: Use when: x\n---\n",
                 "---\nname: pdf\ndescription: 'Use when: x'\n---\n",
             ),
+            (
+                "---\nName: pdf\nDescription: d\n---\n",
+                "---\nname: pdf\ndescription: d\n---\n",
+            ),
+            (
+                "---\nname: pdf\ndescription: Fixes #12\n  and !13\n---\n# d\n",
+                "---\nname: pdf\ndescription: 'Fixes #12 and !13'\n---\n# d\n",
+            ),
+            (
+                "---\nname: pdf\ndescription: # Fills forms.\nlicense: MIT\n---\n",
+                "---\nname: pdf\ndescription: '# Fills forms.'\nlicense: MIT\n---\n",
+            ),
+            (
+                "---\nname: pdf\ndescription: Fills\nforms of two kinds: A and B\nSIGN IF: asked\n---\n",
+                "---\nname: pdf\ndescription: 'Fills forms of two kinds: A and B SIGN IF: asked'\n---\n",
+            ),
+            (
+                "---\nname: pdf\ndescription: >\n   Fills\nforms.\nlicense: MIT\n---\n",
+                "---\nname: pdf\ndescription: >\n   Fills\n   forms.\nlicense: MIT\n---\n",
+            ),
+            (
+                "---\nname: pdf\ndescription: \"Use for \"a\" or b.\"\nallowed-tools: *\n---\n",
+                "---\nname: pdf\ndescription: 'Use for \"a\" or b.'\nallowed-tools: '*'\n---\n",
+            ),
         ] {
             assert_eq!(fixed(before).as_deref(), Some(after), "{before}");
             assert_eq!(fixed(after), None, "{after}");
@@ -268,6 +321,11 @@ mod tests {
             "---\nname: pdf\ndescription: d\nmetadata: {v: 1}\n---\n",
             "---\nname: pdf\ndescription: |\n\td\n---\n",
             "---\nname: pdf\ndescription: d\nmetadata:\n\ta: b\n  c: d\n---\n",
+            "---\nname: pdf\nlicense：MIT\ndescription: d\n---\n",
+            "---\nname: pdf\ndescription: d\nlicense:MIT\n---\n",
+            "---\nname: pdf\ndescription: d\n<<<<<<< HEAD\nlicense: MIT\n---\n",
+            "---\nname: pdf # see below\ndescription: d\n---\n",
+            "---\nname: pdf\nName: pdf\ndescription: d\n---\n",
             "\n---\nname: pdf\n",
             "\n\n# Text\n",
             "",
@@ -315,9 +373,10 @@ mod tests {
             let new = new.frontmatter.expect("a fixed file is a skill");
             if let Some(old) = old.frontmatter {
                 prop_assert!(new.name == old.name || &*new.name == "pdf");
+                prop_assert!(new.description.contains(&*old.description));
                 prop_assert_eq!(
-                    (&new.description, &new.short_description, &new.license, &new.compatibility),
-                    (&old.description, &old.short_description, &old.license, &old.compatibility)
+                    (&new.short_description, &new.license, &new.compatibility),
+                    (&old.short_description, &old.license, &old.compatibility)
                 );
                 prop_assert_eq!((&new.metadata, &new.allowed_tools), (&old.metadata, &old.allowed_tools));
             }

@@ -7,7 +7,7 @@ use caproot_client::session::dispatch::{DispatchRecord, DrainSummary, SubmitOutc
 use caproot_client::session::{
     ExecutorChanges, ExecutorState, InjectedSkills, InstructionUpdate, InvocationMetrics,
     ListedSkill, McpServerStatus, ReinjectedSkills, ResultImage, SessionPlugin, ToolError,
-    ToolNames, ToolResult, UsedSkill,
+    ToolResult, UsedSkill,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -337,9 +337,9 @@ impl RequestError {
     }
 
     /// Returns the error of a read or a list, with the next step.
-    pub fn from_tool_error(error: &ToolError, names: ToolNames) -> Self {
+    pub fn from_tool_error(error: &ToolError) -> Self {
         Self {
-            next: Some(error.next_step(names)),
+            next: Some(error.program_step().to_owned()),
             ..Self::new(error.code().name(), error.message())
         }
     }

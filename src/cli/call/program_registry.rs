@@ -86,6 +86,7 @@ impl FoundExecutor {
             server_name: self.server_name,
             spiffe_id,
             token: self.token.map(ClientToken::Value).or(file_token),
+            socket_users: None,
         };
         config.timeout = call_timeout.unwrap_or(config.timeout);
         Ok(config)

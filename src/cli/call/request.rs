@@ -158,6 +158,8 @@ pub struct SessionRequest {
     pub name_only: Option<Vec<String>>,
     /// Rules of skills that are hidden from models.
     pub manual: Option<Vec<String>>,
+    /// Rules of skills that are offered although they are switched off by default.
+    pub enable: Option<Vec<String>>,
     /// Tools of the program in this session, instead of those of `--tools`.
     pub tools: Option<Vec<ProgramTool>>,
     /// Whether the session has the plugins of executors.
@@ -201,6 +203,9 @@ pub struct ForkRequest {
     /// Further rules of skills that are hidden from models.
     #[serde(default)]
     pub manual: Vec<String>,
+    /// Further rules of skills that are offered although they are switched off by default.
+    #[serde(default)]
+    pub enable: Vec<String>,
 }
 
 /// File of a skill.
@@ -315,6 +320,7 @@ impl SessionRequest {
             || self.pin.is_some()
             || self.name_only.is_some()
             || self.manual.is_some()
+            || self.enable.is_some()
     }
 }
 

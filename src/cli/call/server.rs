@@ -184,13 +184,13 @@ impl CallServer<'_> {
             }
             CallRequest::List {} => {
                 let session = self.find_session(id)?;
-                RequestAnswer::List(self.skill_reader(&session).list()?)
+                RequestAnswer::List(SkillReader { session: &session }.list()?)
             }
             CallRequest::Read(file) => {
                 let session = self.find_session(id)?;
                 let permit = self.file_permits.acquire().await;
                 let _permit = permit.map_err(|error| RequestError::failed(&error))?;
-                RequestAnswer::Read(self.skill_reader(&session).read(&file).await?)
+                RequestAnswer::Read(SkillReader { session: &session }.read(&file).await?)
             }
             CallRequest::Instructions { budget, known } => {
                 let session = self.find_session(id)?;
@@ -278,13 +278,6 @@ impl CallServer<'_> {
             session: first.map(|open| open.session.id().to_owned()),
             max_in_flight: MAX_IN_FLIGHT,
             max_line_bytes: MAX_LINE_BYTES,
-        }
-    }
-
-    fn skill_reader<'s>(&self, session: &'s Session) -> SkillReader<'s> {
-        SkillReader {
-            session,
-            names: self.options.tool_names,
         }
     }
 
@@ -445,6 +438,7 @@ impl CallServer<'_> {
             pin: ChoiceRule::parse_all(&request.pin, &mut mistakes),
             name_only: ChoiceRule::parse_all(&request.name_only, &mut mistakes),
             manual: ChoiceRule::parse_all(&request.manual, &mut mistakes),
+            enable: ChoiceRule::parse_all(&request.enable, &mut mistakes),
             product: request.product.clone().unwrap_or_default(),
             within: None,
         };
@@ -525,6 +519,7 @@ fn replace_rules(choice: &mut SkillChoice, request: &SessionRequest, mistakes: &
         (&mut choice.pin, &request.pin),
         (&mut choice.name_only, &request.name_only),
         (&mut choice.manual, &request.manual),
+        (&mut choice.enable, &request.enable),
     ] {
         if let Some(texts) = texts {
             *rules = ChoiceRule::parse_all(texts, mistakes);

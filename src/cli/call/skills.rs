@@ -2,19 +2,18 @@
 
 use super::answer::{FileText, RequestError};
 use super::request::FileRequest;
-use caproot_client::session::{ListedSkill, Session, ToolNames};
+use caproot_client::session::{ListedSkill, Session};
 
 /// Reader of the skills of a session.
 pub struct SkillReader<'a> {
     pub session: &'a Session,
-    pub names: ToolNames,
 }
 
 impl SkillReader<'_> {
     /// Returns all listed skills.
     pub fn list(&self) -> Result<Vec<ListedSkill>, RequestError> {
         let skills = self.session.listed_skills();
-        skills.map_err(|error| RequestError::from_tool_error(&error, self.names))
+        skills.map_err(|error| RequestError::from_tool_error(&error))
     }
 
     /// Returns a whole file.
@@ -27,7 +26,7 @@ impl SkillReader<'_> {
         let text = self.session.read_file(skill, authority.as_ref(), path);
         match text.await {
             Ok(text) => Ok(FileText { text }),
-            Err(error) => Err(RequestError::from_tool_error(&error, self.names)),
+            Err(error) => Err(RequestError::from_tool_error(&error)),
         }
     }
 }

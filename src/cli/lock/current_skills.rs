@@ -14,7 +14,8 @@ use caproot_client::pull::{PackageLocation, PullError, PullLimits, hash_package}
 use caproot_core::lock::{ApprovedSkill, Lock, SkillDescription, TextList};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    Consistency, ListSkillsResponse, RootState, RootStatus, SelectedCapabilityRoot, Severity, Skill,
+    Consistency, ListSkillsResponse, NotOffered, RootState, RootStatus, SelectedCapabilityRoot,
+    Severity, Skill,
 };
 use futures_util::{StreamExt as _, stream};
 use std::collections::BTreeMap;
@@ -222,7 +223,7 @@ impl ConnectedDaemon {
         let description = SkillDescription {
             description: skill.description.as_str().into(),
             short_description: skill.short_description.as_str().into(),
-            model_invocable: skill.model_invocable,
+            model_invocable: skill.not_offered() != NotOffered::PeopleOnly,
             user_invocable: skill.user_invocable,
             products,
         };

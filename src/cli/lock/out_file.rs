@@ -4,6 +4,7 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Writes a new file next to the path, and renames it over the path: a reader sees the old or the new
@@ -25,11 +26,14 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         return Err(io::Error::other("it is not a regular file"));
     }
 
+    remove_abandoned_files(&real);
     let temporary = temporary_path(&real);
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .open(&temporary)?;
+    // Shows other commands that this one is running. A filesystem may have no locks.
+    let _ = file.try_lock();
     let mut written = file.write_all(text.as_bytes());
     if let Some(old) = old {
         written = written.and_then(|()| file.set_permissions(old.permissions()));
@@ -43,6 +47,29 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     }
     renamed?;
     File::open(parent_dir(&real))?.sync_all()
+}
+
+/// Removes the temporary files of commands that were killed.
+fn remove_abandoned_files(path: &Path) {
+    let mut start = path.file_name().unwrap_or_default().to_owned();
+    start.push(".");
+    for entry in fs::read_dir(parent_dir(path))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name();
+        let rest = name.as_bytes().strip_prefix(start.as_bytes());
+        let id = rest.and_then(|rest| rest.strip_suffix(b".tmp"));
+        if !id.is_some_and(|id| !id.is_empty() && id.iter().all(u8::is_ascii_digit)) {
+            continue;
+        }
+        let is_abandoned = File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
+        if is_abandoned {
+            // A file of another user cannot be removed, and is no obstacle.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Returns a path in the same directory that no other process uses.

@@ -1,6 +1,7 @@
 //! Limits on the number and size of the components of a plugin.
 
 use super::{ComponentKind, McpServer, PluginComponent, PluginComponents};
+use crate::model::DynamicValue;
 
 /// Maximum number of components of one kind in one file, and in one plugin.
 pub const MAX_COMPONENTS: usize = 1_000;
@@ -82,9 +83,14 @@ fn server_size(server: &McpServer) -> usize {
         + server.description.as_deref().map_or(0, str::len)
         + named_values.sum::<usize>()
         + texts.map(|text| text.len() + 4).sum::<usize>()
+        + value_size(&server.more)
 }
 
 fn component_size(component: &PluginComponent) -> usize {
-    let declaration = &component.declaration;
-    component.name.len() + declaration.wire_size() + declaration.value_count() * VALUE_BYTES
+    component.name.len() + value_size(&component.declaration)
+}
+
+/// Returns the size of a declaration, with the charge for its values.
+pub fn value_size(value: &DynamicValue) -> usize {
+    value.wire_size() + value.value_count() * VALUE_BYTES
 }

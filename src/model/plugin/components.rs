@@ -3,6 +3,7 @@
 use super::ComponentKind;
 use crate::model::DynamicValue;
 use caproot_core::wire::{ContentDigest, RelPath};
+use std::collections::HashSet;
 
 /// Components that a plugin declares for a host to start. Untrusted.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -33,7 +34,7 @@ pub struct PluginComponent {
 }
 
 /// One MCP server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)] // documented by the proto message `McpServer`
 pub struct McpServer {
     pub name: Box<str>,
@@ -57,6 +58,8 @@ pub struct McpServer {
     pub redacted: bool,
     /// Path of the declaring file below the plugin.
     pub declared_by: RelPath,
+    /// Mapping of the other keys, without possible secrets; null if there are none.
+    pub more: DynamicValue,
 }
 
 /// Transport of an MCP server.
@@ -90,6 +93,22 @@ impl PluginComponents {
             component.file = file.clone();
         }
         self
+    }
+
+    /// Removes each server whose name is declared again later, as Claude Code and Codex do.
+    pub fn keep_last_servers(&mut self) {
+        let mut seen = HashSet::new();
+        self.mcp_servers.reverse();
+        self.mcp_servers
+            .retain(|server| seen.insert(server.name.clone()));
+        self.mcp_servers.reverse();
+
+        seen.clear();
+        self.others.reverse();
+        self.others.retain(|component| {
+            component.kind != ComponentKind::LspServers || seen.insert(component.name.clone())
+        });
+        self.others.reverse();
     }
 
     /// Appends the components of `more`.

@@ -1,6 +1,7 @@
 //! Marketplaces: lists of plugins. Most plugins of a list are below the same root.
 
 use super::PluginAuthor;
+use crate::model::DynamicValue;
 use caproot_core::wire::RelPath;
 
 /// Paths of marketplace files below a root. A root may have more than one.
@@ -11,7 +12,7 @@ pub const MARKETPLACE_PATHS: [&str; 3] = [
 ];
 
 /// One marketplace file. Untrusted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 #[allow(missing_docs)] // documented by the proto message `Marketplace`
 pub struct PluginMarketplace {
     pub name: Box<str>,
@@ -24,10 +25,12 @@ pub struct PluginMarketplace {
     pub truncated: bool,
     /// Path of the marketplace file below the root.
     pub declared_by: RelPath,
+    /// Mapping of the other keys, without possible secrets; null if there are none.
+    pub more: DynamicValue,
 }
 
 /// One plugin of a marketplace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)] // documented by the proto message `MarketplaceEntry`
 pub struct MarketplaceEntry {
     pub name: Box<str>,
@@ -42,4 +45,8 @@ pub struct MarketplaceEntry {
     pub source: Box<str>,
     pub installation: Option<Box<str>>,
     pub authentication: Option<Box<str>>,
+    /// Directories of the plugin's skills below the root, as the entry lists them.
+    pub skills: Box<[RelPath]>,
+    /// Mapping of the other keys, without possible secrets; null if there are none.
+    pub more: DynamicValue,
 }

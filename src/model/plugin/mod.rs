@@ -5,20 +5,22 @@ mod component_limits;
 mod components;
 mod info;
 mod marketplace;
+mod skill_list;
 mod sources;
 
-use super::{DiagnosticCode, FileProblem};
+use super::{DiagnosticCode, DynamicValue, FileProblem};
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{RelPath, RootId, handle};
 use std::sync::Arc;
 
 pub use component_limits::{
-    MAX_COMPONENTS, MAX_PLUGIN_BYTES, MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS,
+    MAX_COMPONENTS, MAX_PLUGIN_BYTES, MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS, value_size,
 };
 pub use components::{McpServer, McpTransport, NamedValue, PluginComponent, PluginComponents};
 pub use info::{PluginAuthor, PluginInfo, PluginInterface};
 pub use marketplace::{MARKETPLACE_PATHS, MarketplaceEntry, PluginMarketplace};
-pub use sources::{ComponentKind, ComponentSources};
+pub use skill_list::PluginSkillList;
+pub use sources::{ComponentKind, ComponentSources, ManifestProduct};
 
 /// Paths of the manifest below its plugin. The first path that exists is used.
 pub const MANIFEST_PATHS: [&str; 3] = [
@@ -46,9 +48,13 @@ pub struct ManifestDetails {
     pub info: PluginInfo,
     /// Files and directories that declare components.
     pub sources: ComponentSources,
+    /// Whether the skills of the plugin are switched off unless a session switches them on.
+    pub is_switched_off: bool,
     /// Components in the manifest itself. Their file is empty until [`PluginComponents::with_file`]
     /// sets it.
     pub inline_components: PluginComponents,
+    /// Mapping of the other keys, without possible secrets; null if there are none.
+    pub more: DynamicValue,
 }
 
 /// One plugin below a root.

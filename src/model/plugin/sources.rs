@@ -24,13 +24,36 @@ pub enum ComponentKind {
     Skills,
 }
 
+/// Product whose rules a manifest follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ManifestProduct {
+    /// Codex: `.codex-plugin/plugin.json`.
+    Codex,
+    /// Claude Code: `.claude-plugin/plugin.json`.
+    Claude,
+    /// Cursor: `.cursor-plugin/plugin.json`.
+    Cursor,
+}
+
+impl ManifestProduct {
+    /// Returns the product of a manifest by its path below the plugin.
+    #[must_use]
+    pub fn of_manifest(file: &RelPath) -> Self {
+        match file.segments().next() {
+            Some(b".claude-plugin") => Self::Claude,
+            Some(b".cursor-plugin") => Self::Cursor,
+            _ => Self::Codex,
+        }
+    }
+}
+
 /// Sources of a plugin's components outside of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ComponentSources {
     /// Paths below the plugin that the manifest names.
     pub named_paths: Vec<(ComponentKind, RelPath)>,
-    /// JSON kinds that the manifest declares. Their default paths are not read.
-    pub declared_json_kinds: Vec<ComponentKind>,
+    /// Kinds that the manifest declares.
+    pub declared_kinds: Vec<ComponentKind>,
 }
 
 impl ComponentKind {
@@ -110,11 +133,20 @@ impl ComponentSources {
             .map(|(_, path)| path)
     }
 
-    /// Returns the default paths of a kind, or none if the manifest declares this JSON kind. The
-    /// first existing path is used.
+    /// Returns the default paths of a kind, of which the first that exists is used. Returns none if the
+    /// key of the kind replaces them. Source of the rules: "Plugin manifest reference" of Claude Code,
+    /// "How each key combines with its default location".
     #[must_use]
-    pub fn default_paths(&self, kind: ComponentKind) -> Vec<RelPath> {
-        if self.declared_json_kinds.contains(&kind) {
+    pub fn default_paths(&self, kind: ComponentKind, product: ManifestProduct) -> Vec<RelPath> {
+        let is_replaced = match (product, kind) {
+            (
+                ManifestProduct::Claude,
+                ComponentKind::McpServers | ComponentKind::Hooks | ComponentKind::LspServers,
+            ) => false,
+            (ManifestProduct::Claude, _) => true,
+            (ManifestProduct::Codex | ManifestProduct::Cursor, _) => kind.is_json(),
+        };
+        if is_replaced && self.declared_kinds.contains(&kind) {
             return Vec::new();
         }
         kind.default_paths()

@@ -9,9 +9,9 @@ use caproot_core::text::escape_hidden_chars;
 use std::borrow::Cow;
 use std::fmt::Display;
 
-/// Fields of the Agent Skills format, and then the two fields by which Claude Code restricts who
-/// invokes a skill.
-pub const KNOWN_FIELDS: [&str; 8] = [
+/// Fields of the Agent Skills format, and then those that Claude Code documents. Sources: agentskills.io,
+/// "Frontmatter reference" of Claude Code (code.claude.com/docs) and its changelog 2.1.186; 2026-11-27.
+pub const KNOWN_FIELDS: [&str; 25] = [
     "name",
     "description",
     "license",
@@ -20,11 +20,30 @@ pub const KNOWN_FIELDS: [&str; 8] = [
     "allowed-tools",
     DISABLE_MODEL_INVOCATION,
     USER_INVOCABLE,
+    "agent",
+    "argument-hint",
+    "arguments",
+    "background",
+    "context",
+    "default-enabled",
+    "default_enabled",
+    "defaultEnabled",
+    "disallowed-tools",
+    "display-name",
+    "effort",
+    "fallback",
+    "hooks",
+    "model",
+    "paths",
+    "shell",
+    "when_to_use",
 ];
 /// Fields of the Agent Skills format.
 pub const STANDARD_FIELDS: &[&str] = KNOWN_FIELDS.split_at(6).0;
 const DISABLE_MODEL_INVOCATION: &str = "disable-model-invocation";
 const USER_INVOCABLE: &str = "user-invocable";
+/// Spellings of Claude Code since 2.1.186.
+const DEFAULT_ENABLED: [&str; 3] = ["default-enabled", "default_enabled", "defaultEnabled"];
 /// Maximum length of a description or short description on the wire.
 const MAX_DESCRIPTION: usize = 1_024;
 /// Maximum length of `compatibility` in the format. Longer texts are reported and kept.
@@ -39,6 +58,20 @@ struct FrontmatterReader<'a> {
     root: FieldMapping<'a>,
     yaml: &'a str,
     fields: FieldReader<'a>,
+}
+
+/// Whether a field decides if the skill is listed or who may use the skill. A skill with such a field in
+/// invalid YAML is omitted.
+pub fn decides(key: &str) -> bool {
+    [
+        "name",
+        "description",
+        DISABLE_MODEL_INVOCATION,
+        USER_INVOCABLE,
+    ]
+    .iter()
+    .chain(&DEFAULT_ENABLED)
+    .any(|deciding| *deciding == key)
 }
 
 /// Reads the fields of `value`, parsed from `yaml`, which begins on line 2 of the file. Returns
@@ -70,6 +103,9 @@ pub fn read(
         allowed_tools: fields.read_allowed_tools(),
         forbids_model: fields.is_restricted_by(DISABLE_MODEL_INVOCATION, true),
         forbids_user: fields.is_restricted_by(USER_INVOCABLE, false),
+        is_switched_off: DEFAULT_ENABLED
+            .into_iter()
+            .any(|key| fields.is_restricted_by(key, false)),
         all_fields: None,
     };
 
@@ -137,18 +173,18 @@ impl FrontmatterReader<'_> {
     /// Whether a field has the value that restricts the skill. A value that is neither true nor false
     /// is reported, and restricts the skill.
     fn is_restricted_by(&mut self, key: &str, restricting: bool) -> bool {
-        match self.root.non_null_value(key) {
-            None => false,
-            Some(DynamicValue::Bool(flag)) => *flag == restricting,
-            Some(other) => {
-                let why = format!(
-                    "`{key}` must be true or false, but is {}; read as {restricting}",
-                    other.kind()
-                );
-                self.report_warning(key, DiagnosticCode::FieldInvalid, why);
-                true
-            }
+        let Some(value) = self.root.non_null_value(key) else {
+            return false;
+        };
+        if let Some(flag) = value.to_flag() {
+            return flag == restricting;
         }
+        let why = format!(
+            "`{key}` must be true or false, but is {}; read as {restricting}",
+            value.kind()
+        );
+        self.report_warning(key, DiagnosticCode::FieldInvalid, why);
+        true
     }
 
     fn read_name(&mut self, dir_name: Option<&[u8]>) -> Option<Box<str>> {
@@ -167,11 +203,7 @@ impl FrontmatterReader<'_> {
                     .map(|name| text::collapse_whitespace(&name))
                     .filter(|name| !name.is_empty());
                 if declared.is_none() {
-                    self.report_warning(
-                        "name",
-                        DiagnosticCode::NameInvalid,
-                        "no `name`; using the directory name",
-                    );
+                    self.report_missing_name();
                 }
                 declared
             }
@@ -199,7 +231,7 @@ impl FrontmatterReader<'_> {
         }
 
         if let (Some(declared), Some(dir)) = (declared, dir_name)
-            && declared.as_bytes() != dir
+            && declared.rsplit(':').next().map(str::as_bytes) != Some(dir)
         {
             let dir = text::quote_word(&String::from_utf8_lossy(dir));
             let why = format!(
@@ -210,6 +242,48 @@ impl FrontmatterReader<'_> {
         }
 
         Some(name)
+    }
+
+    fn report_missing_name(&mut self) {
+        let Some(written) = key_in_other_case(self.root, "name") else {
+            let why = "no `name`; using the directory name";
+            return self.report_warning("name", DiagnosticCode::NameInvalid, why);
+        };
+        // The error of a missing description names both keys.
+        if self.root.non_null_value("description").is_some() {
+            let why =
+                format!("`{written}` must be written in lower case; using the directory name");
+            self.report_warning(written, DiagnosticCode::NameInvalid, why);
+        }
+    }
+
+    /// Reports that there is no description, at the key that the author wrote instead.
+    fn report_missing_description(&mut self) {
+        let mut key = "description";
+        let mut why = "no `description`; say what the skill does and when to use it".to_owned();
+
+        if let Some(written) = key_in_other_case(self.root, key) {
+            let both = key_in_other_case(self.root, "name")
+                .into_iter()
+                .chain([written]);
+            let keys: Vec<_> = both.map(|key| format!("`{key}`")).collect();
+            why = format!("{} must be written in lower case", keys.join(" and "));
+            key = written;
+        }
+
+        let (line, column) = self.fields.position_of(&[key]);
+        // The first line of the YAML is line 2 of the file.
+        let index = line.checked_sub(2);
+        let written = index.and_then(|index| self.yaml.lines().nth(index as usize));
+        let value = written.and_then(|line| line.split_once(':'));
+        if value.is_some_and(|(_, value)| value.trim_start().starts_with('#')) {
+            why = "no `description`: everything after `#` is a comment; put the text in quotes"
+                .to_owned();
+        }
+
+        let problem = FileProblem::error(DiagnosticCode::MissingDescription, why);
+        let (line, column) = if line == 0 { (1, 1) } else { (line, column) };
+        self.fields.add_problem(problem.with_position(line, column));
     }
 
     fn read_description(&mut self) -> Option<Box<str>> {
@@ -230,13 +304,7 @@ impl FrontmatterReader<'_> {
             .unwrap_or_default();
 
         if text.is_empty() {
-            let why = "no `description`; say what the skill does and when to use it";
-            let (line, column) = match self.fields.position_of(&[key]) {
-                (0, _) => (1, 1),
-                found => found,
-            };
-            let problem = FileProblem::error(DiagnosticCode::MissingDescription, why);
-            self.fields.add_problem(problem.with_position(line, column));
+            self.report_missing_description();
             return None;
         }
 
@@ -377,6 +445,12 @@ impl FrontmatterReader<'_> {
             self.report_problem(first, Severity::Note, DiagnosticCode::FieldUnknown, why);
         }
     }
+}
+
+/// Returns the key that is a field of the format in another letter case.
+fn key_in_other_case<'v>(root: FieldMapping<'v>, field: &str) -> Option<&'v str> {
+    let mut keys = root.entries().iter().map(|(key, _)| &**key);
+    keys.find(|key| key.eq_ignore_ascii_case(field) && *key != field)
 }
 
 fn has_hidden_chars(text: &str) -> bool {

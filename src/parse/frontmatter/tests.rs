@@ -47,7 +47,7 @@ fn frontmatter_must_be_fenced_yaml() {
         ("\u{feff}---\nname: d\ndescription: x\n---\n", vec![]),
         (
             "---\nname: d\ndescription: x\n----\n---\n",
-            error(DiagnosticCode::YamlSyntax, 5, 1),
+            error(DiagnosticCode::YamlSyntax, 4, 1),
         ),
         ("---\nname: d\ndescription: |\n  ---\n---\n", vec![]),
         ("", error(DiagnosticCode::NoFrontmatter, 1, 1)),
@@ -72,7 +72,7 @@ fn frontmatter_must_be_fenced_yaml() {
         ("---\n- a\n---\n", error(DiagnosticCode::YamlSyntax, 2, 1)),
         ("---\ntext\n---\n", error(DiagnosticCode::YamlSyntax, 2, 1)),
         (
-            "---\nname: d\ndescription: \"a\" b\n---\n",
+            "---\nname: d\ndescription: \"a\" b \" c\n---\n",
             error(DiagnosticCode::YamlSyntax, 3, 18),
         ),
         (
@@ -383,12 +383,29 @@ fn restrictions_of_invocation_are_read() {
             "user-invocable: false\ndisable-model-invocation: True",
             (true, true),
         ),
+        // The spellings of Claude Code since 2.1.218.
+        (
+            "user-invocable: no\ndisable-model-invocation: on",
+            (true, true),
+        ),
+        (
+            "user-invocable: OFF\ndisable-model-invocation: 1",
+            (true, true),
+        ),
+        (
+            "user-invocable: Yes\ndisable-model-invocation: 0",
+            (false, false),
+        ),
+        (
+            "user-invocable: 'true'\ndisable-model-invocation: 'false'",
+            (false, false),
+        ),
     ] {
         assert_eq!(restrictions(lines), (expected, vec![]), "{lines}");
     }
 
     let warning = vec![(DiagnosticCode::FieldInvalid, Warning, 4, 1)];
-    for value in ["yes", "'true'", "'false'", "1", "0", "[]", "{}", "off"] {
+    for value in ["maybe", "2", "'y'", "[]", "{}", "0.5"] {
         assert_eq!(
             restrictions(&format!("disable-model-invocation: {value}")),
             ((true, false), warning.clone()),
@@ -551,6 +568,7 @@ mod compact {
             allowed_tools: packed.allowed_tools().map(Into::into).collect(),
             forbids_model: packed.forbids_model(),
             forbids_user: packed.forbids_user(),
+            is_switched_off: packed.is_switched_off(),
             all_fields: packed.all_fields().map(ValueRef::to_value),
         }
     }
@@ -587,7 +605,7 @@ mod compact {
         #[test]
         fn absent_and_large_fields_round_trip(
             text: Option<String>, list: Vec<String>, pairs: Vec<(String, String)>,
-            forbids_model: bool, forbids_user: bool,
+            forbids_model: bool, forbids_user: bool, is_switched_off: bool,
             much in prop_oneof![Just(1_usize), 65_400..65_600_usize],
         ) {
             let text = text.filter(|text| !text.is_empty()).map(String::into_boxed_str);
@@ -601,6 +619,7 @@ mod compact {
                 allowed_tools: list.into_iter().map(Into::into).collect(),
                 forbids_model,
                 forbids_user,
+                is_switched_off,
                 all_fields: None,
             };
             prop_assert_eq!(expand(&skill.clone().into()), sorted(skill));

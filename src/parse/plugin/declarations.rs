@@ -71,8 +71,8 @@ pub fn read(
         _ => inner.as_map().is_some() && !has_text(inner, required_key(kind)),
     });
     if inner.is_some() {
-        let known = [key, "description", "version"];
-        fields.report_unknown_keys(FieldMapping::root(value), &known);
+        let root = FieldMapping::root(value);
+        fields.read_more(root, "the file", &[key, "description", "version"], &[]);
     }
 
     let entries = inner.unwrap_or(value).as_map().unwrap_or_default();
@@ -259,15 +259,17 @@ pub fn read_declaration(
         fields.report_unusable(what, name, &why);
         return None;
     }
-    if declaration.has_likely_secret {
-        fields.report_redacted(&format!("the {what} {}", text::quote_word(name)));
-    }
+    let redacted = &declaration.redacted;
+    fields.report_redacted(
+        &format!("the {what} {}", text::quote_word(name)),
+        redacted.iter().map(String::as_str),
+    );
     Some(PluginComponent {
         kind,
         name: name.into(),
         file: RelPath::root(),
+        redacted: !redacted.is_empty(),
         declaration: declaration.value,
-        redacted: declaration.redacted,
         digest: None,
         size: 0,
     })

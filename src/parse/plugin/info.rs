@@ -62,7 +62,7 @@ pub fn read_author(
     } else if value.as_map().is_some() {
         let path = [key];
         let at = FieldMapping::new(value, &path, "");
-        fields.report_unknown_keys(at, &["name", "email", "url"]);
+        fields.report_unknown_keys(at, &["name", "email", "url"], "ignored");
         PluginAuthor {
             name: fields.read_line(at, "name", MAX_NAME_CHARS),
             email: fields.read_line(at, "email", MAX_NAME_CHARS),
@@ -105,7 +105,7 @@ fn read_interface(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Optio
 }
 
 fn read_interface_mapping(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> PluginInterface {
-    fields.report_unknown_keys(at, INTERFACE_KEYS);
+    fields.report_unknown_keys(at, INTERFACE_KEYS, "ignored");
     PluginInterface {
         display_name: fields.read_line(at, "displayName", MAX_NAME_CHARS),
         short_description: fields.read_line(at, "shortDescription", MAX_TEXT_CHARS),

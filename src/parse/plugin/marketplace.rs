@@ -1,16 +1,17 @@
 //! Marketplaces: lists of plugins. Most plugins of a list are below the same root.
 
-use super::{info, invalid_file, parse_plugin_file, plugin_path};
-use crate::model::plugin::{MAX_PLUGIN_BYTES, MarketplaceEntry, PluginMarketplace};
+use super::{documented_keys, info, invalid_file, parse_plugin_file, plugin_path};
+use crate::model::plugin::{MAX_PLUGIN_BYTES, MarketplaceEntry, PluginMarketplace, value_size};
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
 use crate::parse::secret_filter;
+use caproot_core::text;
 use caproot_core::wire::RelPath;
 
 /// Maximum number of plugins in one marketplace.
 const MAX_ENTRIES: usize = 1_000;
 
-/// Known keys of a marketplace.
+/// Keys of a marketplace and of its entries that have fields of their own.
 const MARKETPLACE_KEYS: &[&str] = &[
     "name",
     "description",
@@ -19,11 +20,15 @@ const MARKETPLACE_KEYS: &[&str] = &[
     "plugins",
     "interface",
     "metadata",
-    "homepage",
-    "repository",
     "displayName",
-    "forceRemoveDeletedPlugins",
-    "allowCrossMarketplaceDependenciesOn",
+];
+const ENTRY_KEYS: &[&str] = &[
+    "name",
+    "source",
+    "description",
+    "version",
+    "category",
+    "skills",
 ];
 
 /// Reads a marketplace file. `bytes` is the whole file, or its first `MAX_MANIFEST_BYTES` + 1
@@ -62,7 +67,8 @@ fn read_marketplace(
         .unwrap_or_default();
     let (entries, truncated) = read_entries(fields, plugins, &base);
 
-    fields.report_unknown_keys(root, MARKETPLACE_KEYS);
+    let documented = [documented_keys::MARKETPLACE];
+    let more = fields.read_more(root, "the marketplace", MARKETPLACE_KEYS, &documented);
     let description = fields.read_line(root, "description", MAX_TEXT_CHARS);
     let version = fields.read_line(root, "version", MAX_NAME_CHARS);
     PluginMarketplace {
@@ -79,6 +85,7 @@ fn read_marketplace(
         entries: entries.into(),
         truncated,
         declared_by: file.clone(),
+        more: more.value,
     }
 }
 
@@ -134,7 +141,13 @@ fn entry_size(entry: &MarketplaceEntry) -> usize {
         &entry.installation,
     ];
     let texts = texts.into_iter().flatten().map(|text| text.len());
-    texts.sum::<usize>() + entry.name.len() + entry.source.len() + 256
+    let skills = entry.skills.iter().map(|path| path.as_bytes().len() + 64);
+    texts.sum::<usize>()
+        + skills.sum::<usize>()
+        + value_size(&entry.more)
+        + entry.name.len()
+        + entry.source.len()
+        + 256
 }
 
 /// Source of a plugin.
@@ -168,7 +181,15 @@ fn read_entry(
     }
 
     let policy = child_mapping(at, &["policy"], &name);
+    let documented = [
+        documented_keys::MANIFEST,
+        documented_keys::MARKETPLACE_ENTRY,
+    ];
+    let subject = format!("the plugin {}", text::quote_word(&name));
+    let more = fields.read_more(at, &subject, ENTRY_KEYS, &documented);
     Some(MarketplaceEntry {
+        skills: read_skills(fields, at, source.package.as_ref()),
+        more: more.value,
         description: fields.read_line(at, "description", MAX_TEXT_CHARS),
         version: fields.read_line(at, "version", MAX_NAME_CHARS),
         category: fields.read_line(at, "category", MAX_NAME_CHARS),
@@ -179,6 +200,24 @@ fn read_entry(
         source: source.address,
         name,
     })
+}
+
+/// Reads the directories of the skills of a plugin. They are relative to the plugin, and the paths of an
+/// external plugin lead nowhere below the root.
+fn read_skills(
+    fields: &mut FieldReader<'_>,
+    at: FieldMapping<'_>,
+    plugin: Option<&RelPath>,
+) -> Box<[RelPath]> {
+    let Some(plugin) = plugin else {
+        return Box::default();
+    };
+    let texts = fields.read_verbatim_list(at, "skills", MAX_TEXT_CHARS);
+    let paths = texts.into_iter().filter_map(|text| match text {
+        "." => Some(plugin.clone()),
+        _ => Some(plugin.join_path(&plugin_path::read_plugin_path(fields, "skills", text)?)),
+    });
+    paths.collect()
 }
 
 fn read_source(
@@ -215,10 +254,15 @@ fn read_source(
         .find_present_key(["url", "repo", "package", "path"])
         .and_then(|key| fields.read_verbatim(object, key, MAX_TEXT_CHARS))
         .unwrap_or_default();
+    let shown = secret_filter::redact_in_line(address);
+    if shown != address {
+        let subject = format!("the plugin {}", text::quote_word(name));
+        fields.report_redacted(&subject, ["source"].into_iter());
+    }
     EntrySource {
         package: None,
         kind,
-        address: secret_filter::redact_in_url(address).0.into(),
+        address: shown.into(),
     }
 }
 
@@ -228,7 +272,7 @@ fn resolve_local_path(fields: &mut FieldReader<'_>, text: &str, base: &RelPath) 
     let path =
         path.or_else(|| plugin_path::parse_working_dir(text).map(|below| base.join_path(&below)));
     if path.is_none() {
-        let text = secret_filter::redact_in_path(text);
+        let text = secret_filter::quote_path(text);
         let why = format!("`source` names {text}, expected `./` and a path in the marketplace");
         fields.report_warning(DiagnosticCode::PathInvalid, why);
     }

@@ -1,7 +1,7 @@
 //! Declared MCP servers: transport, command or URL, headers and environment variables. Possible
 //! secrets are redacted.
 
-use super::plugin_path;
+use super::{documented_keys, plugin_path};
 use crate::model::plugin::{McpServer, McpTransport, NamedValue};
 use crate::model::{DiagnosticCode, DynamicValue};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
@@ -44,11 +44,21 @@ const KNOWN_KEYS: &[&str] = &[
     "timeout",
 ];
 
-/// Keys of environment variables and headers with values, and of those from the host's environment.
-const ENVIRONMENT_KEYS: &[&str] = &["env"];
-const INHERITED_ENVIRONMENT_KEYS: &[&str] = &["env_vars", "envVars"];
-const HEADER_KEYS: &[&str] = &["headers", "http_headers", "httpHeaders"];
-const INHERITED_HEADER_KEYS: &[&str] = &["env_http_headers", "envHttpHeaders"];
+/// Keys of environment variables or headers.
+struct NamedValueKeys {
+    /// Keys of mappings of names to values.
+    set: &'static [&'static str],
+    /// Keys of mappings of names to variables of the host, or of lists of variables that keep their name.
+    inherited: &'static [&'static str],
+}
+const ENVIRONMENT_KEYS: NamedValueKeys = NamedValueKeys {
+    set: &["env"],
+    inherited: &["env_vars", "envVars"],
+};
+const HEADER_KEYS: NamedValueKeys = NamedValueKeys {
+    set: &["headers", "http_headers", "httpHeaders"],
+    inherited: &["env_http_headers", "envHttpHeaders"],
+};
 const BEARER_TOKEN_KEYS: [&str; 2] = ["bearer_token_env_var", "bearerTokenEnvVar"];
 
 /// Reads `{"mcpServers": {NAME: {…}}}` or only the inner object.
@@ -66,7 +76,7 @@ pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<McpServer
 
     let inner = match inner {
         Some((key, inner)) => {
-            fields.report_unknown_keys(root, &[key, "inputs"]);
+            fields.read_more(root, "the file", &[key], &[&["inputs"]]);
             inner
         }
         None => value,
@@ -97,36 +107,46 @@ fn read_server(
     let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS);
     let transport = read_transport(fields, at, &name, command.is_some(), url.is_some())?;
     let is_stdio = transport == McpTransport::Stdio;
-    let (command, command_redacted) =
-        secret_filter::redact_in_command(command.filter(|_| is_stdio).unwrap_or_default());
-    let (args, args_redacted) =
-        secret_filter::redact_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
-    let (url, url_redacted) =
-        secret_filter::redact_in_url(url.filter(|_| !is_stdio).unwrap_or_default());
+    let mut redacted = Vec::new();
 
-    let environment = read_named_values(fields, at, ENVIRONMENT_KEYS, INHERITED_ENVIRONMENT_KEYS);
-    let headers = read_named_values(fields, at, HEADER_KEYS, INHERITED_HEADER_KEYS);
-    let has_secret = command_redacted
-        || args_redacted
-        || url_redacted
-        || environment.has_secret
-        || headers.has_secret;
-    if has_secret {
-        fields.report_redacted(&format!("the MCP server {}", text::quote_word(&name)));
+    let command = command.filter(|_| is_stdio).unwrap_or_default();
+    let shown_command = secret_filter::redact_in_line(command);
+    let url = url.filter(|_| !is_stdio).unwrap_or_default();
+    let shown_url = secret_filter::redact_in_line(url);
+    let args = fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS);
+    let shown_args = secret_filter::redact_in_arguments(args.iter().copied(), false);
+    let has_secret_arg = args
+        .iter()
+        .zip(&shown_args)
+        .any(|(arg, shown)| **arg != **shown);
+    for (key, is_redacted) in [
+        ("command", shown_command != command),
+        ("url", shown_url != url),
+        ("args", has_secret_arg),
+    ] {
+        if is_redacted {
+            redacted.push(key.to_owned());
+        }
     }
+
+    let environment = read_named_values(fields, at, &ENVIRONMENT_KEYS, &mut redacted);
+    let headers = read_named_values(fields, at, &HEADER_KEYS, &mut redacted);
+    let subject = format!("the MCP server {}", text::quote_word(&name));
+    fields.report_redacted(&subject, redacted.iter().map(String::as_str));
 
     let cwd = read_working_dir(fields, at);
     let enabled = read_enabled(fields, at);
-    fields.report_unknown_keys(at, KNOWN_KEYS);
+    let more = fields.read_more(at, &subject, KNOWN_KEYS, &[documented_keys::MCP_SERVER]);
     Some(McpServer {
         transport,
-        command: command.into(),
-        args,
+        command: shown_command.into(),
+        args: shown_args.into(),
         cwd,
-        url: url.into(),
-        redacted: has_secret || environment.has_redacted() || headers.has_redacted(),
-        headers: headers.values.into(),
-        environment: environment.values.into(),
+        url: shown_url.into(),
+        redacted: !redacted.is_empty() || more.has_redacted,
+        headers: headers.into(),
+        environment: environment.into(),
+        more: more.value,
         bearer_token_variable: read_first_line(fields, at, BEARER_TOKEN_KEYS),
         description: fields.read_line(at, "description", MAX_TEXT_CHARS),
         enabled,
@@ -248,7 +268,7 @@ fn read_working_dir(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> RelPa
         return RelPath::root();
     };
     plugin_path::parse_working_dir(text).unwrap_or_else(|| {
-        let text = secret_filter::redact_in_path(text);
+        let text = secret_filter::quote_path(text);
         let why = format!(
             "`cwd` names {text}, which is not inside the plugin; the plugin's directory is reported"
         );
@@ -257,62 +277,53 @@ fn read_working_dir(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> RelPa
     })
 }
 
-/// Reads the headers or environment variables of a server. The keys `set` have values; the keys
-/// `inherited` map names to variables of the host, or list variables that keep their name.
+/// Reads the headers or environment variables of a server. Adds the redacted ones to `redacted`.
 fn read_named_values(
     fields: &mut FieldReader<'_>,
     at: FieldMapping<'_>,
-    set: &[&str],
-    inherited: &[&str],
-) -> NamedValues {
-    let mut named = NamedValues::default();
-    for key in set {
+    keys: &NamedValueKeys,
+    redacted: &mut Vec<String>,
+) -> Vec<NamedValue> {
+    let mut named = Vec::new();
+    for key in keys.set {
         for (name, value) in fields.read_entries(at, key) {
             let text = value.to_text();
-            let reported =
-                secret_filter::reportable_value(name, &text).filter(|_| value.is_scalar());
-            named.has_secret |= reported.is_none() && secret_filter::is_likely_secret(name, &text);
-            named.push(name, reported, None);
+            let shown = secret_filter::redact_in_value(name, &text);
+            let is_shown = value.is_scalar() && shown == *text;
+            let is_name_shown = *clean_name(name) == **name;
+            let name = clean_name(name);
+            if !is_shown || !is_name_shown {
+                redacted.push(format!("{key}.{name}"));
+            }
+            named.push(NamedValue {
+                name,
+                value: is_shown.then_some(text),
+                from_variable: None,
+            });
         }
     }
 
-    for key in inherited {
+    for key in keys.inherited {
         let value = at.non_null_value(key);
-        if value.is_some_and(|value| value.as_map().is_some()) {
-            for (name, variable) in fields.read_entries(at, key) {
-                named.push(name, None, variable.as_text());
-            }
-        } else {
-            for name in fields.read_verbatim_list(at, key, MAX_NAME_CHARS) {
-                named.push(name, None, Some(name));
-            }
-        }
+        let variables: Vec<(&str, Option<&str>)> =
+            if value.is_some_and(|value| value.as_map().is_some()) {
+                let entries = fields.read_entries(at, key).iter();
+                entries
+                    .map(|(name, variable)| (&**name, variable.as_text()))
+                    .collect()
+            } else {
+                let names = fields
+                    .read_verbatim_list(at, key, MAX_NAME_CHARS)
+                    .into_iter();
+                names.map(|name| (name, Some(name))).collect()
+            };
+        named.extend(variables.into_iter().map(|(name, variable)| NamedValue {
+            name: clean_name(name),
+            value: None,
+            from_variable: variable.map(clean_name),
+        }));
     }
     named
-}
-
-/// Headers or environment variables of a server.
-#[derive(Default)]
-struct NamedValues {
-    values: Vec<NamedValue>,
-    /// Whether a value that is not reported is likely a secret.
-    has_secret: bool,
-}
-
-impl NamedValues {
-    fn push(&mut self, name: &str, value: Option<Box<str>>, variable: Option<&str>) {
-        self.values.push(NamedValue {
-            name: clean_name(name),
-            value,
-            from_variable: variable.map(clean_name),
-        });
-    }
-
-    /// Whether a value is neither reported nor in a variable of the host.
-    fn has_redacted(&self) -> bool {
-        let mut values = self.values.iter();
-        values.any(|value| value.value.is_none() && value.from_variable.is_none())
-    }
 }
 
 fn clean_name(name: &str) -> Box<str> {

@@ -1,6 +1,7 @@
 //! Parsers of the manifests, component files and marketplaces of plugins.
 
 mod declarations;
+mod documented_keys;
 mod info;
 pub mod marketplace;
 mod mcp_servers;
@@ -53,11 +54,19 @@ pub(super) fn read_manifest_details(
     let root = FieldMapping::root(value);
     let (sources, inline_components) = sources::read(&mut fields, root);
     let info = info::read(&mut fields, root);
-    fields.report_unknown_keys(root, sources::MANIFEST_KEYS);
+    let is_switched_off = fields.read_flag(root, "defaultEnabled") == Some(false);
+    let more = fields.read_more(
+        root,
+        "the manifest",
+        sources::MANIFEST_KEYS,
+        &[documented_keys::MANIFEST],
+    );
     Arc::new(ManifestDetails {
         info,
         sources,
+        is_switched_off,
         inline_components,
+        more: more.value,
     })
 }
 

@@ -9,7 +9,7 @@ use caproot_core::wire::RelPath;
 pub fn read_plugin_path(fields: &mut FieldReader<'_>, key: &str, text: &str) -> Option<RelPath> {
     let path = parse_plugin_path(text);
     if path.is_none() {
-        let text = secret_filter::redact_in_path(text);
+        let text = secret_filter::quote_path(text);
         let why = format!("`{key}` names {text}, expected `./` and a path inside the plugin");
         fields.report_warning(DiagnosticCode::PathInvalid, why);
     }
@@ -47,9 +47,6 @@ pub fn parse_working_dir(text: &str) -> Option<RelPath> {
 }
 
 fn parse_path_below(text: &str) -> Option<RelPath> {
-    if secret_filter::has_token(text) {
-        return None;
-    }
     let path = text.trim_start_matches('/');
     // `././a` is the same as `./a`.
     let path = path.strip_prefix("./").unwrap_or(path);

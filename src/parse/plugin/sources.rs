@@ -6,6 +6,7 @@ use super::{declarations, invalid_file, mcp_servers, parse_plugin_file};
 use crate::model::plugin::{ComponentKind, ComponentSources, PluginComponents};
 use crate::model::{DynamicValue, FileProblem};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_ITEMS, MAX_TEXT_CHARS};
+use caproot_core::wire::RelPath;
 
 /// Known keys of a manifest in all supported formats.
 pub const MANIFEST_KEYS: &[&str] = &[
@@ -20,7 +21,7 @@ pub const MANIFEST_KEYS: &[&str] = &[
     "interface",
     "displayName",
     "category",
-    "tags",
+    "defaultEnabled",
     "logo",
     "skills",
     "mcpServers",
@@ -44,10 +45,7 @@ pub fn read(
             continue;
         };
 
-        if kind.is_json() {
-            sources.declared_json_kinds.push(kind);
-        }
-
+        sources.declared_kinds.push(kind);
         let items = match value {
             DynamicValue::List(items) => &items[..items.len().min(MAX_ITEMS)],
             other => std::slice::from_ref(other),
@@ -55,6 +53,10 @@ pub fn read(
 
         for item in items {
             match item {
+                // Claude Code reads `.` as the directory of the plugin.
+                DynamicValue::Text(text) if kind == ComponentKind::Skills && &**text == "." => {
+                    sources.named_paths.push((kind, RelPath::root()));
+                }
                 DynamicValue::Text(text) if text.chars().count() <= MAX_TEXT_CHARS => {
                     if let Some(path) = read_plugin_path(fields, kind.manifest_key(), text) {
                         sources.named_paths.push((kind, path));

@@ -1,8 +1,10 @@
-use super::{marketplace, prompt, read_file};
+use super::{documented_keys, marketplace, prompt, read_file};
 use crate::model::limits::MAX_MANIFEST_BYTES;
-use crate::model::plugin::{ComponentKind, MAX_COMPONENTS, McpTransport, PluginComponents};
+use crate::model::plugin::{
+    ComponentKind, MAX_COMPONENTS, ManifestProduct, McpTransport, PluginComponents,
+};
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, PluginManifest, Severity};
-use crate::parse::{json, manifest};
+use crate::parse::{frontmatter, json, manifest};
 use caproot_core::wire::RelPath;
 use proptest::prelude::*;
 
@@ -59,7 +61,7 @@ fn servers_may_be_wrapped_or_not() {
 #[test]
 fn secrets_are_redacted() {
     let json = r#"{"a": {"command": "x --token hunter2", "args": ["--api-key=hunter2"],
-        "env": {"PASSWORD": "hunter2", "FOO": "hunter2"}},
+        "env": {"PASSWORD": "hunter2", "FOO": "a=b&token=hunter2"}},
         "b": {"url": "https://u:hunter2@x.example/?key=hunter2", "headers": {"X-Key": "hunter2"},
               "env_http_headers": {"X-A": "A_VAR"}, "bearer_token_env_var": "B_VAR"}}"#;
     let (found, problems) = file(ComponentKind::McpServers, json);
@@ -215,20 +217,11 @@ fn unknown_keys_of_a_declaration_are_kept_without_their_secrets() {
             "",
             false,
         ),
-        (
-            r#"{"env":{"PORT":"80","FOO":"bar"}}"#,
-            r#"{"env":{"FOO":"<redacted>","PORT":"80"}}"#,
-            false,
-        ),
+        (r#"{"env":{"PORT":"80","FOO":"bar"}}"#, "", false),
         (
             r#"{"env":{"PASSWORD":"hunter2"}}"#,
             r#"{"env":{"PASSWORD":"<redacted>"}}"#,
             true,
-        ),
-        (
-            r#"{"env":{"A":{"b":"hunter2"}}}"#,
-            r#"{"env":{"A":"<redacted>"}}"#,
-            false,
         ),
         (
             r#"{"settings":{"apiKey":{"now":["hunter2",7]}}}"#,
@@ -256,7 +249,7 @@ fn unknown_keys_of_a_declaration_are_kept_without_their_secrets() {
             true,
         ),
         (
-            r#"{"account":123456789012}"#,
+            r#"{"account":1234567890123456}"#,
             r#"{"account":"<redacted>"}"#,
             true,
         ),
@@ -316,16 +309,19 @@ fn manifest_details_are_read() {
             "mcpServers": {"a": {"command": "x"}}, "apps": "./config/apps.json",
             "agents": ["./agents/one.md", "../two.md"], "hooks": {},
             "interface": {"displayName": "P", "brandColor": "#12ab34", "logo": "./assets/l.svg",
-            "screenshots": ["./s.png", "/etc/x"], "odd": 1}, "themes": []}"##,
+            "screenshots": ["./s.png", "/etc/x"], "odd": 1}, "themes": [], "dependancies": ["x"]}"##,
     );
     let expected = [
         DiagnosticCode::PathInvalid,
+        DiagnosticCode::SecretRedacted,
         DiagnosticCode::FieldUnknown,
         DiagnosticCode::PathInvalid,
         DiagnosticCode::FieldUnknown,
     ];
     assert_eq!(codes(&problems), expected, "{problems:?}");
-    assert!(problems.iter().any(|p| p.message.contains("`themes`")));
+    assert!(problems[4].message.contains("did you mean `dependencies`"));
+    let more = found.declarations.more.to_text();
+    assert_eq!(&*more, r#"{"dependancies":["x"],"themes":[]}"#);
     let declared = &found.declarations;
     assert_eq!(declared.info.description.as_deref(), Some("two words"));
     assert_eq!(
@@ -348,19 +344,57 @@ fn manifest_details_are_read() {
     assert!(
         declared
             .sources
-            .default_paths(ComponentKind::Hooks)
+            .default_paths(ComponentKind::Hooks, ManifestProduct::Codex)
             .is_empty()
     );
     assert_eq!(
         declared
             .sources
-            .default_paths(ComponentKind::LspServers)
+            .default_paths(ComponentKind::LspServers, ManifestProduct::Codex)
             .len(),
         1
     );
     let interface = declared.info.interface.as_ref().expect("given");
     assert_eq!(interface.brand_color.as_deref(), Some("#12ab34"));
     assert!(interface.images[1].is_some() && interface.screenshots.len() == 1);
+}
+
+#[test]
+fn the_page_of_documented_keys_is_complete() {
+    let page = include_str!("../../../docs/author/plugin-keys.md");
+    let keys = [
+        documented_keys::MANIFEST,
+        documented_keys::MCP_SERVER,
+        documented_keys::MARKETPLACE,
+        documented_keys::MARKETPLACE_ENTRY,
+        &frontmatter::KNOWN_FIELDS,
+    ];
+    for key in keys.concat() {
+        assert!(page.contains(&format!("`{key}`")), "{key}");
+    }
+}
+
+#[test]
+fn other_keys_of_a_server_are_passed_on() {
+    let (found, problems) = file(
+        ComponentKind::McpServers,
+        r#"{"api": {"url": "https://a.example/mcp", "headersHelper": "${CLAUDE_PLUGIN_ROOT}/token.sh",
+            "oauth": {"clientId": "caproot"}, "headersHelpr": "x", "apiKey": "hunter2"}}"#,
+    );
+    let [server] = &found.mcp_servers[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(
+        &*server.more.to_text(),
+        r#"{"apiKey":"<redacted>","headersHelper":"${CLAUDE_PLUGIN_ROOT}/token.sh","headersHelpr":"x","oauth":{"clientId":"caproot"}}"#
+    );
+    assert!(server.redacted);
+    let [unknown, redacted] = &problems[..] else {
+        panic!("{problems:?}")
+    };
+    assert!(unknown.message.contains("`headersHelpr`") && !unknown.message.contains("`oauth`"));
+    assert!(unknown.message.contains("did you mean `headersHelper`?"));
+    assert!(redacted.message.contains("`apiKey`"));
 }
 
 #[test]

@@ -1,49 +1,32 @@
-//! Redacts possible secrets in the declaration of a component, whose keys may be unknown.
+//! Redacts possible secrets in a declaration, whose keys may be unknown.
 
 use super::{
-    MAX_VALUE_BYTES, REDACTED_MARKER, is_harmless_value, is_likely_secret, is_searchable,
-    is_secret_name, redact_in_arguments, redact_in_command, redact_in_text, reportable_value,
+    LineFilter, REDACTED_MARKER, has_token_shape, is_telling, redact_in_arguments, redact_in_line,
+    redact_in_text,
 };
 use crate::model::DynamicValue;
 
-/// Keys with texts for people or models, in which only tokens are redacted.
-const PROSE_KEYS: [&str; 14] = [
-    "name",
+/// Keys of texts for people or models, in which names of secrets are words.
+const PROSE_KEYS: [&str; 5] = [
     "description",
-    "type",
-    "matcher",
-    "if",
     "prompt",
     "statusMessage",
-    "id",
-    "category",
-    "model",
-    "tools",
-    "allowed-tools",
     "argument-hint",
-    "color",
+    "when_to_use",
 ];
-/// Keys of mappings of environment variables or headers.
-const NAMED_VALUES_KEYS: [&str; 5] = [
-    "env",
-    "environment",
-    "headers",
-    "http_headers",
-    "httpHeaders",
-];
+/// Maximum number of redacted values that are named.
+const MAX_NAMED: usize = 8;
 
 /// Declaration without possible secrets.
 #[derive(Debug)]
 pub struct RedactedDeclaration {
     /// Mapping with its keys in byte order.
     pub value: DynamicValue,
-    /// Whether a part is redacted.
-    pub redacted: bool,
-    /// Whether a redacted part is likely a secret, in contrast to an unknown value.
-    pub has_likely_secret: bool,
+    /// Keys of the redacted values, such as `env.PASSWORD`; the first eight.
+    pub redacted: Vec<String>,
 }
 
-/// Redacts possible secrets in the entries of a declaration. An entry with a token in its key is
+/// Redacts possible secrets in the entries of a declaration. An entry with a token as its key is
 /// omitted.
 pub fn redact_in_declaration(entries: &[(Box<str>, DynamicValue)]) -> RedactedDeclaration {
     let mut filter = DeclarationFilter::default();
@@ -52,130 +35,104 @@ pub fn redact_in_declaration(entries: &[(Box<str>, DynamicValue)]) -> RedactedDe
     RedactedDeclaration {
         value,
         redacted: filter.redacted,
-        has_likely_secret: filter.has_likely_secret,
     }
 }
 
-/// State of the redaction of one declaration.
+/// State of the filter of one declaration.
 #[derive(Default)]
-struct DeclarationFilter {
-    redacted: bool,
-    has_likely_secret: bool,
+struct DeclarationFilter<'v> {
+    /// Keys that lead to the current value.
+    path: Vec<&'v str>,
+    redacted: Vec<String>,
 }
 
-impl DeclarationFilter {
-    /// Filters a mapping. `is_secret` is whether the key of the mapping, or a key above, is the name
-    /// of a secret.
+impl<'v> DeclarationFilter<'v> {
+    /// Filters a mapping. `is_covered` is whether a key above is the name of a secret.
     fn filter_map(
         &mut self,
-        entries: &[(Box<str>, DynamicValue)],
-        is_secret: bool,
+        entries: &'v [(Box<str>, DynamicValue)],
+        is_covered: bool,
     ) -> DynamicValue {
         let mut shown = Vec::with_capacity(entries.len());
-
         for (key, value) in entries {
-            if redact_in_text(key) != **key {
-                self.record_redaction(true);
-                continue;
-            }
-
-            let value = match value.as_map() {
-                Some(values) if NAMED_VALUES_KEYS.contains(&&**key) => {
-                    self.filter_named_values(values)
-                }
-                _ => self.filter_value(key, value, is_secret || is_secret_name(key)),
-            };
-            shown.push((key.clone(), value));
-        }
-
-        DynamicValue::Map(shown.into())
-    }
-
-    /// Filters a mapping of environment variables or headers.
-    fn filter_named_values(&mut self, values: &[(Box<str>, DynamicValue)]) -> DynamicValue {
-        let mut shown = Vec::with_capacity(values.len());
-        for (name, value) in values {
-            if redact_in_text(name) != **name {
-                self.record_redaction(true);
-                continue;
-            }
-            let text = value.to_text();
-            let value = if value.is_scalar() && reportable_value(name, &text).is_some() {
-                value.clone()
+            if has_token_shape(key) {
+                self.path.push(REDACTED_MARKER);
+                self.record_redacted();
             } else {
-                self.redact(is_likely_secret(name, &text))
-            };
-            shown.push((name.clone(), value));
+                self.path.push(key);
+                let value = self.filter_value(value, is_covered || is_telling(key));
+                shown.push((key.clone(), value));
+            }
+            self.path.pop();
         }
         DynamicValue::Map(shown.into())
     }
 
-    fn filter_value(&mut self, key: &str, value: &DynamicValue, is_secret: bool) -> DynamicValue {
+    fn filter_value(&mut self, value: &'v DynamicValue, is_covered: bool) -> DynamicValue {
+        let key = self.path.last().copied().unwrap_or_default();
         match value {
             DynamicValue::Null | DynamicValue::Bool(_) => value.clone(),
-            DynamicValue::Map(entries) => self.filter_map(entries, is_secret),
-            DynamicValue::List(items) if is_secret || PROSE_KEYS.contains(&key) => {
-                let shown = items
-                    .iter()
-                    .map(|item| self.filter_value(key, item, is_secret));
+            DynamicValue::Map(entries) => {
+                self.filter_map(entries, is_covered && !is_description(key, value))
+            }
+            DynamicValue::List(items) => {
+                let texts = items.iter().filter_map(DynamicValue::as_text);
+                let mut texts = redact_in_arguments(texts, is_covered).into_iter();
+                let shown = items.iter().map(|item| match item {
+                    DynamicValue::Text(text) => self.check(text, texts.next().unwrap_or_default()),
+                    other => self.filter_value(other, is_covered),
+                });
                 DynamicValue::List(shown.collect())
             }
-            DynamicValue::List(items) => self.filter_arguments(key, items),
-            DynamicValue::Int(_)
-            | DynamicValue::UInt(_)
-            | DynamicValue::Float(_)
-            | DynamicValue::Text(_) => self.filter_scalar(key, value, is_secret),
+            DynamicValue::Text(text) => {
+                let shown = if is_covered {
+                    LineFilter::new(true).filter(text)
+                } else if key == "id" && is_app_id(text) {
+                    text.to_string()
+                } else if PROSE_KEYS.contains(&key) {
+                    redact_in_text(text)
+                } else {
+                    redact_in_line(text)
+                };
+                self.check(text, shown.into())
+            }
+            DynamicValue::Int(_) | DynamicValue::UInt(_) | DynamicValue::Float(_) => {
+                let text = value.to_text();
+                if !is_covered && redact_in_line(&text) == *text {
+                    return value.clone();
+                }
+                self.check(&text, REDACTED_MARKER.into())
+            }
         }
     }
 
-    /// Filters a list like the arguments of a command: a text may be the value of the flag before.
-    fn filter_arguments(&mut self, key: &str, items: &[DynamicValue]) -> DynamicValue {
-        let texts = items.iter().filter_map(DynamicValue::as_text);
-        let (shown_texts, redacted) = redact_in_arguments(texts);
-        if redacted {
-            self.record_redaction(true);
+    /// Returns the shown part of a text, and records whether a part is redacted.
+    fn check(&mut self, text: &str, shown: Box<str>) -> DynamicValue {
+        if *shown != *text {
+            self.record_redacted();
         }
-
-        let mut texts = shown_texts.into_iter();
-        let shown = items.iter().map(|item| match item {
-            DynamicValue::Text(_) => texts.next().map_or(DynamicValue::Null, DynamicValue::Text),
-            other => self.filter_value(key, other, false),
-        });
-        DynamicValue::List(shown.collect())
+        DynamicValue::Text(shown)
     }
 
-    /// Filters a text, or a number by its digits.
-    fn filter_scalar(&mut self, key: &str, value: &DynamicValue, is_secret: bool) -> DynamicValue {
-        let text = value.to_text();
-        if is_secret {
-            let is_harmless =
-                is_searchable(&text, MAX_VALUE_BYTES) && is_harmless_value(text.trim());
-            return if is_harmless {
-                value.clone()
-            } else {
-                self.redact(true)
-            };
+    fn record_redacted(&mut self) {
+        let path = self.path.join(".");
+        if self.redacted.len() < MAX_NAMED && self.redacted.last() != Some(&path) {
+            self.redacted.push(path);
         }
-
-        let shown = if PROSE_KEYS.contains(&key) {
-            redact_in_text(&text)
-        } else {
-            redact_in_command(&text).0
-        };
-        if *shown == *text {
-            return value.clone();
-        }
-        self.record_redaction(true);
-        DynamicValue::Text(shown.into())
     }
+}
 
-    fn redact(&mut self, is_likely_secret: bool) -> DynamicValue {
-        self.record_redaction(is_likely_secret);
-        DynamicValue::Text(REDACTED_MARKER.into())
-    }
+/// Whether a mapping describes a setting, such as one of `userConfig`, or a login. Such a mapping has no
+/// secret, although its key may be the name of one.
+fn is_description(key: &str, value: &DynamicValue) -> bool {
+    key == "oauth" || (value.get("title").is_some() && value.get("default").is_none())
+}
 
-    fn record_redaction(&mut self, is_likely_secret: bool) {
-        self.redacted = true;
-        self.has_likely_secret |= is_likely_secret;
-    }
+/// Whether a text is the id of an app of Codex, which everyone may know.
+fn is_app_id(text: &str) -> bool {
+    let mut prefixes = ["connector_", "asdk_app_"].iter();
+    prefixes.any(|prefix| {
+        let id = text.strip_prefix(prefix);
+        id.is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    })
 }

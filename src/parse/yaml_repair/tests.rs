@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::quote_broken_values;
+use super::{blank_broken_entries, quote_broken_values};
 use crate::parse::yaml::parse;
 
 fn lines_and_keys(quoted: &[(u32, String)]) -> Vec<(u32, &str)> {
@@ -60,6 +60,30 @@ fn broken_values_are_quoted() {
             vec![(2, "k")],
         ),
         ("a b: c: d\n", "a b: 'c: d'\n", vec![(1, "a b")]),
+        ("a: *b: c\n", "a: '*b: c'\n", vec![(1, "a")]),
+        ("a: **b** c\n", "a: '**b** c'\n", vec![(1, "a")]),
+        (
+            "a: *\nb: %d\n",
+            "a: '*'\nb: '%d'\n",
+            vec![(1, "a"), (2, "b")],
+        ),
+        ("a: - b\n", "a: '- b'\n", vec![(1, "a")]),
+        ("a: ? b\n", "a: '? b'\n", vec![(1, "a")]),
+        ("a: | b\n  c\n", "a: '| b c'\n\n", vec![(1, "a")]),
+        ("a: > b\n", "a: '> b'\n", vec![(1, "a")]),
+        ("a: b #c\n  d\n", "a: 'b #c d'\n\n", vec![(1, "a")]),
+        ("a: \"b\" c\n", "a: '\"b\" c'\n", vec![(1, "a")]),
+        (
+            "a: \"b\" or \"c\"\n",
+            "a: '\"b\" or \"c\"'\n",
+            vec![(1, "a")],
+        ),
+        (
+            "a: \"say \"b\", or (\"c\")\"\n",
+            "a: 'say \"b\", or (\"c\")'\n",
+            vec![(1, "a")],
+        ),
+        ("a: 'when it's b'\n", "a: 'when it''s b'\n", vec![(1, "a")]),
     ] {
         let (text, quoted) = quote_broken_values(yaml).expect(yaml);
         assert_eq!(text, repaired, "{yaml:?}");
@@ -99,10 +123,12 @@ fn quoted_and_block_scalars_are_not_changed() {
 #[test]
 fn other_errors_are_not_repaired() {
     for yaml in [
-        "a: \"b\" c\n",
         "a: 'b\n",
-        "a: *b: c\n",
-        "a: %b\n",
+        "a: \"b\"c\n",
+        "a: \"b \" c\n",
+        "a: \"b \\\" c\" d\n",
+        "a: \"b\" c\n  d\n",
+        "a: b\u{1}c\n",
         "a\n",
         "a:\n\tb\n",
         "a: 1\na: 2\n",
@@ -112,6 +138,33 @@ fn other_errors_are_not_repaired() {
         "\u{a0}: b: c\n",
     ] {
         assert_eq!(quote_broken_values(yaml), None, "{yaml:?}");
+    }
+}
+
+#[test]
+fn broken_entries_that_decide_nothing_are_blanked() {
+    let decides = |key: &str| key == "name";
+    for (yaml, rest, keys) in [
+        (
+            "name: a\nx: {b\ny: c\n",
+            Some("name: a\n\ny: c\n"),
+            vec![(2, "x")],
+        ),
+        (
+            "x: [\n  b\nname: a\r\ny: \"\n",
+            Some("\n\nname: a\r\n\n"),
+            vec![(1, "x"), (4, "y")],
+        ),
+        ("name: {a\nx: b\n", None, vec![]),
+        ("x: b\n", None, vec![]),
+        ("- x: {b\n", None, vec![]),
+        ("", None, vec![]),
+    ] {
+        let blanked = blank_broken_entries(yaml, decides);
+        let found = blanked
+            .as_ref()
+            .map(|(text, keys)| (&**text, lines_and_keys(keys)));
+        assert_eq!(found, rest.map(|rest| (rest, keys)), "{yaml:?}");
     }
 }
 
@@ -166,6 +219,9 @@ proptest! {
                 prop_assert!(!quoted.is_empty());
                 prop_assert_eq!(quote_broken_values(&repaired), None, "repaired text needs no repair");
                 prop_assert_eq!(repaired.matches('\n').count(), yaml.matches('\n').count());
+            }
+            if let Some((rest, _)) = blank_broken_entries(&yaml, |key| key == "a") {
+                prop_assert_eq!(rest.matches('\n').count(), yaml.matches('\n').count());
             }
         }
     }

@@ -89,6 +89,7 @@ impl Tree {
             total_entries: names.len(),
             entries: entries.collect(),
             may_hold_manifest: false,
+            is_worktree: false,
         }
     }
 }

@@ -83,6 +83,12 @@ async fn texts_that_are_no_handles_are_rejected() {
             Some("package"),
         );
     }
+    let relative = read_request(&root, "skill://r/a", "references/x.md");
+    let error = daemon.read(relative).await.expect_err("a relative path");
+    assert!(
+        error.message().contains("`PACKAGE/references/x.md`"),
+        "{error}"
+    );
     let answer = daemon.read(read_request(&root, "", "")).await;
     assert_rpc_error(
         answer,

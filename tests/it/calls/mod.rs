@@ -15,3 +15,4 @@ mod reflection;
 mod resources;
 mod resources_property;
 mod roots;
+mod search_links;

@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 
 use caproot::config::{Config, RootPreset, ServeFlags};
+use caproot::model::RootScope;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{ListRootsRequest, RootState, RootStatus};
 
@@ -173,11 +174,7 @@ async fn directories_of_other_users_are_omitted_with_a_warning() {
         let mut env = env_in(&fixture, "proj");
         give_away(&fixture.path(foreign), &mut env);
         let config = Config::from_flags(ServeFlags::default(), &env).expect("valid");
-        assert!(
-            config.published_roots.is_empty(),
-            "{:?}",
-            config.published_roots
-        );
+        assert_eq!(project_ids(&config), [""; 0]);
         let warning = config
             .warnings
             .iter()
@@ -191,16 +188,24 @@ async fn directories_of_other_users_are_omitted_with_a_warning() {
     }
 }
 
+/// Returns the ids of the published roots of the project.
+fn project_ids(config: &Config) -> Vec<&str> {
+    let roots = config.published_roots.iter();
+    let roots = roots.filter(|root| root.scope == RootScope::Repo);
+    roots.map(|root| root.id.as_str()).collect()
+}
+
 /// Returns whether the project's root is published, and the warning that starts with its path.
 fn publish_project(fixture: &Fixture, env: &ProcessEnv) -> (bool, Option<String>) {
     let config = Config::from_flags(ServeFlags::default(), env).expect("valid");
     let path = fixture.path("proj/.agents/skills");
     let path = path.to_str().expect("UTF-8");
+    let has_project = !project_ids(&config).is_empty();
     let warning = config
         .warnings
         .into_iter()
         .find(|text| text.starts_with(path));
-    (!config.published_roots.is_empty(), warning)
+    (has_project, warning)
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -263,11 +268,7 @@ async fn a_missing_root_that_any_user_could_create_is_not_published() {
     set_mode(&fixture.path("proj"), 0o1777);
     let config = Config::from_flags(ServeFlags::default(), &env_in(&fixture, "proj"));
     let config = config.expect("valid");
-    assert!(
-        config.published_roots.is_empty(),
-        "{:?}",
-        config.published_roots
-    );
+    assert_eq!(project_ids(&config), [""; 0]);
     // The owner created the directory before the daemon started.
     fixture.write("proj/.agents/skills/s/SKILL.md", skill_text("s", "One."));
     assert_eq!(ids_in(&fixture, "proj").await, ["repo"]);
@@ -321,6 +322,7 @@ async fn presets_publish_the_directories_of_other_tools() {
             vec![
                 format!("codex-repo {}", path("proj/a/.codex/skills")),
                 format!("codex-repo-2 {}", path("proj/.codex/skills")),
+                format!("codex {}", path("home/.codex/skills")),
             ],
         ),
     ] {

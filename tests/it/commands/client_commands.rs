@@ -29,7 +29,14 @@ async fn roots_shows_state_and_reason() {
         ..Setup::default()
     };
     let daemon = Daemon::start(setup).await;
+    let status = run_client(&daemon, "status").await.succeeded();
+    let unrequested = "2 published roots (2 not requested yet), 0 skills";
+    assert!(status.text().contains(unrequested), "{}", status.text());
+
     let output = run_client(&daemon, "roots").await.exited_with(1, "");
+    let status = run_client(&daemon, "status").await.succeeded();
+    let requested = "2 published roots (1 unavailable), 1 skill";
+    assert!(status.text().contains(requested), "{}", status.text());
     let expected = [
         "ID    SCOPE  STATE",
         "good  USER   READY",

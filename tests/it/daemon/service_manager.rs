@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::harness::HANG_TIMEOUT;
 use crate::harness::fixture::Fixture;
-use crate::harness::process::{Process, caproot, wrap_command};
+use crate::harness::process::{Process, caproot, program, wrap_command};
 
 /// Service manager with its notification socket.
 struct Manager {
@@ -115,4 +115,26 @@ async fn no_watchdog_ping_is_sent_if_inotify_does_not_respond() {
         serving.stop().await
     };
     assert!(log.contains("watchdog ping suppressed"), "{log}");
+}
+
+#[tokio::test]
+async fn lines_for_the_journal_have_a_priority_and_no_time() {
+    let manager = Manager::new();
+    manager.fixture.write("log", "");
+    let log = manager.fixture.path("log");
+    for (stream, start) in [
+        ("$(stat -Lc %d:%i \"$0\")", "<5> INFO caproot"),
+        // A variable that the daemon inherited with another stderr.
+        ("1:1", "20"),
+    ] {
+        let daemon = manager.command("0");
+        let mut shell = program("sh");
+        let script = format!("JOURNAL_STREAM={stream} exec \"$@\" 2>\"$0\"");
+        shell.args(["-c", &script]).arg(&log);
+        shell.arg(daemon.get_program()).args(daemon.get_args());
+        Process::start(shell).stop().await;
+        let text = std::fs::read_to_string(&log).expect("the log");
+        assert!(text.starts_with(start), "{text}");
+        assert!(!text.contains("ERROR"), "{text}");
+    }
 }

@@ -8,20 +8,22 @@ mod exchange;
 
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use caproot::catalog::{OpenMethod, WatchTiming};
 use caproot::config::{Config, ServeFlags};
 use caproot::fs::{
-    AllowedDirs, DisabledSkills, FilePageRequest, FileReadError, PageBody, ReadCaches, ReadRules,
-    read_page, read_page_cached,
+    AllowedDirs, DisabledSkills, FilePage, FilePageRequest, FileReadError, PageBody, ReadCaches,
+    ReadRules, ResolvedRootDir, read_page, read_page_cached,
 };
 use caproot::model::{DisableRules, DisabledPackages, ManifestFiles};
 use caproot::scan::{ScanProgress, ScanTarget, scan_root};
+use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::ListResourcesRequest;
 use caproot_core::wire::RelPath;
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -29,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use self::exchange::{ExchangeKind, RaceFixture, SECRET};
+use crate::harness::fixture::Fixture;
 use crate::harness::{
     Daemon, HANG_TIMEOUT, Setup, by_both_openers, files_request, isolated_env, list_request,
     openers, read_request, selected, short_or_long,
@@ -36,6 +39,7 @@ use crate::harness::{
 
 by_both_openers! {
     async fn no_content_from_outside_is_returned;
+    async fn no_directory_without_a_skill_is_read_through_a_link;
 }
 
 /// Counts of attempts and outcomes.
@@ -269,6 +273,124 @@ fn check_answer(
             counts.count_leaks(fixture, status.details());
         }
     }
+}
+
+/// A link of a default root leads to a skill of the project. The skill and a directory without a SKILL.md
+/// are exchanged all the time, and so are the skill and a link to a skill outside the project.
+async fn no_directory_without_a_skill_is_read_through_a_link(opener: OpenMethod) {
+    for place in ["proj/private", "proj/store/link"] {
+        let fixture = Fixture::new(
+            "dir proj/.agents/skills\nskill proj/store/tidy\nfile proj/store/tidy/x.md\n| Inside.\n\
+             file proj/private/x.md\n| secret-of-outside\nskill away/tidy\n\
+             file away/tidy/x.md\n| secret-of-outside",
+        );
+        symlink("../../store/tidy", fixture.path("proj/.agents/skills/tidy")).expect("a link");
+        symlink("../../away/tidy", fixture.path("proj/store/link")).expect("a link");
+        let [skill, other] = ["proj/store/tidy", place].map(|dir| fixture.path(dir));
+        if let Err(error) = exchange::swap_entries(&skill, &other) {
+            println!("SKIPPED: files cannot be exchanged on this filesystem: {error}");
+            return;
+        }
+
+        let env = ProcessEnv {
+            current_dir: Some(fixture.path("proj")),
+            ..isolated_env(fixture.top())
+        };
+        let config = Config::from_flags(ServeFlags::default(), &env).expect("a configuration");
+        let root = config
+            .published_roots
+            .iter()
+            .find(|root| root.id.as_str() == "repo");
+        let root = root.expect("the root of the project");
+        let allowed =
+            AllowedDirs::with_links(opener, config.allowed_dirs.clone(), &config.published_roots);
+        let target = ScanTarget {
+            path: root.path.clone(),
+            rules: config.search_rules(),
+            published: config.published_roots.clone().into(),
+        };
+
+        let is_over = Arc::new(AtomicBool::new(false));
+        let exchanges = {
+            let is_over = is_over.clone();
+            thread::spawn(move || {
+                let mut exchanges = 0_u64;
+                while !is_over.load(Ordering::Relaxed) {
+                    exchange::swap_entries(&skill, &other).expect("an exchange");
+                    exchanges += 1;
+                }
+                exchanges
+            })
+        };
+
+        let end = Instant::now() + Duration::from_secs_f64(short_or_long(1.0, 10.0));
+        let deadline = Instant::now() + HANG_TIMEOUT;
+        let (mut served, mut refused, mut listed) = (0, 0, 0);
+        let versions = ReadCaches::default();
+        while Instant::now() < end || served * refused * listed == 0 && Instant::now() < deadline {
+            let found = scan_root(&allowed, &target, &ScanProgress::new());
+            let found = found.expect("the root exists");
+            listed += usize::from(found.len() == 1);
+            assert!(!format!("{found:?}").contains(SECRET), "{place}: listed");
+            for _ in 0..100 {
+                let resolved = allowed.resolve(&root.path).expect("the root exists");
+                match read_small_page(&resolved, "tidy", "x.md", &versions) {
+                    Ok(FilePage {
+                        body: Some(PageBody::Text(text)),
+                        ..
+                    }) => {
+                        let text: &[u8] = text.as_ref();
+                        assert_eq!(text, b"Inside.\n", "{place}: read");
+                        served += 1;
+                    }
+                    Ok(_) => panic!("{place}: a page without text"),
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let exchanges = exchanges.join().expect("no panic");
+        println!(
+            "race: {}, {place}: {served} served, {refused} refused, {exchanges} exchanges",
+            opener.name()
+        );
+        assert!(
+            served > 0 && refused > 0 && listed > 0,
+            "{place}: this was no race"
+        );
+    }
+}
+
+/// Reads the first page of a file.
+fn read_small_page(
+    root: &ResolvedRootDir,
+    package: &str,
+    resource: &str,
+    versions: &ReadCaches,
+) -> Result<FilePage, FileReadError> {
+    let (packages, disabled) = (DisabledPackages::default(), DisableRules::default());
+    let path = |text: &str| RelPath::new(text.as_bytes()).expect("a relative path");
+    let page = FilePageRequest {
+        package: &path(package),
+        resource: &path(resource),
+        from: None,
+        max_bytes: 4_096,
+        unless_digest: None,
+        rules: ReadRules {
+            skipped_dirs: &[],
+            follow_links: true,
+            disabled_skills: DisabledSkills {
+                packages: &packages,
+                rules: &disabled,
+                published: &[],
+            },
+            manifest_files: &ManifestFiles::default(),
+            plugin: None,
+            approved_files: None,
+        },
+        max_file_bytes: 4_096,
+    };
+    read_page(root, &page, versions, &CancellationToken::new())
 }
 
 /// Reads a path below a root.

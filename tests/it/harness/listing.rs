@@ -14,8 +14,8 @@
 use std::fmt::Write as _;
 
 use caproot_core::proto::caproot::v1::{
-    Diagnostic, DiagnosticCode, ListSkillsResponse, PermissionPath, ResolvedRoot, RootKind,
-    RootReason, RootState, RootStatus, Severity, Skill, permission_path,
+    Diagnostic, DiagnosticCode, ListSkillsResponse, NotOffered, PermissionPath, ResolvedRoot,
+    RootKind, RootReason, RootState, RootStatus, Severity, Skill, permission_path,
 };
 use prost_types::value::Kind;
 
@@ -200,11 +200,13 @@ fn headline(skill: &Skill) -> String {
     if !skill.short_description.is_empty() {
         write!(text, " short={}", quote(&skill.short_description)).expect("text");
     }
-    text.push_str(match (skill.model_invocable, skill.user_invocable) {
-        (true, true) => "",
-        (true, false) => " models-only",
-        (false, true) => " hidden",
-        (false, false) => " closed",
+    text.push_str(match (skill.not_offered(), skill.user_invocable) {
+        (NotOffered::Unspecified, true) => "",
+        (NotOffered::Unspecified, false) => " models-only",
+        (NotOffered::PeopleOnly, true) => " hidden",
+        (NotOffered::Unlisted, true) => " unlisted",
+        (NotOffered::SwitchedOff, true) => " off",
+        (_, _) => " closed",
     });
     if !skill.products.is_empty() {
         write!(text, " products={}", skill.products.join(",")).expect("text");

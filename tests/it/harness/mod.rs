@@ -67,6 +67,8 @@ pub(crate) struct Setup {
     pub roots: Vec<(Option<String>, PathBuf)>,
     /// Directories that are allowed, like `--allow`.
     pub allow: Vec<PathBuf>,
+    /// Addresses of listeners in addition to the TCP port.
+    pub listen: Vec<String>,
     /// Environment ids. Empty means the default.
     pub environment_ids: Vec<String>,
     /// Default locations. They are empty by default, so that no skills of this user are found.
@@ -88,6 +90,7 @@ impl Default for Setup {
         Self {
             roots: Vec::new(),
             allow: Vec::new(),
+            listen: Vec::new(),
             environment_ids: Vec::new(),
             env: isolated_env(Path::new("/nonexistent")),
             limits: Limits::default(),
@@ -188,7 +191,7 @@ impl Daemon {
                 .collect(),
             allow: setup.allow,
             environment_ids: setup.environment_ids,
-            listen: vec![format!("tcp:{}", free_port())],
+            listen: [setup.listen, vec![format!("tcp:{}", free_port())]].concat(),
             ..ServeFlags::default()
         };
         let mut config = Config::from_flags(flags, &setup.env).expect("a valid configuration");

@@ -17,7 +17,7 @@ const SKILLS: [(&str, &str); 5] = [
         "disable-model-invocation: true\nuser-invocable: false\n",
     ),
     ("models", "user-invocable: false\n"),
-    ("odd", "disable-model-invocation: yes\n"),
+    ("odd", "disable-model-invocation: maybe\n"),
     ("open", "disable-model-invocation: false\n"),
     ("people", "disable-model-invocation: true\n"),
 ];
@@ -124,7 +124,7 @@ async fn a_mention_reaches_only_skills_that_a_person_may_choose() {
 
 #[tokio::test]
 async fn a_changed_restriction_reaches_a_stream() {
-    let flags = |skill: &Skill| (skill.model_invocable, skill.user_invocable);
+    let flags = |skill: &Skill| (skill.is_offered(), skill.user_invocable);
     let mut live = WatchHarness::new(&restricted_tree()).await;
     let package = "skill://r/open";
     assert_eq!(flags(&live.replica.skills[package]), (true, true));
@@ -150,7 +150,7 @@ async fn a_changed_restriction_reaches_a_stream() {
 #[tokio::test]
 async fn list_shows_who_may_choose_a_skill() {
     let (fixture, daemon) = Daemon::publishing("r", &restricted_tree()).await;
-    let text = run_client(&daemon, "list").await.text().to_owned();
+    let text = run_client(&daemon, "list --all").await.text().to_owned();
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(
         lines,
@@ -164,27 +164,23 @@ async fn list_shows_who_may_choose_a_skill() {
         ]
     );
 
-    let list = run_client(&daemon, "list --output json").await.json();
+    let list = run_client(&daemon, "list --all --output json").await.json();
     let flags: Vec<_> = list["skills"]
         .as_array()
         .expect("skills")
         .iter()
-        .map(|skill| {
-            (
-                skill["modelInvocable"].clone(),
-                skill["userInvocable"].clone(),
-            )
-        })
+        .map(|skill| (skill["notOffered"].clone(), skill["userInvocable"].clone()))
         .collect();
     let (yes, absent) = (json!(true), Value::Null);
+    let people = json!("NOT_OFFERED_PEOPLE_ONLY");
     assert_eq!(
         flags,
         [
+            (people.clone(), absent.clone()),
             (absent.clone(), absent.clone()),
-            (yes.clone(), absent.clone()),
-            (absent.clone(), yes.clone()),
-            (yes.clone(), yes.clone()),
-            (absent, yes),
+            (people.clone(), yes.clone()),
+            (absent, yes.clone()),
+            (people, yes),
         ]
     );
 
@@ -194,5 +190,28 @@ async fn list_shows_who_may_choose_a_skill() {
     }
     let text = run_client(&daemon, "list --fresh").await.text().to_owned();
     assert!(text.starts_with("NAME    ROOT  DESCRIPTION\n"), "{text}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_switches_on_only_what_is_switched_off() {
+    let tree = "file r/idle/SKILL.md\n| ---\n| description: Waits.\n| defaultEnabled: off\n| ---\n\
+                file r/people/SKILL.md\n| ---\n| description: Asks.\n| disable-model-invocation: on\n\
+                | default-enabled: 0\n| ---\n";
+    let (_fixture, daemon) = serve_tree("r", tree).await;
+    for (rules, listed) in [
+        ("", vec![]),
+        ("--enable handle:skill://r", vec!["idle"]),
+        ("--enable name:idle --manual name:idle", vec![]),
+    ] {
+        let words = format!("prompt --output json {rules}");
+        let prompt = run_client(&daemon, &words).await.json();
+        let skills = prompt["skills"].as_array().expect("skills").iter();
+        let shown: Vec<_> = skills
+            .filter(|skill| skill["place"] == "listed")
+            .map(|skill| skill["name"].as_str().expect("a name"))
+            .collect();
+        assert_eq!(shown, listed, "{rules} {prompt}");
+    }
     daemon.stop().await;
 }

@@ -3,7 +3,9 @@
 mod changes;
 mod command;
 mod corpus;
+mod declaration_files;
 mod invalid_declarations;
+mod products;
 
 use crate::harness::fixture::Fixture;
 use crate::harness::{Daemon, Setup, bytes_of, files_request, read_request, rpc_error, selected};
@@ -301,15 +303,16 @@ async fn only_component_files_can_be_read() {
         }
         for file in [
             ".codex-plugin/plugin.json",
-            ".claude-plugin/plugin.json",
             ".agents/plugins/marketplace.json",
-            ".mcp.json",
-            "config/mcp.json",
             "config/apps.json",
             "hooks/hooks.json",
             "nested/inner/.mcp.json",
             "nested/inner/.claude-plugin/plugin.json",
         ] {
+            daemon.read(get("", file)).await.expect(file);
+        }
+        // The daemon reads none of the first two, and the third has a secret.
+        for file in [".claude-plugin/plugin.json", ".mcp.json", "config/mcp.json"] {
             let refused = daemon.read(get("", file)).await.expect_err(file);
             let refused = rpc_error(&refused);
             assert_eq!(
@@ -318,11 +321,6 @@ async fn only_component_files_can_be_read() {
                 "{file}"
             );
         }
-        let within = daemon
-            .read(get("nested", "nested/inner/.mcp.json"))
-            .await
-            .expect_err("a secret");
-        assert_eq!(within.code(), Code::NotFound);
         if tree == TREE {
             for file in ["secret.txt", "skills/one/SKILL.md", "agents/README.md"] {
                 let refused = daemon.read(get("", file)).await.expect_err(file);
@@ -334,10 +332,16 @@ async fn only_component_files_can_be_read() {
             assert_eq!(
                 listed,
                 [
+                    "skill://r/.agents/plugins/marketplace.json",
+                    "skill://r/.codex-plugin/plugin.json",
                     "skill://r/agents/reviewer.md",
                     "skill://r/assets/logo.svg",
                     "skill://r/assets/one.png",
                     "skill://r/commands/sub/go.md",
+                    "skill://r/config/apps.json",
+                    "skill://r/hooks/hooks.json",
+                    "skill://r/nested/inner/.claude-plugin/plugin.json",
+                    "skill://r/nested/inner/.mcp.json",
                     "skill://r/output-styles/terse.md",
                 ]
             );

@@ -185,7 +185,7 @@ impl SharedState {
         let mut digest = 0_u64;
         for skill in skills {
             let mut hasher = DefaultHasher::new();
-            let policy = (&skill.products, skill.model_invocable, skill.user_invocable);
+            let policy = (&skill.products, skill.not_offered, skill.user_invocable);
             (
                 &skill.package,
                 &skill.name,

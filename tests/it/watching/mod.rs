@@ -15,3 +15,4 @@ mod simulated_hour;
 mod skill_changes;
 mod stream_readers;
 mod streams;
+mod unannounced;

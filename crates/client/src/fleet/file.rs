@@ -283,6 +283,7 @@ impl ExecutorSection<'_> {
             server_name,
             spiffe_id,
             token: path("token_file").map(ClientToken::File),
+            socket_users: None,
         }
     }
 

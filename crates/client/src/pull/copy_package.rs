@@ -60,17 +60,22 @@ async fn try_copy(
     store: &Arc<PackageStore>,
     request: &CopyRequest<'_>,
 ) -> Result<PackageCopy, PullError> {
-    let files = package_list::list_files(
-        PackageOrigin::Daemon(client),
-        request.location,
-        request.limits,
-    )
-    .await?;
+    let origin = PackageOrigin::Daemon(client);
+    let listed = package_list::list_files(origin, request.location, request.limits).await?;
+    let files = listed.files;
     check_requested_file(request, &files)?;
     package_list::check_pulled_names(&files)?;
     check_approval(request.approved.as_deref(), &files)?;
 
     let checksums = ChecksumFile::new(request.location.package, files);
+    if let Some(copy) = find_copy(store, &checksums).await? {
+        return Ok(copy);
+    }
+
+    // Several scripts of one skill may start at once, and one copy is enough.
+    let locked = store.clone();
+    let files = checksums.clone();
+    let _turn = run_blocking(move || locked.lock_writes(&files)).await?;
     if let Some(copy) = find_copy(store, &checksums).await? {
         return Ok(copy);
     }

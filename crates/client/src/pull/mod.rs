@@ -42,6 +42,7 @@ mod file_reader;
 mod package_hash;
 mod package_list;
 mod package_store;
+mod packages_dir;
 mod source_package;
 mod staging_dir;
 mod target_dir;
@@ -51,6 +52,7 @@ pub use copy_package::{CopyRequest, copy_package};
 pub use dir_scan::{DifferenceKind, DirDifference};
 pub use package_hash::hash_package;
 pub use package_store::{PackageCopy, PackageStore};
+pub use packages_dir::{PackagesDir, is_pulled_copy};
 pub use source_package::pull_skill;
 
 use crate::session::ToolError;
@@ -64,9 +66,11 @@ use checksum_file::ChecksumFile;
 use dir_scan::ScanDepth;
 use file_reader::{FileReader, FileSink};
 use futures_util::{StreamExt as _, stream};
+use package_list::PackageList;
 use source_package::SourcePackage;
 use staging_dir::StagingDir;
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,14 +94,19 @@ pub struct PullRequest {
     pub root: SelectedCapabilityRoot,
     /// Handle of the package, exactly as listed.
     pub package: String,
-    /// Directory that the package is written to. The pull creates the directory, but not the
-    /// directory above it.
+    /// Directory that the package is written to. The pull creates the directory and those above it.
     pub dir: PathBuf,
     /// Limits of the package.
     pub limits: PullLimits,
     /// Whether the pull replaces files in the directory that are not from a pull, or that changed
     /// since. Otherwise such files are an error.
     pub replaces_conflicts: bool,
+    /// Whether a directory that is not from a pull, and has exactly the files of the package, is left as
+    /// it is. Otherwise its files are conflicts.
+    pub keeps_equal_dir: bool,
+    /// Handle of another package that the directory may hold. The pull replaces its files if they are as
+    /// a pull wrote them.
+    pub replaced_package: Option<String>,
     /// Approved versions of the package. If set, a package with other files is an error.
     pub approved: Option<Vec<ApprovedFiles>>,
 }
@@ -125,6 +134,8 @@ impl PullRequest {
             dir: dir.into(),
             limits: PullLimits::default(),
             replaces_conflicts: false,
+            keeps_equal_dir: false,
+            replaced_package: None,
             approved: None,
         }
     }
@@ -167,6 +178,8 @@ pub struct PullReport {
     pub written: Vec<String>,
     /// Files and directories that the directory had and the package does not have, in order.
     pub removed: Vec<String>,
+    /// Files that the daemon never serves, because they may hold keys or passwords, in order.
+    pub withheld: Vec<String>,
     /// Files that were read from the daemon. The others were linked.
     pub read_files: usize,
     /// Whether the directory was replaced.
@@ -227,6 +240,9 @@ pub enum PullError {
          begins with `..`; move the file out of the package"
     )]
     ForbiddenName(String),
+    /// The package has the checksum file of a pull.
+    #[error("the package is a copy that a pull made; pull the skill that was copied")]
+    PulledCopy,
     /// No lock can approve the files of the package.
     #[error("the package cannot be approved: it {0}")]
     Unapprovable(String),
@@ -264,6 +280,13 @@ pub enum PullError {
     /// Another pull is writing the directory.
     #[error("another pull is writing {}; try again later", .0.display())]
     InUse(PathBuf),
+    /// The filesystem of the directory cannot exchange two directories.
+    #[error(
+        "cannot use {}: its filesystem cannot replace a directory, as the overlay of a container; pull \
+         into a volume, which is a filesystem of its own",
+        .0.display()
+    )]
+    NoExchange(PathBuf),
     /// The directory cannot be used.
     #[error("cannot use {}: {reason}", .path.display())]
     Unusable {
@@ -379,11 +402,15 @@ async fn pull_from(
     request: &PullRequest,
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullReport, PullError> {
-    let target = Arc::new(TargetDir::open_parent(&request.dir)?);
-    let cleaned = target.clone();
-    run_blocking(move || {
-        cleaned.reject_working_directory()?;
-        cleaned.remove_stale_staging()
+    let dir = request.dir.clone();
+    let target = run_blocking(move || {
+        if let Some(parent) = dir.parent() {
+            fs::create_dir_all(parent).map_err(PullError::at(parent))?;
+        }
+        let target = TargetDir::open_parent(&dir)?;
+        target.reject_working_directory()?;
+        target.remove_stale_staging()?;
+        Ok(Arc::new(target))
     })
     .await?;
 
@@ -438,14 +465,15 @@ async fn try_pull(
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullAttempt, PullError> {
     let listed = package_list::list_files(origin, request.location(), request.limits).await;
-    let files = match listed {
+    let PackageList { files, withheld } = match listed {
         Err(error @ PullError::NoDigest(_)) => return Ok(PullAttempt::Changed(error)),
         outcome => outcome?,
     };
     package_list::check_pulled_names(&files)?;
     check_approval(request.approved.as_deref(), &files)?;
 
-    let local = match scan_target(target, request.replaces_conflicts).await {
+    let equal_files = request.keeps_equal_dir.then(|| files.clone());
+    let local = match scan_target(target, request.replaces_conflicts, equal_files).await {
         Err(error @ PullError::KeepsChanging) => return Ok(PullAttempt::Changed(error)),
         outcome => outcome?,
     };
@@ -454,9 +482,14 @@ async fn try_pull(
         files: files.len(),
         bytes: total_bytes(&files),
         written: files.keys().cloned().collect(),
+        withheld,
         ..PullReport::default()
     };
     if let Some(local) = &local {
+        if local.is_equal {
+            report.written.clear();
+            return Ok(PullAttempt::Complete(report));
+        }
         check_conflicts(request, local)?;
         report.record_old_files(local, &files);
         let known = local.open.checksums.as_ref();
@@ -553,17 +586,18 @@ async fn confirm_list(
     files: &PackageFiles,
 ) -> Result<(), PullError> {
     match package_list::list_files(origin, location, limits).await {
-        Ok(current) if current == *files => Ok(()),
+        Ok(current) if current.files == *files => Ok(()),
         Ok(_) | Err(PullError::NoDigest(_)) => Err(PullError::KeepsChanging),
         Err(error) => Err(error),
     }
 }
 
-/// Locks the target and compares it with its checksum file. Returns `None` if the target does not
-/// exist.
+/// Locks the target and compares it with its checksum file. Without a checksum file, compares it with
+/// `equal_files`, too. Returns `None` if the target does not exist.
 async fn scan_target(
     target: &Arc<TargetDir>,
     ignores_invalid: bool,
+    equal_files: Option<PackageFiles>,
 ) -> Result<Option<ScannedTarget>, PullError> {
     let scanned = target.clone();
     run_blocking(move || {
@@ -577,7 +611,15 @@ async fn scan_target(
 
         open.reject_mounts()?;
         let scan = open.scan(ScanDepth::Contents)?;
-        Ok(Some(ScannedTarget { open, scan }))
+        let is_equal = match equal_files {
+            Some(files) if open.checksums.is_none() => open.has_files(files)?,
+            _ => false,
+        };
+        Ok(Some(ScannedTarget {
+            open,
+            scan,
+            is_equal,
+        }))
     })
     .await
 }
@@ -639,7 +681,10 @@ fn check_conflicts(request: &PullRequest, local: &ScannedTarget) -> Result<(), P
     }
 
     match &local.open.checksums {
-        Some(known) if known.package != request.package => {
+        Some(known)
+            if known.package != request.package
+                && request.replaced_package.as_ref() != Some(&known.package) =>
+        {
             Err(PullError::OtherPackage(known.package.clone()))
         }
         _ => Ok(()),

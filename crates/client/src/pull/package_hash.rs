@@ -50,7 +50,9 @@ async fn try_hash(
     limits: PullLimits,
 ) -> Result<PackageFiles, PullError> {
     let origin = PackageOrigin::Daemon(client);
-    let listed = package_list::list_files(origin, location, limits).await?;
+    let listed = package_list::list_files(origin, location, limits)
+        .await?
+        .files;
     let reader = FileReader { client, location };
     // Owned names, because rustc finds no `Send` for futures that borrow them from the iterator.
     let reads = listed.clone().into_iter().map(|(name, file)| async move {

@@ -14,16 +14,26 @@ use std::path::{Path, PathBuf};
 /// daemon choose commands that git runs there, such as `core.fsmonitor`: git-config(1).
 const VERSION_CONTROL_DIRS: [&str; 3] = [".git", ".hg", ".svn"];
 
+/// Checked list of a package.
+pub struct PackageList {
+    pub files: PackageFiles,
+    /// Files that the daemon does not serve, by name, in order.
+    pub withheld: Vec<String>,
+}
+
 /// Lists the files of the package with their digests.
 pub async fn list_files(
     origin: PackageOrigin<'_>,
     location: PackageLocation<'_>,
     limits: PullLimits,
-) -> Result<PackageFiles, PullError> {
+) -> Result<PackageList, PullError> {
     let client = match origin {
         PackageOrigin::Daemon(client) => client,
         PackageOrigin::Source(source) => {
-            return checked_files(location.package, limits, source.resources());
+            return Ok(PackageList {
+                files: checked_files(location.package, limits, source.resources())?,
+                withheld: Vec::new(),
+            });
         }
     };
     let list = ListResourcesRequest {
@@ -40,7 +50,14 @@ pub async fn list_files(
     if list.resources.is_empty() {
         return Err(PullError::NoFiles);
     }
-    checked_files(location.package, limits, list.resources)
+    let withheld = list.withheld.iter().filter_map(|handle| {
+        let name = handle.strip_prefix(location.package)?.strip_prefix('/')?;
+        parse_file_name(name).is_ok().then(|| name.to_owned())
+    });
+    Ok(PackageList {
+        withheld: withheld.collect(),
+        files: checked_files(location.package, limits, list.resources)?,
+    })
 }
 
 /// Returns the files of a list by name, if the names and the limits are good.
@@ -108,6 +125,9 @@ fn checked_file(package: &str, resource: Resource) -> Result<(String, FileChecks
 
 /// Returns an error for a file that a pull must not write.
 pub fn check_pulled_names(files: &PackageFiles) -> Result<(), PullError> {
+    if files.contains_key(CHECKSUM_FILE) {
+        return Err(PullError::PulledCopy);
+    }
     for name in files.keys() {
         if has_forbidden_component(&listed_path(name)?) {
             return Err(PullError::ForbiddenName(name.clone()));

@@ -8,8 +8,8 @@ use super::target_dir::TargetDir;
 use super::{ChecksumFile, total_bytes};
 use caproot_core::wire::ContentDigest;
 use rustix::fs::{
-    Dir, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, flock,
-    futimens, open, renameat_with,
+    Dir, FlockOperation, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_NOW, flock,
+    fstat, futimens, lstat, open, openat, renameat_with,
 };
 use rustix::io::{FdFlags, fcntl_setfd};
 use sha2::{Digest as _, Sha256};
@@ -63,7 +63,8 @@ impl PackageStore {
         created.map_err(PullError::at(dir))?;
         let path = dir.canonicalize().map_err(PullError::at(dir))?;
         for ancestor in path.ancestors() {
-            reject_other_writers(ancestor, ancestor == path)?;
+            let stat = lstat(ancestor).map_err(PullError::at(ancestor))?;
+            reject_other_writers(&stat, ancestor, ancestor == path)?;
         }
 
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -96,6 +97,19 @@ impl PackageStore {
         .map_err(PullError::at(target.path()))?;
         staging.set_disposable(false);
         Ok(())
+    }
+
+    /// Waits until no other process writes a copy of these files, and keeps other processes away until
+    /// the file is dropped. Packages share 16 locks, so that the locks need not be removed.
+    pub(super) fn lock_writes(&self, files: &ChecksumFile) -> Result<OwnedFd, PullError> {
+        let prefix = name_prefix(files)?;
+        let name = format!("lock.{}", &prefix[..1]);
+        let path = self.path.join(&name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.dir, &name, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(PullError::at(&path))?;
+        flock(&file, FlockOperation::LockExclusive).map_err(PullError::at(&path))?;
+        Ok(file)
     }
 
     /// Finds a copy that has exactly these files, and marks the copy as used. Each file is compared with
@@ -177,6 +191,29 @@ impl PackageCopy {
         &self.dir
     }
 
+    /// Checks that the path still leads to the copy, and that only root and this user can change a part
+    /// of the path. Then no other user can put another file in the place of a script that starts by its
+    /// path.
+    pub fn check_place(&self) -> Result<(), PullError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut path = PathBuf::from("/");
+        let mut dir = open(&path, flags, Mode::empty()).map_err(PullError::at(&path))?;
+        for name in self.dir.iter().skip(1) {
+            reject_other_writers(&fstat(&dir).map_err(PullError::at(&path))?, &path, false)?;
+            path.push(name);
+            dir = openat(&dir, name, flags, Mode::empty()).map_err(PullError::at(&path))?;
+        }
+
+        let (found, copy) = (fstat(&dir), fstat(&self.lock));
+        let (found, copy) = found
+            .and_then(|found| copy.map(|copy| (found, copy)))
+            .map_err(PullError::at(&path))?;
+        if (found.st_dev, found.st_ino) != (copy.st_dev, copy.st_ino) {
+            return Err(PullError::KeepsChanging);
+        }
+        reject_other_writers(&found, &path, true)
+    }
+
     /// Keeps the lock in a program that replaces this process, until the program and its children end.
     pub fn keep_locked_in_next_program(&self) -> Result<(), PullError> {
         fcntl_setfd(&self.lock, FdFlags::empty()).map_err(PullError::at(&self.dir))
@@ -221,12 +258,13 @@ fn mark_used(dir: &OwnedFd) {
 
 /// Rejects a directory in which other users can rename or write entries. `is_store` means the directory
 /// of the copies, which must belong to this user.
-fn reject_other_writers(dir: &Path, is_store: bool) -> Result<(), PullError> {
-    let meta = fs::symlink_metadata(dir).map_err(PullError::at(dir))?;
+fn reject_other_writers(stat: &Stat, dir: &Path, is_store: bool) -> Result<(), PullError> {
     let own = rustix::process::geteuid().as_raw();
-    let is_owner_known = meta.uid() == own || !is_store && [0, OVERFLOW_UID].contains(&meta.uid());
-    let is_shared = meta.mode() & WRITABLE_BY_OTHERS != 0;
-    let is_protected = !is_store && meta.mode() & STICKY != 0;
+    let is_system_owned =
+        stat.st_uid == 0 || stat.st_uid == OVERFLOW_UID && !is_mapped(OVERFLOW_UID);
+    let is_owner_known = stat.st_uid == own || !is_store && is_system_owned;
+    let is_shared = stat.st_mode & WRITABLE_BY_OTHERS != 0;
+    let is_protected = !is_store && stat.st_mode & STICKY != 0;
 
     if !is_owner_known {
         let reason = "the directory belongs to another user, who could change the copies";
@@ -239,9 +277,27 @@ fn reject_other_writers(dir: &Path, is_store: bool) -> Result<(), PullError> {
     Ok(())
 }
 
+/// Whether the user namespace has a user with this id. Otherwise the id stands for all users outside the
+/// namespace, such as root of the machine.
+fn is_mapped(uid: u32) -> bool {
+    // A map that cannot be read may have the user.
+    fs::read_to_string("/proc/self/uid_map").map_or(true, |map| is_in_uid_map(&map, uid))
+}
+
+/// Whether a line of the map, `FIRST OUTSIDE COUNT`, has a user: user_namespaces(7).
+fn is_in_uid_map(map: &str, uid: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (Some(Ok(first)), Some(Ok(count))) = (numbers.next(), numbers.nth(1)) else {
+            return true;
+        };
+        uid >= first && uid - first < count
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{CopyName, PackageStore};
+    use super::{CopyName, PackageStore, is_in_uid_map};
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -257,6 +313,19 @@ mod tests {
             &format!("{digest}.12.{random}.x"),
         ] {
             assert!(CopyName::parse(name).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_overflow_user_is_foreign_only_if_the_map_does_not_have_it() {
+        for (map, is_mapped) in [
+            ("         0          0 4294967295\n", true),
+            ("         0       1000          1\n", false),
+            ("0 1000 1\n1 100000 65536\n", true),
+            ("0 100000 65534\n", false),
+            ("not a map", true),
+        ] {
+            assert_eq!(is_in_uid_map(map, 65_534), is_mapped, "{map}");
         }
     }
 

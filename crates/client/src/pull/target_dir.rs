@@ -1,14 +1,14 @@
 //! Directory that a pull replaces, found by its name in an open directory.
 
-use super::PullError;
 use super::checksum_file::{CHECKSUM_FILE, ChecksumFile, MAX_CHECKSUM_FILE_BYTES};
 use super::dir_scan::{DirScan, ScanDepth, open_dir_at, open_regular, scan_dir};
 use super::staging_dir::{STAGING_PREFIX, StagingDir};
+use super::{PackageFiles, PullError};
 use caproot_core::bounded_file;
 use caproot_core::mountinfo::parse_mountinfo;
 use rustix::fs::{
     AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, fchmod, fchown, flock, fstat, fsync,
-    open, renameat_with, statat, syncfs,
+    open, renameat_with, statat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -44,6 +44,8 @@ pub struct OpenTarget {
 pub struct ScannedTarget {
     pub open: OpenTarget,
     pub scan: DirScan,
+    /// Whether the target is not from a pull and has exactly the expected files.
+    pub is_equal: bool,
 }
 
 impl TargetDir {
@@ -173,6 +175,17 @@ impl TargetDir {
         Ok(true)
     }
 
+    /// Removes the target, which an empty staging directory replaces first. Returns `false`, and leaves
+    /// the target as it is, if the target changed after the scan.
+    pub fn remove(&self, empty: &StagingDir, old: &ScannedTarget) -> Result<bool, PullError> {
+        let is_removed = self.replace(empty, Some(old), true)?;
+        if is_removed {
+            // A file that another program wrote meanwhile stays, and so does its directory.
+            let _ = unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR);
+        }
+        Ok(is_removed)
+    }
+
     /// Gives the staging directory the owner and the mode of the target, and writes it to the disk.
     fn prepare(staging: &StagingDir, old: Option<&ScannedTarget>) -> Result<(), Errno> {
         let mut mode = staging.new_dir_mode();
@@ -200,10 +213,10 @@ impl TargetDir {
 
     fn rename_error(&self, error: Errno) -> PullError {
         let reason = match error {
-            Errno::BUSY => "it is a mount point; pull into a directory below it".to_owned(),
             Errno::INVAL | Errno::NOSYS | Errno::XDEV => {
-                "its filesystem cannot replace a directory; pull into another filesystem".to_owned()
+                return PullError::NoExchange(self.path.clone());
             }
+            Errno::BUSY => "it is a mount point; pull into a directory below it".to_owned(),
             error => format!("cannot replace the directory: {}", io::Error::from(error)),
         };
         PullError::unusable(&self.path, reason)
@@ -257,6 +270,13 @@ impl OpenTarget {
             ),
         };
         Err(PullError::unusable(&self.path, reason))
+    }
+
+    /// Whether the directory has exactly these files.
+    pub fn has_files(&self, files: PackageFiles) -> Result<bool, PullError> {
+        let expected = ChecksumFile::new("", files);
+        let scan = scan_dir(self.fd(), &self.path, Some(&expected), ScanDepth::Contents)?;
+        Ok(scan.differences.is_empty())
     }
 
     /// Compares the directory with its checksum file.

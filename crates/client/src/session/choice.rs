@@ -2,8 +2,9 @@
 //! rules for their place in the texts for a model.
 
 use super::selection::SelectionError;
-use super::skill::{SharedSkill, is_hidden};
+use super::skill::SharedSkill;
 use super::skill_source::{SkillListing, SkillSource, SourceKind, SourceSnapshot};
+use caproot_core::proto::caproot::v1::NotOffered;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -54,6 +55,10 @@ pub struct SkillChoice {
     /// has its product in its options, and a fork may have another one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub product: String,
+    /// Rules of skills that the session offers to models although they are switched off by default. A
+    /// skill that its author reserves for people, or that its plugin does not list, stays hidden.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub enable: Vec<ChoiceRule>,
     /// Choice that must include the skill as well, and whose other rules apply too: the choice of the
     /// session that was forked. Only the innermost choice makes the names of its excluded skills free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,8 +70,8 @@ pub struct SkillChoice {
 pub struct SkillDisplay {
     pub is_pinned: bool,
     pub is_name_only: bool,
-    /// Whether a rule or the author hides the skill from models.
-    pub is_hidden: bool,
+    /// Reason why the skill is not offered to models.
+    pub not_offered: NotOffered,
 }
 
 /// Rule of a [`SkillChoice`]. Displays as its text, and a text parses as the rule.
@@ -238,6 +243,7 @@ impl SkillChoice {
             &self.pin,
             &self.name_only,
             &self.manual,
+            &self.enable,
         ];
         lists.map(Vec::len).iter().sum::<usize>() + within
     }
@@ -283,15 +289,26 @@ impl SkillChoice {
     pub(super) fn display_of(&self, source: &dyn SkillSource, skill: &SharedSkill) -> SkillDisplay {
         let of_within = self.within.as_ref().map_or_else(
             || SkillDisplay {
-                is_hidden: is_hidden(skill),
+                not_offered: skill.not_offered(),
                 ..SkillDisplay::default()
             },
             |within| within.display_of(source, skill),
         );
+        let not_offered = match of_within.not_offered {
+            NotOffered::SwitchedOff if any_matches(&self.enable, source, skill) => {
+                NotOffered::Unspecified
+            }
+            reason => reason,
+        };
         SkillDisplay {
             is_pinned: of_within.is_pinned || any_matches(&self.pin, source, skill),
             is_name_only: of_within.is_name_only || any_matches(&self.name_only, source, skill),
-            is_hidden: of_within.is_hidden || any_matches(&self.manual, source, skill),
+            not_offered: match not_offered {
+                NotOffered::Unspecified if any_matches(&self.manual, source, skill) => {
+                    NotOffered::Choice
+                }
+                reason => reason,
+            },
         }
     }
 
@@ -331,7 +348,13 @@ impl SkillChoice {
         sources: &[Arc<dyn SkillSource>],
         snapshots: &[SourceSnapshot],
     ) -> Vec<String> {
-        let rules = [&self.include, &self.pin, &self.name_only, &self.manual];
+        let rules = [
+            &self.include,
+            &self.pin,
+            &self.name_only,
+            &self.manual,
+            &self.enable,
+        ];
         let unmatched = rules.into_iter().flatten().filter(|rule| {
             let mut listed = sources.iter().zip(snapshots);
             !listed.any(|(source, snapshot)| rule.matches_any_skill(&**source, &snapshot.listing))

@@ -269,7 +269,7 @@ fn is_equal_skill(a: &SharedSkill, b: &SharedSkill) -> bool {
         && a.digest == b.digest
         && a.description == b.description
         && a.short_description == b.short_description
-        && a.model_invocable == b.model_invocable
+        && a.is_offered() == b.is_offered()
         && a.user_invocable == b.user_invocable
         && a.products == b.products
         && a.stale == b.stale

@@ -64,7 +64,7 @@
 //! - `null` and empty texts are absent fields, and a number may be a text, as models write them.
 //! - A cursor of a list or a search pages through the list as of the first page. The joined pages of a file are the
 //!   file.
-//! - Skills that are not [`model_invocable`](caproot_core::proto::caproot::v1::Skill::model_invocable)
+//! - Skills with a reason in [`not_offered`](caproot_core::proto::caproot::v1::Skill::not_offered)
 //!   are counted in a warning and not listed. They can be read.
 //! - A mention of a skill that is not `user_invocable` is omitted with a reason.
 //! - Each executor gets at most 16 calls at once. Other calls wait up to 30 s, and then fail with

@@ -1,12 +1,13 @@
 //! List of a session's skills for the description of a tool. A model trusts the description of a tool
 //! more than a message, so only names of the format stand in the list, and a budget bounds it.
 
-use super::skill::{SharedSkill, is_hidden};
+use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::state::Session;
 use super::tool_names::ToolNames;
 use super::usage::UsageKind;
 use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, single_line, truncate_with_ellipsis};
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Limit of a description in the list, in bytes.
@@ -38,8 +39,9 @@ fn is_plain_name(name: &str) -> bool {
 
 impl Session {
     /// Returns the names of the skills that a model may use, as text for the description of a tool;
-    /// empty if there are none. The pinned skills come first. Names in another form than the format's are only counted. If nothing
-    /// changed, the text is the same.
+    /// empty if there are none. The pinned skills come first. Skills of one name have the ids of their roots
+    /// behind the name. Names in another form than the format's are only counted. If nothing changed, the
+    /// text is the same.
     #[must_use]
     pub fn describe_skills(&self, options: SkillNameListOptions) -> String {
         let view = self.current_view();
@@ -79,8 +81,9 @@ fn write_name_list(
     let plain = usable
         .iter()
         .filter(|usable| is_plain_name(&usable.skill.name));
-    for usable in plain {
-        let item = list_item(usable, skills.is_empty(), options.with_descriptions);
+    let labels = skill_labels(plain.clone().map(|usable| usable.skill));
+    for (usable, label) in plain.zip(&labels) {
+        let item = list_item(usable, label, skills.is_empty(), options.with_descriptions);
         if text.len() + item.len() + REST_BYTES > options.budget {
             break;
         }
@@ -127,9 +130,46 @@ fn usable_skills(view: &SessionView) -> Vec<UsableSkill<'_>> {
     usable
 }
 
+/// Returns the names of skills, each different from the others: skills of one name are told apart by their
+/// roots, or else by numbers.
+fn skill_labels<'a>(skills: impl Iterator<Item = &'a SharedSkill> + Clone) -> Vec<String> {
+    let mut bearers: HashMap<&str, usize> = HashMap::new();
+    for skill in skills.clone() {
+        *bearers.entry(&skill.name).or_default() += 1;
+    }
+
+    let mut labels = HashSet::new();
+    let unique = skills.map(|skill| {
+        let name = &skill.name;
+        if bearers[name.as_str()] == 1 {
+            return name.clone();
+        }
+        let root = AuthorityRef::of_skill(skill).id;
+        let by_root = format!("{name} ({root})");
+        // The id of a root may be any text, and stands in no list then.
+        let is_named = is_plain_name(root);
+        let first = if is_named { 2 } else { 1 };
+        let mut numbered = (first..).map(|number| format!("{name} ({number})"));
+        let label = if is_named && !labels.contains(&by_root) {
+            by_root
+        } else {
+            numbered
+                .find(|label| !labels.contains(label))
+                .unwrap_or(by_root)
+        };
+        labels.insert(label.clone());
+        label
+    });
+    unique.collect()
+}
+
 /// Returns the item of a skill. Names stand in one line, descriptions in a line each.
-fn list_item(usable: &UsableSkill<'_>, is_first: bool, with_description: bool) -> String {
-    let name = &usable.skill.name;
+fn list_item(
+    usable: &UsableSkill<'_>,
+    name: &str,
+    is_first: bool,
+    with_description: bool,
+) -> String {
     if !with_description {
         let separator = if is_first { " " } else { ", " };
         return format!("{separator}{name}");
@@ -147,7 +187,7 @@ fn list_item(usable: &UsableSkill<'_>, is_first: bool, with_description: bool) -
 #[cfg(test)]
 mod tests {
     use super::{SessionView, SkillNameListOptions, ToolNames, is_plain_name, write_name_list};
-    use caproot_core::proto::caproot::v1::Skill;
+    use caproot_core::proto::caproot::v1::{Authority, Skill};
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -156,7 +196,6 @@ mod tests {
             Arc::new(Skill {
                 name: name.clone(),
                 description: "Does it.\nIgnore \u{202e} all.".to_owned(),
-                model_invocable: true,
                 ..Skill::default()
             })
         });
@@ -194,6 +233,31 @@ mod tests {
             write_name_list(&view(&[]), options, ToolNames::Flat).text,
             ""
         );
+    }
+
+    #[test]
+    fn skills_of_one_name_are_told_apart() {
+        let skill = |root: &str| {
+            Arc::new(Skill {
+                authority: Some(Authority {
+                    kind: "executor".into(),
+                    id: root.into(),
+                }),
+                name: "handoff".into(),
+                ..Skill::default()
+            })
+        };
+        let view = SessionView {
+            skills: ["repo", "user", "user", "A root"].map(skill).into(),
+            ..SessionView::closed()
+        };
+        let options = SkillNameListOptions {
+            budget: 500,
+            with_descriptions: false,
+        };
+        let list = write_name_list(&view, options, ToolNames::Namespaced);
+        let names = "handoff (repo), handoff (user), handoff (2), handoff (1)";
+        assert!(list.text.ends_with(names), "{}", list.text);
     }
 
     proptest! {

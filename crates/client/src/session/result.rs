@@ -256,7 +256,7 @@ impl ToolError {
             _ => return None,
         };
 
-        Some(Self::from_code(code, &error.to_string()))
+        Some(Self::from_code(code, &error.message()))
     }
 
     /// Returns an error with the default hint of its code. The message is a sentence; a long
@@ -292,6 +292,23 @@ impl ToolError {
     #[must_use]
     pub fn next_step(&self, names: ToolNames) -> String {
         names.fill_placeholders(self.hint)
+    }
+
+    /// Returns the next step of a program, which calls no tools, as a sentence.
+    #[must_use]
+    pub fn program_step(&self) -> &'static str {
+        match self.code {
+            ToolErrorCode::PackageNotFound
+            | ToolErrorCode::UnknownAuthority
+            | ToolErrorCode::WrongAuthority => "List the skills, and use an entry of the list.",
+            ToolErrorCode::ResourceNotFound => "List the files of the skill, and read one of them.",
+            ToolErrorCode::ResourceChanged | ToolErrorCode::InvalidCursor => {
+                "Read the file again from the start."
+            }
+            ToolErrorCode::InvalidArguments => "Give each handle exactly as listed.",
+            ToolErrorCode::AmbiguousAuthority => "Name one of these authorities.",
+            code => code.default_hint(),
+        }
     }
 
     /// Returns the code and the message.

@@ -57,7 +57,7 @@ pub struct TextEmphasis {
 
 /// Returns whether a skill is hidden from models.
 pub fn is_hidden(skill: &SharedSkill) -> bool {
-    !skill.model_invocable
+    !skill.is_offered()
 }
 
 /// Returns the detail of the mirrored skills. Only the full view has plugins.

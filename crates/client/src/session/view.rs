@@ -29,7 +29,7 @@ pub struct SessionView {
     /// Random, so that a cursor of another session matches no view.
     pub id: u64,
     /// Sorted by kind of source, root as selected, name and package; includes hidden skills. A skill
-    /// that a rule of the session hides is not `model_invocable` here.
+    /// that a rule of the session hides or switches on has another `not_offered` here.
     pub skills: Vec<SharedSkill>,
     /// Rules for the skills in the instruction text.
     pub emphasis: TextEmphasis,
@@ -179,15 +179,15 @@ impl ShownSkills {
             self.emphasis.name_only.insert(index);
         }
 
-        let is_hidden_by_rule = display.is_hidden && !is_hidden(skill);
-        self.skills.push(if is_hidden_by_rule {
-            Arc::new(Skill {
-                model_invocable: false,
-                ..Skill::clone(skill)
-            })
-        } else {
-            skill.clone()
-        });
+        self.skills
+            .push(if display.not_offered == skill.not_offered() {
+                skill.clone()
+            } else {
+                Arc::new(Skill {
+                    not_offered: display.not_offered.into(),
+                    ..Skill::clone(skill)
+                })
+            });
     }
 }
 

@@ -127,9 +127,11 @@ fn effective_ids() -> (u32, u32) {
     (0, 0)
 }
 
+/// Socket of the daemon of the system, in a directory that only the service manager can create.
+pub const SYSTEM_SOCKET: &str = "/run/caproot/caproot.sock";
 /// Parent of the runtime directories of users' sessions. A program that starts this one, such as an
 /// MCP SDK, may have removed `XDG_RUNTIME_DIR`. Source: `pam_systemd(8)`.
-pub const USER_RUNTIME_DIRS: &str = "/run/user";
+const USER_RUNTIME_DIRS: &str = "/run/user";
 
 /// Returns the sockets that clients try in this order. A daemon without `--listen` binds one of
 /// these sockets. The first is the socket of the systemd unit, the second belongs to a user with a
@@ -139,7 +141,7 @@ pub fn default_sockets(env: &ProcessEnv) -> Vec<PathBuf> {
     if cfg!(not(unix)) {
         return Vec::new();
     }
-    let mut sockets = vec![PathBuf::from("/run/caproot/caproot.sock")];
+    let mut sockets = vec![PathBuf::from(SYSTEM_SOCKET)];
     let session_dir = || PathBuf::from(USER_RUNTIME_DIRS).join(env.uid.to_string());
     let runtime_dir = env.xdg_runtime_dir.clone().unwrap_or_else(session_dir);
     sockets.push(runtime_dir.join("caproot.sock"));

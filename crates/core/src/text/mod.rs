@@ -156,6 +156,17 @@ fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     line
 }
 
+/// Returns the truth of `true`, `yes`, `on` and `1`, or of `false`, `no`, `off` and `0`, in any letter
+/// case. Source: "Frontmatter reference" of Claude Code.
+#[must_use]
+pub fn parse_flag(text: &str) -> Option<bool> {
+    match &*text.trim().to_ascii_lowercase() {
+        "true" | "yes" | "on" | "1" => Some(true),
+        "false" | "no" | "off" | "0" => Some(false),
+        _ => None,
+    }
+}
+
 /// Whether the text has more than `max` characters.
 #[must_use]
 pub fn exceeds_chars(text: &str, max: usize) -> bool {

@@ -37,6 +37,7 @@ fn build_catalog(
         allowed_tools: Box::default(),
         forbids_model: false,
         forbids_user: false,
+        is_switched_off: false,
         all_fields: None,
     };
     let skills = (0..count).map(|n| {
@@ -50,7 +51,7 @@ fn build_catalog(
         };
         let package = rel(&format!("{letter}/{}/s{n}", n % 7));
         Arc::new(
-            assemble_skill(&package, &Arc::new(file), None)
+            assemble_skill(&package, &Arc::new(file), None, false)
                 .0
                 .expect("a skill"),
         )
@@ -238,6 +239,7 @@ fn count_candidates(entries: impl Fn(&RelPath) -> Vec<(String, ListingEntryKind)
                 total_entries: total,
                 entries,
                 may_hold_manifest: false,
+                is_worktree: false,
             };
             search.add_listing(visit, Ok(Arc::new(listing)));
         }

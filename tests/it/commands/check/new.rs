@@ -9,16 +9,21 @@ fn a_new_skill_has_no_problem() {
     let fixture = Fixture::new("dir here");
     let here = fixture.path("here");
     for (args, path) in [
-        (&["fill-forms"][..], "fill-forms/SKILL.md"),
-        (&["a", "--into", "."], "a/SKILL.md"),
-        (&["b", "--into", "some/dir"], "some/dir/b/SKILL.md"),
+        (
+            &["a", "--into", ".", "--description", "Use it."][..],
+            "a/SKILL.md",
+        ),
+        (
+            &["b", "--into", "some/dir", "--description", "Use it."],
+            "some/dir/b/SKILL.md",
+        ),
         (
             &["c", "--description", "Use when: it's\n  #1 \u{fc}"],
             "c/SKILL.md",
         ),
         (&["true", "--description", "1"], "true/SKILL.md"),
         (&["1", "--description", "[when]"], "1/SKILL.md"),
-        (&["技能"], "技能/SKILL.md"),
+        (&["技能", "--description", "使用"], "技能/SKILL.md"),
     ] {
         let output = run_caproot(&here, [&["new"], args].concat());
         assert_eq!(output, (0, format!("{path}\n"), String::new()), "{args:?}");
@@ -31,9 +36,14 @@ fn a_new_skill_has_no_problem() {
         report["skills"][0]["description"],
         "Use when: it's #1 \u{fc}"
     );
-    assert_eq!(
-        check_json(&here, "fill-forms")["diagnostics"],
-        serde_json::json!([])
+    // A new skill without a description is not ready for anyone.
+    let output = run_caproot(&here, ["new", "fill-forms"]);
+    assert_eq!(output.1, "fill-forms/SKILL.md\n");
+    let (exit, stdout, _) = run_caproot(&here, ["check", "--deny-warnings", "fill-forms"]);
+    assert_eq!(exit, 1);
+    assert!(
+        stdout.contains("warning[USE_NOT_DESCRIBED]: the description is the text of `caproot new`"),
+        "{stdout}"
     );
     let output = run_caproot(&here, ["new", "d", "--output", "json"]);
     assert_eq!(output.1, "{\"name\":\"d\",\"path\":\"d/SKILL.md\"}\n");

@@ -2,7 +2,6 @@
 
 use super::{check_json, run_caproot};
 use crate::harness::fixture::Fixture;
-use caproot::model::DiagnosticCode;
 use serde_json::Value;
 
 const WARNED: &str = "file root/w/SKILL.md\n| ---\n| name: W\n| description: d\n| ---\n";
@@ -197,7 +196,6 @@ fn sarif_has_the_fields_that_its_readers_need() {
         let driver = &run["tool"]["driver"];
         assert_eq!(driver["name"], "caproot");
         let rules = driver["rules"].as_array().expect("rules");
-        assert_eq!(rules.len(), DiagnosticCode::ALL.len());
         for rule in rules {
             for text in [
                 "/shortDescription/text",
@@ -212,6 +210,13 @@ fn sarif_has_the_fields_that_its_readers_need() {
         }
         let results = run["results"].as_array().expect("results");
         assert_eq!(results.len(), 5);
+        for rule in rules {
+            let mut codes = results.iter().map(|result| &result["ruleId"]);
+            assert!(
+                codes.any(|code| *code == rule["id"]),
+                "{rule} does not occur"
+            );
+        }
         for result in results {
             let index = usize::try_from(result["ruleIndex"].as_u64().expect("an index"));
             assert_eq!(rules[index.expect("small")]["id"], result["ruleId"]);

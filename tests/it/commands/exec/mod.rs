@@ -2,6 +2,7 @@
 //! own exit codes.
 
 mod races;
+mod trusted_daemons;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,7 +14,7 @@ use crate::harness::fixture::Fixture;
 use crate::harness::process::{
     Output, Process, client_command_with, has_program, run_client, run_command, serve,
 };
-use crate::harness::{Daemon, content_digest, strace};
+use crate::harness::{Daemon, Setup, content_digest, strace};
 
 /// Skill with a script in each language. Each script reads a file next to itself, its arguments, its
 /// stdin and its working directory, and exits with 7.
@@ -64,6 +65,22 @@ file input
 | typed
 ";
 
+/// Builds a tree and starts a daemon that publishes `r`, also at a Unix socket.
+async fn publish(tree: &str) -> (Fixture, Daemon) {
+    let fixture = Fixture::new(&format!("{tree}\ndir run\nmode 0700 run"));
+    let setup = Setup {
+        listen: vec![socket_of(&fixture)],
+        ..Setup::publishing("r", fixture.path("r"))
+    };
+    let daemon = Daemon::start(setup).await;
+    (fixture, daemon)
+}
+
+/// Returns the endpoint of the Unix socket.
+fn socket_of(fixture: &Fixture) -> String {
+    format!("unix:{}", fixture.path("run/caproot.sock").display())
+}
+
 /// Command `caproot exec` for a file of the skill `kit`, in the directory `work`.
 fn exec_command(fixture: &Fixture, daemon: &Daemon, file: &str, words: &[&str]) -> Command {
     let handle = format!("skill://r/kit/{file}");
@@ -73,6 +90,7 @@ fn exec_command(fixture: &Fixture, daemon: &Daemon, file: &str, words: &[&str]) 
         .current_dir(fixture.path("work"))
         .env("PWD", fixture.path("work"))
         .env("HOME", fixture.path("home"))
+        .env("CAPROOT_ENDPOINT", socket_of(fixture))
         .env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command
 }
@@ -86,12 +104,12 @@ fn copies(fixture: &Fixture) -> Vec<PathBuf> {
     let dir = fixture.path("home/.cache/caproot/packages");
     let entries = fs::read_dir(dir).expect("the store");
     let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths.collect()
+    paths.filter(|path| path.is_dir()).collect()
 }
 
 #[tokio::test]
 async fn scripts_of_each_language_run_next_to_their_files() {
-    let (fixture, daemon) = Daemon::publishing("r", TREE).await;
+    let (fixture, daemon) = publish(TREE).await;
     let mut languages = 0;
     for (file, program) in [
         ("run.py", "python3"),
@@ -127,7 +145,7 @@ async fn scripts_of_each_language_run_next_to_their_files() {
 #[tokio::test]
 async fn a_signal_ends_the_script_and_its_shell_sees_128_and_its_number() {
     let tree = format!("{TREE}file r/kit/kill.sh\n| kill -TERM $$");
-    let (fixture, daemon) = Daemon::publishing("r", &tree).await;
+    let (fixture, daemon) = publish(&tree).await;
     let inner = exec_command(&fixture, &daemon, "kill.sh", &[]);
 
     let mut shell = Command::new("sh");
@@ -162,7 +180,7 @@ async fn a_script_that_cannot_run_has_its_code_and_reason() {
          file outside.sh\n| echo outside\nfile r/kit/.git/hook.sh\n| echo hook\ndir open\n\
          mode 0777 open"
     );
-    let (fixture, daemon) = Daemon::publishing("r", &tree).await;
+    let (fixture, daemon) = publish(&tree).await;
     let cases: [(&str, &[&str], i32, &str); 10] = [
         ("scripts", &[], 127, "scripts is a directory of the package"),
         ("scripts/none.py", &[], 127, "no file scripts/none.py"),
@@ -194,8 +212,9 @@ async fn a_script_that_cannot_run_has_its_code_and_reason() {
         .await
         .exited_with(127, "the PATH has no python3");
     for handle in ["skill://r/none/run.sh", "skill://r/kit", "skill://r/kit/"] {
-        let words = format!("exec {handle}");
-        let output = run_client(&daemon, &words).await;
+        let mut command = client_command_with(&daemon, ["exec", handle]);
+        command.env("CAPROOT_ENDPOINT", socket_of(&fixture));
+        let output = run_command(command).await;
         assert!(
             output.code == Some(127) || handle.ends_with('/'),
             "{}",
@@ -215,7 +234,7 @@ async fn a_script_that_cannot_run_has_its_code_and_reason() {
 
 #[tokio::test]
 async fn only_the_expected_or_approved_script_runs() {
-    let (fixture, daemon) = Daemon::publishing("r", TREE).await;
+    let (fixture, daemon) = publish(TREE).await;
     let run = |text: &str| {
         fixture.replace("r/kit/go.sh", text);
         content_digest(text.as_bytes())
@@ -248,8 +267,7 @@ async fn only_the_expected_or_approved_script_runs() {
 
 #[tokio::test]
 async fn a_changed_copy_never_runs() {
-    let (fixture, daemon) =
-        Daemon::publishing("r", &format!("{TREE}file r/kit/go.sh\n| echo go")).await;
+    let (fixture, daemon) = publish(&format!("{TREE}file r/kit/go.sh\n| echo go")).await;
     exec(&fixture, &daemon, "go.sh", &[]).await.succeeded();
     let first = copies(&fixture).remove(0);
     let inode = |dir: &Path| fs::metadata(dir).expect("a copy").ino();
@@ -279,7 +297,7 @@ async fn a_copy_stays_while_its_script_runs() {
     let tree = format!(
         "{TREE}file r/kit/wait.sh\n| echo started\n| read line\n| cat \"$(dirname \"$0\")/late.txt\"\nfile r/kit/late.txt\n| late"
     );
-    let (fixture, daemon) = Daemon::publishing("r", &tree).await;
+    let (fixture, daemon) = publish(&tree).await;
     let mut command = exec_command(&fixture, &daemon, "wait.sh", &[]);
     command.stdin(Stdio::piped());
     let mut waiting = Process::spawn(command);
@@ -306,16 +324,18 @@ async fn a_copy_stays_while_its_script_runs() {
 
 #[tokio::test]
 async fn the_daemon_starts_no_program() {
-    let fixture = Fixture::new(TREE);
+    let fixture = Fixture::new(&format!("{TREE}dir run\nmode 0700 run"));
     let log = fixture.path("strace");
     let options = ["-e", "trace=execve,execveat"];
     let mut daemon_command = serve(["--root"]);
-    daemon_command.arg(fixture.path("r"));
+    daemon_command
+        .arg(fixture.path("r"))
+        .args(["--listen", &socket_of(&fixture)]);
     let Some(traced) = strace::trace_command(&log, &options, daemon_command) else {
         return;
     };
-    let daemon = Process::start(traced);
-    let endpoint = daemon.endpoint().to_owned();
+    let daemon = Process::start_until(traced, |endpoints| endpoints.len() == 2);
+    let endpoint = socket_of(&fixture);
     for words in [
         "list",
         "resources skill://r/kit",
@@ -341,4 +361,15 @@ async fn the_daemon_starts_no_program() {
         calls.len() <= 1 && calls.iter().all(|call| call.contains("\"serve\"")),
         "{text}"
     );
+}
+
+#[tokio::test]
+async fn scripts_of_one_skill_that_start_at_once_share_a_copy() {
+    let (fixture, daemon) = publish(&format!("{TREE}file r/kit/go.sh\n| echo go")).await;
+    let runs = (0..6).map(|_| exec(&fixture, &daemon, "go.sh", &[]));
+    for output in futures_util::future::join_all(runs).await {
+        assert_eq!(output.succeeded().text(), "go\n");
+    }
+    assert_eq!(copies(&fixture).len(), 1);
+    daemon.stop().await;
 }

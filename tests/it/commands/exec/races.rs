@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crate::harness::fixture::Fixture;
 use crate::harness::shared_mapping::SharedMapping;
-use crate::harness::{Daemon, HANG_TIMEOUT, content_digest};
+use crate::harness::{HANG_TIMEOUT, content_digest};
 
-use super::exec;
+use super::{exec, publish};
 
 /// Two versions of the script with the same size. Both check themselves for a mixture of versions.
 const GOOD: &str = "echo good # good\n";
@@ -56,10 +55,8 @@ impl Drop for RacingAuthor {
 
 /// Runs the script with the digest of the good version until both outcomes came.
 async fn race(kind: &str, change: impl FnMut(&PathBuf, &str) + Send + 'static) {
-    let tree = "skill r/kit\ndir work\ndir home";
-    let fixture = Fixture::new(tree);
+    let (fixture, daemon) = publish("skill r/kit\ndir work\ndir home").await;
     fixture.write("r/kit/go.sh", GOOD);
-    let daemon = Daemon::start(crate::harness::Setup::publishing("r", fixture.path("r"))).await;
     let digest = content_digest(GOOD.as_bytes());
     let author = RacingAuthor::start(fixture.path("r/kit/go.sh"), change);
 
@@ -108,9 +105,8 @@ async fn a_script_that_is_written_in_place_never_runs_in_part() {
 
 #[tokio::test]
 async fn a_script_that_is_written_through_a_mapping_never_runs() {
-    let fixture = Fixture::new("skill r/kit\ndir work\ndir home");
+    let (fixture, daemon) = publish("skill r/kit\ndir work\ndir home").await;
     fixture.write("r/kit/go.sh", GOOD);
-    let daemon = Daemon::start(crate::harness::Setup::publishing("r", fixture.path("r"))).await;
     let digest = content_digest(GOOD.as_bytes());
     let mut mapping = SharedMapping::new(&fixture.path("r/kit/go.sh"));
     exec(&fixture, &daemon, "go.sh", &["--digest", &digest])

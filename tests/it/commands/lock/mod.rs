@@ -359,3 +359,24 @@ async fn names_of_authors_are_no_commands_in_hints() {
     let hint = "then run: caproot lock r --update NAME --out caproot.lock";
     assert!(check.stderr.contains(hint), "{}", check.stderr);
 }
+
+#[tokio::test]
+async fn the_file_of_a_killed_command_is_removed() {
+    let fixture = create_lock(TREE).await;
+    fixture.write("caproot.lock.999.tmp", "half");
+    fixture.write("caproot.lock.tmp", "of a user");
+    fixture.write("caproot.lock.998.tmp", "of a running command");
+    let running = fs::File::open(fixture.path("caproot.lock.998.tmp")).expect("a file");
+    running.lock().expect("a lock");
+    fixture.write("r/new/SKILL.md", skill_text("new", "New."));
+    run(&fixture, "lock r --add new --out caproot.lock")
+        .await
+        .succeeded();
+    for (file, exists) in [
+        ("caproot.lock.999.tmp", false),
+        ("caproot.lock.998.tmp", true),
+        ("caproot.lock.tmp", true),
+    ] {
+        assert_eq!(fixture.path(file).exists(), exists, "{file}");
+    }
+}

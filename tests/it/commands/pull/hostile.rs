@@ -127,7 +127,10 @@ async fn lists_that_lie_are_rejected_and_write_nothing() {
     ] {
         cases.push(("has a name", named(name)));
     }
-    cases.push(("has the reserved name", named(".caproot-checksums.json")));
+    cases.push((
+        "is a copy that a pull made",
+        named(".caproot-checksums.json"),
+    ));
     let forbidden = [
         ".git",
         ".git/config",

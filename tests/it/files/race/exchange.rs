@@ -209,7 +209,7 @@ impl ExchangePaths {
     }
 }
 
-fn swap_entries(one: &PathBuf, other: &PathBuf) -> rustix::io::Result<()> {
+pub(super) fn swap_entries(one: &PathBuf, other: &PathBuf) -> rustix::io::Result<()> {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)
 }
 

@@ -67,7 +67,6 @@ pub(crate) fn hostile_skill(root: &str, package: &str) -> Skill {
         main_resource: format!("{package}/SKILL.md"),
         name: "a".into(),
         description: "d".into(),
-        model_invocable: true,
         user_invocable: true,
         ..Skill::default()
     }

@@ -77,7 +77,6 @@ pub(crate) fn slim_skill(root: &str, name: &str) -> Skill {
         package,
         name: name.to_owned(),
         description: "d".into(),
-        model_invocable: true,
         user_invocable: true,
         ..Skill::default()
     }

@@ -109,7 +109,6 @@ fn listing(kind: SourceKind, texts: &[NamedText]) -> Arc<SkillListing> {
             package,
             name: text.name.clone(),
             description: text.description.clone(),
-            model_invocable: true,
             user_invocable: true,
             ..Skill::default()
         })

@@ -140,7 +140,7 @@ async fn names_of_real_catalogs_are_found() {
     let daemon = start_daemon("corpus", PathBuf::from(corpus), None).await;
     let session = session(&[("corpus", &daemon.address)]).await;
     let listed = session.sources()[0].snapshot().listing;
-    let names = listed.skills.iter().filter(|skill| skill.model_invocable);
+    let names = listed.skills.iter().filter(|skill| skill.is_offered());
     let mut names: Vec<_> = names.map(|skill| skill.name.clone()).collect();
     names.sort();
     names.dedup();

@@ -70,7 +70,6 @@ impl SkillSource for CustomSource {
                 package: self.package(name),
                 main_resource: format!("{}/SKILL.md", self.package(name)),
                 name: name.clone(),
-                model_invocable: true,
                 user_invocable: true,
                 ..Skill::default()
             })

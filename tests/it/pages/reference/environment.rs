@@ -21,6 +21,7 @@ const SHOWN_ELSEWHERE: &[(&str, &str)] = &[
     ("LISTEN_FDNAMES", "daemon/inherited_sockets.rs"),
     ("NOTIFY_SOCKET", "daemon/service_manager.rs"),
     ("WATCHDOG_USEC", "daemon/service_manager.rs"),
+    ("JOURNAL_STREAM", "daemon/service_manager.rs"),
 ];
 
 /// Variables in the source that are not of the environment of a user: cargo sets them for the build, and
@@ -115,7 +116,10 @@ impl Machine {
             | ---\n| name: needs\n| description: N.\n| allowed-tools: Bash(sh:*)\n| ---
             file caproot.yaml\n| environment_ids: [local]\ndir run\nmode 0700 run\ndir none",
         );
-        let daemon = Process::start(process::serve(["--root"]).arg(fixture.path("skills")));
+        let socket = format!("unix:{}", fixture.path("run/c.sock").display());
+        let mut command = process::serve(["--listen", &socket, "--root"]);
+        let has_both = |endpoints: &[String]| endpoints.len() == 2;
+        let daemon = Process::start_until(command.arg(fixture.path("skills")), has_both);
         Self { fixture, daemon }
     }
 
@@ -138,7 +142,7 @@ impl Machine {
     /// them has.
     fn outputs(&self, name: &str) -> (String, String, String) {
         const REMOTE: &str = "status --endpoint tls:127.0.0.1:1";
-        const EXEC: &str = "exec --endpoint $DAEMON \
+        const EXEC: &str = "exec --endpoint unix:$TMP/run/c.sock \
              skill://skills/a-skill-with-a-name-that-is-longer-than-thirty-columns/env.sh";
         type Runner = fn(Command) -> String;
         let home: &[(&str, &str)] = &[("HOME", "$TMP/home")];

@@ -86,6 +86,11 @@ fn valid_args(command: &str) -> &str {
     }
 }
 
+/// Returns the endpoint of the daemon's Unix socket.
+fn socket_of(fixture: &Fixture) -> String {
+    format!("unix:{}", fixture.path("run/c.sock").display())
+}
+
 /// The state of a machine on which commands run: a daemon with one skill, and files.
 struct Machine {
     fixture: Fixture,
@@ -94,14 +99,17 @@ struct Machine {
 
 impl Machine {
     async fn start() -> Self {
-        let (fixture, daemon) = Daemon::publishing(
-            "skills",
-            "skill skills/pdf\nfile skills/pdf/run.sh\n| exit 0\nfile broken/a/SKILL.md\n| no frontmatter
+        let fixture = Fixture::new(
+            "dir run\nmode 0700 run\nskill skills/pdf\nfile skills/pdf/run.sh\n| exit 0\nfile broken/a/SKILL.md\n| no frontmatter
             file caproot.yaml\n| roots: []
             file link.yaml\n| {environment_ids: [a], daemon: 'tls:127.0.0.1:1', nats: {servers: ['nats://127.0.0.1:1']}, metrics: {listen: 'tcp:127.0.0.1:0'}}
             file empty.lock\n| {\"version\":1,\"skills\":[]}
             file dead.yaml\n| executors: {local: {endpoint: 'unix:/nonexistent'}}",
-        )
+        );
+        let daemon = Daemon::start(Setup {
+            listen: vec![socket_of(&fixture)],
+            ..Setup::publishing("skills", fixture.path("skills"))
+        })
         .await;
         let executor = format!(
             "executors: {{local: {{endpoint: 'tcp:{}'}}}}",
@@ -113,6 +121,10 @@ impl Machine {
 
     /// Command for the daemon of this machine. `$TMP` in the words means the directory of the files.
     fn command(&self, words: &str) -> Command {
+        // `exec` trusts no TCP port.
+        if words.starts_with("exec ") {
+            return self.command_for(&socket_of(&self.fixture), words);
+        }
         self.command_for(&format!("tcp:{}", self.daemon.address), words)
     }
 

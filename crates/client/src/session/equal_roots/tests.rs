@@ -3,7 +3,7 @@
 
 use super::super::list::tests::skill;
 use super::{EqualRoots, ExecutorRoot, MAX_ENVIRONMENTS_BYTES, SharedSkill};
-use caproot_core::proto::caproot::v1::Skill;
+use caproot_core::proto::caproot::v1::{NotOffered, Skill};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ fn a_difference_that_a_model_sees_keeps_roots_apart() {
     let changes: [fn(&mut Skill); 5] = [
         |skill| skill.description.push('!'),
         |skill| skill.short_description.push('!'),
-        |skill| skill.model_invocable = !skill.model_invocable,
+        |skill| skill.set_not_offered(NotOffered::PeopleOnly),
         |skill| skill.digest = "sha256:other".to_owned(),
         // Without digests, the files cannot be compared.
         |skill| skill.digest.clear(),

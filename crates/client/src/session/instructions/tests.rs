@@ -348,7 +348,6 @@ fn expected_lines(text: &InstructionText, authorities: usize) -> usize {
 fn the_text_for_a_model_with_a_shell_has_one_more_line() {
     let skills = [Arc::new(Skill {
         name: "pdf".to_owned(),
-        model_invocable: true,
         ..Skill::default()
     })];
     let described = DescribedSkills {

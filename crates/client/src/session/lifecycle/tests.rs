@@ -51,7 +51,6 @@ impl FixedSource {
                 main_resource: format!("{package}/SKILL.md"),
                 package,
                 name: NAMES[*name].into(),
-                model_invocable: true,
                 user_invocable: true,
                 ..Skill::default()
             })

@@ -4,7 +4,7 @@ use super::super::result::{DEFAULT_RESULT_BYTES, ResultForm, ToolResult};
 use super::super::view::SessionView;
 use super::super::view_cursor::ViewCursor;
 use super::list_page;
-use caproot_core::proto::caproot::v1::{Authority, Skill};
+use caproot_core::proto::caproot::v1::{Authority, NotOffered, Skill};
 use caproot_core::text::escape_hidden_chars;
 use caproot_core::wire::cursor::Cursor as _;
 use proptest::prelude::*;
@@ -22,7 +22,12 @@ pub(crate) fn skill(root: &str, name: &str, description: &str, hidden: bool) -> 
         package,
         name: name.into(),
         description: description.into(),
-        model_invocable: !hidden,
+        not_offered: if hidden {
+            NotOffered::PeopleOnly
+        } else {
+            NotOffered::Unspecified
+        }
+        .into(),
         user_invocable: true,
         ..Skill::default()
     })

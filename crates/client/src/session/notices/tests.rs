@@ -28,7 +28,6 @@ fn update(
                 description: description.clone(),
                 package: format!("skill://r/{name}-{}", index * usize::from(name == "same")),
                 digest: format!("sha256:{version}"),
-                model_invocable: true,
                 ..Skill::default()
             })
         })

@@ -105,7 +105,7 @@ proptest! {
         let number = |skill: &Skill| skill.package["skill://r/".len()..].parse::<usize>().expect("a number");
         let is_listed = |skill: &Skill| listed[number(skill)];
         let some = view(1, std::slice::from_ref(&skills), is_listed);
-        let only: Vec<_> = skills.iter().filter(|s| is_listed(s) && s.model_invocable).cloned().collect();
+        let only: Vec<_> = skills.iter().filter(|s| is_listed(s) && s.is_offered()).cloned().collect();
         let expected = search(&view(2, std::slice::from_ref(&only), |_| true), &query);
         prop_assert_eq!(&search(&some, &query), &expected);
         prop_assert!(expected.len() <= 100);

@@ -6,9 +6,9 @@ use super::index::{IndexEntry, IndexFrontmatter};
 use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
 use super::manifest::ManifestSkill;
 use crate::session::{SourceKind, ToolError};
-use caproot_core::proto::caproot::v1::{Authority, Skill};
+use caproot_core::proto::caproot::v1::{Authority, NotOffered, Skill};
 use caproot_core::sync::Mutex;
-use caproot_core::text::{exceeds_chars, single_line, truncate_chars};
+use caproot_core::text::{exceeds_chars, parse_flag, single_line, truncate_chars};
 use caproot_core::wire::is_digest;
 use percent_encoding::percent_decode_str;
 use rmcp::model::{Skill as Listed, SkillResource, SkillResources};
@@ -315,10 +315,17 @@ fn insert_text(fields: &mut Map<String, Value>, key: &str, text: String) {
     fields.insert(key.to_owned(), Value::String(text));
 }
 
-/// Clears the flags of a skill whose frontmatter restricts who may choose the skill. As in the daemon,
-/// a value that is neither true nor false restricts.
+/// Restricts a skill whose frontmatter says who may choose the skill. As in the daemon, a value that is
+/// neither true nor false restricts.
 fn restrict_invocation(skill: &mut Skill, frontmatter: &Map<String, Value>) {
-    skill.model_invocable = permits(frontmatter, "disable-model-invocation", false);
+    let not_offered = if !permits(frontmatter, "disable-model-invocation", false) {
+        NotOffered::PeopleOnly
+    } else if !permits(frontmatter, "default-enabled", true) {
+        NotOffered::SwitchedOff
+    } else {
+        NotOffered::Unspecified
+    };
+    skill.set_not_offered(not_offered);
     skill.user_invocable = permits(frontmatter, "user-invocable", true);
 }
 
@@ -326,7 +333,8 @@ fn restrict_invocation(skill: &mut Skill, frontmatter: &Map<String, Value>) {
 fn permits(frontmatter: &Map<String, Value>, key: &str, permitting: bool) -> bool {
     match frontmatter.get(key) {
         None | Some(Value::Null) => true,
-        Some(value) => *value == Value::Bool(permitting),
+        Some(Value::String(text)) => parse_flag(text) == Some(permitting),
+        Some(value) => parse_flag(&value.to_string()) == Some(permitting),
     }
 }
 
@@ -433,7 +441,7 @@ mod tests {
             let indexed = RemoteSkill::from_index("s", indexed).expect("an entry");
 
             for skill in [listed.skill, indexed.skill] {
-                let flags = (skill.model_invocable, skill.user_invocable);
+                let flags = (skill.is_offered(), skill.user_invocable);
                 assert_eq!(flags, expected, "{extra}");
             }
         }

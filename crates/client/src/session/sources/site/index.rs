@@ -134,7 +134,6 @@ impl SiteSkill {
             name: entry.name.clone(),
             description: truncate_chars(&description, MAX_DESCRIPTION_CHARS).to_owned(),
             digest: main.digest.clone().unwrap_or_default(),
-            model_invocable: true,
             user_invocable: true,
             main_resource,
             ..Skill::default()
