@@ -155,6 +155,17 @@ impl CatalogPolicy {
         self.published_roots == other.published_roots && self.environments == other.environments
     }
 
+    /// Whether both policies approve the same skills.
+    pub fn approves_like(&self, other: &Self) -> bool {
+        match (self.trust(), other.trust()) {
+            (Some(own), Some(other)) => {
+                let is_same_lock = own.lock.lock == other.lock.lock;
+                is_same_lock && (own.mode, &own.roots) == (other.mode, &other.roots)
+            }
+            (own, other) => own.is_none() && other.is_none(),
+        }
+    }
+
     /// Resolves a selection to the keys of its catalogs.
     pub fn root_keys(
         &self,

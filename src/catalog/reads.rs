@@ -155,7 +155,9 @@ async fn read_from_disk(
         )
         .map_err(|error| {
             if let FileReadError::NotApproved { .. } = error {
-                disk.record_refusal(&request.package);
+                let refused = &disk.store.inner.refused_reads;
+                refused.fetch_add(1, Ordering::Relaxed);
+                disk.compare_again(&request.package);
             }
             PackageReadError::File(error)
         })
@@ -210,15 +212,18 @@ pub async fn list_files(
         };
 
         let digest_cache = &disk.store.inner.read_caches.digests;
-        crate::fs::list_files(disk.root, &page, digest_cache, disk.cancel_token).map_err(|error| {
-            match error {
-                // The package was removed after the scan.
-                FileReadError::NotFound => PackageReadError::PackageNotFound,
-                // The error is about the package, not about a single file.
-                FileReadError::Denied => PackageReadError::File(FileReadError::Failed),
-                error => PackageReadError::File(error),
-            }
-        })
+        let listed = crate::fs::list_files(disk.root, &page, digest_cache, disk.cancel_token);
+        let listed = listed.map_err(|error| match error {
+            // The package was removed after the scan.
+            FileReadError::NotFound => PackageReadError::PackageNotFound,
+            // The error is about the package, not about a single file.
+            FileReadError::Denied => PackageReadError::File(FileReadError::Failed),
+            error => PackageReadError::File(error),
+        })?;
+        if listed.has_unapproved_file {
+            disk.compare_again(&request.package);
+        }
+        Ok(listed)
     })
     .await
 }
@@ -234,11 +239,9 @@ struct DiskRead<'a> {
 }
 
 impl DiskRead<'_> {
-    /// Counts a read that found other bytes than the approved ones, and has the package compared again:
-    /// the change may have caused no event.
-    fn record_refusal(&self, package: &RelPath) {
-        let refused = &self.store.inner.refused_reads;
-        refused.fetch_add(1, Ordering::Relaxed);
+    /// Has a package compared again in which a file differs from the approved one: the change may have
+    /// caused no event.
+    fn compare_again(&self, package: &RelPath) {
         let mut state = self.store.lock_state();
         if let Some(task) = state.task_handle_mut(self.key) {
             task.changes().record_refused_package(package);

@@ -8,7 +8,8 @@ use super::root_task_handle::{InFlightWork, RootTaskHandle};
 use super::{CatalogStore, PollReason, WatchMode};
 use crate::model::{AccessScope, Catalog, RootReason};
 use crate::scan::{
-    DirWatcher, DirtyDirs, HeldSkill, RootIndex, ScanOutcome, ScanProgress, WatchGuard,
+    DirWatcher, DirtyDirs, HeldSkill, PathRole, RootIndex, ScanOutcome, ScanProgress, WatchGuard,
+    WatchedEntries,
 };
 use crate::watch::{DebounceTimer, InotifyWatch, InotifyWatcher, WatchError, WatchListener};
 use caproot_core::backoff::{Backoff, full_jitter};
@@ -53,8 +54,9 @@ struct ChangeSet {
     /// Packages of which a read found bytes that are not approved. Bounded by the packages of the catalog.
     refused_packages: HashSet<RelPath>,
     /// Absolute paths in the daemon's mount namespace at which filesystems were mounted or
-    /// unmounted. They do not wake the task: the next recheck handles them.
-    changed_mounts: HashSet<Box<[u8]>>,
+    /// unmounted; empty if each change was undone. They do not wake the task: the next recheck handles
+    /// them. `None` if the mount table did not change.
+    changed_mounts: Option<HashSet<Box<[u8]>>>,
     /// Directories with a SKILL.md that is not published yet, with the end of its delay.
     held_until: HashMap<u64, Instant>,
     needs_full_rescan: bool,
@@ -102,8 +104,8 @@ impl PendingChanges {
         }
     }
 
-    fn take_changed_mounts(&self) -> HashSet<Box<[u8]>> {
-        std::mem::take(&mut self.changes.lock().changed_mounts)
+    fn take_changed_mounts(&self) -> Option<HashSet<Box<[u8]>>> {
+        self.changes.lock().changed_mounts.take()
     }
 
     /// Takes the changes that are due, and returns the action that they require. If a caller waits,
@@ -126,7 +128,7 @@ impl PendingChanges {
             };
             return Ok(RootAction::Scan(ScanKind::Full(RescanReason::Requested)));
         }
-        if is_requested && !changes.changed_mounts.is_empty() {
+        if is_requested && changes.changed_mounts.is_some() {
             return Ok(RootAction::Recheck);
         }
         let settled_at = changes.last_change_at.map(|last| last + timing.debounce);
@@ -144,7 +146,7 @@ impl PendingChanges {
 
         let is_settled = is_requested || settled_at.is_none_or(|settled_at| now >= settled_at);
         let rest = ChangeSet {
-            changed_mounts: std::mem::take(&mut changes.changed_mounts),
+            changed_mounts: changes.changed_mounts.take(),
             held_until: std::mem::take(&mut changes.held_until),
             ..ChangeSet::default()
         };
@@ -193,8 +195,9 @@ impl WatchListener for PendingChanges {
     fn on_mounts_changed(&self, mount_points: &[Box<[u8]>]) {
         let too_many = {
             let mut changes = self.changes.lock();
-            changes.changed_mounts.extend(mount_points.iter().cloned());
-            changes.changed_mounts.len() > MAX_CHANGED_MOUNTS
+            let changed = changes.changed_mounts.get_or_insert_default();
+            changed.extend(mount_points.iter().cloned());
+            changed.len() > MAX_CHANGED_MOUNTS
         };
         if too_many {
             self.on_events_lost();
@@ -576,11 +579,11 @@ impl RootTask {
         let changes = self.changes.clone();
         let scope = self.scope.clone();
         let recheck = move |progress: &ScanProgress| {
-            let index = taken.lock().take()?;
+            let mut index = taken.lock().take()?;
             // The watcher reports mount changes to all roots, also to this root.
             store.inner.watcher.report_mount_changes();
             let mounts = changes.take_changed_mounts();
-            let dirty = index.unreported_changes(&scope.allowed_dirs, &mounts, progress);
+            let dirty = index.unreported_changes(&scope.allowed_dirs, mounts.as_ref(), progress);
             Some((index, dirty))
         };
 
@@ -614,24 +617,28 @@ impl RootTask {
         let progress = self.in_flight.start();
         let _cancel_guard = CancelOnDrop(progress.clone());
         let work_progress = progress.clone();
-        let mut task = pin!(run_blocking(move || work(&work_progress)));
+        let mut task = pin!(run_blocking(move || {
+            let _registered = work_progress.register_thread();
+            work(&work_progress)
+        }));
         let stuck_timeout = self.policy.timing.stuck_timeout;
         let check_interval = stuck_timeout.min(SLOW_AFTER);
 
         let result = loop {
-            match timeout(check_interval, &mut task).await {
-                Ok(result) => break result,
-                Err(_) if progress.idle_time() >= stuck_timeout => {
-                    permit = None;
-                    let reason = stop_slow_parsers(&progress, stuck_timeout);
-                    if std::mem::replace(&mut self.is_stuck, true) {
-                        continue;
-                    }
+            if let Ok(result) = timeout(check_interval, &mut task).await {
+                break result;
+            }
+
+            let idle_time = progress.measure_idle_time();
+            if idle_time >= SLOW_AFTER {
+                permit = None;
+            }
+            if idle_time >= stuck_timeout {
+                let reason = stop_slow_parsers(&progress);
+                if !std::mem::replace(&mut self.is_stuck, true) {
                     self.store
                         .publish_snapshot(&self.key, Some(Err(reason)), self.watch_mode);
                 }
-                Err(_) if progress.idle_time() >= SLOW_AFTER => permit = None,
-                Err(_) => {}
             }
         };
 
@@ -664,8 +671,8 @@ impl Drop for CancelOnDrop {
 
 /// Stops the parsers of files that keep a scan from making progress. Returns the reason why the scan
 /// is stuck.
-fn stop_slow_parsers(progress: &ScanProgress, stuck_timeout: Duration) -> RootReason {
-    let Some(file) = progress.slow_file(stuck_timeout / 2) else {
+fn stop_slow_parsers(progress: &ScanProgress) -> RootReason {
+    let Some(file) = progress.slow_file() else {
         return RootReason::Timeout;
     };
     tracing::warn!(file = %file.rel_path, "a file takes too long to parse");
@@ -698,7 +705,27 @@ fn vary_interval(interval: Duration) -> Duration {
 struct WatchRegistrar {
     watcher: InotifyWatcher,
     listener: Arc<dyn WatchListener>,
+    file_listener: Arc<dyn WatchListener>,
     first_failure: Mutex<Option<PollReason>>,
+}
+
+/// Listener for the entries on the way to a file. The file is read again after each change, so a
+/// replaced entry makes no other directory outdated.
+#[derive(Debug)]
+struct FilePathListener(Arc<PendingChanges>);
+
+impl WatchListener for FilePathListener {
+    fn on_dir_changed(&self, token: u64, name: Option<&[u8]>, _: bool) {
+        self.0.on_dir_changed(token, name, false);
+    }
+
+    fn on_mounts_changed(&self, mount_points: &[Box<[u8]>]) {
+        self.0.on_mounts_changed(mount_points);
+    }
+
+    fn on_events_lost(&self) {
+        self.0.on_events_lost();
+    }
 }
 
 impl WatchRegistrar {
@@ -707,6 +734,7 @@ impl WatchRegistrar {
         Self {
             watcher: watcher.clone(),
             listener,
+            file_listener: Arc::new(FilePathListener(changes.clone())),
             first_failure: Mutex::default(),
         }
     }
@@ -732,8 +760,18 @@ impl WatchRegistrar {
 }
 
 impl DirWatcher for WatchRegistrar {
-    fn watch_dir(&self, dir: BorrowedFd<'_>, token: u64, only: &[&[u8]]) -> Option<WatchGuard> {
-        let watched = self.watcher.watch_dir(dir, &self.listener, token, only);
+    fn watch_dir(
+        &self,
+        dir: BorrowedFd<'_>,
+        token: u64,
+        entries: WatchedEntries<'_>,
+    ) -> Option<WatchGuard> {
+        let (listener, only) = match entries {
+            WatchedEntries::All => (&self.listener, &[][..]),
+            WatchedEntries::OnPath(PathRole::Directory, names) => (&self.listener, names),
+            WatchedEntries::OnPath(PathRole::File, names) => (&self.file_listener, names),
+        };
+        let watched = self.watcher.watch_dir(dir, listener, token, only);
         // An ancestor directory without read permission cannot be watched. The periodic recheck
         // finds changes of its entries.
         if !only.is_empty() && matches!(watched, Err(WatchError::Rejected)) {

@@ -203,7 +203,7 @@ impl InFlightWork {
     /// Returns the reason why the work makes no progress.
     fn stuck_reason(&self) -> RootReason {
         let progress = self.0.lock().clone();
-        let slow_file = progress.and_then(|progress| progress.slow_file(STUCK_AFTER / 2));
+        let slow_file = progress.and_then(|progress| progress.slow_file());
         slow_file.map_or(RootReason::Timeout, |_| RootReason::ParseTimeout)
     }
 
@@ -221,10 +221,8 @@ impl InFlightWork {
 
     /// How long the work made no progress; zero if no work is in flight.
     fn idle_time(&self) -> Duration {
-        self.0
-            .lock()
-            .as_ref()
-            .map_or(Duration::ZERO, |progress| progress.idle_time())
+        let progress = self.0.lock().clone();
+        progress.map_or(Duration::ZERO, |progress| progress.measure_idle_time())
     }
 }
 

@@ -81,6 +81,8 @@ pub struct StoreState {
     max_history: usize,
     /// First revision at which selections resolve to the same roots as now.
     history_floor: u64,
+    /// First revision from which a page of a list continues.
+    page_floor: u64,
     use_count: u64,
     roots: HashMap<RootKey, RootRecord>,
 }
@@ -203,6 +205,9 @@ impl CatalogStore {
         state.set_max_history(limits.max_history);
         if !before.resolves_selections_like(&policy) {
             state.discard_resume_points();
+        }
+        if !before.approves_like(&policy) {
+            state.end_page_tokens();
         }
         for task in state.task_handles_mut() {
             if limits.max_reads_per_root != before.limits().max_reads_per_root {
@@ -340,6 +345,14 @@ impl CatalogStore {
         });
         let roots = roots.collect::<Option<_>>()?;
         (revision <= state.revision()).then_some(CatalogView { revision, roots })
+    }
+
+    /// Returns the states of a page token's revision like [`Self::view_at`]; `None` if the approved
+    /// skills have changed since.
+    #[must_use]
+    pub fn view_of_page(&self, selection: &ScopedSelection, revision: u64) -> Option<CatalogView> {
+        let is_current = revision >= self.lock_state().page_floor;
+        self.view_at(selection, revision).filter(|_| is_current)
     }
 
     /// Keeps the tasks of the selected roots running until the lease is dropped.
@@ -623,6 +636,7 @@ impl StoreState {
             revision: 0,
             max_history,
             history_floor: 0,
+            page_floor: 0,
             use_count: 0,
             roots: HashMap::new(),
         }
@@ -641,6 +655,13 @@ impl StoreState {
     pub fn discard_resume_points(&mut self) {
         self.revision += 1;
         self.history_floor = self.revision;
+    }
+
+    /// Starts a revision from which pages continue. Earlier catalogs may have skills that the lock does
+    /// not approve any more.
+    pub fn end_page_tokens(&mut self) {
+        self.revision += 1;
+        self.page_floor = self.revision;
     }
 
     pub fn set_max_history(&mut self, max_history: usize) {

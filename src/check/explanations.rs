@@ -86,8 +86,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             default_severity: Note,
             summary: "a second path to the same file",
             cause: "Two paths lead to the same directory or SKILL.md. It is listed once, under the \
-                path without a link, or under the shorter path, which the message names. Nothing \
-                is lost.",
+                path without a link, else under a link with the name of the skill, or under the \
+                shorter path. The message names the path. Nothing is lost.",
             fix: "No fix is needed. Remove the link if nothing else uses it.",
             help: "no fix is needed",
             example: CodeExample::Shell {
@@ -115,7 +115,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             summary: "directories that were skipped",
             cause: "Directories of version control, package managers and builds are skipped, and \
                 so are a skill's own scripts, references and assets. The message counts the \
-                skipped directories by name.",
+                skipped directories by name. A nested Git worktree is skipped, too, if its repository \
+                is below the root.",
             fix: "No fix is needed, unless there are skills in these directories: move those \
                 skills.",
             help: "move skills out of these directories, if there are any",
@@ -159,10 +160,10 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::YamlRepaired => CodeExplanation {
             default_severity: Warning,
             summary: "invalid YAML that was repaired",
-            cause: "The frontmatter was not valid YAML until caproot quoted some values. A colon \
-                and a space, quotes inside quotes, or a sign such as `[`, `{`, `@`, `*`, `%`, `|` or \
-                the backtick at the start of a value have a meaning in YAML. The skill is listed, but \
-                other programs may reject it.",
+            cause: "The frontmatter was not valid YAML until caproot quoted some values, or left out \
+                values of fields that decide nothing. A colon and a space, quotes inside quotes, or a \
+                sign such as `[`, `{`, `@`, `*`, `%`, `|` or the backtick at the start of a value have a \
+                meaning in YAML. The skill is listed, but other programs may reject it.",
             fix: "Quote the values that the message names, or write them after `>-` on their own \
                 line. `caproot check --fix` puts the values in quotes.",
             help: "put the value in quotes",

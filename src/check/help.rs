@@ -34,6 +34,9 @@ pub fn help_for_problem(file: &RelPath, problem: &FileProblem, skill: Option<&Sk
             Some("remove it if no product needs it".to_owned())
         }
         (DiagnosticCode::FieldUnknown, _) => skill.and_then(unknown_field_help),
+        (DiagnosticCode::YamlRepaired, _) if problem.message.starts_with(frontmatter::LEFT_OUT) => {
+            Some("correct the YAML of the value, or put the value in quotes".to_owned())
+        }
         (DiagnosticCode::YamlSyntax, _) => yaml_syntax_help(&problem.message).map(str::to_owned),
         (DiagnosticCode::ScriptNotRunnable, _) => script_help(&problem.message).map(str::to_owned),
         _ => None,
@@ -78,14 +81,12 @@ fn yaml_syntax_help(message: &str) -> Option<&'static str> {
     fitting.next().map(|(_, help)| help)
 }
 
-/// Returns the help for a name or description of which YAML reads a part as something else.
+/// Returns the help for a part of a name or description that YAML reads as something else.
 fn misread_text_help(message: &str) -> Option<&'static str> {
     if message.ends_with("quote the value") {
         Some("put the value in quotes, or run `caproot check --fix`")
     } else if message.ends_with("indent the line") {
         Some("indent the line, or run `caproot check --fix`")
-    } else if message.starts_with("not valid YAML") {
-        Some("correct the YAML of the value, or put the value in quotes")
     } else {
         None
     }

@@ -13,7 +13,7 @@ use caproot_client::{
 };
 use caproot_core::bounded_file;
 use caproot_core::lock::Lock;
-use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::net::endpoint::{EndpointAddress, ProcessEnv};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
@@ -78,6 +78,16 @@ impl LockFileArgs {
         };
         let lock = read_lock(file, self.signers.as_deref())?;
         Ok(Some(Arc::new(lock)))
+    }
+
+    /// Returns the flags and their values, for the command line of another command.
+    pub fn values(&self) -> Vec<(&'static str, String)> {
+        let files = [("--lock", &self.lock), ("--signers", &self.signers)];
+        let values = files.into_iter().filter_map(|(flag, file)| {
+            let file = file.as_ref()?.display().to_string();
+            Some((flag, file))
+        });
+        values.collect()
     }
 
     /// Returns the skills that a session trusts.
@@ -146,6 +156,29 @@ impl ConnectionArgs {
     /// Whether no flag or variable names an executor, so that the default sockets are tried.
     pub fn is_default(&self) -> bool {
         self.endpoint.is_none() && self.fleet.is_none()
+    }
+
+    /// Whether the command connects to a Unix socket.
+    pub fn is_unix_socket(&self) -> bool {
+        let address = self.endpoint.as_ref().map(DaemonEndpoint::address);
+        // The default sockets are Unix sockets.
+        let is_unix = address.is_none_or(|at| matches!(at, EndpointAddress::Unix(_)));
+        is_unix && self.fleet.is_none()
+    }
+
+    /// Returns the flags of the endpoint and their values, for the command line of another command on this
+    /// machine.
+    pub fn endpoint_values(&self) -> Vec<(&'static str, String)> {
+        let endpoint = self.endpoint.as_ref().map(ToString::to_string);
+        let token = self
+            .token_file
+            .as_ref()
+            .map(|file| file.display().to_string());
+        let values = [("--endpoint", endpoint), ("--token-file", token)];
+        values
+            .into_iter()
+            .filter_map(|(flag, value)| Some((flag, value?)))
+            .collect()
     }
 
     /// Connects, and checks that an executor of a fleet has the environment of the command line.

@@ -32,7 +32,6 @@ const COMMAND_GROUPS: [CommandGroup; 7] = [
             "search",
             "resources",
             "read",
-            "path",
             "exec",
             "watch",
         ],

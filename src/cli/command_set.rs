@@ -1,7 +1,7 @@
 //! Commands to which a line of a reference table applies.
 
 /// Commands that connect to a daemon.
-pub const CLIENT_COMMANDS: [&str; 15] = [
+pub const CLIENT_COMMANDS: [&str; 14] = [
     "status",
     "roots",
     "resolve",
@@ -9,7 +9,6 @@ pub const CLIENT_COMMANDS: [&str; 15] = [
     "search",
     "resources",
     "read",
-    "path",
     "exec",
     "watch",
     "pull",

@@ -26,7 +26,7 @@ pub struct FileEntry {
 }
 
 /// Commands that know the default roots.
-const ROOTS: CommandSet = CommandSet::Only(&["serve", "path", "config check"]);
+const ROOTS: CommandSet = CommandSet::Only(&["serve", "config check"]);
 /// Commands that know the default sockets.
 const SOCKETS: CommandSet = CommandSet::ClientAnd(&["serve", "config check"]);
 /// Commands that trust the authorities of the machine.
@@ -194,7 +194,7 @@ pub const FILES: &[FileEntry] = &[
     FileEntry {
         path: "/etc/caproot/caproot.yaml",
         meaning: "Config file of the packaged unit.",
-        commands: CommandSet::Only(&["serve", "path", "config", "config check", "config example"]),
+        commands: CommandSet::Only(&["serve", "config", "config check", "config example"]),
     },
     FileEntry {
         path: "/etc/caproot-exec.yaml",

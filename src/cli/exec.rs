@@ -1,27 +1,30 @@
 //! `caproot exec`: runs a listed script of a skill from a verified copy of its package, as the user and
-//! in the directory of the caller. The daemon only lists and sends the files.
+//! in the directory of the caller, or prints the path in the copy. The daemon only lists and sends the files.
 
 mod exec_rules;
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
-use super::handle_arg::{find_root, find_skill};
+use super::handle_arg::{PackageArg, find_root, find_skill};
+use super::output::write_stdout;
 use super::spinner::DelayedSpinner;
 use caproot_client::pull::{
     CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError, PullLimits, copy_package,
 };
-use caproot_client::{CallError, error_reason, root_id};
+use caproot_client::{CallError, Client, error_reason, root_id};
 use caproot_core::lock::{ApprovedFiles, Lock};
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, Skill};
-use caproot_core::wire::{ContentDigest, parse_file_name};
+use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, SelectedCapabilityRoot, Skill};
+use caproot_core::text::escape_text;
+use caproot_core::wire::handle::encode_path;
+use caproot_core::wire::{ContentDigest, RelPath, parse_file_name};
 use clap::Args;
 use exec_rules::ExecRules;
 use rustix::fs::{Access, access};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, IsTerminal as _, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -40,6 +43,8 @@ const INTERPRETERS: [(&str, &[&str]); 5] = [
 /// Variable that keeps Python from writing `__pycache__` to the copy, which would then differ from its
 /// digest.
 const NO_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
+/// Message about an argument that names no file.
+const EXPECTED_TARGET: &str = "expected skill://ROOT/SKILL/scripts/run.py or SKILL/scripts/run.py";
 /// Maximum length of a shebang line in a message; the kernel reads 256 bytes: execve(2).
 const MAX_SHEBANG_BYTES: u64 = 256;
 
@@ -54,6 +59,9 @@ const MAX_SHEBANG_BYTES: u64 = 256;
 /// An executable file with a shebang runs by the shebang. Otherwise the extension decides: .py runs
 /// by python3, .sh by bash or sh, .js and .mjs by node, .rb by ruby.
 ///
+/// With --print, the command runs nothing: it prints the path of the file or of the whole skill in the
+/// copy, which stays for at least an hour.
+///
 /// Without --lock, only a trusted daemon sends scripts: over a Unix socket of root, of this user or of the
 /// service's user, or over TLS with an authority of this machine.
 ///
@@ -62,13 +70,19 @@ const MAX_SHEBANG_BYTES: u64 = 256;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot exec skill://skills/pdf/scripts/fill.py -- form.pdf --out filled.pdf
-  caproot exec skill://team/build/run.sh --lock approved.lock")]
+  caproot exec pdf/scripts/fill.py -- form.pdf --out filled.pdf
+  caproot exec skill://team/build/run.sh --lock approved.lock
+  ls \"$(caproot exec --print pdf)\"")]
 pub struct ExecArgs {
-    /// Handle of a file of a skill; `caproot resources PACKAGE` lists the files
-    #[arg(value_name = "HANDLE", value_parser = parse_handle)]
-    handle: String,
-    /// Run only if the daemon lists the script with this digest, as read before
+    /// File of a skill: its handle, or the name of the skill, a slash and the path. With --print also a
+    /// whole skill. `caproot resources SKILL` lists the files
+    #[arg(value_name = "FILE", value_parser = parse_target)]
+    target: ScriptTarget,
+    /// Print the path in the copy instead of running the file
+    #[arg(long, conflicts_with = "script_args")]
+    print: bool,
+    /// Run only if the skill has this digest over all its files, as read before; `caproot resources SKILL
+    /// --digests` shows the digest
     #[arg(long, value_name = "DIGEST", value_parser = parse_digest)]
     digest: Option<ContentDigest>,
     /// Run only if this lock of `caproot lock` approves all files of the skill
@@ -96,10 +110,51 @@ pub struct ExecArgs {
     selection: SelectionArgs,
 }
 
-fn parse_handle(text: &str) -> Result<String, &'static str> {
-    match root_id(text) {
-        Some(_) => Ok(text.to_owned()),
-        None => Err("expected the handle of a file, such as skill://ROOT/SKILL/scripts/run.py"),
+/// File or package on the command line.
+#[derive(Debug, Clone)]
+enum ScriptTarget {
+    /// Handle of a file or a package.
+    Handle(String),
+    /// Name of a skill, and the path of a file as a part of a handle. The path is empty for the package.
+    InSkill { name: String, path: String },
+}
+
+fn parse_target(text: &str) -> Result<ScriptTarget, &'static str> {
+    if root_id(text).is_some() {
+        return Ok(ScriptTarget::Handle(text.to_owned()));
+    }
+    if text.starts_with("skill:") {
+        return Err(EXPECTED_TARGET);
+    }
+    let (name, path) = text.split_once('/').unwrap_or((text, ""));
+    let path = match path {
+        "" => Some(String::new()),
+        path => RelPath::new(path.as_bytes()).map(|path| format!("/{}", encode_path(&path))),
+    };
+    match path {
+        Some(path) if !name.is_empty() => Ok(ScriptTarget::InSkill {
+            name: name.to_owned(),
+            path,
+        }),
+        _ => Err(EXPECTED_TARGET),
+    }
+}
+
+impl ScriptTarget {
+    /// Returns the handle. A name must belong to exactly one skill of the roots.
+    async fn resolve(
+        &self,
+        client: &mut Client,
+        roots: &[SelectedCapabilityRoot],
+    ) -> Result<String, CommandFailure> {
+        match self {
+            Self::Handle(handle) => Ok(handle.clone()),
+            Self::InSkill { name, path } => {
+                let package = PackageArg::Name(name.clone());
+                let package = package.resolve(client, roots, Consistency::Cached).await;
+                Ok(package? + path)
+            }
+        }
     }
 }
 
@@ -107,20 +162,24 @@ fn parse_digest(text: &str) -> Result<ContentDigest, &'static str> {
     ContentDigest::parse(text).ok_or("expected sha256: and 64 hex digits")
 }
 
-/// Replaces this process by the script. Returns only if the script cannot run.
+/// Replaces this process by the script, or prints the path. Returns only after a print, or if the script
+/// cannot run.
 pub async fn run(args: ExecArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let prepared = prepare_script(&args, env).await;
-    let failure = match prepared {
-        Ok(script) => script.replace_process(&args.script_args),
-        Err(failure) => failure,
+    let done = match prepared {
+        Ok(script) if args.print => script.print_path(),
+        Ok(script) => Err(script.replace_process(&args.script_args)),
+        Err(failure) => Err(failure),
     };
-    Err(with_exec_code(failure))
+    done.map(|()| exit::OK).map_err(with_exec_code)
 }
 
 /// Changes the exit code of a failure to 125, unless the code is one of `exec` already.
 fn with_exec_code(failure: CommandFailure) -> CommandFailure {
     match failure.exit_code() {
         exit::SCRIPT_CHANGED | exit::NOT_RUNNABLE => failure,
+        // The reader of the printed path is gone.
+        _ if failure.is_silent() => failure,
         _ => failure.with_exit_code(exit::NOT_STARTED),
     }
 }
@@ -129,6 +188,7 @@ fn with_exec_code(failure: CommandFailure) -> CommandFailure {
 struct PreparedScript {
     path: PathBuf,
     copy: PackageCopy,
+    store: Arc<PackageStore>,
 }
 
 async fn prepare_script(
@@ -140,11 +200,16 @@ async fn prepare_script(
     let has_lock = lock.is_some();
     let mut executor = rules.connect(&args.connection, has_lock, env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
-    let root = find_root(&args.handle, roots)?;
     let mut client = executor.client;
-    let skill = find_skill(&mut client, &root, &args.handle, Consistency::Cached).await?;
-    let package = skill.as_ref().map_or(&args.handle, |skill| &skill.package);
-    let file = file_name(&args.handle, package)?;
+    let handle = args.target.resolve(&mut client, &roots).await?;
+    let root = find_root(&handle, roots)?;
+    let skill = find_skill(&mut client, &root, &handle, Consistency::Cached).await?;
+    let package = skill.as_ref().map_or(&handle, |skill| &skill.package);
+    let file = if args.print && handle == *package {
+        None
+    } else {
+        Some(file_name(&handle, package)?)
+    };
 
     let request = CopyRequest {
         location: PackageLocation {
@@ -164,10 +229,13 @@ async fn prepare_script(
     let copied = spinner.run(copy_package(&client, &store, &request));
     let copy = copied.await.map_err(copy_failure)?;
 
-    let path = parse_file_name(file)
-        .map(|path| copy.dir().join(OsStr::from_bytes(path.as_bytes())))
-        .map_err(|reason| CommandFailure::invalid_response(&format!("the file {reason}")))?;
-    Ok(PreparedScript { path, copy })
+    let path = match file {
+        None => copy.dir().to_owned(),
+        Some(file) => parse_file_name(file)
+            .map(|path| copy.dir().join(OsStr::from_bytes(path.as_bytes())))
+            .map_err(|reason| CommandFailure::invalid_response(&format!("the file {reason}")))?,
+    };
+    Ok(PreparedScript { path, copy, store })
 }
 
 /// Returns the name of the file in its package.
@@ -219,8 +287,9 @@ fn copy_failure(error: PullError) -> CommandFailure {
             .with_hint("`caproot resources PACKAGE` lists the files"),
         (_, Some(ErrorReason::PackageNotFound)) => CommandFailure::new(exit::NOT_RUNNABLE, error),
         (PullError::OtherDigest(_), _) => CommandFailure::new(exit::SCRIPT_CHANGED, error)
-            .with_hint("read the script again before you run it with the new --digest"),
-        (PullError::KeepsChanging | PullError::NotApproved(_), _) => {
+            .with_hint("read the skill again before you run it with the new --digest"),
+        (PullError::KeepsChanging | PullError::NotApproved(_), _)
+        | (_, Some(ErrorReason::NotApproved)) => {
             CommandFailure::from(error).with_exit_code(exit::SCRIPT_CHANGED)
         }
         _ => error.into(),
@@ -228,6 +297,18 @@ fn copy_failure(error: PullError) -> CommandFailure {
 }
 
 impl PreparedScript {
+    /// Prints the path in the copy, and keeps the copy.
+    fn print_path(self) -> Result<(), CommandFailure> {
+        self.store.reserve_copy(&self.copy)?;
+        self.copy.check_place()?;
+        let path = self.path.as_os_str().as_bytes();
+        if io::stdout().is_terminal() {
+            let text = escape_text(&self.path.to_string_lossy());
+            return write_stdout(|stdout| writeln!(stdout, "{text}"));
+        }
+        write_stdout(|stdout| stdout.write_all(path).and_then(|()| writeln!(stdout)))
+    }
+
     /// Replaces this process by the script. Returns the reason if the system refuses.
     fn replace_process(self, args: &[OsString]) -> CommandFailure {
         let locked = self.copy.keep_locked_in_next_program();

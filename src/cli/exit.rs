@@ -48,14 +48,14 @@ exit_codes! {
     /// The command succeeded, and its result reports problems. For `list`, `search`, `roots` and `resolve`,
     /// a root is not ready or an executor does not respond. For `prompt`, a source does not respond or has a problem.
     /// For `status`, the daemon is not serving. For `fleet list`, an executor does not serve or a
-    /// published root is not ready. For `path`, the listed file is not on this machine. For `check`, a
+    /// published root is not ready. For `check`, a
     /// skill or plugin has an error, or a directory has neither a skill nor a plugin. For `pull` and
     /// `verify`, the directory has files that are not as the last pull wrote them. For `pull --lock`, the
     /// lock does not approve a package. For `lock`, the skills differ from the lock, or a skill cannot be
     /// approved.
     PROBLEMS_FOUND = 1, "problems found",
         CommandSet::Only(&[
-            "status", "roots", "resolve", "list", "search", "path", "check", "pull", "verify", "lock", "fleet list",
+            "status", "roots", "resolve", "list", "search", "check", "pull", "verify", "lock", "fleet list",
             "prompt",
         ]);
     /// The command line is invalid, or `explain` does not know the code.
@@ -63,7 +63,7 @@ exit_codes! {
     /// No daemon answers at the endpoint, another program answers, or the TLS certificate of the
     /// daemon is not trusted.
     NO_DAEMON = 3, "no daemon answers", CommandSet::Only(&[
-        "status", "roots", "resolve", "list", "search", "resources", "read", "pull", "lock", "path", "watch",
+        "status", "roots", "resolve", "list", "search", "resources", "read", "pull", "lock", "watch",
         "call", "prompt",
     ]);
     /// The call was rejected as invalid: an unknown root, skill or file, a name of several skills, or
@@ -97,14 +97,14 @@ exit_codes! {
             ]),
             "exec",
         );
-    /// `exec` could not start the script: the command line is invalid, the daemon does not answer or
+    /// `exec` could not start the script or print its path: the command line is invalid, the daemon does not answer or
     /// rejects the call, or the copy cannot be written. A script may exit with the same code: stderr of
     /// `exec` then has no line that begins with `caproot:`.
     NOT_STARTED = 125, "script not started", CommandSet::Only(&["exec"]);
     /// The script is not the expected one: its digest differs from `--digest`, the lock does not approve
     /// the skill, or the skill changed during each attempt to copy it.
     SCRIPT_CHANGED = 126, "script changed", CommandSet::Only(&["exec"]);
-    /// The handle is no listed file of a skill, or this machine has no interpreter for the file.
+    /// The argument is no listed file of a skill, or this machine has no interpreter for the file.
     NOT_RUNNABLE = 127, "not listed, or no interpreter", CommandSet::Only(&["exec"]);
 }
 

@@ -109,6 +109,15 @@ impl CommandFailure {
         self.messages.join("; ")
     }
 
+    /// Returns the messages and the hint as one sentence, escaped.
+    #[must_use]
+    pub fn sentence_with_hint(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}; {hint}", self.sentence()),
+            None => self.sentence(),
+        }
+    }
+
     /// Replaces the exit code.
     #[must_use]
     pub fn with_exit_code(mut self, exit_code: u8) -> Self {

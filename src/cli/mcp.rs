@@ -3,36 +3,35 @@
 use super::args::{ConnectionArgs, LockFileArgs, ProductArgs, ResultArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
+use super::lock::is_plain_word;
 use super::log_args::LogArgs;
 use super::output::{print_stderr, write_stdout};
 use super::signals::run_until_signal;
 use crate::mcp::{
-    ConnectFailure, HttpAllowlist, HttpListener, ServedDaemon, ServedTools, ServerTransport,
-    SkillSubscription, serve,
+    ConnectFailure, HttpAllowlist, HttpListener, MAX_NAMES_BYTES, ServedDaemon, ServerTexts,
+    ServerTransport, serve,
 };
+use caproot_client::CallError;
 use caproot_client::session::{Session, SessionOptions, SkillNameListOptions, ToolNames};
-use caproot_client::{CallError, Trust};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::escape_text;
 use clap::Args;
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
-
-/// Default limit of the list in a description, in bytes. Claude's SDK truncates a description after
-/// 4,096 characters, and the sentences before the list take about 240.
-const DEFAULT_TOOLS_BUDGET: usize = 3_800;
 
 /// Serve the skills of a running daemon to MCP hosts
 ///
-/// Without --http, the server uses stdin and stdout, as hosts start it, and ends with stdin. With
-/// --http, it prints one line, `listening http://…/mcp`, and serves until SIGINT or SIGTERM. If no
-/// daemon runs yet, or the daemon is lost, calls fail until the daemon is there. The server connects
-/// by itself.
+/// The tools `skills_list`, `skills_read` and `skills_search` and the instructions of the server name
+/// skills. Without --http, the server uses stdin and stdout, as hosts start it, and ends with stdin.
+/// With --http, it prints one line, `listening http://…/mcp`, and serves until SIGINT or SIGTERM. If no
+/// daemon runs yet, or the daemon is lost, the server answers hosts, and connects by itself.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot mcp                                   # published roots, over stdio
   caproot mcp --root ./skills                   # a directory
-  caproot mcp --tools                           # for hosts that use only tools
+  caproot mcp --no-tools                        # for models that see resources
   caproot mcp --http 127.0.0.1:7421             # over HTTP, for this machine
   caproot mcp --http 0.0.0.0:7421 --insecure-http --allow-host mcp.example.org")]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
@@ -43,26 +42,35 @@ pub struct McpArgs {
     lock: LockFileArgs,
     #[command(flatten)]
     results: ResultArgs,
-    /// Also serve the tools `skills_list`, `skills_read` and `skills_search`, for hosts whose model sees
-    /// no resources; the roots of the tools are fixed at the start
+    /// Serve no tools, for hosts whose model sees resources
     #[arg(long)]
-    tools: bool,
-    /// With --tools: limit of the list of skills in the description of the tool `skills_read`, in
-    /// bytes. The list has the names of the format; other skills are counted. 0 means no list
+    no_tools: bool,
+    /// Limit of the names of skills in the instructions and in the description of `skills_read`, in
+    /// bytes, at most 2000. Only names of the format are named; other skills are counted
     #[arg(
         long,
         value_name = "BYTES",
-        default_value_t = DEFAULT_TOOLS_BUDGET,
-        requires = "tools"
+        default_value_t = MAX_NAMES_BYTES,
+        value_parser = parse_names_budget
     )]
-    tools_budget: usize,
-    /// With --tools: also the descriptions of the skills in this list. A model trusts the description
-    /// of a tool more than a message, and third parties write the descriptions
-    #[arg(long, requires = "tools")]
-    tools_descriptions: bool,
-    /// With --tools: name the tools `skills.list` and so on. Many hosts reject a dot in a name
-    #[arg(long, requires = "tools")]
+    names_budget: usize,
+    /// Add descriptions to the names in the description of `skills_read`. A model trusts the
+    /// description of a tool more than a message, and third parties write the descriptions
+    #[arg(long, conflicts_with = "no_tools")]
+    descriptions: bool,
+    /// Name the tools `skills.list` and so on. Many hosts reject a dot in a name
+    #[arg(long, conflicts_with = "no_tools")]
     namespaced: bool,
+    /// Let Claude Code hide the tools until its model searches for them
+    #[arg(long, conflicts_with = "no_tools")]
+    defer_tools: bool,
+    /// Tell the model to run scripts by `caproot exec` in its shell, which is on the executor. The
+    /// default for published roots of a Unix socket, except with --insecure-http
+    #[arg(long, overrides_with = "no_scripts")]
+    scripts: bool,
+    /// Do not tell the model to run scripts
+    #[arg(long, overrides_with = "scripts")]
+    no_scripts: bool,
     /// Serve over streamable HTTP at this address, at the path /mcp; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
@@ -83,6 +91,14 @@ pub struct McpArgs {
     connection: ConnectionArgs,
     #[command(flatten, next_help_heading = "Root options")]
     selection: SelectionArgs,
+}
+
+fn parse_names_budget(text: &str) -> Result<usize, String> {
+    let bytes: usize = text.parse().map_err(|_| "expected a number of bytes")?;
+    if bytes > MAX_NAMES_BYTES {
+        return Err(format!("must be at most {MAX_NAMES_BYTES}"));
+    }
+    Ok(bytes)
 }
 
 /// Rejects wildcards: the SDK would not compare the header with them.
@@ -134,17 +150,24 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
         }
     };
 
-    let tools = args.served_tools();
+    let texts = args.server_texts();
+    let options = ServedDaemon::session_options(SessionOptions {
+        product: args.product.product.clone(),
+        tool_names: texts.tools.unwrap_or_default(),
+        result_bytes: args.results.result_bytes,
+        scripts: texts.exec_command.is_some(),
+        ..SessionOptions::default()
+    });
 
     let connect = async || {
-        let connected = connect_to_daemon(&args, tools, env).await;
+        let connected = connect_to_daemon(&args, &options, env).await;
         connected.map_err(|failure| match failure.exit_code() {
-            exit::NO_DAEMON => ConnectFailure::Unavailable(failure.sentence()),
+            exit::NO_DAEMON => ConnectFailure::Unavailable(failure.sentence_with_hint()),
             _ => ConnectFailure::Final(ServeFailure(failure)),
         })
     };
     // Boxed, because the future is large and would enlarge the future of every command.
-    let served = Box::pin(serve(connect, transport, tools, |sentence| {
+    let served = Box::pin(serve(connect, transport, texts, |sentence| {
         print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     }));
     served.await.map_err(|ServeFailure(failure)| failure)?;
@@ -152,17 +175,41 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
 }
 
 impl McpArgs {
-    fn served_tools(&self) -> Option<ServedTools> {
-        let names = if self.namespaced {
+    fn server_texts(&self) -> ServerTexts {
+        let spelling = if self.namespaced {
             ToolNames::Namespaced
         } else {
             ToolNames::Flat
         };
-        let skills = SkillNameListOptions {
-            budget: self.tools_budget,
-            with_descriptions: self.tools_descriptions,
-        };
-        self.tools.then_some(ServedTools { names, skills })
+        ServerTexts {
+            tools: (!self.no_tools).then_some(spelling),
+            always_load: !self.defer_tools,
+            names: SkillNameListOptions {
+                budget: self.names_budget,
+                with_descriptions: self.descriptions,
+            },
+            exec_command: self.runs_scripts().then(|| self.exec_command()),
+        }
+    }
+
+    /// Whether the shell of the model is on the machine of the daemon, as far as the flags tell.
+    fn runs_scripts(&self) -> bool {
+        if self.scripts || self.no_scripts {
+            return self.scripts;
+        }
+        self.connection.is_unix_socket()
+            && self.selection.selects_published()
+            && !self.insecure_http
+    }
+
+    /// Returns the command by which the shell of the model runs a script of the same skills.
+    fn exec_command(&self) -> String {
+        let mut command = "caproot exec".to_owned();
+        let endpoint = self.connection.endpoint_values();
+        for (flag, value) in endpoint.into_iter().chain(self.lock.values()) {
+            let _ = write!(command, " {flag} {}", quote_shell_word(&value));
+        }
+        command
     }
 
     /// Rejects flags that the transport does not allow.
@@ -186,44 +233,38 @@ impl McpArgs {
     }
 }
 
-/// Connects, selects the roots, and starts the session of the tools.
+/// Connects, selects the roots, and starts the session.
 async fn connect_to_daemon(
     args: &McpArgs,
-    tools: Option<ServedTools>,
+    options: &SessionOptions,
     env: &ProcessEnv,
 ) -> Result<ServedDaemon, CommandFailure> {
-    let lock = args.lock.read()?;
+    let options = SessionOptions {
+        trust: args.lock.read_trust()?,
+        ..options.clone()
+    };
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
 
-    let tool_session = match tools {
-        None => None,
-        Some(tools) => {
-            let options = SessionOptions {
-                product: args.product.product.clone(),
-                tool_names: tools.names,
-                result_bytes: args.results.result_bytes,
-                trust: lock.clone().map_or(Trust::All, Trust::Lock),
-                ..SessionOptions::default()
-            };
-            let fleet = executor.session_fleet();
-            let session = Session::start(&fleet, roots.clone(), &options).await;
-            Some(session.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?)
-        }
-    };
+    let session = Session::start(&executor.session_fleet(), roots.clone(), &options)
+        .await
+        .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
 
-    let subscription = SkillSubscription {
-        roots,
-        follows_published: args.selection.selects_published(),
-        environment_id: executor.fleet_environment().map(str::to_owned),
-        product: args.product.product.clone(),
-        lock,
-    };
-    Ok(ServedDaemon {
-        client: executor.client,
-        subscription,
-        tool_session,
+    let environment_id = executor.fleet_environment().map(str::to_owned);
+    let daemon = ServedDaemon::new(executor.client, session, roots);
+    Ok(if args.selection.selects_published() {
+        daemon.following_published_roots(environment_id.as_deref())
+    } else {
+        daemon
     })
+}
+
+/// Returns a text as one word for a POSIX shell.
+fn quote_shell_word(text: &str) -> Cow<'_, str> {
+    if is_plain_word(text) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', r"'\''")).into()
 }
 
 /// Failure of the server. A host that closes its end of stdout first is a failure.
@@ -257,7 +298,15 @@ fn bind_listener(address: SocketAddr) -> Result<HttpListener, CommandFailure> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_host, parse_origin};
+    use super::{parse_host, parse_origin, quote_shell_word};
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quote_shell_word("unix:/run/c.sock"), "unix:/run/c.sock");
+        assert_eq!(quote_shell_word("a b"), "'a b'");
+        assert_eq!(quote_shell_word("it's $x"), r"'it'\''s $x'");
+        assert_eq!(quote_shell_word(""), "''");
+    }
 
     #[test]
     fn only_exact_hosts_and_origins_are_accepted() {

@@ -24,7 +24,6 @@ mod fleet;
 mod handle_arg;
 mod link;
 mod list;
-mod locate;
 mod lock;
 mod log_args;
 mod man;
@@ -32,7 +31,6 @@ mod mcp;
 mod mcp_servers;
 mod new;
 mod output;
-mod path;
 mod plugins;
 mod prompt;
 mod pull;
@@ -103,7 +101,6 @@ enum UserCommand {
     Search(search::SearchArgs),
     Resources(resources::ResourcesArgs),
     Read(read::ReadArgs),
-    Path(path::PathArgs),
     Exec(Box<exec::ExecArgs>),
     Watch(watch::WatchArgs),
     Pull(pull::PullArgs),
@@ -214,7 +211,6 @@ async fn run_prepared(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8,
         UserCommand::Search(args) => search::run(args, env).await,
         UserCommand::Resources(args) => resources::run(args, env).await,
         UserCommand::Read(args) => read::run(args, env).await,
-        UserCommand::Path(args) => path::run(args, env).await,
         UserCommand::Exec(args) => exec::run(*args, env).await,
         UserCommand::Watch(args) => watch::run(args, env).await,
         UserCommand::Pull(args) => pull::run(args, env).await,

@@ -5,6 +5,7 @@ use super::failure::CommandFailure;
 use super::handle_arg::{PackageArg, find_root};
 use super::output::{OutputFormat, print_full_table, print_message, print_stderr};
 use super::{exit, report};
+use caproot_client::listed_skill_files;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
     Consistency, ListResourcesRequest, ListResourcesResponse, Resource,
@@ -27,7 +28,7 @@ pub struct ResourcesArgs {
     /// --long` shows both
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
     package: PackageArg,
-    /// Show the digest of each file, too
+    /// Show the digest of each file, and the digest of the skill, for `caproot exec --digest`
     #[arg(long)]
     digests: bool,
     /// Output format
@@ -51,7 +52,7 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
 
     let request = ListResourcesRequest {
         root: Some(find_root(&package, roots)?),
-        package,
+        package: package.clone(),
         include_digests: args.digests,
         ..ListResourcesRequest::default()
     };
@@ -67,7 +68,10 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
                 let head = ["BYTES", "X", "TYPE", "RESOURCE"];
                 print_full_table(&head, &rows_without_digests(&answer))?;
             }
-            print_stderr(&[resources_summary(&answer)]);
+            let digest = listed_skill_files(&package, &answer.resources)
+                .filter(|_| !answer.truncated)
+                .map(|files| format!("; digest of the skill: {}", files.content_digest()));
+            print_stderr(&[resources_summary(&answer) + &digest.unwrap_or_default()]);
             print_stderr(&report::withheld_lines(&answer.withheld));
         }
         OutputFormat::Json => print_message(&answer)?,

@@ -416,21 +416,6 @@ impl Config {
         )
     }
 
-    /// Returns the roots that a config file publishes. Ignores errors in other keys: the user may
-    /// have access to the file and not to the certificates that the file names.
-    pub fn read_published_roots(
-        file: &Path,
-        env: &ProcessEnv,
-    ) -> Result<Vec<PublishedRoot>, ConfigErrors> {
-        let mut errors = ConfigErrors::default();
-        let flags = FlagContext::default();
-        let settings = file::parse(file, file::read(file), flags, env, &mut errors);
-        match settings.published_roots {
-            Some(roots) => Ok(roots),
-            None => errors.or_value(Vec::new()),
-        }
-    }
-
     /// Returns the allowed directories that are no published root.
     #[must_use]
     pub fn extra_allowed_dirs(&self) -> &[PathBuf] {

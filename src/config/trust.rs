@@ -139,6 +139,7 @@ pub fn load(draft: TrustDraft, offered: &OfferedDirs) -> Result<LoadedTrust, Con
         reason,
         ..draft.rejection
     })?;
+    draft.files.check_signers_place(&offered.allowed_dirs)?;
 
     let loaded = draft.files.read()?;
     Ok(LoadedTrust {
@@ -184,7 +185,17 @@ impl LockPaths {
     pub fn read_again(&self, allowed_dirs: &[PathBuf]) -> Result<ReadLock, ConfigError> {
         let check = check_place(&self.lock, allowed_dirs);
         check.map_err(|reason| ConfigError::file(&self.lock, reason))?;
+        self.check_signers_place(allowed_dirs)?;
         self.read()
+    }
+
+    /// Rejects a file of signers that an author could write.
+    fn check_signers_place(&self, allowed_dirs: &[PathBuf]) -> Result<(), ConfigError> {
+        let Some(signers) = &self.signers else {
+            return Ok(());
+        };
+        let check = check_place(signers, allowed_dirs);
+        check.map_err(|reason| ConfigError::file(signers, reason))
     }
 
     fn read(&self) -> Result<ReadLock, ConfigError> {
@@ -216,7 +227,7 @@ fn check_place(path: &Path, allowed_dirs: &[PathBuf]) -> Result<(), String> {
         if real.starts_with(&real_dir) || path.starts_with(dir) {
             return Err(format!(
                 "lies below the allowed directory {}, so an author could approve an own skill; move the \
-                 lock",
+                 file",
                 dir.display()
             ));
         }
@@ -231,15 +242,21 @@ fn check_place(path: &Path, allowed_dirs: &[PathBuf]) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    let dir = real.parent().unwrap_or(Path::new("/"));
-    match fs::metadata(dir) {
-        Ok(found) if is_writable_by_others(&found) && !is_protected(dir, &found) => Err(format!(
-            "others than root and the user of the daemon can replace the file, because they can write \
-             the directory {}; run chmod go-w, or chown",
-            dir.display()
-        )),
-        _ => Ok(()),
+
+    // A link on the way leads elsewhere if someone can write its directory.
+    for dir in real.ancestors().skip(1).chain(path.ancestors().skip(1)) {
+        if let Ok(found) = fs::metadata(dir)
+            && is_writable_by_others(&found)
+            && !is_protected(dir, &found)
+        {
+            return Err(format!(
+                "others than root and the user of the daemon can replace the file, because they can \
+                 write the directory {}; run chmod go-w, or chown",
+                dir.display()
+            ));
+        }
     }
+    Ok(())
 }
 
 fn is_writable_by_others(found: &Metadata) -> bool {

@@ -10,8 +10,8 @@ use super::confined_lookup::ConfinedLookup;
 use super::link_dirs::LinkDirs;
 use super::open_beneath::OpenMethod;
 use super::path_resolution::{
-    LookupRecorder, NameLookup, OperatorLookup, PathResolution, PathStart, ResolveStop,
-    SegmentOrigin, resolve_path, resolve_path_with, stop_from_errno,
+    LookupRecorder, LookupVisitor, NameLookup, OperatorLookup, PathResolution, PathStart,
+    ResolveStop, SegmentOrigin, resolve_path, resolve_path_with, stop_from_errno,
 };
 use crate::model::{PublishedRoot, ResolvedPath, RootReason};
 use caproot_core::wire::RelPath;
@@ -313,17 +313,6 @@ impl AllowedDirsSnapshot {
         })
     }
 
-    /// Returns the absolute path of a resolved path.
-    pub(super) fn absolute_path(&self, path: &ResolvedPath) -> PathBuf {
-        let rel = Path::new(OsStr::from_bytes(path.rel_path.as_bytes()));
-        let dir = path_or_slash(&self.dir_of(path).path);
-        if path.rel_path.is_root() {
-            dir.to_owned()
-        } else {
-            dir.join(rel)
-        }
-    }
-
     /// Resolves a path relative to a directory. All components are confined like those of a link: an
     /// earlier component may be a link to a directory above.
     pub(super) fn resolve_below(
@@ -334,12 +323,7 @@ impl AllowedDirsSnapshot {
         if self.is_in_link_dir(dir) {
             return self.resolve_each_link(dir, walked);
         }
-        let resolution = self.resolve_confined(&PathStart {
-            real: self.absolute_bytes(dir),
-            path: walked.as_bytes(),
-            origin: SegmentOrigin::InsideLink,
-            links: 0,
-        });
+        let resolution = self.resolve_confined(&self.start_below(dir, walked));
         match self.finish_resolution(&resolution) {
             // A link on the way may be a link of a search.
             Err(ResolveError::Outside) if self.may_search_links(dir) => {
@@ -389,6 +373,15 @@ impl AllowedDirsSnapshot {
         }
     }
 
+    fn start_below<'a>(&self, dir: &ResolvedPath, walked: &'a RelPath) -> PathStart<'a> {
+        PathStart {
+            real: self.absolute_bytes(dir),
+            path: walked.as_bytes(),
+            origin: SegmentOrigin::InsideLink,
+            links: 0,
+        }
+    }
+
     fn link_start<'a>(&self, holder: &ResolvedPath, target: &'a [u8]) -> PathStart<'a> {
         PathStart {
             real: self.absolute_bytes(holder),
@@ -425,26 +418,36 @@ impl AllowedDirsSnapshot {
             resolve_path_with(start, &mut recorder);
             return recorder.lookups;
         }
-        self.confined_lookups(start)
-    }
-
-    /// Returns each directory in which a name is looked up when a link's target is followed, with
-    /// the name. Directories outside the allowed directories are omitted.
-    pub(crate) fn link_lookups(
-        &self,
-        holder: &ResolvedPath,
-        target: &[u8],
-    ) -> Vec<(ResolvedPath, Vec<u8>)> {
-        self.confined_lookups(self.link_start(holder, target))
-            .into_iter()
-            .filter_map(|NameLookup { dir, name }| Some((self.locate_absolute(&dir)?, name)))
-            .collect()
-    }
-
-    fn confined_lookups(&self, start: PathStart<'_>) -> Vec<NameLookup> {
         let mut recorder = LookupRecorder::new(ConfinedLookup::new(self));
         resolve_path_with(start, &mut recorder);
         recorder.lookups
+    }
+
+    /// Resolves a path below a directory, and calls `visit` with each directory and name before the
+    /// name is looked up. If a watch of the name is set then, each later change of the way is
+    /// reported. Directories outside the allowed directories are omitted.
+    pub(crate) fn visit_lookups(
+        &self,
+        dir: &ResolvedPath,
+        walked: &RelPath,
+        mut visit: impl FnMut(&ResolvedPath, &[u8]),
+    ) {
+        let start = self.start_below(dir, walked);
+        let mut lookup = LookupVisitor {
+            inner: ConfinedLookup::new(self),
+            visit: |dir: &[u8], name: &[u8]| {
+                if let Some(dir) = self.locate_absolute(dir) {
+                    visit(&dir, name);
+                }
+            },
+        };
+
+        for _ in 0..TRIES {
+            let resolution = resolve_path_with(start.clone(), &mut lookup);
+            if resolution.stop != Some(ResolveStop::Replaced) {
+                return;
+            }
+        }
     }
 
     /// Returns the absolute path of a resolved path, without trailing `/`.

@@ -7,7 +7,7 @@ use super::open_file::OpenFile;
 use super::package::{ReadRules, ResolvedPackage};
 use super::package_files::{PackageFileWalk, PackageObserver, skip_unavailable};
 use super::package_walk::{FileListToken, WalkLimits};
-use caproot_core::wire::{ContentDigest, RelPath, handle};
+use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, handle};
 use std::os::fd::BorrowedFd;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +47,8 @@ pub struct FileListPage {
     pub next: Option<FileListToken>,
     /// Whether a limit omitted entries, on this page or an earlier page.
     pub truncated: bool,
+    /// Whether a file differs from the approved file that the page states instead.
+    pub has_unapproved_file: bool,
 }
 
 /// File that may be read.
@@ -58,9 +60,10 @@ pub struct ListedFile {
     pub size: u64,
     /// Whether any user may execute the file.
     pub executable: bool,
-    /// Digest of the whole file, and whether the file is UTF-8; `None` if the file was not
-    /// digested.
-    pub digest: Option<(ContentDigest, bool)>,
+    /// Digest of the whole file; `None` if the file was not digested.
+    pub digest: Option<ContentDigest>,
+    /// Whether the file is UTF-8; `None` if unknown.
+    pub utf8: Option<bool>,
 }
 
 /// Lists a page of a package's files. Ends early if canceled. `NotFound` means that the package
@@ -85,6 +88,7 @@ pub fn list_files(
         withheld: Vec::new(),
         remaining_bytes: page.max_bytes,
         digested_bytes: 0,
+        has_unapproved_file: false,
     };
     let mut resume_after = None;
     let mut is_full = false;
@@ -109,6 +113,7 @@ pub fn list_files(
         withheld: draft.withheld,
         next,
         truncated,
+        has_unapproved_file: draft.has_unapproved_file,
     })
 }
 
@@ -125,6 +130,24 @@ impl PackageObserver for CallerObserver<'_> {
     }
 }
 
+impl ListedFile {
+    /// States the approved file. Returns whether the file on the disk differs from it.
+    fn state_approved(&mut self, approved: FileChecksum, has_digest: bool) -> bool {
+        let digest = has_digest.then_some(approved.digest);
+        let differs = self.size != approved.bytes
+            || self.executable != approved.executable
+            || self.digest != digest;
+        if differs {
+            self.utf8 = None;
+        }
+
+        self.size = approved.bytes;
+        self.executable = approved.executable;
+        self.digest = digest;
+        differs
+    }
+}
+
 /// Page in progress.
 struct PageDraft<'a> {
     package: &'a ResolvedPackage<'a>,
@@ -137,6 +160,7 @@ struct PageDraft<'a> {
     remaining_bytes: usize,
     /// Number of bytes that were read for digests.
     digested_bytes: u64,
+    has_unapproved_file: bool,
 }
 
 /// Effect of a file on a page.
@@ -179,13 +203,17 @@ impl PageDraft<'_> {
             return Ok(PushOutcome::Added);
         };
 
+        let approved = self.page.rules.approved_files;
+        let approved = approved.and_then(|files| files.get(path));
         let mut digest = None;
+        let mut utf8 = None;
         for _ in 0..TRIES {
             let version = opened.version;
             if self
                 .page
                 .max_digest_bytes
                 .is_none_or(|limit| version.size > limit)
+                || approved.is_some_and(|file| file.bytes != version.size)
             {
                 break;
             }
@@ -194,7 +222,8 @@ impl PageDraft<'_> {
                 self.digested_bytes += version.size;
             }
             let known = self.digests.get_or_digest(&opened, self.cancel_token)?;
-            digest = known.map(|known| (known.digest, known.utf8));
+            digest = known.map(|known| known.digest);
+            utf8 = known.map(|known| known.utf8);
             if digest.is_some() {
                 break;
             }
@@ -207,12 +236,21 @@ impl PageDraft<'_> {
         }
 
         self.remaining_bytes -= bytes;
-        self.files.push(ListedFile {
+        let mut listed = ListedFile {
             path: path.clone(),
             size: opened.version.size,
             executable: opened.executable,
             digest,
-        });
+            utf8,
+        };
+        if let Some(approved) = approved {
+            let has_digest = self
+                .page
+                .max_digest_bytes
+                .is_some_and(|limit| approved.bytes <= limit);
+            self.has_unapproved_file |= listed.state_approved(*approved, has_digest);
+        }
+        self.files.push(listed);
         Ok(PushOutcome::Added)
     }
 }

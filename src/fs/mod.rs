@@ -33,10 +33,10 @@ pub use file_list::{FileListPage, FileListRequest, ListedFile, list_files};
 pub use file_page::{FilePage, FilePageRequest, FileReadError, PageBody, ReadCaches, read_page};
 pub use open_beneath::OpenMethod;
 pub use open_file::{LinkText, read_source};
-pub use package::{ReadRules, locate_resource};
+pub use package::ReadRules;
 pub use package_comparison::{
-    KnownFiles, MatchedVersion, PackageComparison, PackageComparisonRequest, PackageDifference,
-    compare_package,
+    KnownFileDigest, KnownFiles, MatchedVersion, PackageComparison, PackageComparisonRequest,
+    PackageDifference, ReadBudget, compare_package,
 };
 pub use package_files::PackageObserver;
 pub use page_bytes::PageBytes;

@@ -59,6 +59,9 @@ impl OpenFile {
 pub struct FileFingerprint(NonZero<u64>);
 
 impl FileFingerprint {
+    /// Fingerprint of a file that was looked for and does not exist.
+    pub const ABSENT: Self = Self(NonZero::<u64>::MAX);
+
     pub fn from_version(version: &FileVersion) -> Self {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(version);
         Self(NonZero::new(hash).unwrap_or(NonZero::<u64>::MIN))
@@ -75,9 +78,11 @@ impl FileFingerprint {
         dir: &ResolvedPath,
         path: &RelPath,
     ) -> bool {
-        let now = find_target(snapshot, dir, path)
-            .map(|t| Self::from_version(&version_from_stat(&t.stat)));
-        now.ok() != Some(self)
+        let now = match find_target(snapshot, dir, path) {
+            Ok(target) => Some(Self::from_version(&version_from_stat(&target.stat))),
+            Err(error) => error.is_absent().then_some(Self::ABSENT),
+        };
+        now != Some(self)
     }
 }
 
@@ -88,6 +93,16 @@ pub enum OpenError {
     Resolve(ResolveError),
     /// The file is a directory, FIFO, socket or device.
     NotRegular,
+}
+
+impl OpenError {
+    /// Whether nothing is at the path.
+    pub fn is_absent(self) -> bool {
+        matches!(
+            self,
+            Self::Resolve(ResolveError::Missing | ResolveError::NotADirectory)
+        )
+    }
 }
 
 /// File or directory to which a path leads, not opened for reading.
@@ -102,10 +117,7 @@ pub fn find_target(
     dir: &ResolvedPath,
     walked: &RelPath,
 ) -> Result<PathTarget, OpenError> {
-    let walked_path = ResolvedPath {
-        dir_index: dir.dir_index,
-        rel_path: dir.rel_path.join_path(walked),
-    };
+    let walked_path = dir.join_path(walked);
 
     for _ in 0..TRIES {
         let real_path = match stat_path(snapshot, &walked_path) {

@@ -6,13 +6,10 @@ use super::disabled_skills::{DisabledFileFilter, DisabledSkills};
 use super::file_page::FileReadError;
 use super::open_file::{self, FileFingerprint, OpenFile};
 use crate::model::{
-    DisableRules, DisabledPackages, FileVersion, ManifestFiles, Plugin, ResolvedPath,
-    resource_filter, skill_file_name,
+    FileVersion, ManifestFiles, Plugin, ResolvedPath, resource_filter, skill_file_name,
 };
 use caproot_core::lock::ApprovedFiles;
 use caproot_core::wire::RelPath;
-use rustix::fs::FileType;
-use std::path::PathBuf;
 
 /// Rules for reading files of a package.
 #[derive(Debug, Clone, Copy)]
@@ -231,41 +228,5 @@ impl<'a> ResolvedPackage<'a> {
             .strip_prefix(&self.real_path)
             .or_else(|| real_path.strip_prefix(self.root))
             .unwrap_or_else(|| real_path.rel_path.clone())
-    }
-}
-
-/// Returns the absolute path, without links, of a package or of a regular file in it. The file must
-/// be readable for this process. Whether the daemon lists the file is not checked.
-pub fn locate_resource(
-    root: &ResolvedRootDir,
-    package: &RelPath,
-    resource: Option<&RelPath>,
-) -> Result<PathBuf, FileReadError> {
-    let ResolvedRootDir { snapshot, path } = root;
-
-    if let Some(resource) = resource {
-        // The daemon has listed the file, so that no disable rule applies.
-        let packages = DisabledPackages::default();
-        let disable_rules = DisableRules::default();
-        let rules = ReadRules {
-            skipped_dirs: &[],
-            follow_links: true,
-            disabled_skills: DisabledSkills {
-                packages: &packages,
-                rules: &disable_rules,
-                published: &[],
-            },
-            manifest_files: &ManifestFiles::default(),
-            plugin: None,
-            approved_files: None,
-        };
-        let opened = ResolvedPackage::resolve(root, package, rules)?.open(resource)?;
-        return Ok(snapshot.absolute_path(&opened.real_path));
-    }
-
-    let target = open_file::find_target(snapshot, path, package)?;
-    match FileType::from_raw_mode(target.stat.st_mode) {
-        FileType::Directory => Ok(snapshot.absolute_path(&target.real_path)),
-        _ => Err(FileReadError::NotFound),
     }
 }

@@ -12,6 +12,7 @@ use caproot_core::lock::{ApprovedFiles, ApprovedSkill};
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{ContentDigest, RelPath};
 use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio_util::sync::CancellationToken;
 
 /// Most differences that are reported.
@@ -35,6 +36,33 @@ pub struct PackageComparisonRequest<'a> {
     pub rules: ReadRules<'a>,
     /// Files of an approved version that were compared before.
     pub known: Option<KnownFiles<'a>>,
+    /// Digests of files that were read before, if the package differed.
+    pub known_digests: &'a [KnownFileDigest],
+    /// Bytes that may be read.
+    pub read_budget: &'a ReadBudget,
+}
+
+/// Digest of a version of a file.
+pub type KnownFileDigest = (FileVersion, ContentDigest);
+
+/// Bytes that comparisons may read. An author who changes files all the time cannot make the daemon read
+/// more.
+#[derive(Debug, Default)]
+pub struct ReadBudget(AtomicU64);
+
+impl ReadBudget {
+    /// Sets the bytes that may be read.
+    pub fn refill(&self, bytes: u64) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes bytes if the budget has them.
+    fn take(&self, bytes: u64) -> bool {
+        let left = |left: u64| left.checked_sub(bytes);
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left)
+            .is_ok()
+    }
 }
 
 /// Files of an approved version, as they were compared before.
@@ -51,6 +79,8 @@ pub struct KnownFiles<'a> {
 pub struct PackageComparison {
     /// Whether a link was followed. Changes of its target cause no event.
     pub has_links: bool,
+    /// Digests of the files that were read, if the package differs.
+    pub digests: Box<[KnownFileDigest]>,
     /// Approved version that the package has, or the first differences from one.
     pub result: Result<MatchedVersion, Vec<PackageDifference>>,
 }
@@ -75,6 +105,8 @@ pub enum PackageDifference {
     Changed(RelPath),
     /// The package has too many directories without an approved file.
     TooManyEntries,
+    /// The budget has no bytes for the files.
+    ReadTooOften,
 }
 
 /// File on the disk.
@@ -101,11 +133,12 @@ pub fn compare_package(
     for version in request.versions {
         let mut differences = found.outline_differences(&version.files);
         if differences.is_empty() {
-            differences = found.content_differences(&package, version, request.known, observer)?;
+            differences = found.content_differences(&package, version, request, observer)?;
         }
         if differences.is_empty() {
             return Ok(PackageComparison {
                 has_links: found.has_links,
+                digests: Box::default(),
                 result: Ok(MatchedVersion {
                     content_digest: version.content_digest,
                     file_versions: found.files.iter().map(|file| file.version).collect(),
@@ -115,8 +148,11 @@ pub fn compare_package(
         first_differences.get_or_insert(differences);
     }
 
+    let files = found.files.iter();
+    let digests = files.filter_map(|file| Some((file.version, file.digest?)));
     Ok(PackageComparison {
         has_links: found.has_links,
+        digests: digests.collect(),
         result: Err(first_differences.unwrap_or_default()),
     })
 }
@@ -212,7 +248,7 @@ impl FoundFiles {
         &mut self,
         package: &ResolvedPackage<'_>,
         version: &ApprovedSkill,
-        known: Option<KnownFiles<'_>>,
+        request: &PackageComparisonRequest<'_>,
         observer: &mut dyn PackageObserver,
     ) -> Result<Vec<PackageDifference>, FileReadError> {
         let mut differences = Vec::new();
@@ -221,11 +257,13 @@ impl FoundFiles {
             let Some(found) = self.files.get_mut(at) else {
                 continue;
             };
-            let known_digest = known.and_then(|known| known.digest_at(at, path, &found.version));
-            if let Some(digest) = known_digest {
-                found.digest.get_or_insert(digest);
+            if found.digest.is_none() {
+                found.digest = request.known_digest(at, path, &found.version);
             }
             if found.digest.is_none() {
+                if !request.read_budget.take(found.version.size) {
+                    return Ok(vec![PackageDifference::ReadTooOften]);
+                }
                 found.read_digest(package)?;
                 if observer.is_cancelled() {
                     return Err(FileReadError::Failed);
@@ -276,6 +314,25 @@ impl FoundFile {
         }
         self.version = opened.version;
         Ok(Some(opened.file))
+    }
+}
+
+impl PackageComparisonRequest<'_> {
+    /// Returns the digest of a file that was read before and has the same version now.
+    fn known_digest(
+        &self,
+        at: usize,
+        path: &RelPath,
+        version: &FileVersion,
+    ) -> Option<ContentDigest> {
+        let approved = self
+            .known
+            .and_then(|known| known.digest_at(at, path, version));
+        let mut others = self.known_digests.iter();
+        approved.or_else(|| {
+            let known = others.find(|(known, _)| known == version);
+            known.map(|(_, digest)| *digest)
+        })
     }
 }
 

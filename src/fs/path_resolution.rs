@@ -95,6 +95,12 @@ pub struct LookupRecorder<L> {
     pub lookups: Vec<NameLookup>,
 }
 
+/// Lookup that calls a function with each directory and name before the name is looked up.
+pub struct LookupVisitor<L, F> {
+    pub inner: L,
+    pub visit: F,
+}
+
 /// Component of a path in progress.
 struct PendingSegment {
     name: Vec<u8>,
@@ -160,6 +166,22 @@ impl<L: PathLookup> PathLookup for LookupRecorder<L> {
             });
         }
         target
+    }
+
+    fn leave_dir(&mut self, dir: &[u8], origin: SegmentOrigin) -> Result<(), ResolveStop> {
+        self.inner.leave_dir(dir, origin)
+    }
+}
+
+impl<L: PathLookup, F: FnMut(&[u8], &[u8])> PathLookup for LookupVisitor<L, F> {
+    fn read_link(
+        &mut self,
+        dir: &[u8],
+        name: &[u8],
+        origin: SegmentOrigin,
+    ) -> Result<Option<LinkTarget>, ResolveStop> {
+        (self.visit)(dir, name);
+        self.inner.read_link(dir, name, origin)
     }
 
     fn leave_dir(&mut self, dir: &[u8], origin: SegmentOrigin) -> Result<(), ResolveStop> {

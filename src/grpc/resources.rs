@@ -32,7 +32,7 @@ pub fn page_token_binding(request: &pb::ListResourcesRequest) -> Vec<u8> {
 /// Builds the message of a file below the root with this id.
 pub fn resource_message(root: &RootId, package: &RelPath, file: &ListedFile) -> pb::Resource {
     let path = package.join_path(&file.path);
-    let by_content = file.digest.map(|(_, utf8)| media_type_of_content(utf8));
+    let by_content = file.utf8.map(media_type_of_content);
     pb::Resource {
         media_type: media_type_of_name(&path)
             .or(by_content)
@@ -43,7 +43,7 @@ pub fn resource_message(root: &RootId, package: &RelPath, file: &ListedFile) -> 
         executable: file.executable,
         digest: file
             .digest
-            .map(|(digest, _)| digest.to_string())
+            .map(|digest| digest.to_string())
             .unwrap_or_default(),
     }
 }

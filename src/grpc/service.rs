@@ -102,7 +102,7 @@ impl GrpcService {
             return Err(RpcError::CatalogChanged);
         }
         self.store
-            .view_at(selection, token.revision)
+            .view_of_page(selection, token.revision)
             .ok_or(RpcError::CatalogChanged)
     }
 

@@ -4,17 +4,17 @@
 use super::ServedDaemon;
 use super::address::SkillAddress;
 use super::call_error::McpCallError;
-use super::catalog::{McpCatalog, ServedSkill, sort_key};
+use super::catalog::{McpCatalog, ServedSkill};
 use super::cursor::{ListKind, McpListCursor};
 use super::feed::{FeedState, SyncState};
 use super::files::{self, FileError, SkillFiles};
+use super::frontmatter::extra_fields;
 use super::limits::{
-    CATALOG_TIMEOUT, MAX_CALLS, MAX_ENTRY_BYTES, MAX_LISTENS, MAX_PAGE_BYTES, MAX_PAGE_ITEMS,
-    MAX_PAGE_TIME, MAX_WAITING_CALLS, TOOL_LIST_TIMEOUT,
+    CATALOG_TIMEOUT, FIRST_LIST_TIMEOUT, MAX_CALLS, MAX_ENTRY_BYTES, MAX_LISTENS, MAX_PAGE_BYTES,
+    MAX_PAGE_ITEMS, MAX_PAGE_TIME, MAX_WAITING_CALLS,
 };
-use super::tool_list::ServedTools;
-use caproot_client::session::Session;
-use caproot_client::{CallError, Client};
+use super::texts::{ServerTexts, json_bytes};
+use caproot_client::CallError;
 use caproot_core::text::escape_hidden_chars;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
@@ -26,7 +26,7 @@ use rmcp::model::{
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, SetOnce, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout};
 
 /// Skills of one page whose files are listed concurrently.
@@ -41,11 +41,8 @@ const OMITTED_META_KEY: &str = "caproot/omitted";
 /// Skills of a daemon, for any number of MCP sessions.
 #[derive(Debug)]
 pub struct McpBackend {
-    /// Set with the first connection.
-    daemon: SetOnce<ServedDaemon>,
     state: watch::Receiver<FeedState>,
-    /// Tools that are served; `None` without tools.
-    tools: Option<ServedTools>,
+    texts: Arc<ServerTexts>,
     waiting_permits: Semaphore,
     call_permits: Semaphore,
     listen_permits: Arc<Semaphore>,
@@ -53,7 +50,7 @@ pub struct McpBackend {
 
 /// Permit of a call, with the catalog for its response. Released on drop.
 struct CallPermit<'a> {
-    client: Client,
+    daemon: Arc<ServedDaemon>,
     catalog: Arc<McpCatalog>,
     _waiting: SemaphorePermit<'a>,
     _call: SemaphorePermit<'a>,
@@ -134,11 +131,10 @@ impl OmittedSkills {
 }
 
 impl McpBackend {
-    pub fn new(state: watch::Receiver<FeedState>, tools: Option<ServedTools>) -> Self {
+    pub fn new(state: watch::Receiver<FeedState>, texts: Arc<ServerTexts>) -> Self {
         Self {
-            daemon: SetOnce::new(),
             state,
-            tools,
+            texts,
             waiting_permits: Semaphore::new(MAX_WAITING_CALLS),
             call_permits: Semaphore::new(MAX_CALLS),
             listen_permits: Arc::new(Semaphore::new(MAX_LISTENS)),
@@ -150,57 +146,67 @@ impl McpBackend {
         self.state.clone()
     }
 
-    /// Sets the daemon, once it has answered.
-    pub fn set_daemon(&self, daemon: ServedDaemon) {
-        let is_first = self.daemon.set(daemon).is_ok();
-        debug_assert!(is_first, "the server connects once");
+    /// Whether the server has tools.
+    pub fn has_tools(&self) -> bool {
+        self.texts.tools.is_some()
     }
 
-    /// Returns the served tools; `None` without tools.
-    pub fn tools(&self) -> Option<ServedTools> {
-        self.tools
+    /// Returns the instructions, with the names of the skills of now.
+    pub fn instructions(&self) -> String {
+        self.texts.instructions(self.state.borrow().catalog.names())
     }
 
-    /// Returns the tools with the skills of now in the description of the read tool; `None` without
-    /// tools. Waits for the first connection for a short time only.
-    pub async fn list_tools(&self) -> Option<Vec<Tool>> {
-        let tools = self.tools?;
-        let connected = timeout(TOOL_LIST_TIMEOUT, self.first_tool_session()).await;
-        Some(tools.describe(connected.ok().flatten()))
+    /// Returns the tools, with the skills of a catalog in the description of the read tool.
+    pub fn list_tools(&self, catalog: &McpCatalog) -> Vec<Tool> {
+        self.texts.tools(catalog.names())
     }
 
-    /// Returns the list of the skills of now; `None` without tools, and before the first connection.
-    pub fn skill_name_list(&self) -> Option<String> {
-        let session = self.daemon.get()?.tool_session.as_ref()?;
-        Some(session.describe_skills(self.tools?.skills))
+    /// Returns the daemon whose session answers the calls of the tools. Waits until the daemon is there.
+    pub async fn synced_daemon(&self) -> Result<Arc<ServedDaemon>, McpCallError> {
+        let mut state = self.state.clone();
+        let synced = state.wait_for(|state| state.sync == SyncState::Synced);
+        if let Ok(Ok(state)) = timeout(CATALOG_TIMEOUT, synced).await
+            && let Some(daemon) = &state.daemon
+        {
+            return Ok(daemon.clone());
+        }
+        Err(self.unavailable_error())
     }
 
-    /// Returns the session of the tools, however long the first connection takes; `None` without
-    /// tools.
-    pub async fn first_tool_session(&self) -> Option<&Session> {
-        self.tools?;
-        self.daemon.wait().await.tool_session.as_ref()
-    }
-
-    /// Returns the session that answers the calls of the tools. Waits for the first connection.
-    pub async fn tool_session(&self) -> Result<Option<&Session>, McpCallError> {
-        let daemon = self.connected_daemon().await?;
-        Ok(daemon.tool_session.as_ref())
-    }
-
-    /// Returns the daemon. Waits for the first connection.
-    async fn connected_daemon(&self) -> Result<&ServedDaemon, McpCallError> {
-        timeout(CATALOG_TIMEOUT, self.daemon.wait())
-            .await
-            .map_err(|_| self.unavailable_error())
+    /// Returns the catalog of a list, without an error: the last one if the daemon is lost, an empty one if
+    /// no daemon answers. Waits for a short time for the first catalog of a daemon that may answer.
+    pub async fn listed_catalog(&self) -> Arc<McpCatalog> {
+        let mut state = self.state.clone();
+        let settled = state.wait_for(|state| state.sync != SyncState::Connecting);
+        // After the time, the client is told of the change.
+        let _ = timeout(FIRST_LIST_TIMEOUT, settled).await;
+        self.state.borrow().catalog.clone()
     }
 
     /// Returns the error that the daemon is lost, or never answered.
     fn unavailable_error(&self) -> McpCallError {
         McpCallError::CatalogUnavailable(match &self.state.borrow().sync {
             SyncState::Lost(cause) => cause.clone(),
-            SyncState::Connecting | SyncState::Synced => "its first scan is in progress".to_owned(),
+            SyncState::Connecting | SyncState::Synced => {
+                "the daemon has not sent its first list yet".to_owned()
+            }
         })
+    }
+
+    /// Returns the omissions of a list: those of the catalog, and the reason if the daemon is lost.
+    fn omissions(&self, catalog: &McpCatalog) -> Option<Value> {
+        let lost = match &self.state.borrow().sync {
+            SyncState::Lost(cause) => Some(escape_hidden_chars(cause).into_owned()),
+            SyncState::Connecting | SyncState::Synced => None,
+        };
+        match (catalog.omissions(), lost) {
+            (omissions, None) => omissions,
+            (None, Some(cause)) => Some(json!({ "executor": cause })),
+            (Some(mut omissions), Some(cause)) => {
+                omissions["executor"] = cause.into();
+                Some(omissions)
+            }
+        }
     }
 
     /// Takes a permit for one `subscriptions/listen`.
@@ -212,19 +218,19 @@ impl McpBackend {
     }
 
     /// `resources/list`: the SKILL.md of every skill that a model may use by itself.
-    pub async fn list_resources(
+    pub fn list_resources(
         &self,
+        catalog: &McpCatalog,
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, McpCallError> {
-        let permit = self.acquire_call_permit().await?;
-        let rest = skills_after_cursor(&permit.catalog, ListKind::Resources, cursor)?;
+        let rest = skills_after_cursor(catalog, ListKind::Resources, cursor)?;
 
         let mut page = McpPage::default();
         let mut policy = 0;
         for skill in rest.iter().take(MAX_PAGE_ITEMS) {
-            if !skill.record.is_offered() {
+            if !skill.is_offered() {
                 policy += 1;
-            } else if !page.add(main_resource(skill)) {
+            } else if !page.add(main_resource(catalog, skill)) {
                 break;
             }
         }
@@ -234,7 +240,7 @@ impl McpBackend {
         let mut result = ListResourcesResult::with_all_items(page.items);
         result.next_cursor = next;
         result.meta = meta_object([
-            (OMISSIONS_META_KEY, permit.catalog.omissions()),
+            (OMISSIONS_META_KEY, self.omissions(catalog)),
             (OMITTED_META_KEY, left_out),
         ]);
         Ok(result)
@@ -243,8 +249,16 @@ impl McpBackend {
     /// `skills/list`: the skills that the standard allows, each with its files.
     pub async fn list_skills(
         &self,
+        catalog: &McpCatalog,
         cursor: Option<&str>,
     ) -> Result<ListSkillsResult, McpCallError> {
+        if skills_after_cursor(catalog, ListKind::Skills, cursor)?.is_empty() {
+            let mut result = ListSkillsResult::with_all_items(Vec::new());
+            result.meta = meta_object([(OMISSIONS_META_KEY, self.omissions(catalog))]);
+            return Ok(result);
+        }
+
+        // Only the files of a skill need the daemon.
         let permit = self.acquire_call_permit().await?;
         let rest = skills_after_cursor(&permit.catalog, ListKind::Skills, cursor)?;
         let until = Instant::now() + MAX_PAGE_TIME;
@@ -282,7 +296,7 @@ impl McpBackend {
         let mut result = ListSkillsResult::with_all_items(page.items);
         result.next_cursor = next_cursor(ListKind::Skills, rest, passed);
         result.meta = meta_object([
-            (OMISSIONS_META_KEY, permit.catalog.omissions()),
+            (OMISSIONS_META_KEY, self.omissions(&permit.catalog)),
             (OMITTED_META_KEY, omitted.to_json()),
         ]);
         Ok(result)
@@ -307,7 +321,7 @@ impl McpBackend {
     pub async fn read_resource(&self, uri: &str) -> Result<ResourceContents, McpCallError> {
         let permit = self.acquire_call_permit().await?;
         let found = permit.catalog.resolve_uri(uri).ok_or(FileError::NotFound)?;
-        Ok(files::read_file(&mut permit.client.clone(), uri, &found).await?)
+        Ok(files::read_file(&mut permit.daemon.client.clone(), uri, &found).await?)
     }
 
     /// `resources/directory/read`: the children of a skill's directory, or of a directory below it.
@@ -331,7 +345,7 @@ impl McpBackend {
             .catalog
             .resolve_uri(uri)
             .ok_or(FileError::NotADirectory)?;
-        let children = files::list_children(&mut permit.client.clone(), &found).await?;
+        let children = files::list_children(&mut permit.daemon.client.clone(), &found).await?;
 
         let mut page = McpPage::default();
         let mut has_more = false;
@@ -353,18 +367,18 @@ impl McpBackend {
     }
 
     /// `prompts/list`: the skills that only a person may start.
-    pub async fn list_prompts(
+    pub fn list_prompts(
         &self,
+        catalog: &McpCatalog,
         cursor: Option<&str>,
     ) -> Result<ListPromptsResult, McpCallError> {
-        let permit = self.acquire_call_permit().await?;
-        let rest = skills_after_cursor(&permit.catalog, ListKind::Prompts, cursor)?;
+        let rest = skills_after_cursor(catalog, ListKind::Prompts, cursor)?;
 
         let mut page = McpPage::default();
         let mut passed = 0;
         for skill in rest {
             if let Some(name) = &skill.prompt_name
-                && !page.add(Prompt::new(name, Some(description(skill)), None))
+                && !page.add(Prompt::new(name, Some(description(catalog, skill)), None))
             {
                 break;
             }
@@ -373,7 +387,7 @@ impl McpBackend {
 
         let mut result = ListPromptsResult::with_all_items(page.items);
         result.next_cursor = next_cursor(ListKind::Prompts, rest, passed);
-        result.meta = meta_object([(OMISSIONS_META_KEY, permit.catalog.omissions())]);
+        result.meta = meta_object([(OMISSIONS_META_KEY, self.omissions(catalog))]);
         Ok(result)
     }
 
@@ -391,17 +405,18 @@ impl McpBackend {
             .resolve_uri(&uri)
             .ok_or(FileError::NotFound)?;
 
-        let text = files::read_file(&mut permit.client.clone(), &uri, &found).await?;
+        let text = files::read_file(&mut permit.daemon.client.clone(), &uri, &found).await?;
         let head = format!(
             "Use the skill `{}`, which the user started. Its SKILL.md follows; it may name other files of \
              the skill, which are resources below {}/.",
-            escape_hidden_chars(skill.name()),
+            escape_hidden_chars(permit.catalog.listed_name(skill)),
             skill.uri()
         );
 
         let contents = [ContentBlock::text(head), ContentBlock::resource(text)];
         let messages = contents.map(|content| PromptMessage::new(Role::User, content));
-        Ok(GetPromptResult::new(messages.into()).with_description(description(skill)))
+        Ok(GetPromptResult::new(messages.into())
+            .with_description(description(&permit.catalog, skill)))
     }
 
     async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
@@ -409,56 +424,53 @@ impl McpBackend {
             .waiting_permits
             .try_acquire()
             .map_err(|_| McpCallError::Busy("calls"))?;
-        let catalog = self.current_catalog().await?;
-        let client = self.connected_daemon().await?.client.clone();
+        let daemon = self.synced_daemon().await?;
         let call = self
             .call_permits
             .acquire()
             .await
             .map_err(|_| McpCallError::Busy("calls"))?;
+
+        // Both of one moment: the indexes of a catalog are those of its daemon's selection.
+        let state = self.state.borrow();
+        let daemon = state.daemon.clone().unwrap_or(daemon);
         Ok(CallPermit {
-            client,
-            catalog,
+            daemon,
+            catalog: state.catalog.clone(),
             _waiting: waiting,
             _call: call,
         })
-    }
-
-    /// Returns the current catalog of the daemon. Waits until there is one.
-    async fn current_catalog(&self) -> Result<Arc<McpCatalog>, McpCallError> {
-        let mut state = self.state.clone();
-        let in_step = state.wait_for(|state| state.sync == SyncState::Synced);
-        if let Ok(Ok(state)) = timeout(CATALOG_TIMEOUT, in_step).await {
-            return Ok(state.catalog.clone());
-        }
-        Err(self.unavailable_error())
     }
 }
 
 impl CallPermit<'_> {
     async fn list_item_for_models(&self, skill: &ServedSkill) -> Result<SkillListItem, CallError> {
-        if !skill.record.is_offered() {
+        if !skill.is_offered() {
             return Ok(SkillListItem::HiddenFromModels);
         }
         self.list_item(skill).await
     }
 
     async fn list_item(&self, skill: &ServedSkill) -> Result<SkillListItem, CallError> {
-        let (SkillAddress::Uri(_), Some(author)) = (&skill.address, &skill.record.frontmatter)
+        let (SkillAddress::Uri(_), Some(author)) =
+            (&skill.address, self.catalog.author_texts(skill))
         else {
             return Ok(SkillListItem::Omitted);
         };
+        let Some(found) = self.catalog.resolve_skill(skill) else {
+            return Ok(SkillListItem::Gone);
+        };
 
-        let root = self.catalog.root_of(&skill.record);
-        let files = match files::list_skill_files(&mut self.client.clone(), root, skill).await? {
+        let client = &mut self.daemon.client.clone();
+        let files = match files::list_skill_files(client, &found).await? {
             SkillFiles::Files(files) => SkillResources::Files(files),
             SkillFiles::Omitted => return Ok(SkillListItem::Omitted),
             SkillFiles::Gone => return Ok(SkillListItem::Gone),
         };
 
-        let description = escape_hidden_chars(&author.description);
-        let mut frontmatter = SkillFrontmatter::new(&author.name, description);
-        frontmatter.extra = author.extra_fields();
+        let description = escape_hidden_chars(author.description);
+        let mut frontmatter = SkillFrontmatter::new(author.name, description);
+        frontmatter.extra = extra_fields(&skill.skill);
         let shown = Skill::new(skill.main_uri(), frontmatter, files);
         let bytes = json_bytes(&shown);
 
@@ -473,11 +485,14 @@ impl CallPermit<'_> {
 }
 
 /// Returns a SKILL.md as a resource.
-fn main_resource(skill: &ServedSkill) -> Resource {
-    Resource::new(skill.main_uri(), escape_hidden_chars(skill.name()))
-        .with_description(escape_hidden_chars(skill.record.description()))
-        .with_mime_type(MARKDOWN)
-        .with_size(skill.record.size)
+fn main_resource(catalog: &McpCatalog, skill: &ServedSkill) -> Resource {
+    Resource::new(
+        skill.main_uri(),
+        escape_hidden_chars(catalog.listed_name(skill)),
+    )
+    .with_description(description(catalog, skill))
+    .with_mime_type(MARKDOWN)
+    .with_size(skill.skill.size_bytes)
 }
 
 /// Returns the skills after a cursor.
@@ -499,7 +514,7 @@ fn next_cursor(list: ListKind<'_>, skills: &[ServedSkill], passed: usize) -> Opt
     let passed_last = skills
         .get(passed.checked_sub(1)?)
         .filter(|_| passed < skills.len())?;
-    Some(list.encode_cursor(sort_key(&passed_last.record)))
+    Some(list.encode_cursor(passed_last.sort_key()))
 }
 
 fn meta_object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Option<MetaObject> {
@@ -510,10 +525,6 @@ fn meta_object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Option<Me
     (!fields.is_empty()).then_some(MetaObject(fields))
 }
 
-fn json_bytes(value: &impl Serialize) -> usize {
-    serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
-}
-
-fn description(skill: &ServedSkill) -> String {
-    escape_hidden_chars(skill.record.description()).into_owned()
+fn description(catalog: &McpCatalog, skill: &ServedSkill) -> String {
+    escape_hidden_chars(catalog.description(skill)).into_owned()
 }

@@ -70,21 +70,26 @@ impl McpCallError {
             Self::File(FileError::TooMany) => ("TOO_MANY_FILES", false),
             Self::File(FileError::NotVerified) => ("NOT_VERIFIED", false),
             Self::File(FileError::Call(CallError::DigestMismatch)) => ("RESOURCE_CHANGED", true),
-            Self::File(FileError::Call(CallError::Status(status))) => {
-                let is_temporary = matches!(
-                    status.code(),
-                    Code::Unavailable
-                        | Code::ResourceExhausted
-                        | Code::Aborted
-                        | Code::DeadlineExceeded
-                );
-                let reason = error_reason_name(status);
-                return (reason.map_or("EXECUTOR".into(), Cow::Owned), is_temporary);
+            Self::File(FileError::Call(error)) => {
+                let reason = match error {
+                    CallError::Status(status) => error_reason_name(status),
+                    _ => None,
+                };
+                let reason = reason.map_or("EXECUTOR".into(), Cow::Owned);
+                return (reason, is_temporary(error));
             }
-            Self::File(FileError::Call(
-                CallError::InvalidResponse(_) | CallError::ChangedDuringRead | CallError::Output(_),
-            )) => ("EXECUTOR", false),
         };
         (reason.into(), is_temporary)
     }
+}
+
+/// Whether the same call may succeed later.
+pub fn is_temporary(error: &CallError) -> bool {
+    let CallError::Status(status) = error else {
+        return false;
+    };
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::ResourceExhausted | Code::Aborted | Code::DeadlineExceeded
+    )
 }

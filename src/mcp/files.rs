@@ -2,7 +2,7 @@
 //! digests, the children of a directory, the content of one file. The daemon caches digests by file
 //! version. No digest is cached here, so a digest always belongs to the version that is read.
 
-use super::catalog::{ResolvedUri, ServedSkill};
+use super::catalog::ResolvedUri;
 use super::limits::{
     MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
 };
@@ -13,7 +13,6 @@ use caproot_core::lock::ApprovedFiles;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ReadResourceRequest, Resource,
-    SelectedCapabilityRoot,
 };
 use caproot_core::text::escape_hidden_chars;
 use caproot_core::wire::handle::encode_path;
@@ -63,17 +62,12 @@ pub enum FileError {
 /// digested, because that could take too long.
 pub async fn list_skill_files(
     client: &mut Client,
-    root: &SelectedCapabilityRoot,
-    skill: &ServedSkill,
+    found: &ResolvedUri<'_>,
 ) -> Result<SkillFiles, CallError> {
     let mut files = Vec::new();
     for include_digests in [false, true] {
-        let request = ListResourcesRequest {
-            include_digests,
-            ..request(root, skill)
-        };
-
-        let listed = match list_package(client, &request, MAX_SKILL_FILES, skill).await {
+        let listed = list_package(client, found, MAX_SKILL_FILES, include_digests).await;
+        let listed = match listed {
             Ok(listed) => listed,
             Err(error) if is_absent(&error) => return Ok(SkillFiles::Gone),
             // One unreadable skill must not fail the whole page.
@@ -89,7 +83,7 @@ pub async fn list_skill_files(
 
     let mut resources = Vec::with_capacity(files.len());
     for file in files {
-        let uri = skill.uri_for_handle(&file.resource);
+        let uri = found.skill.uri_for_handle(&file.resource);
         let Some(uri) = uri.filter(|_| !file.digest.is_empty()) else {
             return Ok(SkillFiles::Omitted);
         };
@@ -113,8 +107,7 @@ pub async fn list_children(
     client: &mut Client,
     found: &ResolvedUri<'_>,
 ) -> Result<Vec<McpResource>, FileError> {
-    let request = request(found.root, found.skill);
-    let listed = list_package(client, &request, MAX_WALKED_FILES, found.skill)
+    let listed = list_package(client, found, MAX_WALKED_FILES, false)
         .await
         .map_err(map_absent)?;
     if listed.resources.len() > MAX_WALKED_FILES || listed.truncated {
@@ -173,17 +166,20 @@ pub async fn read_file(
     uri: &str,
     found: &ResolvedUri<'_>,
 ) -> Result<ResourceContents, FileError> {
-    if found.handle == found.skill.record.package {
+    if found.handle == found.skill.skill.package {
         return Err(FileError::NotFound);
     }
 
-    let approved = match &found.skill.record.approved_files {
+    let approved = match found.approved {
         None => None,
-        Some(files) => Some(ApprovedFile::find(files, found).ok_or(FileError::NotFound)?),
+        Some(files) => {
+            let path = find_approved_path(files, found).ok_or(FileError::NotFound)?;
+            Some((files, path))
+        }
     };
     let request = ReadResourceRequest {
         root: Some(found.root.clone()),
-        package: found.skill.record.package.clone(),
+        package: found.skill.skill.package.clone(),
         resource: found.handle.clone(),
         max_bytes: i64::try_from(MAX_FILE_BYTES).unwrap_or(i64::MAX),
         ..ReadResourceRequest::default()
@@ -196,8 +192,14 @@ pub async fn read_file(
         });
     }
 
-    if let Some(approved) = &approved {
-        approved.verify(page.body.as_ref())?;
+    if let Some((files, path)) = &approved {
+        let bytes = match &page.body {
+            Some(Body::Contents(text)) => text.as_bytes(),
+            Some(Body::Data(data)) => &data[..],
+            None => &[],
+        };
+        let verified = files.verify_content(path, bytes);
+        verified.map_err(|_| FileError::NotVerified)?;
     }
     let contents = match page.body {
         Some(Body::Contents(text)) => text_contents(text, uri),
@@ -214,44 +216,33 @@ pub async fn read_file(
     })
 }
 
-/// Approved file of a package.
-struct ApprovedFile<'a> {
-    files: &'a ApprovedFiles,
-    path: RelPath,
-}
-
-impl<'a> ApprovedFile<'a> {
-    /// Returns the file of a handle, if the file is approved.
-    fn find(files: &'a ApprovedFiles, found: &ResolvedUri<'_>) -> Option<Self> {
-        let name = found.handle.strip_prefix(&found.skill.record.package)?;
-        let path = parse_file_name(name.strip_prefix('/')?).ok()?;
-        files.get(&path)?;
-        Some(Self { files, path })
-    }
-
-    fn verify(&self, body: Option<&Body>) -> Result<(), FileError> {
-        let bytes = match body {
-            Some(Body::Contents(text)) => text.as_bytes(),
-            Some(Body::Data(data)) => &data[..],
-            None => &[],
-        };
-        let verified = self.files.verify_content(&self.path, bytes);
-        verified.map(drop).map_err(|_| FileError::NotVerified)
-    }
+/// Returns the path of the file of a handle, if the file is approved.
+fn find_approved_path(files: &ApprovedFiles, found: &ResolvedUri<'_>) -> Option<RelPath> {
+    let name = found.handle.strip_prefix(&found.skill.skill.package)?;
+    let path = parse_file_name(name.strip_prefix('/')?).ok()?;
+    files.get(&path).map(|_| path)
 }
 
 /// Lists the files of a package: those of the lock without a call, if the skill needs approval.
 async fn list_package(
     client: &mut Client,
-    request: &ListResourcesRequest,
+    found: &ResolvedUri<'_>,
     max_files: usize,
-    skill: &ServedSkill,
+    include_digests: bool,
 ) -> Result<ListResourcesResponse, CallError> {
-    let Some(files) = &skill.record.approved_files else {
-        return client.list_resources_until(request, max_files).await;
+    let package = &found.skill.skill.package;
+    let Some(files) = found.approved else {
+        let request = ListResourcesRequest {
+            root: Some(found.root.clone()),
+            package: package.clone(),
+            include_digests,
+            ..ListResourcesRequest::default()
+        };
+        return client.list_resources_until(&request, max_files).await;
     };
+
     let resources = files.iter().map(|(path, file)| Resource {
-        resource: format!("{}/{}", request.package, encode_path(path)),
+        resource: format!("{package}/{}", encode_path(path)),
         digest: file.digest.to_string(),
         size_bytes: file.bytes,
         executable: file.executable,
@@ -277,14 +268,6 @@ fn text_contents(text: String, uri: &str) -> ResourceContents {
         return ResourceContents::blob(STANDARD.encode(text), uri);
     }
     ResourceContents::text(text, uri)
-}
-
-fn request(root: &SelectedCapabilityRoot, skill: &ServedSkill) -> ListResourcesRequest {
-    ListResourcesRequest {
-        root: Some(root.clone()),
-        package: skill.record.package.clone(),
-        ..ListResourcesRequest::default()
-    }
 }
 
 /// Maps the daemon's errors of a missing file and of an invalid handle to `NotFound`.

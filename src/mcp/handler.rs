@@ -2,53 +2,39 @@
 
 use super::backend::McpBackend;
 use super::call_error::McpCallError;
-use super::catalog_changes::CatalogChanges;
+use super::catalog::{ListHashes, McpCatalog};
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
-use super::tool_list::ToolListChanges;
-use caproot_client::session::{Session, ToolNames};
+use super::list_changes::{GivenLists, ListChanges};
+use caproot_client::session::Session;
 use caproot_core::sync::Mutex;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult,
-    CompleteRequestMethod, CompleteRequestParams, CompleteResult, ContentBlock, ErrorCode,
-    GetPromptRequestParams, GetPromptResponse, GetSkillRequestParams, GetSkillResult,
-    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-    ListSkillsResult, ListToolsRequestMethod, ListToolsResult, MetaObject, PaginatedRequestParams,
-    ReadResourceDirectoryRequestParams, ReadResourceDirectoryResult, ReadResourceRequestParams,
-    ReadResourceResponse, ReadResourceResult, ResourceTemplate, ResourceUpdatedNotificationParam,
-    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter,
-    UnsubscribeRequestParams,
+    CompleteRequestMethod, CompleteRequestParams, CompleteResult, ContentBlock, DiscoverResult,
+    ErrorCode, GetPromptRequestParams, GetPromptResponse, GetSkillRequestParams, GetSkillResult,
+    Implementation, InitializeRequestParams, InitializeResult, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult, ListToolsResult,
+    MetaObject, PaginatedRequestParams, ReadResourceDirectoryRequestParams,
+    ReadResourceDirectoryResult, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ResourceTemplate, ResourceUpdatedNotificationParam, ServerCapabilities,
+    ServerConfig, SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Key in `_meta` of results: whether the content comes from an untrusted author.
 const EXTERNAL_CONTEXT_KEY: &str = "caproot/externalContext";
 
-const INSTRUCTIONS: &str = "The Agent Skills of an executor. Each resource that is listed is the \
-     SKILL.md of one skill: read it before a task that its description fits. It may name other files \
-     of the skill, by paths relative to its own directory; read these in the same way. Each prompt is \
-     a skill that only a person starts.";
-
-/// Returns the instructions of a server with tools, for a model that has only the tools.
-fn tool_instructions(names: ToolNames) -> String {
-    format!(
-        "The Agent Skills of an executor. The description of the tool {read} names the skills, and \
-         {list} lists them with their descriptions. Read a skill with {read} before a task that its \
-         description fits. A skill may name other files by paths relative to its own directory: read \
-         these with {read}, too. Each prompt is a skill that only a person starts.",
-        list = names.list(),
-        read = names.read(),
-    )
-}
-
 /// Handler of one session.
 #[derive(Debug)]
 pub struct McpHandler {
     backend: Arc<McpBackend>,
+    /// Lists that the client was given.
+    given: watch::Sender<GivenLists>,
     /// URIs that a client of the older protocol subscribed to.
     subscribed: Arc<Mutex<BTreeSet<String>>>,
     /// Task that notifies a client of the older protocol until the session ends.
@@ -59,9 +45,29 @@ impl McpHandler {
     pub fn new(backend: Arc<McpBackend>) -> Self {
         Self {
             backend,
+            given: watch::Sender::default(),
             subscribed: Arc::default(),
             notifier: OnceLock::new(),
         }
+    }
+
+    /// Returns the catalog for a page of a list, and records the list that the client is given.
+    async fn listed_catalog(
+        &self,
+        cursor: Option<&str>,
+        record: impl FnOnce(&mut GivenLists, ListHashes),
+    ) -> Arc<McpCatalog> {
+        let catalog = self.backend.listed_catalog().await;
+        // Further pages are part of the list of the first page.
+        if cursor.is_none() {
+            self.given
+                .send_modify(|given| record(given, catalog.hashes()));
+        }
+        catalog
+    }
+
+    fn list_changes(&self) -> ListChanges {
+        ListChanges::new(self.backend.state_receiver(), self.given.subscribe())
     }
 }
 
@@ -74,28 +80,49 @@ impl ServerHandler for McpHandler {
             .enable_resources_list_changed()
             .enable_resources_subscribe()
             .enable_skills_with_directory_read();
-        let (capabilities, instructions) = match self.backend.tools() {
-            Some(tools) => {
-                let capabilities = capabilities.enable_tools().enable_tool_list_changed();
-                (capabilities.build(), tool_instructions(tools.names))
-            }
-            None => (capabilities.build(), INSTRUCTIONS.to_owned()),
+        let capabilities = if self.backend.has_tools() {
+            let capabilities = capabilities.enable_tools();
+            capabilities.enable_tool_list_changed().build()
+        } else {
+            capabilities.build()
         };
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("caproot", env!("CARGO_PKG_VERSION")))
-            .with_instructions(instructions)
+            .with_instructions(self.backend.instructions())
     }
 
-    /// Without tools, the method does not exist. An empty list would declare tools.
+    /// Waits for the first list for a short time, because the instructions cannot change later.
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        self.backend.listed_catalog().await;
+        self.negotiate_initialize(&request)
+    }
+
+    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        self.backend.listed_catalog().await;
+        let versions = self.supported_protocol_versions().into_owned();
+        Ok(DiscoverResult::from_server_info(versions, self.get_info()))
+    }
+
+    /// Without tools, the list is empty: Codex requests the list of every server, and disconnects from a
+    /// server that answers with an error.
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        match self.backend.list_tools().await {
-            Some(tools) => Ok(ListToolsResult::with_all_items(tools)),
-            None => Err(ErrorData::method_not_found::<ListToolsRequestMethod>()),
+        if !self.backend.has_tools() {
+            return Ok(ListToolsResult::with_all_items(Vec::new()));
         }
+        let catalog = self
+            .listed_catalog(None, |given, hashes| given.tools = Some(hashes.tools))
+            .await;
+        let tools = self.backend.list_tools(&catalog);
+        Ok(ListToolsResult::with_all_items(tools))
     }
 
     async fn call_tool(
@@ -103,12 +130,11 @@ impl ServerHandler for McpHandler {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if self.backend.tools().is_none() {
+        if !self.backend.has_tools() {
             return Err(ErrorData::method_not_found::<CallToolRequestMethod>());
         }
-        let result = match self.backend.tool_session().await {
-            Ok(Some(session)) => call_tool(session, request).await,
-            Ok(None) => return Err(ErrorData::method_not_found::<CallToolRequestMethod>()),
+        let result = match self.backend.synced_daemon().await {
+            Ok(daemon) => call_tool(&daemon.session, request).await,
             // A model can go on after a failed call; hosts may end a run for an error of the protocol.
             Err(error) => CallToolResult::error(vec![ContentBlock::text(error.to_string())]),
         };
@@ -121,10 +147,12 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.backend
-            .list_prompts(cursor.as_deref())
-            .await
-            .map_err(|error| error.to_error_data(None))
+        let cursor = cursor.as_deref();
+        let catalog = self
+            .listed_catalog(cursor, |given, now| given.prompts = Some(now.prompts))
+            .await;
+        let listed = self.backend.list_prompts(&catalog, cursor);
+        listed.map_err(|error| error.to_error_data(None))
     }
 
     async fn get_prompt(
@@ -152,10 +180,12 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.backend
-            .list_resources(cursor.as_deref())
-            .await
-            .map_err(|error| error.to_error_data(None))
+        let cursor = cursor.as_deref();
+        let catalog = self
+            .listed_catalog(cursor, |given, now| given.resources = Some(now.resources))
+            .await;
+        let listed = self.backend.list_resources(&catalog, cursor);
+        listed.map_err(|error| error.to_error_data(None))
     }
 
     async fn list_resource_templates(
@@ -188,10 +218,12 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListSkillsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.backend
-            .list_skills(cursor.as_deref())
-            .await
-            .map_err(|error| error.to_error_data(None))
+        let cursor = cursor.as_deref();
+        let catalog = self
+            .listed_catalog(cursor, |given, now| given.resources = Some(now.resources))
+            .await;
+        let listed = self.backend.list_skills(&catalog, cursor);
+        listed.await.map_err(|error| error.to_error_data(None))
     }
 
     async fn get_skill(
@@ -235,34 +267,31 @@ impl ServerHandler for McpHandler {
             .acquire_listen_permit()
             .map_err(|error| error.to_error_data(None))?;
 
-        let mut changes = CatalogChanges::new(self.backend.state_receiver());
-        let mut tool_changes = ToolListChanges::new(self.backend.clone());
+        let mut changes = self.list_changes().of_all_lists();
         let sink = subscription.sink();
 
         loop {
             let change = tokio::select! {
                 () = subscription.cancelled() => return Ok(()),
-                () = tool_changes.next() => {
-                    if subscription.accepted().tools_list_changed == Some(true)
-                        && sink.notify_tool_list_changed().await.is_err()
-                    {
-                        return Ok(());
-                    }
-                    continue;
-                }
                 change = changes.next() => change,
             };
             let Some(change) = change else { return Ok(()) };
 
             let accepted = subscription.accepted();
+            if accepted.tools_list_changed == Some(true)
+                && change.tools
+                && sink.notify_tool_list_changed().await.is_err()
+            {
+                return Ok(());
+            }
             if accepted.resources_list_changed == Some(true)
-                && change.resources_changed()
+                && change.resources
                 && sink.notify_resource_list_changed().await.is_err()
             {
                 return Ok(());
             }
             if accepted.prompts_list_changed == Some(true)
-                && change.prompts_changed()
+                && change.prompts
                 && sink.notify_prompt_list_changed().await.is_err()
             {
                 return Ok(());
@@ -277,12 +306,11 @@ impl ServerHandler for McpHandler {
         }
     }
 
-    /// Clients of the older protocol receive notifications without a `subscriptions/listen`.
+    /// Clients of the older protocol receive notifications without a `subscriptions/listen`, of the lists
+    /// that they requested.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let changes = CatalogChanges::new(self.backend.state_receiver());
-        let tool_changes = ToolListChanges::new(self.backend.clone());
-        let subscribed = self.subscribed.clone();
-        let notifications = notify_changes(context.peer, changes, tool_changes, subscribed);
+        let changes = self.list_changes();
+        let notifications = notify_changes(context.peer, changes, self.subscribed.clone());
         self.notifier
             .get_or_init(|| AbortOnDropHandle::new(tokio::spawn(notifications)));
     }
@@ -314,26 +342,17 @@ impl ServerHandler for McpHandler {
 /// Notifies one client of changes until the client is gone.
 async fn notify_changes(
     peer: Peer<RoleServer>,
-    mut changes: CatalogChanges,
-    mut tool_changes: ToolListChanges,
+    mut changes: ListChanges,
     subscribed: Arc<Mutex<BTreeSet<String>>>,
 ) {
-    loop {
-        let change = tokio::select! {
-            () = tool_changes.next() => {
-                if peer.notify_tool_list_changed().await.is_err() {
-                    return;
-                }
-                continue;
-            }
-            change = changes.next() => change,
-        };
-        let Some(change) = change else { return };
-
-        if change.resources_changed() && peer.notify_resource_list_changed().await.is_err() {
+    while let Some(change) = changes.next().await {
+        if change.tools && peer.notify_tool_list_changed().await.is_err() {
             return;
         }
-        if change.prompts_changed() && peer.notify_prompt_list_changed().await.is_err() {
+        if change.resources && peer.notify_resource_list_changed().await.is_err() {
+            return;
+        }
+        if change.prompts && peer.notify_prompt_list_changed().await.is_err() {
             return;
         }
 

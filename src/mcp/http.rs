@@ -43,7 +43,8 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Hosts and origins that may send requests.
 #[derive(Debug, Clone, Default)]
 pub struct HttpAllowlist {
-    /// Allowed `Host` headers in addition to the names of this machine: `HOST` or `HOST:PORT`.
+    /// Allowed `Host` headers in addition to the address of the listener and the names of this machine:
+    /// `HOST` or `HOST:PORT`.
     pub hosts: Vec<String>,
     /// Allowed `Origin` headers in addition to pages of this machine: `SCHEME://HOST:PORT`.
     pub origins: Vec<String>,
@@ -77,7 +78,13 @@ type McpHttpService = StreamableHttpService<McpHandler, LimitedSessionManager>;
 
 /// Serves until the future is dropped. The connections are dropped with it.
 pub async fn serve_http(executor: Arc<McpBackend>, listener: HttpListener, allowed: HttpAllowlist) {
-    let hosts = LOOPBACK.map(str::to_owned).into_iter().chain(allowed.hosts);
+    let own_address = listener.0.local_addr().map(|address| address.ip());
+    // A client cannot connect to an unspecified address, so such a `Host` header is no name of the server.
+    let own_host = own_address.ok().filter(|ip| !ip.is_unspecified());
+    let hosts = LOOPBACK.map(str::to_owned).into_iter();
+    let hosts = hosts
+        .chain(own_host.map(|ip| ip.to_string()))
+        .chain(allowed.hosts);
     let origins = LOOPBACK_ORIGINS
         .map(str::to_owned)
         .into_iter()

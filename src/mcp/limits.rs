@@ -21,10 +21,6 @@ pub const MAX_FILE_BYTES: usize = 512 << 10;
 pub const MAX_WALKED_FILES: usize = 10_000;
 /// Bytes of a URI that is looked up. Every served URI is shorter.
 pub const MAX_URI_BYTES: usize = 4 << 10;
-/// Skills in the catalog, over all roots.
-pub const MAX_SKILLS: usize = 100_000;
-/// Text bytes of all skills in the catalog, mostly frontmatter.
-pub const MAX_CATALOG_BYTES: usize = 64 << 20;
 /// Calls that run concurrently.
 pub const MAX_CALLS: usize = 32;
 /// Calls that run or wait for a permit.
@@ -40,8 +36,9 @@ pub const MAX_REQUEST_BYTES: usize = 256 << 10;
 /// Minimum time between two notifications that the tools changed: hosts fetch the list again, and a
 /// model's cached prompt ends with each change.
 pub const MIN_TOOL_LIST_INTERVAL: Duration = Duration::from_secs(10);
-/// How long `tools/list` waits for the daemon. Many hosts request the list once, at their start.
-pub const TOOL_LIST_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long `initialize` and each list wait for the first list of a daemon that accepts the connection.
+/// The instructions cannot change later, and many hosts request a list once, at their start.
+pub const FIRST_LIST_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the body of an HTTP request may take.
 pub const REQUEST_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a host on stdio may take none of the bytes that the server writes.

@@ -4,9 +4,10 @@
 //! `caproot mcp` is this server. A program can also run it:
 //!
 //! ```
-//! use caproot_client::{Client, ClientCredentials};
+//! use caproot_client::session::{Session, SessionOptions};
+//! use caproot_client::{Client, ClientCredentials, ExecutorConfig, Fleet};
 //! use caproot::mcp::{
-//!     HttpAllowlist, HttpListener, ServedDaemon, ServerTransport, SkillSubscription, serve,
+//!     HttpAllowlist, HttpListener, ServedDaemon, ServerTexts, ServerTransport, serve,
 //! };
 //! use std::time::Duration;
 //! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
@@ -17,17 +18,20 @@
 //! let credentials = ClientCredentials::default();
 //! let mut client = Client::connect(&endpoint, &credentials, Duration::from_secs(30)).await?;
 //! let published = client.list_roots().await?.roots;
-//! let roots = published.into_iter().filter_map(|root| root.selected_capability_root).collect();
-//! let subscription = SkillSubscription { roots, ..SkillSubscription::default() };
+//! let roots = published.into_iter().filter_map(|root| root.selected_capability_root);
+//! let roots: Vec<_> = roots.collect();
+//! let fleet = Fleet::from_single_executor(&ExecutorConfig::new(endpoint), &roots);
 //! let connect = async || {
-//!     let (client, subscription) = (client.clone(), subscription.clone());
-//!     Ok(ServedDaemon { client, subscription, tool_session: None })
+//!     let options = ServedDaemon::session_options(SessionOptions::default());
+//!     let session = Session::start(&fleet, roots.clone(), &options).await.expect("valid roots");
+//!     Ok(ServedDaemon::new(client.clone(), session, roots.clone()))
 //! };
 //!
 //! let listener = HttpListener::bind("127.0.0.1:0".parse()?)?;
 //! let url = listener.url()?;
 //! let transport = ServerTransport::Http(listener, HttpAllowlist::default());
-//! let server = serve(connect, transport, None, |message| eprintln!("{message}"));
+//! let texts = ServerTexts::default();
+//! let server = serve(connect, transport, texts, |message| eprintln!("{message}"));
 //! # use caproot_client::session::SkillSource;
 //! # use caproot_client::session::sources::mcp;
 //! # let stopped = async {
@@ -36,7 +40,7 @@
 //! #     assert_eq!(source.snapshot().listing.skills.len(), 3);
 //! # };
 //! tokio::select! {
-//!     // The daemon rejected the first watch.
+//!     // The daemon rejected the first request.
 //!     ended = server => ended.map_err(|error: caproot_client::CallError| error)?,
 //!     () = stopped => {}
 //! }
@@ -50,25 +54,26 @@ mod address;
 mod backend;
 mod call_error;
 mod catalog;
-mod catalog_changes;
 mod cursor;
 mod feed;
 mod files;
+mod frontmatter;
 mod handler;
 mod http;
 pub mod limits;
+mod list_changes;
 mod sessions;
-mod skill_record;
 mod stdio;
-mod tool_list;
+mod texts;
 
-pub use feed::SkillSubscription;
 pub use http::{HttpAllowlist, HttpListener};
-pub use tool_list::ServedTools;
+pub use texts::{MAX_NAMES_BYTES, ServerTexts};
 
 use backend::McpBackend;
-use caproot_client::session::Session;
-use caproot_client::{CallError, Client};
+use caproot_client::session::{Session, SessionOptions};
+use caproot_client::{CallError, Client, Trust};
+use caproot_core::lock::Lock;
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use feed::{FeedPublisher, SyncState};
 use handler::McpHandler;
 use std::sync::Arc;
@@ -91,12 +96,61 @@ pub enum ServerTransport {
 /// Daemon whose skills are served.
 #[derive(Debug)]
 pub struct ServedDaemon {
-    /// Client of the daemon.
-    pub client: Client,
-    /// Skills to serve.
-    pub subscription: SkillSubscription,
-    /// Session that answers the calls of the tools; `None` without tools.
-    pub tool_session: Option<Session>,
+    /// Client of the daemon, for files.
+    client: Client,
+    /// Session with the skills, which also answers the calls of the tools.
+    session: Session,
+    /// Roots of the session, in the order of the selection.
+    roots: Arc<[SelectedCapabilityRoot]>,
+    /// Lock of the session, whose descriptions and digests are served.
+    lock: Option<Arc<Lock>>,
+    /// Whether the roots are the published roots, and are read again after a restart of the daemon.
+    follows_published: bool,
+    /// Environment of the published roots; `None` for the daemon's first environment.
+    environment_id: Option<String>,
+}
+
+impl ServedDaemon {
+    /// Creates a daemon with a session on these roots, which never change. The session must have the
+    /// options of [`ServedDaemon::session_options`].
+    #[must_use]
+    pub fn new(client: Client, session: Session, roots: Vec<SelectedCapabilityRoot>) -> Self {
+        let lock = match session.trust() {
+            Trust::All => None,
+            Trust::Lock(lock) => Some(lock.clone()),
+        };
+        Self {
+            client,
+            session,
+            roots: roots.into(),
+            lock,
+            follows_published: false,
+            environment_id: None,
+        }
+    }
+
+    /// Returns the options of a session that the server follows: with the frontmatter of each skill, and
+    /// without delays. The server itself waits for the daemon.
+    #[must_use]
+    pub fn session_options(options: SessionOptions) -> SessionOptions {
+        SessionOptions {
+            start_timeout: Duration::ZERO,
+            grace_period: Duration::ZERO,
+            plugins: true,
+            ..options
+        }
+    }
+
+    /// Reads the published roots again after each restart of the daemon. `environment_id` is their
+    /// environment, or `None` for the daemon's first environment.
+    #[must_use]
+    pub fn following_published_roots(self, environment_id: Option<&str>) -> Self {
+        Self {
+            follows_published: true,
+            environment_id: environment_id.map(str::to_owned),
+            ..self
+        }
+    }
 }
 
 /// Failure of an attempt to connect to the daemon.
@@ -108,32 +162,25 @@ pub enum ConnectFailure<E> {
     Final(E),
 }
 
-/// Serves the subscribed skills: over stdio until stdin ends, over HTTP until the future is
-/// dropped. Answers clients before `connect` has reached the daemon, and calls `connect` until a
-/// daemon answers. With `tools`, also serves the tools of the daemon's session. `say` receives a
-/// message if the daemon is lost or connected again.
+/// Serves the skills of a daemon: over stdio until stdin ends, over HTTP until the future is dropped.
+/// Answers clients before `connect` has reached the daemon, and calls `connect` until a daemon answers.
+/// Calls `connect` again if the published roots change. `say` receives a message if the daemon is lost
+/// or connected again.
 ///
 /// # Errors
 ///
-/// The final failure of `connect`, the rejection of the first watch, or an error of stdout.
+/// The final failure of `connect`, the rejection of the first request, or an error of stdout.
 pub async fn serve<E: From<CallError>>(
     connect: impl AsyncFn() -> Result<ServedDaemon, ConnectFailure<E>>,
     transport: ServerTransport,
-    tools: Option<ServedTools>,
+    texts: ServerTexts,
     say: impl Fn(String),
 ) -> Result<(), E> {
+    let texts = Arc::new(texts);
     let (sender, receiver) = watch::channel(feed::FeedState::default());
-    let backend = Arc::new(McpBackend::new(receiver, tools));
-
-    let followed = async {
-        let publisher = FeedPublisher::new(sender, say);
-        let daemon = feed::connect_to_daemon(connect, &publisher).await?;
-        let client = daemon.client.clone();
-        let subscription = daemon.subscription.clone();
-        backend.set_daemon(daemon);
-        feed::follow_daemon(client, subscription, publisher).await?;
-        Ok(())
-    };
+    let backend = Arc::new(McpBackend::new(receiver, texts.clone()));
+    let publisher = FeedPublisher::new(sender, texts, say);
+    let followed = feed::follow_daemon(connect, publisher);
 
     let mut state = backend.state_receiver();
     let served = async {

@@ -50,7 +50,7 @@ pub enum DiagnosticCode {
 
 impl DiagnosticCode {
     /// All codes, in the order of the protobuf enum.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 34] = [
         Self::OutsideRoot,
         Self::LimitReached,
         Self::NotRegular,

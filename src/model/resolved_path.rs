@@ -26,6 +26,15 @@ impl ResolvedPath {
         })
     }
 
+    /// Returns a path below this directory.
+    #[must_use]
+    pub fn join_path(&self, below: &RelPath) -> Self {
+        Self {
+            dir_index: self.dir_index,
+            rel_path: self.rel_path.join_path(below),
+        }
+    }
+
     /// Returns the parent directory, or `None` for the allowed directory itself.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {

@@ -14,6 +14,9 @@ use std::borrow::Cow;
 
 pub use fields::{KNOWN_FIELDS, STANDARD_FIELDS};
 
+/// Start of the message of a repair that loses values.
+pub(crate) const LEFT_OUT: &str = "repaired by leaving out the values of";
+
 /// YAML that could be parsed, and its value.
 struct ParsedYaml<'a> {
     /// The text as written, or as repaired.
@@ -167,8 +170,10 @@ fn parse_repaired<'a>(
     let (text, value, omitted) = match result {
         Ok(value) => (text, value, Vec::new()),
         Err(error) => {
-            let rest = yaml_repair::blank_broken_entries(&text, decides);
-            let (text, omitted) = rest.ok_or(error.clone())?;
+            let Some((text, omitted)) = yaml_repair::blank_broken_entries(&text, &error, decides)
+            else {
+                return Err(error);
+            };
             let value = yaml::parse(&text).map_err(|_| error)?;
             (text.into(), value, omitted)
         }
@@ -182,8 +187,8 @@ fn parse_repaired<'a>(
     }
     if let Some((line, _)) = omitted.first() {
         let keys = text::quote_words(omitted.iter().map(|(_, key)| key.as_str()));
-        let why = format!("not valid YAML, so the value is omitted: {keys}");
-        let problem = FileProblem::warning(DiagnosticCode::FieldInvalid, why);
+        let why = format!("{LEFT_OUT} {keys}, which are not valid YAML; correct them in the file");
+        let problem = FileProblem::warning(DiagnosticCode::YamlRepaired, why);
         problems.push(problem.with_position(line + 1, 1));
     }
     Ok(ParsedYaml { text, value })

@@ -1,5 +1,5 @@
-//! Names and descriptions in valid YAML of which YAML reads a part as something else: as a comment, as a
-//! tag or anchor, or as a key of its own. Works line by line on block-style YAML.
+//! Parts of names and descriptions in valid YAML that YAML reads as something else: as a comment, as a tag
+//! or anchor, or as a key of its own. Works line by line on block-style YAML.
 
 use super::frontmatter::KNOWN_FIELDS;
 use super::yaml_repair::{outer_key, quote_text};
@@ -210,8 +210,7 @@ impl MisreadPart {
                 "`{field}` ends before `#`, because YAML reads {lost} as a comment; quote the value"
             ),
             MisreadKind::TagOrAnchor => format!(
-                "`{field}` is {lost}, of which YAML reads the first word as a tag or an anchor; quote the \
-                 value"
+                "YAML reads the first word of `{field}`, {lost}, as a tag or an anchor; quote the value"
             ),
             MisreadKind::Key => format!(
                 "{} is a field of its own, but most likely continues `{field}`; indent the line",

@@ -149,7 +149,7 @@ enum LastWord {
 
 /// Filter of a command line, one word or sign at a time.
 struct LineFilter<'t> {
-    /// NameCover at the start of each argument.
+    /// Cover at the start of each argument.
     base: NameCover,
     cover: NameCover,
     /// Ends of the open quotes and brackets, each with the cover outside.

@@ -1,7 +1,8 @@
 //! Repairs YAML with missing quotes, such as `description: Use when: x`. Works line by line; the
 //! caller parses the result again.
 
-use super::yaml::{self, YamlErrorKind};
+use super::yaml::{self, YamlError, YamlErrorKind};
+use std::ops::Range;
 
 /// Repaired text, and the line (from 1) and key of each quoted value.
 pub type RepairedYaml = (String, Vec<(u32, String)>);
@@ -250,10 +251,26 @@ fn is_invalid_yaml(value: &str) -> bool {
     yaml::parse(&format!("x: {value}")).is_err_and(|error| error.kind == YamlErrorKind::Syntax)
 }
 
-/// Blanks each entry of the outer mapping that is invalid YAML on its own, unless the key decides
-/// something. Preserves line numbers. Returns `None` if there is no such entry.
+/// Blanks each entry of the outer mapping that is the reason of the error: an entry that is invalid YAML
+/// on its own, or that has the unknown anchor. An entry whose key decides something stays. Preserves line
+/// numbers. Returns `None` if there is no such entry.
 #[must_use]
-pub fn blank_broken_entries(yaml: &str, decides: impl Fn(&str) -> bool) -> Option<RepairedYaml> {
+pub fn blank_broken_entries(
+    yaml: &str,
+    error: &YamlError,
+    decides: impl Fn(&str) -> bool,
+) -> Option<RepairedYaml> {
+    // On its own, an entry that uses the anchor of another entry has an unknown anchor, too.
+    let is_broken = |entry: &str, lines: Range<usize>| match error.kind {
+        YamlErrorKind::Syntax => {
+            yaml::parse(entry).is_err_and(|error| error.kind == YamlErrorKind::Syntax)
+        }
+        YamlErrorKind::Rejected => {
+            let has_error = lines.contains(&(error.line as usize).saturating_sub(1));
+            has_error && error.message.contains("unknown anchor")
+        }
+    };
+
     let lines: Vec<&str> = yaml.split_inclusive('\n').collect();
     let mut out = String::with_capacity(yaml.len());
     let mut blanked = Vec::new();
@@ -265,7 +282,7 @@ pub fn blank_broken_entries(yaml: &str, decides: impl Fn(&str) -> bool) -> Optio
         let entry = lines[at..next].concat();
 
         match outer_key(lines[at]).filter(|key| !decides(key)) {
-            Some(key) if yaml::parse(&entry).is_err() => {
+            Some(key) if is_broken(&entry, at..next) => {
                 blanked.push((u32::try_from(at + 1).unwrap_or(u32::MAX), key.to_owned()));
                 out.extend(lines[at..next].iter().map(|line| line_ending(line)));
             }

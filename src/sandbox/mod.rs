@@ -17,10 +17,12 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Files of procfs that the daemon reads: the limit of inotify watches, and the mount table.
-const PROCFS_FILES: [&str; 2] = [
+/// Files of procfs that the daemon reads: the limit of inotify watches, the mount table, and the
+/// states of its threads.
+const PROCFS_FILES: [&str; 3] = [
     "/proc/sys/fs/inotify/max_user_watches",
     "/proc/self/mountinfo",
+    "/proc/self/task",
 ];
 
 /// Access that the daemon needs after the start.

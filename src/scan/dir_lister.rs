@@ -3,7 +3,7 @@
 use super::file_problem::{
     link_problem, open_problem, removed_mount_problem, unreadable_problem, vanished_problem,
 };
-use super::namespaces::{MANIFEST_DIRECTORIES, is_manifest_directory, manifest_file};
+use super::namespaces::{MANIFEST_DIRECTORIES, manifest_paths};
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{
     DirListing, DirToScan, ListedDir, ListingEntry, ListingEntryKind, SkillFileFingerprints,
@@ -13,13 +13,13 @@ use super::worktree::{GIT_FILE, is_copy_of_repository};
 use crate::fs::content::digest_bytes;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use crate::fs::file_head;
-use crate::fs::open_file::{self, OpenError, OpenFile, read_names, resolve_error};
+use crate::fs::open_file::{self, FileFingerprint, OpenError, OpenFile, read_names, resolve_error};
 use crate::model::sidecar::{SkillSidecar, sidecar_path};
 use crate::model::skill::{SidecarFile, SkillFile};
 use crate::model::{FileProblem, Limits, ResolvedPath, Severity};
 use crate::parse::frontmatter::{self, ParsedSkillMd};
 use crate::parse::sidecar;
-use rustix::fs::{FileType, OFlags, fstat, readlinkat};
+use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -118,8 +118,8 @@ impl<'a> DirLister<'a> {
             .iter()
             .any(|name| has_name(&names, name.as_bytes()));
         let has_sidecar_directory = has_name(&names, b"agents");
-        if is_manifest_directory(&to_scan.resolved) {
-            self.watch_manifest(&to_scan.resolved, record);
+        if may_hold_manifest {
+            self.watch_manifests(&to_scan.resolved, record);
         }
         let is_worktree = !to_scan.path.is_root()
             && has_file(&names, GIT_FILE)
@@ -140,7 +140,9 @@ impl<'a> DirLister<'a> {
                 FileType::Directory => ListingEntryKind::Directory,
                 FileType::Symlink => {
                     // The watch comes before the read, as for the directory.
-                    self.watch_link_path(to_scan, &dir, &name, record);
+                    record
+                        .watches
+                        .watch_link(self.snapshot, &to_scan.resolved, &name);
                     let head = &mut buffers.head;
                     self.read_link_entry(to_scan, &dir, &name, skill_file, head, record)
                 }
@@ -187,37 +189,16 @@ impl<'a> DirLister<'a> {
         self.snapshot.open(path, flags).map_err(unreadable_dir)
     }
 
-    /// Watches the directories through which a link leads, each for the name of the next component.
-    /// Changes outside the allowed directories are found by the periodic check.
-    fn watch_link_path(
-        &self,
-        to_scan: &DirToScan,
-        dir: &OwnedFd,
-        name: &[u8],
-        record: &mut ListingRecord<'_>,
-    ) {
-        let Ok(target) = readlinkat(dir, name, Vec::new()) else {
-            return;
-        };
-
-        for (step, name) in self
-            .snapshot
-            .link_lookups(&to_scan.resolved, target.as_bytes())
-        {
-            let opened = self.snapshot.open(&step, OFlags::PATH | OFlags::DIRECTORY);
-            if let Ok(fd) = opened {
-                record.watches.watch_entry(fd.as_fd(), &name);
+    /// Watches the manifests of a directory, which `namespaces` reads later.
+    fn watch_manifests(&self, dir: &ResolvedPath, record: &mut ListingRecord) {
+        for path in manifest_paths() {
+            record.watches.watch_file_path(self.snapshot, dir, &path);
+            let target = open_file::find_target(self.snapshot, dir, &path);
+            if target.is_ok_and(|target| target.stat.st_nlink > 1)
+                && let Ok(opened) = open_file::open_file(self.snapshot, dir, &path)
+            {
+                record.watches.track_file(&opened);
             }
-        }
-    }
-
-    /// Watches a hard-linked manifest, which `namespaces` reads later.
-    fn watch_manifest(&self, dir: &ResolvedPath, record: &mut ListingRecord) {
-        let target = open_file::find_target(self.snapshot, dir, &manifest_file());
-        if target.is_ok_and(|target| target.stat.st_nlink > 1)
-            && let Ok(opened) = open_file::open_file(self.snapshot, dir, &manifest_file())
-        {
-            record.watches.track_file(&opened);
         }
     }
 
@@ -312,10 +293,14 @@ impl<'a> DirLister<'a> {
         record: &mut ListingRecord<'_>,
     ) -> Option<SidecarFile> {
         let path = sidecar_path();
+        record
+            .watches
+            .watch_file_path(self.snapshot, package, &path);
 
         let mut digest = None;
         let read = match open_file::open_file(self.snapshot, package, &path) {
-            Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
+            Err(e) if e.is_absent() => {
+                record.fingerprints.sidecar = Some(FileFingerprint::ABSENT);
                 return None;
             }
             Err(e) => Err(open_problem(e, Severity::Error)),

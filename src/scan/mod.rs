@@ -25,4 +25,4 @@ pub use root_index::{DirtyDirs, HeldSkill, RootIndex, ScanOutcome, scan_root};
 pub use scan_progress::ScanProgress;
 pub use scanned_dir::{DirListing, DirToScan, ListingEntry, ListingEntryKind, REPAIR_DELAY};
 pub use scanned_root::ScanTarget;
-pub use watches::{DirWatcher, NoDirWatcher, WatchGuard};
+pub use watches::{DirWatcher, NoDirWatcher, PathRole, WatchGuard, WatchedEntries};

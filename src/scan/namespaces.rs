@@ -36,8 +36,8 @@ pub struct ManifestLookup {
     pub file: Option<RelPath>,
     /// Other manifest files, which are ignored.
     pub other_files: Vec<RelPath>,
-    /// Fingerprint of the file; `None` if the file could not be opened.
-    fingerprint: Option<FileFingerprint>,
+    /// Fingerprint of each of the manifest files; `None` if a file could not be opened.
+    fingerprints: [Option<FileFingerprint>; 3],
     /// Problems of files below the directory.
     problems: Vec<(RelPath, FileProblem)>,
 }
@@ -58,8 +58,16 @@ impl ManifestLookup {
         Some(DeclarationFile {
             file,
             real_path: None,
-            harmless: Some(self.fingerprint?.number()),
+            harmless: Some(self.file_fingerprint()?.number()),
         })
+    }
+
+    /// Returns the fingerprint of the manifest file; `None` if the file could not be opened.
+    fn file_fingerprint(&self) -> Option<FileFingerprint> {
+        let paths = manifest_paths();
+        let mut files = paths.iter().zip(self.fingerprints);
+        let (_, fingerprint) = files.find(|(path, _)| Some(*path) == self.file.as_ref())?;
+        fingerprint
     }
 
     /// Whether the manifest file cannot be used.
@@ -67,15 +75,17 @@ impl ManifestLookup {
         self.manifest.is_none() && self.file.is_some()
     }
 
-    /// Whether the manifest changed since it was read.
+    /// Whether a manifest file was created, changed or removed since it was looked for.
     pub fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
-        let Some((fingerprint, file)) = self.fingerprint.zip(self.file.as_ref()) else {
-            return false;
+        let is_changed = |snapshot: &AllowedDirsSnapshot| {
+            let mut files = self.fingerprints.iter().zip(manifest_paths());
+            files
+                .any(|(read, path)| read.is_some_and(|read| read.is_outdated(snapshot, dir, &path)))
         };
         if snapshot.is_in_access_scope(dir) {
-            return fingerprint.is_outdated(snapshot, dir, file);
+            return is_changed(snapshot);
         }
-        fingerprint.is_outdated(&snapshot.without_access_scope(), dir, file)
+        is_changed(&snapshot.without_access_scope())
     }
 
     /// Whether the manifest could not be read, and a new attempt may succeed.
@@ -206,17 +216,9 @@ impl<'a> NamespaceResolver<'a> {
     }
 }
 
-/// Whether a directory is a manifest directory of a plugin.
-pub fn is_manifest_directory(dir: &ResolvedPath) -> bool {
-    let name = dir.rel_path.file_name().unwrap_or_default();
-    MANIFEST_DIRECTORIES
-        .iter()
-        .any(|manifest| manifest.as_bytes() == name)
-}
-
-/// Path of a manifest below its manifest directory.
-pub fn manifest_file() -> RelPath {
-    RelPath::new(b"plugin.json").expect("one segment")
+/// Paths of the manifests of a plugin, below its directory.
+pub fn manifest_paths() -> [RelPath; 3] {
+    MANIFEST_PATHS.map(|path| RelPath::new(path.as_bytes()).expect("two segments"))
 }
 
 impl ManifestReader<'_> {
@@ -242,26 +244,29 @@ impl ManifestReader<'_> {
 /// Reads the first manifest of a directory.
 fn read_first_manifest(reader: ManifestReader<'_>, dir: &ResolvedPath) -> ManifestLookup {
     let ManifestReader { snapshot, progress } = reader;
-    let paths = MANIFEST_PATHS.into_iter();
-    let mut existing = paths.filter_map(|path| {
-        let path = RelPath::new(path.as_bytes())?;
+    let mut fingerprints = [None; 3];
+    let mut existing = Vec::new();
+    for (path, fingerprint) in manifest_paths().into_iter().zip(&mut fingerprints) {
         match open_file::open_file(snapshot, dir, &path) {
-            Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => None,
+            Err(e) if e.is_absent() => *fingerprint = Some(FileFingerprint::ABSENT),
             // Above a skill that a link of the search found, nothing is read.
-            Err(OpenError::Resolve(ResolveError::Outside)) if snapshot.is_in_link_dir(dir) => None,
-            Err(e) => Some((path, Err(open_problem(e, Severity::Error)))),
-            Ok(opened) => Some((path, Ok(opened))),
+            Err(OpenError::Resolve(ResolveError::Outside)) if snapshot.is_in_link_dir(dir) => {}
+            Err(e) => existing.push((path, Err(open_problem(e, Severity::Error)))),
+            Ok(opened) => {
+                *fingerprint = Some(FileFingerprint::from_version(&opened.version));
+                existing.push((path, Ok(opened)));
+            }
         }
-    });
+    }
 
+    let mut existing = existing.into_iter();
     let Some((path, opened)) = existing.next() else {
-        return ManifestLookup::default();
+        return ManifestLookup {
+            fingerprints,
+            ..ManifestLookup::default()
+        };
     };
 
-    let fingerprint = opened
-        .as_ref()
-        .ok()
-        .map(|opened| FileFingerprint::from_version(&opened.version));
     let bytes = opened.map(|opened| (opened.read_small(), opened.real_path));
     let other_files = existing.map(|(path, _)| path).collect();
 
@@ -287,7 +292,7 @@ fn read_first_manifest(reader: ManifestReader<'_>, dir: &ResolvedPath) -> Manife
         manifest,
         file: Some(path),
         other_files,
-        fingerprint,
+        fingerprints,
         problems: problems_by_path,
     }
 }

@@ -8,8 +8,8 @@ use super::search::SearchRules;
 use super::watches::{DirWatches, WatchRecorder};
 use crate::fs::open_file::OpenFile;
 use crate::fs::{
-    KnownFiles, MatchedVersion, PackageComparison, PackageComparisonRequest, PackageDifference,
-    PackageObserver, ResolvedRootDir, compare_package,
+    KnownFileDigest, KnownFiles, MatchedVersion, PackageComparison, PackageComparisonRequest,
+    PackageDifference, PackageObserver, ReadBudget, ResolvedRootDir, compare_package,
 };
 use crate::model::catalog::{ApprovedView, BoundedDiagnostics};
 use crate::model::sidecar::sidecar_path;
@@ -19,21 +19,34 @@ use crate::model::{
 };
 use caproot_core::lock::ApprovedSkill;
 use caproot_core::text::quote_word;
-use caproot_core::wire::RelPath;
 use caproot_core::wire::handle::encode_path;
-use std::collections::{HashMap, HashSet};
+use caproot_core::wire::{ContentDigest, RelPath};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Maximum number of packages that are compared without additional threads.
 const MAX_INLINE_PACKAGES: usize = 8;
+
+/// Maximum number of packages of one name that are compared. The files of an approved package can be
+/// copied any number of times.
+const MAX_PACKAGES_OF_NAME: usize = 8;
+
+/// How often the comparisons of a root may read as much as the lock approves, in each
+/// [`READ_BUDGET_INTERVAL`]. Each package of a name may be read once.
+const READS_PER_INTERVAL: u64 = MAX_PACKAGES_OF_NAME as u64;
+const READ_BUDGET_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Packages of a root whose names the lock has, as they were compared last.
 #[derive(Debug, Default)]
 pub struct PackageVerifier {
     packages: HashMap<RelPath, VerifiedPackage>,
     last: Option<VerifiedCatalog>,
+    read_budget: ReadBudget,
+    /// Time at which the budget was refilled, and the digest of the lock of that time.
+    last_refill: Option<(Instant, ContentDigest)>,
 }
 
 /// Catalog of a scan, and the catalog that callers see.
@@ -55,9 +68,12 @@ struct VerifiedPackage {
     _watches: DirWatches,
     /// Versions of the approved files; empty unless the package is approved.
     file_versions: Box<[FileVersion]>,
+    /// Digests of files that were read; empty if the package is approved.
+    digests: Box<[KnownFileDigest]>,
     /// First differences; empty if the package is approved or cannot be compared.
     differences: Vec<PackageDifference>,
-    /// Whether a change may cause no event: links were followed, or the comparison failed.
+    /// Whether a change may cause no event: links were followed, or the comparison failed. Files with
+    /// hard links are watched themselves.
     needs_recheck: bool,
 }
 
@@ -81,6 +97,7 @@ struct PackageTask<'a> {
     rules: &'a SearchRules,
     scanned: &'a Catalog,
     context: &'a ScanContext<'a>,
+    read_budget: &'a ReadBudget,
 }
 
 impl PackageVerifier {
@@ -106,6 +123,7 @@ impl PackageVerifier {
             return None;
         }
 
+        self.refill_read_budget(trust, context.progress.started_at());
         self.compare_packages(&skills, root, due, context);
         self.packages.retain(|package, _| {
             let skill = scanned.skill(package);
@@ -137,14 +155,42 @@ impl PackageVerifier {
             .map(|package| package.token)
     }
 
+    /// Refills the budget if it was refilled long ago, or if the lock is another.
+    fn refill_read_budget(&mut self, trust: &TrustPolicy, now: Instant) {
+        let lock = &trust.lock;
+        let is_recent = self
+            .last_refill
+            .is_some_and(|(at, digest)| digest == lock.digest && now < at + READ_BUDGET_INTERVAL);
+        if is_recent {
+            return;
+        }
+
+        let skills = lock.lock.skills().iter();
+        let approved_bytes: u64 = skills.map(|skill| skill.files.total_bytes()).sum();
+        self.read_budget
+            .refill(approved_bytes.saturating_mul(READS_PER_INTERVAL));
+        self.last_refill = Some((now, lock.digest));
+    }
+
     /// Returns the skills to compare. A skill whose name the lock has is `Changed` until then.
     fn due_skills(&self, scanned: &Catalog, due: DuePackages<'_>) -> Vec<Arc<Skill>> {
         let locked = scanned
             .skills(0)
             .filter(|skill| skill.trust == Some(SkillTrust::Changed));
+
+        // Packages that were compared before keep their place.
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        for package in self.packages.values() {
+            if scanned.skill(&package.scanned.package).is_some() {
+                *counts.entry(package.scanned.name()).or_default() += 1;
+            }
+        }
+
         let due = locked.filter(|skill| {
             let Some(last) = self.packages.get(&skill.package) else {
-                return true;
+                let count = counts.entry(skill.name()).or_default();
+                *count += 1;
+                return *count <= MAX_PACKAGES_OF_NAME;
             };
             due.all
                 || !Arc::ptr_eq(&last.scanned, skill)
@@ -175,6 +221,7 @@ impl PackageVerifier {
             rules: &root.rules,
             scanned,
             context,
+            read_budget: &self.read_budget,
         };
 
         let mut compared = Vec::with_capacity(skills.len());
@@ -218,6 +265,7 @@ impl PackageVerifier {
             TrustMode::Hide => self.approved_diagnostics(scanned),
         };
         self.report_changes(trust.mode, &mut diagnostics);
+        self.report_copies(scanned, trust.mode, &mut diagnostics);
         report_unknown(trust.mode, counts.unknown, scanned, &mut diagnostics);
         scanned.with_approval(ApprovedView {
             trust: RootTrust {
@@ -249,6 +297,31 @@ impl PackageVerifier {
             }
             false
         })
+    }
+
+    /// Reports the names of which more packages exist than are compared.
+    fn report_copies(
+        &self,
+        scanned: &Catalog,
+        mode: TrustMode,
+        diagnostics: &mut BoundedDiagnostics,
+    ) {
+        let locked = scanned
+            .skills(0)
+            .filter(|skill| skill.trust == Some(SkillTrust::Changed));
+        let copies = locked.filter(|skill| !self.packages.contains_key(&skill.package));
+        let names: BTreeSet<&str> = copies.map(|skill| skill.name()).collect();
+        for name in names {
+            let name = quote_word(name);
+            let message = format!(
+                "more than {MAX_PACKAGES_OF_NAME} packages are named {name}; the others are not \
+                 compared with the lock; remove copies"
+            );
+            diagnostics.push(Diagnostic {
+                resource: None,
+                problem: FileProblem::new(DiagnosticCode::SkillChanged, severity(mode), message),
+            });
+        }
     }
 
     /// Reports each package that differs from the lock.
@@ -286,19 +359,25 @@ impl PackageTask<'_> {
         };
         let compared = self.compare(skill, last.filter(|_| !is_refused), &mut observer);
 
-        let has_hard_links = observer.recorder.has_hard_links;
         let mut package = VerifiedPackage {
             scanned: skill.clone(),
             verified: skill.clone(),
             token,
             _watches: observer.recorder.into_guards().into(),
             file_versions: Box::default(),
+            // After a refused read, the versions of the files do not tell their contents.
+            digests: if is_refused {
+                Box::default()
+            } else {
+                compared.digests
+            },
             differences: Vec::new(),
-            needs_recheck: has_hard_links || compared.has_links,
+            needs_recheck: compared.has_links,
         };
         match compared.result {
             Err(differences) => {
-                package.needs_recheck |= differences.is_empty();
+                package.needs_recheck |=
+                    matches!(&*differences, [] | [PackageDifference::ReadTooOften]);
                 package.differences = differences;
             }
             Ok(MatchedVersion {
@@ -351,11 +430,10 @@ impl PackageTask<'_> {
                 &skill.package,
             ),
             known,
+            known_digests: last.map_or(&[], |last| &last.digests),
+            read_budget: self.read_budget,
         };
-        compare_package(&self.root, &request, observer).unwrap_or_else(|_| PackageComparison {
-            has_links: false,
-            result: Err(Vec::new()),
-        })
+        compare_package(&self.root, &request, observer).unwrap_or_else(|_| failed(Vec::new()))
     }
 }
 
@@ -375,9 +453,14 @@ fn has_sidecar(version: &ApprovedSkill, skill: &Skill) -> bool {
 }
 
 fn changed(file: RelPath) -> PackageComparison {
+    failed(vec![PackageDifference::Changed(file)])
+}
+
+fn failed(differences: Vec<PackageDifference>) -> PackageComparison {
     PackageComparison {
         has_links: false,
-        result: Err(vec![PackageDifference::Changed(file)]),
+        digests: Box::default(),
+        result: Err(differences),
     }
 }
 
@@ -402,6 +485,9 @@ fn change_message(name: &str, differences: &[PackageDifference], mode: TrustMode
             }
             PackageDifference::Added(_) => added += 1,
             PackageDifference::TooManyEntries => files.push("too many directories".to_owned()),
+            PackageDifference::ReadTooOften => {
+                files.push("the files change too often, and are read again in a minute".to_owned());
+            }
         }
     }
     if added > 0 {
@@ -424,47 +510,40 @@ fn quote_path(path: &RelPath) -> String {
     quote_word(&encode_path(path))
 }
 
-/// Reports the number of skills that the lock does not have, in one diagnostic for the root. In the mode
-/// `hide`, the plugins are omitted, too.
+/// Reports the number of skills that the lock does not have. In the mode `hide`, the plugins are omitted,
+/// too, which is a note: no lock can have them.
 fn report_unknown(
     mode: TrustMode,
     unknown: usize,
     scanned: &Catalog,
     diagnostics: &mut BoundedDiagnostics,
 ) {
-    let plugins = match mode {
-        TrustMode::Warn => 0,
-        TrustMode::Hide => scanned.plugins().len(),
-    };
-    let mut parts = Vec::new();
     if unknown > 0 {
-        parts.push(format!(
-            "{unknown} {} not in the lock; review them, then run caproot lock with --add",
-            if unknown == 1 {
-                "skill is"
-            } else {
-                "skills are"
-            }
-        ));
-    }
-    if plugins > 0 {
-        parts.push(format!(
-            "{plugins} {} omitted, because a lock has no plugins",
-            if plugins == 1 {
-                "plugin is"
-            } else {
-                "plugins are"
-            }
-        ));
-    }
-    if parts.is_empty() {
-        return;
+        let subject = match unknown {
+            1 => "skill is",
+            _ => "skills are",
+        };
+        let message = format!(
+            "{unknown} {subject} not in the lock; review them, then run caproot lock with --add"
+        );
+        report_not_approved(severity(mode), message, diagnostics);
     }
 
-    let message = parts.join("; ");
+    let plugins = scanned.plugins().len();
+    if mode == TrustMode::Hide && plugins > 0 {
+        let subject = match plugins {
+            1 => "plugin is",
+            _ => "plugins are",
+        };
+        let message = format!("{plugins} {subject} omitted, because a lock has no plugins");
+        report_not_approved(Severity::Note, message, diagnostics);
+    }
+}
+
+fn report_not_approved(severity: Severity, message: String, diagnostics: &mut BoundedDiagnostics) {
     diagnostics.push(Diagnostic {
         resource: None,
-        problem: FileProblem::new(DiagnosticCode::SkillsNotApproved, severity(mode), message),
+        problem: FileProblem::new(DiagnosticCode::SkillsNotApproved, severity, message),
     });
 }
 

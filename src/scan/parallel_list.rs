@@ -64,6 +64,7 @@ pub fn process_in_order<T: Sync, B: Default, R: Send>(
     scope(|scope| {
         for _ in 1..threads.min(MAX_THREADS) {
             let spawned = Builder::new().spawn_scoped(scope, || {
+                let _registered = progress.register_thread();
                 let mut buffer = B::default();
                 while queue.process_next(&mut buffer) {}
             });

@@ -398,6 +398,12 @@ impl PluginScan<'_, '_> {
                             return self.report_limit_reached(kind, &at);
                         }
                         files += 1;
+                        if kind_of_entry == FileType::Symlink
+                            && let Some(link) = RelPath::root().join(&name)
+                        {
+                            let snapshot = reader.snapshot;
+                            self.watches.watch_file_path(snapshot, &resolved, &link);
+                        }
                         let real_path = resolved.join(&name);
                         match reader.open_listed(dir, &at, kind_of_entry, real_path) {
                             Ok(file) => self.read_prompt(kind, &at, &file),

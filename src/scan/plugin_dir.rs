@@ -4,8 +4,8 @@ use super::file_problem::{READ_FAILED, is_harmless};
 use super::plugin_contents::PluginContents;
 use super::plugin_reader::{DeclaredTarget, PluginReader};
 use super::watches::{WatchGuard, WatchRecorder};
-use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
-use crate::fs::open_file::{self, FileFingerprint, OpenError};
+use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
+use crate::fs::open_file::{self, FileFingerprint};
 use crate::model::catalog::BoundedDiagnostics;
 use crate::model::plugin::{
     MARKETPLACE_PATHS, MarketplaceEntry, Plugin, PluginComponents, PluginMarketplace,
@@ -71,9 +71,12 @@ impl PluginDir {
         });
 
         let marketplace_files = if is_root {
-            MARKETPLACE_PATHS
-                .iter()
-                .filter_map(|path| RelPath::new(path.as_bytes()))
+            let files = MARKETPLACE_PATHS.iter();
+            let files = files.filter_map(|path| RelPath::new(path.as_bytes()));
+            let files: Vec<_> = files.collect();
+            reader.watch_first_components(dir, files.iter(), &mut watches);
+            files
+                .into_iter()
                 .filter_map(|file| read_marketplace_file(reader, dir, file, &mut watches))
                 .collect()
         } else {
@@ -290,9 +293,9 @@ fn read_marketplace_file(
     file: RelPath,
     watches: &mut WatchRecorder<'_>,
 ) -> Option<MarketplaceFile> {
-    reader.watch_path(dir, &file, watches);
+    watches.watch_file_path(reader.snapshot, dir, &file);
     let target = open_file::find_target(reader.snapshot, dir, &file);
-    if let Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) = target {
+    if target.is_err_and(|e| e.is_absent()) {
         return None;
     }
 
@@ -349,7 +352,9 @@ fn check_entry(
         };
         *room = rest;
 
-        reader.watch_path(dir, &path.join_path(&skill_file_name()), watches);
+        let skill_file = path.join_path(&skill_file_name());
+        reader.watch_first_components(dir, std::iter::once(&skill_file), watches);
+        watches.watch_file_path(reader.snapshot, dir, &skill_file);
         let what = match reader.watch_and_find(dir, path, watches) {
             DeclaredTarget::Directory(_) if key == "source" => continue,
             DeclaredTarget::Directory(found) if reader.has_skill(&found) => continue,

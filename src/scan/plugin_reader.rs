@@ -3,9 +3,9 @@
 use super::file_problem::open_problem;
 use super::scan_progress::ScanProgress;
 use super::search::SearchRules;
-use super::watches::{DirWatcher, WatchRecorder};
-use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
-use crate::fs::open_file::{self, OpenError, OpenFile, read_names};
+use super::watches::{DirWatcher, PathRole, WatchRecorder, WatchedEntries};
+use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
+use crate::fs::open_file::{self, OpenFile, read_names};
 use crate::model::{
     DiagnosticCode, FileProblem, Limits, ResolvedPath, Severity, resource_filter, skill_file_name,
 };
@@ -69,10 +69,11 @@ impl<'a> PluginReader<'a> {
         let Ok(fd) = self.snapshot.open(dir, OFlags::PATH | OFlags::DIRECTORY) else {
             return;
         };
-        watches.watch_entries(fd.as_fd(), &Vec::from_iter(names));
+        let names = Vec::from_iter(names);
+        watches.watch_entries(fd.as_fd(), WatchedEntries::OnPath(PathRole::File, &names));
     }
 
-    /// Watches a path below `dir`, except for its first component, then looks the path up. Call
+    /// Watches the way to a path below `dir`, then looks the path up. Call
     /// [`Self::watch_first_components`] before.
     pub fn watch_and_find(
         &self,
@@ -84,25 +85,15 @@ impl<'a> PluginReader<'a> {
             return DeclaredTarget::Problem(skipped_path_problem());
         }
 
-        self.watch_path_from(1, dir, path, watches);
+        watches.watch_file_path(self.snapshot, dir, path);
         let target = match open_file::find_target(self.snapshot, dir, path) {
             Ok(target) => target,
-            Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
-                return DeclaredTarget::Nothing;
-            }
+            Err(e) if e.is_absent() => return DeclaredTarget::Nothing,
             Err(e) => return DeclaredTarget::Problem(open_problem(e, Severity::Warning)),
         };
 
         if let Err(problem) = self.check_path(dir, path, &target.real_path) {
             return DeclaredTarget::Problem(problem);
-        }
-
-        if let Some(real) = target
-            .real_path
-            .strip_prefix(dir)
-            .filter(|real| real != path)
-        {
-            self.watch_path(dir, &real, watches);
         }
 
         match FileType::from_raw_mode(target.stat.st_mode) {
@@ -130,35 +121,6 @@ impl<'a> PluginReader<'a> {
         let names = read_names(&fd, MAX_SKILL_DIRS, &mut Vec::new()).unwrap_or_default();
         let mut below = names.iter().filter_map(|(name, _)| dir.join(name));
         below.any(|dir| has_file(&dir))
-    }
-
-    /// Watches each directory on a path below `dir`, for the entry of the next component.
-    pub fn watch_path(&self, dir: &ResolvedPath, path: &RelPath, watches: &mut WatchRecorder<'_>) {
-        self.watch_path_from(0, dir, path, watches);
-    }
-
-    /// Watches a path like [`Self::watch_path`], but skips its first `skipped` components.
-    fn watch_path_from(
-        &self,
-        skipped: usize,
-        dir: &ResolvedPath,
-        path: &RelPath,
-        watches: &mut WatchRecorder<'_>,
-    ) {
-        let mut here = dir.clone();
-        for (depth, name) in path.segments().enumerate() {
-            let Some(next) = here.join(name) else { return };
-
-            if depth < skipped {
-                here = next;
-                continue;
-            }
-
-            let opened = self.snapshot.open(&here, OFlags::PATH | OFlags::DIRECTORY);
-            let Ok(fd) = opened else { return };
-            watches.watch_entry(fd.as_fd(), name);
-            here = next;
-        }
     }
 
     /// Opens a file like [`Self::open`]. `kind` and `real_path` are its kind and its path without
@@ -195,10 +157,7 @@ impl<'a> PluginReader<'a> {
         path: &RelPath,
         real: &ResolvedPath,
     ) -> Result<(), FileProblem> {
-        let walked_path = ResolvedPath {
-            dir_index: dir.dir_index,
-            rel_path: dir.rel_path.join_path(path),
-        };
+        let walked_path = dir.join_path(path);
 
         match real.strip_prefix(dir) {
             None => Err(FileProblem::warning(

@@ -38,6 +38,14 @@ struct UnreadPlugin<'a> {
     last: Mutex<Option<PluginDir>>,
 }
 
+/// Change of a manifest that was read again.
+pub enum ManifestChange {
+    None,
+    Replaced,
+    /// The manifest no longer parses, and its last version is kept.
+    Unstable,
+}
+
 /// Plugins and marketplaces of a catalog.
 #[derive(Debug, Default)]
 pub struct PluginSet {
@@ -75,46 +83,38 @@ impl PluginIndex {
             .any(ManifestLookup::has_transient_error)
     }
 
-    /// Forgets the manifest of a directory. If `settled` is false, a good manifest that no longer
-    /// parses is kept. Returns whether the manifest was forgotten.
+    /// Reads the manifest of a directory again, if there was a lookup. If `settled` is false, a good
+    /// manifest that no longer parses is kept.
     pub fn reread_manifest(
         &mut self,
         dir: &ResolvedPath,
         reader: ManifestReader<'_>,
         settled: bool,
-    ) -> bool {
-        let was_good = self
-            .manifests
-            .get(dir)
-            .is_some_and(|last| last.manifest.is_some());
-        if !settled && was_good && reader.read_manifest(dir).is_broken() {
-            return false;
+    ) -> ManifestChange {
+        let Some(last) = self.manifests.get_mut(dir) else {
+            return ManifestChange::None;
+        };
+        let new = reader.read_manifest(dir);
+        if new == *last {
+            return ManifestChange::None;
         }
-        self.manifests.remove(dir);
-        true
+        if !settled && last.manifest.is_some() && new.is_broken() {
+            return ManifestChange::Unstable;
+        }
+        *last = new;
+        ManifestChange::Replaced
     }
 
-    /// Returns the directories whose manifest changed since it was read, with the manifest
-    /// directory of each.
-    pub fn outdated_manifests<'a>(
-        &'a self,
-        snapshot: &'a AllowedDirsSnapshot,
-    ) -> impl Iterator<Item = (&'a ResolvedPath, ResolvedPath)> {
+    /// Returns the directories whose manifest changed since it was read.
+    pub fn outdated_manifests(
+        &self,
+        snapshot: &AllowedDirsSnapshot,
+    ) -> impl Iterator<Item = &ResolvedPath> {
         let outdated = self
             .manifests
             .iter()
             .filter(|(dir, read)| read.is_outdated(snapshot, dir));
-        outdated.filter_map(|(dir, read)| {
-            let rel_path = dir.rel_path.join_path(read.file.as_ref()?);
-            Some((
-                dir,
-                ResolvedPath {
-                    dir_index: dir.dir_index,
-                    rel_path,
-                }
-                .parent()?,
-            ))
-        })
+        outdated.map(|(dir, _)| dir)
     }
 
     /// Returns the token of each plugin directory.

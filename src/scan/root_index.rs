@@ -4,14 +4,15 @@
 
 use super::catalog_builder::CatalogBuilder;
 use super::dir_lister::{DirLister, ListBuffers};
-use super::namespaces::{ManifestReader, is_manifest_directory};
+use super::namespaces::ManifestReader;
 use super::package_verifier::{DuePackages, PackageVerifier};
 use super::plugin_reader::PluginReader;
+use super::plugin_set::ManifestChange;
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{DirChange, ListingEntryKind, ScannedDir};
 use super::scanned_root::{ScanContext, ScanTarget, ScannedRoot};
 use super::unreported::{
-    has_unreported_change, outdated_tokens, transient_failures, unreported_changes,
+    has_unreported_change, outdated_tokens, replaced_dirs, transient_failures, unreported_changes,
 };
 use super::watches::{DirWatcher, NoDirWatcher};
 use super::watches::{DirtyPlaces, RootWatches};
@@ -70,6 +71,8 @@ pub struct RootIndex {
     /// Reason why the last scan could not use the root.
     unusable_reason: Option<RootReason>,
     scanned_root: Option<ScannedRoot>,
+    /// Whether there was a scan after the last recheck.
+    is_scanned_since_recheck: bool,
     verifier: PackageVerifier,
 }
 
@@ -116,6 +119,7 @@ impl RootIndex {
             watches: RootWatches::default(),
             unusable_reason: None,
             scanned_root: None,
+            is_scanned_since_recheck: false,
             verifier: PackageVerifier::default(),
         }
     }
@@ -175,6 +179,7 @@ impl RootIndex {
         watcher: &dyn DirWatcher,
         progress: &ScanProgress,
     ) -> ScanOutcome {
+        self.is_scanned_since_recheck = true;
         let old_watches = std::mem::take(&mut self.watches);
         let snapshot = self.watch_root_path(allowed, watcher);
 
@@ -211,7 +216,7 @@ impl RootIndex {
 
         // The new watches exist, so that no change was missed in between.
         drop(old_watches);
-        let unstable = self.outdated_by_hard_links(progress).into_iter().collect();
+        let unstable = self.take_outdated_tokens(progress).into_iter().collect();
 
         ScanOutcome {
             catalog: Some(catalog),
@@ -283,6 +288,7 @@ impl RootIndex {
         watcher: &dyn DirWatcher,
         progress: &ScanProgress,
     ) -> ScanOutcome {
+        self.is_scanned_since_recheck = true;
         let mut tokens = dirty.tokens.clone();
         if dirty.compare_files {
             tokens.extend(self.outdated_tokens(progress));
@@ -305,17 +311,18 @@ impl RootIndex {
         }
 
         let mut relisted = RelistOutcome::default();
-        scan_again |= reread_manifests(root, &places, settled, &mut relisted.unstable, progress);
         let listed = places.listed.iter();
         let dirs = listed
             .flat_map(|(_, dir)| dirs_to_relist(root, dir))
             .collect();
+        // A listing watches the manifests of its directory, so the manifests are read after it.
         relist(root, dirs, settled, &mut relisted, &context);
         if root.is_removed() {
             // The path may still lead to the directory, below a mount.
             return self.scan_all(allowed, watcher, progress);
         }
 
+        scan_again |= reread_manifests(root, &places, settled, &mut relisted.unstable, progress);
         scan_again |= reread_plugins(root, &places, settled, &mut relisted.unstable, &context);
         root.mark_stale(&relisted.replaced);
 
@@ -332,7 +339,7 @@ impl RootIndex {
         };
 
         let mut unstable = relisted.unstable;
-        unstable.extend(self.outdated_by_hard_links(progress));
+        unstable.extend(self.take_outdated_tokens(progress));
         ScanOutcome {
             catalog: catalog.map(Ok),
             unstable,
@@ -342,20 +349,21 @@ impl RootIndex {
 
     /// Returns the tokens of directories that need a rescan although inotify reported nothing. In
     /// such a directory a link target moved, a read failed, or a filesystem was mounted or
-    /// unmounted at one of `mounts`. Returns `None` if the root itself moved, or may exist now.
+    /// unmounted at one of `mounts`, which is `None` if the mount table did not change. Returns `None`
+    /// if the root itself moved, or may exist now.
     pub fn unreported_changes(
-        &self,
+        &mut self,
         allowed: &AllowedDirs,
-        mounts: &HashSet<Box<[u8]>>,
+        mounts: Option<&HashSet<Box<[u8]>>>,
         progress: &ScanProgress,
     ) -> Option<HashSet<u64>> {
         let path = &self.target.path;
 
-        let snapshot = if mounts.is_empty() {
-            allowed.recent_snapshot()
-        } else {
-            allowed.snapshot_for_path(path)
+        let snapshot = match mounts {
+            None => allowed.recent_snapshot(),
+            Some(_) => allowed.snapshot_for_path(path),
         };
+        let was_scanned = std::mem::take(&mut self.is_scanned_since_recheck);
 
         let Some(root) = &self.scanned_root else {
             let reason = ScannedRoot::resolve(&self.target, snapshot).err();
@@ -368,6 +376,12 @@ impl RootIndex {
         }
         let mut tokens = unreported_changes(root, mounts, progress);
         tokens.extend(self.verifier.unreported_tokens());
+        // A scan may have read through a mount that existed only for a moment.
+        if mounts.is_some() && was_scanned {
+            tokens.extend(self.outdated_tokens(progress));
+            tokens.extend(replaced_dirs(root, progress));
+            tokens.extend(root.plugins.tokens().map(|(token, _)| token));
+        }
         Some(tokens)
     }
 
@@ -379,12 +393,12 @@ impl RootIndex {
         })
     }
 
-    /// Returns the tokens of outdated directories if a hard-linked file was listed since the last
-    /// call. Another name of the file may be in a directory that was listed before, for which
-    /// inotify reported nothing.
-    fn outdated_by_hard_links(&mut self, progress: &ScanProgress) -> HashSet<u64> {
+    /// Returns the tokens of outdated directories if a file may have changed without an event since
+    /// the last call: another name of a hard-linked file may be in a directory that was listed before,
+    /// or a manifest was read before it was watched.
+    fn take_outdated_tokens(&mut self, progress: &ScanProgress) -> HashSet<u64> {
         let root = self.scanned_root.as_mut();
-        if root.is_some_and(|root| std::mem::take(&mut root.has_new_hard_links)) {
+        if root.is_some_and(|root| std::mem::take(&mut root.needs_comparison)) {
             self.outdated_tokens(progress)
         } else {
             HashSet::new()
@@ -440,14 +454,10 @@ fn forget_outdated(
     watches: &mut RootWatches,
     context: &ScanContext<'_>,
 ) -> bool {
-    if places.has_ancestor {
-        let ancestors = watches.rewatch_ancestors(
-            &root.snapshot,
-            &root.path,
-            context.next_token,
-            context.watcher,
-        );
-        for dir in &ancestors {
+    if places.has_manifest_place {
+        let places =
+            watches.rewatch_manifest_places(&root.snapshot, context.next_token, context.watcher);
+        for dir in &places {
             root.plugins.forget_manifest(dir);
         }
     }
@@ -461,12 +471,11 @@ fn forget_outdated(
     if has_failed {
         root.plugins.forget_failed_manifests();
     }
-    places.has_ancestor || has_moved || has_failed
+    places.has_manifest_place || has_moved || has_failed
 }
 
-/// Reads the manifests in dirty manifest directories again. Returns whether one changed. If
-/// `settled` is false and a manifest no longer parses, the token of its directory is added to
-/// `unstable`.
+/// Reads the manifests of dirty directories again. Returns whether one changed. If `settled` is false
+/// and a manifest no longer parses, the token of its directory is added to `unstable`.
 fn reread_manifests(
     root: &mut ScannedRoot,
     places: &DirtyPlaces,
@@ -476,17 +485,14 @@ fn reread_manifests(
 ) -> bool {
     let mut has_changed = false;
     for (token, dir) in &places.listed {
-        let Some(holder) = dir.parent().filter(|_| is_manifest_directory(dir)) else {
-            continue;
-        };
         let reader = ManifestReader {
             snapshot: &root.snapshot,
             progress,
         };
-        if root.plugins.reread_manifest(&holder, reader, settled) {
-            has_changed = true;
-        } else {
-            unstable.push(*token);
+        match root.plugins.reread_manifest(dir, reader, settled) {
+            ManifestChange::None => {}
+            ManifestChange::Replaced => has_changed = true,
+            ManifestChange::Unstable => unstable.push(*token),
         }
     }
     has_changed
@@ -535,16 +541,7 @@ fn dirs_to_relist(root: &ScannedRoot, dir: &ResolvedPath) -> Vec<ResolvedPath> {
         dir.is_some_and(|dir| dir.listing().is_err())
     });
 
-    let mut dirs: Vec<_> = unlisted.collect();
-    dirs.push(dir.clone());
-
-    // The parent of a directory `agents` may have the skill of the sidecar.
-    let is_sidecar_dir = dir.rel_path.file_name() == Some(&b"agents"[..]);
-    let package = dir
-        .parent()
-        .filter(|parent| is_sidecar_dir && root.dirs.contains_key(parent));
-    dirs.extend(package);
-    dirs
+    unlisted.chain([dir.clone()]).collect()
 }
 
 /// Applies the change of one directory, the package of a skill, to the last scan.
@@ -608,7 +605,7 @@ fn relist(
             outcome.unstable.push(dir.token());
         }
         outcome.held.extend(dir.held_skill());
-        root.has_new_hard_links |= dir.fingerprints().has_hard_links;
+        root.needs_comparison |= dir.fingerprints().has_hard_links;
         let is_lost = was_listed && dir.listing().is_err();
 
         let package = dir.walked_path().clone();

@@ -1,9 +1,11 @@
-//! Progress of a scan, to tell a long scan from a stuck scan, and a slow filesystem from a slow parser.
+//! Progress of a scan, to tell a long scan from a stuck scan, and a slow filesystem from a slow parser
+//! and from a lack of processor time.
 
 use super::file_problem::parse_problem;
 use crate::model::{FileProblem, ResolvedPath};
 use crate::parse::budget::parse_within_budget;
 use caproot_core::sync::Mutex;
+use rustix::thread::{Pid, gettid};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,6 +22,8 @@ pub struct ScanProgress {
     last_tick_ms: AtomicU64,
     ticks: AtomicU64,
     is_cancelled: Arc<AtomicBool>,
+    /// Threads that work for the scan.
+    threads: Mutex<Vec<Pid>>,
     /// Files that the threads of the scan are parsing.
     parsed_files: Mutex<Vec<ParsedFile>>,
 }
@@ -28,7 +32,10 @@ pub struct ScanProgress {
 #[derive(Debug)]
 struct ParsedFile {
     path: ResolvedPath,
+    thread: Pid,
     started_at: Instant,
+    /// Processor time of the thread at the start of the file.
+    time_at_start: Duration,
     /// Ends the parsing of the file if it took [`MAX_PARSER_TIME`].
     stop_if_slow: Arc<AtomicBool>,
 }
@@ -39,6 +46,62 @@ struct ParserStop {
     stop_if_slow: Arc<AtomicBool>,
     /// Processor time of the thread at the start of the file.
     time_at_start: Duration,
+}
+
+/// Registration of a thread that works for a scan.
+pub struct ScanThread<'a> {
+    progress: &'a ScanProgress,
+    thread: Pid,
+}
+
+impl Drop for ScanThread<'_> {
+    fn drop(&mut self) {
+        let mut threads = self.progress.threads.lock();
+        if let Some(index) = threads.iter().position(|thread| *thread == self.thread) {
+            threads.swap_remove(index);
+        }
+    }
+}
+
+impl ParsedFile {
+    /// Whether the parser took [`MAX_PARSER_TIME`]. A parser that waits for a processor did not.
+    fn is_slow(&self) -> bool {
+        let taken = match ThreadState::read(self.thread) {
+            Some(state) => state.processor_time.saturating_sub(self.time_at_start),
+            None => self.started_at.elapsed(),
+        };
+        taken >= MAX_PARSER_TIME
+    }
+}
+
+/// State of a thread of this process.
+struct ThreadState {
+    /// Whether the thread computes, or waits for a processor.
+    is_running: bool,
+    /// In steps of 10 ms on nearly all machines.
+    processor_time: Duration,
+}
+
+impl ThreadState {
+    /// Reads the state; `None` if the thread ended or procfs cannot be read. Source: proc_pid_stat(5).
+    fn read(thread: Pid) -> Option<Self> {
+        let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+        let text = std::fs::read(path).ok()?;
+        // The name of the thread, which stands before the state, may contain any byte.
+        let end = text.iter().rposition(|byte| *byte == b')')?;
+        let rest = std::str::from_utf8(&text[end + 1..]).ok()?;
+        let fields: Vec<_> = rest.split_ascii_whitespace().collect();
+        let ticks: u64 = fields.get(11)?.parse().ok()?;
+        let kernel_ticks: u64 = fields.get(12)?.parse().ok()?;
+        let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
+
+        Some(Self {
+            is_running: *fields.first()? == "R",
+            processor_time: Duration::from_millis(
+                (ticks + kernel_ticks).saturating_mul(1_000) / ticks_per_second,
+            ),
+        })
+    }
 }
 
 impl ParserStop {
@@ -66,6 +129,7 @@ impl ScanProgress {
             last_tick_ms: AtomicU64::new(0),
             ticks: AtomicU64::new(0),
             is_cancelled: Arc::default(),
+            threads: Mutex::default(),
             parsed_files: Mutex::default(),
         }
     }
@@ -74,9 +138,23 @@ impl ScanProgress {
         self.started_at
     }
 
-    pub(super) fn tick(&self) {
+    /// Registers this thread as a thread of the scan until the value is dropped.
+    pub fn register_thread(&self) -> ScanThread<'_> {
+        let thread = gettid();
+        self.threads.lock().push(thread);
+        ScanThread {
+            progress: self,
+            thread,
+        }
+    }
+
+    fn record_progress(&self) {
         let ms = u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_tick_ms.fetch_max(ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn tick(&self) {
+        self.record_progress();
         self.ticks.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -92,9 +170,18 @@ impl ScanProgress {
         self.started_at.elapsed()
     }
 
-    /// Time since the last step.
+    /// Returns how long the scan did nothing but wait for the disk, or parse a slow file. A thread that
+    /// computes, waits for a processor or has not started makes progress.
     #[must_use]
-    pub fn idle_time(&self) -> Duration {
+    pub fn measure_idle_time(&self) -> Duration {
+        let threads = self.threads.lock().clone();
+        let mut states = threads.iter().map(|thread| ThreadState::read(*thread));
+        let is_working =
+            threads.is_empty() || states.any(|state| state.is_some_and(|state| state.is_running));
+        if is_working && self.slow_file().is_none() {
+            self.record_progress();
+        }
+
         let last = Duration::from_millis(self.last_tick_ms.load(Ordering::Relaxed));
         self.started_at.elapsed().saturating_sub(last)
     }
@@ -106,16 +193,19 @@ impl ScanProgress {
         parse: impl FnOnce() -> T,
     ) -> Result<T, FileProblem> {
         let stop_if_slow = Arc::<AtomicBool>::default();
+        let time_at_start = thread_time();
         self.parsed_files.lock().push(ParsedFile {
             path: path.clone(),
+            thread: gettid(),
             started_at: Instant::now(),
+            time_at_start,
             stop_if_slow: stop_if_slow.clone(),
         });
 
         let stop = ParserStop {
             is_cancelled: self.is_cancelled.clone(),
             stop_if_slow: stop_if_slow.clone(),
-            time_at_start: thread_time(),
+            time_at_start,
         };
         let parsed = parse_within_budget(move || stop.is_requested(), parse);
 
@@ -125,13 +215,11 @@ impl ScanProgress {
         parsed.map_err(parse_problem)
     }
 
-    /// Returns a file whose parsing takes longer than `duration`, if there is one.
+    /// Returns a file whose parser took [`MAX_PARSER_TIME`], if there is one.
     #[must_use]
-    pub fn slow_file(&self, duration: Duration) -> Option<ResolvedPath> {
+    pub fn slow_file(&self) -> Option<ResolvedPath> {
         let files = self.parsed_files.lock();
-        let slow = files
-            .iter()
-            .find(|file| file.started_at.elapsed() > duration);
+        let slow = files.iter().find(|file| file.is_slow());
         slow.map(|file| file.path.clone())
     }
 
@@ -171,6 +259,8 @@ mod tests {
     use crate::model::{DiagnosticCode, ResolvedPath};
     use crate::parse::json;
     use caproot_core::wire::RelPath;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
     use std::time::Duration;
 
     fn path() -> ResolvedPath {
@@ -184,21 +274,62 @@ mod tests {
     fn a_slow_file_is_named_and_stopped() {
         let progress = ScanProgress::new();
         let parsed = progress.parse_file(&path(), || {
-            assert_eq!(progress.slow_file(Duration::MAX), None);
-            assert_eq!(progress.slow_file(Duration::ZERO), Some(path()));
+            assert_eq!(progress.slow_file(), None);
             progress.stop_slow_parsers();
             assert!(json::parse(b"[1]").is_ok(), "the parser took no time yet");
             let started_at = thread_time();
-            while thread_time().saturating_sub(started_at) < MAX_PARSER_TIME {
+            // The time of another thread is known in steps.
+            let until = MAX_PARSER_TIME + Duration::from_millis(50);
+            while thread_time().saturating_sub(started_at) < until {
                 let _ = json::parse(b"[1]");
             }
+            assert_eq!(progress.slow_file(), Some(path()));
             json::parse(b"[1]").is_ok()
         });
         let problem = parsed.expect_err("stopped");
         assert_eq!(problem.code, DiagnosticCode::LimitReached);
-        assert_eq!(progress.slow_file(Duration::ZERO), None);
+        assert_eq!(progress.slow_file(), None);
         let parsed = progress.parse_file(&path(), || json::parse(b"[1]").is_ok());
         assert_eq!(parsed, Ok(true), "other files are parsed");
+    }
+
+    #[test]
+    fn only_a_wait_for_the_disk_is_idle() {
+        let progress = &ScanProgress::new();
+        let is_waiting = &AtomicBool::new(false);
+        let (to_thread, in_thread) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let _registered = progress.register_thread();
+                is_waiting.store(true, Ordering::Relaxed);
+                let _ = in_thread.recv();
+                is_waiting.store(false, Ordering::Relaxed);
+                while !progress.is_cancelled() {
+                    std::hint::spin_loop();
+                }
+            });
+
+            // A thread that waits makes no progress.
+            while !is_waiting.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            while progress.measure_idle_time() < Duration::from_millis(50) {
+                std::thread::yield_now();
+            }
+
+            // A thread that computes makes progress without a step.
+            drop(to_thread);
+            while is_waiting.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            let begun_ms = progress.started_at.elapsed().as_millis();
+            let _ = progress.measure_idle_time();
+            let last_ms = progress.last_tick_ms.load(Ordering::Relaxed);
+            assert!(u128::from(last_ms) >= begun_ms, "{last_ms} {begun_ms}");
+            progress.cancel();
+        });
+        assert!(progress.threads.lock().is_empty());
     }
 
     #[test]

@@ -60,8 +60,9 @@ pub struct ScannedRoot {
     pub filesystems: FilesystemTypes,
     /// `None` before the first scan.
     pub catalog: Option<Arc<Catalog>>,
-    /// Whether a directory with a hard-linked file was listed since the flag was last taken.
-    pub has_new_hard_links: bool,
+    /// Whether files that were read must be compared with the disk, because a change of one may have
+    /// caused no event.
+    pub needs_comparison: bool,
 }
 
 /// Parameters of one scan.
@@ -122,7 +123,7 @@ impl ScannedRoot {
             catalog_builder: CatalogBuilder::default(),
             filesystems: FilesystemTypes::default(),
             catalog: None,
-            has_new_hard_links: false,
+            needs_comparison: false,
         })
     }
 
@@ -163,7 +164,7 @@ impl ScannedRoot {
             .clone()
     }
 
-    /// Logs the targets of links that lead outside, and of which the last catalog has none. The list of a
+    /// Logs the targets of links that lead outside, if the last catalog does not have the links. The list of a
     /// caller does not show the targets.
     fn log_outside_links(&self, new: &Catalog) {
         let outside_links = |catalog: &Catalog| -> Vec<RelPath> {
@@ -283,7 +284,7 @@ impl ScannedRoot {
             self.filesystems
                 .record_filesystem(&self.snapshot, path, listing.identity.0);
         }
-        self.has_new_hard_links |= scanned.fingerprints().has_hard_links;
+        self.needs_comparison |= scanned.fingerprints().has_hard_links;
     }
 
     /// Reads the plugins, and builds the catalog of the skills and plugins.
@@ -345,8 +346,29 @@ impl ScannedRoot {
             follow_links: self.rules.follow_links,
             trust: self.rules.trust.as_ref(),
         };
-        self.catalog_builder
-            .build_catalog(namespaces, filter, outcome.findings, plugins, settings)
+        let catalog = self.catalog_builder.build_catalog(
+            namespaces,
+            filter,
+            outcome.findings,
+            plugins,
+            settings,
+        );
+        self.watch_unlisted_manifests(watches, context);
+        catalog
+    }
+
+    /// Watches the manifests of directories that are not listed, such as the directories above the
+    /// target of a link. New ones were read before they were watched, so they are compared.
+    fn watch_unlisted_manifests(&mut self, watches: &mut RootWatches, context: &ScanContext<'_>) {
+        let dirs = self.plugins.manifests.keys();
+        for dir in dirs.filter(|dir| !self.dirs.contains_key(*dir)) {
+            self.needs_comparison |= watches.watch_manifest_place(
+                &self.snapshot,
+                dir,
+                context.next_token,
+                context.watcher,
+            );
+        }
     }
 
     /// Reads the plugins of the candidates, and returns all plugins of the root.
@@ -504,8 +526,8 @@ fn root_open_reason(
     }
 }
 
-/// Whether an open directory was removed although its path still leads to it, as below a mount of which
-/// the source was removed. The number of links is checked first, because it costs nothing. Some
+/// Whether an open directory was removed although its path still leads to it, as at a mount whose source
+/// was removed. The number of links is checked first, because it costs nothing. Some
 /// filesystems always report 0, so a listing must fail, too.
 fn is_removed_mount(dir: &OwnedFd, stat: &Stat) -> bool {
     stat.st_nlink == 0 && matches!(read_names(dir, 0, &mut Vec::new()), Err(Errno::NOENT))

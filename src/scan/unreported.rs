@@ -3,7 +3,7 @@
 //! another name. A write through another name of a file causes no event in the directory that was
 //! listed, so fingerprints of the files are compared. Source: inotify(7).
 
-use super::file_problem::is_transient;
+use super::file_problem::{is_transient, is_vanished};
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{ListingEntryKind, ScannedDir};
 use super::scanned_root::ScannedRoot;
@@ -12,14 +12,15 @@ use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, identity};
 use crate::fs::open_file;
 use crate::model::skill::SkillFile;
 use crate::model::{FileProblem, ResolvedPath};
+use rustix::fs::{OFlags, fstat};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Returns the tokens of directories that need a rescan although inotify reported nothing, with the
-/// directories at `mounts`.
+/// directories at `mounts`, if there are any.
 pub fn unreported_changes(
     root: &ScannedRoot,
-    mounts: &HashSet<Box<[u8]>>,
+    mounts: Option<&HashSet<Box<[u8]>>>,
     progress: &ScanProgress,
 ) -> HashSet<u64> {
     let changed = root
@@ -36,7 +37,8 @@ pub fn unreported_changes(
 
     // A mount on a file changes the listing of the parent directory.
     let mounted = mounts
-        .iter()
+        .into_iter()
+        .flatten()
         .filter_map(|mount| root.snapshot.locate_absolute(mount))
         .flat_map(|path| [path.parent(), Some(path)])
         .flatten()
@@ -61,14 +63,11 @@ pub fn outdated_tokens(
         dir.fingerprints().is_outdated(snapshot, path)
     });
 
-    // An event of the listed manifest directory, or of the ancestor, has the manifest read again.
-    let manifests = root
-        .plugins
-        .outdated_manifests(snapshot)
-        .filter_map(|(dir, holder)| {
-            let listed = root.dirs.get(&holder).map(ScannedDir::token);
-            listed.or_else(|| watches.ancestor_token(dir))
-        });
+    let manifests = root.plugins.outdated_manifests(snapshot);
+    let manifests = manifests.filter_map(|dir| {
+        let listed = root.dirs.get(dir).map(ScannedDir::token);
+        listed.or_else(|| watches.manifest_place_token(dir))
+    });
 
     dirs.map(|(_, dir)| dir.token())
         .chain(manifests)
@@ -76,20 +75,50 @@ pub fn outdated_tokens(
         .collect()
 }
 
+/// Returns the tokens of directories at whose path another directory is now, such as the directory
+/// below a mount that existed while the directory was listed.
+pub fn replaced_dirs(root: &ScannedRoot, progress: &ScanProgress) -> HashSet<u64> {
+    let replaced = root.dirs.iter().filter(|(path, dir)| {
+        progress.tick();
+        let Ok(listing) = dir.listing() else {
+            return false;
+        };
+        let now = root.snapshot.open(path, OFlags::PATH | OFlags::DIRECTORY);
+        let now = now.and_then(fstat);
+        !now.is_ok_and(|stat| identity(&stat) == listing.identity)
+    });
+    replaced.map(|(_, dir)| dir.token()).collect()
+}
+
 /// Returns the tokens of directories and plugins of which a read failed that may succeed now.
 pub fn transient_failures(root: &ScannedRoot) -> HashSet<u64> {
-    let dirs = root.dirs.values().filter(|dir| match dir.listing() {
+    let dirs = root.dirs.iter().filter(|(path, dir)| match dir.listing() {
         Ok(listing) => listing.entries.iter().any(|entry| match &entry.kind {
             ListingEntryKind::File(Some(file)) | ListingEntryKind::LinkedFile(_, Some(file)) => {
                 has_transient_error(file)
             }
             _ => false,
         }),
-        Err(problem) => is_transient(problem),
+        Err(problem) => may_list_now(problem, path, &root.snapshot),
     });
-    dirs.map(ScannedDir::token)
+    dirs.map(|(_, dir)| dir.token())
         .chain(root.plugins.failed_tokens())
         .collect()
+}
+
+/// Whether a directory that could not be listed may be listed now. A directory that vanished may be
+/// back, for example after an unmount.
+fn may_list_now(
+    problem: &FileProblem,
+    path: &ResolvedPath,
+    snapshot: &AllowedDirsSnapshot,
+) -> bool {
+    let exists = || {
+        snapshot
+            .open(path, OFlags::PATH | OFlags::DIRECTORY)
+            .is_ok()
+    };
+    is_transient(problem) || is_vanished(problem) && exists()
 }
 
 /// Whether a new listing of a directory may differ although inotify reported nothing: a link target
@@ -102,7 +131,7 @@ pub fn has_unreported_change(
 ) -> bool {
     let listing = match dir.listing() {
         Ok(listing) => listing,
-        Err(problem) => return is_transient(problem),
+        Err(problem) => return may_list_now(problem, path, snapshot),
     };
 
     listing.entries.iter().any(|entry| {

@@ -1,11 +1,12 @@
 //! Watches of one root, and the meaning of the tokens under which its directories are watched.
 
-use super::namespaces::{MANIFEST_DIRECTORIES, manifest_file};
+use super::namespaces::{MANIFEST_DIRECTORIES, manifest_paths};
 use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::fs::open_file::{self, FileFingerprint, OpenFile};
 use crate::fs::path_resolution::NameLookup;
 use crate::model::ResolvedPath;
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use caproot_core::wire::RelPath;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,6 +14,9 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Flags to open a directory that is watched and not listed.
+const DIR_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
 /// Watch that ends when the guard is dropped.
 pub struct WatchGuard(#[allow(dead_code)] Box<dyn Send + Sync>);
@@ -24,11 +28,34 @@ pub enum DirWatches {
     Many(#[allow(dead_code)] Vec<WatchGuard>),
 }
 
+/// Entries of a directory that a watch reports.
+#[derive(Debug, Clone, Copy)]
+pub enum WatchedEntries<'a> {
+    /// All entries.
+    All,
+    /// Entries with these names, which are on the way to a directory or file.
+    OnPath(PathRole, &'a [&'a [u8]]),
+}
+
+/// Target of a watched path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathRole {
+    /// Directory. If an entry on the way is replaced, the directory counts as moved.
+    Directory,
+    /// File, which is read again after each change.
+    File,
+}
+
 /// Watcher of directories and files.
 pub trait DirWatcher: Sync + fmt::Debug {
-    /// Watches the directory behind a descriptor under a token. If `only` is not empty, watches only
-    /// these entries of the directory. Returns `None` if the directory cannot be watched.
-    fn watch_dir(&self, dir: BorrowedFd<'_>, token: u64, only: &[&[u8]]) -> Option<WatchGuard>;
+    /// Watches entries of the directory behind a descriptor under a token. Returns `None` if the
+    /// directory cannot be watched.
+    fn watch_dir(
+        &self,
+        dir: BorrowedFd<'_>,
+        token: u64,
+        entries: WatchedEntries<'_>,
+    ) -> Option<WatchGuard>;
 
     /// Watches a hard-linked file under the token of its directory. Returns `None` if the file
     /// cannot be watched.
@@ -40,7 +67,7 @@ pub trait DirWatcher: Sync + fmt::Debug {
 pub struct NoDirWatcher;
 
 impl DirWatcher for NoDirWatcher {
-    fn watch_dir(&self, _: BorrowedFd<'_>, _: u64, _: &[&[u8]]) -> Option<WatchGuard> {
+    fn watch_dir(&self, _: BorrowedFd<'_>, _: u64, _: WatchedEntries<'_>) -> Option<WatchGuard> {
         None
     }
 
@@ -66,8 +93,17 @@ pub struct RootWatches {
     roles: HashMap<u64, WatchRole>,
     /// Watches of the directories on the path to the root.
     path_guards: Vec<WatchGuard>,
-    /// Watches of the places for manifests above the root.
-    ancestor_guards: Vec<WatchGuard>,
+    /// Directories that are not listed, and hold a manifest or may hold one.
+    manifest_places: HashMap<ResolvedPath, ManifestPlace>,
+}
+
+/// Watches of the manifests of a directory that is not listed: a directory above the root, or above
+/// the target of a link.
+#[derive(Debug)]
+struct ManifestPlace {
+    token: u64,
+    #[allow(dead_code)] // Held for its `Drop`.
+    guards: Vec<WatchGuard>,
 }
 
 /// Relation of a watched directory to the root.
@@ -79,16 +115,16 @@ enum WatchRole {
     Plugin(ResolvedPath),
     /// The directory is on the path to the root.
     RootPath,
-    /// The directory is above the root, and holds a manifest or may hold one.
-    Ancestor(ResolvedPath),
+    /// The directory is not listed, and holds a manifest or may hold one.
+    ManifestPlace,
 }
 
 /// Dirty places of a root, by their role.
 #[derive(Debug, Default)]
 pub struct DirtyPlaces {
     pub root_path: PathChange,
-    /// Whether a place for manifests above the root is dirty.
-    pub has_ancestor: bool,
+    /// Whether a place for manifests that is not listed is dirty.
+    pub has_manifest_place: bool,
     pub plugins: Vec<ResolvedPath>,
     /// Listed directories with their tokens.
     pub listed: Vec<(u64, ResolvedPath)>,
@@ -120,19 +156,69 @@ impl<'a> WatchRecorder<'a> {
 
     /// Watches a directory. Call this before the directory is read.
     pub fn watch_dir(&mut self, dir: BorrowedFd<'_>) {
-        self.guards
-            .extend(self.watcher.watch_dir(dir, self.token, &[]));
-    }
-
-    /// Watches one entry of a directory. Call this before the entry is looked up.
-    pub fn watch_entry(&mut self, dir: BorrowedFd<'_>, name: &[u8]) {
-        self.watch_entries(dir, &[name]);
+        self.watch_entries(dir, WatchedEntries::All);
     }
 
     /// Watches some entries of a directory. Call this before the entries are looked up.
-    pub fn watch_entries(&mut self, dir: BorrowedFd<'_>, names: &[&[u8]]) {
+    pub fn watch_entries(&mut self, dir: BorrowedFd<'_>, entries: WatchedEntries<'_>) {
         self.guards
-            .extend(self.watcher.watch_dir(dir, self.token, names));
+            .extend(self.watcher.watch_dir(dir, self.token, entries));
+    }
+
+    /// Watches the way to a file below `dir`, links included, so that each later change of the file is
+    /// reported, also if the file does not exist yet. The caller watches the first component of `path`
+    /// in `dir`. Call this before the file is looked up.
+    pub fn watch_file_path(
+        &mut self,
+        snapshot: &AllowedDirsSnapshot,
+        dir: &ResolvedPath,
+        path: &RelPath,
+    ) {
+        // Without a link, one watch is enough, and the way need not be resolved.
+        if path.depth() <= 2
+            && let (Some(parent), Some(name)) = (path.parent(), path.file_name())
+            && let Ok(fd) = snapshot.open(&dir.join_path(&parent), DIR_FLAGS)
+        {
+            if !parent.is_root() {
+                self.watch_entries(fd.as_fd(), WatchedEntries::OnPath(PathRole::File, &[name]));
+            }
+            let stat = statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW);
+            let is_link = stat.is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_symlink());
+            if !is_link {
+                return;
+            }
+        }
+
+        self.watch_lookups(snapshot, dir, path, PathRole::File);
+    }
+
+    /// Watches the directories through which a link leads, each for the name of the next component.
+    /// Changes outside the allowed directories are found by the periodic check. The caller watches
+    /// the link itself.
+    pub fn watch_link(&mut self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath, name: &[u8]) {
+        if let Some(link) = RelPath::root().join(name) {
+            self.watch_lookups(snapshot, dir, &link, PathRole::Directory);
+        }
+    }
+
+    /// Watches each name that is looked up on the way to `path`, before the lookup. So a change between
+    /// a lookup and the next one is reported.
+    fn watch_lookups(
+        &mut self,
+        snapshot: &AllowedDirsSnapshot,
+        dir: &ResolvedPath,
+        path: &RelPath,
+        role: PathRole,
+    ) {
+        let first = path.segments().next().unwrap_or_default();
+        snapshot.visit_lookups(dir, path, |step, name| {
+            if step == dir && name == first {
+                return;
+            }
+            if let Ok(fd) = snapshot.open(step, DIR_FLAGS) {
+                self.watch_entries(fd.as_fd(), WatchedEntries::OnPath(role, &[name]));
+            }
+        });
     }
 
     /// Watches a file if the file has hard links, and returns its fingerprint. Call this before the
@@ -187,7 +273,7 @@ impl RootWatches {
                 None => {}
                 Some(WatchRole::RootPath) if is_moved => places.root_path = PathChange::Moved,
                 Some(WatchRole::RootPath) => places.root_path = PathChange::Possible,
-                Some(WatchRole::Ancestor(_)) => places.has_ancestor = true,
+                Some(WatchRole::ManifestPlace) => places.has_manifest_place = true,
                 Some(WatchRole::Plugin(dir)) => places.plugins.push(dir.clone()),
                 Some(WatchRole::Listed(dir)) => {
                     places.moved.extend(is_moved.then(|| dir.clone()));
@@ -218,12 +304,9 @@ impl RootWatches {
             .extend(plugins.map(|(token, dir)| (token, WatchRole::Plugin(dir))));
     }
 
-    /// Returns the token of a directory above the root.
-    pub fn ancestor_token(&self, dir: &ResolvedPath) -> Option<u64> {
-        self.roles
-            .iter()
-            .find(|(_, role)| matches!(role, WatchRole::Ancestor(above) if above == dir))
-            .map(|(token, _)| *token)
+    /// Returns the token of a directory that is not listed, and may hold a manifest.
+    pub fn manifest_place_token(&self, dir: &ResolvedPath) -> Option<u64> {
+        self.manifest_places.get(dir).map(|place| place.token)
     }
 
     fn register(&mut self, role: WatchRole, next_token: &AtomicU64) -> u64 {
@@ -250,7 +333,10 @@ impl RootWatches {
                 continue;
             };
 
-            recorder.watch_entry(fd.as_fd(), &name);
+            recorder.watch_entries(
+                fd.as_fd(),
+                WatchedEntries::OnPath(PathRole::Directory, &[&name]),
+            );
         }
 
         self.path_guards.extend(recorder.into_guards());
@@ -264,60 +350,65 @@ impl RootWatches {
         next_token: &AtomicU64,
         watcher: &dyn DirWatcher,
     ) {
-        // The manifests give skills their names, which are the same for every caller.
-        let snapshot = snapshot.without_access_scope();
         let mut above = root.parent();
-
         while let Some(dir) = above {
-            let token = self.register(WatchRole::Ancestor(dir.clone()), next_token);
-            let mut recorder = WatchRecorder::new(watcher, token);
-            let open = |path: &ResolvedPath| snapshot.open(path, OFlags::PATH | OFlags::DIRECTORY);
-            for name in MANIFEST_DIRECTORIES.map(str::as_bytes) {
-                if let Ok(fd) = open(&dir) {
-                    recorder.watch_entry(fd.as_fd(), name);
-                }
-
-                let Some(manifest_dir) = dir.join(name) else {
-                    continue;
-                };
-
-                if let Ok(fd) = open(&manifest_dir) {
-                    recorder.watch_dir(fd.as_fd());
-                }
-                if let Ok(opened) = open_file::open_file(&snapshot, &manifest_dir, &manifest_file())
-                {
-                    recorder.track_file(&opened);
-                }
-            }
-
-            self.ancestor_guards.extend(recorder.into_guards());
             above = dir.parent();
+            self.watch_manifest_place(snapshot, &dir, next_token, watcher);
         }
     }
 
-    /// Watches the places above the root again, because a manifest directory may have been created.
-    /// Returns the directories above the root, whose manifests must be read again.
-    pub fn rewatch_ancestors(
+    /// Watches the places for the manifests of a directory that is not listed. Returns whether the
+    /// place is new.
+    pub fn watch_manifest_place(
         &mut self,
         snapshot: &AllowedDirsSnapshot,
-        root: &ResolvedPath,
+        dir: &ResolvedPath,
+        next_token: &AtomicU64,
+        watcher: &dyn DirWatcher,
+    ) -> bool {
+        if self.manifest_places.contains_key(dir) {
+            return false;
+        }
+
+        // The manifests give skills their names, which are the same for every caller.
+        let snapshot = snapshot.without_access_scope();
+        let token = self.register(WatchRole::ManifestPlace, next_token);
+        let mut recorder = WatchRecorder::new(watcher, token);
+        if let Ok(fd) = snapshot.open(dir, DIR_FLAGS) {
+            let names = MANIFEST_DIRECTORIES.map(str::as_bytes);
+            recorder.watch_entries(fd.as_fd(), WatchedEntries::OnPath(PathRole::File, &names));
+        }
+        for path in manifest_paths() {
+            recorder.watch_file_path(&snapshot, dir, &path);
+            if let Ok(opened) = open_file::open_file(&snapshot, dir, &path) {
+                recorder.track_file(&opened);
+            }
+        }
+
+        let guards = recorder.into_guards();
+        let place = ManifestPlace { token, guards };
+        self.manifest_places.insert(dir.clone(), place);
+        true
+    }
+
+    /// Watches the places for manifests that are not listed again, because a manifest directory may
+    /// have been created. Returns these directories, whose manifests must be read again.
+    pub fn rewatch_manifest_places(
+        &mut self,
+        snapshot: &AllowedDirsSnapshot,
         next_token: &AtomicU64,
         watcher: &dyn DirWatcher,
     ) -> Vec<ResolvedPath> {
         // The old watches are dropped once the new ones exist.
-        let _old = std::mem::take(&mut self.ancestor_guards);
+        let old = std::mem::take(&mut self.manifest_places);
 
-        // All manifests above the root are read again, so events with an old token have no meaning.
-        let mut ancestors = Vec::new();
-        self.roles.retain(|_, role| match role {
-            WatchRole::Ancestor(dir) => {
-                ancestors.push(dir.clone());
-                false
-            }
-            WatchRole::Listed(_) | WatchRole::Plugin(_) | WatchRole::RootPath => true,
-        });
-
-        self.watch_ancestors(snapshot, root, next_token, watcher);
-        ancestors
+        // All manifests of these places are read again, so events with an old token have no meaning.
+        for place in old.values() {
+            self.roles.remove(&place.token);
+        }
+        for dir in old.keys() {
+            self.watch_manifest_place(snapshot, dir, next_token, watcher);
+        }
+        old.into_keys().collect()
     }
 }

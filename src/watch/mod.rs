@@ -72,6 +72,7 @@ pub trait WatchListener: Send + Sync + std::fmt::Debug {
     /// replaced: earlier reads by a path through the directory may have read other files.
     fn on_dir_changed(&self, token: u64, name: Option<&[u8]>, moved: bool);
     /// Called if filesystems were mounted or unmounted at these absolute paths, in any directory.
+    /// There is no path if each change was undone.
     fn on_mounts_changed(&self, mount_points: &[Box<[u8]>]);
     /// Called if events were lost or the inotify instance failed: any directory may have changed.
     fn on_events_lost(&self);
@@ -393,8 +394,8 @@ impl WatcherState {
             return;
         };
         match mount_table.take_changed_mount_points() {
-            Ok(mount_points) if mount_points.is_empty() => {}
-            Ok(mount_points) => {
+            Ok(None) => {}
+            Ok(Some(mount_points)) => {
                 for listener in self.registry.distinct_listeners() {
                     listener.on_mounts_changed(&mount_points);
                 }

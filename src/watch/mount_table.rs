@@ -26,22 +26,23 @@ impl MountTable {
         Ok(table)
     }
 
-    /// Returns the paths at which filesystems were mounted or unmounted since the last call. Reads
-    /// the table only if poll(2) reports a change.
-    pub fn take_changed_mount_points(&mut self) -> io::Result<Vec<Box<[u8]>>> {
+    /// Returns the paths at which filesystems were mounted or unmounted since the last call, or `None`
+    /// if the table did not change. A change that was undone has no path. Reads the table only if
+    /// poll(2) reports a change.
+    pub fn take_changed_mount_points(&mut self) -> io::Result<Option<Vec<Box<[u8]>>>> {
         let mut poll_fds = [PollFd::new(&self.file, PollFlags::PRI)];
         let no_wait = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         if poll(&mut poll_fds, Some(&no_wait))? == 0 {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let mounts = self.read()?;
         let changed = self.mounts.symmetric_difference(&mounts);
         let mount_points = changed.map(|mount| mount.mount_point.clone()).collect();
         self.mounts = mounts;
-        Ok(mount_points)
+        Ok(Some(mount_points))
     }
 
     fn read(&mut self) -> io::Result<HashSet<MountEntry>> {

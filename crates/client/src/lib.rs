@@ -59,5 +59,5 @@ pub use selected_roots::{
     PublishedRootId, SelectedRootsError, parse_selected_roots, published_selection,
 };
 pub use tls_error::TlsError;
-pub use trust::{ApprovedListing, Trust, approve_list, approve_skill};
+pub use trust::{ApprovedListing, Trust, approve_list, approve_skill, listed_skill_files};
 pub use watch::{SkillWatch, WatchMessage};

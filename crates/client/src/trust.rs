@@ -1,9 +1,11 @@
 //! Lock of approved skills on the side of the orchestrator, which believes no executor: the descriptions
 //! come from the lock, and each file is verified.
 
-use caproot_core::lock::{ApprovedSkill, Lock};
-use caproot_core::proto::caproot::v1::{ListSkillsResponse, NotOffered, Skill, TrustState};
-use caproot_core::wire::{ContentDigest, RelPath};
+use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
+use caproot_core::proto::caproot::v1::{
+    ListSkillsResponse, NotOffered, Resource, Skill, TrustState,
+};
+use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name};
 use std::sync::Arc;
 
 /// Skills that a session trusts.
@@ -17,17 +19,18 @@ pub enum Trust {
     Lock(Arc<Lock>),
 }
 
-/// Returns a listed skill as the lock has it, and its approved version. Only the handles and the scope are
+/// Returns a listed skill as the lock has it, and its approved versions. Only the handles and the scope are
 /// from the executor. Returns `None` if the skill is not approved.
 #[must_use]
 pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListing<'a>> {
     let digest = ContentDigest::parse(&listed.digest)?;
     let main_file = RelPath::new(b"SKILL.md")?;
-    let mut versions = lock.versions(&listed.name).iter();
-    let version = versions.find(|version| {
+    let versions = lock.versions(&listed.name).iter().filter(|version| {
         let file = version.files.get(&main_file);
         file.is_some_and(|file| file.digest == digest)
-    })?;
+    });
+    let versions: Vec<_> = versions.collect();
+    let version = *versions.first()?;
     let has_main_resource = listed.main_resource == format!("{}/SKILL.md", listed.package);
     if listed.stale || !has_main_resource {
         return None;
@@ -37,7 +40,9 @@ pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListi
     let plugin = version.name.split_once(':').map(|(plugin, _)| plugin);
     let size = version.files.get(&main_file).map(|file| file.bytes);
     // The manifest of a plugin is in no lock. An executor may only offer less than the lock.
-    let not_offered = if description.model_invocable {
+    // A version may be closed by its sidecar, and the executor may have that version.
+    let is_offered = versions.iter().all(|v| v.description.model_invocable);
+    let not_offered = if is_offered {
         listed.not_offered()
     } else {
         NotOffered::PeopleOnly
@@ -55,11 +60,11 @@ pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListi
         size_bytes: size.unwrap_or_default(),
         products: description.products.iter().map(str::to_owned).collect(),
         not_offered: not_offered.into(),
-        user_invocable: description.user_invocable,
+        user_invocable: versions.iter().all(|v| v.description.user_invocable),
         trust: TrustState::Approved.into(),
         ..Skill::default()
     };
-    Some(ApprovedListing { skill, version })
+    Some(ApprovedListing { skill, versions })
 }
 
 /// Listed skill that is approved.
@@ -67,8 +72,24 @@ pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListi
 pub struct ApprovedListing<'a> {
     /// Skill with the texts of the lock.
     pub skill: Skill,
-    /// Approved version.
-    pub version: &'a ApprovedSkill,
+    /// Approved versions with the SKILL.md of the skill; not empty. Their other files may differ.
+    pub versions: Vec<&'a ApprovedSkill>,
+}
+
+/// Returns the listed files of a skill as a lock has them, for the digest of the skill. Returns `None` if a
+/// file has no digest, or if a lock could not approve the files.
+#[must_use]
+pub fn listed_skill_files(package: &str, listed: &[Resource]) -> Option<ApprovedFiles> {
+    let files = listed.iter().map(|file| {
+        let name = file.resource.strip_prefix(package)?.strip_prefix('/')?;
+        let checksum = FileChecksum {
+            digest: ContentDigest::parse(&file.digest)?,
+            bytes: file.size_bytes,
+            executable: file.executable,
+        };
+        Some((parse_file_name(name).ok()?, checksum))
+    });
+    ApprovedFiles::new(files.collect::<Option<Vec<_>>>()?).ok()
 }
 
 /// Whether a skill is for a product, or for every product. An empty product is every product.

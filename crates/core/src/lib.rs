@@ -20,9 +20,12 @@ pub mod bounded_file;
 pub mod document;
 #[cfg(target_os = "linux")]
 pub mod file_watch;
+pub mod json;
 pub mod lock;
 pub mod mountinfo;
 pub mod net;
+#[cfg(unix)]
+pub mod process_group;
 pub mod proto;
 pub mod sync;
 pub mod text;

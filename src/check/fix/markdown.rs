@@ -1,7 +1,7 @@
 //! Fixes of the text of Markdown files with frontmatter. Each fix has one safe answer: the fixed file
 //! has the same fields and fewer problems. All bytes that a fix is not about stay.
 
-use crate::model::SkillMdFrontmatter;
+use crate::model::{FileProblem, SkillMdFrontmatter};
 use crate::parse::misread_text::mend_misread_text;
 use crate::parse::{frontmatter, names, yaml, yaml_repair};
 use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
@@ -63,9 +63,16 @@ fn is_better(before: &[u8], after: &[u8], dir_name: &[u8]) -> bool {
 
     let is_same_name = old_fields.name == new_fields.name || new_fields.name.as_bytes() == dir_name;
     let has_old_text = new_fields.description.contains(&*old_fields.description);
-    let is_same =
-        is_same_name && has_old_text && other_fields(old_fields) == other_fields(new_fields);
-    is_same && new.problems.len() < old.problems.len()
+    // A fix may bring back values that could not be read.
+    let is_cut = has_lost_values(&old.problems);
+    let has_old_fields = is_cut || other_fields(old_fields) == other_fields(new_fields);
+    is_same_name && has_old_text && has_old_fields && new.problems.len() < old.problems.len()
+}
+
+/// Whether a repair left values out.
+fn has_lost_values(problems: &[FileProblem]) -> bool {
+    let mut messages = problems.iter().map(|problem| &problem.message);
+    messages.any(|message| message.starts_with(frontmatter::LEFT_OUT))
 }
 
 /// Returns the fields that no fix changes. The types of values in `all_fields` may change to text.
@@ -231,7 +238,7 @@ fn edit_lines(file: &[u8], edit: impl FnOnce(&[&str]) -> Option<Vec<String>>) ->
 
 #[cfg(test)]
 mod tests {
-    use super::{fix_plugin_markdown, fix_skill_md};
+    use super::{fix_plugin_markdown, fix_skill_md, has_lost_values};
     use crate::parse::frontmatter;
     use caproot_core::text::fences;
     use proptest::prelude::*;
@@ -371,9 +378,13 @@ mod tests {
             let is_better = old.frontmatter.is_none() || new.problems.len() < old.problems.len();
             prop_assert!(is_better && new.frontmatter.is_some());
             let new = new.frontmatter.expect("a fixed file is a skill");
+            let has_lost_values = has_lost_values(&old.problems);
             if let Some(old) = old.frontmatter {
                 prop_assert!(new.name == old.name || &*new.name == "pdf");
                 prop_assert!(new.description.contains(&*old.description));
+                if has_lost_values {
+                    return Ok(());
+                }
                 prop_assert_eq!(
                     (&new.short_description, &new.license, &new.compatibility),
                     (&old.short_description, &old.license, &old.compatibility)

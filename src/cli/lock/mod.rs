@@ -359,7 +359,7 @@ fn change_hint(args: &LockArgs, file: &Path, difference: &LockDifference) -> Str
     }
 
     let are_plain =
-        differing.len() <= MAX_HINT_NAMES && differing.iter().all(|name| is_plain(name));
+        differing.len() <= MAX_HINT_NAMES && differing.iter().all(|name| is_plain_word(name));
     let names = if are_plain {
         differing.into_iter().collect::<Vec<_>>().join(" ")
     } else {
@@ -387,7 +387,7 @@ impl LockArgs {
 }
 
 fn shell_word(text: &str, placeholder: &str) -> String {
-    if is_plain(text) {
+    if is_plain_word(text) {
         text.to_owned()
     } else {
         placeholder.to_owned()
@@ -395,7 +395,7 @@ fn shell_word(text: &str, placeholder: &str) -> String {
 }
 
 /// Whether a shell reads the text as one word without a special meaning.
-fn is_plain(text: &str) -> bool {
+pub fn is_plain_word(text: &str) -> bool {
     let mut chars = text.chars();
     let is_word = chars.all(|c| c.is_ascii_alphanumeric() || "-_./:".contains(c));
     is_word && !text.is_empty() && !text.starts_with('-')

@@ -191,7 +191,12 @@ impl PassReport {
                 self.packages
                     .push(json!({ "package": request.package, "error": sentence }));
                 self.print_new_line(escape_text(&format!("caproot: {name}: {sentence}")));
-                self.record_failure(CommandFailure::from(error).exit_code());
+                // The other package is the copy of a root that is away, and stays until the root is back.
+                let code = match error {
+                    PullError::OtherPackage(_) => exit::PROBLEMS_FOUND,
+                    error => CommandFailure::from(error).exit_code(),
+                };
+                self.record_failure(code);
                 Ok(())
             }
         }

@@ -55,7 +55,7 @@ impl AllowedDirsSnapshot {
         start: &PathStart<'_>,
     ) -> Option<ResolvedPath> {
         let (root, dirs) = self.link_rule(holder)?;
-        if self.is_inside_skill(holder, name, root) {
+        if leaves_named_dir(start.path) || self.is_inside_skill(holder, name, root) {
             return None;
         }
 
@@ -75,8 +75,9 @@ impl AllowedDirsSnapshot {
         let PathResolution { real, stop: None } = self.resolve_with(start, lookup) else {
             return None;
         };
-        if let Some(path) = self.locate_absolute(&real) {
-            return Some(path);
+        // A link that leaves the allowed directories and returns is outside, as everywhere.
+        if self.locate_absolute(&real).is_some() {
+            return None;
         }
 
         let path = located.iter().find_map(|dir| dir.locate(&real))?;
@@ -164,7 +165,7 @@ impl AllowedDirsSnapshot {
             .open(top, b"", OFlags::PATH | OFlags::DIRECTORY)?;
         let mut rest = path.rel_path.as_bytes();
         loop {
-            // The descriptor keeps the directory, whatever its path leads to by now.
+            // The descriptor stays with the directory, even if its path leads elsewhere by now.
             if has_skill_file(&dir) {
                 return self.opener.open(&dir, rest, flags);
             }
@@ -199,6 +200,15 @@ impl VisibleDir<'_> {
             rel_path: RelPath::new(strip_dir_prefix(path, &self.path)?)?,
         })
     }
+}
+
+/// Whether a path leaves a directory that it names, as `a/../b` does. Whether such a path leads anywhere
+/// reveals whether `a` exists.
+fn leaves_named_dir(path: &[u8]) -> bool {
+    let mut names = path
+        .split(|b| *b == b'/')
+        .skip_while(|name| matches!(*name, b"" | b"." | b".."));
+    names.any(|name| name == b"..")
 }
 
 /// Whether a directory has an entry `SKILL.md` that is no directory.

@@ -159,8 +159,17 @@ fn broken_entries_that_decide_nothing_are_blanked() {
         ("x: b\n", None, vec![]),
         ("- x: {b\n", None, vec![]),
         ("", None, vec![]),
+        (
+            "name: a\nx: &b c\ny: *b\nz: *c\n",
+            Some("name: a\nx: &b c\ny: *b\n\n"),
+            vec![(4, "z")],
+        ),
+        ("name: *c\n", None, vec![]),
+        ("x: 1\nx: 2\n", None, vec![]),
     ] {
-        let blanked = blank_broken_entries(yaml, decides);
+        let blanked = parse(yaml)
+            .err()
+            .and_then(|error| blank_broken_entries(yaml, &error, decides));
         let found = blanked
             .as_ref()
             .map(|(text, keys)| (&**text, lines_and_keys(keys)));
@@ -220,7 +229,10 @@ proptest! {
                 prop_assert_eq!(quote_broken_values(&repaired), None, "repaired text needs no repair");
                 prop_assert_eq!(repaired.matches('\n').count(), yaml.matches('\n').count());
             }
-            if let Some((rest, _)) = blank_broken_entries(&yaml, |key| key == "a") {
+            let blanked = parse(&yaml).err().and_then(|error| {
+                blank_broken_entries(&yaml, &error, |key| key == "a")
+            });
+            if let Some((rest, _)) = blanked {
                 prop_assert_eq!(rest.matches('\n').count(), yaml.matches('\n').count());
             }
         }

@@ -21,7 +21,7 @@ sys.path.insert(0, str(HERE.parent))
 from docs_page import TIMEOUT, Daemon, blocks, fail, programs  # noqa: E402
 
 PAGE = TOP / "docs/orchestrate/agents.md"
-ARGUMENTS = '["mcp", "--tools"]'
+ARGUMENTS = '["mcp"]'
 
 
 def main():

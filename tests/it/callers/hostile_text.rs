@@ -88,7 +88,7 @@ async fn commands_print_hostile_text_escaped() {
         (&["resources", nasty], 0..1),
         (&["read", &gone], 0..1),
         (&["read", nasty], 0..1),
-        (&["path", nasty], 0..1),
+        (&["exec", "--print", nasty], 0..1),
         (&["watch", "--root", nasty], 0..1),
         (&["list", "--endpoint", nasty], 0..1),
         (&["explain", nasty], 0..1),
@@ -101,7 +101,7 @@ async fn commands_print_hostile_text_escaped() {
             lines.contains(&stdout.lines().count()),
             "{args:?}: {stdout}"
         );
-        if matches!(args[0], "read" | "path") || args.contains(&"--endpoint") {
+        if matches!(args[0], "read" | "exec") || args.contains(&"--endpoint") {
             continue;
         }
         let args = [args, &["--output", "json"]].concat();

@@ -116,6 +116,7 @@ async fn a_link_to_anything_else_is_outside(opener: OpenMethod) {
         ("missing", "../../store/none"),
         ("round", "../../links/round"),
         ("through", "../../private/../../away/plan"),
+        ("inner", "../../private/../store/tidy"),
         ("above", "../.."),
     ];
     for (name, target) in outside {
@@ -127,11 +128,11 @@ async fn a_link_to_anything_else_is_outside(opener: OpenMethod) {
         "proj/.agents/skills/named/SKILL.md",
     );
     link(&fixture, "round", "proj/links/round");
-    let mut expected = 8;
+    let mut expected = 9;
     if is_root() {
         fixture.write(
             "proj/theirs/SKILL.md",
-            skill_text("theirs", "Of another user."),
+            skill_text("theirs", "Owned by another user."),
         );
         chown(fixture.path("proj/theirs"), Some(4_321), None).expect("chown");
         link(&fixture, "../../theirs", "proj/.agents/skills/theirs");

@@ -95,7 +95,7 @@ async fn the_log_of_an_mcp_server_is_not_part_of_the_protocol() {
     let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"}}});
-    for (words, is_quiet) in [("mcp --tools", true), ("mcp --tools --log trace", false)] {
+    for (words, is_quiet) in [("mcp", true), ("mcp --log trace", false)] {
         let mut process = Process::spawn(client_command(&daemon, words));
         process.send_line(initialize.to_string().as_bytes());
         let first: Value = serde_json::from_str(&process.line().await).expect("JSON");

@@ -1,15 +1,13 @@
 //! Runs the client commands as processes against a real daemon: text, JSON and exit codes.
 
-use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::pipe;
-use std::os::unix::ffi::OsStrExt as _;
 
 use serde_json::json;
 
 use crate::harness::fixture::Fixture;
 use crate::harness::process::{Output, caproot, client_command, run_client, run_command};
-use crate::harness::{Daemon, Setup, isolated_env};
+use crate::harness::{Daemon, Setup};
 
 /// Daemon that publishes `skills`. The skill `pdf` has a script.
 async fn publish_skills(more: &str) -> (Fixture, Daemon) {
@@ -168,169 +166,6 @@ async fn resources_lists_files_and_digests() {
 }
 
 #[tokio::test]
-async fn path_prints_the_file_of_a_handle() {
-    let more = "file skills/pdf/\\xff\nfile shared/x\nlink skills/pdf/out -> $TMP/shared/x
-        link skills/pdf/in -> scripts\nfile skills/pdf/.env";
-    let fixture = Fixture::new(&format!(
-        "skill skills/pdf\nfile skills/pdf/scripts/fill.py\n{more}\nskill other/pdf"
-    ));
-    let root = (Some("skills".to_owned()), fixture.path("skills"));
-    let allow = vec![fixture.path("shared"), fixture.path("other")];
-    let setup = Setup {
-        roots: vec![root],
-        allow,
-        ..Setup::default()
-    };
-    let daemon = Daemon::start(setup).await;
-    let at = |handle: &str, more: &[&OsStr]| {
-        let mut command = client_command(&daemon, "path");
-        let mut root = OsString::from("skills=");
-        root.push(fixture.path("skills"));
-        command.arg(handle).arg("--root").arg(root).args(more);
-        run_command(command)
-    };
-    let printed = |path: &str| [fixture.path(path).as_os_str().as_bytes(), b"\n"].concat();
-    let shared = fixture.path("shared");
-    let allow = [OsStr::new("--allow"), shared.as_os_str()];
-    let found: [(&str, &[&OsStr], &str); 5] = [
-        ("skill://skills/pdf", &[], "skills/pdf"),
-        (
-            "skill://skills/pdf/scripts/fill.py",
-            &[],
-            "skills/pdf/scripts/fill.py",
-        ),
-        (
-            "skill://skills/pdf/in/fill.py",
-            &[],
-            "skills/pdf/scripts/fill.py",
-        ),
-        ("skill://skills/pdf/%FF", &[], "skills/pdf/\\xff"),
-        ("skill://skills/pdf/out", &allow, "shared/x"),
-    ];
-    for (handle, more, path) in found {
-        let output = at(handle, more).await;
-        assert_eq!(
-            (output.code, output.stderr.as_str()),
-            (Some(0), ""),
-            "{handle}"
-        );
-        assert_eq!(output.stdout, printed(path));
-    }
-    let json = [OsStr::new("--output"), OsStr::new("json")];
-    let output = at("skill://skills/pdf", &json).await.json();
-    assert_eq!(
-        output["path"],
-        fixture.path("skills/pdf").to_str().expect("UTF-8")
-    );
-    assert!(
-        output["uri"]
-            .as_str()
-            .expect("a URI")
-            .starts_with("file:///")
-    );
-    let output = at("skill://skills/pdf/%FF", &json).await.json();
-    assert_eq!(
-        (
-            output.get("path"),
-            output["uri"].as_str().expect("a URI").ends_with("/%FF")
-        ),
-        (None, true)
-    );
-
-    for (handle, code, says) in [
-        ("skill://skills/pdf/out", 78, "--allow DIR"),
-        ("skill://skills/pdf/none", 4, "no such file"),
-        ("skill://skills/pdf/.env", 4, "no such file"),
-        ("skill://skills/pdf/scripts", 4, "no such file"),
-        ("skill://skills/none", 4, "PACKAGE_NOT_FOUND"),
-        ("skill://elsewhere/x", 4, "unknown root"),
-        ("skill://skills/pdf/../pdf", 4, "no such file"),
-        ("skill:pdf", 2, "skill://ROOT"),
-    ] {
-        let output = at(handle, &[]).await;
-        assert_eq!(
-            (output.code, output.text()),
-            (Some(code), ""),
-            "{handle}: {}",
-            output.stderr
-        );
-        assert!(output.stderr.contains(says), "{handle}: {}", output.stderr);
-    }
-    // The daemon does not disclose the directory of a published root.
-    let output = run_client(&daemon, "path skill://skills/pdf")
-        .await
-        .exited_with(78, "");
-    for part in [
-        "cannot read /etc/caproot/caproot.yaml",
-        "--config FILE",
-        "--root ID=DIR",
-    ] {
-        assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
-    }
-    daemon.stop().await;
-}
-
-#[tokio::test]
-async fn path_reads_published_roots_from_the_config_file() {
-    let (fixture, daemon) = publish_skills("skill other/pdf\nfile other/pdf/more").await;
-    let with = |config: &str, handle: &str| {
-        fixture.write("caproot.yaml", config);
-        let mut command = client_command(&daemon, "path");
-        command
-            .arg(handle)
-            .arg("--config")
-            .arg(fixture.path("caproot.yaml"));
-        run_command(command)
-    };
-    // The command does not read the TLS key, which this user may not be able to read.
-    let good = "roots: [{id: skills, path: skills}]\ntls: {cert: /none.pem, key: /none.key}";
-    for (handle, path) in [
-        ("skill://skills/pdf", "skills/pdf"),
-        (
-            "skill://skills/pdf/scripts/fill.py",
-            "skills/pdf/scripts/fill.py",
-        ),
-        ("pdf", "skills/pdf"),
-    ] {
-        let output = with(good, handle).await;
-        let expected = fixture.path(path);
-        assert_eq!(
-            output.text().trim_end(),
-            expected.to_str().expect("UTF-8"),
-            "{}",
-            output.stderr
-        );
-    }
-    for (config, says) in [
-        ("roots: [{id: other, path: skills}]", "does not publish"),
-        ("roots: [{id: skills, path: nowhere}]", "another skill in"),
-        ("roots: {", "caproot.yaml:1:"),
-        ("", "does not publish"),
-    ] {
-        let output = with(config, "pdf").await;
-        assert_eq!(
-            (output.code, output.text()),
-            (Some(78), ""),
-            "{config}: {}",
-            output.stderr
-        );
-        assert!(output.stderr.contains(says), "{config}: {}", output.stderr);
-        assert!(
-            output.stderr.contains("--root ID=DIR"),
-            "{config}: {}",
-            output.stderr
-        );
-    }
-    let output = run_client(&daemon, "path pdf --config /nonexistent.yaml")
-        .await
-        .exited_with(78, "");
-    for part in ["cannot read /nonexistent.yaml", "--root ID=DIR"] {
-        assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
-    }
-    daemon.stop().await;
-}
-
-#[tokio::test]
 async fn status_shows_limits_only_with_the_limits_flag() {
     let (_fixture, daemon) = publish_skills("").await;
     let short = run_client(&daemon, "status").await;
@@ -359,57 +194,9 @@ async fn status_shows_limits_only_with_the_limits_flag() {
 }
 
 #[tokio::test]
-async fn path_in_a_default_location() {
-    let fixture = Fixture::new(
-        "skill mine/.agents/skills/pdf\nskill yours/.agents/skills/pdf
-        file yours/.agents/skills/pdf/SKILL.md\n| ---\n| description: Another.\n| ---",
-    );
-    let home = Some(fixture.path("mine"));
-    let setup = Setup {
-        env: caproot_core::net::endpoint::ProcessEnv {
-            home,
-            ..isolated_env(fixture.top())
-        },
-        ..Setup::default()
-    };
-    let daemon = Daemon::start(setup).await;
-    let at_home = |home: &str| {
-        let mut command = client_command(&daemon, "path skill://user/pdf");
-        command.env("HOME", fixture.path(home));
-        run_command(command)
-    };
-    let output = at_home("mine").await;
-    let expected = fixture.path("mine/.agents/skills/pdf");
-    assert_eq!(
-        output.text().trim_end(),
-        expected.to_str().expect("UTF-8"),
-        "{}",
-        output.stderr
-    );
-    // The default location of another user is another root.
-    for home in ["yours", "nobody"] {
-        let output = at_home(home).await;
-        assert_eq!(
-            (output.code, output.text()),
-            (Some(78), ""),
-            "{}",
-            output.stderr
-        );
-        assert!(output.stderr.contains("--root ID=DIR"), "{}", output.stderr);
-    }
-    daemon.stop().await;
-}
-
-#[tokio::test]
 async fn all_commands_fail_with_the_same_exit_codes() {
     let (fixture, daemon) = publish_skills("").await;
-    let commands = [
-        "roots",
-        "resolve",
-        "list",
-        "resources skill://skills/pdf",
-        "path skill://skills/pdf",
-    ];
+    let commands = ["roots", "resolve", "list", "resources skill://skills/pdf"];
     for words in commands {
         let no_daemon = format!("{words} --endpoint unix:{}", fixture.path("none").display());
         let output = run_client(&daemon, &no_daemon).await;

@@ -29,7 +29,7 @@ async fn publish_two_roots() -> (Fixture, Daemon) {
 
 #[tokio::test]
 async fn a_unique_name_works_like_its_handle() {
-    let (fixture, daemon) = publish_two_roots().await;
+    let (_fixture, daemon) = publish_two_roots().await;
     for (name, handle) in [
         ("pdf", "skill://one/pdf"),
         ("kit:deploy", "skill://two/kit/skills/deploy"),
@@ -45,16 +45,6 @@ async fn a_unique_name_works_like_its_handle() {
             assert_eq!(by_name.stdout, by_handle.stdout, "{command} {name}");
         }
     }
-    let mut command = client_command(&daemon, "path pdf --root");
-    command.arg(fixture.path("one"));
-    let output = run_command(command).await;
-    let path = fixture.path("one/pdf");
-    assert_eq!(
-        output.text().trim_end(),
-        path.to_str().expect("UTF-8"),
-        "{}",
-        output.stderr
-    );
     daemon.stop().await;
 }
 
@@ -85,7 +75,7 @@ async fn an_ambiguous_or_unknown_name_lists_candidates() {
         ("deply", &["no skill", "; did you mean kit:deploy?"]),
         ("kit:deply", &["no skill", "; did you mean kit:deploy?"]),
     ] {
-        for command in ["read", "resources", "path"] {
+        for command in ["read", "resources"] {
             let output = run_client(&daemon, &format!("{command} {name}")).await;
             assert_eq!(
                 (output.code, output.text()),

@@ -6,5 +6,6 @@ mod hang;
 mod kill_during_scan;
 mod no_openat2;
 mod restart_cycles;
+mod starvation;
 mod thread_limit;
 mod unread_log;

@@ -26,6 +26,8 @@ pub(crate) struct Host {
     last_id: u64,
     /// Whether the host negotiated the protocol version with `initialize`, as older versions do.
     is_older: bool,
+    /// Whether the next call waits until the server has the first list of the daemon.
+    waits_for_daemon: bool,
 }
 
 impl Host {
@@ -35,26 +37,55 @@ impl Host {
         Self::start_command(client_command(daemon, &format!("mcp {flags}")))
     }
 
-    /// Starts a host with the given server command.
+    /// Starts a host with the given server command, whose daemon is running.
     pub(crate) fn start_command(command: Command) -> Self {
+        Self {
+            waits_for_daemon: true,
+            ..Self::start_without_daemon(command)
+        }
+    }
+
+    /// Starts a host with the given server command, which may have no daemon.
+    pub(super) fn start_without_daemon(command: Command) -> Self {
         let process = Process::spawn(command);
         Self {
             process,
             notifications: VecDeque::new(),
             last_id: 0,
             is_older: false,
+            waits_for_daemon: false,
         }
     }
 
     /// Starts a host of an older protocol version. Returns the result of `initialize`.
     pub(super) async fn start_older(daemon: &Daemon) -> (Self, Value) {
         let mut host = Self::start(daemon, "");
-        host.is_older = true;
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": {"name": "an older host", "version": "1"}});
-        let result = host.call("initialize", params).await.expect("a result");
-        host.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        let result = host.initialize(params).await;
         (host, result)
+    }
+
+    /// Begins a session of an older protocol version. Returns the result of `initialize`.
+    pub(super) async fn initialize(&mut self, params: Value) -> Value {
+        self.is_older = true;
+        let id = self.send_request("initialize", params);
+        let result = self.wait_for_response(id).await.expect("a result");
+        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        result
+    }
+
+    /// Waits until the server has the first list of the daemon: a list is answered before, a read is not.
+    async fn wait_for_daemon(&mut self) {
+        let id = self.send_request("resources/read", json!({"uri": "skill://none"}));
+        self.wait_for_response(id).await.expect_err("no resource");
+    }
+
+    /// Returns the notifications that came before the response to a request.
+    pub(super) async fn notifications_until_now(&mut self) -> Vec<Value> {
+        let templates = self.call("resources/templates/list", json!({})).await;
+        templates.expect("a list");
+        self.notifications.drain(..).collect()
     }
 
     /// Sends a JSON-RPC message.
@@ -80,6 +111,9 @@ impl Host {
 
     /// Sends a request, and returns its result or error.
     pub(crate) async fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+        if std::mem::take(&mut self.waits_for_daemon) {
+            self.wait_for_daemon().await;
+        }
         let id = self.send_request(method, params);
         self.wait_for_response(id).await
     }

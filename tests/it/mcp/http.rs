@@ -9,6 +9,8 @@ use super::host::request_meta;
 use crate::harness::process::{Process, client_command};
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
 
+const LOCALHOST: &str = "Host: localhost";
+
 /// Running `caproot mcp --http`.
 struct HttpServer {
     process: Process,
@@ -17,12 +19,26 @@ struct HttpServer {
 
 impl HttpServer {
     async fn start(daemon: &Daemon, flags: &str) -> Self {
-        let command = client_command(daemon, &format!("mcp --http 127.0.0.1:0 {flags}"));
+        Self::start_at(daemon, "127.0.0.1", flags).await
+    }
+
+    /// Starts the server at an address of this machine, and waits until the server has the daemon's list.
+    async fn start_at(daemon: &Daemon, host: &str, flags: &str) -> Self {
+        let command = client_command(daemon, &format!("mcp --http {host}:0 {flags}"));
         let mut process = Process::spawn(command);
         let line = process.line().await;
         let address = line.strip_prefix("listening http://").expect("a line");
         let address = address.strip_suffix("/mcp").expect("its path").to_owned();
-        Self { process, address }
+        let server = Self { process, address };
+
+        let uri = "skill://none";
+        let params = json!({"uri": uri, "_meta": request_meta()});
+        let name = format!("Mcp-Name: {uri}");
+        let (status, answer) = server
+            .request("resources/read", params, &[&name, LOCALHOST])
+            .await;
+        assert!(status == 200 && answer.contains("-32602"), "{answer}");
+        server
     }
 
     /// Sends the bytes of a request, and reads until the server closes the connection.
@@ -63,12 +79,15 @@ impl HttpServer {
 
     /// Calls `resources/list`.
     async fn list_resources(&self, headers: &[&str]) -> (u16, String) {
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "resources/list",
-            "params": {"_meta": request_meta()}});
-        let version = [
-            "MCP-Protocol-Version: 2026-07-28",
-            "Mcp-Method: resources/list",
-        ];
+        let params = json!({"_meta": request_meta()});
+        self.request("resources/list", params, headers).await
+    }
+
+    /// Sends a request of the current protocol version.
+    async fn request(&self, method: &str, params: Value, headers: &[&str]) -> (u16, String) {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let method = format!("Mcp-Method: {method}");
+        let version = ["MCP-Protocol-Version: 2026-07-28", &method];
         self.post("/mcp", &[&version, headers].concat(), &body.to_string())
             .await
     }
@@ -145,6 +164,29 @@ async fn only_allowed_hosts_and_origins_are_served() {
     }
     plain.stop().await;
     open.stop().await;
+    daemon.stop().await;
+}
+
+/// Clients name the server by the address of `--http`, which is not always 127.0.0.1.
+#[tokio::test]
+async fn the_address_of_the_server_is_an_allowed_host() {
+    let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
+    let own = HttpServer::start_at(&daemon, "127.0.9.7", "").await;
+    let every = HttpServer::start_at(&daemon, "0.0.0.0", "--insecure-http").await;
+    for (header, own_status, every_status) in [
+        ("Host: {address}", 200, 403),
+        ("Host: 127.0.9.7", 200, 403),
+        ("Host: 127.0.9.8", 403, 403),
+        ("Host: 0.0.0.0", 403, 403),
+        ("Host: 127.0.0.1", 200, 200),
+    ] {
+        for (server, expected) in [(&own, own_status), (&every, every_status)] {
+            let (status, answer) = server.list_resources(&[header]).await;
+            assert_eq!(status, expected, "{header}: {answer}");
+        }
+    }
+    own.stop().await;
+    every.stop().await;
     daemon.stop().await;
 }
 

@@ -88,11 +88,11 @@ async fn invalid_cursors_are_rejected() {
 #[tokio::test]
 async fn invalid_messages_are_rejected_and_the_session_goes_on() {
     let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
-    let mut host = Host::start(&daemon, "");
+    let mut host = Host::start(&daemon, "--no-tools");
     host.call("server/discover", json!({}))
         .await
         .expect("an answer");
-    for method in ["no/such", "tools/list", "tools/call", "initialize2", "ping"] {
+    for method in ["no/such", "tools/call", "initialize2", "ping"] {
         let error = host
             .call(method, json!({"name": "x"}))
             .await
@@ -153,6 +153,9 @@ async fn invalid_command_lines_are_rejected() {
         ("--http 0.0.0.0:0", 78, "loopback"),
         ("--http [::]:0", 78, "loopback"),
         ("--http 192.0.2.1:0 --insecure-http", 73, "192.0.2.1"),
+        ("--names-budget 2001", 2, "at most 2000"),
+        ("--names-budget x", 2, "number of bytes"),
+        ("--no-tools --descriptions", 2, "--no-tools"),
     ] {
         let done = run_command(client_command(&daemon, &format!("mcp {flags}"))).await;
         assert_eq!(done.code, Some(code), "{flags}: {}", done.stderr);

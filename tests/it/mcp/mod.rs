@@ -1,5 +1,6 @@
 //! `caproot mcp` from a host's side: the real binary, over stdio and HTTP, with a real daemon.
 
+mod agents;
 mod daemon_restart;
 pub(crate) mod host;
 mod http;
@@ -9,5 +10,6 @@ mod notifications;
 mod paging;
 mod prompts;
 mod response_limits;
+mod scripts;
 mod session;
 mod tools;

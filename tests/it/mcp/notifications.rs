@@ -80,6 +80,9 @@ async fn a_listening_host_gets_the_notifications_it_asked_for() {
         Some("skill://r/new/SKILL.md")
     );
 
+    host.call("resources/list", json!({}))
+        .await
+        .expect("a list");
     // A second listener gets its own notifications. The cancelled first listener gets none.
     host.send(
         &json!({"jsonrpc": "2.0", "method": "notifications/cancelled",

@@ -35,7 +35,7 @@ async fn closed_skills_are_prompts_and_in_no_list_for_models() {
         "file r/ship/notes.md\n| More.\n".to_owned(),
     ];
     let (fixture, daemon) = Daemon::publishing("r", &tree.concat()).await;
-    let mut host = Host::start(&daemon, "--tools");
+    let mut host = Host::start(&daemon, "");
     let lists = [("skills/list", "skills"), ("resources/list", "resources")];
     for (method, items) in lists {
         let list = host.call(method, json!({})).await.expect("a list");
@@ -169,7 +169,7 @@ async fn the_frontmatter_moves_skills_between_the_lists() {
         tree += &[&*head, "| description: D.\n", restrictions, "| ---\n"].concat();
     }
     let (fixture, daemon) = Daemon::publishing("r", &tree).await;
-    let mut host = Host::start(&daemon, "--tools");
+    let mut host = Host::start(&daemon, "");
 
     for (method, items) in [("skills/list", "skills"), ("resources/list", "resources")] {
         let list = host.call(method, json!({})).await.expect("a list");
@@ -218,10 +218,9 @@ async fn a_changed_policy_moves_a_skill_between_the_lists() {
         .await
         .expect("a list");
     let (mut older, _) = Host::start_older(&daemon).await;
-    older
-        .call("resources/list", json!({}))
-        .await
-        .expect("a list");
+    for method in ["resources/list", "prompts/list"] {
+        older.call(method, json!({})).await.expect("a list");
+    }
     let both = json!({"notifications": {"resourcesListChanged": true, "promptsListChanged": true}});
     host.send_request("subscriptions/listen", both);
     let acknowledged = host.next_notification().await;

@@ -30,15 +30,11 @@ async fn discover_returns_versions_capabilities_and_instructions() {
     assert!(versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2025-11-25")));
     assert_eq!(
         discovered["capabilities"],
-        json!({"prompts": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true},
+        json!({"tools": {"listChanged": true}, "prompts": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true},
             "extensions": {"io.modelcontextprotocol/skills": {"directoryRead": true}}})
     );
-    assert!(
-        discovered["instructions"]
-            .as_str()
-            .expect("text")
-            .contains("SKILL.md")
-    );
+    let text = discovered["instructions"].as_str().expect("text");
+    assert!(text.starts_with("1 skill by third parties."), "{text}");
     let ended = host.stop().await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     daemon.stop().await;

@@ -179,12 +179,6 @@ async fn an_id_means_the_root_of_its_environment_whichever_executors_answer() {
         let command = caproot(["read", handle].iter().chain(flags));
         assert_eq!(run_command(command).await.succeeded().text(), "beta");
     }
-    let config = second.fixture.path("caproot.yaml");
-    let mut command = caproot(["path", handle, "--endpoint", &endpoint, "--config"]);
-    command.arg(config);
-    let path = run_command(command).await.succeeded();
-    let expected = second.fixture.path("team/a/where.txt");
-    assert_eq!(path.text().trim_end(), expected.to_str().expect("UTF-8"));
     let command = caproot(["read", "skill://team%40alpha/a", "--endpoint", &endpoint]);
     let output = run_command(command).await;
     assert_eq!(output.text(), "");

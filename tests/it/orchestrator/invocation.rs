@@ -51,18 +51,15 @@ async fn a_session_shows_a_model_only_what_authors_allow() {
 
     let text = session.instruction_text(8_000);
     assert_eq!((text.listed, text.hidden), (2, 3));
-    let names = session.describe_skills(SkillNameListOptions {
+    for hidden in ["closed", "odd", "people"] {
+        assert!(!text.text.contains(hidden), "{}", text.text);
+    }
+    let names = session.skill_names(SkillNameListOptions {
         budget: 4_096,
         with_descriptions: true,
     });
-    for hidden in ["closed", "odd", "people"] {
-        assert!(!text.text.contains(hidden), "{}", text.text);
-        assert!(!names.contains(hidden), "{names}");
-    }
-    assert!(
-        names.contains("models") && names.contains("open"),
-        "{names}"
-    );
+    let lines: Vec<_> = names.lines.iter().map(|line| line.name.as_str()).collect();
+    assert_eq!((names.total, lines), (2, vec!["models", "open"]));
 
     // A skill that a person named can be read.
     let arguments = json!({"package": "skill://r/people"});

@@ -67,9 +67,6 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "config",
             "model",
             "scan::ScanProgress",
-            "fs::AllowedDirs",
-            "fs::FileReadError",
-            "fs::locate_resource",
             "scan::ScanTarget",
             "link",
             "lock",
@@ -222,7 +219,17 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "session",
         &[
-            "backoff", "client", "document", "lock", "net", "proto", "sync", "text", "wire",
+            "backoff",
+            "client",
+            "document",
+            "json",
+            "lock",
+            "net",
+            "process_group",
+            "proto",
+            "sync",
+            "text",
+            "wire",
         ],
     ),
     (
@@ -248,6 +255,8 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("lock", &["bounded_file", "document", "text", "wire"]),
     ("wire", &["text"]),
     ("backoff", &[]),
+    ("json", &[]),
+    ("process_group", &[]),
     ("mountinfo", &[]),
     ("text", &[]),
 ];

@@ -7,6 +7,7 @@ use caproot::mcp;
 use caproot_client::MirrorSelection;
 use caproot_client::session::sources::mcp::limits as source_limits;
 use caproot_client::session::sources::site::limits as site_limits;
+use caproot_core::json::MAX_TREE_MEMORY;
 
 use crate::pages::modules::quoted_names;
 
@@ -112,10 +113,10 @@ fn assert_rows(page: &str, head: &str, actual: &[(&str, String)]) {
 #[test]
 fn the_limits_of_the_mcp_server_are_those_of_the_code() {
     use mcp::limits::{
-        CATALOG_TIMEOUT, HOST_READ_TIMEOUT, MAX_CALLS, MAX_CATALOG_BYTES, MAX_CONNECTIONS,
+        CATALOG_TIMEOUT, FIRST_LIST_TIMEOUT, HOST_READ_TIMEOUT, MAX_CALLS, MAX_CONNECTIONS,
         MAX_ENTRY_BYTES, MAX_FILE_BYTES, MAX_LISTENS, MAX_PAGE_BYTES, MAX_PAGE_ITEMS,
         MAX_PAGE_TIME, MAX_REQUEST_BYTES, MAX_SESSIONS, MAX_SKILL_BYTES, MAX_SKILL_FILES,
-        MAX_SKILLS, MAX_STDIO_REQUESTS, MAX_SUBSCRIBED_URIS, MAX_URI_BYTES, MAX_WAITING_CALLS,
+        MAX_STDIO_REQUESTS, MAX_SUBSCRIBED_URIS, MAX_URI_BYTES, MAX_WAITING_CALLS,
         MAX_WALKED_FILES, REQUEST_BODY_TIMEOUT, SESSION_IDLE_TIMEOUT,
     };
     let bytes = |bytes| format!("{} bytes", count(bytes));
@@ -147,14 +148,6 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
                 count(MAX_WALKED_FILES),
             ),
             ("URI", bytes(MAX_URI_BYTES)),
-            (
-                "skills",
-                format!(
-                    "{}, with {} of text",
-                    count(MAX_SKILLS),
-                    mebibytes(MAX_CATALOG_BYTES as u64)
-                ),
-            ),
             ("catalog of the daemon", mebibytes(catalog_bytes)),
             ("request", bytes(MAX_REQUEST_BYTES)),
             ("body of an HTTP request", time(REQUEST_BODY_TIMEOUT)),
@@ -182,7 +175,11 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
                     time(SESSION_IDLE_TIMEOUT)
                 ),
             ),
-            ("wait for the daemon", time(CATALOG_TIMEOUT)),
+            (
+                "wait of a list for the first list of the daemon",
+                format!("{} ms", FIRST_LIST_TIMEOUT.as_millis()),
+            ),
+            ("wait of a call for the daemon", time(CATALOG_TIMEOUT)),
         ],
     );
 }
@@ -243,10 +240,12 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
             (
                 "message",
                 format!(
-                    "{} as an event or line, 16 MiB as one JSON body",
-                    mebibytes(MAX_MESSAGE_BYTES as u64)
+                    "{}; values that take {} of memory, for all servers of the process together",
+                    mebibytes(MAX_MESSAGE_BYTES as u64),
+                    mebibytes(MAX_TREE_MEMORY as u64)
                 ),
             ),
+            ("entry of a list", "as the protocol has it".to_owned()),
             ("URI", format!("{} bytes", count(MAX_URI_BYTES))),
             (
                 "token",

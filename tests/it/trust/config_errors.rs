@@ -53,7 +53,7 @@ async fn a_lock_in_a_wrong_place_ends_the_start() {
     assert!(
         stderr.contains(
             "trust.lock: invalid value \"r/caproot.lock\": lies below the allowed directory TOP/r, so an author \
-             could approve an own skill; move the lock"
+             could approve an own skill; move the file"
         ),
         "{stderr}"
     );
@@ -81,6 +81,20 @@ async fn a_lock_in_a_wrong_place_ends_the_start() {
         stderr.contains("can replace the file, because they can write the directory TOP/other"),
         "{stderr}"
     );
+
+    // A directory above it, and the file of the signers.
+    fixture.write("other/deep/caproot.lock", EMPTY);
+    let deep = config("hide").replace("lock: caproot.lock", "lock: other/deep/caproot.lock");
+    set_mode("caproot.lock", 0o644);
+    let signers = config("hide").replace("mode: hide", "mode: hide, signers: other/signers");
+    fixture.write("other/signers", "");
+    for config in [deep, signers] {
+        let stderr = start_error(&fixture, &config).await;
+        assert!(
+            stderr.contains("because they can write the directory TOP/other"),
+            "{stderr}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot_core::proto::caproot::v1::{ReadResourceRequest, RemovalReason};
+use caproot_core::proto::caproot::v1::{ListResourcesRequest, ReadResourceRequest, RemovalReason};
 use tonic::Code;
 
 use super::{LockedDaemon, TREE};
@@ -100,6 +100,39 @@ async fn a_write_without_an_event_is_refused_and_then_hides_the_skill() {
         assert_eq!(read, good[64..64 + read.len()]);
         locked.daemon.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_list_of_files_states_the_approved_file_and_looks_again() {
+    let fixture = Fixture::new(&format!("{TREE}\nfile r/pdf/data\n| good\\"));
+    // The first write sets the times. The later ones need not.
+    let mut mapping = SharedMapping::new(&fixture.path("r/pdf/data"));
+    mapping.write(b"evil");
+    mapping.write(b"good");
+    let locked = LockedDaemon::start_with(fixture, "hide").await;
+    let mut replica = Replica::synced(&locked.daemon, watch_request(vec![published("r")])).await;
+
+    mapping.write(b"evil");
+    let request = ListResourcesRequest {
+        include_digests: true,
+        ..files_request(&published("r"), "skill://r/pdf")
+    };
+    let files = locked.daemon.list_resources(request).await.expect("a list");
+    let data = files
+        .resources
+        .iter()
+        .find(|f| f.resource.ends_with("/data"));
+    let data = data.expect("an approved file");
+    assert_eq!(
+        (&data.digest, data.size_bytes),
+        (&content_digest(b"good"), 4)
+    );
+    let change = replica.next_change().await;
+    assert_eq!(
+        change.removed,
+        [("skill://r/pdf".to_owned(), RemovalReason::NotApproved)]
+    );
+    locked.daemon.stop().await;
 }
 
 #[tokio::test]

@@ -2,11 +2,12 @@
 
 use std::fs;
 
-use caproot_core::proto::caproot::v1::TrustStatus;
+use caproot_core::proto::caproot::v1::{ListSkillsRequest, TrustStatus};
+use tonic::Code;
 
 use super::{LockedDaemon, TREE, lock_skills, states};
-use crate::harness::short_or_long;
 use crate::harness::watch_harness::skill_text;
+use crate::harness::{assert_rpc_error, list_request, published, short_or_long};
 
 impl LockedDaemon {
     async fn trust_status(&self) -> TrustStatus {
@@ -36,6 +37,24 @@ async fn a_new_lock_applies_without_a_reload_of_the_config() {
     lock_skills(&locked.fixture, "--remove mail --out caproot.lock").await;
     let list = locked.wait_for_list(|list| list.skills.len() == 1).await;
     assert_eq!(states(&list)[0].0, "pdf");
+    locked.daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_narrowed_lock_ends_page_tokens() {
+    let locked = LockedDaemon::start(TREE, "hide").await;
+    let request = |page_token: &str| ListSkillsRequest {
+        page_size: 1,
+        page_token: page_token.to_owned(),
+        ..list_request(&[published("r")])
+    };
+    let first = locked.daemon.try_list(request("")).await.expect("a page");
+    assert_eq!(states(&first)[0].0, "mail");
+
+    lock_skills(&locked.fixture, "--remove pdf --out caproot.lock").await;
+    locked.wait_for_list(|list| list.skills.len() == 1).await;
+    let next = locked.daemon.try_list(request(&first.next_page_token));
+    assert_rpc_error(next.await, Code::Aborted, "CATALOG_CHANGED", None);
     locked.daemon.stop().await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use caproot_client::session::{Session, SessionOptions};
+use caproot_client::session::{Session, SessionOptions, UserPrompt};
 use caproot_client::{Fleet, Trust};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock, SkillDescription};
 use caproot_core::proto::caproot::v1::Skill;
@@ -10,8 +10,13 @@ use caproot_core::wire::{ContentDigest, FileChecksum, RelPath};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::LockedDaemon;
+use crate::harness::fixture::Fixture;
 use crate::harness::in_time;
+use crate::harness::process::{client_command_with, run_command};
+use crate::harness::shared_mapping::SharedMapping;
 use crate::harness::test_servers::{HostileDaemon, ReadResponder, hostile_skill, read_response};
+use crate::harness::watch_harness::skill_text;
 use crate::orchestrator::session::parse_result;
 use crate::orchestrator::{executor, published};
 
@@ -131,6 +136,69 @@ async fn other_bytes_are_never_in_a_result() {
     }
 }
 
+/// Starts a daemon with the mode `hide`, and changes a file of the skill `b` without an event.
+async fn start_with_evil_file(file: &str, good: &[u8]) -> (LockedDaemon, SharedMapping) {
+    let fixture = Fixture::new("skill r/a\nskill r/b\nskill r/c\nskill r/d");
+    let path = format!("r/b/{file}");
+    fixture.write(&path, good);
+    let mut mapping = SharedMapping::new(&fixture.path(&path));
+    let evil = good.to_ascii_uppercase();
+    // The first write sets the times. The later ones need not.
+    mapping.write(&evil);
+    mapping.write(good);
+    let locked = LockedDaemon::start_with(fixture, "hide").await;
+    locked.list().await;
+    mapping.write(&evil);
+    (locked, mapping)
+}
+
+/// Starts a session without a lock on the root of a daemon.
+async fn start_local(locked: &LockedDaemon) -> Session {
+    let executor = executor(&locked.daemon.address);
+    let fleet = Fleet::from_executors([("local".to_owned(), executor)]);
+    let roots = vec![crate::harness::published("r")];
+    let session = Session::start(&fleet, roots, &SessionOptions::default()).await;
+    session.expect("a session")
+}
+
+#[tokio::test]
+async fn a_changed_file_costs_no_other_skill() {
+    let text = skill_text("b", "Does b.");
+    let (locked, _mapping) = start_with_evil_file("SKILL.md", text.as_bytes()).await;
+    let session = start_local(&locked).await;
+
+    let prompt = UserPrompt {
+        text: "Use $a, $b, $c and $d.".to_owned(),
+        ..UserPrompt::default()
+    };
+    let injected = in_time(session.inject(&prompt)).await;
+    let names: Vec<_> = injected.fragments.iter().map(|f| &*f.name).collect();
+    assert_eq!(names, ["a", "c", "d"], "{:?}", injected.omitted);
+    assert_eq!(injected.omitted[0].mention, "skill://r/b");
+    assert!(
+        injected.omitted[0].reason.contains("not approved"),
+        "{:?}",
+        injected.omitted
+    );
+    locked.daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_changed_file_has_its_own_code_and_is_not_run() {
+    let (locked, _mapping) = start_with_evil_file("run.sh", b"echo run").await;
+    let session = start_local(&locked).await;
+    let file = json!({"package": "skill://r/b", "resource": "run.sh"});
+    let error = call(&session, "skills.read", file).await;
+    assert_eq!(error["error"]["code"], "NOT_APPROVED", "{error}");
+    locked.daemon.stop().await;
+
+    let (locked, _mapping) = start_with_evil_file("run.sh", b"echo run").await;
+    let mut command = client_command_with(&locked.daemon, ["exec", "skill://r/b/run.sh"]);
+    command.env("HOME", locked.fixture.path("home"));
+    run_command(command).await.exited_with(126, "not approved");
+    locked.daemon.stop().await;
+}
+
 #[tokio::test]
 async fn a_verified_text_is_fetched_once_for_all_sessions() {
     let text = "data of one transfer ".repeat(1_000);
@@ -148,4 +216,28 @@ async fn a_verified_text_is_fetched_once_for_all_sessions() {
     let next = call(&second, "skills.read", arguments).await;
     let read = page["contents"].as_str().expect("a text").len();
     assert!(text[read..].starts_with(next["contents"].as_str().expect("a text")));
+}
+
+#[tokio::test]
+async fn an_executor_may_have_each_version_with_the_same_main_file() {
+    let mut both = lock("main 4", "data of 4");
+    for version in lock("main 4", "data of 5, later").skills() {
+        both.approve(version.clone());
+    }
+    // The executor of each session has another version.
+    for data in ["data of 4", "data of 5, later"] {
+        let read: Box<ReadResponder> = Box::new(move |request| {
+            let is_main = request.resource.ends_with("/SKILL.md");
+            read_response(request, if is_main { "main 4" } else { data }, "")
+        });
+        let session = start(both.clone(), vec![listed("main 4")], read).await;
+        for _ in 0..2 {
+            let read = call(&session, "skills.read", read_data()).await;
+            assert_eq!(read["contents"], data, "{read}");
+        }
+    }
+    let read: Box<ReadResponder> = Box::new(|request| read_response(request, "data of 6", ""));
+    let session = start(both, vec![listed("main 4")], read).await;
+    let error = call(&session, "skills.read", read_data()).await;
+    assert_eq!(error["error"]["code"], "NOT_VERIFIED", "{error}");
 }

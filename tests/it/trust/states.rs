@@ -179,6 +179,7 @@ async fn plugins_are_omitted_with_hide_and_their_skills_are_not() {
         omitted.message,
         "1 plugin is omitted, because a lock has no plugins"
     );
+    assert_eq!(omitted.severity(), Severity::Note);
 
     // Another prefix is another name.
     locked

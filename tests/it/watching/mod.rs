@@ -13,6 +13,7 @@ mod readiness;
 mod root;
 mod simulated_hour;
 mod skill_changes;
+mod sought_files;
 mod stream_readers;
 mod streams;
 mod unannounced;

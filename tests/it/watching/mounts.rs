@@ -136,6 +136,57 @@ async fn a_fresh_list_includes_every_earlier_mount() {
 }
 
 #[tokio::test]
+async fn a_mount_that_is_undone_before_the_next_check_hides_nothing() {
+    run_in_namespaces!("--mount");
+    let mut live = WatchHarness::with_timing(
+        "skill r/d/a\nskill r/d/in/b\ndir empty",
+        WatchTiming {
+            recheck_interval: Duration::from_millis(500),
+            ..WatchTiming::default()
+        },
+    )
+    .await;
+    let empty = live.fixture.path("empty");
+    for (round, at) in ["r/d", "r/d/a", "r", "r/d/in"]
+        .iter()
+        .cycle()
+        .take(12)
+        .enumerate()
+    {
+        let text = |step: &str| format!("Round {round}, {step}.");
+        for package in ["a", "in/b"] {
+            let file = format!("r/d/{package}/SKILL.md");
+            let name = &package[package.len() - 1..];
+            live.fixture.write(&file, skill_text(name, &text("one")));
+        }
+        let over = Mount::bind(&empty, &live.fixture.path(at));
+        // The scan of the edit happens while the mount exists.
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        drop(over);
+
+        if round % 2 == 0 {
+            let list = live.fresh_list().await;
+            let says: Vec<_> = list.skills.iter().map(|s| &*s.description).collect();
+            assert_eq!(says, [text("one"), text("one")], "{at}");
+        }
+        let is_described = |live: &WatchHarness, package: &str, says: &str| {
+            let skill = live.replica.skills.get(package);
+            skill.is_some_and(|skill| skill.description == says)
+        };
+        for package in ["skill://r/d/a", "skill://r/d/in/b"] {
+            live.wait_while(|live| !is_described(live, package, &text("one")))
+                .await;
+        }
+
+        live.fixture
+            .write("r/d/a/SKILL.md", skill_text("a", &text("two")));
+        live.wait_while(|live| !is_described(live, "skill://r/d/a", &text("two")))
+            .await;
+    }
+    live.finish().await;
+}
+
+#[tokio::test]
 async fn a_mount_over_the_root_or_a_parent_is_noticed() {
     run_in_namespaces!("--mount");
     let mut live = WatchHarness::with_root("skill up/r/a\nskill away/r/b\ndir out", "up/r").await;

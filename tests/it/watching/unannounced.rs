@@ -1,4 +1,4 @@
-//! Changes that no event announces, and mounts of which the source is gone.
+//! Changes that no event announces, and mounts whose source is gone.
 
 use std::fs;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! Copy of a package for a program that runs one of its files.
 
+use super::package_hash::approved_files;
 use super::package_store::{PackageCopy, PackageStore};
 use super::staging_dir::StagingDir;
 use super::{
@@ -18,9 +19,9 @@ use std::sync::Arc;
 pub struct CopyRequest<'a> {
     /// Package of the file.
     pub location: PackageLocation<'a>,
-    /// Name of the file: its handle without the handle of the package.
-    pub file: &'a str,
-    /// Digest that the file must have. `None` accepts each digest that the daemon lists.
+    /// Name of a file that the package must have: its handle without the handle of the package.
+    pub file: Option<&'a str>,
+    /// Digest of the skill, as a lock has it. `None` accepts each version that the daemon lists.
     pub digest: Option<ContentDigest>,
     /// Limits of the package.
     pub limits: PullLimits,
@@ -63,8 +64,13 @@ async fn try_copy(
     let origin = PackageOrigin::Daemon(client);
     let listed = package_list::list_files(origin, request.location, request.limits).await?;
     let files = listed.files;
-    check_requested_file(request, &files)?;
+    if let Some(file) = request.file {
+        check_has_file(file, &files)?;
+    }
     package_list::check_pulled_names(&files)?;
+    if let Some(digest) = request.digest {
+        check_skill_digest(digest, &files)?;
+    }
     check_approval(request.approved.as_deref(), &files)?;
 
     let checksums = ChecksumFile::new(request.location.package, files);
@@ -87,19 +93,27 @@ async fn try_copy(
         .ok_or(PullError::KeepsChanging)
 }
 
-/// Returns an error if the package does not have the file, or has the file with another digest.
-fn check_requested_file(request: &CopyRequest<'_>, files: &PackageFiles) -> Result<(), PullError> {
-    let Some(file) = files.get(request.file) else {
-        let prefix = format!("{}/", request.file);
-        let is_dir = files.keys().any(|name| name.starts_with(&prefix));
-        return Err(PullError::NotListed {
-            name: request.file.to_owned(),
-            is_dir,
-        });
-    };
-    match request.digest {
-        Some(digest) if digest != file.digest => Err(PullError::OtherDigest(file.digest)),
-        _ => Ok(()),
+/// Returns an error if the package does not have the file.
+fn check_has_file(name: &str, files: &PackageFiles) -> Result<(), PullError> {
+    if files.contains_key(name) {
+        return Ok(());
+    }
+    let prefix = format!("{name}/");
+    Err(PullError::NotListed {
+        name: name.to_owned(),
+        is_dir: files.keys().any(|other| other.starts_with(&prefix)),
+    })
+}
+
+/// Returns an error if the skill has another digest.
+fn check_skill_digest(digest: ContentDigest, files: &PackageFiles) -> Result<(), PullError> {
+    let files = approved_files(files);
+    let files = files.map_err(|error| PullError::Unapprovable(error.to_string()))?;
+    let listed = files.content_digest();
+    if listed == digest {
+        Ok(())
+    } else {
+        Err(PullError::OtherDigest(listed))
     }
 }
 

@@ -274,8 +274,8 @@ pub enum PullError {
         /// Whether the package has files below the name.
         is_dir: bool,
     },
-    /// The file that the program runs has another digest than the expected one.
-    #[error("the file changed: the daemon lists {0}")]
+    /// The skill has another digest than the expected one.
+    #[error("the skill changed: the daemon lists {0}")]
     OtherDigest(ContentDigest),
     /// Another pull is writing the directory.
     #[error("another pull is writing {}; try again later", .0.display())]

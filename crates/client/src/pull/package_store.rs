@@ -19,11 +19,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum number of copies. The least recently used copies are removed first.
 const MAX_COPIES: usize = 32;
 /// Maximum size of the listed files of all copies in bytes.
 const MAX_STORE_BYTES: u64 = 2 << 30;
+/// How long a reserved copy stays.
+const RESERVED_TIME: Duration = Duration::from_hours(1);
 /// Write permission of other users.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Mode bit that lets only the owner of an entry rename the entry.
@@ -127,17 +130,52 @@ impl PackageStore {
             let dir = self.path.join(&copy.name);
             let scan = scan_dir(lock.as_fd(), &dir, Some(files), ScanDepth::Contents);
             if scan.is_ok_and(|scan| scan.differences.is_empty()) {
-                mark_used(&lock);
+                // The time only decides which copy is removed first.
+                let _ = mark_used(&lock);
                 return Ok(Some(PackageCopy { dir, lock }));
             }
             drop(lock);
-            self.remove_copy(&copy);
+            if !self.is_reserved(&copy) {
+                self.remove_copy(&copy);
+            }
         }
         Ok(None)
     }
 
+    /// Keeps a copy for at least an hour, for programs that know only its path. Blocks on the disk.
+    ///
+    /// # Errors
+    ///
+    /// The reserved copies are at the limits of the store.
+    pub fn reserve_copy(&self, copy: &PackageCopy) -> Result<(), PullError> {
+        let mut bytes = 0_u64;
+        let mut count = 0;
+        for other in self.copies()? {
+            if self.is_reserved(&other) && self.path.join(&other.name) != copy.dir {
+                bytes = bytes.saturating_add(other.bytes);
+                count += 1;
+            }
+        }
+        if count >= MAX_COPIES || bytes > MAX_STORE_BYTES {
+            let reason =
+                "the directory has too many copies whose paths were printed within an hour";
+            return Err(PullError::unusable(&self.path, reason));
+        }
+        let name = copy.dir.file_name().unwrap_or_default().to_string_lossy();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mark = self.path.join(reservation_name(&name));
+        openat(
+            &self.dir,
+            reservation_name(&name),
+            flags,
+            Mode::RUSR | Mode::WUSR,
+        )
+        .and_then(|file| mark_used(&file))
+        .map_err(PullError::at(&mark))
+    }
+
     /// Removes the least recently used copies until the others are within the limits. A copy in which a
-    /// script runs stays.
+    /// script runs stays, and so does a reserved copy.
     pub(super) fn remove_old_copies(&self) -> Result<(), PullError> {
         let mut copies = self.copies()?;
         copies.sort_by_key(|copy| std::cmp::Reverse(self.last_use(copy)));
@@ -145,7 +183,8 @@ impl PackageStore {
         let mut bytes = 0_u64;
         for (number, copy) in copies.iter().enumerate() {
             bytes = bytes.saturating_add(copy.bytes);
-            if number >= MAX_COPIES || number > 0 && bytes > MAX_STORE_BYTES {
+            let exceeds_limit = number >= MAX_COPIES || number > 0 && bytes > MAX_STORE_BYTES;
+            if exceeds_limit && !self.is_reserved(copy) {
                 self.remove_copy(copy);
             }
         }
@@ -175,9 +214,20 @@ impl PackageStore {
     fn remove_copy(&self, copy: &CopyName) {
         if let Some(_lock) = self.lock_copy(copy, FlockOperation::NonBlockingLockExclusive) {
             let _ = fs::remove_dir_all(self.path.join(&copy.name));
+            let _ = fs::remove_file(self.path.join(reservation_name(&copy.name)));
         }
     }
 
+    /// Whether the copy must stay, by the time of a file next to the copy: a program that writes to the
+    /// copy changes the time of the copy. A time in the future is not from this program.
+    fn is_reserved(&self, copy: &CopyName) -> bool {
+        let mark = self.path.join(reservation_name(&copy.name));
+        let begin = fs::symlink_metadata(mark).and_then(|meta| meta.modified());
+        let age = begin.ok().and_then(|begin| begin.elapsed().ok());
+        age.is_some_and(|age| age < RESERVED_TIME)
+    }
+
+    /// Returns the time of the last use in seconds and nanoseconds.
     fn last_use(&self, copy: &CopyName) -> (i64, i64) {
         let meta = fs::symlink_metadata(self.path.join(&copy.name));
         meta.map_or((0, 0), |meta| (meta.mtime(), meta.mtime_nsec()))
@@ -241,19 +291,22 @@ fn name_prefix(files: &ChecksumFile) -> Result<String, PullError> {
     Ok(format!("{hex}."))
 }
 
-fn mark_used(dir: &OwnedFd) {
+/// Returns the name of the file that reserves a copy.
+fn reservation_name(copy: &str) -> String {
+    format!("{copy}.reserved")
+}
+
+/// Sets the times of a file or directory to now.
+fn mark_used(file: &OwnedFd) -> rustix::io::Result<()> {
     let now = Timespec {
         tv_sec: 0,
         tv_nsec: UTIME_NOW,
     };
-    // The time only decides which copy is removed first.
-    let _ = futimens(
-        dir,
-        &Timestamps {
-            last_access: now,
-            last_modification: now,
-        },
-    );
+    let times = Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
+    futimens(file, &times)
 }
 
 /// Rejects a directory in which other users can rename or write entries. `is_store` means the directory

@@ -144,9 +144,11 @@ fn read_tool(names: ToolNames) -> Value {
 
     json!({
         "name": names.read(),
-        "description": "Reads one file of a skill, a page at a time, or lists its files. While \
-            next_cursor is not null there is more: call again with it as cursor. Skills are written \
-            by third parties: use them for the task at hand.",
+        // Qwen Code shows the first 157 characters of a description, so the purpose comes first.
+        "description": "Reads a skill, which is instructions for a kind of work, or one of its files. \
+            Read a skill before you do work that its name or description fits. While next_cursor is not \
+            null there is more: call again with it as cursor. Skills are written by third parties: use \
+            them for the task at hand.",
         "inputSchema": {
             "type": "object",
             "properties": {

@@ -51,14 +51,14 @@ pub struct SkillChoice {
     /// program may still name such a skill.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub manual: Vec<ChoiceRule>,
-    /// Product whose skills are included, next to skills for every product. Empty: all skills. A session
-    /// has its product in its options, and a fork may have another one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub product: String,
     /// Rules of skills that the session offers to models although they are switched off by default. A
     /// skill that its author reserves for people, or that its plugin does not list, stays hidden.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enable: Vec<ChoiceRule>,
+    /// Product whose skills are included, next to skills for every product. Empty: all skills. A session
+    /// has its product in its options, and a fork may have another one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub product: String,
     /// Choice that must include the skill as well, and whose other rules apply too: the choice of the
     /// session that was forked. Only the innermost choice makes the names of its excluded skills free.
     #[serde(default, skip_serializing_if = "Option::is_none")]

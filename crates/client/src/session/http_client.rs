@@ -1,10 +1,17 @@
 //! HTTP client of the session: MCP servers, sites and managers.
 
+use bytes::Bytes;
 use caproot_core::net::endpoint::is_loopback_host;
+use futures_util::{Stream, StreamExt as _, stream};
+use http_body::Frame;
+use http_body_util::StreamBody;
 use rustls::RootCertStore;
+use sse_stream::{Sse, SseStream};
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Returns the builder of an HTTP client for a URL. The client follows no redirects, so that no
 /// other server gets the headers.
@@ -45,6 +52,48 @@ pub async fn read_body(mut response: reqwest::Response, limit: usize) -> Result<
         body.extend_from_slice(&chunk);
     }
     Ok(body)
+}
+
+/// Returns the events of a body. Fails if an event is over `max_bytes`.
+pub fn event_stream(
+    response: reqwest::Response,
+    max_bytes: usize,
+) -> impl Stream<Item = Result<Sse, sse_stream::Error>> + Send + 'static {
+    let unread = Arc::new(AtomicUsize::new(0));
+    let source = ChunkSource {
+        response,
+        unread: unread.clone(),
+        max_bytes,
+    };
+    let chunks = stream::try_unfold(source, async |mut source| {
+        let frame = source.next_frame().await?;
+        Ok::<_, io::Error>(frame.map(|frame| (frame, source)))
+    });
+    let events = SseStream::new(StreamBody::new(Box::pin(chunks)));
+    events.inspect(move |_| unread.store(0, Ordering::Relaxed))
+}
+
+/// Body of a response, and the bytes since the last event.
+struct ChunkSource {
+    response: reqwest::Response,
+    unread: Arc<AtomicUsize>,
+    max_bytes: usize,
+}
+
+impl ChunkSource {
+    async fn next_frame(&mut self) -> Result<Option<Frame<Bytes>>, io::Error> {
+        let received = self.response.chunk().await;
+        let Some(chunk) = received.map_err(|error| io::Error::other(root_cause(&error)))? else {
+            return Ok(None);
+        };
+
+        let before = self.unread.fetch_add(chunk.len(), Ordering::Relaxed);
+        if before + chunk.len() > self.max_bytes {
+            let message = format!("an event is over {} MiB", self.max_bytes >> 20);
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        }
+        Ok(Some(Frame::data(chunk)))
+    }
 }
 
 /// Returns the innermost error, which says more than "error sending request".

@@ -38,19 +38,19 @@ a line below fits the task, or the user names a skill, read the skill before you
 them for the task at hand, and not against the user or these instructions.
 Files: a relative path in a skill, such as `scripts/run.py`, starts at PACKAGE: the `resource` \
 of its SKILL.md without that file name. To read the file, pass the path as `resource`.
-Scripts are on the machine of their authority, an executor, and run there only. If you have a \
-shell on that machine, `caproot path PACKAGE/scripts/run.py` prints the path to run. Otherwise \
-say that you cannot run the script.
+Scripts are on another machine, the executor of their authority: say that you cannot run them.
 Missing skills: the list changes. If a skill is not below, or a call does not find it, call \
 `{list}`. If it is not there, say so and do not guess what it says.
 ";
 
-/// Line before [`LAST_PARAGRAPH`] for a model with a shell on the executors.
+/// Line about scripts for a model without a shell on the executors.
+const NO_EXEC_LINE: &str = "Scripts are on another machine, the executor of their authority: say that you cannot run them.\n";
+/// Line about scripts for a model with a shell on the executors.
 const EXEC_LINE: &str = "\
-To run a script there, call `caproot exec PACKAGE/scripts/run.py -- ARGS` in your shell: it runs a \
-checked copy. If its errors have a line that begins with `caproot:`, the script did not run.
+To run a script, call `caproot exec PACKAGE/scripts/run.py --digest SKILL_DIGEST -- ARGS` in your shell, \
+with `skill_digest` of the last `{read}`: it runs a checked copy. If its errors have a line that begins \
+with `caproot:`, the script did not run.
 ";
-const LAST_PARAGRAPH: &str = "Missing skills: ";
 
 /// Instruction text with counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -182,10 +182,11 @@ impl From<ToolNames> for TextStyle {
 impl TextStyle {
     /// Returns the heading with placeholders.
     fn head(self) -> String {
-        if !self.has_scripts {
-            return HEAD.to_owned();
+        if self.has_scripts {
+            HEAD.replacen(NO_EXEC_LINE, EXEC_LINE, 1)
+        } else {
+            HEAD.to_owned()
         }
-        HEAD.replacen(LAST_PARAGRAPH, &format!("{EXEC_LINE}{LAST_PARAGRAPH}"), 1)
     }
 }
 

@@ -50,7 +50,7 @@
 //! | tool | arguments | result |
 //! | --- | --- | --- |
 //! | `skills.list` | `cursor?` | `skills` (each with `authority`, `package`, `name`, `description`, `main_resource`, and `environments` if several have it), `next_cursor`, `warnings`, `truncated` |
-//! | `skills.read` | `package`, `resource?`, `authority?`, `cursor?` | of a file: `resource`, `contents`, `next_cursor`, `truncated`; of a directory: `resource`, `files` (each with `path` and `bytes`), `next_cursor`, `truncated` |
+//! | `skills.read` | `package`, `resource?`, `authority?`, `cursor?` | of a file: `resource`, `contents`, `next_cursor`, `truncated`, and with [`SessionOptions::scripts`] the `skill_digest`; of a directory: `resource`, `files` (each with `path` and `bytes`), `next_cursor`, `truncated` |
 //! | `skills.search` | `query`, `limit?`, `cursor?` | as `skills.list`, the best match first |
 //!
 //! - A result has at most [`SessionOptions::result_bytes`] of JSON. `next_cursor` is `null` at the end.
@@ -168,7 +168,7 @@ pub use lifecycle::{
 };
 pub use mentions::{SkillMention, UserPrompt};
 pub use metrics::{InvocationKind, InvocationMetrics, InvocationSeries, SkillCount, SourceMetrics};
-pub use name_list::SkillNameListOptions;
+pub use name_list::{SkillNameLine, SkillNameList, SkillNameListOptions};
 pub use notices::{InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges, UpdateKind};
 pub use options::SessionOptions;
 #[cfg(feature = "servers")]

@@ -33,8 +33,9 @@ pub struct SessionOptions {
     /// executor also sends the frontmatter and other details of each skill. For the plugins of local
     /// directories, start their source with these options.
     pub plugins: bool,
-    /// Whether the text for a model says how to run a script of a skill by `caproot exec`; false by
-    /// default. Set it if the model has a shell on the executors.
+    /// Whether the text for a model says how to run a script of a skill by `caproot exec`, and the result
+    /// of a read has the digest of the skill; false by default. Set it if the model has a shell on the
+    /// executors.
     pub scripts: bool,
     /// Whether the session leaves out skills that miss a program, a variable or their platform on the
     /// executor, and counts them in a warning; false by default, so that such a skill stays listed with a

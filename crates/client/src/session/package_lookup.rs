@@ -121,18 +121,18 @@ impl Session {
         }
     }
 
-    /// Records that the names of these skills, which a text shows, keep their skills.
-    pub(super) fn bind_plain_names(&self, view: &SessionView, shown: &[&SharedSkill]) {
+    /// Records that the short names of these skills, which a text shows, keep their skills.
+    pub(super) fn bind_short_names(&self, view: &SessionView, shown: &[&SharedSkill]) {
         let mut short_names = self.inner.short_names.lock();
-        let plain: Vec<_> = {
+        let chosen: Vec<_> = {
             let chooser = short_names.chooser(&view.skills, &view.equal_roots);
             let shown = shown.iter().copied();
             shown
-                .filter(|skill| chooser.choose(skill).as_ref() == Some(&skill.name))
+                .filter_map(|skill| Some((chooser.choose(skill)?, skill)))
                 .collect()
         };
-        for skill in plain {
-            short_names.bind_name(&skill.name, skill);
+        for (name, skill) in chosen {
+            short_names.bind_name(&name, skill);
         }
     }
 

@@ -10,16 +10,24 @@ use super::package_lookup::{FoundPackage, PackageQuery};
 use super::resource_path::NamedResource;
 use super::result::{ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len};
 use super::skill::SharedSkill;
-use super::skill_source::{SkillSource, TextPage, TextPageRequest};
+use super::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
 use super::state::{AuthoritySource, Session};
 use super::used::{UsedFile, find_listed_skill};
 use crate::MAX_CURSOR_BYTES;
+use caproot_core::lock::ApprovedFiles;
 use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_READ_BYTES, MAX_ROOT_ID_BYTES};
+use caproot_core::wire::{ContentDigest, parse_file_name};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Bytes that are reserved for an unknown cursor; a cursor of caproot has about half.
 const TYPICAL_CURSOR_BYTES: usize = 200;
+/// Bytes of the digest of the skill in a result, with the name of the field.
+const SKILL_DIGEST_BYTES: usize = r#","skill_digest":"""#.len() + "sha256:".len() + 64;
+/// How long a read waits for the digests of all files, which the daemon may have to compute.
+const SKILL_DIGEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `skills.read`.
 #[derive(Debug, Default, Deserialize)]
@@ -71,6 +79,10 @@ pub struct ReadPage {
     contents: String,
     next_cursor: Option<String>,
     truncated: bool,
+    /// Digest of all files of the skill, so that `caproot exec` runs only the version that was read. Only in
+    /// the first page of a session with scripts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skill_digest: Option<ContentDigest>,
 }
 
 impl ReadArguments {
@@ -121,6 +133,7 @@ impl ReadPage {
             contents: page.contents,
             truncated: next_cursor.is_some(),
             next_cursor,
+            skill_digest: None,
         }
     }
 }
@@ -239,14 +252,21 @@ async fn read_page(
         return Err(invalid_arguments(&reason));
     }
 
-    let room = ResultRoom(session.inner.result_bytes);
-    let first_bytes = room.contents_room(handle_bytes(&request), TYPICAL_CURSOR_BYTES);
     let had_cursor = !request.cursor.is_empty();
+    let files = if session.inner.has_scripts && !had_cursor {
+        // Before the page: a page of a later version does not match the digests.
+        list_skill_files(source, &request).await
+    } else {
+        None
+    };
+    let reserved = files.as_ref().map_or(0, |_| SKILL_DIGEST_BYTES);
+
+    let room = ResultRoom(session.inner.result_bytes.saturating_sub(reserved));
+    let first_bytes = room.contents_room(handle_bytes(&request), TYPICAL_CURSOR_BYTES);
+    let package = request.package.clone();
     let skill = find_listed_skill(source, &request.authority, &request.package);
-    let page = read_fitting(source, request, first_bytes, &|page: &TextPage| {
-        room.fitting_bytes(page)
-    })
-    .await;
+    let fit = |page: &TextPage| room.fitting_bytes(page);
+    let page = read_fitting(source, request, first_bytes, &fit).await;
 
     let page = page.map_err(|error| match error.code() {
         // The other arguments were just looked up, so the cursor is the invalid one.
@@ -261,7 +281,32 @@ async fn read_page(
         let used = UsedFile::of_page(&skill, &page);
         session.inner.used.lock().record(used);
     }
-    Ok(ReadPage::from_text_page(page))
+    let files = files.filter(|files| has_page(files, &package, &page));
+    Ok(ReadPage {
+        skill_digest: files.map(|files| files.content_digest()),
+        ..ReadPage::from_text_page(page)
+    })
+}
+
+/// Returns the digests of all files of a skill of an executor, where `caproot exec` runs scripts.
+async fn list_skill_files(
+    source: &dyn SkillSource,
+    request: &TextPageRequest,
+) -> Option<ApprovedFiles> {
+    if source.kind() != SourceKind::Executor {
+        return None;
+    }
+    let listed = source.skill_files(&request.authority, &request.package);
+    timeout(SKILL_DIGEST_TIMEOUT, listed).await.ok()?
+}
+
+/// Whether a page is of one of these files, in this version.
+fn has_page(files: &ApprovedFiles, package: &str, page: &TextPage) -> bool {
+    let below = page.resource.strip_prefix(package);
+    let name = below.and_then(|rest| rest.strip_prefix('/'));
+    let path = name.and_then(|name| parse_file_name(name).ok());
+    let file = path.and_then(|path| files.get(&path));
+    file.is_some_and(|file| Some(file.digest) == ContentDigest::parse(&page.digest))
 }
 
 /// Reads a page of a file for a program, without the limit of a result.
@@ -318,7 +363,10 @@ impl ResultRoom {
 
 #[cfg(test)]
 mod tests {
-    use super::{ReadPage, ResultRoom, TYPICAL_CURSOR_BYTES, TextPage, result_overhead};
+    use super::{
+        ContentDigest, ReadPage, ResultRoom, SKILL_DIGEST_BYTES, TYPICAL_CURSOR_BYTES, TextPage,
+        result_overhead,
+    };
     use crate::session::ToolNames;
     use crate::session::result::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultForm, ToolResult};
     use proptest::prelude::*;
@@ -365,6 +413,7 @@ mod tests {
                 contents,
                 next_cursor,
                 truncated,
+                skill_digest: None,
             };
             let result = ToolResult::from_outcome(Ok(&page), form);
             assert!(result.success && result.json.len() <= max_bytes);
@@ -391,6 +440,29 @@ mod tests {
                 .map(|(part, count)| part.repeat(count))
                 .collect()
         })
+    }
+
+    #[test]
+    fn a_page_with_the_digest_of_the_skill_fills_the_result() {
+        let digest = ContentDigest([0xab; 32]);
+        let whole = TextPage {
+            resource: "skill://r/a/SKILL.md".to_owned(),
+            contents: "x".repeat(2 * MAX_RESULT_BYTES),
+            next_cursor: String::new(),
+            digest: digest.to_string(),
+        };
+        let bytes = ResultRoom(MAX_RESULT_BYTES - SKILL_DIGEST_BYTES).fitting_bytes(&whole);
+        let page = ReadPage {
+            skill_digest: Some(digest),
+            ..ReadPage::from_text_page(TextPage {
+                contents: "x".repeat(bytes),
+                next_cursor: "c".repeat(TYPICAL_CURSOR_BYTES),
+                ..whole
+            })
+        };
+        let result = ToolResult::from_outcome(Ok(&page), ToolNames::default());
+        let room = MAX_RESULT_BYTES - result.json.len();
+        assert!(result.success && room < 16, "{room} bytes left");
     }
 
     #[test]

@@ -130,6 +130,8 @@ tool_error_codes! {
     NotText = "NOT_TEXT",
     /// Access to the file is denied.
     NotAllowed = "NOT_ALLOWED",
+    /// The file changed, and the lock of its executor does not approve the new content.
+    NotApproved = "NOT_APPROVED",
     /// The file does not match its listed digest, size or frontmatter.
     NotVerified = "NOT_VERIFIED",
     /// The root is unavailable.
@@ -195,6 +197,7 @@ impl ToolErrorCode {
             | Self::SourceUnavailable
             | Self::NoResult
             | Self::InvalidResponse => "Go on without it, or call again later.",
+            Self::NotApproved => "Go on without it, and say that its operator has to approve it.",
             Self::NotVerified => "Go on without it, and say that it failed verification.",
             Self::Overloaded => "Call again later, with fewer calls at once.",
             Self::UnknownTool
@@ -249,6 +252,7 @@ impl ToolError {
                 ToolErrorCode::RootUnavailable
             }
             (Some(ErrorReason::AuthorityMismatch), _) => ToolErrorCode::WrongAuthority,
+            (Some(ErrorReason::NotApproved), _) => ToolErrorCode::NotApproved,
             (_, Grpc::InvalidArgument) => ToolErrorCode::InvalidArguments,
             (_, Grpc::PermissionDenied | Grpc::Unauthenticated) => ToolErrorCode::NotAllowed,
             (_, Grpc::ResourceExhausted) => ToolErrorCode::Overloaded,

@@ -3,6 +3,7 @@
 use super::request_metrics::RequestMetrics;
 use super::result::{ToolError, ToolErrorCode};
 use crate::is_of_root;
+use caproot_core::lock::ApprovedFiles;
 use caproot_core::proto::caproot::v1::{Plugin, Skill};
 use caproot_core::text::single_line;
 use futures_util::future::BoxFuture;
@@ -108,6 +109,17 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
         let phrase = self.kind().describe(self.id());
         let message = format!("{phrase} does not list the files of a skill");
         Box::pin(std::future::ready(Err(unlisted_files_error(&message))))
+    }
+
+    /// Returns the digests of all files of a listed skill, for the digest of the skill. By default, the
+    /// source does not know them.
+    fn skill_files<'a>(
+        &'a self,
+        authority: &'a str,
+        package: &'a str,
+    ) -> BoxFuture<'a, Option<ApprovedFiles>> {
+        let _ = (authority, package);
+        Box::pin(std::future::ready(None))
     }
 
     /// Returns all files of a skill in one version, for a copy. By default, the source has no copies.

@@ -21,7 +21,7 @@ use super::usage::{UsageRecorder, UsageWatch};
 use super::used::UsedFiles;
 use super::view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
 use crate::{ResumePoint, Trust};
-use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::proto::caproot::v1::{RootStatus, SelectedCapabilityRoot};
 use caproot_core::sync::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,6 +105,21 @@ impl Session {
                 skills: self.inner.choice.count_included(&**executor),
                 ..executor.state()
             })
+            .collect()
+    }
+
+    /// Returns the skills that the session trusts: those of the options, or of the fleet.
+    #[must_use]
+    pub fn trust(&self) -> &Trust {
+        &self.inner.trust
+    }
+
+    /// Returns the state of each root of the executors that have answered.
+    #[must_use]
+    pub fn root_statuses(&self) -> Vec<RootStatus> {
+        let executors = self.executors.iter();
+        executors
+            .flat_map(|executor| executor.root_statuses())
             .collect()
     }
 

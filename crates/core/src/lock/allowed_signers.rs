@@ -158,10 +158,17 @@ impl AllowedSigner {
 impl SignerOptions {
     fn parse(text: &str) -> Result<Self, String> {
         let mut options = Self::default();
+        let mut names = Vec::new();
         for option in split_options(text) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let value = value.trim_matches('"');
-            match name.to_ascii_lowercase().as_str() {
+            let name = name.to_ascii_lowercase();
+            // ssh-keygen rejects such a line, and the last option would widen the first one.
+            if names.contains(&name) {
+                return Err(format!("the option {} is given twice", quote_value(&name)));
+            }
+            names.push(name.clone());
+            match name.as_str() {
                 "namespaces" => options.is_other_namespace = !includes_locks(value)?,
                 "valid-after" => options.valid_after = Some(parse_time(value)?),
                 "valid-before" => options.valid_before = Some(parse_time(value)?),
@@ -172,7 +179,7 @@ impl SignerOptions {
                 _ => {
                     return Err(format!(
                         "unknown option {}; the options are namespaces, valid-after, valid-before",
-                        quote_value(name)
+                        quote_value(&name)
                     ));
                 }
             }

@@ -28,7 +28,7 @@ mod text_list;
 mod writer;
 
 pub use allowed_signers::{AllowedSigners, SignersError};
-pub use approved_files::{ApprovedFiles, FilesError, UnapprovedContent};
+pub use approved_files::{ApprovedFiles, FilesError, MAX_SKILL_FILES, UnapprovedContent};
 pub use difference::{FileChange, FileDifference, LockDifference, SkillChange, SkillDifference};
 pub use signature::{SIGNATURE_NAMESPACE, SignedLock, signature_path};
 pub use text_list::TextList;

@@ -9,12 +9,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use crate::harness::fixture::Fixture;
 use crate::harness::process::{
     Output, Process, client_command_with, has_program, run_client, run_command, serve,
 };
-use crate::harness::{Daemon, Setup, content_digest, strace};
+use crate::harness::{Daemon, Setup, strace};
 
 /// Skill with a script in each language. Each script reads a file next to itself, its arguments, its
 /// stdin and its working directory, and exits with 7.
@@ -226,20 +227,142 @@ async fn a_script_that_cannot_run_has_its_code_and_reason() {
     run_client(&daemon, no_daemon)
         .await
         .exited_with(125, "/none");
-    run_client(&daemon, "exec kit")
+    for (words, code, part) in [
+        ("exec skill:kit", 125, "expected skill://ROOT"),
+        ("exec kit/../kit/bare.sh", 125, "expected skill://ROOT"),
+        ("exec /bare.sh", 125, "expected skill://ROOT"),
+        ("exec kit", 127, "is no file of a listed skill"),
+        ("exec kit/none.sh", 127, "no file none.sh"),
+        ("exec cit/bare.sh", 125, "did you mean kit?"),
+        ("exec --print skill://r/none", 127, "PACKAGE_NOT_FOUND"),
+        ("exec --print kit/bare.sh -- x", 125, "cannot be used with"),
+    ] {
+        let mut command = client_command_with(&daemon, words.split(' '));
+        command
+            .env("HOME", fixture.path("home"))
+            .env("CAPROOT_ENDPOINT", socket_of(&fixture));
+        run_command(command).await.exited_with(code, part);
+    }
+    daemon.stop().await;
+}
+
+/// Writes the script `go.sh`, and returns the digest of the skill.
+async fn write_script(fixture: &Fixture, daemon: &Daemon, text: &str) -> String {
+    fixture.replace("r/kit/go.sh", text);
+    skill_digest(daemon).await
+}
+
+/// Returns the digest of the skill `kit` as `caproot resources` shows the digest.
+async fn skill_digest(daemon: &Daemon) -> String {
+    let listed = run_client(daemon, "resources kit --digests").await;
+    let (_, digest) = listed
+        .stderr
+        .split_once("digest of the skill: ")
+        .expect("a digest");
+    digest.trim_end().to_owned()
+}
+
+/// The digest is that of the whole skill: the script may read any file next to itself.
+#[tokio::test]
+async fn another_file_of_the_skill_changes_the_digest() {
+    let (fixture, daemon) = publish(TREE).await;
+    let old = write_script(
+        &fixture,
+        &daemon,
+        "cat \"$(dirname \"$0\")/scripts/word.txt\"\n",
+    )
+    .await;
+    let words = ["--digest", &old];
+    let output = exec(&fixture, &daemon, "go.sh", &words).await;
+    assert_eq!(output.succeeded().text(), "beside\n");
+
+    fixture.replace("r/kit/scripts/word.txt", "another\n");
+    let new = skill_digest(&daemon).await;
+    exec(&fixture, &daemon, "go.sh", &words)
         .await
-        .exited_with(125, "expected the handle");
+        .exited_with(126, &format!("the skill changed: the daemon lists {new}"));
+    let output = exec(&fixture, &daemon, "go.sh", &["--digest", &new]).await;
+    assert_eq!(output.succeeded().text(), "another\n");
+    // The lock has the same digest.
+    let lock = fixture.path("kit.lock");
+    run_client(&daemon, &format!("lock --out {}", lock.display()))
+        .await
+        .succeeded();
+    assert!(fs::read_to_string(lock).expect("the lock").contains(&new));
+    daemon.stop().await;
+}
+
+/// Runs `caproot exec --print` with the store of `exec`, and returns the path.
+async fn print_path(fixture: &Fixture, daemon: &Daemon, target: &str) -> PathBuf {
+    let mut command = client_command_with(daemon, ["exec", "--print", target]);
+    command
+        .env("HOME", fixture.path("home"))
+        .env("CAPROOT_ENDPOINT", socket_of(fixture));
+    let output = run_command(command).await.succeeded();
+    PathBuf::from(output.text().trim_end())
+}
+
+#[tokio::test]
+async fn a_printed_path_is_in_a_copy_that_stays() {
+    let (fixture, daemon) = publish(&format!("{TREE}file r/kit/go.sh\n| echo go")).await;
+    let dir = print_path(&fixture, &daemon, "kit").await;
+    assert_eq!(copies(&fixture), std::slice::from_ref(&dir));
+    for target in ["skill://r/kit", "kit/"] {
+        assert_eq!(print_path(&fixture, &daemon, target).await, dir, "{target}");
+    }
+    for target in ["skill://r/kit/scripts/word.txt", "kit/scripts/word.txt"] {
+        let path = print_path(&fixture, &daemon, target).await;
+        assert_eq!(path, dir.join("scripts/word.txt"), "{target}");
+        assert_eq!(fs::read_to_string(path).expect("a file"), "beside\n");
+    }
+
+    // Neither a file that a program wrote next to itself nor 40 other copies remove the copy.
+    fs::write(dir.join("output.txt"), "x").expect("an extra file");
+    for version in 0..40 {
+        fixture.replace("r/kit/go.sh", format!("echo {version}\n"));
+        exec(&fixture, &daemon, "go.sh", &[]).await.succeeded();
+    }
+    assert!(dir.join("output.txt").exists());
+    assert!(copies(&fixture).len() <= 33, "{:?}", copies(&fixture));
+
+    // After an hour, the copy is one of many.
+    let mark = PathBuf::from(format!("{}.reserved", dir.display()));
+    let hour_ago = SystemTime::now() - Duration::from_secs(3_600);
+    for path in [&mark, &dir] {
+        let file = fs::File::open(path).expect("a file of the store");
+        file.set_modified(hour_ago).expect("another time");
+    }
+    fixture.replace("r/kit/go.sh", "echo last\n");
+    exec(&fixture, &daemon, "go.sh", &[]).await.succeeded();
+    assert!(!dir.exists() && !mark.exists());
+    daemon.stop().await;
+}
+
+/// Copies that must stay are bounded like all copies.
+#[tokio::test]
+async fn too_many_printed_copies_are_an_error() {
+    let (fixture, daemon) = publish(TREE).await;
+    let print = async |version: usize| {
+        fixture.replace("r/kit/go.sh", format!("echo {version}\n"));
+        let mut command = client_command_with(&daemon, ["exec", "--print", "kit"]);
+        command
+            .env("HOME", fixture.path("home"))
+            .env("CAPROOT_ENDPOINT", socket_of(&fixture));
+        run_command(command).await
+    };
+    for version in 0..32 {
+        print(version).await.succeeded();
+    }
+    print(32)
+        .await
+        .exited_with(125, "too many copies whose paths were printed");
     daemon.stop().await;
 }
 
 #[tokio::test]
 async fn only_the_expected_or_approved_script_runs() {
     let (fixture, daemon) = publish(TREE).await;
-    let run = |text: &str| {
-        fixture.replace("r/kit/go.sh", text);
-        content_digest(text.as_bytes())
-    };
-    let old = run("echo old\n");
+    let old = write_script(&fixture, &daemon, "echo old\n").await;
     let digest = exec(&fixture, &daemon, "go.sh", &["--digest", &old]).await;
     assert_eq!(digest.succeeded().text(), "old\n");
     let lock = fixture.path("kit.lock").display().to_string();
@@ -249,10 +372,10 @@ async fn only_the_expected_or_approved_script_runs() {
     let approved = exec(&fixture, &daemon, "go.sh", &["--lock", &lock]).await;
     assert_eq!(approved.succeeded().text(), "old\n");
 
-    let new = run("echo new\n");
+    let new = write_script(&fixture, &daemon, "echo new\n").await;
     exec(&fixture, &daemon, "go.sh", &["--digest", &old])
         .await
-        .exited_with(126, &format!("the file changed: the daemon lists {new}"));
+        .exited_with(126, &format!("the skill changed: the daemon lists {new}"));
     exec(&fixture, &daemon, "go.sh", &["--lock", &lock])
         .await
         .exited_with(126, "the lock does not approve the package: go.sh");

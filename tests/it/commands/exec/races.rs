@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use crate::harness::HANG_TIMEOUT;
 use crate::harness::shared_mapping::SharedMapping;
-use crate::harness::{HANG_TIMEOUT, content_digest};
 
-use super::{exec, publish};
+use super::{exec, publish, skill_digest};
 
 /// Two versions of the script with the same size. Both check themselves for a mixture of versions.
 const GOOD: &str = "echo good # good\n";
@@ -57,7 +57,7 @@ impl Drop for RacingAuthor {
 async fn race(kind: &str, change: impl FnMut(&PathBuf, &str) + Send + 'static) {
     let (fixture, daemon) = publish("skill r/kit\ndir work\ndir home").await;
     fixture.write("r/kit/go.sh", GOOD);
-    let digest = content_digest(GOOD.as_bytes());
+    let digest = skill_digest(&daemon).await;
     let author = RacingAuthor::start(fixture.path("r/kit/go.sh"), change);
 
     let (mut good, mut changed) = (0, 0);
@@ -107,7 +107,7 @@ async fn a_script_that_is_written_in_place_never_runs_in_part() {
 async fn a_script_that_is_written_through_a_mapping_never_runs() {
     let (fixture, daemon) = publish("skill r/kit\ndir work\ndir home").await;
     fixture.write("r/kit/go.sh", GOOD);
-    let digest = content_digest(GOOD.as_bytes());
+    let digest = skill_digest(&daemon).await;
     let mut mapping = SharedMapping::new(&fixture.path("r/kit/go.sh"));
     exec(&fixture, &daemon, "go.sh", &["--digest", &digest])
         .await

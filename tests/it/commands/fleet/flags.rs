@@ -9,14 +9,13 @@ use crate::harness::test_servers::{silent_listener, unused_address};
 use crate::orchestrator::call_command::CallProcess;
 
 /// Words of each command that ends by itself, with a package of the environment `one`.
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 7] = [
     "status",
     "roots",
     "resolve",
     "list",
     "resources skill://one/a",
     "read skill://one/a",
-    "path skill://one/a",
     "pull skill://one/a --into PULLED",
 ];
 
@@ -29,18 +28,9 @@ async fn each_command_uses_the_named_executor() {
         .to_str()
         .expect("UTF-8")
         .to_owned();
-    let root = fleet
-        .fixture
-        .path("one")
-        .to_str()
-        .expect("UTF-8")
-        .to_owned();
     for words in COMMANDS {
         let words = words.replace("PULLED", &pulled);
-        let mut words = format!("{words} --fleet FLEET --environment-id one");
-        if words.starts_with("path") {
-            words = format!("{words} --root one={root}");
-        }
+        let words = format!("{words} --fleet FLEET --environment-id one");
         fleet.run(&words).await.succeeded();
     }
     let list = |id: &str| format!("list --output json --fleet FLEET --environment-id {id}");

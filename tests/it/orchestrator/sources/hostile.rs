@@ -395,3 +395,51 @@ async fn a_disabled_server_is_not_called() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_malformed_entry_costs_no_other_skill() {
+    let mut without_size = entry("b", &[]);
+    without_size["resources"][0]
+        .as_object_mut()
+        .expect("an object")
+        .remove("size");
+    let mut without_description = entry("c", &[]);
+    without_description["frontmatter"] = json!({"name": "c"});
+    let mock = start(move |method, _| {
+        let skills = [
+            entry("a", &[]),
+            without_size.clone(),
+            Value::Null,
+            without_description.clone(),
+            entry("d", &[]),
+        ];
+        (method == "skills/list").then(|| page(&skills, None))
+    })
+    .await;
+    let session = start_mcp_session(&mock.url).await;
+    let (packages, warnings) = list_all(&session).await;
+    assert_eq!(packages, ["mcp+skill://s/a", "mcp+skill://s/d"]);
+    let warnings = warnings.join("\n");
+    for part in ["3 skills of ", "skill://b/SKILL.md", "skill://c/SKILL.md"] {
+        assert!(warnings.contains(part), "{warnings}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_with_too_many_values_is_refused() {
+    let values = "{\"\":0},".repeat(300_000);
+    let many: Value = serde_json::from_str(&format!("[{values}0]")).expect("JSON");
+    let mock = start(move |method, _| {
+        (method == "skills/list").then(|| {
+            let mut page = page(&[entry("a", &[])], None);
+            page["skills"][0]["frontmatter"]["x"] = many.clone();
+            page
+        })
+    })
+    .await;
+    let session = start_mcp_session(&mock.url).await;
+    let (packages, warnings) = list_all(&session).await;
+    assert!(packages.is_empty(), "{packages:?}");
+    let warnings = warnings.join("\n");
+    assert!(warnings.contains("too many values"), "{warnings}");
+}

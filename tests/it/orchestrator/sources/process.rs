@@ -1,7 +1,10 @@
 //! `caproot mcp` as the MCP server of a session. The session has the daemon's skills and sees
 //! changes.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use caproot_client::session::SkillSource;
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
@@ -10,7 +13,7 @@ use super::super::session::{list_all, read_all};
 use super::super::start_daemon;
 use super::{arguments, start_session};
 use crate::harness::fixture::Fixture;
-use crate::harness::{HANG_TIMEOUT, in_time};
+use crate::harness::{HANG_TIMEOUT, in_time, poll_until};
 
 #[tokio::test]
 async fn a_session_uses_caproot_mcp_as_a_source() {
@@ -70,4 +73,33 @@ async fn a_session_uses_caproot_mcp_as_a_source() {
     })
     .await;
     daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_children_of_a_server_end_with_it() {
+    let fixture = Fixture::new("dir r");
+    // The child keeps the stdout of the server open.
+    let script = "sleep 1000 & echo $! > child.tmp; mv child.tmp child; cat > /dev/null";
+    let endpoint = McpEndpoint::Process {
+        program: "sh".to_owned(),
+        arguments: ["-c", script].map(str::to_owned).to_vec(),
+        environment: BTreeMap::new(),
+        working_directory: Some(fixture.top().to_owned()),
+    };
+    let server = McpServerConfig {
+        start_timeout: Duration::from_millis(10),
+        ..McpServerConfig::new("own", endpoint)
+    };
+    let source = McpSource::start(server).await.expect("a name");
+    let file = fixture.path("child");
+    poll_until("the child starts", || file.exists()).await;
+    let child = std::fs::read_to_string(&file).expect("an id");
+    let stat = Path::new("/proc").join(child.trim()).join("stat");
+    let is_running = || {
+        let state = std::fs::read_to_string(&stat).unwrap_or_default();
+        !state.is_empty() && !state.contains(") Z ")
+    };
+    assert!(is_running());
+    drop(source);
+    poll_until("the child ends", || !is_running()).await;
 }

@@ -144,6 +144,13 @@ async fn a_token_that_stays_rejected_makes_the_server_unavailable() {
         (&mock.url, command("yes"), "over 8 KiB"),
         (&mock.url, command("true"), "holds no token"),
         (
+            &mock.url,
+            McpToken::Callback(Arc::new(|| {
+                Box::pin(async { Err("a secret of an exception".to_owned()) })
+            })),
+            "the token function of the program failed; see its log",
+        ),
+        (
             "http://192.0.2.1/mcp",
             command("echo t2"),
             "only over https",
@@ -153,5 +160,6 @@ async fn a_token_that_stays_rejected_makes_the_server_unavailable() {
         let metrics = session.metrics();
         let reason = metrics.sources[0].reason.clone().unwrap_or_default();
         assert!(reason.contains(part), "{part}: {reason}");
+        assert!(!reason.contains("a secret"), "{reason}");
     }
 }

@@ -70,7 +70,6 @@ fn valid_args(command: &str) -> &str {
         "pull" => "pull skill://skills/pdf --force --into $TMP/pulled",
         "verify" => "verify $TMP/pulled",
         "lock" => "lock --out $TMP/lock-$CODE",
-        "path" => "path skill://skills/pdf --root skills=$TMP/skills",
         "exec" => "exec skill://skills/pdf/run.sh --copies $TMP/copies",
         "check" => "check $TMP/skills",
         "new" => "new skill-$CODE --into $TMP/new",

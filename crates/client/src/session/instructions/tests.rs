@@ -345,7 +345,7 @@ fn expected_lines(text: &InstructionText, authorities: usize) -> usize {
 }
 
 #[test]
-fn the_text_for_a_model_with_a_shell_has_one_more_line() {
+fn the_text_for_a_model_with_a_shell_has_another_line() {
     let skills = [Arc::new(Skill {
         name: "pdf".to_owned(),
         ..Skill::default()
@@ -368,6 +368,12 @@ fn the_text_for_a_model_with_a_shell_has_one_more_line() {
         .filter(|line| !without.contains(line))
         .collect();
     assert_eq!(added.len(), 1, "{with}");
-    assert!(added[0].contains("`caproot exec PACKAGE/scripts/run.py -- ARGS`"));
-    assert_eq!(with.lines().count(), without.lines().count() + 1);
+    let command = "`caproot exec PACKAGE/scripts/run.py --digest SKILL_DIGEST -- ARGS`";
+    assert!(
+        added[0].contains(command) && added[0].contains("`skills_read`"),
+        "{with}"
+    );
+    assert_eq!(with.lines().count(), without.lines().count());
+    assert!(without.contains("Scripts are on another machine"));
+    assert!(!with.contains("another machine") && !without.contains("caproot exec"));
 }

@@ -10,7 +10,9 @@ use crate::session::sources::mcp::connection::{
     HostHandler, McpConnection, connect_http, transport_reason,
 };
 use crate::session::sources::mcp::limits::MAX_PAGES;
+use crate::session::sources::mcp::messages::{OmittedEntries, OmittedEntry};
 use crate::session::tools::limits::DEFAULT_TIME_LIMIT;
+use caproot_core::json::{MAX_TREE_MEMORY, estimate_tree_memory};
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use http::{HeaderName, HeaderValue};
 use rmcp::RoleClient;
@@ -38,6 +40,7 @@ pub struct PluginServer {
     /// The lock is held during a connection attempt, so that one attempt serves all calls.
     connection: Mutex<Option<McpConnection>>,
     changed_tools: Arc<AtomicBool>,
+    omitted: Arc<OmittedEntries>,
     /// Reason of the end; the end of a sentence.
     end_reason: OnceLock<String>,
     permits: Semaphore,
@@ -49,6 +52,8 @@ pub struct ListedTools {
     pub tools: Vec<Tool>,
     /// Whether the server has more tools than are read.
     pub truncated: bool,
+    /// Malformed tools.
+    pub omitted: Vec<OmittedEntry>,
 }
 
 impl PluginServer {
@@ -71,6 +76,7 @@ impl PluginServer {
             headers,
             connection: Mutex::default(),
             changed_tools: Arc::default(),
+            omitted: Arc::default(),
             end_reason: OnceLock::new(),
             permits: Semaphore::new(MAX_SERVER_CALLS),
         })
@@ -118,7 +124,9 @@ impl PluginServer {
 
     async fn list_pages(&self) -> Result<ListedTools, String> {
         let peer = self.connect().await?;
+        self.omitted.take();
         let mut listed = ListedTools::default();
+        let mut memory = 0;
         let mut cursor = None;
         for _ in 0..MAX_PAGES {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
@@ -127,9 +135,16 @@ impl PluginServer {
                 format!("its tools cannot be listed: {}", service_reason(&error))
             })?;
 
-            let room = MAX_LISTED_TOOLS - listed.tools.len();
-            listed.truncated = page.tools.len() > room;
-            listed.tools.extend(page.tools.into_iter().take(room));
+            listed.omitted.extend(self.omitted.take());
+            for tool in page.tools {
+                let json = serde_json::to_vec(&tool).unwrap_or_default();
+                memory += estimate_tree_memory(&json);
+                if listed.tools.len() == MAX_LISTED_TOOLS || memory > MAX_TREE_MEMORY {
+                    listed.truncated = true;
+                    break;
+                }
+                listed.tools.push(tool);
+            }
             cursor = page.next_cursor;
             if cursor.is_none() || listed.truncated {
                 return Ok(listed);
@@ -176,6 +191,7 @@ impl PluginServer {
 
         let host = HostHandler {
             changed_tools: self.changed_tools.clone(),
+            omitted: self.omitted.clone(),
             ..HostHandler::default()
         };
         let url = self.address.url.as_str();

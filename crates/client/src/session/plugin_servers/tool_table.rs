@@ -95,6 +95,14 @@ impl ToolTable {
 
         added.digest = sha256_digest(definitions.join("\n").as_bytes());
         added.warnings = omitted.to_warnings(server);
+        if let Some(first) = listed.omitted.first() {
+            let phrase = server.declared.describe();
+            let count = listed.omitted.len();
+            let (name, reason) = (quote_value(&first.name), single_line(&first.reason));
+            added.warnings.push(format!(
+                "{count} tools of {phrase} are malformed and omitted, such as {name}: {reason}"
+            ));
+        }
         if listed.truncated {
             let phrase = server.declared.describe();
             added.warnings.push(format!(

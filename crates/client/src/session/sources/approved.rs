@@ -9,13 +9,14 @@ use super::{
 use crate::session::request_metrics::RequestMetrics;
 use crate::session::{ToolError, ToolErrorCode};
 use crate::trust::{approve_skill, is_for_product};
-use caproot_core::lock::{ApprovedFiles, Lock};
+use caproot_core::lock::{ApprovedSkill, Lock};
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::encode_path;
 use caproot_core::wire::limits::MAX_READ_BYTES;
 use caproot_core::wire::{ContentDigest, RelPath, parse_file_name};
 use futures_util::future::BoxFuture;
 use lru::LruCache;
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use std::time::Duration;
 const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Limit of all cached contents of the process in bytes.
 const MAX_CACHED_BYTES: usize = 64 << 20;
+/// Packages whose version is remembered.
+const MAX_NARROWED: usize = 10_000;
 /// Files on a page of a list.
 const MAX_PAGE_FILES: usize = 1_000;
 
@@ -36,7 +39,19 @@ pub struct ApprovedSource {
     lock: Arc<Lock>,
     product: String,
     cached: Mutex<ApprovedSkills>,
+    /// Package digests of the versions that an executor may have, by authority and package. There is an
+    /// entry once a file has excluded other versions with the same SKILL.md.
+    narrowed: Mutex<NarrowedVersions>,
 }
+
+/// Approved versions that a package may have.
+struct CandidateVersions<'a> {
+    versions: Vec<&'a ApprovedSkill>,
+    /// Whether the first version is the likely one.
+    is_narrowed: bool,
+}
+
+type NarrowedVersions = HashMap<(String, String), Vec<ContentDigest>>;
 
 /// Latest listing, with the listing of the source from which it was built.
 #[derive(Debug, Default)]
@@ -66,6 +81,7 @@ impl ApprovedSource {
             lock,
             product: product.to_owned(),
             cached: Mutex::default(),
+            narrowed: Mutex::default(),
         }
     }
 
@@ -94,8 +110,12 @@ impl ApprovedSource {
         format!("{source} {predicate}")
     }
 
-    /// Returns the approved files of a listed package.
-    fn find_files(&self, authority: &str, package: &str) -> Result<&ApprovedFiles, ToolError> {
+    /// Returns the approved versions that a listed package may have, the most likely ones first.
+    fn find_versions(
+        &self,
+        authority: &str,
+        package: &str,
+    ) -> Result<CandidateVersions<'_>, ToolError> {
         let listing = self.source.snapshot().listing;
         let listed = listing.skills.iter().find(|skill| {
             let id = skill.authority.as_ref().map(|authority| &*authority.id);
@@ -103,12 +123,32 @@ impl ApprovedSource {
         });
         let approved = listed.and_then(|skill| approve_skill(&self.lock, skill));
         let approved = approved.filter(|found| is_for_product(&found.skill, &self.product));
-        let version = approved.ok_or_else(unlisted_package_error)?.version;
-        Ok(&version.files)
+        let mut versions = approved.ok_or_else(unlisted_package_error)?.versions;
+
+        let narrowed = self.narrowed.lock();
+        let key = (authority.to_owned(), package.to_owned());
+        let likely = narrowed.get(&key);
+        if let Some(likely) = likely {
+            versions.sort_by_key(|version| !likely.contains(&version.content_digest));
+        }
+        Ok(CandidateVersions {
+            is_narrowed: likely.is_some() || versions.len() == 1,
+            versions,
+        })
+    }
+
+    /// Records the versions that have a file which the executor returned.
+    fn narrow_versions(&self, request: &TextPageRequest, versions: &[&ApprovedSkill]) {
+        let key = (request.authority.clone(), request.package.clone());
+        let digests = versions.iter().map(|version| version.content_digest);
+        let mut narrowed = self.narrowed.lock();
+        if narrowed.len() < MAX_NARROWED || narrowed.contains_key(&key) {
+            narrowed.insert(key, digests.collect());
+        }
     }
 
     async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
-        let files = self.find_files(&request.authority, &request.package)?;
+        let candidates = self.find_versions(&request.authority, &request.package)?;
         request.check_resource_in_package()?;
         let resource = if request.resource.is_empty() {
             format!("{}/SKILL.md", request.package)
@@ -117,43 +157,60 @@ impl ApprovedSource {
         };
 
         let path = find_path(&request.package, &resource);
-        let path = path.filter(|path| files.get(path).is_some());
+        let path = path.filter(|path| candidates.has_file(path));
         let Some(path) = path else {
             let message = "the approved skill has no such file";
             let code = ToolErrorCode::ResourceNotFound;
             return Err(ToolError::from_code(code, message));
         };
         let cursor = parse_cursor(&request.cursor, &resource)?;
-        let file = self.fetch_file(request, &resource, files, &path).await?;
+        let file = self
+            .fetch_file(request, &resource, &candidates, &path)
+            .await?;
         file.cut_page(cursor, &resource, resource.clone(), request.max_bytes)
     }
 
-    /// Returns the verified content of a file, from the cache or from the source.
+    /// Returns the verified content of a file, from the cache or from the source. The content decides which
+    /// versions the executor may have.
     async fn fetch_file(
         &self,
         request: &TextPageRequest,
         resource: &str,
-        files: &ApprovedFiles,
+        candidates: &CandidateVersions<'_>,
         path: &RelPath,
     ) -> Result<VerifiedFile, ToolError> {
-        let approved = files.get(path).ok_or_else(unlisted_package_error)?;
-        let digest = approved.digest;
-        if let Some(text) = CONTENTS.get(&digest) {
-            return Ok(VerifiedFile::new(digest.to_string(), text));
+        let versions = &candidates.versions;
+        let files = versions
+            .iter()
+            .filter_map(|version| version.files.get(path));
+        let files: Vec<_> = files.collect();
+        let first = files.first().ok_or_else(unlisted_package_error)?;
+        let is_known =
+            candidates.is_narrowed || files.iter().all(|file| file.digest == first.digest);
+        if is_known && let Some(text) = CONTENTS.get(&first.digest) {
+            return Ok(VerifiedFile::new(first.digest.to_string(), text));
         }
-        if approved.bytes > MAX_FILE_BYTES {
+        let max_bytes = files.iter().map(|file| file.bytes).max();
+        let max_bytes = max_bytes.unwrap_or_default();
+        if max_bytes > MAX_FILE_BYTES {
             let message = format!("the file is over {MAX_FILE_BYTES} bytes");
             return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
         }
 
-        let text = self.join_pages(request, resource, approved.bytes).await?;
-        files.verify_content(path, text.as_bytes()).map_err(|_| {
+        let text = self.join_pages(request, resource, max_bytes).await?;
+        let mut matching = versions.clone();
+        matching.retain(|version| version.files.verify_content(path, text.as_bytes()).is_ok());
+        let Some(file) = matching.first().and_then(|version| version.files.get(path)) else {
             let message = "the file does not have its approved content";
-            ToolError::from_code(ToolErrorCode::NotVerified, message)
-        })?;
+            return Err(ToolError::from_code(ToolErrorCode::NotVerified, message));
+        };
+        if matching.len() < versions.len() {
+            self.narrow_versions(request, &matching);
+        }
+
         let text = Arc::<str>::from(text);
-        CONTENTS.put(digest, text.clone());
-        Ok(VerifiedFile::new(digest.to_string(), text))
+        CONTENTS.put(file.digest, text.clone());
+        Ok(VerifiedFile::new(file.digest.to_string(), text))
     }
 
     /// Reads all pages of a file. Ends at a page that brings nothing, and at more than `max_bytes`.
@@ -197,7 +254,12 @@ impl ApprovedSource {
         &self,
         request: &PackageFilesRequest,
     ) -> Result<PackageFilesPage, ToolError> {
-        let files = self.find_files(&request.authority, &request.package)?;
+        let candidates = self.find_versions(&request.authority, &request.package)?;
+        let files = &candidates
+            .versions
+            .first()
+            .ok_or_else(unlisted_package_error)?
+            .files;
         let start = match &*request.page_token {
             "" => Some(0),
             token => token.parse().ok().filter(|start| *start < files.len()),
@@ -226,6 +288,13 @@ impl ApprovedSource {
             next_page_token,
             truncated: false,
         })
+    }
+}
+
+impl CandidateVersions<'_> {
+    fn has_file(&self, path: &RelPath) -> bool {
+        let mut versions = self.versions.iter();
+        versions.any(|version| version.files.get(path).is_some())
     }
 }
 
@@ -285,6 +354,15 @@ impl SkillSource for ApprovedSource {
         request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
         Box::pin(self.fetch_page(request))
+    }
+
+    fn skill_files<'a>(
+        &'a self,
+        authority: &'a str,
+        package: &'a str,
+    ) -> BoxFuture<'a, Option<ApprovedFiles>> {
+        let files = self.find_files(authority, package).ok().cloned();
+        Box::pin(std::future::ready(files))
     }
 
     fn list_files<'a>(

@@ -15,8 +15,9 @@ use crate::session::result::{ToolError, ToolErrorCode};
 use crate::session::skill::mirrored_view;
 use crate::{
     CallError, Client, Fleet, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState,
-    ResumePoint, is_of_root,
+    ResumePoint, is_of_root, listed_skill_files,
 };
+use caproot_core::lock::{ApprovedFiles, MAX_SKILL_FILES};
 use caproot_core::proto::caproot::v1::{
     Authority, ListResourcesRequest, Plugin, ReadResourceRequest, Resource, RootReason, RootState,
     RootStatus, SelectedCapabilityRoot, Skill,
@@ -288,6 +289,26 @@ impl DaemonSource {
         })
     }
 
+    /// Lists the files with their digests. Returns `None` if a lock could not approve the list.
+    async fn list_digests(&self, authority: &str, package: &str) -> Option<ApprovedFiles> {
+        let root = self.find_root(authority, package).ok()?;
+        let list = ListResourcesRequest {
+            root: Some(root.clone()),
+            authority: Some(executor_authority(&root.id)),
+            package: package.to_owned(),
+            include_digests: true,
+            ..ListResourcesRequest::default()
+        };
+
+        let _permit = self.acquire_permit().await.ok()?;
+        let mut client = self.connection.client.clone();
+        let listed = client.list_resources_until(&list, MAX_SKILL_FILES);
+        let listed = self.connection.requests.count(listed).await.ok()?;
+        let is_whole = !listed.truncated && listed.next_page_token.is_empty();
+        let resources = is_whole.then_some(listed.resources)?;
+        listed_skill_files(package, &resources)
+    }
+
     /// Returns the error of a failed call for a model.
     fn tool_error(&self, error: &CallError) -> ToolError {
         ToolError::from_call_error(error)
@@ -315,6 +336,16 @@ impl DaemonSource {
             cached_listing: Mutex::default(),
             roots,
         })
+    }
+
+    /// Returns the state of each root of the source, once the daemon has answered.
+    pub(crate) fn root_statuses(&self) -> Vec<RootStatus> {
+        let catalog = self.connection.mirror.snapshot().catalog;
+        let roots = catalog.roots().iter();
+        roots
+            .filter(|root| self.includes_root(&root.id))
+            .cloned()
+            .collect()
     }
 
     /// Returns a snapshot of the mirror.
@@ -507,6 +538,14 @@ impl SkillSource for DaemonSource {
         request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
         Box::pin(self.fetch_page(request))
+    }
+
+    fn skill_files<'a>(
+        &'a self,
+        authority: &'a str,
+        package: &'a str,
+    ) -> BoxFuture<'a, Option<ApprovedFiles>> {
+        Box::pin(self.list_digests(authority, package))
     }
 
     fn list_files<'a>(

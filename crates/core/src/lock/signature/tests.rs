@@ -286,6 +286,10 @@ fn invalid_lines_of_allowed_signers_have_a_reason() {
              valid-before",
         ),
         (
+            "me namespaces=\"other\",Namespaces=\"caproot-lock\" ssh-ed25519 AAAA",
+            "the option \"namespaces\" is given twice",
+        ),
+        (
             "me valid-after=\"2026\" ssh-ed25519 AAAA",
             "the time \"2026\" is not valid: it has another form; write YYYYMMDDHHMMSSZ",
         ),

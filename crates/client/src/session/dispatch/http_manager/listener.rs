@@ -4,20 +4,17 @@ use super::super::drain::POLL_INTERVALS;
 use super::super::tracker::DeliveryMode;
 use super::super::{CallDispatcher, DispatchError};
 use super::{HttpManager, failure};
-use crate::session::http_client::root_cause;
-use bytes::Bytes;
+use crate::session::http_client::event_stream;
 use caproot_core::backoff::Backoff;
-use futures_util::{Stream, StreamExt as _, stream};
+use caproot_core::json::parse_message;
+use futures_util::StreamExt as _;
 use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use http_body::Frame;
-use http_body_util::StreamBody;
 use reqwest::Response;
-use sse_stream::{Sse, SseStream};
+use sse_stream::Sse;
 use std::convert::Infallible;
-use std::io::{self, ErrorKind};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -170,15 +167,12 @@ impl CallListener {
         }
         check_content_type(&response)?;
 
-        let unread = Arc::new(AtomicUsize::new(0));
-        let chunks = limited_chunks(response, unread.clone());
-        let mut events = SseStream::new(StreamBody::new(Box::pin(chunks)));
+        let mut events = pin!(event_stream(response, MAX_EVENT_BYTES));
         loop {
             match events.next().await {
                 None => return Ok(StreamEnd::Lost("the manager closed the stream".to_owned())),
                 Some(Err(error)) => return Ok(StreamEnd::Lost(error.to_string())),
                 Some(Ok(event)) => {
-                    unread.store(0, Ordering::Relaxed);
                     if let Some(end) = self.take_event(dispatcher, event).await? {
                         return Ok(end);
                     }
@@ -212,7 +206,10 @@ impl CallListener {
             self.requested_delay = Duration::from_millis(retry).min(MAX_REQUESTED_DELAY);
         }
 
-        let message = event.data.and_then(|data| serde_json::from_str(&data).ok());
+        let message = match event.data {
+            Some(data) => parse_message(data.as_bytes()).await.ok(),
+            None => None,
+        };
         let call = message.and_then(|message| self.manager.read_call(message));
         if let Some((request_id, job)) = call.and_then(|call| dispatcher.job_for_call(call)) {
             let start = dispatcher.start_call(DeliveryMode::Pushed, request_id, job);
@@ -266,38 +263,4 @@ async fn resend_unsent(dispatcher: &CallDispatcher) -> Infallible {
             intervals.reset();
         }
     }
-}
-
-/// Body of a response, and the bytes since the last event.
-struct ChunkSource {
-    response: Response,
-    unread: Arc<AtomicUsize>,
-}
-
-impl ChunkSource {
-    async fn next_frame(&mut self) -> Result<Option<Frame<Bytes>>, io::Error> {
-        let received = self.response.chunk().await;
-        let Some(chunk) = received.map_err(|error| io::Error::other(root_cause(&error)))? else {
-            return Ok(None);
-        };
-
-        let before = self.unread.fetch_add(chunk.len(), Ordering::Relaxed);
-        if before + chunk.len() > MAX_EVENT_BYTES {
-            let message = "an event is over 2 MiB";
-            return Err(io::Error::new(ErrorKind::FileTooLarge, message));
-        }
-        Ok(Some(Frame::data(chunk)))
-    }
-}
-
-/// Returns the chunks of a body. Fails if `unread` bytes came since the last event.
-fn limited_chunks(
-    response: Response,
-    unread: Arc<AtomicUsize>,
-) -> impl Stream<Item = Result<Frame<Bytes>, io::Error>> {
-    let source = ChunkSource { response, unread };
-    stream::try_unfold(source, async |mut source| {
-        let frame = source.next_frame().await?;
-        Ok(frame.map(|frame| (frame, source)))
-    })
 }

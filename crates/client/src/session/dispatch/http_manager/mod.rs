@@ -10,6 +10,7 @@ use super::record::DispatchRecord;
 use crate::session::ToolResult;
 use crate::session::http_client::{http_client_builder, no_client, read_body, root_cause};
 use crate::{BearerToken, ClientToken};
+use caproot_core::json::parse_message;
 use caproot_core::net::endpoint::is_loopback_host;
 use futures_util::future::BoxFuture;
 use http::StatusCode;
@@ -17,6 +18,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{RequestBuilder, Response};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
@@ -252,12 +254,13 @@ impl HttpManager {
     }
 
     /// Returns the body of a successful `GET`.
-    async fn get<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<T, String> {
+    async fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, String> {
         let response = self
             .send(|| self.client.get(url).header(ACCEPT, "application/json"))
             .await?;
         let body = success_body(response).await?;
-        serde_json::from_slice(&body).map_err(|error| format!("invalid response: {error}"))
+        let parsed = parse_message(&body).await;
+        parsed.map_err(|error| format!("invalid response: {error}"))
     }
 
     async fn post(&self, url: &str, body: &Value) -> Result<Response, String> {

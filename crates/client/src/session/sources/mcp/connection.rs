@@ -2,8 +2,11 @@
 
 use super::index::INDEX_URI;
 use super::limits::MAX_MESSAGE_BYTES;
+use super::messages::{LineTransport, OmittedEntries};
 use super::token::{McpToken, TokenClient, check_credentials};
 use crate::session::http_client::{http_client_builder, no_client, root_cause};
+#[cfg(unix)]
+use caproot_core::process_group::kill_group;
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, Implementation, JsonObject, ProtocolVersion,
@@ -11,9 +14,8 @@ use rmcp::model::{
 };
 use rmcp::service::{
     ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _,
-    NotificationContext, Peer, RunningService,
+    NotificationContext, Peer, RunningService, ServiceError,
 };
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::{
     StreamableHttpClientTransportConfig, StreamableHttpError,
 };
@@ -126,8 +128,23 @@ impl fmt::Debug for McpEndpoint {
 /// Initialized connection. Closed on drop, unless the program made the connection.
 pub struct McpConnection {
     peer: Peer<RoleClient>,
+    /// Malformed entries of the server's lists.
+    pub omitted: Arc<OmittedEntries>,
     _service: Option<RunningService<RoleClient, HostHandler>>,
-    _child: Option<Child>,
+    _process: Option<ServerProcess>,
+}
+
+/// Process of a server. Drop kills the process and its children.
+struct ServerProcess(#[cfg_attr(not(unix), allow(dead_code))] Child);
+
+#[cfg(unix)]
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // A process that was waited for has no id any more, so no other group is killed.
+        if let Some(id) = self.0.id() {
+            kill_group(id);
+        }
+    }
 }
 
 impl McpConnection {
@@ -155,8 +172,9 @@ pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpC
         }
         McpEndpoint::Connected(peer) => Ok(McpConnection {
             peer: peer.clone(),
+            omitted: Arc::default(),
             _service: None,
-            _child: None,
+            _process: None,
         }),
 
         McpEndpoint::Http {
@@ -194,7 +212,7 @@ pub async fn connect_http(
 ) -> Result<McpConnection, String> {
     check_credentials(url, headers, token)?;
 
-    let client = TokenClient::new(client, token.cloned());
+    let client = TokenClient::new(client, token.cloned(), host.omitted.clone());
     host.open_http(client, url, headers).await
 }
 
@@ -205,6 +223,9 @@ fn server_command(program: &str, environment: &BTreeMap<String, String>) -> Comm
         .filter_map(|name| Some((name, std::env::var_os(name)?)));
 
     let mut command = Command::new(program);
+    // The children of the server end with it.
+    #[cfg(unix)]
+    command.process_group(0);
     command
         .env_clear()
         .envs(inherited)
@@ -223,8 +244,9 @@ async fn connect_process(host: HostHandler, mut command: Command) -> Result<McpC
     let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
         return Err("its stdin and stdout cannot be opened".to_owned());
     };
-    let lines = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(MAX_MESSAGE_BYTES);
-    host.open_connection(lines, Some(child)).await
+    let lines = LineTransport::new(stdin, stdout, host.omitted.clone());
+    host.open_connection(lines, Some(ServerProcess(child)))
+        .await
 }
 
 /// Returns the reason of a failed initialization, without the names of the transport's types.
@@ -246,6 +268,14 @@ pub fn transport_reason(error: &DynamicTransportError) -> String {
     }
 }
 
+/// Returns the reason of a failed request like [`transport_reason`].
+pub fn request_reason(error: &ServiceError) -> String {
+    match error {
+        ServiceError::TransportSend(error) => transport_reason(error),
+        error => error.to_string(),
+    }
+}
+
 async fn http_client(url: &str) -> Result<reqwest::Client, String> {
     let builder = http_client_builder(url).await?;
     builder
@@ -261,6 +291,8 @@ pub struct HostHandler {
     pub relist: Arc<Notify>,
     /// Whether the server reported that its tools changed.
     pub changed_tools: Arc<AtomicBool>,
+    /// Malformed entries of the server's lists.
+    pub omitted: Arc<OmittedEntries>,
 }
 
 impl HostHandler {
@@ -283,7 +315,7 @@ impl HostHandler {
     async fn open_connection<T, E, A>(
         self,
         transport: T,
-        child: Option<Child>,
+        process: Option<ServerProcess>,
     ) -> Result<McpConnection, String>
     where
         T: IntoTransport<RoleClient, E, A>,
@@ -294,6 +326,7 @@ impl HostHandler {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
             legacy_version: None,
         };
+        let omitted = self.omitted.clone();
         let service = self
             .serve_with_lifecycle(transport, lifecycle)
             .await
@@ -308,8 +341,9 @@ impl HostHandler {
             .await;
         Ok(McpConnection {
             peer,
+            omitted,
             _service: Some(service),
-            _child: child,
+            _process: process,
         })
     }
 }

@@ -97,7 +97,11 @@ async fn relist_until_lost(
         let listed_at = Instant::now();
         let before = sender.borrow().entries.clone();
         let list = async {
-            let listed = timeout(LIST_TIMEOUT, list_skills(name, peer, &before)).await;
+            let listed = timeout(
+                LIST_TIMEOUT,
+                list_skills(name, peer, &connected.omitted, &before),
+            )
+            .await;
             listed.unwrap_or_else(|_| Err("listing its skills takes too long".to_owned()))
         };
         match requests.count(list).await {

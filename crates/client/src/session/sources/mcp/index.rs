@@ -5,6 +5,7 @@
 use super::fetch::read_contents;
 use super::limits::{MAX_LISTING_BYTES, PAGE_TIMEOUT};
 use crate::session::ToolErrorCode;
+use caproot_core::json::ListEntry;
 use caproot_core::text::quote_value;
 use rmcp::RoleClient;
 use rmcp::service::Peer;
@@ -14,11 +15,6 @@ use tokio::time::timeout;
 
 /// URI of the index.
 pub const INDEX_URI: &str = "skill://index.json";
-
-#[derive(Deserialize)]
-struct SkillIndex {
-    skills: Vec<Value>,
-}
 
 /// Entry of an index. Unknown fields are ignored.
 #[derive(Debug, Deserialize)]
@@ -58,16 +54,23 @@ pub struct InvalidIndexEntry {
 
 impl IndexEntry {
     /// Parses an entry.
-    pub fn parse(entry: Value) -> Result<Self, InvalidIndexEntry> {
-        let url = entry["url"]
-            .as_str()
-            .or(entry["uri"].as_str())
-            .unwrap_or_default()
-            .to_owned();
-        serde_json::from_value(entry).map_err(|error| InvalidIndexEntry {
-            url,
-            reason: error.to_string(),
+    pub fn parse(entry: ListEntry<'_>) -> Result<Self, InvalidIndexEntry> {
+        entry.parse().map_err(|error| {
+            let url = entry.text_field("url");
+            InvalidIndexEntry {
+                url: if url.is_empty() {
+                    entry.text_field("uri")
+                } else {
+                    url
+                },
+                reason: error.to_string(),
+            }
         })
+    }
+
+    /// Returns the fields of the frontmatter that are kept as a tree.
+    pub fn extra_fields(&self) -> Option<&Map<String, Value>> {
+        self.frontmatter.as_ref().map(|fields| &fields.extra)
     }
 
     /// Returns the frontmatter of a skill, or the reason for its rejection.
@@ -87,22 +90,18 @@ impl IndexEntry {
     }
 }
 
-/// Reads the entries of the index. Returns `None` if the server has no index.
-pub async fn read_index(peer: &Peer<RoleClient>) -> Result<Option<Vec<Value>>, String> {
+/// Reads the text of the index. Returns `None` if the server has no index.
+pub async fn read_index(peer: &Peer<RoleClient>) -> Result<Option<Vec<u8>>, String> {
     let info = peer.peer_info();
     if info.is_none_or(|info| info.capabilities.resources.is_none()) {
         return Ok(None);
     }
 
     let read = read_contents(peer, INDEX_URI, MAX_LISTING_BYTES as u64);
-    let bytes = match timeout(PAGE_TIMEOUT, read).await {
-        Err(_) => return Err(format!("it does not return {INDEX_URI} in time")),
-        Ok(Err(error)) if error.code() == ToolErrorCode::ResourceNotFound => return Ok(None),
-        Ok(Err(error)) => return Err(format!("{INDEX_URI} cannot be read: {}", error.sentence())),
-        Ok(Ok(bytes)) => bytes,
-    };
-
-    let index: SkillIndex = serde_json::from_slice(&bytes)
-        .map_err(|error| format!("{INDEX_URI} is not an index of skills: {error}"))?;
-    Ok(Some(index.skills))
+    match timeout(PAGE_TIMEOUT, read).await {
+        Err(_) => Err(format!("it does not return {INDEX_URI} in time")),
+        Ok(Err(error)) if error.code() == ToolErrorCode::ResourceNotFound => Ok(None),
+        Ok(Err(error)) => Err(format!("{INDEX_URI} cannot be read: {}", error.sentence())),
+        Ok(Ok(bytes)) => Ok(Some(bytes)),
+    }
 }

@@ -1,19 +1,23 @@
 //! List of a server's skills, fetched page by page, or read from the server's index. Pages, bytes
 //! and skills are limited. Invalid entries are omitted with a warning.
 
+use super::connection::request_reason;
 use super::index::{INDEX_URI, IndexEntry, read_index};
 use super::limits::{
     MAX_CONCURRENT_MANIFESTS, MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIMEOUT,
 };
 use super::manifest::{ManifestError, ManifestSkill, find_manifest_skills, read_manifest};
+use super::messages::OmittedEntries;
 use super::remote_skill::RemoteSkill;
 use crate::session::SourceKind;
 use crate::session::sources::SkillListing;
+use caproot_core::json::{ListEntries, MAX_TREE_MEMORY, estimate_tree_memory};
 use caproot_core::text::quote_value;
 use futures_util::stream::{self, StreamExt as _};
 use rmcp::RoleClient;
 use rmcp::model::PaginatedRequestParams;
 use rmcp::service::Peer;
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::time::timeout;
@@ -53,14 +57,16 @@ impl SkillOrigin {
     }
 }
 
-/// Fetches the list. An unchanged entry of `before` is reused.
+/// Fetches the list. An unchanged entry of `before` is reused. `omitted` has the malformed entries of the
+/// connection.
 pub async fn list_skills(
     server: &str,
     peer: &Peer<RoleClient>,
+    omitted: &OmittedEntries,
     before: &RemoteSkills,
 ) -> Result<ListedSkills, String> {
     match SkillOrigin::of_server(peer) {
-        SkillOrigin::Extension => list_pages(server, peer, before).await,
+        SkillOrigin::Extension => list_pages(server, peer, omitted, before).await,
         SkillOrigin::Resources => list_resources(server, peer, before).await,
     }
 }
@@ -73,15 +79,22 @@ async fn list_resources(
     before: &RemoteSkills,
 ) -> Result<ListedSkills, String> {
     let mut builder = ListingBuilder::default();
-    let Some(entries) = read_index(peer).await? else {
+    let Some(index) = read_index(peer).await? else {
         return list_manifests(server, peer, before).await;
     };
+    let list = ListEntries::split(&index, "skills", MAX_SKILLS)
+        .map_err(|error| format!("{INDEX_URI} is not an index of skills: {error}"))?;
 
-    let cut_reason =
-        (entries.len() > MAX_SKILLS).then(|| format!("it has over {MAX_SKILLS} skills"));
-    for entry in entries.into_iter().take(MAX_SKILLS) {
+    let mut cut_reason = list
+        .is_cut
+        .then(|| format!("it has over {MAX_SKILLS} skills"));
+    for entry in list.entries {
         match IndexEntry::parse(entry) {
             Ok(entry) => {
+                if let Some(reason) = builder.take_memory(entry.extra_fields()) {
+                    cut_reason = Some(reason);
+                    break;
+                }
                 let url = entry.url.clone();
                 builder.add_entry(&url, RemoteSkill::from_index(server, entry), before);
             }
@@ -141,8 +154,10 @@ async fn read_manifest_skill(
 async fn list_pages(
     server: &str,
     peer: &Peer<RoleClient>,
+    omitted: &OmittedEntries,
     before: &RemoteSkills,
 ) -> Result<ListedSkills, String> {
+    omitted.take();
     let mut builder = ListingBuilder::default();
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
@@ -150,8 +165,14 @@ async fn list_pages(
         let page = timeout(PAGE_TIMEOUT, peer.list_skills(Some(params)))
             .await
             .map_err(|_| "it does not list its skills in time".to_owned())?
-            .map_err(|error| format!("it does not list its skills: {error}"))?;
+            .map_err(|error| {
+                let reason = request_reason(&error);
+                format!("it does not list its skills: {reason}")
+            })?;
 
+        for entry in omitted.take() {
+            builder.record_invalid(&entry.name, &entry.reason);
+        }
         if let Some(reason) = builder.add_page(server, page.skills, before) {
             return Ok(builder.finish(server, Some(&reason)));
         }
@@ -168,6 +189,8 @@ async fn list_pages(
 #[derive(Default)]
 struct ListingBuilder {
     bytes: usize,
+    /// Estimated memory of the trees in the entries.
+    memory: usize,
     /// Entries sorted by name and package.
     entries: BTreeMap<(String, String), Arc<RemoteSkill>>,
     by_package: RemoteSkills,
@@ -191,6 +214,9 @@ impl ListingBuilder {
             if self.bytes > MAX_LISTING_BYTES {
                 return Some(format!("it is over {MAX_LISTING_BYTES} bytes"));
             }
+            if let Some(reason) = self.take_memory(Some(&skill.frontmatter.extra)) {
+                return Some(reason);
+            }
             if self.by_package.len() == MAX_SKILLS {
                 return Some(format!("it has over {MAX_SKILLS} skills"));
             }
@@ -198,6 +224,15 @@ impl ListingBuilder {
             self.add_entry(&uri, RemoteSkill::from_listed(server, skill), before);
         }
         None
+    }
+
+    /// Takes the memory of the fields of an entry that are kept as a tree. Returns the reason if the limit
+    /// ends the list.
+    fn take_memory(&mut self, fields: Option<&Map<String, Value>>) -> Option<String> {
+        let text = fields.and_then(|fields| serde_json::to_vec(fields).ok());
+        self.memory += text.map_or(0, |text| estimate_tree_memory(&text));
+        let is_over = self.memory > MAX_TREE_MEMORY;
+        is_over.then(|| "its entries have too many values".to_owned())
     }
 
     /// Adds an entry, or records the reason for its rejection.

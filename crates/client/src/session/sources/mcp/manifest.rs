@@ -9,6 +9,7 @@ use super::limits::{
     MAX_LISTING_BYTES, MAX_MANIFEST_BYTES, MAX_MANIFESTS, MAX_PAGES, PAGE_TIMEOUT,
 };
 use crate::session::ToolError;
+use caproot_core::json::parse_message;
 use rmcp::RoleClient;
 use rmcp::model::{PaginatedRequestParams, Resource, SkillResource};
 use rmcp::service::{Peer, ServiceError};
@@ -160,7 +161,8 @@ pub async fn read_manifest(
         .map_err(|_| ManifestError::Invalid("its manifest does not arrive in time".to_owned()))?
         .map_err(ManifestError::Unreadable)?;
 
-    let text: ManifestText = serde_json::from_slice(&bytes)
+    let text: ManifestText = parse_message(&bytes)
+        .await
         .map_err(|error| ManifestError::Invalid(format!("its manifest is invalid: {error}")))?;
     let files = text.files.into_iter().map(|file| {
         let uri = file_uri(directory, &file.path);

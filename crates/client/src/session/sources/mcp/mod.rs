@@ -83,6 +83,7 @@ mod index;
 pub mod limits;
 mod listing;
 mod manifest;
+pub(in crate::session) mod messages;
 pub(super) mod remote_skill;
 mod server_list;
 mod statement;

@@ -402,6 +402,7 @@ mod tests {
     use super::{
         DeclaredFile, ExpectedFile, IndexEntry, Listed, RemoteSkill, SkillResource, SkillResources,
     };
+    use caproot_core::json::ListEntries;
     use rmcp::model::SkillFrontmatter;
     use serde_json::json;
 
@@ -437,7 +438,9 @@ mod tests {
             let mut indexed = json!({"url": uri, "frontmatter": extra});
             indexed["frontmatter"]["name"] = "a".into();
             indexed["frontmatter"]["description"] = "Does a.".into();
-            let indexed = IndexEntry::parse(indexed).expect("an entry");
+            let index = json!({ "skills": [indexed] }).to_string();
+            let list = ListEntries::split(index.as_bytes(), "skills", 1).expect("a list");
+            let indexed = IndexEntry::parse(list.entries[0]).expect("an entry");
             let indexed = RemoteSkill::from_index("s", indexed).expect("an entry");
 
             for skill in [listed.skill, indexed.skill] {

@@ -2,6 +2,7 @@
 //! rejects with 401 is requested again, once for each request.
 
 use super::limits::{MAX_MESSAGE_BYTES, MAX_TOKEN_BYTES, TOKEN_TIMEOUT};
+use super::messages::{HttpError, McpPost, OmittedEntries, check_events};
 use crate::session::http_client::is_loopback_url;
 use crate::{bearer_header, read_token_file};
 use futures_util::future::BoxFuture;
@@ -10,7 +11,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue, StatusCode};
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::streamable_http_client::{
-    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+    SseError, StreamableHttpClient, StreamableHttpPostResponse,
 };
 use sse_stream::Sse;
 use std::collections::HashMap;
@@ -24,7 +25,7 @@ use tokio::process::Command;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// Function that returns a token, or the reason for no token as the end of a sentence.
+/// Function that returns a token, or the reason for no token, which is only logged.
 pub type TokenCallback = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
 /// Origin of the bearer token of an HTTP server. The token is requested for the first request, and
@@ -75,7 +76,11 @@ impl McpToken {
                 })
                 .map_err(|reason| format!("program {program:?}: {reason}")),
             Self::Callback(callback) => {
-                let token = callback().await?;
+                // The text of an exception may have secrets, and the reason reaches the model.
+                let token = callback().await.map_err(|reason| {
+                    tracing::warn!("a token function failed: {reason}");
+                    "the token function of the program failed; see its log".to_owned()
+                })?;
                 bearer_header(token.as_bytes()).map_err(|reason| format!("the text {reason}"))
             }
         }
@@ -152,6 +157,7 @@ fn is_protected(url: &str) -> bool {
 pub struct TokenClient {
     client: reqwest::Client,
     token: Option<Arc<CachedToken>>,
+    omitted: Arc<OmittedEntries>,
 }
 
 struct CachedToken {
@@ -161,17 +167,24 @@ struct CachedToken {
 }
 
 type HttpHeaders = HashMap<HeaderName, HeaderValue>;
-type HttpError = StreamableHttpError<reqwest::Error>;
 
 impl TokenClient {
-    pub fn new(client: reqwest::Client, token: Option<McpToken>) -> Self {
+    pub fn new(
+        client: reqwest::Client,
+        token: Option<McpToken>,
+        omitted: Arc<OmittedEntries>,
+    ) -> Self {
         let token = token.map(|origin| {
             Arc::new(CachedToken {
                 origin,
                 latest: Mutex::default(),
             })
         });
-        Self { client, token }
+        Self {
+            client,
+            token,
+            omitted,
+        }
     }
 
     /// Sends a request with the token. If the server rejects the token, sends the request once more
@@ -263,17 +276,17 @@ impl StreamableHttpClient for TokenClient {
         session_id: Option<Arc<str>>,
         auth_header: Option<String>,
         headers: HttpHeaders,
-        max_sse_event_size: usize,
+        _: usize,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
         self.send(headers, |headers| {
-            self.client.post_message_with_max_sse_event_size(
-                uri.clone(),
-                message.clone(),
-                session_id.clone(),
-                auth_header.clone(),
+            let post = McpPost {
+                uri: uri.clone(),
+                message: message.clone(),
+                session_id: session_id.clone(),
+                auth_header: auth_header.clone(),
                 headers,
-                max_sse_event_size,
-            )
+            };
+            post.send(&self.client, &self.omitted)
         })
         .await
     }
@@ -324,7 +337,7 @@ impl StreamableHttpClient for TokenClient {
         headers: HttpHeaders,
         max_sse_event_size: usize,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
-        self.send(headers, |headers| {
+        let events = self.send(headers, |headers| {
             self.client.get_stream_with_max_sse_event_size(
                 uri.clone(),
                 session_id.clone(),
@@ -333,8 +346,8 @@ impl StreamableHttpClient for TokenClient {
                 headers,
                 max_sse_event_size,
             )
-        })
-        .await
+        });
+        Ok(check_events(events.await?, self.omitted.clone()))
     }
 }
 

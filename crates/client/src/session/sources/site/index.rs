@@ -8,6 +8,7 @@ use crate::session::SourceKind;
 use crate::session::ToolError;
 use crate::session::sources::SkillListing;
 use crate::session::sources::mcp::address::{file_uri, is_in_dir};
+use caproot_core::json::ListEntries;
 use caproot_core::proto::caproot::v1::{Authority, Skill};
 use caproot_core::text::{quote_value, single_line, truncate_chars};
 use caproot_core::wire::is_digest;
@@ -21,11 +22,6 @@ use std::sync::{Arc, OnceLock};
 pub const MAIN_FILE: &str = "SKILL.md";
 /// Invalid entries that a warning names.
 const MAX_REPORTED: usize = 4;
-
-#[derive(Deserialize)]
-struct IndexText {
-    skills: Vec<Value>,
-}
 
 /// Entry of an index. Unknown fields are ignored.
 #[derive(Deserialize)]
@@ -227,14 +223,14 @@ pub fn parse_index(
     bytes: &[u8],
     before: &SiteSkills,
 ) -> Result<ListedSite, String> {
-    let text: IndexText = serde_json::from_slice(bytes)
+    let list = ListEntries::split(bytes, "skills", MAX_SKILLS)
         .map_err(|error| format!("its index is not an index of skills: {error}"))?;
 
     let mut builder = SiteListBuilder::default();
-    let is_cut = text.skills.len() > MAX_SKILLS;
-    for value in text.skills.into_iter().take(MAX_SKILLS) {
-        let label = value["name"].as_str().unwrap_or_default().to_owned();
-        let skill = serde_json::from_value::<SiteEntry>(value)
+    for entry in list.entries {
+        let label = entry.text_field("name");
+        let skill = entry
+            .parse::<SiteEntry>()
             .map_err(|error| error.to_string())
             .and_then(|entry| SiteSkill::from_entry(site, entry));
         match skill {
@@ -242,7 +238,7 @@ pub fn parse_index(
             Err(reason) => builder.record_invalid(&label, &reason),
         }
     }
-    Ok(builder.finish(site, is_cut))
+    Ok(builder.finish(site, list.is_cut))
 }
 
 #[derive(Default)]
