@@ -82,7 +82,7 @@ export interface ConnectOptions extends SessionOptions, Credentials {
   log?: (line: string) => void;
 }
 
-const CHOICE_NAMES: OptionNames<Choice> = { include: true, exclude: true, pin: true, nameOnly: true, manual: true };
+const CHOICE_NAMES: OptionNames<Choice> = { include: true, exclude: true, pin: true, nameOnly: true, manual: true, enable: true };
 const CONNECT_NAMES: OptionNames<ConnectOptions & { address?: string }> = {
   ...CREDENTIAL_NAMES,
   address: true,

@@ -368,7 +368,7 @@ test("unknown options are refused with the nearest name", async (t) => {
     assert.deepEqual(await mistakesOf(run), [expected]);
   }
   const [far] = await mistakesOf(() => connect(address, odd({ choice: { everything: true } })));
-  assert.equal(far, "choice: unknown option `everything`; expected one of include, exclude, pin, nameOnly, manual");
+  assert.equal(far, "choice: unknown option `everything`; expected one of include, exclude, pin, nameOnly, manual, enable");
 });
 
 test("a wrong address is a ConfigError", async () => {
