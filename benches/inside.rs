@@ -227,6 +227,7 @@ impl ListedTree {
                     total_entries: total,
                     entries,
                     may_hold_manifest: false,
+                    is_worktree: false,
                 }),
             )
         });

@@ -209,7 +209,9 @@ pub fn follow_link(
 /// machine: a caller must not learn which files exist outside the allowed directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkText {
+    /// Target as the link has it.
     pub target: Vec<u8>,
+    /// Whether nothing is at the target.
     pub is_dangling: bool,
 }
 

@@ -460,7 +460,11 @@ mod tests {
                 ..whole
             })
         };
-        let result = ToolResult::from_outcome(Ok(&page), ToolNames::default());
+        let form = ResultForm {
+            max_bytes: MAX_RESULT_BYTES,
+            ..ResultForm::default()
+        };
+        let result = ToolResult::from_outcome(Ok(&page), form);
         let room = MAX_RESULT_BYTES - result.json.len();
         assert!(result.success && room < 16, "{room} bytes left");
     }

@@ -17,11 +17,12 @@ fn write(skills: &[Arc<Skill>], budget: usize) -> InstructionText {
 }
 
 fn write_with(skills: &[Arc<Skill>], emphasis: &TextEmphasis, budget: usize) -> InstructionText {
+    let short_names = ShortNames::default();
     let described = DescribedSkills {
         skills,
         equal_roots: &EqualRoots::default(),
         emphasis,
-        names: &ShortNames::default().chooser(skills, &EqualRoots::default()),
+        names: &short_names.chooser(skills, &EqualRoots::default()),
     };
     super::write_instructions(&described, budget, ToolNames::default().into())
 }
@@ -211,11 +212,12 @@ fn equal_skills_of_several_environments_are_one_line() {
             .collect::<Vec<_>>(),
     );
     let skills: Vec<_> = roots.iter().flat_map(|root| root.2.clone()).collect();
+    let short_names = ShortNames::default();
     let described = DescribedSkills {
         skills: &skills,
         equal_roots: &equal,
         emphasis: &TextEmphasis::default(),
-        names: &ShortNames::default().chooser(&skills, &equal),
+        names: &short_names.chooser(&skills, &equal),
     };
     let text = super::write_instructions(&described, DEFAULT_BUDGET, ToolNames::default().into());
     let others = (1..=8).map(|n| format!("environment \"{n}\": authority id \"team@{n}\"\n"));
@@ -350,11 +352,12 @@ fn the_text_for_a_model_with_a_shell_has_another_line() {
         name: "pdf".to_owned(),
         ..Skill::default()
     })];
+    let short_names = ShortNames::default();
     let described = DescribedSkills {
         skills: &skills,
         equal_roots: &EqualRoots::default(),
         emphasis: &TextEmphasis::default(),
-        names: &ShortNames::default().chooser(&skills, &EqualRoots::default()),
+        names: &short_names.chooser(&skills, &EqualRoots::default()),
     };
     let style = |has_scripts| super::TextStyle {
         names: ToolNames::Flat,

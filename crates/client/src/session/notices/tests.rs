@@ -33,11 +33,12 @@ fn update(
         })
         .collect();
     let names = ToolNames::Flat;
+    let known_names = ShortNames::default();
     let described = DescribedSkills {
         skills: &skills,
         equal_roots: &EqualRoots::default(),
         emphasis: &TextEmphasis::default(),
-        names: &ShortNames::default().chooser(&skills, &EqualRoots::default()),
+        names: &known_names.chooser(&skills, &EqualRoots::default()),
     };
     let whole = write_instructions(&described, budget, names.into());
     let request = UpdateRequest {
