@@ -72,7 +72,7 @@ async fn the_text_and_the_tools_are_those_of_a_session() {
         let mut call = CallProcess::start(command);
         let tools = call.request(json!({"method": "tools"})).await["result"].clone();
 
-        for budget in [40_000, 8_000, 1_550, 1_200, 100, 0] {
+        for budget in [40_000, 8_000, 1_420, 1_050, 100, 0] {
             let request = json!({"method": "instructions", "budget": budget});
             let expected = call.request(request).await["result"].clone();
             let words = format!("{flags} --budget {budget}");
@@ -112,17 +112,17 @@ async fn the_text_and_the_tools_are_those_of_a_session() {
     }
 
     // Each skill that is not shown whole has a reason.
-    let prompt = prompt_json(&format!("{endpoint} --budget 1550"), fixture.top()).await;
+    let prompt = prompt_json(&format!("{endpoint} --budget 1420"), fixture.top()).await;
     assert_eq!(names_at(&prompt, "hidden"), ["quiet"]);
     assert_eq!(names_at(&prompt, "omitted"), ["deep"]);
     assert_eq!(names_at(&prompt, "shortened"), ["s03"]);
-    let mut command = caproot(["prompt", "--budget", "1550"]);
+    let mut command = caproot(["prompt", "--budget", "1420"]);
     with_words(&mut command, &endpoint, fixture.top());
     let report = run_command(command).await.succeeded().stderr;
     for part in [
         "hidden: quiet (skill://r/quiet): only a person may call it, by name",
-        "bytes, and not all skills fit into the budget of 1550 bytes\n",
-        "of 299 bytes of the description, as the whole descriptions exceed the budget of 1550 bytes\n",
+        "bytes, and not all skills fit into the budget of 1420 bytes\n",
+        "of 299 bytes of the description, as the whole descriptions exceed the budget of 1420 bytes\n",
     ] {
         assert!(report.contains(part), "{part}: {report}");
     }

@@ -180,8 +180,8 @@ fn is_plain_name(name: &str) -> bool {
 mod tests {
     use super::super::short_names::ShortNames;
     use super::{
-        SessionView, SkillNameListOptions, UsableSkill, count_usable, is_plain_short_name, name_lines,
-        usable_skills,
+        SessionView, SkillNameListOptions, UsableSkill, count_usable, is_plain_short_name,
+        name_lines, usable_skills,
     };
     use caproot_core::proto::caproot::v1::{Authority, Skill};
     use proptest::prelude::*;
