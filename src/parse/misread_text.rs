@@ -84,10 +84,11 @@ impl FieldLines {
         let is_inside = |line: &&&str| line.trim().is_empty() || line.starts_with([' ', '\t']);
         let end = first + 1 + lines[first + 1..].iter().take_while(is_inside).count();
 
+        // A name is one word, so that only a description can go on below its line.
         let mut continued_end = end;
         while lines
             .get(continued_end)
-            .is_some_and(|line| continues_text(line, field))
+            .is_some_and(|line| field == "description" && continues_text(line))
         {
             let nested = lines[continued_end + 1..].iter();
             let nested = nested.take_while(|line| is_inside(line) || line.starts_with("- "));
@@ -227,7 +228,7 @@ impl MisreadPart {
 
 /// Whether a line that is not indented most likely continues the text of the field above: the line has a
 /// key with blanks that is not a field of the format, or, below a description, no key.
-fn continues_text(line: &str, field: &str) -> bool {
+fn continues_text(line: &str) -> bool {
     if line.trim().is_empty() || line.starts_with(|c: char| " \t#-\"'.<=>|".contains(c)) {
         return false;
     }
@@ -241,7 +242,7 @@ fn continues_text(line: &str, field: &str) -> bool {
     let after_word = word_end.map_or("", |end| &line[end..]);
     let is_field =
         line.contains('：') || after_word.starts_with(':') && !after_word.starts_with("://");
-    field == "description" && !is_field
+    !is_field
 }
 
 /// Returns the offset of the `#` that begins a comment.

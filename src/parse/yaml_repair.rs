@@ -113,7 +113,14 @@ fn count_continuation_lines(lines: &[&str]) -> usize {
             .iter()
             .take_while(|line| is_blank(line) || count_leading_spaces(line) > parent_indent)
             .count(),
-        Some(quote @ ('"' | '\'')) => count_quoted_lines(quote, value, rest),
+        Some(quote @ ('"' | '\'')) => {
+            let quoted = count_quoted_lines(quote, value, rest);
+            // Text that goes on below a closed quote belongs to the broken value.
+            let below = rest[quoted..].iter();
+            let below =
+                below.take_while(|line| !is_blank(line) && count_leading_spaces(line) > indent);
+            quoted + below.count()
+        }
         Some('[' | '{') => rest
             .iter()
             .take_while(|line| {
@@ -179,7 +186,8 @@ fn closes_quote(quote: char, text: &str) -> bool {
 fn repair_entry<'a>(lines: &[&'a str]) -> Option<(&'a str, String)> {
     let first = lines[0].trim_end();
     let BlockLine { key, value, .. } = split_line(first);
-    let key = key?;
+    // A tab is no indentation, so that the lines below may be keys of their own.
+    let key = key.filter(|_| !first.starts_with('\t'))?;
     let continuation = || {
         let lines = lines[1..].iter().map(|line| line.trim());
         lines.filter(|line| !line.is_empty())
@@ -248,7 +256,11 @@ pub fn quote_text(text: &str) -> String {
 }
 
 fn is_invalid_yaml(value: &str) -> bool {
-    yaml::parse(&format!("x: {value}")).is_err_and(|error| error.kind == YamlErrorKind::Syntax)
+    // The parser reports an unknown anchor before the text behind the alias.
+    let is_alias = |name: &str| !name.is_empty() && !name.contains([' ', '\t', '*', ':']);
+    let is_text = value.strip_prefix('*').is_some_and(|name| !is_alias(name));
+    yaml::parse(&format!("x: {value}"))
+        .is_err_and(|error| error.kind == YamlErrorKind::Syntax || is_text)
 }
 
 /// Blanks each entry of the outer mapping that is the reason of the error: an entry that is invalid YAML
