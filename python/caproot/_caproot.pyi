@@ -39,7 +39,7 @@ class ToolResult:
 
     @property
     def text(self) -> str:
-        """One JSON object of at most 8,192 bytes."""
+        """One JSON object of at most `result_bytes` of the session."""
 
     @property
     def images(self) -> list[ResultImage]:

@@ -14,7 +14,7 @@ pub struct ToolResult {
     /// Whether third parties wrote the result, so that a model should follow no instruction in it.
     #[pyo3(get)]
     pub external: bool,
-    /// One JSON object of at most 8,192 bytes.
+    /// One JSON object of at most `result_bytes` of the session.
     #[pyo3(get)]
     pub text: String,
     /// Images and sounds that `text` names by type and size. Only tools of MCP servers have images.
