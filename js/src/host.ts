@@ -179,9 +179,9 @@ export class ProgramHost {
       case "findExecutor":
         return outcomeOf(() => this.#options.connection.find(event.environmentId));
       case "mcpToken":
-        return outcomeOf(() => mcpToken(this.#options.sources, event.server));
+        return secretOf("token", () => mcpToken(this.#options.sources, event.server));
       case "serverValue":
-        return outcomeOf(() => serverValue(this.#options.pluginServers, event));
+        return secretOf("value", () => serverValue(this.#options.pluginServers, event));
       default:
         return outcomeOf(() => this.#callPlatform(event));
     }
@@ -218,4 +218,11 @@ async function outcomeOf(run: () => unknown): Promise<ToolOutcome> {
   } catch (error) {
     return { error: error instanceof Error ? error.message || error.name : String(error) };
   }
+}
+
+/** Returns the outcome of a function for a secret. Its error may have the secret, and no result repeats the error. */
+async function secretOf(secret: string, run: () => unknown): Promise<ToolOutcome> {
+  const outcome = await outcomeOf(run);
+  if ("error" in outcome) process.emitWarning(`the function of a ${secret} failed: ${outcome.error}`, "CaprootWarning");
+  return outcome;
 }

@@ -11,7 +11,8 @@ export interface PluginServers {
   privateOrigins?: readonly string[];
   /**
    * Returns a value that a declaration withholds, such as a token, or `undefined` to send nothing. Compare `origin`
-   * with the origin that the secret is for: a plugin's author chooses all names.
+   * with the origin that the secret is for: a plugin's author chooses all names. An error
+   * of the function is a warning of the process, and does not reach the model.
    */
   value?: (request: ServerValueRequest) => string | undefined | Promise<string | undefined>;
 }

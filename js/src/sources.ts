@@ -39,7 +39,8 @@ export interface McpServerOptions {
   env?: Record<string, string>;
   /** Working directory of the program. */
   cwd?: string;
-  /** Bearer token of a server over HTTP. A function is called at first, and after the server rejected the token. */
+  /** Bearer token of a server over HTTP. A function is called at first, and after the server rejected the token. An
+   * error of the function is a warning of the process, and does not reach the model. */
   token?: Token;
   /** File with the bearer token. */
   tokenFile?: string;

@@ -25,7 +25,7 @@ import {
   Tools,
   type ToolResult,
 } from "caproot";
-import { callProcess, serveDemo } from "./support.ts";
+import { callProcess, serveDemo, watchWarnings } from "./support.ts";
 
 const anyObject = { type: "object" } as const;
 
@@ -208,7 +208,7 @@ test("an MCP server gets a token that is in no argument and no variable", async 
   assert.throws(() => new McpServer("docs", { url, token: "t", tokenFile: "f" }), ConfigError);
 });
 
-test("a failed token of an MCP server is a reason", async (t) => {
+test("the error of a token is a warning of the process, and not for the model", async (t) => {
   const { url, server } = await serveMcp(() => true);
   t.after(() => {
     server.closeAllConnections();
@@ -217,11 +217,14 @@ test("a failed token of an MCP server is a reason", async (t) => {
   const token = () => {
     throw new Error("the vault is sealed");
   };
+  const messages = watchWarnings(t);
   const skills = await connect({ sources: [new McpServer("docs", { url, token })], startTimeout: 1 });
   t.after(() => skills.close());
   assert.deepEqual(await skills.list(), []);
+  assert.ok(messages.includes("the function of a token failed: the vault is sealed"), messages.join());
   const { warnings } = await skills.instructionText();
-  assert.match(warnings.join(), /the vault is sealed/);
+  assert.match(warnings.join(), /the token function of the program failed/);
+  assert.doesNotMatch(warnings.join(), /the vault is sealed/);
 });
 
 test("own tools run in the context of their caller", async (t) => {

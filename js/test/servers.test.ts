@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { json } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import { ConfigError, connect, LocalSkills, type ServerValueRequest } from "caproot";
-import { makeDirectory } from "./support.ts";
+import { makeDirectory, watchWarnings } from "./support.ts";
 
 interface Message {
   id?: number;
@@ -112,6 +112,15 @@ test("a session has no servers and no secrets by default", async (t) => {
   t.after(() => refused.close());
   assert.deepEqual(seen, []);
   assert.match(refused.warnings.join("\n"), /its URL must use https/);
+
+  const messages = watchWarnings(t);
+  const value = () => {
+    throw new Error("the vault is sealed");
+  };
+  const failed = await connect({ sources: [source], pluginServers: { privateOrigins: [origin], value } });
+  t.after(() => failed.close());
+  assert.ok(messages.includes("the function of a value failed: the vault is sealed"), messages.join());
+  assert.doesNotMatch(failed.warnings.join(), /the vault is sealed/);
 
   const invalid = connect({ sources: [source], pluginServers: { privateOrigins: ["no origin"] } });
   await assert.rejects(invalid, ConfigError);

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
-import { readFileSync, statSync } from "node:fs";
+import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import { ConfigError, type ConnectOptions, connect, Fleet, LocalSkills, Refused, restore, SealedError, Site, ToolError, Tools, ToolResult } from "caproot";
+import { ConfigError, type ConnectOptions, connect, Fleet, LocalSkills, Refused, restore, SealedError, type Session, Site, ToolError, Tools, ToolResult } from "caproot";
 import { z } from "zod";
-import { callProcess, childrenOf, demoTree, makeDirectory, replaceProgram, serveDemo, writeSkill } from "./support.ts";
+import { callProcess, childrenOf, demoTree, makeDirectory, replaceProgram, serveDemo, watchWarnings, writeSkill } from "./support.ts";
 
 test("a session lists, reads and calls", async (t) => {
   const { address } = await serveDemo(t);
@@ -53,6 +53,33 @@ test("a session lists, reads and calls", async (t) => {
   assert.deepEqual(await skills.plugins(), []);
 });
 
+test("options change the skills, the text and the results of a session and its forks", async (t) => {
+  const { address, root } = await serveDemo(t);
+  writeSkill(root, "off", "Is off.\ndefault-enabled: false");
+  writeSkill(root, "of-codex", "Is for Codex.");
+  mkdirSync(join(root, "of-codex/agents"));
+  writeFileSync(join(root, "of-codex/agents/openai.yaml"), "policy:\n  products: [codex]\n");
+  writeFileSync(join(root, "off/long.md"), "line of text\n".repeat(2000));
+  const namesOf = async (session: Session) => (await session.list()).map(({ name }) => name);
+  const plain = await connect(address);
+  t.after(() => plain.close());
+  const options: ConnectOptions = { scripts: true, resultBytes: 65_536, choice: { enable: ["name:off"] } };
+  const chosen = await connect(address, options);
+  t.after(() => chosen.close());
+  const forks = [await chosen.fork({ product: "chatgpt" }), await plain.fork({ enable: ["name:off"] })];
+  t.after(() => Promise.all(forks.map((fork) => fork.close())));
+
+  const listed = await Promise.all([plain, chosen, ...forks].map(namesOf));
+  assert.deepEqual(listed.map((names) => names.includes("off")), [false, true, true, true]);
+  assert.deepEqual(listed.map((names) => names.includes("of-codex")), [true, true, false, true]);
+  assert.match(chosen.text, /`caproot exec /);
+  assert.doesNotMatch(plain.text, /`caproot exec /);
+  const read = { package: "skill://demo/off", resource: "skill://demo/off/long.md" };
+  const [short, long] = await Promise.all([forks[1]?.call("skills_read", read), chosen.call("skills_read", read)]);
+  assert.ok(short?.ok && short.text.length <= 8192 && short.json().truncated === true);
+  assert.ok(long?.ok && long.text.length > 25_000);
+});
+
 test("a change renews the text", async (t) => {
   const { address, root } = await serveDemo(t);
   const skills = await connect(address);
@@ -93,10 +120,7 @@ test("own tools have a JSON Schema or a zod schema", async (t) => {
   });
   tools.tool({ name: "bad", description: "Returns no JSON.", inputSchema: schema }, () => 1n);
 
-  const warnings: string[] = [];
-  const onWarning = (warning: Error) => warnings.push(warning.message);
-  process.on("warning", onWarning);
-  t.after(() => process.off("warning", onWarning));
+  const warnings = watchWarnings(t);
   const skills = await connect(address, { tools });
   t.after(() => skills.close());
   assert.deepEqual(skills.tools.slice(3).map(({ name }) => name), ["count", "my_fail", "slow", "bad"]);

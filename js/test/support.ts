@@ -83,3 +83,12 @@ export function callProcess(): number {
   if (!found) throw new Error("no program of a session runs");
   return found.pid;
 }
+
+/** Returns the messages of the warnings of this process until the test ends. */
+export function watchWarnings(t: TestContext): string[] {
+  const messages: string[] = [];
+  const onWarning = ({ message }: Error) => messages.push(message);
+  process.on("warning", onWarning);
+  t.after(() => process.off("warning", onWarning));
+  return messages;
+}

@@ -136,6 +136,39 @@ def test_forks_have_some_skills(run: Any, demo: str) -> None:
     run(work())
 
 
+def test_options_change_the_skills_and_the_results(run: Any, tree: Path) -> None:
+    for name, field in (("off", "default-enabled: false"), ("people", "disable-model-invocation: true")):
+        (tree / name).mkdir()
+        header = f"---\nname: {name}\ndescription: Is {name}.\n{field}\n---\n"
+        (tree / name / "SKILL.md").write_text(header + "line of text\n" * 2_000, encoding="utf-8")
+    (tree / "first/agents").mkdir()
+    (tree / "first/agents/openai.yaml").write_text("policy:\n  products: [codex]\n", encoding="utf-8")
+    enabled = ["name:off", "name:people"]
+
+    async def names(session: caproot.Session) -> list[str]:
+        return [skill.name for skill in await session.list()]
+
+    async def work(address: str) -> None:
+        choice: Any = {"enable": enabled}
+        async with caproot.connect(address) as plain:
+            assert await names(plain) == ["first"]
+            async with plain.fork(enable=enabled) as fork:
+                assert await names(fork) == ["first", "off"]
+                cut = await fork.call("skills_read", {"package": "off"})
+                assert cut.ok and len(cut.text.encode()) <= 8192 and cut.json()["next_cursor"]
+            async with plain.fork(product="chatgpt") as fork:
+                assert await names(fork) == []
+        async with caproot.connect(address, choice=choice, result_bytes=65_536) as chosen:
+            assert await names(chosen) == ["first", "off"]
+            whole = await chosen.call("skills_read", {"package": "off"})
+            assert whole.json()["contents"].endswith("line of text\n" * 2_000)
+            async with chosen.fork(product="chatgpt") as fork:
+                assert await names(fork) == ["off"]
+
+    with testing.serve(tree) as daemon:
+        run(work(daemon.address))
+
+
 def test_uses_of_skills_are_events(run: Any, demo: str) -> None:
     async def work() -> None:
         async with caproot.connect(demo) as skills:

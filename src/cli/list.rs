@@ -46,7 +46,7 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 Examples:
   caproot list                                  # every published root
   caproot list --long                           # with handles
-  caproot list --all                            # also those not offered to models
+  caproot list --all                            # also skills hidden from models
   caproot list --root ./skills --fresh          # a directory, scanned again
   caproot list --root published:team --product codex
   caproot list --selected thread-start.json     # roots that a platform selected

@@ -431,7 +431,7 @@ impl Config {
     }
 
     /// Whether the sandbox would have to open the home directory for the root: the root is optional, and the
-    /// first directory above it that exists is the home directory, or is above it. Such a root needs a new
+    /// first directory above it that exists is the home directory or above it, or `/`. Such a root needs a new
     /// process after its directory is created.
     #[must_use]
     pub fn needs_home(root: &PublishedRoot, env: &ProcessEnv) -> bool {
@@ -442,10 +442,9 @@ impl Config {
         let path = native_path(&root.path);
         let mut above = path.ancestors().skip(1);
         let existing = above.find_map(|dir| dir.canonicalize().ok());
+        let is_above_home = |dir: &Path| home.as_deref().is_some_and(|home| home.starts_with(dir));
         root.is_optional
-            && home
-                .zip(existing)
-                .is_some_and(|(home, dir)| home.starts_with(dir))
+            && existing.is_some_and(|dir| dir.parent().is_none() || is_above_home(&dir))
     }
 
     /// Counts the published roots that callers see now. Blocks on the disk.

@@ -122,7 +122,11 @@ impl FieldLines {
         }
 
         let part = |kind, line, offset| Some(MisreadPart { kind, line, offset });
-        if value.starts_with(['!', '&']) && !value.starts_with("!!") {
+        let is_misread_start = match value.strip_prefix('&') {
+            Some(named) => !is_used_anchor(named, lines),
+            None => value.starts_with('!') && !value.starts_with("!!"),
+        };
+        if is_misread_start {
             return part(MisreadKind::TagOrAnchor, self.first, self.value_start);
         }
 
@@ -224,6 +228,13 @@ impl MisreadPart {
         let column = u32::try_from(line[..self.offset].chars().count() + 1).unwrap_or(u32::MAX);
         FileProblem::warning(DiagnosticCode::FieldInvalid, why).with_position(number, column)
     }
+}
+
+/// Whether a value after the `&` begins with the name of an anchor that an alias uses.
+fn is_used_anchor(named: &str, lines: &[&str]) -> bool {
+    let name = named.split([' ', '\t']).next().unwrap_or_default();
+    let alias = format!("*{name}");
+    !name.is_empty() && lines.iter().any(|line| line.contains(&alias))
 }
 
 /// Whether a line that is not indented most likely continues the text of the field above: the line has a
@@ -342,6 +353,7 @@ mod tests {
             "description: Text.\nallowed tools: Read\n",
             "description: Text.\nname: b\nUse when: c\n",
             "description: !!str 12\n",
+            "description: &said Text.\nmetadata:\n  again: *said\n",
             "license: MIT #12\n",
             "metadata:\n  description: a #b\n",
             "",

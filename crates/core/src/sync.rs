@@ -3,8 +3,10 @@
 //! Also work on other threads, which continues if the system refuses a thread.
 
 mod blocking;
+mod shared_map;
 
 pub use blocking::{BlockingError, report_refused_thread, run_blocking, try_thread};
+pub use shared_map::SharedMap;
 
 use std::num::NonZero;
 use std::panic::resume_unwind;

@@ -69,7 +69,10 @@ async fn reflection_shows_the_comments_of_the_service_and_the_errors() {
             "Every request names its roots",
         ),
         ("caproot.v1.ErrorReason", "Status: NOT_FOUND."),
-        ("caproot.v1.PluginComponent", "Likely secrets are omitted"),
+        (
+            "caproot.v1.PluginComponent",
+            "Every text comes from the plugin's author",
+        ),
     ];
     let files = files_of_symbols!(v1, channel.clone(), expected.map(|(symbol, _)| symbol));
     for ((symbol, comment), file) in expected.iter().zip(&files) {

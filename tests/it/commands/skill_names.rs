@@ -124,7 +124,7 @@ async fn a_long_list_shows_handles_that_can_be_read() {
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
     assert_eq!(
         rows.next().expect("a head"),
-        ["NAME", "HANDLE", "DESCRIPTION"]
+        ["NAME", "HANDLE", "SAME", "AS", "DESCRIPTION"]
     );
     let rows: Vec<_> = rows.collect();
     let json = run_client(&daemon, "list --output json").await.json();

@@ -78,7 +78,7 @@ fn frontmatter() -> Vec<(&'static str, String, DiagnosticCode)> {
         (
             "open-quote",
             format!("a: \"{}", many("x\n", 64_000)),
-            YamlSyntax,
+            YamlRepaired,
         ),
         (
             "over-64-KiB",

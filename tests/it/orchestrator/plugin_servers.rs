@@ -357,7 +357,7 @@ async fn a_hostile_server_is_a_warning_and_the_session_goes_on() {
     for (number, part) in [
         "ontent type",
         "does not answer within 1s",
-        "16777216",
+        "6291456",
         "307",
         "over 1000 tools",
     ]

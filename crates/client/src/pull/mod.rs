@@ -224,10 +224,10 @@ pub enum PullError {
     /// The package exceeds a limit of the request.
     #[error("the package has more than {0}; raise the limit if you trust the package")]
     TooLarge(String),
-    /// The daemon serves no file of the package, so the package is a plugin.
+    /// The daemon serves no file of the package, or only a manifest, so the package is a plugin.
     #[error(
-        "the daemon serves no file of this package: the manifest, hooks and servers of a plugin are not \
-         served, and its skills are packages of their own"
+        "the daemon serves no file of this package: the manifest of a plugin alone does nothing, and its \
+         skills are packages of their own"
     )]
     NoFiles,
     /// The daemon's list is incomplete.
@@ -486,14 +486,16 @@ async fn try_pull(
         ..PullReport::default()
     };
     if let Some(local) = &local {
-        if local.is_equal {
+        let known = local.open.checksums.as_ref();
+        let is_of_package = known.is_none_or(|known| known.package == request.package);
+        if local.is_equal && is_of_package {
             report.written.clear();
             return Ok(PullAttempt::Complete(report));
         }
         check_conflicts(request, local)?;
         report.record_old_files(local, &files);
-        let known = local.open.checksums.as_ref();
-        if local.scan.differences.is_empty() && known.is_some_and(|known| known.files == files) {
+        let is_known = known.is_some_and(|known| known.files == files);
+        if local.scan.differences.is_empty() && is_known && is_of_package {
             return Ok(PullAttempt::Complete(report));
         }
     }

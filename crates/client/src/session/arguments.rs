@@ -27,6 +27,9 @@ pub fn parse_arguments<A: DeserializeOwned>(arguments: &Value) -> Result<A, Tool
             // The error names the text.
             _ => Cow::Borrowed(arguments),
         },
+        Value::Array(_) => {
+            return Err(invalid_arguments("the arguments are a list, not an object"));
+        }
         _ => Cow::Borrowed(arguments),
     };
     A::deserialize(&*object).map_err(|error| invalid_arguments(&error.to_string()))

@@ -175,7 +175,7 @@ async fn a_process_finds_skills_of_a_daemon() {
     let mut process = CallProcess::start(client_command(&daemon, "call --events"));
 
     let text = process.request(json!({"method": "instructions"})).await["result"].clone();
-    assert!(text["omitted"].as_u64() > Some(0));
+    assert!(text["shortened"].as_u64() > Some(0));
     let shown = text["text"].as_str().expect("text");
     assert!(
         shown.ends_with("find them with `skills_search`: 3 to 8 keywords for the task.\n"),

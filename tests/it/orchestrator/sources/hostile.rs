@@ -246,7 +246,7 @@ async fn an_endless_list_is_truncated() {
         listed.warnings
     );
 
-    let long = "x".repeat(3 << 20);
+    let long = "x".repeat(5 << 19);
     let mock = start(move |_, _| {
         let mut large = entry("a", &[]);
         large["frontmatter"]["more"] = json!(long);
