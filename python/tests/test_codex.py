@@ -37,7 +37,7 @@ def test_codex_has_the_skills_of_its_product(tree: Path, served: str, run: Any) 
     tools = caproot.Tools()
 
     @tools.tool(description="Counts.", input_schema={"type": "object"}, output_description="The count.")
-    def count(_: object) -> int:
+    def count() -> int:
         return 7
 
     async def work() -> None:
@@ -47,7 +47,7 @@ def test_codex_has_the_skills_of_its_product(tree: Path, served: str, run: Any) 
             assert [tool["name"] for tool in namespace["tools"]] == ["list", "read", "search"]
             assert (function["type"], function["name"], function["deferLoading"]) == ("function", "count", False)
             assert "`skills.read`" in codex.text and "\n- count: The count." in codex.text
-            assert "- first: " in codex.text and "other" not in codex.text
+            assert "- first: " in codex.text and "- other" not in codex.text
             assert "- other: " in skills.text
 
             read = {"namespace": "skills", "tool": "read", "arguments": {"package": "first"}}

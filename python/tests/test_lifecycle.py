@@ -136,6 +136,25 @@ def test_forks_have_some_skills(run: Any, demo: str) -> None:
     run(work())
 
 
+def test_a_skill_of_a_text_is_read_by_its_short_name(run: Any, tmp_path: Path) -> None:
+    for root in ("a", "b"):
+        write_skill(tmp_path / root, "same", f"# Body of {root}\n")
+
+    async def work(address: str) -> None:
+        async with caproot.connect(address) as skills:
+            for name in ("a/same", "b/same"):
+                assert f"- {name}: " in skills.text
+                assert (await skills.read(name)).endswith(f"# Body of {name[0]}\n")
+            for skill in await skills.list():
+                assert await skills.read(skill) == await skills.read(skill.package)
+            with pytest.raises(caproot.Refused) as refused:
+                await skills.read("same")
+            assert refused.value.code == "AMBIGUOUS_NAME"
+
+    with testing.serve(tmp_path / "a", tmp_path / "b") as daemon:
+        run(work(daemon.address))
+
+
 def test_options_change_the_skills_and_the_results(run: Any, tree: Path) -> None:
     for name, field in (("off", "default-enabled: false"), ("people", "disable-model-invocation: true")):
         (tree / name).mkdir()
@@ -473,7 +492,7 @@ def test_generated_stubs_of_a_program_are_found(tmp_path: Path) -> None:
     stubs.mkdir(parents=True)
     (stubs / "skill_pb2.py").write_text("FOUND = True")
     program = "import caproot; from caproot.v1.skill_pb2 import FOUND; print(FOUND, caproot.__version__)"
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == f"True {caproot.__version__}\n"
