@@ -32,6 +32,10 @@ pub fn help_for_source(problem: &FileProblem, source: &[u8]) -> Option<&'static 
              core.symlinks true`, and check the file out again",
         );
     }
+    // The message about YAML that only some programs read says how to write the value.
+    if problem.message.starts_with("other programs reject") {
+        return None;
+    }
     let index = (problem.line as usize).checked_sub(1)?;
     help_for_line(&problem.message, text.lines().nth(index)?)
 }

@@ -50,7 +50,7 @@ Examples:
   caproot check skills/pdf --notes              # with notes
   caproot check skills --deny-warnings          # for CI: warnings fail, too
   caproot check skills --strict                 # what skills-ref rejects, too
-  caproot check . --exclude tests               # without the directories `tests`
+  caproot check . --exclude tests               # without these directories
   caproot check skills --watch                  # after each change of a file
   caproot check skills --fix --dry-run          # differences that --fix makes
   caproot check skills --output sarif > skills.sarif

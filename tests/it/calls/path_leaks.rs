@@ -148,7 +148,7 @@ async fn the_log_contains_no_path() {
         .file_name()
         .and_then(|n| n.to_str())
         .expect("UTF-8");
-    // The log is for the operator, who needs the target of a link that leads outside.
+    // The operator needs the target of a link that leads outside.
     let mut others = log.lines().filter(|line| !line.contains("a link leads "));
     assert!(!others.any(|line| line.contains(name)), "{log}");
 }

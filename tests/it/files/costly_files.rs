@@ -73,7 +73,7 @@ fn frontmatter() -> Vec<(&'static str, String, DiagnosticCode)> {
         (
             "tabs",
             format!("a:\n{}b: c", many("\t", 64_000)),
-            YamlSyntax,
+            YamlRepaired,
         ),
         (
             "open-quote",

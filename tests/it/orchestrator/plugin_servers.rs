@@ -351,7 +351,7 @@ async fn values_come_from_the_program_for_one_origin() {
 async fn a_hostile_server_is_a_warning_and_the_session_goes_on() {
     let other = ToolServer::start_good().await;
     let elsewhere = format!("{}/mcp", other.origin);
-    let many: Vec<_> = (0..10_000).map(|number| format!("t{number}")).collect();
+    let many: Vec<_> = (0..2_000).map(|number| format!("t{number}")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     let many = tools(&many);
     for (number, part) in [

@@ -148,7 +148,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         "fs",
         &["model", "bounded_file", "lock", "sync", "text", "wire"],
     ),
-    ("model", &["lock", "text", "wire"]),
+    ("model", &["lock", "sync", "text", "wire"]),
     ("bounded_file", &["sync"]),
     ("net", &["bounded_file"]),
     ("parse", &["model", "text", "wire"]),

@@ -193,7 +193,11 @@ async fn a_changed_file_has_its_own_code_and_is_not_run() {
     locked.daemon.stop().await;
 
     let (locked, _mapping) = start_with_evil_file("run.sh", b"echo run").await;
-    let mut command = client_command_with(&locked.daemon, ["exec", "skill://r/b/run.sh"]);
+    // Over TCP, `exec` needs a lock.
+    let lock = locked.fixture.path("caproot.lock");
+    let lock = lock.to_str().expect("UTF-8");
+    let words = ["exec", "--lock", lock, "skill://r/b/run.sh"];
+    let mut command = client_command_with(&locked.daemon, words);
     command.env("HOME", locked.fixture.path("home"));
     run_command(command).await.exited_with(126, "not approved");
     locked.daemon.stop().await;

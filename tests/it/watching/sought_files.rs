@@ -195,7 +195,7 @@ impl SoughtFile {
         if !is_stream_first {
             let fresh = fresh_list(&self.daemon, &self.roots).await;
             assert_eq!(fresh.skills, expected.skills, "fresh list after {step}");
-            assert_eq!(digest(&fresh), digest(&expected), "fresh list after {step}");
+            // Diagnostics of links may follow with the next event: the stream below waits for them.
         }
         while self.replica.roots["r"].catalog_digest != digest(&expected) {
             let next = tokio::time::timeout(Duration::from_secs(10), self.replica.next_batch());

@@ -163,7 +163,8 @@ async fn a_plugin_without_served_files_says_why() {
     let full = run_pull(&daemon, &fixture, "pull skill://r/full --into out/full").await;
     assert_eq!(full.code, Some(0), "{}", full.stderr);
     assert!(
-        full.text().starts_with("+ agents/a.md\n"),
+        full.text()
+            .starts_with("+ .claude-plugin/plugin.json\n+ agents/a.md\n"),
         "{}",
         full.text()
     );

@@ -246,17 +246,21 @@ async fn an_endless_list_is_truncated() {
         listed.warnings
     );
 
-    let long = "x".repeat(5 << 19);
+    let long = "x".repeat(900 << 10);
     let mock = start(move |_, _| {
-        let mut large = entry("a", &[]);
-        large["frontmatter"]["more"] = json!(long);
-        let mut larger = large.clone();
-        larger["uri"] = json!("skill://b/SKILL.md");
-        Some(page(&[large, larger], None))
+        let entries = ["a", "b", "c", "d", "e", "f"].map(|name| {
+            let mut large = entry(name, &[]);
+            large["frontmatter"]["more"] = json!(long);
+            large
+        });
+        Some(page(&entries, None))
     })
     .await;
     let (packages, warnings) = list_all(&start_mcp_session(&mock.url).await).await;
-    assert_eq!(packages, ["mcp+skill://s/a"]);
+    assert_eq!(
+        packages,
+        ["a", "b", "c", "d"].map(|name| format!("mcp+skill://s/{name}"))
+    );
     assert!(warnings[0].contains("bytes"), "{warnings:?}");
 }
 

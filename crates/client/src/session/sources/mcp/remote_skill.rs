@@ -425,9 +425,11 @@ mod tests {
             ),
             (json!({"disable-model-invocation": null}), (true, true)),
             (json!({"disable-model-invocation": true}), (false, true)),
-            (json!({"disable-model-invocation": "no"}), (false, true)),
+            (json!({"disable-model-invocation": "no"}), (true, true)),
+            (json!({"disable-model-invocation": "maybe"}), (false, true)),
             (json!({"user-invocable": false}), (true, false)),
-            (json!({"user-invocable": 1}), (true, false)),
+            (json!({"user-invocable": 1}), (true, true)),
+            (json!({"user-invocable": "maybe"}), (true, false)),
         ] {
             let mut frontmatter = SkillFrontmatter::new("a", "Does a.");
             frontmatter.extra = extra.as_object().expect("an object").clone();
