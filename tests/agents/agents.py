@@ -144,6 +144,8 @@ def run(agent, home, work, address, arguments, caproot, prompt, timeout):
         "NO_PROXY": "*",
         **agent.configure(home, address, arguments),
     }
+    # Codex runs commands in a login shell, which sets PATH again.
+    (home / ".profile").write_text(f'PATH="{caproot}:$PATH"\n')
     program = shutil.which(agent.name, path=str(BIN)) or agent.name
     # `timeout` ends all that the agent started.
     command = ["timeout", "--kill-after=5", str(timeout), program, *agent.command(prompt, home)]

@@ -99,10 +99,13 @@ def converse(agent, tree, findings):
     findings.expect("triage-logs" in request.results[-1], f"the search found nothing: {request.results[-1][:300]}")
 
     request = yield Call(read, {"package": "greet-people"})
-    line = re.search(r"caproot exec [^\n`]*", request.results[-1].replace("\\n", "\n").replace("\\", ""))
-    findings.expect(line, f"the text names no `caproot exec`: {request.results[-1][:600]}")
-    if line:
-        command = re.sub(r"(\s(FILE|PATH)\b|<[^>]*>)", " scripts/greet.sh", line[0].rstrip('" .'))
+    template = re.search(r"`(caproot exec [^`]*)`", request.text + "".join(request.tools.values()))
+    digest = re.search(r"sha256:[0-9a-f]{64}", request.results[-1])
+    package = re.search(r"skill://[a-z/-]+(?=/SKILL.md)", request.results[-1])
+    findings.expect(template and digest and package, f"no line for a script: {request.results[-1][:600]}")
+    if template and digest and package:
+        command = template[1].replace("PACKAGE/scripts/run.py", f"{package[0]}/scripts/greet.sh")
+        command = command.replace("SKILL_DIGEST", digest[0]).removesuffix(" -- ARGS")
         shell, argument = agent.shell
         request = yield Call(request.find(shell) or shell, {argument: command, "description": "greet"})
         findings.expect("MARBLE" in request.results[-1], f"{command}: {request.results[-1][:600]}")
