@@ -83,7 +83,7 @@ struct ThreadState {
 }
 
 impl ThreadState {
-    /// Reads the state; `None` if the thread ended or procfs cannot be read. Source: proc_pid_stat(5).
+    /// Reads the state; `None` if the thread ended or procfs cannot be read. Source: `proc_pid_stat(5)`.
     fn read(thread: Pid) -> Option<Self> {
         let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
         let text = std::fs::read(path).ok()?;
