@@ -161,8 +161,8 @@ async fn start(fixture: &Fixture) -> Daemon {
         ..Limits::default()
     };
     let setup = Setup {
-        timing,
         limits,
+        timing,
         ..Setup::allowing([fixture.top()])
     };
     Daemon::start(setup).await
@@ -232,7 +232,8 @@ impl SoughtFile {
                 _ => fs::remove_dir(self.fixture.path(dir)).expect("the directory"),
             }
             let step = format!("{step} {path}, {delay:?}");
-            self.assert_current((at + round) % 2 == 0, &step).await;
+            self.assert_current((at + round).is_multiple_of(2), &step)
+                .await;
         }
     }
 }
