@@ -215,7 +215,7 @@ impl ScanProgress {
         parsed.map_err(parse_problem)
     }
 
-    /// Returns a file whose parser took [`MAX_PARSER_TIME`], if there is one.
+    /// Returns a file whose parser took `MAX_PARSER_TIME`, if there is one.
     #[must_use]
     pub fn slow_file(&self) -> Option<ResolvedPath> {
         let files = self.parsed_files.lock();
