@@ -195,9 +195,9 @@ impl WatchListener for PendingChanges {
     fn on_mounts_changed(&self, mount_points: &[Box<[u8]>]) {
         let too_many = {
             let mut changes = self.changes.lock();
-            let changed = changes.changed_mounts.get_or_insert_default();
-            changed.extend(mount_points.iter().cloned());
-            changed.len() > MAX_CHANGED_MOUNTS
+            let mounts = changes.changed_mounts.get_or_insert_default();
+            mounts.extend(mount_points.iter().cloned());
+            mounts.len() > MAX_CHANGED_MOUNTS
         };
         if too_many {
             self.on_events_lost();

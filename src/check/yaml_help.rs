@@ -3,6 +3,7 @@
 use crate::model::{DiagnosticCode, FileProblem};
 use crate::parse::yaml_repair::outer_key;
 use caproot_core::text::fences;
+use std::path::Path;
 
 /// Starts of the lines with which Git marks the two sides of a conflict.
 const CONFLICT_MARKS: [&str; 2] = ["<<<<<<< ", ">>>>>>> "];
@@ -58,7 +59,8 @@ fn is_path(text: &str) -> bool {
     let is_line = !path.is_empty() && path.len() <= MAX_PATH_BYTES && !path.contains(['\n', '\t']);
     is_line
         && path == path.trim()
-        && (path.ends_with(".md") || path.contains('/') && !path.contains(' '))
+        && (Path::new(path).extension().is_some_and(|e| e == "md")
+            || path.contains('/') && !path.contains(' '))
 }
 
 /// Returns the help for a line at which the YAML is invalid.

@@ -53,6 +53,7 @@ Examples:
   caproot list --fleet fleet.yaml               # many executors
   caproot list --fleet fleet.yaml --environment-id build-farm     # one of them
   caproot list --output json | jq -r '.skills[].package'")]
+#[allow(clippy::struct_excessive_bools)] // each is a flag
 pub struct ListArgs {
     #[command(flatten)]
     product: ProductArgs,

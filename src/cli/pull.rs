@@ -60,6 +60,7 @@ Examples:
   caproot pull --all --into ./skills --lock caproot.lock  # every approved skill
   caproot pull pdf --site docs.example --into ./pdf
   caproot verify ./pdf                          # compare with the digests")]
+#[allow(clippy::struct_excessive_bools)] // each is a flag
 pub struct PullArgs {
     /// Handle of a package, or the name of a skill if no other skill has the name; `caproot list
     /// --long` shows both
@@ -161,7 +162,7 @@ pub async fn run(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
         return sources::pull_from_sources(args, env).await;
     }
     if !args.watch {
-        return pull_and_watch(args, env).await;
+        return Box::pin(pull_and_watch(args, env)).await;
     }
     run_until_signal_or_closed_stdout(pull_and_watch(args, env)).await
 }

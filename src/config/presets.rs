@@ -119,6 +119,7 @@ impl RootPreset {
 
     /// Returns the existing directories of skills at home, except for one of them. The installers of
     /// skills keep the files in one of the directories, and links in the others.
+    #[must_use]
     pub fn other_home_dirs(own: &Path, env: &ProcessEnv) -> Box<[Box<[u8]>]> {
         let dirs = Self::ALL
             .into_iter()

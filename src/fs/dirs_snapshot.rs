@@ -233,22 +233,7 @@ impl AllowedDirsSnapshot {
 
     /// Resolves a path that a caller or a link provides.
     fn resolve_confined(&self, start: &PathStart<'_>) -> PathResolution {
-        self.resolve_with(start, ConfinedLookup::new(self))
-    }
-
-    fn resolve_with(
-        &self,
-        start: &PathStart<'_>,
-        mut lookup: ConfinedLookup<'_>,
-    ) -> PathResolution {
-        let mut resolution = resolve_path_with(start.clone(), &mut lookup);
-        for _ in 1..TRIES {
-            if resolution.stop != Some(ResolveStop::Replaced) {
-                break;
-            }
-            resolution = resolve_path_with(start.clone(), &mut lookup);
-        }
-        resolution
+        resolve_with(start, ConfinedLookup::new(self))
     }
 
     /// Resolves the path of a root to the place that it may have if a directory does not respond.
@@ -638,4 +623,16 @@ impl From<ResolveError> for RootReason {
             }
         }
     }
+}
+
+/// Resolves a path, again if an entry on the way was replaced meanwhile.
+fn resolve_with(start: &PathStart<'_>, mut lookup: ConfinedLookup<'_>) -> PathResolution {
+    let mut resolution = resolve_path_with(start.clone(), &mut lookup);
+    for _ in 1..TRIES {
+        if resolution.stop != Some(ResolveStop::Replaced) {
+            break;
+        }
+        resolution = resolve_path_with(start.clone(), &mut lookup);
+    }
+    resolution
 }

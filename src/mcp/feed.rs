@@ -97,24 +97,21 @@ impl<F: Fn(String)> FeedPublisher<F> {
             let live = executors
                 .iter()
                 .find(|executor| executor.state == ExecutorStatus::Live);
-            match live {
-                Some(live) => {
-                    let has_restarted = !epoch.is_empty() && epoch != live.epoch;
-                    epoch.clone_from(&live.epoch);
-                    if has_restarted && daemon.have_roots_changed().await {
-                        (self.say)("the published roots of the daemon have changed".to_owned());
-                        return Ok(());
-                    }
-                    self.publish_catalog(&daemon);
+            if let Some(live) = live {
+                let has_restarted = !epoch.is_empty() && epoch != live.epoch;
+                epoch.clone_from(&live.epoch);
+                if has_restarted && daemon.have_roots_changed().await {
+                    (self.say)("the published roots of the daemon have changed".to_owned());
+                    return Ok(());
                 }
-                None => {
-                    if self.state.borrow().daemon.is_none() {
-                        daemon.check_rejected(&executors).await?;
-                    }
-                    let causes = executors.into_iter().find_map(|executor| executor.reason);
-                    if let Some(cause) = causes {
-                        self.publish_lost(cause);
-                    }
+                self.publish_catalog(&daemon);
+            } else {
+                if self.state.borrow().daemon.is_none() {
+                    daemon.check_rejected(&executors).await?;
+                }
+                let causes = executors.into_iter().find_map(|executor| executor.reason);
+                if let Some(cause) = causes {
+                    self.publish_lost(cause);
                 }
             }
             watch.next().await;

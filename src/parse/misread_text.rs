@@ -40,6 +40,7 @@ struct MisreadPart {
 
 /// Returns a warning for each misread part of the name and the description, with the position in the
 /// file. `yaml` begins on line 2 of the file.
+#[must_use]
 pub fn misread_problems(yaml: &str) -> Vec<FileProblem> {
     let lines: Vec<&str> = yaml.lines().collect();
     let mut problems = Vec::new();

@@ -251,6 +251,7 @@ fn intended_text(value: &str) -> Option<&str> {
 }
 
 /// Returns a text in single quotes.
+#[must_use]
 pub fn quote_text(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -307,6 +308,7 @@ pub fn blank_broken_entries(
 }
 
 /// Returns the plain key of a line that is not indented.
+#[must_use]
 pub fn outer_key(line: &str) -> Option<&str> {
     let BlockLine { indent, key, .. } = split_line(line);
     key.filter(|_| indent == 0)

@@ -295,7 +295,7 @@ fn read_marketplace_file(
 ) -> Option<MarketplaceFile> {
     watches.watch_file_path(reader.snapshot, dir, &file);
     let target = open_file::find_target(reader.snapshot, dir, &file);
-    if target.is_err_and(|e| e.is_absent()) {
+    if target.is_err_and(open_file::OpenError::is_absent) {
         return None;
     }
 

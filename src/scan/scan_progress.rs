@@ -83,7 +83,7 @@ struct ThreadState {
 }
 
 impl ThreadState {
-    /// Reads the state; `None` if the thread ended or procfs cannot be read. Source: proc_pid_stat(5).
+    /// Reads the state; `None` if the thread ended or procfs cannot be read. Source: `proc_pid_stat(5)`.
     fn read(thread: Pid) -> Option<Self> {
         let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
         let text = std::fs::read(path).ok()?;
@@ -215,7 +215,7 @@ impl ScanProgress {
         parsed.map_err(parse_problem)
     }
 
-    /// Returns a file whose parser took [`MAX_PARSER_TIME`], if there is one.
+    /// Returns a file whose parser took `MAX_PARSER_TIME`, if there is one.
     #[must_use]
     pub fn slow_file(&self) -> Option<ResolvedPath> {
         let files = self.parsed_files.lock();

@@ -131,6 +131,7 @@ pub enum DirChange {
 
 impl DirListing {
     /// Returns the SKILL.md, if the directory has one and the read succeeded.
+    #[must_use]
     pub fn skill_file(&self) -> Option<&Arc<SkillFile>> {
         self.entries.iter().find_map(|entry| match &entry.kind {
             ListingEntryKind::File(Some(Ok(file)))

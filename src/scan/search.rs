@@ -595,8 +595,8 @@ fn find_aliases(all: &[(SkillCandidate, bool)]) -> HashMap<usize, RelPath> {
 
 /// Whether the directory of a skill has the name of the skill.
 fn has_name_of_skill(package: &RelPath, file: &SkillFile) -> bool {
-    let name = file.frontmatter.as_ref().map(|fields| fields.name());
-    name.is_some_and(|name| package.file_name() == Some(name.as_bytes()))
+    let fields = file.frontmatter.as_ref();
+    fields.is_some_and(|fields| package.file_name() == Some(fields.name().as_bytes()))
 }
 
 fn alias_problem(first: &RelPath) -> FileProblem {

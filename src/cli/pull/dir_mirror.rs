@@ -251,17 +251,16 @@ impl DirMirror<'_> {
     ) -> Result<Vec<Skill>, PassError> {
         let mut others = Vec::new();
         for skill in skills {
-            let is_copy = match self.copies.get(&skill.package) {
-                Some(is_copy) => *is_copy,
-                None => {
-                    let location = PackageLocation {
-                        root: &find_root(&skill.package, roots.to_vec())?,
-                        package: &skill.package,
-                    };
-                    let is_copy = is_pulled_copy(self.client, location).await?;
-                    self.copies.insert(skill.package.clone(), is_copy);
-                    is_copy
-                }
+            let is_copy = if let Some(is_copy) = self.copies.get(&skill.package) {
+                *is_copy
+            } else {
+                let location = PackageLocation {
+                    root: &find_root(&skill.package, roots.to_vec())?,
+                    package: &skill.package,
+                };
+                let is_copy = is_pulled_copy(self.client, location).await?;
+                self.copies.insert(skill.package.clone(), is_copy);
+                is_copy
             };
             if !is_copy {
                 others.push(skill);

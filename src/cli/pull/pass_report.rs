@@ -250,10 +250,11 @@ impl PassReport {
             }
             OutputFormat::Text => {
                 let skills = count_with_noun(self.pulled + self.failed, "skill");
-                let mut line = format!("pulled {} of {skills}", self.pulled);
-                if !self.removed.is_empty() {
-                    line += &format!(", removed {}", self.removed.len());
-                }
+                let removed = match self.removed.len() {
+                    0 => String::new(),
+                    count => format!(", removed {count}"),
+                };
+                let line = format!("pulled {} of {skills}{removed}", self.pulled);
                 write_stdout(|stdout| writeln!(stdout, "{line}"))
             }
         }

@@ -72,7 +72,7 @@ impl AllowedDirsSnapshot {
             ..ConfinedLookup::new(self)
         };
         let located = lookup.visible.clone();
-        let PathResolution { real, stop: None } = self.resolve_with(start, lookup) else {
+        let PathResolution { real, stop: None } = super::resolve_with(start, lookup) else {
             return None;
         };
         // A link that leaves the allowed directories and returns is outside, as everywhere.
@@ -108,7 +108,7 @@ impl AllowedDirsSnapshot {
             ..ConfinedLookup::new(self)
         };
 
-        let resolution = self.resolve_with(start, lookup);
+        let resolution = super::resolve_with(start, lookup);
         let is_outside = resolution.stop == Some(ResolveStop::Outside);
         match inside.locate(&resolution.real).filter(|_| !is_outside) {
             Some(below) => {

@@ -91,6 +91,7 @@ fn component_size(component: &PluginComponent) -> usize {
 }
 
 /// Returns the size of a declaration, with the charge for its values.
+#[must_use]
 pub fn value_size(value: &DynamicValue) -> usize {
     value.wire_size() + value.value_count() * VALUE_BYTES
 }

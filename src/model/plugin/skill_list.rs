@@ -16,6 +16,7 @@ pub struct PluginSkillList {
 
 impl PluginSkillList {
     /// Returns the list of a manifest in the directory `plugin`; `None` if the manifest has no list.
+    #[must_use]
     pub fn new(
         plugin: &ResolvedPath,
         details: &ManifestDetails,

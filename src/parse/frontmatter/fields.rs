@@ -277,8 +277,8 @@ impl FrontmatterReader<'_> {
         let written = index.and_then(|index| self.yaml.lines().nth(index as usize));
         let value = written.and_then(|line| line.split_once(':'));
         if value.is_some_and(|(_, value)| value.trim_start().starts_with('#')) {
-            why = "no `description`: everything after `#` is a comment; put the text in quotes"
-                .to_owned();
+            "no `description`: everything after `#` is a comment; put the text in quotes"
+                .clone_into(&mut why);
         }
 
         let problem = FileProblem::error(DiagnosticCode::MissingDescription, why);

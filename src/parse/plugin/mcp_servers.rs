@@ -312,10 +312,8 @@ fn read_named_values(
                     .map(|(name, variable)| (&**name, variable.as_text()))
                     .collect()
             } else {
-                let names = fields
-                    .read_verbatim_list(at, key, MAX_NAME_CHARS)
-                    .into_iter();
-                names.map(|name| (name, Some(name))).collect()
+                let listed = fields.read_verbatim_list(at, key, MAX_NAME_CHARS);
+                listed.into_iter().map(|name| (name, Some(name))).collect()
             };
         named.extend(variables.into_iter().map(|(name, variable)| NamedValue {
             name: clean_name(name),

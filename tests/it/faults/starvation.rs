@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use caproot_core::proto::caproot::v1::RootState;
+use caproot_core::proto::caproot::v1::{RootState, RootStatus};
 use rustix::process::Signal;
 
 use crate::harness::fixture::Fixture;
@@ -34,7 +34,7 @@ async fn a_lack_of_processor_time_is_no_broken_disk() {
             .is_none_or(|r| r.state() != RootState::Ready)
         {
             replica.next_batch().await;
-            let state = replica.roots.get("r").map(|root| root.state());
+            let state = replica.roots.get("r").map(RootStatus::state);
             assert_ne!(state, Some(RootState::Unavailable));
         }
     };

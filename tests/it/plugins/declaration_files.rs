@@ -61,10 +61,8 @@ file r/.lsp.json
 
 #[tokio::test]
 async fn many_notes_hide_no_secret() {
-    let mut json = String::from("{");
-    for n in 0..70 {
-        json += &format!("\"Odd{n}\": [{{\"hooks\": [{{\"type\": \"odd\"}}]}}], ");
-    }
+    let odd = (0..70).map(|n| format!("\"Odd{n}\": [{{\"hooks\": [{{\"type\": \"odd\"}}]}}], "));
+    let mut json = format!("{{{}", odd.collect::<String>());
     json += r#""Stop": [{"hooks": [{"type": "command", "command": "TOKEN=abc x"}]}]}"#;
     let fixture = Fixture::new("skill r\nfile r/.claude-plugin/plugin.json\n| {\"name\": \"p\"}\n");
     fixture.write("r/hooks/hooks.json", json);

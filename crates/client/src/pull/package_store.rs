@@ -337,7 +337,7 @@ fn is_mapped(uid: u32) -> bool {
     fs::read_to_string("/proc/self/uid_map").map_or(true, |map| is_in_uid_map(&map, uid))
 }
 
-/// Whether a line of the map, `FIRST OUTSIDE COUNT`, has a user: user_namespaces(7).
+/// Whether a line of the map, `FIRST OUTSIDE COUNT`, has a user: `user_namespaces(7)`.
 fn is_in_uid_map(map: &str, uid: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);

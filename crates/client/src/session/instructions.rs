@@ -305,10 +305,10 @@ pub fn write_instructions(
     }
 
     let hidden = places.iter().filter(|place| **place == TextPlace::Hidden);
-    let placed = skills.iter().zip(&places).zip(short_names);
+    let with_places = skills.iter().zip(&places).zip(short_names);
     InstructionText {
         hidden: hidden.count(),
-        skills: placed
+        skills: with_places
             .map(|((skill, place), short_name)| SkillInText {
                 skill: skill.clone(),
                 place: *place,

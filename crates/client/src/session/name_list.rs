@@ -180,8 +180,8 @@ fn is_plain_name(name: &str) -> bool {
 mod tests {
     use super::super::short_names::ShortNames;
     use super::{
-        SessionView, SkillNameListOptions, UsableSkill, count_usable, is_plain_short_name,
-        name_lines, usable_skills,
+        SessionView, SkillNameLine, SkillNameListOptions, UsableSkill, count_usable,
+        is_plain_short_name, name_lines, usable_skills,
     };
     use caproot_core::proto::caproot::v1::{Authority, Skill};
     use proptest::prelude::*;
@@ -271,7 +271,7 @@ mod tests {
             let options = SkillNameListOptions { budget, with_descriptions };
             let view = view(&skills);
             let lines = name_lines(&usable(&view), options);
-            prop_assert!(lines.iter().map(|line| line.bytes()).sum::<usize>() <= budget);
+            prop_assert!(lines.iter().map(SkillNameLine::bytes).sum::<usize>() <= budget);
             for line in lines {
                 prop_assert!(is_plain_short_name(&line.name));
                 prop_assert_eq!(line.description.is_empty(), !with_descriptions);

@@ -262,9 +262,10 @@ pub fn similar_names(view: &SessionView, named: &str) -> String {
     }
 
     let listed = view.skills.iter().filter(|skill| is_listed(view, skill));
-    let names = listed.map(|skill| skill.name.as_str());
-    let names = names.filter(|name| name.len() <= MAX_COMPARED_BYTES);
-    let question = suggest_skill_names(word, names);
+    let known = listed
+        .map(|skill| skill.name.as_str())
+        .filter(|name| name.len() <= MAX_COMPARED_BYTES);
+    let question = suggest_skill_names(word, known);
     question.map_or_else(String::new, |question| format!("; {question}"))
 }
 

@@ -270,7 +270,10 @@ mod tests {
         let chosen = choose(&names, &[second.clone(), first.clone()]);
         assert_eq!(chosen, [Some("q/pdf".into()), Some("pdf".into())]);
         // The first skill is gone, and its name is still its own.
-        assert_eq!(choose(&names, &[second.clone()]), [Some("q/pdf".into())]);
+        assert_eq!(
+            choose(&names, std::slice::from_ref(&second)),
+            [Some("q/pdf".into())]
+        );
 
         names.bind_name("pdf", &second);
         names.bind_name("other", &first);

@@ -327,7 +327,7 @@ async fn a_printed_path_is_in_a_copy_that_stays() {
 
     // After an hour, the copy is one of many.
     let mark = PathBuf::from(format!("{}.reserved", dir.display()));
-    let hour_ago = SystemTime::now() - Duration::from_secs(3_600);
+    let hour_ago = SystemTime::now() - Duration::from_hours(1);
     for path in [&mark, &dir] {
         let file = fs::File::open(path).expect("a file of the store");
         file.set_modified(hour_ago).expect("another time");

@@ -96,6 +96,7 @@ async fn pull(hostile: HostileDaemon, dir: &Path) -> Result<PullReport, PullErro
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines)] // each list is a case
 async fn lists_that_lie_are_rejected_and_write_nothing() {
     let one = |resource: Resource| ListResourcesResponse {
         resources: vec![resource],
