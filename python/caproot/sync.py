@@ -184,15 +184,21 @@ class Session:
         product: str = "",
     ) -> Session:
         """Returns a session with all roots and skills or some of them."""
-        rules = {
-            "include": include,
-            "exclude": exclude,
-            "pin": pin,
-            "name_only": name_only,
-            "manual": manual,
-            "enable": enable,
-        }
-        return Session(_run(_call(self._inner.fork, **rules, roots=roots, product=product)))
+        return Session(
+            _run(
+                _call(
+                    self._inner.fork,
+                    include=include,
+                    exclude=exclude,
+                    pin=pin,
+                    name_only=name_only,
+                    manual=manual,
+                    enable=enable,
+                    roots=roots,
+                    product=product,
+                )
+            )
+        )
 
     def save(self) -> str:
         """Returns the session as a text of JSON."""
