@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use caproot::catalog::{FaultInjector, WatchTiming};
 use caproot_core::proto::caproot::v1::{
-    DiagnosticCode, RootReason, RootState, Severity, WatchMode,
+    Diagnostic, DiagnosticCode, RootReason, RootState, Severity, WatchMode,
 };
 
 use crate::harness::fixture::Fixture;
@@ -121,10 +121,11 @@ async fn a_file_that_was_replaced_below_its_mount_has_a_warning() {
     fixture.replace("host/a/SKILL.md", skill_text("a", "New."));
     let list = fresh_list(&daemon, &roots).await;
     assert_eq!(list.skills[0].description, "Does a.");
-    let [diagnostic] = &*list.diagnostics else {
-        panic!("one warning: {:?}", list.diagnostics);
-    };
-    assert_eq!(diagnostic.code(), DiagnosticCode::Unreadable);
+    // The limit of inotify instances belongs to the host, so the root may be polled as well, with a warning of its own.
+    let unreadable = |diagnostic: &&Diagnostic| diagnostic.code() == DiagnosticCode::Unreadable;
+    let diagnostic = list.diagnostics.iter().find(unreadable).unwrap_or_else(|| {
+        panic!("a warning: {:?}", list.diagnostics);
+    });
     assert_eq!(diagnostic.severity(), Severity::Warning);
     assert!(
         diagnostic.message.contains("the mounted file"),
