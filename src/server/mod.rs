@@ -39,6 +39,7 @@ mod accept;
 pub mod authority_compat;
 mod coalescing_io;
 mod connection;
+mod denied_roots;
 mod embedded;
 mod groups;
 mod handshake;

@@ -1,6 +1,7 @@
 //! Reloads the configuration of a running daemon. A blocking task reads the file and plans the
 //! reload; this module applies or rejects the result. Reloads run one at a time.
 
+use super::denied_roots::DeniedRoots;
 use super::reload_plan::{
     ConfigFileCheck, ConfigLoader, NewConfig, ReloadPlan, SandboxReadCheck, plan_reload,
 };
@@ -101,6 +102,7 @@ impl ConfigReloader {
     pub async fn run(mut self, mut reloads: ReloadSource) {
         let mut changes = None;
         let mut lock_changes = None;
+        let mut denied_roots = DeniedRoots::new(&self.targets.store);
         loop {
             if !self.config.watch_config {
                 changes = None;
@@ -113,6 +115,11 @@ impl ConfigReloader {
                 () = wait_for_lock_change(self.config.trust.as_ref(), &mut lock_changes) => {
                     self.reload_lock(&mut lock_changes).await;
                     continue;
+                }
+                root = denied_roots.wait_for_new() => {
+                    tracing::warn!("restarting to read the root {root}, which was created after the start");
+                    service_manager::notify_restarting(&[format!("the new root {root}")]);
+                    return;
                 }
                 () = reloads.requested.notified() => {}
                 () = wait_for_file_change(file, &mut changes) => {

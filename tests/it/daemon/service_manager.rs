@@ -138,3 +138,49 @@ async fn lines_for_the_journal_have_a_priority_and_no_time() {
         assert!(!text.contains("ERROR"), "{text}");
     }
 }
+
+#[tokio::test]
+async fn a_default_root_that_is_created_at_home_starts_a_new_process() {
+    let manager = Manager::new();
+    let fixture = &manager.fixture;
+    std::fs::create_dir_all(fixture.path("home")).expect("a home");
+    let mut command = caproot(["serve", "--listen"]);
+    command
+        .arg(format!("unix:{}", fixture.path("run/c.sock").display()))
+        .current_dir(fixture.path("run"))
+        .env("HOME", fixture.path("home"))
+        .env("NOTIFY_SOCKET", fixture.path("run/notify"));
+    let create_root = || {
+        fixture.write(
+            "home/.agents/skills/a/SKILL.md",
+            "---\nname: a\ndescription: Does a.\n---\n",
+        );
+    };
+
+    let mut process = Process::start(&mut command);
+    manager.next_message("READY=1");
+    let log = process.log_line().await;
+    if !log.contains("landlock=\"enforced\"") {
+        println!("SKIPPED: this kernel does not have the required Landlock version: {log}");
+        process.stop().await;
+        return;
+    }
+    create_root();
+    manager.next_message("STATUS=restarting for the new root agents");
+    let ended = process.exit().await;
+    assert_eq!(ended.code, Some(75), "{}", ended.stderr);
+
+    // The next process reads the root, and does not end again.
+    let process = Process::start(&mut command);
+    let ready = manager.next_message("READY=1");
+    assert!(ready.contains(" 1 skills"), "{ready}");
+    process.stop().await;
+
+    // Without a service manager, the log says what to do.
+    std::fs::remove_dir_all(fixture.path("home/.agents")).expect("removed");
+    command.env_remove("NOTIFY_SOCKET");
+    let mut process = Process::start(&mut command);
+    create_root();
+    process.wait_for_log("restart the daemon").await;
+    process.stop().await;
+}

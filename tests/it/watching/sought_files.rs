@@ -168,6 +168,19 @@ async fn start(fixture: &Fixture) -> Daemon {
     Daemon::start(setup).await
 }
 
+/// Asserts that a list has the catalog of a new daemon. The parts come first: their difference is readable.
+fn assert_same_catalog(list: &ListSkillsResponse, expected: &ListSkillsResponse, step: &str) {
+    assert_eq!(list.skills, expected.skills, "{step}");
+    assert_eq!(list.diagnostics, expected.diagnostics, "{step}");
+    let digest = |list: &ListSkillsResponse| list.roots[0].catalog_digest.clone();
+    assert_eq!(
+        digest(list),
+        digest(expected),
+        "{step}: {:?}",
+        (&list.roots, &expected.roots)
+    );
+}
+
 /// Returns the skills of a list in the order of their packages.
 fn by_package(list: &ListSkillsResponse) -> Vec<Skill> {
     let mut skills = list.skills.clone();
@@ -197,14 +210,14 @@ impl SoughtFile {
 
         if !is_stream_first {
             let fresh = fresh_list(&self.daemon, &self.roots).await;
-            assert_eq!(fresh.skills, expected.skills, "fresh list after {step}");
+            assert_same_catalog(&fresh, &expected, &format!("fresh list after {step}"));
         }
         while !self.replica.skills.values().eq(&by_package(&expected)) {
             let next = tokio::time::timeout(Duration::from_secs(10), self.replica.next_batch());
             assert!(next.await.is_ok(), "the stream has no event after {step}");
         }
         let list = self.daemon.list(&self.roots).await;
-        assert_eq!(list.skills, expected.skills, "list after {step}");
+        assert_same_catalog(&list, &expected, &format!("list after {step}"));
         self.replica.catch_up(&self.daemon).await;
     }
 
