@@ -8,7 +8,7 @@ use std::time::Duration;
 use caproot::catalog::WatchTiming;
 use caproot::model::Limits;
 use caproot_core::proto::caproot::v1::{
-    ListSkillsResponse, SelectedCapabilityRoot, Skill, WatchMode,
+    ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill, WatchMode,
 };
 
 use crate::harness::fixture::Fixture;
@@ -221,7 +221,11 @@ impl SoughtFile {
     /// Asserts that the stream, a list and a fresh list have the state of a new daemon.
     async fn assert_current(&mut self, is_stream_first: bool, step: &str) {
         let cold = start(&self.fixture).await;
-        let expected = cold.list(&self.roots).await;
+        let mut expected = cold.list(&self.roots).await;
+        // On a loaded machine, the first scan may take longer than a list waits.
+        while expected.roots[0].state() == RootState::Pending {
+            expected = cold.list(&self.roots).await;
+        }
         cold.stop().await;
 
         if !is_stream_first {
