@@ -60,6 +60,10 @@ struct ChangeSet {
     /// Directories with a SKILL.md that is not published yet, with the end of its delay.
     held_until: HashMap<u64, Instant>,
     needs_full_rescan: bool,
+    /// Whether inotify reported a change.
+    has_event: bool,
+    /// Since when scans find files that no longer parse, and whose writer may be in the middle of a save.
+    unstable_since: Option<Instant>,
     first_change_at: Option<Instant>,
     last_change_at: Option<Instant>,
 }
@@ -80,6 +84,22 @@ impl PendingChanges {
 
     fn record_dirty_dirs(&self, tokens: impl IntoIterator<Item = u64>) {
         self.record_change(|changes| changes.dirty_tokens.extend(tokens));
+    }
+
+    /// Records directories with files that no longer parse. Returns whether callers wait for the next scan, which
+    /// starts after the next event or the debounce time. They wait no longer than `max_wait` in all.
+    fn record_unstable_dirs(&self, tokens: Vec<u64>, max_wait: Duration) -> bool {
+        if tokens.is_empty() {
+            self.changes.lock().unstable_since = None;
+            return false;
+        }
+
+        let mut unstable_since = Instant::now();
+        self.record_change(|changes| {
+            changes.dirty_tokens.extend(tokens);
+            unstable_since = *changes.unstable_since.get_or_insert(unstable_since);
+        });
+        unstable_since.elapsed() < max_wait
     }
 
     /// Records a package of which a read found bytes that are not approved.
@@ -108,18 +128,20 @@ impl PendingChanges {
         self.changes.lock().changed_mounts.take()
     }
 
-    /// Takes the changes that are due, and returns the action that they require. If a caller waits,
-    /// all changes are due at once; else the debounce time must be over. Returns `Err` if no change
-    /// is due, with the times at which the changes so far are due.
+    /// Takes the changes that are due, and returns the action that they require. If a caller requests a
+    /// scan, all changes are due at once; if a caller waits for a file whose writer may be in the middle of a
+    /// save, after the next event; else the debounce time must be over. Returns `Err` if no change is due,
+    /// with the times at which the changes so far are due.
     fn take_due(
         &self,
-        is_requested: bool,
+        demand: ScanDemand,
         needs_full_scan: bool,
         timing: &WatchTiming,
         now: Instant,
     ) -> Result<RootAction, DueTimes> {
         let mut changes = self.changes.lock();
         let has_released = changes.release_held_skills(now);
+        let is_requested = demand == ScanDemand::Requested;
         if changes.needs_full_rescan || is_requested && needs_full_scan {
             let refused = std::mem::take(&mut changes.refused_packages);
             *changes = ChangeSet {
@@ -136,16 +158,19 @@ impl PendingChanges {
             .first_change_at
             .map(|first| first + timing.max_debounce);
         let debounce_ends_at = settled_at.min(latest_at);
-        let is_due = debounce_ends_at.map_or(has_released, |due_at| now >= due_at);
-        if !is_requested && !is_due {
+        let is_debounced = debounce_ends_at.map_or(has_released, |due_at| now >= due_at);
+        let is_awaited = demand == ScanDemand::Awaited && changes.has_event;
+        if !is_requested && !is_awaited && !is_debounced {
             return Err(DueTimes {
                 debounce_ends_at,
                 hold_ends_at: changes.held_until.values().min().copied(),
             });
         }
 
-        let is_settled = is_requested || settled_at.is_none_or(|settled_at| now >= settled_at);
+        // A requested scan may find a change before its event is reported.
+        let is_settled = settled_at.map_or(!is_requested, |settled_at| now >= settled_at);
         let rest = ChangeSet {
+            unstable_since: changes.unstable_since,
             changed_mounts: changes.changed_mounts.take(),
             held_until: std::mem::take(&mut changes.held_until),
             ..ChangeSet::default()
@@ -185,6 +210,7 @@ impl ChangeSet {
 impl WatchListener for PendingChanges {
     fn on_dir_changed(&self, token: u64, _: Option<&[u8]>, moved: bool) {
         self.record_change(|changes| {
+            changes.has_event = true;
             changes.dirty_tokens.insert(token);
             if moved {
                 changes.moved_tokens.insert(token);
@@ -214,6 +240,17 @@ struct DueTimes {
     debounce_ends_at: Option<Instant>,
     /// First end of the delay of a SKILL.md that is not published yet.
     hold_ends_at: Option<Instant>,
+}
+
+/// Demand for the next scan of a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScanDemand {
+    /// No caller waits.
+    None,
+    /// Callers wait, because the last scan found a file that no longer parses.
+    Awaited,
+    /// A caller waits for a scan that starts now.
+    Requested,
 }
 
 enum RootAction {
@@ -308,7 +345,7 @@ impl RootTask {
     async fn next_action(&mut self) -> RootAction {
         let mut debounce_timer = None;
         loop {
-            let Some(is_requested) = self.check_demand() else {
+            let Some(demand) = self.check_demand() else {
                 return RootAction::Stop;
             };
 
@@ -321,10 +358,7 @@ impl RootTask {
             let DueTimes {
                 debounce_ends_at: due_at,
                 hold_ends_at,
-            } = match self
-                .changes
-                .take_due(is_requested, needs_full_scan, timing, now)
-            {
+            } = match self.changes.take_due(demand, needs_full_scan, timing, now) {
                 Ok(action) => return action,
                 Err(times) => times,
             };
@@ -360,20 +394,19 @@ impl RootTask {
         }
     }
 
-    /// Returns whether a caller waits for a scan; `None` if the root was evicted or is idle.
-    /// Removes an idle root.
-    fn check_demand(&self) -> Option<bool> {
+    /// Returns the demand for a scan; `None` if the root was evicted or is idle. Removes an idle root.
+    fn check_demand(&self) -> Option<ScanDemand> {
         let mut state = self.store.lock_state();
         let idle_timeout = self.policy.timing.idle_timeout;
         let handle = state
             .task_handle_mut(&self.key)
             .filter(|handle| Arc::ptr_eq(handle.changes(), &self.changes))?;
-        let is_requested = handle.has_requested_scan();
-        if !is_requested && handle.is_idle(idle_timeout) {
+        let demand = handle.scan_demand();
+        if demand != ScanDemand::Requested && handle.is_idle(idle_timeout) {
             state.remove_root(&self.key);
             return None;
         }
-        Some(is_requested)
+        Some(demand)
     }
 
     /// Whether this is the task of the root, and not of a root that was removed.
@@ -454,8 +487,12 @@ impl RootTask {
         }
 
         self.changes.record_held_skills(&outcome.held);
-        if !outcome.unstable.is_empty() {
-            self.changes.record_dirty_dirs(outcome.unstable);
+        let max_wait = self.policy.timing.max_debounce;
+        let is_unstable = self
+            .changes
+            .record_unstable_dirs(outcome.unstable, max_wait);
+        if is_unstable && !is_full {
+            return;
         }
 
         let mut state = self.store.lock_state();
@@ -787,14 +824,14 @@ impl DirWatcher for WatchRegistrar {
 
 #[cfg(test)]
 mod tests {
-    use super::{PendingChanges, RootAction, ScanKind, WatchTiming};
+    use super::{PendingChanges, RootAction, ScanDemand, ScanKind, WatchTiming};
     use crate::scan::HeldSkill;
     use std::time::{Duration, Instant};
 
     /// Returns the dirty tokens of a partial scan that is due, and whether the root has settled.
     fn take_due(changes: &PendingChanges, now: Instant) -> Option<(Vec<u64>, bool)> {
         let timing = WatchTiming::default();
-        match changes.take_due(false, false, &timing, now.into()) {
+        match changes.take_due(ScanDemand::None, false, &timing, now.into()) {
             Ok(RootAction::Scan(ScanKind::Partial { dirty, is_settled })) => {
                 let mut tokens: Vec<u64> = dirty.tokens.into_iter().collect();
                 tokens.sort_unstable();

@@ -1,7 +1,7 @@
 //! State that the callers of a root share with the task of the root: requested scans, the waits
 //! for them, reads and leases.
 
-use super::root_task::PendingChanges;
+use super::root_task::{PendingChanges, ScanDemand};
 use super::{ConsistencyLevel, DeadlineExceeded, RootState};
 use crate::model::RootReason;
 use crate::scan::ScanProgress;
@@ -161,9 +161,15 @@ impl RootTaskHandle {
         }
     }
 
-    /// Whether a caller waits for a scan that has not started.
-    pub fn has_requested_scan(&self) -> bool {
-        self.requested_scan > self.started_scan
+    /// Returns the demand for the next scan.
+    pub fn scan_demand(&self) -> ScanDemand {
+        if self.requested_scan > self.started_scan {
+            ScanDemand::Requested
+        } else if self.requested_scan > *self.completed_scan.borrow() {
+            ScanDemand::Awaited
+        } else {
+            ScanDemand::None
+        }
     }
 
     pub fn start_scan(&mut self) {

@@ -36,7 +36,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// lines of the log, too. The export of spans needs a tokio runtime. A second call in a process, as
 /// in tests, keeps the first subscriber.
 pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<LogHandle, String> {
-    let (filter, handle) = reload::Layer::new(EnvFilter::new(&log.filter));
+    let (filter, handle) = reload::Layer::new(log_filter(&log.filter));
     let queue = LogQueue::default();
     let sink = open_log_sink(log.format)?;
     let lines = log_line_layer(log.format, &queue);
@@ -64,6 +64,12 @@ pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<Log
         filter: handle,
         span_provider: provider,
     })
+}
+
+/// Returns the filter of a configuration. The crate `notify` warns whenever a watched directory was removed, as at
+/// each update of a mounted ConfigMap, so its lines need a directive of their own.
+fn log_filter(configured: &str) -> EnvFilter {
+    EnvFilter::new(format!("notify=off,{configured}"))
 }
 
 fn open_log_sink(format: LogFormat) -> Result<LogSink, String> {
@@ -156,7 +162,7 @@ pub fn dropped_log_lines() -> u64 {
 impl LogHandle {
     /// Replaces the log filter.
     pub fn set_filter(&self, filter: &str) {
-        if let Err(error) = self.filter.reload(EnvFilter::new(filter)) {
+        if let Err(error) = self.filter.reload(log_filter(filter)) {
             tracing::warn!(%error, "cannot change the log filter");
         }
     }

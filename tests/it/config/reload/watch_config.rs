@@ -78,7 +78,15 @@ async fn the_flag_reloads_a_mounted_config_map_when_its_link_changes() {
     )
     .expect("renamed");
     wait_for_environment(&process, "two").await;
-    process.stop().await;
+
+    // The kubelet removes the old directory. The log has no warning about its watch.
+    fs::remove_dir_all(process.fixture.path("etc/..1")).expect("removed");
+    process
+        .fixture
+        .replace("etc/..2/caproot.yaml", config_with_environment("three"));
+    wait_for_environment(&process, "three").await;
+    let log = process.stop().await;
+    assert!(!log.contains("notify"), "{log}");
 }
 
 #[tokio::test]
