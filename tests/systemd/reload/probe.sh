@@ -79,6 +79,14 @@ restarts() {
   cat /run/first - <&5 >/run/read
   wait "$reading" || fail "the read failed: $?"
   cmp /run/read "/srv/skills/demo/triage-logs/$large" || fail "the read has other bytes"
+
+  # systemd rejects `reload` between the end of the old process and the start of the new one.
+  cp -r /opt/more /opt/other
+  { cat /run/good.yaml; echo 'allow: [/opt/other]'; } >$config
+  systemctl reload caproot || fail "the second reload failed"
+  systemctl reload-or-restart caproot || fail "a reload during a restart failed"
+  as_alice list --root /opt/other/demo | grep -q triage-logs || fail "the second directory is not served"
+
   systemctl stop caproot.socket caproot.service || fail "the service does not stop"
   [[ $(property Result) == success ]] || fail "the daemon did not exit cleanly"
   [[ -z $(pgrep -u caproot) ]] || fail "a process is left"
