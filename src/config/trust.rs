@@ -2,14 +2,20 @@
 
 use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
 use super::{OfferedDirs, address, record_reading, top_keys};
+use crate::fs::path_resolution::{
+    LookupRecorder, NameLookup, OperatorLookup, PathStart, resolve_path_with,
+};
 use crate::model::{LoadedLock, TrustMode, TrustPolicy};
+use caproot_core::bounded_file;
 use caproot_core::document::{ConfigError, ConfigErrors, DocumentReader, DocumentSection};
 use caproot_core::file_watch::{FileStamps, stamp_files};
 use caproot_core::lock::{LockFile, signature_path};
 use caproot_core::wire::RootId;
 use nix::unistd::Uid;
 use rustix::fs::{StatVfsMountFlags, statvfs};
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -134,14 +140,16 @@ pub fn read(
 pub fn load(draft: TrustDraft, offered: &OfferedDirs) -> Result<LoadedTrust, ConfigErrors> {
     let path = draft.files.lock.clone();
     record_reading(&[&path]);
-    let check = check_place(&path, &offered.allowed_dirs);
-    check.map_err(|reason| ConfigError {
-        reason,
-        ..draft.rejection
-    })?;
-    draft.files.check_signers_place(&offered.allowed_dirs)?;
+    if let Ok(file) = bounded_file::open(&path) {
+        // The position of the key helps more than the path of the file.
+        let check = check_place(&path, file.metadata(), &offered.allowed_dirs);
+        check.map_err(|reason| ConfigError {
+            reason,
+            ..draft.rejection
+        })?;
+    }
 
-    let loaded = draft.files.read()?;
+    let loaded = draft.files.read(&offered.allowed_dirs)?;
     Ok(LoadedTrust {
         policy: TrustPolicy {
             mode: draft.mode,
@@ -181,28 +189,13 @@ impl LockPaths {
         paths
     }
 
-    /// Reads the lock again. Rejects a lock in a place where an author could write it.
-    pub fn read_again(&self, allowed_dirs: &[PathBuf]) -> Result<ReadLock, ConfigError> {
-        let check = check_place(&self.lock, allowed_dirs);
-        check.map_err(|reason| ConfigError::file(&self.lock, reason))?;
-        self.check_signers_place(allowed_dirs)?;
-        self.read()
-    }
-
-    /// Rejects a file of signers that an author could write.
-    fn check_signers_place(&self, allowed_dirs: &[PathBuf]) -> Result<(), ConfigError> {
-        let Some(signers) = &self.signers else {
-            return Ok(());
-        };
-        let check = check_place(signers, allowed_dirs);
-        check.map_err(|reason| ConfigError::file(signers, reason))
-    }
-
-    fn read(&self) -> Result<ReadLock, ConfigError> {
+    /// Reads the lock. Rejects files in a place where an author could write them.
+    pub fn read(&self, allowed_dirs: &[PathBuf]) -> Result<ReadLock, ConfigError> {
         let paths = self.all();
         record_reading(&paths.iter().map(PathBuf::as_path).collect::<Vec<_>>());
         let stamps = stamp_files(&paths);
-        let file = LockFile::read(&self.lock, self.signers.as_deref())?;
+        let read_file = |path: &Path, max_bytes| read_protected_file(path, max_bytes, allowed_dirs);
+        let file = LockFile::read_by(&self.lock, self.signers.as_deref(), read_file)?;
         let loaded_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let lock = LoadedLock {
             lock: file.lock,
@@ -216,12 +209,24 @@ impl LockPaths {
     }
 }
 
-/// Returns the reason why an author of skills could write the file, if there is one. A missing file is
-/// an error of its read.
-fn check_place(path: &Path, allowed_dirs: &[PathBuf]) -> Result<(), String> {
-    let Ok(real) = path.canonicalize() else {
-        return Ok(());
-    };
+/// Reads a file that decides what is approved. The checks are those of the open file, so that no other file is read.
+fn read_protected_file(
+    path: &Path,
+    max_bytes: u64,
+    allowed_dirs: &[PathBuf],
+) -> Result<Vec<u8>, String> {
+    let file = bounded_file::open(path).map_err(|error| error.to_string())?;
+    check_place(path, file.metadata(), allowed_dirs)?;
+    file.read(max_bytes).map_err(|error| error.to_string())
+}
+
+/// Rejects an open file that an author of skills could write or replace.
+fn check_place(path: &Path, file: &Metadata, allowed_dirs: &[PathBuf]) -> Result<(), String> {
+    let mut recorder = LookupRecorder::new(OperatorLookup);
+    let start = PathStart::absolute(path.as_os_str().as_bytes());
+    let real = resolve_path_with(start, &mut recorder).real;
+    let real = Path::new(OsStr::from_bytes(&real));
+
     for dir in allowed_dirs {
         let real_dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
         if real.starts_with(&real_dir) || path.starts_with(dir) {
@@ -233,22 +238,23 @@ fn check_place(path: &Path, allowed_dirs: &[PathBuf]) -> Result<(), String> {
         }
     }
 
-    let Ok(file) = fs::metadata(&real) else {
-        return Ok(());
-    };
-    if is_writable_by_others(&file) {
+    if is_writable_by_others(file) {
         return Err(
             "others than root and the user of the daemon can write the file; run chmod go-w, or chown"
                 .to_owned(),
         );
     }
 
-    // A link on the way leads elsewhere if someone can write its directory.
-    for dir in real.ancestors().skip(1).chain(path.ancestors().skip(1)) {
-        if let Ok(found) = fs::metadata(dir)
-            && is_writable_by_others(&found)
-            && !is_protected(dir, &found)
-        {
+    // Each link on the way leads elsewhere if someone can write its directory.
+    for NameLookup { dir, .. } in &recorder.lookups {
+        let dir = Path::new(if dir.is_empty() {
+            OsStr::new("/")
+        } else {
+            OsStr::from_bytes(dir)
+        });
+        let found =
+            fs::symlink_metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        if is_writable_by_others(&found) && !is_protected(dir, &found) {
             return Err(format!(
                 "others than root and the user of the daemon can replace the file, because they can \
                  write the directory {}; run chmod go-w, or chown",
@@ -256,7 +262,14 @@ fn check_place(path: &Path, allowed_dirs: &[PathBuf]) -> Result<(), String> {
             ));
         }
     }
-    Ok(())
+
+    let is_same = fs::symlink_metadata(real)
+        .is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()));
+    if is_same {
+        Ok(())
+    } else {
+        Err("was replaced while it was read; try again".to_owned())
+    }
 }
 
 fn is_writable_by_others(found: &Metadata) -> bool {

@@ -442,7 +442,7 @@ async fn read_lock_in_time(
         let allowed_dirs = allowed_dirs.to_vec();
         run_blocking(move || {
             let stamps = stamp_files(&paths.all());
-            let read = paths.read_again(&allowed_dirs);
+            let read = paths.read(&allowed_dirs);
             read.map_err(|error| Box::new(RejectedLock { error, stamps }))
         })
     };

@@ -1,7 +1,7 @@
 //! Locks that the daemon does not start with.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::config;
 use crate::harness::fixture::Fixture;
@@ -88,7 +88,11 @@ async fn a_lock_in_a_wrong_place_ends_the_start() {
     set_mode("caproot.lock", 0o644);
     let signers = config("hide").replace("mode: hide", "mode: hide, signers: other/signers");
     fixture.write("other/signers", "");
-    for config in [deep, signers] {
+    // A link in the directory leads to a file that nobody else can replace.
+    symlink("other/hop", fixture.path("link.lock")).expect("a link");
+    symlink("../caproot.lock", fixture.path("other/hop")).expect("a link");
+    let linked = config("hide").replace("lock: caproot.lock", "lock: link.lock");
+    for config in [deep, signers, linked] {
         let stderr = start_error(&fixture, &config).await;
         assert!(
             stderr.contains("because they can write the directory TOP/other"),

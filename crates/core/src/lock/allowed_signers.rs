@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 /// Maximum size of the file in bytes.
-const MAX_SIGNERS_BYTES: u64 = 1 << 20;
+pub(super) const MAX_SIGNERS_BYTES: u64 = 1 << 20;
 /// Maximum number of keys.
 const MAX_SIGNERS: usize = 1_000;
 /// Reason for a line in another form.
@@ -76,10 +76,9 @@ impl AllowedSigners {
         Ok(Self(signers))
     }
 
-    /// Reads and parses the file. A file without a key for locks is an error. Blocks on the disk.
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = bounded_file::read(path, MAX_SIGNERS_BYTES)
-            .and_then(bounded_file::decode_text)
+    /// Parses the content of a file. A file without a key for locks is an error.
+    pub(super) fn parse_file(path: &Path, bytes: Vec<u8>) -> Result<Self, ConfigError> {
+        let text = bounded_file::decode_text(bytes)
             .map_err(|error| ConfigError::file(path, error.to_string()))?;
         let signers = Self::parse(&text).map_err(|error| ConfigError {
             position: Some(TextPosition {

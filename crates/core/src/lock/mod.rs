@@ -179,8 +179,22 @@ impl LockFile {
     /// Reads and parses a lock file. With `signers`, the lock needs a signature by one of the keys of this
     /// file: see [`signature_path`]. Blocks on the disk.
     pub fn read(path: &Path, signers: Option<&Path>) -> Result<Self, ConfigError> {
-        let text = bounded_file::read(path, MAX_LOCK_BYTES)
-            .map_err(|error| ConfigError::file(path, error.to_string()))?;
+        Self::read_by(path, signers, |path, max_bytes| {
+            bounded_file::read(path, max_bytes).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Reads like [`Self::read`]. `read_file` reads the lock and the file of signers, with at most this number of
+    /// bytes, or returns the reason why it does not.
+    pub fn read_by(
+        path: &Path,
+        signers: Option<&Path>,
+        read_file: impl Fn(&Path, u64) -> Result<Vec<u8>, String>,
+    ) -> Result<Self, ConfigError> {
+        let read = |path: &Path, max_bytes| {
+            read_file(path, max_bytes).map_err(|reason| ConfigError::file(path, reason))
+        };
+        let text = read(path, MAX_LOCK_BYTES)?;
         let digest = ContentDigest(Sha256::digest(&text).into());
         let Some(signers) = signers else {
             let lock = Lock::parse(&text).map_err(|error| error.in_file(path))?;
@@ -191,7 +205,10 @@ impl LockFile {
             });
         };
 
-        let signers = AllowedSigners::read(signers)?;
+        let signers = AllowedSigners::parse_file(
+            signers,
+            read(signers, allowed_signers::MAX_SIGNERS_BYTES)?,
+        )?;
         let signature_path = signature_path(path);
         let signature = bounded_file::read(&signature_path, MAX_SIGNATURE_BYTES)
             .map_err(|error| ConfigError::file(&signature_path, error.to_string()))?;
