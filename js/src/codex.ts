@@ -6,14 +6,16 @@ import { renameTools } from "./tool_names.ts";
 /** Product of Codex in the policy of a skill. */
 export const CODEX_PRODUCT = "codex";
 const NAMESPACE = "skills";
+const DESCRIPTION = "Skills: instructions by third parties for kinds of work.";
 
 /** Function of `dynamicTools`. It is not deferred: a deferred tool is hidden until the model searches for it. */
 export interface CodexFunction extends ToolDefinition {
+  type: "function";
   deferLoading: false;
 }
 
 /** Element of `dynamicTools`. */
-export type CodexTool = ({ type: "function" } & CodexFunction) | { type: "namespace"; name: string; tools: CodexFunction[] };
+export type CodexTool = CodexFunction | { type: "namespace"; name: string; description: string; tools: CodexFunction[] };
 
 /** Parameters of the request `item/tool/call`. */
 export interface CodexCall {
@@ -45,12 +47,12 @@ export class Codex {
     const functions: CodexTool[] = [];
     for (const tool of this.#session.tools) {
       if (tool.name.startsWith(`${NAMESPACE}_`)) {
-        members.push({ ...tool, name: tool.name.slice(NAMESPACE.length + 1), deferLoading: false });
+        members.push({ type: "function", ...tool, name: tool.name.slice(NAMESPACE.length + 1), deferLoading: false });
       } else {
         functions.push({ type: "function", ...tool, deferLoading: false });
       }
     }
-    return [{ type: "namespace", name: NAMESPACE, tools: members }, ...functions];
+    return [{ type: "namespace", name: NAMESPACE, description: DESCRIPTION, tools: members }, ...functions];
   }
 
   /** Text of now for `developerInstructions` of `thread/start`, with the names of these tools. */

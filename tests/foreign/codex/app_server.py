@@ -25,8 +25,8 @@ def check_thread(params):
     assert [tool["name"] for tool in namespace["tools"]] == ["list", "read", "search"], namespace
     for tool in (*namespace["tools"], *functions):
         assert tool["deferLoading"] is False and tool["inputSchema"]["type"] == "object", tool
-        assert tool["description"] and "namespace" not in tool, tool
-    assert all(function["type"] == "function" for function in functions), functions
+        assert tool["type"] == "function" and tool["description"] and "namespace" not in tool, tool
+    assert namespace["description"], namespace
     text = params["developerInstructions"]
     assert "`skills.read`" in text and "skills_" not in text, text
     assert "- triage-logs: " in text, text

@@ -10,10 +10,11 @@ use caproot_core::proto::caproot::v1::{DiagnosticCode, ListSkillsResponse};
 use tonic::Code;
 
 use crate::harness::fixture::{Fixture, is_root};
+use crate::harness::rng::Rng;
 use crate::harness::watch_harness::{fresh_list, skill_text};
 use crate::harness::{
     Daemon, Setup, assert_rpc_error, by_both_openers, files_request, isolated_env, located,
-    packages, read_request, selected,
+    packages, read_request, selected, short_or_long,
 };
 
 by_both_openers! {
@@ -22,6 +23,7 @@ by_both_openers! {
     async fn a_link_in_a_skill_is_as_strict_as_before;
     async fn a_link_at_home_finds_a_skill_of_another_tool;
     async fn a_selected_or_named_root_follows_no_such_link;
+    async fn random_links_find_skills_of_the_project_only;
 }
 
 /// Tree of a project in which links of `.agents/skills` are followed.
@@ -279,5 +281,112 @@ async fn a_selected_or_named_root_follows_no_such_link(opener: OpenMethod) {
         codes(&list),
         [(DiagnosticCode::OutsideRoot, "skill://repo/tidy")]
     );
+    daemon.stop().await;
+}
+
+/// Text of everything that a link of the search must not show.
+const SECRET: &str = "secret-of-outside";
+
+/// Makes random links in the project and in its root, in place of earlier ones. Returns whether a link of the
+/// search leads directly to the skill `a`.
+fn make_random_links(fixture: &Fixture, rng: &mut Rng) -> bool {
+    for dir in ["proj/links", "proj/.agents/skills"] {
+        fs::remove_dir_all(fixture.path(dir)).expect("removed");
+        fs::create_dir_all(fixture.path(dir)).expect("a directory");
+    }
+    let targets = [
+        "proj/store/a",
+        "proj/store/b",
+        "proj/store/a/SKILL.md",
+        "proj/store",
+        "proj/private",
+        "proj/private/notes.md",
+        "proj/links/0",
+        "proj/links/1",
+        "proj/links/2/SKILL.md",
+        "proj/.agents/skills",
+        "proj/private/../../away/plan",
+        "away/plan",
+        "away/plan/SKILL.md",
+        "away",
+        "",
+    ];
+    let places = [
+        ("proj/links/0", ".."),
+        ("proj/links/1", ".."),
+        ("proj/links/2", ".."),
+        ("proj/.agents/skills/0", "../.."),
+        ("proj/.agents/skills/1", "../.."),
+        ("proj/.agents/skills/group/2", "../../.."),
+        ("proj/.agents/skills/file/SKILL.md", "../../.."),
+    ];
+
+    let mut is_direct = false;
+    for (place, to_project) in places {
+        let target = *rng.pick(&targets);
+        let is_relative = rng.one_in(2);
+        let text = if is_relative {
+            format!("{to_project}/../{target}")
+        } else {
+            fixture.path(target).to_str().expect("UTF-8").to_owned()
+        };
+        link(fixture, &text, place);
+        let is_search = place.starts_with("proj/.agents/skills") && !place.ends_with("SKILL.md");
+        is_direct |= is_search && !is_relative && target == "proj/store/a";
+    }
+    is_direct
+}
+
+async fn random_links_find_skills_of_the_project_only(opener: OpenMethod) {
+    let fixture = Fixture::new("dir proj/.git\ndir proj/links\ndir proj/.agents/skills");
+    for name in ["a", "b"] {
+        let file = format!("proj/store/{name}/SKILL.md");
+        fixture.write(&file, skill_text(name, "Of the project."));
+    }
+    fixture.write("proj/private/notes.md", SECRET);
+    fixture.write("away/plan/SKILL.md", skill_text("plan", SECRET));
+    symlink(
+        "../../private/notes.md",
+        fixture.path("proj/store/a/notes.md"),
+    )
+    .expect("a link");
+    let project = fixture.path("proj").canonicalize().expect("the project");
+    let daemon = serve_project(&fixture, opener).await;
+
+    let mut rng = Rng::new(7);
+    let mut found = 0;
+    for round in 0..short_or_long(60, 1_000) {
+        let is_direct = make_random_links(&fixture, &mut rng);
+        let list = fresh_list(&daemon, &[repo()]).await;
+        assert!(!format!("{list:?}").contains(SECRET), "{round}: {list:?}");
+        let has_a = list.skills.iter().any(|skill| skill.name == "a");
+        assert!(has_a || !is_direct, "{round}: {:?}", codes(&list));
+
+        for skill in &list.skills {
+            found += 1;
+            let path = skill
+                .main_resource
+                .strip_prefix("skill://repo/")
+                .expect("a handle");
+            let real = fixture
+                .path(&format!("proj/.agents/skills/{path}"))
+                .canonicalize();
+            let real = real.expect("the file of a listed skill");
+            assert!(real.starts_with(&project), "{round}: {}", real.display());
+
+            let files = daemon
+                .list_resources(files_request(&repo(), &skill.package))
+                .await;
+            for file in files.expect("the files").resources {
+                let read = read_request(&repo(), &skill.package, &file.resource);
+                let bytes = daemon.read_all(read).await.expect("a listed file");
+                assert!(
+                    !String::from_utf8_lossy(&bytes).contains(SECRET),
+                    "{round}: {file:?}"
+                );
+            }
+        }
+    }
+    assert!(found > 20, "the links led to {found} skills");
     daemon.stop().await;
 }

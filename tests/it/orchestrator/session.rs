@@ -181,6 +181,7 @@ async fn tool_results_have_exactly_this_json() {
     );
     let mut read = tools[1].clone();
     read["deferLoading"] = json!(false);
+    read["type"] = json!("function");
     read.as_object_mut().expect("an object").remove("namespace");
     assert_eq!(groups[0]["tools"][1], read);
     daemon.stop().await;

@@ -97,7 +97,8 @@ impl ToolNames {
 
 /// Returns tools as platforms with namespaces register them: an object for each namespace, in the order of
 /// its first tool, and an object for each tool without a namespace. A platform may hide a tool until the
-/// model searches for it, which costs a turn, so that each tool says that it is not deferred.
+/// model searches for it, which costs a turn, so that each tool says that it is not deferred. Codex rejects
+/// a namespace without a description, and a list in which one tool has no type.
 pub(super) fn group_by_namespace(tools: Value) -> Value {
     let mut groups: Vec<Value> = Vec::new();
     let tools = match tools {
@@ -107,9 +108,9 @@ pub(super) fn group_by_namespace(tools: Value) -> Value {
 
     for mut tool in tools {
         tool["deferLoading"] = json!(false);
+        tool["type"] = json!("function");
         let fields = tool.as_object_mut();
         let Some(namespace) = fields.and_then(|fields| fields.remove("namespace")) else {
-            tool["type"] = json!("function");
             groups.push(tool);
             continue;
         };
@@ -122,11 +123,20 @@ pub(super) fn group_by_namespace(tools: Value) -> Value {
             None => groups.push(json!({
                 "type": "namespace",
                 "name": namespace,
+                "description": describe_namespace(&namespace),
                 "tools": [tool],
             })),
         }
     }
     Value::Array(groups)
+}
+
+fn describe_namespace(namespace: &Value) -> &'static str {
+    if namespace == "skills" {
+        "Skills: instructions by third parties for kinds of work."
+    } else {
+        "Tools of the program."
+    }
 }
 
 /// Returns the name, if model platforms accept the name of a tool without a namespace.
@@ -158,13 +168,17 @@ mod tests {
             {"namespace": "own", "name": "list"},
             {"namespace": "skills", "name": "read"},
         ]);
-        let tool = |name: &str| json!({"name": name, "deferLoading": false});
+        let tool = |name: &str| json!({"type": "function", "name": name, "deferLoading": false});
+        let group = |name: &str, description: &str, tools: &[_]| {
+            json!({"type": "namespace", "name": name, "description": description, "tools": tools})
+        };
+        let skills = "Skills: instructions by third parties for kinds of work.";
         assert_eq!(
             group_by_namespace(tools),
             json!([
-                {"type": "namespace", "name": "skills", "tools": [tool("list"), tool("read")]},
-                {"type": "function", "name": "count", "deferLoading": false},
-                {"type": "namespace", "name": "own", "tools": [tool("list")]},
+                group("skills", skills, &[tool("list"), tool("read")]),
+                tool("count"),
+                group("own", "Tools of the program.", &[tool("list")]),
             ])
         );
     }
