@@ -1,6 +1,7 @@
 //! Catalogs of all roots: resolves selections, scans roots, publishes snapshots, and reads the
 //! files of published packages. Independent of gRPC.
 
+mod debounce_timer;
 mod event_trust;
 mod policy;
 mod reads;

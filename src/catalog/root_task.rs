@@ -2,6 +2,7 @@
 //! the task scans the root when the changes are due, and publishes snapshots. Each root has its own
 //! task, so that a root on a filesystem that hangs blocks no other root.
 
+use super::debounce_timer::DebounceTimer;
 use super::event_trust::EventTrust;
 use super::policy::{CatalogPolicy, CatalogScope, RootKey, WatchTiming};
 use super::root_task_handle::{InFlightWork, RootTaskHandle};
@@ -11,7 +12,7 @@ use crate::scan::{
     DirWatcher, DirtyDirs, HeldSkill, PathRole, RootIndex, ScanOutcome, ScanProgress, WatchGuard,
     WatchedEntries,
 };
-use crate::watch::{DebounceTimer, InotifyWatch, InotifyWatcher, WatchError, WatchListener};
+use crate::watch::{InotifyWatch, InotifyWatcher, WatchError, WatchListener};
 use caproot_core::backoff::{Backoff, full_jitter};
 use caproot_core::sync::{BlockingError, Mutex, run_blocking};
 use caproot_core::wire::RelPath;

@@ -169,9 +169,7 @@ mod tests {
             {"namespace": "skills", "name": "read"},
         ]);
         let tool = |name: &str| json!({"type": "function", "name": name, "deferLoading": false});
-        let group = |name: &str, description: &str, tools: &[_]| {
-            json!({"type": "namespace", "name": name, "description": description, "tools": tools})
-        };
+        let group = |name: &str, description: &str, tools: &[_]| json!({"type": "namespace", "name": name, "description": description, "tools": tools});
         let skills = "Skills: instructions by third parties for kinds of work.";
         assert_eq!(
             group_by_namespace(tools),
