@@ -8,6 +8,7 @@
 
 mod fault_injector;
 mod mount_table;
+mod watch_registry;
 
 #[doc(hidden)]
 pub use fault_injector::FaultInjector;
@@ -17,8 +18,6 @@ use futures_util::StreamExt as _;
 use inotify::{Event, EventMask, Inotify, WatchMask, Watches};
 use mount_table::MountTable;
 use rustix::fs::inotify::remove_watch;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -26,6 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
+use watch_registry::{InterestId, WatchRegistry};
 
 /// Size of the buffer for events.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -412,166 +412,6 @@ impl Drop for InotifyWatch {
             // Fails if the kernel removed the watch together with the directory.
             let _ = remove_watch(instance, descriptor);
         }
-    }
-}
-
-/// Interests of listeners in watched directories, by watch descriptor.
-#[derive(Debug, Default)]
-struct WatchRegistry {
-    /// Number of the interest that was added last.
-    last_number: u64,
-    by_descriptor: HashMap<i32, DirInterests>,
-}
-
-/// Interests in one directory.
-#[derive(Debug)]
-enum DirInterests {
-    /// One interest in all entries. Nearly all directories have this form, so it saves memory.
-    Single(WatchInterest),
-    /// Interests in the entries of some names; no name stands for all entries.
-    Many(Vec<(WatchInterest, EntryNames)>),
-}
-
-#[derive(Debug, Clone)]
-struct WatchInterest {
-    number: u64,
-    listener: Arc<dyn WatchListener>,
-    token: u64,
-}
-
-/// Names of the entries of an interest; empty for all entries.
-type EntryNames = Box<[Box<[u8]>]>;
-
-/// Key of an interest in the registry.
-#[derive(Debug)]
-struct InterestId {
-    descriptor: i32,
-    number: u64,
-}
-
-impl WatchRegistry {
-    /// Takes all interests of an instance that failed. The numbers continue, so that a key of the
-    /// old instance never removes an interest of the new instance with the same descriptor.
-    fn take_all(&mut self) -> Self {
-        let last_number = self.last_number;
-        std::mem::replace(
-            self,
-            Self {
-                last_number,
-                ..Self::default()
-            },
-        )
-    }
-
-    fn len(&self) -> usize {
-        self.by_descriptor.len()
-    }
-
-    fn add(
-        &mut self,
-        descriptor: i32,
-        listener: Arc<dyn WatchListener>,
-        token: u64,
-        only: &[&[u8]],
-    ) -> InterestId {
-        self.last_number += 1;
-        let number = self.last_number;
-        let interest = WatchInterest {
-            number,
-            listener,
-            token,
-        };
-        let only: EntryNames = only.iter().copied().map(Into::into).collect();
-        match self.by_descriptor.entry(descriptor) {
-            Occupied(interests) => interests.into_mut().add(interest, only),
-            Vacant(new) if only.is_empty() => drop(new.insert(DirInterests::Single(interest))),
-            Vacant(new) => drop(new.insert(DirInterests::Many(vec![(interest, only)]))),
-        }
-        InterestId { descriptor, number }
-    }
-
-    /// Removes an interest. Returns the watch descriptor if it has no interest left.
-    fn remove(&mut self, id: &InterestId) -> Option<i32> {
-        let has_id = |interest: &WatchInterest| interest.number == id.number;
-        match self.by_descriptor.get_mut(&id.descriptor)? {
-            DirInterests::Single(interest) if has_id(interest) => {}
-            DirInterests::Single(_) => return None,
-            DirInterests::Many(all) => {
-                all.retain(|(interest, _)| !has_id(interest));
-                if let [(one, only)] = &all[..]
-                    && only.is_empty()
-                {
-                    let one = DirInterests::Single(one.clone());
-                    self.by_descriptor.insert(id.descriptor, one);
-                    return None;
-                }
-                if !all.is_empty() {
-                    return None;
-                }
-            }
-        }
-        self.remove_descriptor(id.descriptor);
-        Some(id.descriptor)
-    }
-
-    /// Removes all interests in a directory whose watch the kernel removed.
-    fn remove_descriptor(&mut self, descriptor: i32) {
-        self.by_descriptor.remove(&descriptor);
-    }
-
-    /// Returns the listeners of an event, each with its token and whether the interest is in some
-    /// entries only.
-    fn matching_listeners(
-        &self,
-        descriptor: i32,
-        name: Option<&[u8]>,
-    ) -> impl Iterator<Item = (Arc<dyn WatchListener>, u64, bool)> {
-        let interests = self.by_descriptor.get(&descriptor).into_iter();
-        let matches = move |(_, only): &(&WatchInterest, &[Box<[u8]>])| {
-            only.is_empty() || name.is_none_or(|name| only.iter().any(|only| **only == *name))
-        };
-        let to_listener = |(interest, only): (&WatchInterest, &[Box<[u8]>])| {
-            (interest.listener.clone(), interest.token, !only.is_empty())
-        };
-        interests
-            .flat_map(DirInterests::iter)
-            .filter(matches)
-            .map(to_listener)
-    }
-
-    /// Returns each listener once, also if it has several interests.
-    fn distinct_listeners(&self) -> impl Iterator<Item = Arc<dyn WatchListener>> {
-        let all = self
-            .by_descriptor
-            .values()
-            .flat_map(DirInterests::iter)
-            .map(|(e, _)| &e.listener);
-        let once: HashMap<_, _> = all
-            .map(|l| (Arc::as_ptr(l).cast::<()>(), l.clone()))
-            .collect();
-        once.into_values()
-    }
-}
-
-impl DirInterests {
-    fn add(&mut self, interest: WatchInterest, only: EntryNames) {
-        if let Self::Single(first) = self {
-            *self = Self::Many(vec![(first.clone(), EntryNames::default())]);
-        }
-        if let Self::Many(all) = self {
-            all.push((interest, only));
-        }
-    }
-
-    /// Returns the interests, each with the names of its entries.
-    fn iter(&self) -> impl Iterator<Item = (&WatchInterest, &[Box<[u8]>])> {
-        let (single, many) = match self {
-            Self::Single(interest) => (Some((interest, &[][..])), &[][..]),
-            Self::Many(all) => (None, &all[..]),
-        };
-        single
-            .into_iter()
-            .chain(many.iter().map(|(interest, only)| (interest, &**only)))
     }
 }
 
