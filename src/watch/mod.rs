@@ -145,12 +145,14 @@ impl InotifyWatcher {
         if state.watches.is_some() {
             return Ok(());
         }
+
         let instance = Inotify::init()?;
         state.instance = Some(instance.as_fd().try_clone_to_owned()?);
         state.watches = Some(instance.watches());
         state.mount_table = MountTable::open()
             .inspect_err(|error| tracing::warn!(%error, "cannot watch mounts"))
             .ok();
+
         // If the instance fails, the task notifies all listeners and ends. The next start creates
         // another instance.
         tokio::spawn(Arc::clone(&self.0).run_event_loop(instance));
@@ -216,7 +218,9 @@ impl InotifyWatcher {
         token: u64,
         only: &[&[u8]],
     ) -> Result<InotifyWatch, WatchError> {
+        // An event of the watch waits until the registry has its listener.
         let _adding = self.0.add_lock.read();
+
         let mut watches = self
             .0
             .state
@@ -224,6 +228,8 @@ impl InotifyWatcher {
             .watches
             .clone()
             .ok_or(WatchError::NoInotifyInstance)?;
+
+        // Through the descriptor, because the path may lead elsewhere by now.
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let added = watches
             .add(path, mask)
@@ -233,6 +239,7 @@ impl InotifyWatcher {
                 }
                 _ => WatchError::Rejected,
             })?;
+
         let descriptor = added.get_watch_descriptor_id();
         let interest = self
             .0
@@ -240,6 +247,7 @@ impl InotifyWatcher {
             .lock()
             .registry
             .add(descriptor, listener.clone(), token, only);
+
         Ok(InotifyWatch {
             watcher: self.0.clone(),
             interest,
@@ -261,12 +269,14 @@ impl InotifyWatcher {
         let Ok(file) = rustix::fs::memfd_create("barrier", rustix::fs::MemfdFlags::CLOEXEC) else {
             return false;
         };
+
         let reached = {
             let mut state = self.0.state.lock();
             state.report_mount_changes();
             let Some(watches) = state.watches.as_mut() else {
                 return false;
             };
+
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             let Ok(added) = watches.add(path, WatchMask::DELETE_SELF) else {
                 return false;
@@ -275,10 +285,12 @@ impl InotifyWatcher {
             if watches.remove(added).is_err() {
                 return false;
             }
+
             let (sender, reached) = oneshot::channel();
             state.barriers.push((descriptor, sender));
             reached
         };
+
         reached.await.is_ok()
     }
 }
@@ -310,6 +322,8 @@ impl WatcherInner {
                 }
             },
         }
+
+        // The state is emptied before the listeners are called: each of them may start a new instance.
         let state = {
             let _adds_blocked = self.add_lock.write();
             let mut state = self.state.lock();
@@ -321,6 +335,7 @@ impl WatcherInner {
                 barriers: std::mem::take(&mut state.barriers),
             }
         };
+
         // The senders of the barriers are dropped, so `barrier` returns `false`.
         state
             .registry
@@ -331,12 +346,14 @@ impl WatcherInner {
     fn dispatch_event(&self, event: &Event<OsString>) {
         let adds_blocked = self.add_lock.write();
         let mut state = self.state.lock();
+
         if event.mask.contains(EventMask::Q_OVERFLOW) {
             self.overflows.fetch_add(1, Ordering::Relaxed);
             // The events of barriers may be lost too. All directories become dirty, so all barriers
             // are reached.
             let barriers = std::mem::take(&mut state.barriers);
             let listeners: Vec<_> = state.registry.distinct_listeners().collect();
+
             drop((state, adds_blocked));
             for listener in &listeners {
                 listener.on_events_lost();
@@ -347,6 +364,7 @@ impl WatcherInner {
             }
             return;
         }
+
         let descriptor = event.wd.get_watch_descriptor_id();
         let is_ignored = event.mask.contains(EventMask::IGNORED);
         let mut barriers = state.barriers.iter();
@@ -356,6 +374,7 @@ impl WatcherInner {
             let _ = sender.send(());
             return;
         }
+
         let name = event.name.as_deref().map(OsStrExt::as_bytes);
         let listeners: Vec<_> = state
             .registry
@@ -364,10 +383,13 @@ impl WatcherInner {
         if is_ignored {
             state.registry.remove_descriptor(descriptor);
         }
+
+        // Listeners may drop watches, which needs the locks.
         drop((state, adds_blocked));
         if self.fault_injector.should_drop_event() {
             return;
         }
+
         for (listener, token, is_for_entry) in listeners {
             let moved = if is_for_entry {
                 ENTRY_REPLACED
