@@ -106,8 +106,13 @@ impl ExecutorRegistry for ProgramRegistry {
             let found = found.unwrap_or_else(|_| {
                 let span = humantime::format_duration(FIND_TIMEOUT);
                 Err(format!("the program did not answer within {span}"))
-            })?;
-            found.map(FoundExecutor::into_config).transpose()
+            });
+            let config = found.and_then(|found| found.map(FoundExecutor::into_config).transpose());
+            // The text of an exception may have secrets, and the reason reaches the model.
+            config.map_err(|reason| {
+                tracing::warn!("no executor of environment {environment_id:?}: {reason}");
+                "the function of the program that finds executors failed; see its log".to_owned()
+            })
         })
     }
 
