@@ -193,7 +193,7 @@ async fn no_path_of_an_executor_reaches_a_model() {
         assert_eq!(read["contents"], main, "{read}");
     }
     let text = session.instruction_text(8_000).text;
-    assert!(text.contains("a%40") && !text.contains("SYSTEM"), "{text}");
+    assert!(text.contains("r/a@") && !text.contains("SYSTEM"), "{text}");
 }
 
 #[tokio::test]
@@ -328,7 +328,7 @@ async fn the_name_of_a_hidden_skill_is_reserved() {
     locked.daemon.stop().await;
 }
 
-/// A lock of the session reserves the names that it has, whatever the executor lists.
+/// A lock of the session reserves its names also if the executor lists other files.
 #[tokio::test]
 async fn a_name_that_the_lock_does_not_approve_is_reserved() {
     let fixture = Fixture::new("skill mine/a");
@@ -345,7 +345,7 @@ async fn a_name_that_the_lock_does_not_approve_is_reserved() {
         ..SessionOptions::default()
     };
     let hostile = HostileDaemon {
-        skills: vec![listed("main of nobody")],
+        skills: vec![listed("another main")],
         ..HostileDaemon::default()
     };
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&hostile.start().await))]);
