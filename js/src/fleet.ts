@@ -61,7 +61,8 @@ const EXECUTOR_NAMES: OptionNames<Executor> = { ...CREDENTIAL_NAMES, address: tr
 /** Path of a fleet file, or executors or addresses by environment. */
 export type FleetTable = string | Record<string, Executor | string>;
 
-/** Function from an environment id to its executor or address, or to nothing. It may be asynchronous. */
+/** Function from an environment id to its executor or address, or to nothing. It may be asynchronous. An error of the
+ * function is a warning of the process, and does not reach the model. */
 export type FindExecutor = (
   environmentId: string,
 ) => Executor | string | null | undefined | Promise<Executor | string | null | undefined>;
@@ -205,7 +206,8 @@ export class Connection {
     const found = await this.#found?.find(environmentId);
     if (found === undefined || found === null) return null;
     const executor = toExecutor(found);
-    const mistakes = findMistakes(executor);
+    // The program reports all other mistakes, and no text of an exception.
+    const mistakes = unknownOptions("executor", executor, EXECUTOR_NAMES);
     if (mistakes.length > 0) throw new ConfigError(mistakes);
     const token = executor.token === undefined ? null : await readToken(executor.token);
     return fieldsOf(executor, { token, token_file: absolute(executor.tokenFile) ?? null });
