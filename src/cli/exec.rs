@@ -212,37 +212,53 @@ async fn prepare_script(
 
     let mut first_failure = None;
     for target in &files {
-        let package = target
-            .skill
-            .as_ref()
-            .map_or(&handle, |skill| &skill.package);
-        let file = if args.print && target.handle == *package {
+        let copied = target.copy(args, &client, &store, &root, lock.as_ref());
+        match copied.await {
+            Ok(script) => return Ok(script),
+            Err(failure) => first_failure = first_failure.or(Some(failure)),
+        }
+    }
+    Err(first_failure.unwrap_or_else(|| no_listed_file(&handle)))
+}
+
+/// File or package that a handle may mean, with its skill.
+struct TargetFile {
+    handle: String,
+    skill: Option<Skill>,
+}
+
+impl TargetFile {
+    /// Copies the package, and returns the file in the copy.
+    async fn copy(
+        &self,
+        args: &ExecArgs,
+        client: &Client,
+        store: &Arc<PackageStore>,
+        root: &SelectedCapabilityRoot,
+        lock: Option<&Lock>,
+    ) -> Result<PreparedScript, CommandFailure> {
+        let skill = self.skill.as_ref();
+        let package = skill.map_or(&self.handle, |skill| &skill.package);
+        let file = if args.print && self.handle == *package {
             None
         } else {
-            Some(file_name(&target.handle, package)?)
+            Some(file_name(&self.handle, package)?)
         };
+
         let request = CopyRequest {
-            location: PackageLocation {
-                root: &root,
-                package,
-            },
+            location: PackageLocation { root, package },
             file,
             digest: args.digest,
             limits: PullLimits {
                 max_files: args.max_files,
                 max_bytes: args.max_bytes,
             },
-            approved: approved_versions(lock.as_ref(), target.skill.as_ref()),
+            approved: approved_versions(lock, skill),
         };
-
         let spinner = DelayedSpinner::new("copying the skill");
-        let copy = match spinner.run(copy_package(&client, &store, &request)).await {
-            Ok(copy) => copy,
-            Err(error) => {
-                first_failure = first_failure.or(Some(copy_failure(error)));
-                continue;
-            }
-        };
+        let copied = spinner.run(copy_package(client, store, &request));
+        let copy = copied.await.map_err(copy_failure)?;
+
         let path = match file {
             None => copy.dir().to_owned(),
             Some(file) => parse_file_name(file)
@@ -251,15 +267,12 @@ async fn prepare_script(
                     CommandFailure::invalid_response(&format!("the file {reason}"))
                 })?,
         };
-        return Ok(PreparedScript { path, copy, store });
+        Ok(PreparedScript {
+            path,
+            copy,
+            store: store.clone(),
+        })
     }
-    Err(first_failure.unwrap_or_else(|| no_listed_file(&handle)))
-}
-
-/// File that a handle may mean, with its skill.
-struct TargetFile {
-    handle: String,
-    skill: Option<Skill>,
 }
 
 /// Returns the files that a handle may mean; not empty. A session with a lock shows the name of a skill in
