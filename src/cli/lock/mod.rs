@@ -331,8 +331,8 @@ fn join_handles<'a>(handles: impl ExactSizeIterator<Item = &'a str>) -> String {
 }
 
 impl CurrentSkills {
-    /// Returns the versions of a named skill to approve. Of several packages with different files, only the
-    /// chosen ones are approved: an author could have added the others.
+    /// Returns the versions of a named skill to approve. If several packages have different files, only the
+    /// chosen ones are approved, because an author could have added the others.
     fn chosen_versions(
         &self,
         name: &str,
