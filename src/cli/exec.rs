@@ -257,7 +257,8 @@ impl TargetFile {
         };
         let spinner = DelayedSpinner::new("copying the skill");
         let copied = spinner.run(copy_package(client, store, &request));
-        let copy = copied.await.map_err(copy_failure)?;
+        let copy = copied.await;
+        let copy = copy.map_err(|error| copy_failure(error, skill.is_some()))?;
 
         let path = match file {
             None => copy.dir().to_owned(),
@@ -372,8 +373,9 @@ fn default_store(env: &ProcessEnv) -> PathBuf {
     }
 }
 
-/// Returns the failure of a copy. A file that changed or that is not listed has its own exit code.
-fn copy_failure(error: PullError) -> CommandFailure {
+/// Returns the failure of a copy. A file that changed or that is not listed has its own exit code. A skill
+/// that was listed and is gone was hidden, because a file is not approved, or removed.
+fn copy_failure(error: PullError, was_listed: bool) -> CommandFailure {
     let reason = match &error {
         PullError::Call(CallError::Status(status)) => error_reason(status),
         _ => None,
@@ -381,11 +383,13 @@ fn copy_failure(error: PullError) -> CommandFailure {
     match (&error, reason) {
         (PullError::NotListed { .. }, _) => CommandFailure::new(exit::NOT_RUNNABLE, error)
             .with_hint("`caproot resources PACKAGE` lists the files"),
-        (_, Some(ErrorReason::PackageNotFound)) => CommandFailure::new(exit::NOT_RUNNABLE, error),
+        (_, Some(ErrorReason::PackageNotFound)) if !was_listed => {
+            CommandFailure::new(exit::NOT_RUNNABLE, error)
+        }
         (PullError::OtherDigest(_), _) => CommandFailure::new(exit::SCRIPT_CHANGED, error)
             .with_hint("read the skill again before you run it with the new --digest"),
         (PullError::KeepsChanging | PullError::NotApproved(_), _)
-        | (_, Some(ErrorReason::NotApproved)) => {
+        | (_, Some(ErrorReason::NotApproved | ErrorReason::PackageNotFound)) => {
             CommandFailure::from(error).with_exit_code(exit::SCRIPT_CHANGED)
         }
         _ => error.into(),

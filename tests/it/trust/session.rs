@@ -457,7 +457,12 @@ async fn a_changed_file_has_its_own_code_and_is_not_run() {
     let words = ["exec", "--lock", lock, "skill://r/b/run.sh"];
     let mut command = client_command_with(&locked.daemon, words);
     command.env("HOME", locked.fixture.path("home"));
-    run_command(command).await.exited_with(126, "not approved");
+    let output = run_command(command).await;
+    assert_eq!(output.code, Some(126), "{}", output.stderr);
+    // After the refused file, the daemon hides the skill.
+    let reasons = ["not approved", "PACKAGE_NOT_FOUND"];
+    let has_reason = reasons.iter().any(|reason| output.stderr.contains(reason));
+    assert!(has_reason, "{}", output.stderr);
     locked.daemon.stop().await;
 }
 
