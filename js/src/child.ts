@@ -39,6 +39,8 @@ export interface Answer {
 export interface ChildOptions {
   flags: string[];
   environment: NodeJS.ProcessEnv;
+  /** Descriptors that the program inherits from 3 on. */
+  descriptors: readonly number[];
   /** Seconds of silence after which the program counts as stuck. */
   programTimeout: number;
   /** Seconds that the program may take to start. */
@@ -88,8 +90,8 @@ export class CallChild {
     this.#silence = options.startLimit / 2;
     this.#process = spawn(this.#program, ["call", ...options.flags], {
       env: options.environment,
-      stdio: ["pipe", "pipe", "pipe"],
-    });
+      stdio: ["pipe", "pipe", "pipe", ...options.descriptors],
+    }) as ChildProcessByStdio<Writable, Readable, Readable>;
     this.#exited = new Promise((resolve) => this.#process.once("close", () => resolve()));
     this.#process.once("error", (error) => {
       this.#fail(new ProgramError(`the program caproot cannot be started: ${error.message}`));

@@ -1,6 +1,16 @@
 /** Executors and fleets. */
 
-import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  fstatSync,
+  ftruncateSync,
+  mkdtempSync,
+  openSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { ConfigError } from "./errors.ts";
@@ -51,7 +61,8 @@ const EXECUTOR_NAMES: OptionNames<Executor> = { ...CREDENTIAL_NAMES, address: tr
 /** Path of a fleet file, or executors or addresses by environment. */
 export type FleetTable = string | Record<string, Executor | string>;
 
-/** Function from an environment id to its executor or address, or to nothing. It may be asynchronous. */
+/** Function from an environment id to its executor or address, or to nothing. It may be asynchronous. An error of the
+ * function is a warning of the process, and does not reach the model. */
 export type FindExecutor = (
   environmentId: string,
 ) => Executor | string | null | undefined | Promise<Executor | string | null | undefined>;
@@ -63,33 +74,61 @@ export interface FoundFleet {
   environments: readonly string[];
 }
 
-/** Private directory with the files of a program. It is removed with the program. */
+/** Files for a program, such as tokens. On Linux they are descriptors without a name, which end with this process,
+ * however it ends. On other systems they are in a private directory, which is removed with the program. */
 export class PrivateFiles {
   #directory: string | undefined;
+  /** Descriptors by the names of the files. */
+  readonly #open = new Map<string, number>();
   readonly #remove = () => this.remove();
 
-  /** Returns the path of a file. */
+  /** Descriptors that the program inherits from 3 on. */
+  get descriptors(): number[] {
+    return [...this.#open.values()];
+  }
+
+  /** Returns the path by which the program reads a file. */
   pathOf(name: string): string {
-    if (this.#directory === undefined) {
-      this.#directory = mkdtempSync(join(tmpdir(), "caproot-"));
-      process.once("exit", this.#remove);
+    if (process.platform !== "linux") return join(this.#makeDirectory(), name);
+    if (!this.#open.has(name)) {
+      const directory = mkdtempSync(join(tmpdir(), "caproot-"));
+      this.#open.set(name, openSync(join(directory, name), "wx+", 0o600));
+      rmSync(directory, { recursive: true });
     }
-    return join(this.#directory, name);
+    return `/dev/fd/${3 + [...this.#open.keys()].indexOf(name)}`;
   }
 
   /** Writes a file of mode 0600 and returns its path. The program may read it at any time, so that it is
    * replaced as a whole. */
   write(name: string, text: string): string {
     const path = this.pathOf(name);
-    writeFileSync(`${path}.new`, text, { mode: 0o600 });
-    renameSync(`${path}.new`, path);
+    const descriptor = this.#open.get(name);
+    if (descriptor === undefined) {
+      writeFileSync(`${path}.new`, text, { mode: 0o600 });
+      renameSync(`${path}.new`, path);
+    } else {
+      // One write: spaces at the end are no part of a token, and none of JSON.
+      const padded = text.padEnd(fstatSync(descriptor).size);
+      writeSync(descriptor, padded, 0);
+      ftruncateSync(descriptor, Buffer.byteLength(text));
+    }
     return path;
   }
 
   remove(): void {
+    for (const descriptor of this.#open.values()) closeSync(descriptor);
+    this.#open.clear();
     if (this.#directory !== undefined) rmSync(this.#directory, { recursive: true, force: true });
     this.#directory = undefined;
     process.off("exit", this.#remove);
+  }
+
+  #makeDirectory(): string {
+    if (this.#directory === undefined) {
+      this.#directory = mkdtempSync(join(tmpdir(), "caproot-"));
+      process.once("exit", this.#remove);
+    }
+    return this.#directory;
   }
 }
 
@@ -167,7 +206,8 @@ export class Connection {
     const found = await this.#found?.find(environmentId);
     if (found === undefined || found === null) return null;
     const executor = toExecutor(found);
-    const mistakes = findMistakes(executor);
+    // The program reports all other mistakes, and no text of an exception.
+    const mistakes = unknownOptions("executor", executor, EXECUTOR_NAMES);
     if (mistakes.length > 0) throw new ConfigError(mistakes);
     const token = executor.token === undefined ? null : await readToken(executor.token);
     return fieldsOf(executor, { token, token_file: absolute(executor.tokenFile) ?? null });

@@ -130,6 +130,7 @@ export class ProgramHost {
     const child = await CallChild.start({
       flags,
       environment: connection.environment(),
+      descriptors: files.descriptors,
       programTimeout,
       // The program waits for its executor and then for the lists of MCP servers.
       startLimit: programTimeout + 2 * startTimeout,
@@ -177,7 +178,7 @@ export class ProgramHost {
       case "tool":
         return child.runAsCaller(event.request, () => this.#runTool(event, signal));
       case "findExecutor":
-        return outcomeOf(() => this.#options.connection.find(event.environmentId));
+        return secretOf("executor", () => this.#options.connection.find(event.environmentId));
       case "mcpToken":
         return secretOf("token", () => mcpToken(this.#options.sources, event.server));
       case "serverValue":

@@ -38,7 +38,8 @@ export type CallRequest =
        */
       pin?: string[] | null;
       /**
-       * MCP servers of plugins whose tools the session has: `PLUGIN/SERVER`, `PLUGIN`, or `all` alone.
+       * MCP servers of plugins whose tools the session has: handles such as
+       * `skill://a/p#tracker`, or `PLUGIN/SERVER` or `PLUGIN` if only one server fits; or `all` alone.
        */
       plugin_servers?: string[] | null;
       /**
@@ -1395,6 +1396,10 @@ export interface McpServerStatus {
    * Reason if the server cannot be used; the end of a sentence.
    */
   error: string | null;
+  /**
+   * Handle of the server: that of the plugin, `#` and the name.
+   */
+  handle: string;
   /**
    * Origin of the server; empty if its URL is not used.
    */

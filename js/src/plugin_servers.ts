@@ -5,7 +5,10 @@ import type { OptionNames } from "./options.ts";
 
 /** Servers of plugins whose tools a session has. */
 export interface PluginServers {
-  /** `PLUGIN/SERVER` or `PLUGIN`; all servers by default. */
+  /**
+   * Each text chooses one server: its handle, such as `skill://a/p#tracker`, or `PLUGIN/SERVER` or `PLUGIN` if only
+   * one server fits; all servers by default.
+   */
   names?: readonly string[];
   /** Origins whose addresses need not be globally routable, such as `https://mcp.internal.example`. */
   privateOrigins?: readonly string[];

@@ -73,7 +73,7 @@ test("a session has the tools of a plugin's server", async (t) => {
   const skills = await connect({
     sources: [new LocalSkills({ mine: directory })],
     pluginServers: {
-      names: ["kit/web"],
+      names: ["skill://mine/kit#web"],
       privateOrigins: [origin],
       value: (request) => {
         asked.push(request);

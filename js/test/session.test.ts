@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -295,19 +295,24 @@ test("all mistakes are reported", async (t) => {
   await assert.rejects(connect("tcp:127.0.0.1:1", { startTimeout: 1 }), (error) => error instanceof Refused && error.code === "NO_DAEMON");
 });
 
-test("a token is in a file of mode 0600", async (t) => {
+test("a token is in a descriptor without a name, which ends with the process", async (t) => {
   const { address } = await serveDemo(t);
+  const temporary = makeDirectory(t);
+  process.env.TMPDIR = temporary;
+  t.after(() => delete process.env.TMPDIR);
   let calls = 0;
   const skills = await connect(address, { token: async () => `token-${(calls += 1)}` });
+  t.after(() => skills.close());
   const pid = callProcess();
   const words = readFileSync(`/proc/${pid}/cmdline`, "utf8");
-  const [, file] = /--token-file=([^\0]+)/.exec(words) ?? [];
-  assert.ok(file);
+  const [, descriptor] = /--token-file=\/dev\/fd\/(\d+)/.exec(words) ?? [];
+  assert.ok(descriptor, words);
+  const file = `/proc/${pid}/fd/${descriptor}`;
   assert.equal(readFileSync(file, "utf8"), "token-1");
   assert.equal(statSync(file).mode & 0o777, 0o600);
+  assert.equal(statSync(file).nlink, 0);
+  assert.deepEqual(readdirSync(temporary), []);
   assert.ok(!words.includes("token-1") && !readFileSync(`/proc/${pid}/environ`, "utf8").includes("token-1"));
-  await skills.close();
-  assert.throws(() => statSync(file));
 });
 
 test("a session may be disposed of, and an idle session does not keep a program", async (t) => {

@@ -42,7 +42,8 @@ class PluginServers:
     """HTTP MCP servers of plugins whose tools a session has.
 
     Args:
-        names: `"all"`, or servers by `PLUGIN/SERVER`, or all servers of a plugin by `PLUGIN`.
+        names: `"all"`, or texts that each choose one server: its handle, such as `skill://a/p#tracker`, or
+            `PLUGIN/SERVER` or `PLUGIN` if only one server fits.
         private_origins: Origins that may have addresses that are not globally routable. Only these may
             use `http`, on a loopback address.
         value: Function that returns a withheld value. By default the servers get no such value.

@@ -100,7 +100,7 @@ def test_a_session_has_the_tools_of_a_plugins_server(
         asked.append(request)
         return "secret"
 
-    servers = caproot.PluginServers(["kit/web"], private_origins=[tool_server.origin], value=value)
+    servers = caproot.PluginServers(["skill://mine/kit#web"], private_origins=[tool_server.origin], value=value)
 
     async def work() -> None:
         async with caproot.connect(sources=[plugin], plugin_servers=servers) as skills:

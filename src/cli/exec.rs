@@ -6,21 +6,22 @@ mod exec_rules;
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
-use super::handle_arg::{PackageArg, find_root, find_skill};
+use super::handle_arg::{PackageArg, find_root, list_request};
 use super::output::write_stdout;
 use super::spinner::DelayedSpinner;
 use caproot_client::pull::{
     CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError, PullLimits, copy_package,
 };
-use caproot_client::{CallError, Client, error_reason, root_id};
+use caproot_client::{CallError, Client, enclosing_package, error_reason, root_id};
 use caproot_core::lock::{ApprovedFiles, Lock};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, SelectedCapabilityRoot, Skill};
 use caproot_core::text::escape_text;
-use caproot_core::wire::handle::encode_path;
+use caproot_core::wire::handle::{HANDLE_SCHEME, encode_path};
 use caproot_core::wire::{ContentDigest, RelPath, parse_file_name};
 use clap::Args;
 use exec_rules::ExecRules;
+use percent_encoding::percent_decode_str;
 use rustix::fs::{Access, access};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -203,39 +204,133 @@ async fn prepare_script(
     let mut client = executor.client;
     let handle = args.target.resolve(&mut client, &roots).await?;
     let root = find_root(&handle, roots)?;
-    let skill = find_skill(&mut client, &root, &handle, Consistency::Cached).await?;
-    let package = skill.as_ref().map_or(&handle, |skill| &skill.package);
-    let file = if args.print && handle == *package {
-        None
-    } else {
-        Some(file_name(&handle, package)?)
-    };
-
-    let request = CopyRequest {
-        location: PackageLocation {
-            root: &root,
-            package,
-        },
-        file,
-        digest: args.digest,
-        limits: PullLimits {
-            max_files: args.max_files,
-            max_bytes: args.max_bytes,
-        },
-        approved: approved_versions(lock.as_ref(), skill.as_ref()),
-    };
+    let mut files = find_target_files(&mut client, &root, &handle).await?;
+    if args.digest.is_none() {
+        files.truncate(1);
+    }
     let store = open_store(args, env)?;
-    let spinner = DelayedSpinner::new("copying the skill");
-    let copied = spinner.run(copy_package(&client, &store, &request));
-    let copy = copied.await.map_err(copy_failure)?;
 
-    let path = match file {
-        None => copy.dir().to_owned(),
-        Some(file) => parse_file_name(file)
-            .map(|path| copy.dir().join(OsStr::from_bytes(path.as_bytes())))
-            .map_err(|reason| CommandFailure::invalid_response(&format!("the file {reason}")))?,
-    };
-    Ok(PreparedScript { path, copy, store })
+    let mut first_failure = None;
+    for target in &files {
+        let copied = target.copy(args, &client, &store, &root, lock.as_ref());
+        match copied.await {
+            Ok(script) => return Ok(script),
+            Err(failure) => first_failure = first_failure.or(Some(failure)),
+        }
+    }
+    Err(first_failure.unwrap_or_else(|| no_listed_file(&handle)))
+}
+
+/// File or package that a handle may mean, with its skill.
+struct TargetFile {
+    handle: String,
+    skill: Option<Skill>,
+}
+
+impl TargetFile {
+    /// Copies the package, and returns the file in the copy.
+    async fn copy(
+        &self,
+        args: &ExecArgs,
+        client: &Client,
+        store: &Arc<PackageStore>,
+        root: &SelectedCapabilityRoot,
+        lock: Option<&Lock>,
+    ) -> Result<PreparedScript, CommandFailure> {
+        let skill = self.skill.as_ref();
+        let package = skill.map_or(&self.handle, |skill| &skill.package);
+        let file = if args.print && self.handle == *package {
+            None
+        } else {
+            Some(file_name(&self.handle, package)?)
+        };
+
+        let request = CopyRequest {
+            location: PackageLocation { root, package },
+            file,
+            digest: args.digest,
+            limits: PullLimits {
+                max_files: args.max_files,
+                max_bytes: args.max_bytes,
+            },
+            approved: approved_versions(lock, skill),
+        };
+        let spinner = DelayedSpinner::new("copying the skill");
+        let copied = spinner.run(copy_package(client, store, &request));
+        let copy = copied.await;
+        let copy = copy.map_err(|error| copy_failure(error, skill.is_some()))?;
+
+        let path = match file {
+            None => copy.dir().to_owned(),
+            Some(file) => parse_file_name(file)
+                .map(|path| copy.dir().join(OsStr::from_bytes(path.as_bytes())))
+                .map_err(|reason| {
+                    CommandFailure::invalid_response(&format!("the file {reason}"))
+                })?,
+        };
+        Ok(PreparedScript {
+            path,
+            copy,
+            store: store.clone(),
+        })
+    }
+}
+
+/// Returns the files that a handle may mean; not empty. A session with a lock shows the name of a skill in
+/// place of its path, and `--digest` decides if a path and a name are equal.
+async fn find_target_files(
+    client: &mut Client,
+    root: &SelectedCapabilityRoot,
+    handle: &str,
+) -> Result<Vec<TargetFile>, CommandFailure> {
+    let request = list_request(vec![root.clone()], Consistency::Cached);
+    let skills = client.list_skills(&request).await?.skills;
+    let packages = skills.iter().map(|skill| skill.package.as_str());
+    let enclosing = enclosing_package(handle, packages).map(str::to_owned);
+
+    let (named, below) = split_name_handle(handle);
+    let mut files = Vec::new();
+    for skill in skills {
+        if Some(&skill.package) == enclosing.as_ref() {
+            let handle = handle.to_owned();
+            files.insert(
+                0,
+                TargetFile {
+                    handle,
+                    skill: Some(skill),
+                },
+            );
+        } else if skill.name == named || is_version_of(&named, &skill.name) {
+            files.push(TargetFile {
+                handle: format!("{}{below}", skill.package),
+                skill: Some(skill),
+            });
+        }
+    }
+    if files.is_empty() {
+        files.push(TargetFile {
+            handle: handle.to_owned(),
+            skill: None,
+        });
+    }
+    Ok(files)
+}
+
+/// Returns the decoded first segment below the root of a handle, and the rest.
+fn split_name_handle(handle: &str) -> (String, &str) {
+    let path = handle.strip_prefix(HANDLE_SCHEME).unwrap_or_default();
+    let path = path.split_once('/').map_or("", |(_, path)| path);
+    let end = path.find('/').unwrap_or(path.len());
+    let named = percent_decode_str(&path[..end]).decode_utf8_lossy();
+    (named.into_owned(), &path[end..])
+}
+
+/// Whether a text is the name with `@` and eight digits of a digest.
+fn is_version_of(text: &str, name: &str) -> bool {
+    let digits = text
+        .strip_prefix(name)
+        .and_then(|rest| rest.strip_prefix('@'));
+    digits.is_some_and(|digits| digits.len() == 8)
 }
 
 /// Returns the name of the file in its package.
@@ -244,11 +339,13 @@ fn file_name<'a>(handle: &'a str, package: &str) -> Result<&'a str, CommandFailu
     below
         .and_then(|rest| rest.strip_prefix('/'))
         .filter(|name| !name.is_empty())
-        .ok_or_else(|| {
-            let sentence = format!("{handle} is no file of a listed skill");
-            CommandFailure::new(exit::NOT_RUNNABLE, sentence)
-                .with_hint("`caproot list` lists the skills, `caproot resources PACKAGE` the files")
-        })
+        .ok_or_else(|| no_listed_file(handle))
+}
+
+fn no_listed_file(handle: &str) -> CommandFailure {
+    let sentence = format!("{handle} is no file of a listed skill");
+    CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+        .with_hint("`caproot list` lists the skills, `caproot resources PACKAGE` the files")
 }
 
 /// Returns the approved versions of a skill, with `--lock`.
@@ -276,8 +373,9 @@ fn default_store(env: &ProcessEnv) -> PathBuf {
     }
 }
 
-/// Returns the failure of a copy. A file that changed or that is not listed has its own exit code.
-fn copy_failure(error: PullError) -> CommandFailure {
+/// Returns the failure of a copy. A file that changed or that is not listed has its own exit code. A skill
+/// that was listed and is gone was hidden, because a file is not approved, or removed.
+fn copy_failure(error: PullError, was_listed: bool) -> CommandFailure {
     let reason = match &error {
         PullError::Call(CallError::Status(status)) => error_reason(status),
         _ => None,
@@ -285,11 +383,13 @@ fn copy_failure(error: PullError) -> CommandFailure {
     match (&error, reason) {
         (PullError::NotListed { .. }, _) => CommandFailure::new(exit::NOT_RUNNABLE, error)
             .with_hint("`caproot resources PACKAGE` lists the files"),
-        (_, Some(ErrorReason::PackageNotFound)) => CommandFailure::new(exit::NOT_RUNNABLE, error),
+        (_, Some(ErrorReason::PackageNotFound)) if !was_listed => {
+            CommandFailure::new(exit::NOT_RUNNABLE, error)
+        }
         (PullError::OtherDigest(_), _) => CommandFailure::new(exit::SCRIPT_CHANGED, error)
             .with_hint("read the skill again before you run it with the new --digest"),
         (PullError::KeepsChanging | PullError::NotApproved(_), _)
-        | (_, Some(ErrorReason::NotApproved)) => {
+        | (_, Some(ErrorReason::NotApproved | ErrorReason::PackageNotFound)) => {
             CommandFailure::from(error).with_exit_code(exit::SCRIPT_CHANGED)
         }
         _ => error.into(),

@@ -189,6 +189,7 @@ impl McpArgs {
                 with_descriptions: self.descriptions,
             },
             exec_command: self.runs_scripts().then(|| self.exec_command()),
+            has_lock: !self.lock.values().is_empty(),
         }
     }
 

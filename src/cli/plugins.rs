@@ -20,6 +20,8 @@ const MAX_TEXT_COLUMNS: usize = 100;
 struct ComponentLine {
     kind: String,
     name: String,
+    /// Name, or handle of an MCP server, by which a session chooses the server.
+    label: String,
     details: String,
 }
 
@@ -108,11 +110,12 @@ pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
         lines.push(head);
         for ComponentLine {
             kind,
-            name,
+            label,
             details,
+            ..
         } in component_lines(plugin)
         {
-            let mut line = format!("    {kind} {name}");
+            let mut line = format!("    {kind} {label}");
             if !details.is_empty() {
                 let _ = write!(line, "  {}", truncate_to_width(&details, MAX_TEXT_COLUMNS));
             }
@@ -192,11 +195,13 @@ fn component_lines(plugin: &Plugin) -> Vec<ComponentLine> {
     let servers = plugin.mcp_servers.iter().map(|server| ComponentLine {
         kind: "mcp".to_owned(),
         name: escape_text(&server.name),
+        label: escape_text(&server.handle),
         details: server_text(server),
     });
     let others = plugin.components.iter().map(|component| ComponentLine {
         kind: component.kind().word().replace('_', " "),
         name: escape_text(&component.name),
+        label: escape_text(&component.name),
         details: escape_text(&component_text(component)),
     });
     servers.chain(others).collect()
@@ -274,6 +279,7 @@ mod tests {
     fn plugin(name: &str, servers: &[&str]) -> Plugin {
         let server = |name: &&str| McpServer {
             name: (*name).to_owned(),
+            handle: format!("skill://r/p#{name}"),
             transport: McpTransport::Stdio.into(),
             command: "x\u{1b}".into(),
             ..McpServer::default()
@@ -313,7 +319,7 @@ mod tests {
             plugin_tree(&[plugin("p", &["s"])], &[]),
             [
                 "  plugin p  skill://r/p",
-                r"    mcp s  stdio: x\u{1b}",
+                r"    mcp skill://r/p#s  stdio: x\u{1b}",
                 "    app a  connector_1"
             ]
         );

@@ -8,6 +8,7 @@ use crate::model::plugin::{
 };
 use crate::model::{DynamicValue, Plugin, PluginMarketplace};
 use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::handle::format_server_handle;
 use caproot_core::wire::{ContentDigest, RelPath, RootId};
 use prost_types::Struct;
 
@@ -160,6 +161,7 @@ impl PluginEncoder<'_> {
             redacted: server.redacted,
             declared_by: self.handle(&server.declared_by),
             more: other_keys(&server.more),
+            handle: format_server_handle(&self.handle(&RelPath::root()), &server.name),
         }
     }
 

@@ -15,6 +15,9 @@ use caproot_core::wire::{RelPath, RootId, handle};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+/// Maximum number of reserved names of a root.
+const MAX_RESERVED_NAMES: usize = 1_000;
+
 /// Root as visible in one response: to a caller, for a product, under an id.
 #[derive(Clone, Copy)]
 pub struct VisibleRoot<'a> {
@@ -207,6 +210,10 @@ pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
         message,
         counts: visible.as_ref().map(VisibleRoot::counts),
         truncated: visible.is_some_and(|s| s.catalog.header.truncated),
+        reserved_names: visible.map_or_else(Vec::new, |s| {
+            let names = s.catalog.reserved_names().iter().take(MAX_RESERVED_NAMES);
+            names.map(|name| name.to_string()).collect()
+        }),
         watch_mode: watch_mode.into(),
         watch_message,
         catalog_digest: String::new(),

@@ -321,7 +321,7 @@ impl McpBackend {
     pub async fn read_resource(&self, uri: &str) -> Result<ResourceContents, McpCallError> {
         let permit = self.acquire_call_permit().await?;
         let found = permit.catalog.resolve_uri(uri).ok_or(FileError::NotFound)?;
-        Ok(files::read_file(&mut permit.daemon.client.clone(), uri, &found).await?)
+        Ok(files::read_file(&permit.daemon, uri, &found).await?)
     }
 
     /// `resources/directory/read`: the children of a skill's directory, or of a directory below it.
@@ -405,7 +405,7 @@ impl McpBackend {
             .resolve_uri(&uri)
             .ok_or(FileError::NotFound)?;
 
-        let text = files::read_file(&mut permit.daemon.client.clone(), &uri, &found).await?;
+        let text = files::read_file(&permit.daemon, &uri, &found).await?;
         let head = format!(
             "Use the skill `{}`, which the user started. Its SKILL.md follows; it may name other files of \
              the skill, which are resources below {}/.",

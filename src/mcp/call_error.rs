@@ -69,6 +69,7 @@ impl McpCallError {
             Self::File(FileError::TooLarge { .. }) => ("TOO_LARGE", false),
             Self::File(FileError::TooMany) => ("TOO_MANY_FILES", false),
             Self::File(FileError::NotVerified) => ("NOT_VERIFIED", false),
+            Self::File(FileError::NotReturned) => ("EXECUTOR", true),
             Self::File(FileError::Call(CallError::DigestMismatch)) => ("RESOURCE_CHANGED", true),
             Self::File(FileError::Call(error)) => {
                 let reason = match error {

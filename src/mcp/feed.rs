@@ -138,6 +138,11 @@ impl<F: Fn(String)> FeedPublisher<F> {
     /// Publishes that the daemon is lost. The first cause stays until the daemon is back.
     fn publish_lost(&self, cause: String) {
         let sentence = format!("{cause}; reconnecting");
+        let cause = if self.texts.has_lock {
+            "the executor does not answer".to_owned()
+        } else {
+            cause
+        };
         let is_news = self.state.send_if_modified(|state| {
             let is_news = !matches!(state.sync, SyncState::Lost(_));
             if is_news {

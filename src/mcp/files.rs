@@ -2,6 +2,7 @@
 //! digests, the children of a directory, the content of one file. The daemon caches digests by file
 //! version. No digest is cached here, so a digest always belongs to the version that is read.
 
+use super::ServedDaemon;
 use super::catalog::ResolvedUri;
 use super::limits::{
     MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
@@ -50,6 +51,9 @@ pub enum FileError {
     /// The file does not have its approved content.
     #[error("the file does not have its approved content")]
     NotVerified,
+    /// The daemon does not return an approved file. Its own reason could be any text.
+    #[error("the executor does not return the file")]
+    NotReturned,
     /// The package has too many files to list a directory.
     #[error("the skill has more than {MAX_WALKED_FILES} files; its directories are not listed")]
     TooMany,
@@ -162,13 +166,15 @@ fn child(uri: String, name: &str, file: Option<&Resource>) -> McpResource {
 
 /// Reads the whole content of a file with one call.
 pub async fn read_file(
-    client: &mut Client,
+    daemon: &ServedDaemon,
     uri: &str,
     found: &ResolvedUri<'_>,
 ) -> Result<ResourceContents, FileError> {
-    if found.handle == found.skill.skill.package {
-        return Err(FileError::NotFound);
-    }
+    let shown_package = &found.skill.skill.package;
+    let below = found.handle.strip_prefix(shown_package);
+    let below = below.filter(|below| !below.is_empty());
+    let below = below.ok_or(FileError::NotFound)?;
+    let package = daemon.session.source_package(&found.skill.skill);
 
     let approved = match found.approved {
         None => None,
@@ -179,13 +185,17 @@ pub async fn read_file(
     };
     let request = ReadResourceRequest {
         root: Some(found.root.clone()),
-        package: found.skill.skill.package.clone(),
-        resource: found.handle.clone(),
+        resource: format!("{package}{below}"),
+        package,
         max_bytes: i64::try_from(MAX_FILE_BYTES).unwrap_or(i64::MAX),
         ..ReadResourceRequest::default()
     };
 
-    let page = client.read_page(&request).await.map_err(map_absent)?;
+    let page = daemon.client.read_page(&request).await;
+    let page = page.map_err(|error| match map_absent(error) {
+        FileError::Call(_) if approved.is_some() => FileError::NotReturned,
+        error => error,
+    })?;
     if !page.next_cursor.is_empty() {
         return Err(FileError::TooLarge {
             bytes: page.total_bytes,

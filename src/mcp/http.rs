@@ -4,7 +4,7 @@
 use super::backend::McpBackend;
 use super::handler::McpHandler;
 use super::limits::{MAX_CONNECTIONS, MAX_REQUEST_BYTES, REQUEST_BODY_TIMEOUT};
-use super::sessions::LimitedSessionManager;
+use super::sessions::{IS_REFUSED, LimitedSessionManager};
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -15,6 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
@@ -157,7 +158,17 @@ async fn handle_request(
         Err(response) => return Ok(response),
     };
 
-    let answered = tokio::time::timeout(RESPONSE_TIMEOUT, service.handle(request)).await;
+    let handled = async {
+        let answered = tokio::time::timeout(RESPONSE_TIMEOUT, service.handle(request)).await;
+        (answered, IS_REFUSED.with(Cell::get))
+    };
+    let (answered, is_refused) = IS_REFUSED.scope(Cell::new(false), handled).await;
+    if is_refused {
+        return Ok(text_response(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "all sessions are in use: end one, or try again in 10 minutes\n",
+        ));
+    }
     let Ok(mut answer) = answered else {
         return Ok(text_response(
             StatusCode::REQUEST_TIMEOUT,

@@ -45,9 +45,9 @@ pub const REQUEST_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 pub const HOST_READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections over HTTP.
 pub const MAX_CONNECTIONS: usize = 128;
-/// HTTP sessions of clients of the older protocol. Beyond the limit, the oldest session ends.
+/// HTTP sessions of clients of the older protocol. Beyond the limit, a new session is refused.
 pub const MAX_SESSIONS: usize = 64;
-/// How long an HTTP session may be idle.
-pub const SESSION_IDLE_TIMEOUT: Duration = Duration::from_hours(1);
+/// How long an HTTP session may have no request.
+pub const SESSION_IDLE_TIMEOUT: Duration = Duration::from_mins(10);
 /// How long a call waits for the catalog while the daemon is being connected.
 pub const CATALOG_TIMEOUT: Duration = Duration::from_secs(10);

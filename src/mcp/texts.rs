@@ -30,6 +30,9 @@ pub struct ServerTexts {
     /// Command that runs scripts in the shell of the model, such as `caproot exec`; `None` if the shell is
     /// on another machine.
     pub exec_command: Option<String>,
+    /// Whether a lock approves the skills. Then no text of the daemon is shown, such as the cause of an
+    /// error.
+    pub has_lock: bool,
 }
 
 impl Default for ServerTexts {
@@ -42,6 +45,7 @@ impl Default for ServerTexts {
                 with_descriptions: false,
             },
             exec_command: None,
+            has_lock: false,
         }
     }
 }

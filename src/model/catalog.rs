@@ -61,6 +61,8 @@ pub struct ApprovedView<'a> {
     pub listed: Vec<Arc<Skill>>,
     /// Packages of the other skills.
     pub hidden: Vec<RelPath>,
+    /// Names of the other skills that the lock has, sorted.
+    pub reserved_names: Vec<Box<str>>,
     /// Diagnostics that callers see.
     pub diagnostics: BoundedDiagnostics,
     /// Last catalog that callers saw. Equal parts are shared.
@@ -81,6 +83,8 @@ pub struct Catalog {
     disabled_packages: DisabledPackages,
     /// Packages that are not listed because their files are not approved, sorted.
     hidden_packages: Arc<[RelPath]>,
+    /// Names in the lock of which a package is hidden, sorted.
+    reserved_names: Arc<[Box<str>]>,
     /// Plugins by package, in the byte order of its handle.
     plugins: Arc<[Arc<Plugin>]>,
     /// Marketplace files of the root.
@@ -147,6 +151,7 @@ impl Catalog {
             may_have_requirements,
             disabled_packages: DisabledPackages::default(),
             hidden_packages: Arc::default(),
+            reserved_names: Arc::default(),
             plugins: Arc::default(),
             marketplaces: Arc::default(),
             manifest_files: Arc::default(),
@@ -230,6 +235,12 @@ impl Catalog {
         &self.hidden_packages
     }
 
+    /// Returns the names in the lock of which a package is hidden, sorted.
+    #[must_use]
+    pub fn reserved_names(&self) -> &[Box<str>] {
+        &self.reserved_names
+    }
+
     /// Returns the catalog that callers see of a scanned catalog. In the mode `hide`, plugins and
     /// marketplaces are omitted: a lock has none.
     #[must_use]
@@ -238,6 +249,7 @@ impl Catalog {
             trust,
             listed,
             mut hidden,
+            reserved_names,
             mut diagnostics,
             last,
         } = view;
@@ -268,6 +280,7 @@ impl Catalog {
         };
         catalog.diagnostics = Arc::new(diagnostics);
         catalog.hidden_packages = hidden.into();
+        catalog.reserved_names = reserved_names.into();
         if trust.mode == TrustMode::Hide {
             header.plugin = None;
             catalog.plugins = Arc::default();
@@ -367,6 +380,7 @@ impl Catalog {
                 || self.diagnostics == other.diagnostics)
             && self.disabled_packages == other.disabled_packages
             && self.hidden_packages == other.hidden_packages
+            && self.reserved_names == other.reserved_names
             && self.plugins == other.plugins
             && self.marketplaces == other.marketplaces
             && self.manifest_files == other.manifest_files

@@ -74,7 +74,13 @@ fn plugin_name(
         _ => own,
     };
 
-    names::check_name(&name).map(|()| name)
+    names::check_name(&name)?;
+    // `PLUGIN/SERVER` names a server of one plugin.
+    if name.contains('/') {
+        let name = text::quote_word(&name);
+        return Err(format!("the name {name} of the plugin has a slash"));
+    }
+    Ok(name)
 }
 
 fn plugin_version(value: &DynamicValue, problems: &mut Vec<FileProblem>) -> Box<str> {

@@ -248,6 +248,7 @@ impl PackageVerifier {
         let mut counts = TrustCounts::default();
         let mut listed = Vec::new();
         let mut hidden = Vec::new();
+        let mut reserved_names = BTreeSet::new();
         for skill in scanned.skills(0) {
             let package = self.packages.get(&skill.package);
             let skill = package.map_or(skill, |package| &package.verified);
@@ -256,13 +257,16 @@ impl PackageVerifier {
             if state.is_approved() || trust.mode == TrustMode::Warn {
                 listed.push(skill.clone());
             } else {
+                if state == SkillTrust::Changed {
+                    reserved_names.insert(skill.name());
+                }
                 hidden.push(skill.package.clone());
             }
         }
 
         let mut diagnostics = match trust.mode {
             TrustMode::Warn => (*scanned.diagnostics).clone(),
-            TrustMode::Hide => self.approved_diagnostics(scanned),
+            TrustMode::Hide => self.approved_diagnostics(scanned, trust),
         };
         self.report_changes(trust.mode, &mut diagnostics);
         self.report_copies(scanned, trust.mode, &mut diagnostics);
@@ -274,28 +278,31 @@ impl PackageVerifier {
             },
             listed,
             hidden,
+            reserved_names: reserved_names.into_iter().map(Into::into).collect(),
             diagnostics,
             last: self.last.as_ref().map(|last| &*last.verified),
         })
     }
 
-    /// Returns the diagnostics about approved packages, and about the limits of the scan. The others may
-    /// quote text that is not approved.
-    fn approved_diagnostics(&self, scanned: &Catalog) -> BoundedDiagnostics {
+    /// Returns the diagnostics about approved files, and about the limits of the scan. The others may have
+    /// a path or quote a text that is not approved.
+    fn approved_diagnostics(&self, scanned: &Catalog, trust: &TrustPolicy) -> BoundedDiagnostics {
         scanned.diagnostics.filtered(|diagnostic| {
             let Some(resource) = &diagnostic.resource else {
                 return diagnostic.problem.code == DiagnosticCode::LimitReached;
             };
-            let mut dir = resource.parent();
-            while let Some(package) = dir {
+            let mut packages = std::iter::successors(resource.parent(), RelPath::parent);
+            packages.any(|package| {
                 let found = self.packages.get(&package);
-                let trust = found.and_then(|found| found.verified.trust.as_ref());
-                if trust.is_some_and(SkillTrust::is_approved) {
-                    return true;
-                }
-                dir = package.parent();
-            }
-            false
+                let version = found.and_then(|found| {
+                    let state = found.verified.trust.as_ref()?;
+                    trust.approved_version(found.verified.name(), state)
+                });
+                let file = resource.strip_prefix(&package);
+                version
+                    .zip(file)
+                    .is_some_and(|(version, file)| version.files.get(&file).is_some())
+            })
         })
     }
 
@@ -324,7 +331,7 @@ impl PackageVerifier {
         }
     }
 
-    /// Reports each package that differs from the lock.
+    /// Reports each package that differs from the lock. The path of a hidden package is not approved.
     fn report_changes(&self, mode: TrustMode, diagnostics: &mut BoundedDiagnostics) {
         for package in self.packages.values() {
             let trust = package.verified.trust.as_ref();
@@ -333,7 +340,7 @@ impl PackageVerifier {
             }
             let message = change_message(package.scanned.name(), &package.differences, mode);
             diagnostics.push(Diagnostic {
-                resource: Some(package.scanned.skill_file_path()),
+                resource: (mode == TrustMode::Warn).then(|| package.scanned.skill_file_path()),
                 problem: FileProblem::new(DiagnosticCode::SkillChanged, severity(mode), message),
             });
         }

@@ -7,9 +7,10 @@ use super::response_budget::{MAX_LIST_MEMORY, MeteredMessage};
 use caproot_core::proto::NamedMessage;
 use caproot_core::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ListSkillsRequest,
-    ListSkillsResponse, ResolveRootsRequest, ResolveRootsResponse, SelectedCapabilityRoot, Skill,
+    ListSkillsResponse, Plugin, ResolveRootsRequest, ResolveRootsResponse, SelectedCapabilityRoot,
+    Skill,
 };
-use caproot_core::wire::handle::is_of_root;
+use caproot_core::wire::handle::{format_server_handle, is_canonical_of_root};
 use caproot_core::wire::limits::MAX_PAGE_SIZE;
 use std::collections::HashSet;
 
@@ -226,7 +227,7 @@ impl ListPage for ListSkillsResponse {
             return Err("a page has the states of more roots than were selected");
         }
         if !self.skills.iter().all(|skill| is_selected(skill, roots)) {
-            return Err("a skill is of a root that was not selected");
+            return Err("a skill is of a root that was not selected, or has an invalid handle");
         }
         Ok(())
     }
@@ -238,12 +239,25 @@ impl ListPage for ListSkillsResponse {
 
 /// Whether a skill belongs to one of the roots.
 fn is_selected(skill: &Skill, roots: &[SelectedCapabilityRoot]) -> bool {
-    let owner = skill.authority.as_ref().map(|authority| &authority.id);
-    owner.is_some_and(|owner| {
-        roots.iter().any(|root| root.id == *owner)
-            && is_of_root(&skill.package, owner)
-            && is_of_root(&skill.main_resource, owner)
-    })
+    let mut roots = roots.iter();
+    roots.any(|root| is_skill_of_root(skill, &root.id))
+}
+
+/// Whether a skill belongs to a root, with canonical handles.
+pub fn is_skill_of_root(skill: &Skill, root: &str) -> bool {
+    let owner = skill.authority.as_ref().map(|authority| &*authority.id);
+    owner == Some(root)
+        && is_canonical_of_root(&skill.package, root)
+        && is_canonical_of_root(&skill.main_resource, root)
+}
+
+/// Whether a plugin belongs to a root, with canonical handles and a name without a slash.
+pub fn is_plugin_of_root(plugin: &Plugin, root: &str) -> bool {
+    let mut servers = plugin.mcp_servers.iter();
+    is_canonical_of_root(&plugin.package, root)
+        && !plugin.name.contains('/')
+        && servers
+            .all(|server| server.handle == format_server_handle(&plugin.package, &server.name))
 }
 
 impl ListPage for ResolveRootsResponse {
@@ -282,8 +296,8 @@ impl ListPage for ResolveRootsResponse {
             .roots
             .iter()
             .flat_map(|root| root.plugins.iter().map(|plugin| (&root.id, plugin)));
-        if !plugins.all(|(root, plugin)| is_of_root(&plugin.package, root)) {
-            return Err("a plugin is of another root");
+        if !plugins.all(|(root, plugin)| is_plugin_of_root(plugin, root)) {
+            return Err("a plugin is of another root, or has an invalid name or handle");
         }
         Ok(())
     }

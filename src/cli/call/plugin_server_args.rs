@@ -11,9 +11,9 @@ const ALL_SERVERS: &str = "all";
 /// Flags of the MCP servers of plugins.
 #[derive(Debug, Args)]
 pub struct PluginServerArgs {
-    /// Also the tools of this HTTP MCP server of a plugin of the session: PLUGIN/SERVER, PLUGIN for all
-    /// servers of the plugin, or all. The names of the tools begin with `mcp__PLUGIN__SERVER`. Can be
-    /// repeated
+    /// Also the tools of this HTTP MCP server of a plugin of the session: its handle, such as
+    /// `skill://a/p#tracker`, or PLUGIN/SERVER or PLUGIN if only one server fits; or all. The names of the
+    /// tools begin with `mcp__PLUGIN__SERVER`. Can be repeated
     #[arg(long, value_name = "NAME")]
     plugin_servers: Vec<String>,
     /// Allow this origin of a plugin's MCP server, although its address is not globally routable, such

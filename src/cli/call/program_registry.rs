@@ -103,9 +103,14 @@ impl ExecutorRegistry for ProgramRegistry {
                         environment_id: environment_id.to_owned(),
                     });
             let found = timeout(FIND_TIMEOUT, asked).await;
-            let found = found.unwrap_or_else(|_| {
+            let found = found.map_err(|_| {
                 let span = humantime::format_duration(FIND_TIMEOUT);
-                Err(format!("the program did not answer within {span}"))
+                format!("the program did not answer within {span}")
+            })?;
+            // The text of an exception may have secrets, and the reason reaches the model.
+            let found = found.map_err(|reason| {
+                tracing::warn!("no executor of environment {environment_id:?}: {reason}");
+                "the function of the program that finds executors failed; see its log".to_owned()
             })?;
             found.map(FoundExecutor::into_config).transpose()
         })

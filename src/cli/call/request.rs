@@ -168,7 +168,8 @@ pub struct SessionRequest {
     pub scripts: Option<bool>,
     /// Whether the session leaves out skills that miss something on the executor.
     pub ready_only: Option<bool>,
-    /// MCP servers of plugins whose tools the session has: `PLUGIN/SERVER`, `PLUGIN`, or `all` alone.
+    /// MCP servers of plugins whose tools the session has: handles such as
+    /// `skill://a/p#tracker`, or `PLUGIN/SERVER` or `PLUGIN` if only one server fits; or `all` alone.
     pub plugin_servers: Option<Vec<String>>,
     /// Limit of the result of a tool in bytes, 8,192 to 65,536.
     pub result_bytes: Option<usize>,

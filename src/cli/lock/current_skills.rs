@@ -17,6 +17,7 @@ use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsResponse, NotOffered, RootState, RootStatus, SelectedCapabilityRoot,
     Severity, Skill,
 };
+use caproot_core::wire::ContentDigest;
 use futures_util::{StreamExt as _, stream};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,16 @@ pub struct CurrentSkills {
     pub lock: Lock,
     /// Skills that cannot be approved.
     pub rejected: Vec<RejectedSkill>,
+    /// Package of each skill that can be approved.
+    pub packages: Vec<CurrentPackage>,
+}
+
+/// Package of a skill.
+pub struct CurrentPackage {
+    pub name: Box<str>,
+    /// Handle of the package.
+    pub handle: Box<str>,
+    pub content_digest: ContentDigest,
 }
 
 /// Skill that cannot be approved.
@@ -143,6 +154,7 @@ async fn read_origins(
     spinner: &DelayedSpinner,
 ) -> Result<CurrentSkills, CommandFailure> {
     let mut skills = Vec::new();
+    let mut packages = Vec::new();
     let mut rejected = Vec::new();
     for origin in origins {
         let list = origin.list_all().await?;
@@ -153,7 +165,14 @@ async fn read_origins(
         let mut count = 0;
         while let Some(read) = reads.next().await {
             match read? {
-                Ok(skill) => skills.push(skill),
+                Ok(skill) => {
+                    packages.push(CurrentPackage {
+                        name: skill.name.clone(),
+                        handle: list.skills[count].package.as_str().into(),
+                        content_digest: skill.content_digest,
+                    });
+                    skills.push(skill);
+                }
                 Err(reject) => rejected.push(reject),
             }
             count += 1;
@@ -163,6 +182,7 @@ async fn read_origins(
     Ok(CurrentSkills {
         lock: skills.into_iter().collect(),
         rejected,
+        packages,
     })
 }
 

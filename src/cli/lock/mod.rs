@@ -7,14 +7,18 @@ mod report;
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
+use super::handle_arg::join_candidates;
 use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use super::report::count_with_noun;
 use caproot_core::document::ConfigError;
-use caproot_core::lock::{ApprovedSkill, Lock, LockDifference, LockFile, SkillChange};
+use caproot_core::lock::{
+    ApprovedSkill, Lock, LockDifference, LockFile, SkillChange, SkillDifference,
+};
 use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::text::escape_text;
 use caproot_core::text::similar::suggest_names;
 use clap::{ArgGroup, Args};
-use current_skills::{CurrentSkills, read_current_skills};
+use current_skills::{CurrentPackage, CurrentSkills, read_current_skills};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -62,6 +66,10 @@ pub struct LockArgs {
     /// Approve the current version of these skills in addition to the versions of the lock
     #[arg(long, value_name = "NAME", num_args = 1..)]
     add: Vec<String>,
+    /// With --update or --add: of several packages with one name, approve only this one. The message about
+    /// them, and --check, have the handles
+    #[arg(long, value_name = "HANDLE", num_args = 1.., conflicts_with = "check")]
+    package: Vec<String>,
     /// Remove the entries of these skills
     #[arg(long, value_name = "NAME", num_args = 1..)]
     remove: Vec<String>,
@@ -135,7 +143,9 @@ fn create_lock(
     let lock = &current.lock;
     write_lock(file, lock)?;
     let difference = Lock::default().difference(lock);
-    let lines = report::entry_lines(lock.skills());
+    let mut lines = report::entry_lines(lock.skills());
+    // A new lock approves all packages, so that twins are only named.
+    lines.extend(report::difference_lines(&current.twins()));
     print_written(args, file, lock, &difference, lines)?;
     Ok(finish_report(current, true))
 }
@@ -213,7 +223,30 @@ impl CurrentSkills {
             let mut rejected = self.rejected.iter();
             skill.change != SkillChange::Gone || rejected.all(|other| *other.name != *skill.name)
         });
+
+        for skill in &mut difference.skills {
+            if self.lock.versions(&skill.name).len() > 1 {
+                let packages = self.packages_of(&skill.name);
+                let packages = packages.map(|package| package.handle.clone()).collect();
+                skill.change = SkillChange::Twin { packages };
+            }
+        }
+        // Each version of a name is a difference of its own.
+        difference.skills.dedup();
         difference
+    }
+
+    /// Returns the names that several packages with different files have.
+    fn twins(&self) -> LockDifference {
+        let mut twins = self.difference_from(&Lock::default());
+        let is_twin = |skill: &SkillDifference| matches!(skill.change, SkillChange::Twin { .. });
+        twins.skills.retain(is_twin);
+        twins
+    }
+
+    fn packages_of(&self, name: &str) -> impl Iterator<Item = &CurrentPackage> {
+        let packages = self.packages.iter();
+        packages.filter(move |package| *package.name == *name)
     }
 }
 
@@ -243,13 +276,15 @@ impl LockArgs {
                 return Err(unknown_name(name, old, "the lock has no skill"));
             }
         }
+        self.check_packages(current)?;
         for name in &self.update {
-            let versions = current.versions(name)?;
+            let versions = current.chosen_versions(name, &self.package)?;
             lock.remove(name);
-            approve_all(&mut lock, versions);
+            versions.into_iter().for_each(|skill| lock.approve(skill));
         }
         for name in &self.add {
-            approve_all(&mut lock, current.versions(name)?);
+            let versions = current.chosen_versions(name, &self.package)?;
+            versions.into_iter().for_each(|skill| lock.approve(skill));
         }
         if self.prune {
             for name in current
@@ -264,13 +299,72 @@ impl LockArgs {
     }
 }
 
-fn approve_all(lock: &mut Lock, versions: &[ApprovedSkill]) {
-    for skill in versions {
-        lock.approve(skill.clone());
+impl LockArgs {
+    /// Checks that each chosen package has one of the names to approve.
+    fn check_packages(&self, current: &CurrentSkills) -> Result<(), CommandFailure> {
+        let mut names = self.update.iter().chain(&self.add);
+        let known: Vec<_> = names
+            .by_ref()
+            .flat_map(|name| current.packages_of(name))
+            .map(|package| &*package.handle)
+            .collect();
+        let mut unknown = self.package.iter();
+        match unknown.find(|handle| !known.contains(&handle.as_str())) {
+            None => Ok(()),
+            Some(handle) => {
+                let handle = escape_text(handle);
+                let sentence = format!("no package of the named skills has the handle {handle}");
+                Err(
+                    CommandFailure::new(exit::REJECTED, sentence).with_hint(format!(
+                        "the packages are {}",
+                        join_handles(known.into_iter())
+                    )),
+                )
+            }
+        }
     }
 }
 
+/// Joins the first handles, and counts the others.
+fn join_handles<'a>(handles: impl ExactSizeIterator<Item = &'a str>) -> String {
+    escape_text(&join_candidates(handles))
+}
+
 impl CurrentSkills {
+    /// Returns the versions of a named skill to approve. If several packages have different files, only the
+    /// chosen ones are approved, because an author could have added the others.
+    fn chosen_versions(
+        &self,
+        name: &str,
+        chosen: &[String],
+    ) -> Result<Vec<ApprovedSkill>, CommandFailure> {
+        let versions = self.versions(name)?;
+        let is_chosen = |package: &CurrentPackage| chosen.iter().any(|c| **c == *package.handle);
+        let digests: Vec<_> = self
+            .packages_of(name)
+            .filter(|package| is_chosen(package))
+            .map(|package| package.content_digest)
+            .collect();
+        if versions.len() > 1 && digests.is_empty() {
+            let packages: Vec<_> = self
+                .packages_of(name)
+                .map(|package| &*package.handle)
+                .collect();
+            let sentence = format!(
+                "{} packages with different files are named `{}`: {}",
+                packages.len(),
+                escape_text(name),
+                join_handles(packages.into_iter())
+            );
+            return Err(CommandFailure::new(exit::REJECTED, sentence)
+                .with_hint("review them, and name each one to approve with --package HANDLE"));
+        }
+
+        let mut versions = versions.to_vec();
+        versions.retain(|skill| digests.is_empty() || digests.contains(&skill.content_digest));
+        Ok(versions)
+    }
+
     /// Returns the current versions of a named skill.
     fn versions(&self, name: &str) -> Result<&[ApprovedSkill], CommandFailure> {
         if let Some(rejected) = self.rejected.iter().find(|skill| skill.name == name) {
@@ -365,7 +459,12 @@ fn change_hint(args: &LockArgs, file: &Path, difference: &LockDifference) -> Str
     } else {
         "NAME".to_owned()
     };
-    let flags = format!("--update {names} --out {file}");
+    let has_twins = difference.names(|change| matches!(change, SkillChange::Twin { .. }));
+    let package = match has_twins.count() {
+        0 => "",
+        _ => " --package HANDLE",
+    };
+    let flags = format!("--update {names}{package} --out {file}");
     format!("hint: review the files, then run: {}", args.command(&flags))
 }
 

@@ -41,6 +41,12 @@ pub fn difference_lines(difference: &LockDifference) -> Vec<String> {
             let keys = description.iter();
             lines.extend(keys.map(|key| format!("{:KIND_WIDTH$}~ {key} in the lock", "")));
         }
+        if let SkillChange::Twin { packages } = change {
+            let packages = packages.iter();
+            lines.extend(
+                packages.map(|handle| format!("{:KIND_WIDTH$}{}", "", escape_text(handle))),
+            );
+        }
     }
     lines
 }
@@ -93,7 +99,7 @@ fn change_text(change: &FileChange) -> String {
 /// Counts the differences by kind, such as `1 changed, 2 new`.
 pub fn count_differences(difference: &LockDifference) -> String {
     let mut text = String::new();
-    for kind in ["changed", "new", "gone"] {
+    for kind in ["changed", "new", "gone", "twin"] {
         let count = difference.names(|change| kind_name(change) == kind).count();
         if count > 0 {
             let comma = if text.is_empty() { "" } else { ", " };
@@ -109,6 +115,7 @@ fn kind_name(change: &SkillChange) -> &'static str {
         SkillChange::Changed { .. } => "changed",
         SkillChange::New => "new",
         SkillChange::Gone => "gone",
+        SkillChange::Twin { .. } => "twin",
     }
 }
 
@@ -128,6 +135,9 @@ pub fn difference_json(difference: &LockDifference) -> Value {
         if let SkillChange::Changed { files, description } = &skill.change {
             entry["files"] = files.iter().map(file_json).collect();
             entry["description"] = json!(description);
+        }
+        if let SkillChange::Twin { packages } = &skill.change {
+            entry["packages"] = json!(packages);
         }
         entry
     });

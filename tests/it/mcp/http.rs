@@ -221,22 +221,19 @@ async fn invalid_requests_are_rejected_and_the_server_goes_on() {
     daemon.stop().await;
 }
 
-/// Older clients have sessions, and may end them. If there are too many, the oldest session ends.
+/// Older clients have sessions, and may end them. If all are in use, a new session is refused.
 #[tokio::test]
-async fn the_oldest_session_ends_beyond_the_limit() {
+async fn a_session_beyond_the_limit_is_refused_and_ends_no_other() {
     let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     let server = HttpServer::start(&daemon, "").await;
     let mut open = Vec::new();
-    for _ in 0..=caproot::mcp::limits::MAX_SESSIONS {
+    for _ in 0..caproot::mcp::limits::MAX_SESSIONS {
         open.push(begin_session(&server).await);
     }
-    let (first, last) = (&open[0], &open[open.len() - 1]);
-    assert_eq!(
-        list_in_session(&server, first).await.0,
-        404,
-        "the oldest session has ended"
-    );
-    assert_eq!(list_in_session(&server, &open[1]).await.0, 200);
+    let (status, answer) = initialize(&server).await;
+    assert_eq!(status, 503, "{answer}");
+    let last = &open[open.len() - 1];
+    assert_eq!(list_in_session(&server, &open[0]).await.0, 200);
     assert_eq!(list_in_session(&server, last).await.0, 200);
     let delete = format!(
         "DELETE /mcp HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{last}\r\n\r\n",
@@ -244,18 +241,24 @@ async fn the_oldest_session_ends_beyond_the_limit() {
     );
     assert_eq!(server.send(delete).await.0, 200);
     assert_eq!(list_in_session(&server, last).await.0, 404);
+    begin_session(&server).await;
     server.stop().await;
     daemon.stop().await;
 }
 
-/// Begins a session. Returns the header that names the session.
-async fn begin_session(server: &HttpServer) -> String {
+/// Calls `initialize` as an older client.
+async fn initialize(server: &HttpServer) -> (u16, String) {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize",
         "params": {"protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": {"name": "older", "version": "1"}}});
-    let (status, answer) = server
+    server
         .post("/mcp", &["Host: {address}"], &body.to_string())
-        .await;
+        .await
+}
+
+/// Begins a session. Returns the header that names the session.
+async fn begin_session(server: &HttpServer) -> String {
+    let (status, answer) = initialize(server).await;
     assert_eq!(status, 200, "{answer}");
     let id = answer
         .lines()

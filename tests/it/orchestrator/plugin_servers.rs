@@ -300,6 +300,101 @@ async fn tools_of_a_plugins_server_are_tools_of_the_session() {
 }
 
 #[tokio::test]
+async fn a_name_that_fits_several_servers_chooses_none() {
+    let server = ToolServer::start_good().await;
+    let plugin = |directory: &str, name: &str, servers: &[&str]| {
+        let declaration = json!({"url": format!("{}/mcp", server.origin)});
+        let servers = servers
+            .iter()
+            .map(|name| ((*name).to_owned(), declaration.clone()));
+        let servers: serde_json::Map<_, _> = servers.collect();
+        let manifest = json!({"name": name, "mcpServers": servers});
+        format!("file mine/{directory}/.codex-plugin/plugin.json\n| {manifest}\n")
+    };
+    let tree = plugin("a", "issues", &["web"])
+        + &plugin("b", "issues", &["web"])
+        + &plugin("c", "kit", &["one", "two #2"])
+        + &plugin("d", "issues/web", &["evil"]);
+    let fixture = Fixture::new(&tree);
+    let choose = |text: &str| {
+        let mut options = server_options(&[&server.origin]);
+        options.mcp_servers.servers = McpServerChoice::Named(vec![text.to_owned()]);
+        options
+    };
+
+    for (text, fitting) in [
+        (
+            "issues/web",
+            &["skill://mine/a#web", "skill://mine/b#web"][..],
+        ),
+        ("kit", &["skill://mine/c#one", "skill://mine/c#two%20%232"]),
+        ("skill://mine/d#evil", &["declares the MCP server"]),
+    ] {
+        let session = start_session(&fixture, &choose(text)).await;
+        assert!(session.mcp_servers().is_empty(), "{text}");
+        let warnings = session.mcp_server_warnings();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        for part in fitting {
+            assert!(warnings[0].contains(part), "{text}: {warnings:?}");
+        }
+    }
+    assert!(server.methods().is_empty());
+
+    for (text, handle) in [
+        ("skill://mine/b#web", "skill://mine/b#web"),
+        ("kit/two #2", "skill://mine/c#two%20%232"),
+        ("skill://mine/c#two%20%232", "skill://mine/c#two%20%232"),
+    ] {
+        let session = start_session(&fixture, &choose(text)).await;
+        let servers = session.mcp_servers();
+        let handles: Vec<_> = servers.iter().map(|server| &*server.handle).collect();
+        assert_eq!(handles, [handle], "{:?}", session.mcp_server_warnings());
+        let plugins = session.plugins();
+        let declared = plugins.iter().flat_map(|plugin| &plugin.plugin.mcp_servers);
+        assert_eq!(declared.filter(|server| server.handle == handle).count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn hidden_characters_of_a_server_do_not_reach_the_model() {
+    let server = ToolServer::start(|method, _| match method {
+        "tools/list" => {
+            let tool = |name: &str, properties: Value| {
+                json!({"name": name, "inputSchema": {"type": "object", "properties": properties}})
+            };
+            let tools = [
+                tool("key", json!({"a\u{202e}": {"type": "string"}})),
+                tool("value", json!({"a": {"enum": ["x\u{e0041}"]}})),
+                tool("good", json!({"a": {"type": "string", "title": "A\u{200b}"}})),
+            ];
+            Reply::Result(json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+                "tools": tools}))
+        }
+        _ => Reply::Result(json!({"resultType": "complete", "isError": false,
+            "content": [{"type": "text", "text": "a\u{202e}b"}]})),
+    })
+    .await;
+    let fixture = plugin_tree(&json!({"url": format!("{}/mcp", server.origin)}));
+    let session = start_session(&fixture, &server_options(&[&server.origin])).await;
+    let names = server_tool_names(&session);
+    assert_eq!(names[0], "mcp__kit__web.good");
+    let warnings = session.mcp_server_warnings().join("\n");
+    assert!(
+        warnings.contains("hidden characters")
+            && warnings.contains("key")
+            && warnings.contains("value"),
+        "{warnings}"
+    );
+    let shown = session.flat_tools().to_string();
+    assert!(
+        !shown.contains(['\u{202e}', '\u{e0041}', '\u{200b}']),
+        "{shown}"
+    );
+    let result = call(&session, "mcp__kit__web.good", json!({})).await;
+    assert_eq!(result["contents"], r"a\u{202e}b");
+}
+
+#[tokio::test]
 async fn values_come_from_the_program_for_one_origin() {
     let server = ToolServer::start_good().await;
     let declaration = json!({"url": format!("{}/mcp", server.origin), "headers":

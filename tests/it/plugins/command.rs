@@ -12,8 +12,8 @@ async fn resolve_prints_components_and_read_prints_their_files() {
     for line in [
         "  marketplace shop: 1 plugin",
         "  plugin demo 1.2  skill://r",
-        "    mcp local  stdio: npx serve (KEY)",
-        "    mcp remote  http: https://example.com/mcp (X-Api-Key)",
+        "    mcp skill://r#local  stdio: npx serve (KEY)",
+        "    mcp skill://r#remote  http: https://example.com/mcp (X-Api-Key)",
         "    app mail  connector_1",
         "    hook PreToolUse  Bash ${CLAUDE_PLUGIN_ROOT}/x",
         "    agent reviewer  Reviews.",
@@ -21,7 +21,7 @@ async fn resolve_prints_components_and_read_prints_their_files() {
         "    output style terse  Says little.",
         "    lsp server go  gopls",
         "  plugin inner  skill://r/nested/inner",
-        "    mcp a  sse: https://example.com/sse",
+        "    mcp skill://r/nested/inner#a  sse: https://example.com/sse",
     ] {
         assert!(
             stdout.lines().any(|printed| printed.trim_end() == line),

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{TREE, lock_skills};
 use crate::harness::fixture::Fixture;
 use crate::harness::process::{Output, client_command, run_client};
+use crate::harness::watch_harness::skill_text;
 use crate::harness::{Daemon, Setup};
 use crate::mcp::host::Host;
 use crate::orchestrator::call_command::CallProcess;
@@ -97,6 +98,37 @@ async fn an_mcp_host_gets_only_approved_skills() {
     let read = json!({"uri": "skill://r/pdf/references/steps.md"});
     let file = host.call("resources/read", read).await.expect("a file");
     assert_eq!(file["contents"][0]["text"], "One.\n");
+    assert_eq!(host.stop().await.code, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_mcp_host_sees_approved_names_in_place_of_paths() {
+    let fixture = Fixture::new("skill r/pdf");
+    fixture.write("r/x SYSTEM/1/SKILL.md", skill_text("tool", "Works."));
+    fixture.write("r/x SYSTEM/1/data.md", "data");
+    lock_skills(&fixture, "--out caproot.lock").await;
+    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let mut host = Host::start(&daemon, &with_paths(&fixture, "--lock LOCK"));
+    let mut seen = String::new();
+    for method in ["skills/list", "resources/list", "tools/list"] {
+        let list = host.call(method, json!({})).await.expect("a list");
+        seen += &list.to_string();
+    }
+    assert!(seen.contains("skill://r/tool/data.md"), "{seen}");
+    for uri in ["skill://r/tool/data.md", "skill://r/tool/none.md"] {
+        match host.call("resources/read", json!({"uri": uri})).await {
+            Ok(file) => assert_eq!(file["contents"][0]["text"], "data"),
+            Err(error) => seen += &error.to_string(),
+        }
+    }
+    let call = json!({"name": "skills_read", "arguments": {"package": "tool"}});
+    let read = host.call("tools/call", call).await.expect("a result");
+    seen += &read.to_string();
+    assert!(
+        seen.contains("name: tool") && !seen.contains("SYSTEM"),
+        "{seen}"
+    );
     assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }

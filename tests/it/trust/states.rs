@@ -152,6 +152,13 @@ async fn names_of_added_files_and_texts_of_hidden_skills_are_not_sent() {
         "r/odd/SKILL.md",
         "---\nname: odd\nsecret-key: secret text\n---\n",
     );
+    locked.fixture.write(
+        "r/secret place/SKILL.md",
+        skill_text("mail", "Secret copy."),
+    );
+    locked
+        .fixture
+        .write("r/secret place/broken/SKILL.md", "secret text");
     let list = locked
         .wait_for_list(|list| {
             list.skills.len() == 1
@@ -161,6 +168,8 @@ async fn names_of_added_files_and_texts_of_hidden_skills_are_not_sent() {
         .await;
     let text = format!("{list:?}");
     assert!(!text.contains("secret"), "{text}");
+    let reserved: Vec<_> = list.roots.iter().flat_map(|r| &r.reserved_names).collect();
+    assert_eq!(reserved, ["mail", "pdf"]);
     locked.daemon.stop().await;
 }
 

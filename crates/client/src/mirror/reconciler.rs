@@ -13,7 +13,7 @@ use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{
     ResetReason, RootStatus, SkillDelta, SkillView, WatchSkillsRequest,
 };
-use caproot_core::wire::handle::is_of_root;
+use caproot_core::wire::handle::is_canonical_of_root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -268,7 +268,7 @@ impl ResumeReconciler {
         let removed = delta.removed.iter().map(|removed| &removed.package);
         let upserted = delta.upserted.iter().map(|skill| &skill.package);
         for package in removed.chain(upserted) {
-            if !is_of_root(package, &delta.root_id) {
+            if !is_canonical_of_root(package, &delta.root_id) {
                 return None;
             }
             len += package.len() + ENTRY_OVERHEAD_BYTES;

@@ -8,12 +8,12 @@ use super::catalog_sharing::CatalogSharing;
 use super::root_contents::{ENTRY_OVERHEAD_BYTES, RootContents, message_bytes};
 use super::root_readiness::RootReadiness;
 use super::{MirrorCatalog, MirrorSelection};
+use crate::pages::{is_plugin_of_root, is_skill_of_root};
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{
     Bookmark, DiagnosticList, KnownCatalog, RootState, RootStatus, Skill, SkillDelta, Synced,
     WatchSkillsResponse,
 };
-use caproot_core::wire::handle::is_of_root;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -430,15 +430,11 @@ impl<S> MirrorReplica<S> {
         }
 
         for skill in delta.upserted {
-            let owner = skill
-                .authority
-                .as_ref()
-                .map(|authority| authority.id.as_str());
-            let is_its_own = owner == Some(delta.root_id.as_str())
-                && is_of_root(&skill.package, &delta.root_id)
-                && is_of_root(&skill.main_resource, &delta.root_id);
-            if !is_its_own {
-                return Err("the daemon lists a skill below another root".to_owned());
+            if !is_skill_of_root(&skill, &delta.root_id) {
+                return Err(
+                    "the daemon lists a skill below another root, or with an invalid handle"
+                        .to_owned(),
+                );
             }
             let convert = self.convert;
             contents.insert_skill(skill, |skill| convert(index, skill));
@@ -448,8 +444,11 @@ impl<S> MirrorReplica<S> {
             contents.remove_plugin(package);
         }
         for plugin in delta.upserted_plugins {
-            if !is_of_root(&plugin.package, &delta.root_id) {
-                return Err("the daemon lists a plugin below another root".to_owned());
+            if !is_plugin_of_root(&plugin, &delta.root_id) {
+                return Err(
+                    "the daemon lists a plugin below another root, or with an invalid name or handle"
+                        .to_owned(),
+                );
             }
             contents.insert_plugin(plugin);
         }

@@ -3,7 +3,7 @@
 
 use super::root_contents::ENTRY_OVERHEAD_BYTES;
 use caproot_core::proto::caproot::v1::{ReadinessList, SkillReadiness};
-use caproot_core::wire::handle::is_of_root;
+use caproot_core::wire::handle::is_canonical_of_root;
 use prost::Message as _;
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl RootReadiness {
     /// Applies an event. The error is the reason to end the stream.
     pub fn apply(&mut self, list: ReadinessList) -> Result<(), String> {
         for skill in list.skills {
-            if !is_of_root(&skill.package, &list.root_id) {
+            if !is_canonical_of_root(&skill.package, &list.root_id) {
                 return Err("the daemon sent the readiness of a skill of another root".to_owned());
             }
             let removed = self.skills.remove_entry(&skill.package);

@@ -285,6 +285,17 @@ impl SkillChoice {
             && within.is_none_or(|within| within.includes(source, name, package))
     }
 
+    /// Returns whether the rules may include a skill of a source with this name and any handle.
+    pub(super) fn may_include_name(&self, source: &dyn SkillSource, name: &str) -> bool {
+        let matches = |rule: &ChoiceRule, of_handle| match rule {
+            ChoiceRule::Handle(_) => of_handle,
+            rule => rule.matches(source.kind(), source.id(), name, ""),
+        };
+        let is_included =
+            self.include.is_empty() || self.include.iter().any(|rule| matches(rule, true));
+        is_included && !self.exclude.iter().any(|rule| matches(rule, false))
+    }
+
     /// Returns how the texts for a model show a skill.
     pub(super) fn display_of(&self, source: &dyn SkillSource, skill: &SharedSkill) -> SkillDisplay {
         let of_within = self.within.as_ref().map_or_else(

@@ -345,6 +345,8 @@ struct MentionIndex<'a> {
     bare_names: HashMap<&'a str, Vec<&'a SharedSkill>>,
     /// Handles and names of the skills that a person may not choose.
     closed: HashSet<&'a str>,
+    /// Names that mean a skill which is not approved now.
+    reserved: Option<&'a HashSet<String>>,
 }
 
 impl InjectedSkills {
@@ -361,7 +363,10 @@ pub fn omitted_mention(mention: &str, reason: String) -> OmittedMention {
 
 impl<'a> MentionIndex<'a> {
     fn from_view(view: &'a SessionView) -> Self {
-        let mut index = Self::default();
+        let mut index = Self {
+            reserved: Some(&view.reserved_names),
+            ..Self::default()
+        };
         for skill in &view.skills {
             if !skill.user_invocable {
                 let texts = [&skill.package, &skill.main_resource, &skill.name];
@@ -401,6 +406,9 @@ impl<'a> MentionIndex<'a> {
             return skills;
         }
 
+        if self.reserved.is_some_and(|names| names.contains(name)) {
+            return &[];
+        }
         match self.bare_names.get(name) {
             Some(skills) if !prompt.caller_skills.iter().any(|skill| skill == name) => skills,
             _ => &[],

@@ -63,10 +63,8 @@ pub struct SavedSession {
 pub struct SavedServer {
     /// Kind and id of the source.
     pub source: String,
-    /// Handle of the plugin.
-    pub package: String,
-    /// Name of the server.
-    pub server: String,
+    /// Handle of the server.
+    pub handle: String,
     /// Digest of its URL and of the definitions of its tools.
     pub digest: String,
 }
@@ -75,7 +73,7 @@ pub struct SavedServer {
 impl SavedServer {
     /// Returns whether another saved server is the same, maybe with other tools.
     pub fn is_same_server(&self, other: &Self) -> bool {
-        self.source == other.source && self.package == other.package && self.server == other.server
+        self.source == other.source && self.handle == other.handle
     }
 }
 

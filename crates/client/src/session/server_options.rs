@@ -3,7 +3,9 @@
 
 use super::selection::SelectionError;
 use super::skill_source::SourceKind;
+use caproot_core::proto::caproot::v1::{McpServer, Plugin};
 use caproot_core::text::quote_value;
+use caproot_core::wire::handle::format_server_handle;
 use futures_util::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use std::sync::Arc;
 ///
 /// let tracker = "https://mcp.tracker.example";
 /// let options = McpServerOptions {
-///     servers: McpServerChoice::Named(vec!["issues/tracker".to_owned()]),
+///     servers: McpServerChoice::Named(vec!["skill://tools/issues#tracker".to_owned()]),
 ///     // A plugin's author chooses server and name, so the origin decides.
 ///     values: ServerValues::new(move |request| async move {
 ///         let is_token = request.origin == tracker && request.name == "TRACKER_TOKEN";
@@ -46,7 +48,8 @@ pub enum McpServerChoice {
     None,
     /// All servers of the session's plugins.
     All,
-    /// Servers by `PLUGIN/SERVER`, or all servers of a plugin by `PLUGIN`.
+    /// Each text chooses one server: by its handle, such as `skill://a/p#tracker`, or by
+    /// `PLUGIN/SERVER` or `PLUGIN` if one server fits. A text that fits several servers chooses none.
     Named(Vec<String>),
 }
 
@@ -112,26 +115,15 @@ fn is_origin(text: &str) -> bool {
     })
 }
 
-impl McpServerChoice {
-    /// Returns whether the session uses a server.
-    #[must_use]
-    pub fn includes(&self, plugin: &str, server: &str) -> bool {
-        match self {
-            Self::None => false,
-            Self::All => true,
-            Self::Named(names) => names
-                .iter()
-                .any(|name| matches_server(name, plugin, server)),
-        }
+/// Returns whether a text of [`McpServerChoice::Named`] fits a server: its handle, `PLUGIN/SERVER` or
+/// `PLUGIN`. No plugin's name has a slash.
+pub(super) fn fits_server(text: &str, plugin: &Plugin, server: &McpServer) -> bool {
+    if text.contains("://") {
+        return text == format_server_handle(&plugin.package, &server.name);
     }
-}
-
-/// Returns whether a name of [`McpServerChoice::Named`] means a server.
-pub(super) fn matches_server(name: &str, plugin: &str, server: &str) -> bool {
-    match name.strip_prefix(plugin) {
-        Some("") => true,
-        Some(rest) => rest.strip_prefix('/') == Some(server),
-        None => false,
+    match text.split_once('/') {
+        Some((name, server_name)) => name == plugin.name && server_name == server.name,
+        None => text == plugin.name,
     }
 }
 

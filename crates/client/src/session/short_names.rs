@@ -5,6 +5,7 @@
 use super::equal_roots::EqualRoots;
 use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use caproot_core::text::single_line;
+use caproot_core::wire::handle::format_name_handle;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 
@@ -59,7 +60,10 @@ impl ShortName {
     }
 
     fn identity(&self) -> SkillIdentity<'_> {
-        let skill_name = split_qualified(&self.name).map_or(&*self.name, |(_, name)| name);
+        let named = split_qualified(&self.name).map_or(&*self.name, |(_, name)| name);
+        let version = version_digits(&self.package).and_then(|digits| named.strip_suffix(digits));
+        let skill_name = version.and_then(|named| named.strip_suffix('@'));
+        let skill_name = skill_name.unwrap_or(named);
         (&self.kind, &self.root, &self.package, skill_name)
     }
 
@@ -154,7 +158,8 @@ impl ShortNames {
 
 impl NameChooser<'_> {
     /// Returns the short name of a skill: the name that the session gave before, the plain name if no
-    /// other skill has or had it, or the shortest `ROOT/NAME`. `None` if only the handle is unique.
+    /// other skill has or had it, or the shortest `ROOT/NAME`. With a lock, one of several versions in a
+    /// root is `ROOT/NAME@DIGITS`. `None` if only the handle is unique.
     pub fn choose(&self, skill: &SharedSkill) -> Option<String> {
         if let Some(known) = self.known.get(&skill_identity(skill)) {
             return Some((*known).to_owned());
@@ -169,8 +174,12 @@ impl NameChooser<'_> {
         }
 
         let id = AuthorityRef::of_skill(skill).id;
-        let qualified = format!("{id}/{name}");
-        let is_unique = self.qualified_counts.get(&(id, name)) == Some(&1);
+        // The handle of one of several approved versions is unique in its root.
+        let version = version_digits(&skill.package)
+            .map(|digits| format!("{name}@{digits}"))
+            .filter(|version| format_name_handle(id, version) == skill.package);
+        let is_unique = version.is_some() || self.qualified_counts.get(&(id, name)) == Some(&1);
+        let qualified = format!("{id}/{}", version.as_deref().unwrap_or(name));
         let is_free = is_unique && !self.taken.contains(qualified.as_str());
         (is_free && single_line(id) == id).then_some(qualified)
     }
@@ -178,6 +187,13 @@ impl NameChooser<'_> {
     fn is_unique(&self, name: &str) -> bool {
         self.name_counts.get(name) == Some(&1)
     }
+}
+
+/// Returns the digits of a digest at the end of a handle, such as that of one of several approved versions.
+fn version_digits(package: &str) -> Option<&str> {
+    let (_, digits) = package.rsplit_once("%40")?;
+    let is_digest = digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_digest.then_some(digits)
 }
 
 /// Returns the parts of a short name that begins with an id. An id may have slashes, a name has none.
@@ -258,6 +274,19 @@ mod tests {
                 "kit:deploy"
             ]
         );
+    }
+
+    #[test]
+    fn versions_of_a_name_have_digits() {
+        let versions = ["pdf%401a2b3c4d", "pdf%405e6f7a8b"];
+        let skills = versions.map(|directory| skill_at("r", directory, "pdf"));
+        let mut names = ShortNames::default();
+        let chosen = choose(&names, &skills);
+        let expected = ["r/pdf@1a2b3c4d", "r/pdf@5e6f7a8b"].map(|name| Some(name.to_owned()));
+        assert_eq!(chosen, expected);
+        names.bind_name("r/pdf@1a2b3c4d", &skills[0]);
+        assert_eq!(names.name_of(&skills[0]), Some("r/pdf@1a2b3c4d"));
+        assert_eq!(names.name_of(&skills[1]), None);
     }
 
     #[test]

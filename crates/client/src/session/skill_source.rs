@@ -99,6 +99,14 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
         is_of_root(handle, authority)
     }
 
+    /// Returns the handle by which a program requests a listed skill from the daemon of the source, if the
+    /// package has another handle here. With a lock, the handle may have a text of the executor, and no
+    /// model may see it. `None` by default.
+    fn source_package(&self, authority: &str, package: &str) -> Option<String> {
+        let _ = (authority, package);
+        None
+    }
+
     /// Returns a page of the files of a listed skill, by handle in byte order. By default, the source
     /// cannot list files.
     fn list_files<'a>(
@@ -170,6 +178,9 @@ pub struct SkillListing {
     pub warnings: Vec<String>,
     /// Whether a limit cut the list short.
     pub truncated: bool,
+    /// Names of skills that the source does not list because their files are not approved. No skill of a
+    /// later kind gets such a name.
+    pub reserved_names: Vec<String>,
 }
 
 /// Request of a page.

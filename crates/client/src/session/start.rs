@@ -14,6 +14,7 @@ use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
 use super::usage::UsageRecorder;
 use crate::fleet::group_by_environment;
+use crate::trust::shown_id;
 use crate::{Fleet, MirrorSelection, ResumePoint, Trust};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
@@ -62,6 +63,14 @@ impl Session {
         options: &SessionOptions,
         points: BTreeMap<String, ResumePoint>,
     ) -> Result<Self, SelectionError> {
+        let trust = match &options.trust {
+            Trust::All => fleet.trust(),
+            trust @ Trust::Lock(_) => trust.clone(),
+        };
+        let selection = match trust {
+            Trust::All => selection,
+            Trust::Lock(_) => selection.into_iter().map(with_shown_id).collect(),
+        };
         let selection = check_selection(selection)?;
         #[cfg(feature = "handlers")]
         let custom_tools = options.tools.seal(options.result_form())?;
@@ -79,10 +88,6 @@ impl Session {
         let started = join_all(starts).await;
         let executors = started.into_iter().map(Arc::new).collect();
 
-        let trust = match &options.trust {
-            Trust::All => fleet.trust(),
-            trust @ Trust::Lock(_) => trust.clone(),
-        };
         let inner = SessionInner::new(options, trust, selection, points)?;
         let others = others
             .into_iter()
@@ -97,6 +102,19 @@ impl Session {
         #[cfg(feature = "servers")]
         let session = session.start_servers(options).await;
         Ok(session)
+    }
+}
+
+/// Returns a root under an id that a model may see. The executor chose the id of a published root.
+fn with_shown_id(root: SelectedCapabilityRoot) -> SelectedCapabilityRoot {
+    let location = root.location.as_ref();
+    if location.is_some_and(|location| location.path.starts_with("published:")) {
+        SelectedCapabilityRoot {
+            id: shown_id(&root.id),
+            ..root
+        }
+    } else {
+        root
     }
 }
 

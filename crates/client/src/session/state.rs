@@ -129,6 +129,16 @@ impl Session {
         &self.sources
     }
 
+    /// Returns the handle by which a program requests a listed skill from its daemon: see
+    /// [`SkillSource::source_package`].
+    #[must_use]
+    pub fn source_package(&self, skill: &SharedSkill) -> String {
+        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
+        let owner = self.find_authority(kind, id).ok();
+        let package = owner.and_then(|owner| owner.source.source_package(id, &skill.package));
+        package.unwrap_or_else(|| skill.package.clone())
+    }
+
     /// Returns a watch for changes of the listed skills and of the state of sources.
     #[must_use]
     pub fn watch(&self) -> SessionWatch {

@@ -10,7 +10,7 @@ use super::skill_source::{SkillListing, SkillSource, SourceKind, SourceSnapshot,
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub struct SessionView {
     pub equal_roots: EqualRoots,
     /// How many of the skills are hidden from models. Equal skills count once.
     pub hidden: usize,
+    /// Names of skills that are not approved now.
+    pub reserved_names: HashSet<String>,
     /// Warnings for a model, each on one line.
     pub warnings: Vec<String>,
     /// Whether a limit cut a scan short.
@@ -112,6 +114,7 @@ impl SessionView {
             listings: Vec::new(),
             equal_roots: EqualRoots::default(),
             hidden: 0,
+            reserved_names: HashSet::new(),
             warnings,
             truncated: false,
         }
@@ -156,9 +159,12 @@ impl SessionView {
         let hidden = skills
             .iter()
             .filter(|skill| is_hidden(skill) && equal_roots.is_in_texts(skill));
+        let inherited = snapshots.sources.iter().chain(&snapshots.masking);
+        let reserved_names = inherited.flat_map(|snapshot| &snapshot.listing.reserved_names);
         Self {
             id: RandomState::new().hash_one(sources.len()),
             hidden: hidden.count(),
+            reserved_names: reserved_names.cloned().collect(),
             listings: available.map(|snapshot| snapshot.listing.clone()).collect(),
             equal_roots,
             skills,
@@ -373,6 +379,12 @@ impl<'a> NameMask<'a> {
             for skill in &snapshot.listing.skills {
                 if base.includes(&**source, &skill.name, &skill.package) {
                     let first = first_kinds.entry(skill.name.as_str()).or_insert(kind);
+                    *first = kind.min(*first);
+                }
+            }
+            for name in &snapshot.listing.reserved_names {
+                if base.may_include_name(&**source, name) {
+                    let first = first_kinds.entry(name.as_str()).or_insert(kind);
                     *first = kind.min(*first);
                 }
             }

@@ -34,6 +34,11 @@ pub enum SkillChange {
     New,
     /// No current skill has the name.
     Gone,
+    /// Several packages with different files have the name, and not all of them are approved.
+    Twin {
+        /// Handles of the packages.
+        packages: Vec<Box<str>>,
+    },
 }
 
 /// File that differs from the approved version.

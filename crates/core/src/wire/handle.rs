@@ -80,6 +80,22 @@ fn handle_pieces<'a>(root: &'a RootId, path: &'a RelPath) -> impl Iterator<Item 
         .chain(path)
 }
 
+/// Formats the handle of an MCP server of a plugin: `PLUGIN_HANDLE#NAME`. No other handle has a `#`.
+#[must_use]
+pub fn format_server_handle(plugin: &str, name: &str) -> String {
+    format!(
+        "{plugin}#{}",
+        percent_encode(name.as_bytes(), SEGMENT_ENCODE_SET)
+    )
+}
+
+/// Formats the handle of a name below a root, for a client that must not show the paths of an executor.
+#[must_use]
+pub fn format_name_handle(root_id: &str, name: &str) -> String {
+    let encode = |text: &str| percent_encode(text.as_bytes(), SEGMENT_ENCODE_SET).to_string();
+    format!("{HANDLE_SCHEME}{}/{}", encode(root_id), encode(name))
+}
+
 /// Encodes a path as in a handle, without a leading `/`.
 #[must_use]
 pub fn encode_path(path: &RelPath) -> String {
@@ -133,6 +149,12 @@ pub fn is_of_root(handle: &str, id: &str) -> bool {
     root_id(handle).is_some_and(|root| root.as_str() == id)
 }
 
+/// Whether a handle is in canonical form, and belongs to the root with this id.
+#[must_use]
+pub fn is_canonical_of_root(handle: &str, id: &str) -> bool {
+    ResourceHandle::parse(handle).is_ok_and(|handle| handle.root.as_str() == id)
+}
+
 /// Whether a handle is this directory, or lies below this directory.
 #[must_use]
 pub fn is_within(handle: &str, directory: &str) -> bool {
@@ -175,8 +197,8 @@ fn decode_path(text: &str) -> Option<RelPath> {
 #[cfg(test)]
 mod tests {
     use super::{
-        ResourceHandle, enclosing_package, encoded_path_len, format_handle, formatted_len,
-        is_of_root, is_within, parent_handles, root_id,
+        ResourceHandle, enclosing_package, encoded_path_len, format_handle, format_server_handle,
+        formatted_len, is_canonical_of_root, is_of_root, is_within, parent_handles, root_id,
     };
     use crate::wire::{RelPath, RootId};
     use proptest::prelude::*;
@@ -229,6 +251,17 @@ mod tests {
         }
         assert!(ResourceHandle::parse(&format!("skill://r/{}", "x".repeat(2_038))).is_ok());
         assert!(ResourceHandle::parse(&format!("skill://r/{}", "x".repeat(2_039))).is_err());
+    }
+
+    #[test]
+    fn only_a_server_has_a_fragment() {
+        let handle = format_server_handle("skill://a/p", "my #1");
+        assert_eq!(handle, "skill://a/p#my%20%231");
+        assert!(ResourceHandle::parse(&handle).is_err());
+        assert!(is_canonical_of_root("skill://a/p", "a"));
+        for other in ["skill://b/p", "skill://a/p q", "skill://a/%70", &handle] {
+            assert!(!is_canonical_of_root(other, "a"), "{other}");
+        }
     }
 
     #[test]

@@ -132,6 +132,69 @@ async fn a_check_names_each_difference() {
 }
 
 #[tokio::test]
+async fn of_twins_only_the_named_package_is_approved() {
+    let fixture = create_lock(TREE).await;
+    let before = lock_text(&fixture);
+    fixture.write("r/pdf/references/the steps.md", "One, two.\n");
+    // An author adds another package with the name.
+    fixture.write("r/deep/evil/SKILL.md", skill_text("pdf", "Evil."));
+
+    let check = run(&fixture, "lock r --check caproot.lock").await;
+    let check = check.exited_with(1, "caproot: 1 twin");
+    let handles = ["skill://1/deep/evil", "skill://1/pdf"];
+    let indented = handles.map(|handle| format!("         {handle}"));
+    assert_eq!(lines(&check), ["twin     pdf", &indented[0], &indented[1]]);
+    assert!(
+        check.stderr.contains("--update pdf --package HANDLE"),
+        "{}",
+        check.stderr
+    );
+    let json = run(&fixture, "lock r --check caproot.lock --output json").await;
+    assert_eq!(
+        json.json()["differences"],
+        json!([{"name": "pdf", "kind": "twin", "packages": handles}])
+    );
+
+    for flags in ["--update pdf", "--add pdf"] {
+        let refused = run(&fixture, &format!("lock r {flags} --out caproot.lock")).await;
+        assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+        for part in [handles[0], handles[1], "--package HANDLE"] {
+            assert!(refused.stderr.contains(part), "{}", refused.stderr);
+        }
+        let other = format!("lock r {flags} --package skill://1/mail --out caproot.lock");
+        run(&fixture, &other).await.exited_with(
+            4,
+            "no package of the named skills has the handle skill://1/mail",
+        );
+    }
+    assert_eq!(lock_text(&fixture), before);
+
+    run(
+        &fixture,
+        "lock r --update pdf --package skill://1/pdf --out caproot.lock",
+    )
+    .await
+    .succeeded();
+    let text = lock_text(&fixture);
+    assert!(!text.contains("Evil.") && text != before, "{text}");
+    // The twin that is not approved stays a difference.
+    run(&fixture, "lock r --check caproot.lock")
+        .await
+        .exited_with(1, "caproot: 1 twin");
+
+    // A copy with equal files is the same approval.
+    fs::remove_dir_all(fixture.path("r/deep")).expect("removed");
+    let copy = fs::read(fixture.path("r/mail/SKILL.md")).expect("a skill");
+    fixture.write("r/copy/SKILL.md", copy);
+    run(&fixture, "lock r --update mail --out caproot.lock")
+        .await
+        .succeeded();
+    run(&fixture, "lock r --check caproot.lock")
+        .await
+        .succeeded();
+}
+
+#[tokio::test]
 async fn changes_of_content_and_mode_alone_are_differences() {
     let fixture = create_lock(TREE).await;
     fixture.write("r/pdf/references/the steps.md", "Two.\n");

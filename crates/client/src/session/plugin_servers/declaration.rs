@@ -8,7 +8,7 @@ use crate::session::server_options::{ServerValueRequest, ServerValues};
 use crate::session::skill_source::SkillSource;
 use caproot_core::net::endpoint::is_loopback_host;
 use caproot_core::proto::caproot::v1::{McpServer, McpTransport, Plugin};
-use caproot_core::text::quote_value;
+use caproot_core::wire::handle::format_server_handle;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 use reqwest::Url;
@@ -57,13 +57,14 @@ enum ValuePart<'a> {
 }
 
 impl DeclaredServer {
+    /// Returns the handle of the server.
+    pub fn handle(&self) -> String {
+        format_server_handle(&self.plugin.package, &self.server.name)
+    }
+
     /// Returns a phrase for the server.
     pub fn describe(&self) -> String {
-        format!(
-            "the MCP server {} of the plugin {}",
-            quote_value(&self.server.name),
-            quote_value(&self.plugin.name)
-        )
+        format!("the MCP server {}", self.handle())
     }
 
     /// Returns the id of the authority of the plugin.

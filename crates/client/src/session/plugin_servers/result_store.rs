@@ -6,6 +6,7 @@ use crate::session::tools::{ToolFailure, ToolOutput};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use caproot_core::sync::Mutex;
+use caproot_core::text::escape_hidden_chars;
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde::Serialize;
@@ -217,8 +218,9 @@ impl ResultParts {
         }
     }
 
-    /// Adds a text on lines of its own, up to the limit.
+    /// Adds a text on lines of its own, up to the limit, with hidden characters escaped.
     fn add_text(&mut self, text: &str) {
+        let text = escape_hidden_chars(text);
         if !self.text.is_empty() {
             self.text.push('\n');
         }
@@ -263,7 +265,7 @@ fn clean_type(mime_type: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::ResultStore;
+    use super::{ResultStore, escape_hidden_chars};
     use crate::session::result::DEFAULT_RESULT_BYTES;
     use proptest::prelude::*;
     use rmcp::model::{CallToolResult, ContentBlock};
@@ -289,7 +291,7 @@ mod tests {
                 };
                 output = store.next_page(cursor).expect("a stored page");
             }
-            prop_assert_eq!(joined, text);
+            prop_assert_eq!(joined, escape_hidden_chars(&text));
         }
     }
 

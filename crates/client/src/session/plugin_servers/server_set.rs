@@ -8,13 +8,17 @@ use super::tool_table::{ServerTools, ToolTable};
 use crate::session::choice::SkillChoice;
 use crate::session::result::ResultForm;
 use crate::session::saved::SavedServer;
-use crate::session::server_options::{McpServerChoice, McpServerOptions, matches_server};
+use crate::session::server_options::{McpServerChoice, McpServerOptions, fits_server};
 use crate::session::skill_source::SkillSource;
 use crate::session::tools::{RegisteredTool, ToolSet};
-use caproot_core::text::quote_value;
+use caproot_core::text::{quote_value, single_line};
 use futures_util::future::join_all;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Handles that a warning lists.
+const MAX_LISTED_HANDLES: usize = 16;
 
 /// State of an MCP server of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -24,6 +28,8 @@ pub struct McpServerStatus {
     pub source_kind: String,
     /// Id of the plugin's source; the environment of an executor.
     pub source_id: String,
+    /// Handle of the server: that of the plugin, `#` and the name.
+    pub handle: String,
     /// Handle of the plugin.
     pub package: String,
     /// Name of the plugin.
@@ -86,8 +92,8 @@ impl PluginServerSet {
     pub async fn start(start: ServerStart<'_>) -> Self {
         let options = start.options;
         let mut warnings = Vec::new();
-        let mut declared = find_declared(start.sources, start.choice, &options.servers);
-        warnings.extend(unmatched_names(&options.servers, &declared));
+        let declared = find_declared(start.sources, start.choice);
+        let mut declared = choose_servers(declared, &options.servers, &mut warnings);
         if declared.len() > MAX_SERVERS {
             let more = declared.len() - MAX_SERVERS;
             warnings.push(format!(
@@ -160,11 +166,7 @@ impl PluginServerSet {
         let now = self.to_saved();
         let mut changes = Vec::new();
         for before in saved {
-            let phrase = format!(
-                "the MCP server {} of the plugin {}",
-                quote_value(&before.server),
-                quote_value(&before.package)
-            );
+            let phrase = format!("the MCP server {}", single_line(&before.handle));
             match now.iter().find(|server| server.is_same_server(before)) {
                 None => changes.push(format!(
                     "{phrase} had tools when the session was saved, and has none now"
@@ -236,6 +238,7 @@ impl PluginServerEntry {
         McpServerStatus {
             source_kind: declared.source.kind().name().to_owned(),
             source_id: declared.source.id().to_owned(),
+            handle: declared.handle(),
             package: declared.plugin.package.clone(),
             plugin: declared.plugin.name.clone(),
             server: declared.server.name.clone(),
@@ -277,27 +280,18 @@ impl PluginServerEntry {
         let url = rmcp::model::sha256_digest(declared.server.url.as_bytes());
         SavedServer {
             source: format!("{}/{}", declared.source.kind().name(), declared.source.id()),
-            package: declared.plugin.package.clone(),
-            server: declared.server.name.clone(),
+            handle: declared.handle(),
             digest: rmcp::model::sha256_digest(format!("{url} {}", self.tools.digest).as_bytes()),
         }
     }
 }
 
-/// Returns the chosen servers of the plugins that a session has.
-fn find_declared(
-    sources: &[Arc<dyn SkillSource>],
-    choice: &SkillChoice,
-    servers: &McpServerChoice,
-) -> Vec<DeclaredServer> {
+/// Returns the servers of the plugins that a session has.
+fn find_declared(sources: &[Arc<dyn SkillSource>], choice: &SkillChoice) -> Vec<DeclaredServer> {
     let mut declared = Vec::new();
     for source in sources {
         for plugin in source.plugins() {
-            let chosen = plugin
-                .mcp_servers
-                .iter()
-                .filter(|server| servers.includes(&plugin.name, &server.name));
-            declared.extend(chosen.map(|server| DeclaredServer {
+            declared.extend(plugin.mcp_servers.iter().map(|server| DeclaredServer {
                 source: source.clone(),
                 plugin: plugin.clone(),
                 server: server.clone(),
@@ -308,19 +302,44 @@ fn find_declared(
     declared
 }
 
-/// Returns a warning for each chosen name without a server.
-fn unmatched_names(servers: &McpServerChoice, declared: &[DeclaredServer]) -> Vec<String> {
-    let McpServerChoice::Named(names) = servers else {
-        return Vec::new();
+/// Returns the chosen servers. A text that fits no server or several servers is a warning.
+fn choose_servers(
+    declared: Vec<DeclaredServer>,
+    choice: &McpServerChoice,
+    warnings: &mut Vec<String>,
+) -> Vec<DeclaredServer> {
+    let texts = match choice {
+        McpServerChoice::None => return Vec::new(),
+        McpServerChoice::All => return declared,
+        McpServerChoice::Named(texts) => texts,
     };
-    let unmatched = names.iter().filter(|name| {
-        let mut declared = declared.iter();
-        !declared.any(|server| matches_server(name, &server.plugin.name, &server.server.name))
-    });
-    unmatched
-        .map(|name| {
-            let name = quote_value(name);
-            format!("no plugin of the session declares the MCP server {name}")
-        })
-        .collect()
+
+    let mut chosen = BTreeSet::new();
+    for text in texts {
+        let fitting = (0..declared.len())
+            .filter(|index| fits_server(text, &declared[*index].plugin, &declared[*index].server));
+        match fitting.collect::<Vec<_>>().as_slice() {
+            [only] => {
+                chosen.insert(*only);
+            }
+            [] => warnings.push(format!(
+                "no plugin of the session declares the MCP server {}",
+                quote_value(text)
+            )),
+            several => {
+                let handles = several.iter().take(MAX_LISTED_HANDLES);
+                let handles: Vec<_> = handles.map(|index| declared[*index].handle()).collect();
+                warnings.push(format!(
+                    "{} MCP servers of plugins fit {}, so none is used; choose one by its handle: {}",
+                    several.len(),
+                    quote_value(text),
+                    handles.join(", ")
+                ));
+            }
+        }
+    }
+
+    let indexed = declared.into_iter().enumerate();
+    let chosen = indexed.filter(|(index, _)| chosen.contains(index));
+    chosen.map(|(_, server)| server).collect()
 }

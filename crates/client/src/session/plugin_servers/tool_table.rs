@@ -12,6 +12,7 @@ use crate::session::tools::{CustomTool, RegisteredTool, ToolFailure, ToolHandler
 use caproot_core::text::{escape_hidden_chars, quote_value, single_line, truncate_with_ellipsis};
 use rmcp::model::{Tool, sha256_digest};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -156,7 +157,9 @@ impl ToolTable {
         tool: &Tool,
     ) -> Result<RegisteredTool, String> {
         let mut schema = Value::Object(Map::clone(&tool.input_schema));
-        escape_descriptions(&mut schema);
+        if !escape_descriptions(&mut schema) {
+            return Err("its schema has hidden characters".to_owned());
+        }
         let root = schema["type"].take();
         if !root.is_null() && root != "object" {
             return Err("its schema is not of an object".to_owned());
@@ -284,23 +287,25 @@ fn describe_tool(server: &PluginServer, tool: &Tool) -> String {
     truncate_with_ellipsis(&escape_hidden_chars(own), MAX_DESCRIPTION_BYTES)
 }
 
-/// Escapes hidden characters in the descriptions of a schema. Its names and values stay as they are. A
-/// schema that is too deep is rejected later.
-fn escape_descriptions(schema: &mut Value) {
+/// Escapes hidden characters in the descriptions of a schema. Returns whether its names and other values,
+/// which a model must repeat as they are, have none. A schema that is too deep is rejected later.
+fn escape_descriptions(schema: &mut Value) -> bool {
     match schema {
-        Value::Array(items) => items.iter_mut().for_each(escape_descriptions),
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                match value {
-                    Value::String(text) if matches!(&**key, "description" | "title") => {
-                        *text = escape_hidden_chars(text).into_owned();
-                    }
-                    value => escape_descriptions(value),
-                }
+        Value::Array(items) => items.iter_mut().all(escape_descriptions),
+        Value::Object(fields) => fields.iter_mut().all(|(key, value)| match value {
+            Value::String(text) if matches!(&**key, "description" | "title") => {
+                *text = escape_hidden_chars(text).into_owned();
+                true
             }
-        }
-        _ => {}
+            value => !has_hidden_chars(key) && escape_descriptions(value),
+        }),
+        Value::String(text) => !has_hidden_chars(text),
+        _ => true,
     }
+}
+
+fn has_hidden_chars(text: &str) -> bool {
+    matches!(escape_hidden_chars(text), Cow::Owned(_))
 }
 
 /// Returns a name of the letters that platforms accept, of at most `max` bytes. A name that is cut, and

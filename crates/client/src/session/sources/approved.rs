@@ -7,16 +7,18 @@ use super::{
     SourceSnapshot, SourceWatch, TextPage, TextPageRequest, unlisted_package_error,
 };
 use crate::session::request_metrics::RequestMetrics;
+use crate::session::skill::{AuthorityRef, SharedSkill};
 use crate::session::{ToolError, ToolErrorCode};
-use crate::trust::{approve_skill, is_for_product};
+use crate::trust::{approve_skill, is_for_product, short_digest, shown_id};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
+use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::sync::Mutex;
-use caproot_core::wire::handle::encode_path;
+use caproot_core::wire::handle::{encode_path, format_name_handle};
 use caproot_core::wire::limits::MAX_READ_BYTES;
 use caproot_core::wire::{ContentDigest, RelPath, parse_file_name};
 use futures_util::future::BoxFuture;
 use lru::LruCache;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -28,17 +30,22 @@ const MAX_CACHED_BYTES: usize = 64 << 20;
 const MAX_NARROWED: usize = 10_000;
 /// Files on a page of a list.
 const MAX_PAGE_FILES: usize = 1_000;
+/// Packages with one name and one SKILL.md of a root that are tried for a file.
+const MAX_SAME_PACKAGES: usize = 8;
 
 /// Verified contents of all sessions of the process, by digest.
 static CONTENTS: LazyLock<ContentCache> = LazyLock::new(|| ContentCache::new(MAX_CACHED_BYTES));
 
-/// Source with the approved skills of another source.
+/// Source with the approved skills of another source. Handles have the approved names in place of paths,
+/// which the author of a skill chooses.
 #[derive(Debug)]
 pub struct ApprovedSource {
     source: Arc<dyn SkillSource>,
+    /// Id of the source, in a form that a model may see.
+    id: String,
     lock: Arc<Lock>,
     product: String,
-    cached: Mutex<ApprovedSkills>,
+    cached: Mutex<Arc<ApprovedSkills>>,
     /// Package digests of the versions that an executor may have, by authority and package. There is an
     /// entry once a file has excluded other versions with the same SKILL.md.
     narrowed: Mutex<NarrowedVersions>,
@@ -58,6 +65,9 @@ type NarrowedVersions = HashMap<(String, String), Vec<ContentDigest>>;
 struct ApprovedSkills {
     listed: Arc<SkillListing>,
     approved: Arc<SkillListing>,
+    /// Skills of the source by the package that the session has. Packages with one name and one SKILL.md
+    /// are one skill of the session.
+    by_package: HashMap<String, Vec<SharedSkill>>,
 }
 
 /// Verified contents by digest, bounded by their bytes.
@@ -76,7 +86,13 @@ struct CachedContents {
 impl ApprovedSource {
     /// Creates a source. An empty product lists the skills of all products.
     pub fn new(source: Arc<dyn SkillSource>, lock: Arc<Lock>, product: &str) -> Self {
+        let id = match source.kind() {
+            SourceKind::Executor => shown_id(source.id()),
+            // The program chose the id.
+            SourceKind::Local | SourceKind::Mcp | SourceKind::Site => source.id().to_owned(),
+        };
         Self {
+            id,
             source,
             lock,
             product: product.to_owned(),
@@ -85,12 +101,54 @@ impl ApprovedSource {
         }
     }
 
-    /// Returns the approved skills of a listing. The texts of an executor are not passed on.
-    fn build_listing(&self, listed: &SkillListing) -> SkillListing {
-        let skills = listed.skills.iter().filter_map(|skill| {
-            let approved = approve_skill(&self.lock, skill)?.skill;
-            is_for_product(&approved, &self.product).then(|| Arc::new(approved))
-        });
+    /// Returns the approved skills of now.
+    fn approved_skills(&self, listed: Arc<SkillListing>) -> Arc<ApprovedSkills> {
+        let mut cached = self.cached.lock();
+        if !Arc::ptr_eq(&cached.listed, &listed) {
+            *cached = Arc::new(self.approve_listing(&listed));
+        }
+        cached.clone()
+    }
+
+    /// Returns the approved skills of a listing. The texts and handles of an executor are not passed on.
+    fn approve_listing(&self, listed: &Arc<SkillListing>) -> ApprovedSkills {
+        let mut reserved_names = listed.reserved_names.clone();
+        let mut approved = Vec::new();
+        for skill in &listed.skills {
+            match approve_skill(&self.lock, skill) {
+                Some(found) if is_for_product(&found.skill, &self.product) => {
+                    approved.push((found.skill, skill));
+                }
+                Some(_) => {}
+                None => reserved_names.push(skill.name.clone()),
+            }
+        }
+        reserved_names.retain(|name| !self.lock.versions(name).is_empty());
+
+        let mut digests: HashMap<_, HashSet<_>> = HashMap::new();
+        for (_, skill) in &approved {
+            let of_name = digests.entry((authority_id(skill), &*skill.name));
+            of_name.or_default().insert(&*skill.digest);
+        }
+        let mut skills = Vec::new();
+        let mut by_package: HashMap<_, Vec<_>> = HashMap::new();
+        for (own, skill) in &approved {
+            let id = authority_id(skill);
+            let versions = digests.get(&(id, &*skill.name)).map_or(0, HashSet::len);
+            let package = format_name_handle(id, &version_name(own, versions > 1));
+            let same = by_package.entry(package.clone()).or_default();
+            if same.is_empty() {
+                skills.push(Arc::new(Skill {
+                    main_resource: format!("{package}/SKILL.md"),
+                    package,
+                    ..own.clone()
+                }));
+            }
+            if same.len() < MAX_SAME_PACKAGES {
+                same.push(SharedSkill::clone(skill));
+            }
+        }
+
         let warnings = match listed.warnings.len() {
             0 => Vec::new(),
             1 => vec![self.describe("has a warning; see the state of its roots")],
@@ -98,35 +156,40 @@ impl ApprovedSource {
                 vec![self.describe(&format!("has {count} warnings; see the state of its roots"))]
             }
         };
-        SkillListing {
-            skills: skills.collect(),
+        let approved = SkillListing {
+            skills,
             warnings,
             truncated: listed.truncated,
+            reserved_names,
+        };
+        ApprovedSkills {
+            listed: listed.clone(),
+            approved: Arc::new(approved),
+            by_package,
         }
     }
 
     fn describe(&self, predicate: &str) -> String {
-        let source = self.source.kind().describe(self.source.id());
+        let source = self.source.kind().describe(&self.id);
         format!("{source} {predicate}")
     }
 
-    /// Returns the approved versions that a listed package may have, the most likely ones first.
-    fn find_versions(
-        &self,
-        authority: &str,
-        package: &str,
-    ) -> Result<CandidateVersions<'_>, ToolError> {
-        let listing = self.source.snapshot().listing;
-        let listed = listing.skills.iter().find(|skill| {
-            let id = skill.authority.as_ref().map(|authority| &*authority.id);
-            skill.package == package && id == Some(authority)
-        });
-        let approved = listed.and_then(|skill| approve_skill(&self.lock, skill));
-        let approved = approved.filter(|found| is_for_product(&found.skill, &self.product));
-        let mut versions = approved.ok_or_else(unlisted_package_error)?.versions;
+    /// Returns the skills of the source that a package of the session means; not empty.
+    fn find_skills(&self, authority: &str, package: &str) -> Result<Vec<SharedSkill>, ToolError> {
+        let skills = self.approved_skills(self.source.snapshot().listing);
+        let found = skills.by_package.get(package);
+        let found =
+            found.filter(|found| found.iter().all(|skill| authority_id(skill) == authority));
+        found.cloned().ok_or_else(unlisted_package_error)
+    }
+
+    /// Returns the approved versions that a skill of the source may have, the most likely ones first.
+    fn find_versions(&self, skill: &SharedSkill) -> Result<CandidateVersions<'_>, ToolError> {
+        let approved = approve_skill(&self.lock, skill).ok_or_else(unlisted_package_error)?;
+        let mut versions = approved.versions;
 
         let narrowed = self.narrowed.lock();
-        let key = (authority.to_owned(), package.to_owned());
+        let key = (authority_id(skill).to_owned(), skill.package.clone());
         let likely = narrowed.get(&key);
         if let Some(likely) = likely {
             versions.sort_by_key(|version| !likely.contains(&version.content_digest));
@@ -147,8 +210,10 @@ impl ApprovedSource {
         }
     }
 
+    /// Reads a page. If several packages are one skill of the session, the first that has the approved file
+    /// is read.
     async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
-        let candidates = self.find_versions(&request.authority, &request.package)?;
+        let skills = self.find_skills(&request.authority, &request.package)?;
         request.check_resource_in_package()?;
         let resource = if request.resource.is_empty() {
             format!("{}/SKILL.md", request.package)
@@ -156,18 +221,29 @@ impl ApprovedSource {
             request.resource.clone()
         };
 
-        let path = find_path(&request.package, &resource);
-        let path = path.filter(|path| candidates.has_file(path));
-        let Some(path) = path else {
-            let message = "the approved skill has no such file";
-            let code = ToolErrorCode::ResourceNotFound;
-            return Err(ToolError::from_code(code, message));
-        };
-        let cursor = parse_cursor(&request.cursor, &resource)?;
-        let file = self
-            .fetch_file(request, &resource, &candidates, &path)
-            .await?;
-        file.cut_page(cursor, &resource, resource.clone(), request.max_bytes)
+        let mut first_error = None;
+        for skill in &skills {
+            let candidates = self.find_versions(skill)?;
+            let path = find_path(&request.package, &resource);
+            let Some(path) = path.filter(|path| candidates.has_file(path)) else {
+                let message = "the approved skill has no such file";
+                let code = ToolErrorCode::ResourceNotFound;
+                return Err(ToolError::from_code(code, message));
+            };
+            let cursor = parse_cursor(&request.cursor, &resource)?;
+            let own_request = TextPageRequest {
+                package: skill.package.clone(),
+                resource: format!("{}/{}", skill.package, encode_path(&path)),
+                ..request.clone()
+            };
+            match self.fetch_file(&own_request, &candidates, &path).await {
+                Ok(file) => {
+                    return file.cut_page(cursor, &resource, resource.clone(), request.max_bytes);
+                }
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        Err(first_error.unwrap_or_else(unlisted_package_error))
     }
 
     /// Returns the verified content of a file, from the cache or from the source. The content decides which
@@ -175,7 +251,6 @@ impl ApprovedSource {
     async fn fetch_file(
         &self,
         request: &TextPageRequest,
-        resource: &str,
         candidates: &CandidateVersions<'_>,
         path: &RelPath,
     ) -> Result<VerifiedFile, ToolError> {
@@ -197,7 +272,7 @@ impl ApprovedSource {
             return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
         }
 
-        let text = self.join_pages(request, resource, max_bytes).await?;
+        let text = self.join_pages(request, max_bytes).await?;
         let mut matching = versions.clone();
         matching.retain(|version| version.files.verify_content(path, text.as_bytes()).is_ok());
         let Some(file) = matching.first().and_then(|version| version.files.get(path)) else {
@@ -217,11 +292,9 @@ impl ApprovedSource {
     async fn join_pages(
         &self,
         request: &TextPageRequest,
-        resource: &str,
         max_bytes: u64,
     ) -> Result<String, ToolError> {
         let mut page_request = TextPageRequest {
-            resource: resource.to_owned(),
             cursor: String::new(),
             max_bytes: MAX_READ_BYTES,
             ..request.clone()
@@ -254,7 +327,8 @@ impl ApprovedSource {
         &self,
         request: &PackageFilesRequest,
     ) -> Result<PackageFilesPage, ToolError> {
-        let candidates = self.find_versions(&request.authority, &request.package)?;
+        let skills = self.find_skills(&request.authority, &request.package)?;
+        let candidates = self.find_versions(skills.first().ok_or_else(unlisted_package_error)?)?;
         let files = &candidates
             .versions
             .first()
@@ -298,6 +372,20 @@ impl CandidateVersions<'_> {
     }
 }
 
+/// Returns the name of an approved skill in its handle: with digits of its digest if a root has several
+/// versions. A name with `@` always has digits, so that it looks like no other.
+fn version_name(skill: &Skill, has_versions: bool) -> String {
+    if has_versions || skill.name.contains('@') {
+        format!("{}@{}", skill.name, short_digest(&skill.digest))
+    } else {
+        skill.name.clone()
+    }
+}
+
+fn authority_id(skill: &SharedSkill) -> &str {
+    AuthorityRef::of_skill(skill).id
+}
+
 /// Returns the path of a file below its package.
 fn find_path(package: &str, resource: &str) -> Option<RelPath> {
     let name = resource.strip_prefix(package)?.strip_prefix('/')?;
@@ -310,7 +398,7 @@ impl SkillSource for ApprovedSource {
     }
 
     fn id(&self) -> &str {
-        self.source.id()
+        &self.id
     }
 
     fn authorities(&self) -> Vec<String> {
@@ -322,13 +410,8 @@ impl SkillSource for ApprovedSource {
             listing,
             unavailable_reason,
         } = self.source.snapshot();
-        let mut cached = self.cached.lock();
-        if !Arc::ptr_eq(&cached.listed, &listing) {
-            cached.approved = Arc::new(self.build_listing(&listing));
-            cached.listed = listing;
-        }
         SourceSnapshot {
-            listing: cached.approved.clone(),
+            listing: self.approved_skills(listing).approved.clone(),
             unavailable_reason: unavailable_reason.map(|_| "it does not answer".to_owned()),
         }
     }
@@ -345,8 +428,9 @@ impl SkillSource for ApprovedSource {
         self.source.request_metrics()
     }
 
-    fn owns_handle(&self, authority: &str, handle: &str) -> bool {
-        self.source.owns_handle(authority, handle)
+    fn source_package(&self, authority: &str, package: &str) -> Option<String> {
+        let skills = self.find_skills(authority, package).ok()?;
+        Some(skills.first()?.package.clone())
     }
 
     fn read_page<'a>(
@@ -362,7 +446,10 @@ impl SkillSource for ApprovedSource {
         package: &'a str,
     ) -> BoxFuture<'a, Option<ApprovedFiles>> {
         // While several approved versions are possible, no digest is certain.
-        let candidates = self.find_versions(authority, package).ok();
+        let skills = self.find_skills(authority, package).unwrap_or_default();
+        let candidates = skills
+            .first()
+            .and_then(|skill| self.find_versions(skill).ok());
         let certain = candidates.filter(|candidates| candidates.is_narrowed);
         let files = certain.and_then(|found| Some(found.versions.first()?.files.clone()));
         Box::pin(std::future::ready(files))

@@ -414,6 +414,7 @@ impl DaemonSource {
         }
 
         let mut truncated = false;
+        let mut reserved_names = Vec::new();
         for root in catalog.roots() {
             if !self.includes_root(&root.id) {
                 continue;
@@ -422,12 +423,14 @@ impl DaemonSource {
                 warnings.push(format!("root {:?} is not ready: {}", root.id, root.message));
             }
             truncated |= root.truncated;
+            reserved_names.extend(root.reserved_names.iter().cloned());
         }
 
         SkillListing {
             skills,
             warnings,
             truncated,
+            reserved_names,
         }
     }
 

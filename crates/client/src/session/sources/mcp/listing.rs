@@ -275,6 +275,7 @@ impl ListingBuilder {
                 .collect(),
             warnings: self.describe_problems(server, cut_reason),
             truncated: cut_reason.is_some(),
+            reserved_names: Vec::new(),
         };
         ListedSkills {
             listing,

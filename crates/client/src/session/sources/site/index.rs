@@ -308,6 +308,7 @@ impl SiteListBuilder {
                 skills: listed,
                 warnings,
                 truncated: is_cut,
+                reserved_names: Vec::new(),
             },
             skills: by_package,
         }
