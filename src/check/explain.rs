@@ -1,52 +1,70 @@
-//! Explanations of diagnostic codes in Markdown.
+//! Explanations of diagnostic codes. Their source is the reference page of the diagnostics.
 
-pub use super::explanations::explanation_of;
-
-use super::explanations::severity_exceptions;
 use crate::model::{DiagnosticCode, Severity};
-use caproot_core::text::wrap_words;
-use std::fmt::Write as _;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
-/// Line width of a paragraph.
-const MAX_COLUMNS: usize = 80;
+const PAGE: &str = include_str!("../../docs/reference/diagnostics.md");
+
+/// Explanations by the name of the code.
+static EXPLANATIONS: LazyLock<HashMap<&str, CodeExplanation>> = LazyLock::new(|| {
+    let sections = PAGE.split("\n## ").skip(1);
+    sections.filter_map(CodeExplanation::parse).collect()
+});
+
+/// Explanation of a code that the page does not have. A test looks for such a code.
+static NO_EXPLANATION: CodeExplanation = CodeExplanation {
+    default_severity: Severity::Note,
+    summary: "",
+    cause: String::new(),
+    fix: String::new(),
+    help: "",
+    body: "",
+};
 
 /// Explanation of one code, for the author of a skill.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct CodeExplanation {
     /// Usual severity. A single diagnostic may have another severity.
     pub default_severity: Severity,
     /// Summary in a few words.
     pub summary: &'static str,
     /// Cause and effect.
-    pub cause: &'static str,
+    pub cause: String,
     /// Instructions to fix the problem.
-    pub fix: &'static str,
+    pub fix: String,
     /// Next step, in a sentence without capital and full stop.
     pub help: &'static str,
-    /// Example before and after the fix.
-    pub example: CodeExample,
+    /// Cause, fix, exceptions of the severity, and an example before and after the fix, in Markdown.
+    body: &'static str,
 }
 
-/// Example of a code, before and after the fix.
-#[derive(Debug, Clone, Copy)]
-#[allow(missing_docs)]
-pub enum CodeExample {
-    /// Content of a file.
-    File {
-        path: &'static str,
-        before: &'static str,
-        after: &'static str,
-    },
-    /// Shell commands that cause the problem, and shell commands that fix it.
-    Shell {
-        before: &'static str,
-        after: &'static str,
-    },
-    /// Shell commands for a problem that only a daemon reports, not `caproot check`.
-    Daemon {
-        before: &'static str,
-        after: &'static str,
-    },
+impl CodeExplanation {
+    /// Parses a section of the page: the code, the severity with the summary, the body and the help.
+    fn parse(section: &'static str) -> Option<(&'static str, Self)> {
+        let (name, rest) = section.split_once("\n\n")?;
+        let (head, rest) = rest.split_once("\n\n")?;
+        let (severity, summary) = head.strip_prefix('`')?.split_once("`: ")?;
+        let (body, help) = rest.split_once("\nIn short: ")?;
+
+        let severities = [Severity::Error, Severity::Warning, Severity::Note];
+        let mut paragraphs = body.split("\n\n").map(|text| text.replace('\n', " "));
+        let explanation = Self {
+            default_severity: severities.into_iter().find(|s| s.name() == severity)?,
+            summary: summary.trim_end_matches('.'),
+            cause: paragraphs.next()?,
+            fix: paragraphs.next()?,
+            help: help.trim_end().trim_end_matches('.'),
+            body,
+        };
+        Some((name, explanation))
+    }
+}
+
+/// Returns the explanation of a code.
+#[must_use]
+pub fn explanation_of(code: DiagnosticCode) -> &'static CodeExplanation {
+    EXPLANATIONS.get(code.name()).unwrap_or(&NO_EXPLANATION)
 }
 
 /// Formats the whole explanation as Markdown.
@@ -55,40 +73,11 @@ pub fn explanation_markdown(code: DiagnosticCode) -> String {
     let CodeExplanation {
         default_severity,
         summary,
-        cause,
-        fix,
-        example,
+        body,
         ..
     } = explanation_of(code);
     let severity = default_severity.name();
-    let mut text = format!("# {} ({severity}): {summary}\n\n", code.name());
-
-    for paragraph in [cause, fix] {
-        text.push_str(&wrap_words("", paragraph, MAX_COLUMNS));
-        text.push('\n');
-    }
-    if let Some(exceptions) = severity_exceptions(code) {
-        let sentence = format!("The severity is {exceptions}.");
-        text.push_str(&wrap_words("", &sentence, MAX_COLUMNS));
-        text.push('\n');
-    }
-
-    let (location, language, before, after) = match example {
-        CodeExample::File {
-            path,
-            before,
-            after,
-        } => (format!(", in `{path}`"), "", before, after),
-        CodeExample::Shell { before, after } | CodeExample::Daemon { before, after } => {
-            (String::new(), "sh", before, after)
-        }
-    };
-    // Writing to a string cannot fail.
-    let _ = write!(
-        text,
-        "Before{location}:\n\n```{language}\n{before}\n```\n\nAfter:\n\n```{language}\n{after}\n```\n"
-    );
-    text
+    format!("# {} ({severity}): {summary}\n\n{body}", code.name())
 }
 
 #[cfg(test)]
@@ -106,12 +95,12 @@ mod tests {
                     "{text}"
                 );
             }
-            for text in [all.cause, all.fix] {
+            for text in [&all.cause, &all.fix] {
                 assert!(text.ends_with('.'), "{text}");
             }
             let text = explanation_markdown(code);
             assert!(
-                text.lines().all(|line| line.chars().count() <= 100),
+                text.ends_with("\n```\n") && text.lines().all(|line| line.chars().count() <= 100),
                 "{text}"
             );
         }

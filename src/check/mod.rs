@@ -50,7 +50,6 @@ mod display_path;
 mod excerpt;
 mod exclusions;
 pub mod explain;
-mod explanations;
 pub mod fix;
 pub mod github;
 mod help;

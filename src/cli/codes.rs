@@ -97,8 +97,8 @@ impl CodeEntry {
             kind: CodeKind::Diagnostic(explanation.default_severity),
             name: code.name().to_owned(),
             summary: explanation.summary.to_owned(),
-            cause: explanation.cause.to_owned(),
-            fix: explanation.fix.to_owned(),
+            cause: explanation.cause.clone(),
+            fix: explanation.fix.clone(),
             markdown: explanation_markdown(code),
         }
     }

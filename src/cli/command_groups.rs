@@ -38,7 +38,7 @@ const COMMAND_GROUPS: [CommandGroup; 7] = [
     },
     CommandGroup {
         heading: "Copy and approve packages",
-        commands: &["pull", "verify", "lock"],
+        commands: &["pull", "lock"],
     },
     CommandGroup {
         heading: "Write skills and plugins",

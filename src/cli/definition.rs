@@ -1,8 +1,7 @@
 //! Commands and options as data, for the manual pages and the reference page. Made from the command
 //! line that the program parses.
 
-use super::command_set::CommandSet;
-use super::environment::{ENVIRONMENT_VARIABLES, EnvironmentVariable, FILES, FileEntry};
+use super::environment::{ENVIRONMENT_VARIABLES, FILES, ReferenceEntry};
 use super::exit::{EXIT_CODES, ExitCodeEntry};
 use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, Command};
@@ -140,23 +139,19 @@ impl CommandEntry {
     pub fn exit_codes(&self) -> impl Iterator<Item = &'static ExitCodeEntry> {
         EXIT_CODES
             .iter()
-            .filter(|entry| self.is_in(&entry.commands))
+            .filter(|entry| entry.commands.contains(&self.name))
     }
 
     /// Returns the environment variables of the command.
-    pub fn variables(&self) -> impl Iterator<Item = &'static EnvironmentVariable> {
+    pub fn variables(&self) -> impl Iterator<Item = &'static ReferenceEntry> {
         ENVIRONMENT_VARIABLES
             .iter()
-            .filter(|entry| self.is_in(&entry.commands))
+            .filter(|entry| entry.is_of_command(&self.name))
     }
 
     /// Returns the files of the command.
-    pub fn files(&self) -> impl Iterator<Item = &'static FileEntry> {
-        FILES.iter().filter(|entry| self.is_in(&entry.commands))
-    }
-
-    fn is_in(&self, commands: &CommandSet) -> bool {
-        commands.contains(&self.name)
+    pub fn files(&self) -> impl Iterator<Item = &'static ReferenceEntry> {
+        FILES.iter().filter(|entry| entry.is_of_command(&self.name))
     }
 }
 

@@ -49,13 +49,13 @@ exit_codes! {
     /// a root is not ready or an executor does not respond. For `prompt`, a source does not respond or has a problem.
     /// For `status`, the daemon is not serving. For `fleet list`, an executor does not serve or a
     /// published root is not ready. For `check`, a
-    /// skill or plugin has an error, or a directory has neither a skill nor a plugin. For `pull` and
-    /// `verify`, the directory has files that are not as the last pull wrote them. For `pull --lock`, the
+    /// skill or plugin has an error, or a directory has neither a skill nor a plugin. For `pull`, the
+    /// directory has files that are not as the last pull wrote them. For `pull --lock`, the
     /// lock does not approve a package. For `lock`, the skills differ from the lock, or a skill cannot be
     /// approved.
     PROBLEMS_FOUND = 1, "problems found",
         CommandSet::Only(&[
-            "status", "roots", "resolve", "list", "search", "check", "pull", "verify", "lock", "fleet list",
+            "status", "roots", "resolve", "list", "search", "check", "pull", "lock", "fleet list",
             "prompt",
         ]);
     /// The command line is invalid, or `explain` does not know the code.
@@ -92,7 +92,7 @@ exit_codes! {
     BAD_CONFIG = 78, "invalid configuration",
         CommandSet::Without(
             &CommandSet::ClientAnd(&[
-                "serve", "link", "link check", "config check", "new", "check", "verify", "fleet check",
+                "serve", "link", "link check", "config check", "new", "check", "fleet check",
                 "fleet list", "fleet watch",
             ]),
             "exec",

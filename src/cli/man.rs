@@ -95,7 +95,7 @@ fn command_page(command: &CommandEntry, commands: &[CommandEntry]) -> ManualPage
     if command.files().next().is_some() {
         page.control("SH", ["FILES"]);
         for entry in command.files() {
-            add_entry(&mut page, entry.path, entry.meaning);
+            add_entry(&mut page, entry.name, entry.meaning);
         }
     }
 
@@ -185,9 +185,9 @@ fn config_page(commands: &[CommandEntry]) -> ManualPage {
     let files = commands.iter().flat_map(CommandEntry::files);
     if let Some(file) = files
         .into_iter()
-        .find(|file| file.path.ends_with(CONFIG_PAGE))
+        .find(|file| file.name.ends_with(CONFIG_PAGE))
     {
-        add_entry(&mut page, file.path, file.meaning);
+        add_entry(&mut page, file.name, file.meaning);
     }
 
     page.control("SH", ["EXAMPLES"]);
@@ -258,7 +258,7 @@ fn related_pages(command: &CommandEntry, commands: &[CommandEntry]) -> Vec<(Stri
         }
     }
 
-    if command.files().any(|file| file.path.ends_with(CONFIG_PAGE)) {
+    if command.files().any(|file| file.name.ends_with(CONFIG_PAGE)) {
         pages.push((CONFIG_PAGE.to_owned(), 5));
     }
     pages

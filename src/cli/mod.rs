@@ -49,7 +49,6 @@ mod sites_args;
 mod spinner;
 mod status;
 mod table;
-mod verify;
 mod watch;
 
 pub use failure::{CommandFailure, report_outcome, report_usage_error};
@@ -104,7 +103,6 @@ enum UserCommand {
     Exec(Box<exec::ExecArgs>),
     Watch(watch::WatchArgs),
     Pull(Box<pull::PullArgs>),
-    Verify(verify::VerifyArgs),
     Lock(lock::LockArgs),
     New(new::NewArgs),
     Check(check::CheckArgs),
@@ -214,7 +212,6 @@ async fn run_prepared(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8,
         UserCommand::Exec(args) => exec::run(*args, env).await,
         UserCommand::Watch(args) => watch::run(args, env).await,
         UserCommand::Pull(args) => Box::pin(pull::run(*args, env)).await,
-        UserCommand::Verify(args) => verify::run(&args),
         UserCommand::Lock(args) => lock::run(args, env).await,
         UserCommand::New(args) => new::run(&args),
         UserCommand::Check(args) => check::run(args, env).await,

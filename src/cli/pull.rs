@@ -1,5 +1,6 @@
 //! `caproot pull`: packages of a daemon as files in directories.
 
+mod dir_check;
 mod dir_mirror;
 mod pass_report;
 mod plugin_skills;
@@ -17,7 +18,6 @@ use super::report::{count_with_noun, withheld_lines};
 use super::signals::run_until_signal_or_closed_stdout;
 use super::sites_args::SitesArgs;
 use super::spinner::DelayedSpinner;
-use super::verify::{difference_lines, differences_json};
 use caproot_client::pull::{
     DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
 };
@@ -28,6 +28,7 @@ use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, SelectedCapabilityRoot, SkillView};
 use caproot_core::text::escape_text;
 use clap::Args;
+use dir_check::{check_dir, difference_lines, differences_json};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -59,12 +60,12 @@ Examples:
   caproot pull --all --watch --prune --into ~/.agents/skills
   caproot pull --all --into ./skills --lock caproot.lock  # every approved skill
   caproot pull pdf --site docs.example --into ./pdf
-  caproot verify ./pdf                          # compare with the digests")]
+  caproot pull --check --into ./pdf             # compare with the digests")]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
 pub struct PullArgs {
     /// Handle of a package, or the name of a skill if no other skill has the name; `caproot list
     /// --long` shows both
-    #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse, required_unless_present = "all")]
+    #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse, required_unless_present_any = ["all", "check"])]
     package: Option<PackageArg>,
     /// Every skill of the roots, each to the directory in --into that has the name of the skill. If two
     /// skills have one name, the first in the order of the roots is pulled. The limits hold for each
@@ -75,6 +76,10 @@ pub struct PullArgs {
     /// pull wrote are removed, and only if their root is ready and its list is complete
     #[arg(long, requires = "all", conflicts_with_all = ["package", "force"])]
     prune: bool,
+    /// Instead of a pull: compare the directory in --into with its digests. Prints each file that changed, is
+    /// missing, or is not from a pull, and exits with 1 if there is such a file. Needs no daemon
+    #[arg(long, conflicts_with_all = ["package", "all", "force", "lock", "watch"])]
+    check: bool,
     /// Directory of the package, or of the packages; created if it does not exist
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
@@ -158,6 +163,9 @@ impl From<PullError> for CommandFailure {
 
 /// Pulls the package, with --watch until a signal comes or stdout is closed.
 pub async fn run(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    if args.check {
+        return check_dir(&args.into, args.output);
+    }
     if args.sources.has_any() {
         return sources::pull_from_sources(args, env).await;
     }

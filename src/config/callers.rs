@@ -1,6 +1,6 @@
 //! Reads `callers` of a config file: rules that admit callers and limit them to roots.
 
-use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
+use super::keys::{self, ConfigKey, KeyDefault, KeyValue, key_table};
 use super::roots::parse_directory;
 use super::{OfferedDirs, accounts, address, record_reading};
 use crate::grpc::auth::{CallerPolicy, CallerRule, SanPattern, TokenFile};
@@ -23,24 +23,31 @@ key_table!(
     NAME = ConfigKey::new(
         "callers[].name",
         KeyValue::Text("text of at most 64 characters"),
-        KeyDefault::Required { example: "orchestrator" },
+        KeyDefault::Required {
+            example: "orchestrator"
+        },
         "Unique name of the rule in the log.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     UIDS = ConfigKey::new(
         "callers[].uids",
         KeyValue::List("users, by number or name"),
-        KeyDefault::Effect { effect: "no users", example: "[1000]" },
+        KeyDefault::Effect {
+            effect: "no users",
+            example: "[1000]"
+        },
         "Users of processes on this machine.",
     )
-    .with_reload(KeyReload::Applied(ACCOUNTS)),
+    .with_reload(ACCOUNTS),
     GIDS = ConfigKey::new(
         "callers[].gids",
         KeyValue::List("groups, by number or name"),
-        KeyDefault::Effect { effect: "no groups", example: "[1000, root]" },
+        KeyDefault::Effect {
+            effect: "no groups",
+            example: "[1000, root]"
+        },
         "Groups of processes on this machine, primary or supplementary.",
     )
-    .with_reload(KeyReload::Applied(ACCOUNTS)),
+    .with_reload(ACCOUNTS),
     SANS = ConfigKey::new(
         "callers[].sans",
         KeyValue::List("DNS names, SPIFFE IDs, and SPIFFE IDs that end with `/*`"),
@@ -49,24 +56,27 @@ key_table!(
             example: "[orchestrator.example.org, \"spiffe://example.org/ci/*\"]",
         },
         "Names in verified client certificates. `/*` matches all SPIFFE IDs below a path.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     TOKEN_FILE = ConfigKey::new(
         "callers[].token_file",
         KeyValue::Text("file"),
-        KeyDefault::Effect { effect: "no token", example: "/etc/caproot/token" },
+        KeyDefault::Effect {
+            effect: "no token",
+            example: "/etc/caproot/token"
+        },
         "File with a token, which the caller sends as `authorization: Bearer TOKEN`. Only the owner and \
          the group of the file may have access, and the group must not be the group of a Unix socket. \
          The daemon reads the file for each call that sends a token.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     ROOTS = ConfigKey::new(
         "callers[].roots",
         KeyValue::List("ids of published roots, and directories inside or above allowed ones"),
-        KeyDefault::Effect { effect: "all roots", example: "[team, /opt/codex/plugins]" },
+        KeyDefault::Effect {
+            effect: "all roots",
+            example: "[team, /opt/codex/plugins]"
+        },
         "Accessible roots. Each includes everything below it.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
 );
 
 /// Most rules: each rule costs time in every call.

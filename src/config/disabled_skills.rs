@@ -1,7 +1,7 @@
 //! Reads `disabled_skills` of a config file: rules with the id of a root and a glob, or with a
 //! qualified name.
 
-use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
+use super::keys::{self, ConfigKey, KeyDefault, KeyValue, key_table};
 use crate::model::disabled_skills::{DisableRules, parse_glob};
 use caproot_core::document::{DocumentField, DocumentReader};
 use caproot_core::wire::{RelPath, RootId};
@@ -13,18 +13,22 @@ key_table!(
     ROOT = ConfigKey::new(
         "disabled_skills[].root",
         KeyValue::Text("id of a published root"),
-        KeyDefault::Effect { effect: "required with `path`", example: "team" },
+        KeyDefault::Effect {
+            effect: "required with `path`",
+            example: "team"
+        },
         "Root of the skills.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     PATH = ConfigKey::new(
         "disabled_skills[].path",
         KeyValue::Text("glob of at most 256 bytes"),
-        KeyDefault::Effect { effect: "required with `root`", example: "drafts/**" },
+        KeyDefault::Effect {
+            effect: "required with `root`",
+            example: "drafts/**"
+        },
         "Glob for the directory of the skill, relative to the root. `*` does not match `/`, `**` does. \
          `.` is the root itself.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     NAME = ConfigKey::new(
         "disabled_skills[].name",
         KeyValue::Text("qualified name of at most 128 characters"),
@@ -33,8 +37,7 @@ key_table!(
             example: "deploy-plugin:roll-back",
         },
         "Qualified name of a skill. The rule applies to every root.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
 );
 
 /// Most rules, and most bytes of a glob: both cost time in every scan.

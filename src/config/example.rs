@@ -1,6 +1,6 @@
 //! Documented example of a config file: every key with its default.
 
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
+use super::keys::{ConfigKey, KeyDefault, KeyValue};
 use super::top_keys;
 use caproot_core::text::wrap_words;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ const MAX_COLUMNS: usize = 100;
 const HEAD: &str = "Config file of caproot. Start the daemon with `caproot serve --config FILE`; check a \
     file with `caproot config check FILE`. The file lists every key with its default. The default of \
     keys with `#key:` depends on the machine, or the key has none. Relative paths start at the directory \
-    of this file.";
+    of this file. A reload applies the keys that say so; a change of another key needs a restart.";
 
 /// Returns the text of the file.
 #[must_use]
@@ -47,8 +47,8 @@ fn comment(key: &ConfigKey) -> String {
     if let Some(flag) = key.flag {
         sentences.push(format!("Flag: {flag}."));
     }
-    if let KeyReload::Restart(rule) = key.reload {
-        sentences.push(format!("Reload: {}.", rule.effect));
+    if let Some(effect) = key.reload {
+        sentences.push(format!("Reload: {effect}."));
     }
 
     sentences.join(" ")

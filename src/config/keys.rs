@@ -1,7 +1,7 @@
 //! Keys of a config file: name, type, default, meaning and the effect of a reload. The loader, the
 //! example file and the reference all read these tables.
 
-use super::{Config, limits};
+use super::limits;
 use caproot_core::document::{DocumentField, DocumentReader, DocumentSection};
 use humantime::format_duration;
 use std::time::Duration;
@@ -26,7 +26,9 @@ pub struct ConfigKey {
     pub path: &'static str,
     pub value: KeyValue,
     pub default: KeyDefault,
-    pub reload: KeyReload,
+    /// Effect of a reload that changes the key. `None` is the effect of its section, which is a restart
+    /// by default.
+    pub reload: Option<&'static str>,
     /// Flag of `caproot serve` that replaces the value.
     pub flag: Option<&'static str>,
     pub meaning: KeyMeaning,
@@ -90,37 +92,15 @@ pub enum KeyDefault {
     Section,
 }
 
-/// Effect of a reload that changes a key.
-#[derive(Debug, Clone, Copy)]
-pub enum KeyReload {
-    /// The daemon applies the value, as the text says.
-    Applied(&'static str),
-    /// The section of the key has the rule.
-    Section,
-    /// The value is fixed for the lifetime of a process.
-    Restart(RestartRule),
-}
-
-/// Rule of a key that needs a restart.
-#[derive(Debug, Clone, Copy)]
-pub struct RestartRule {
-    /// Effect in words.
-    pub effect: &'static str,
-    /// Whether two configurations differ so that the new one needs a restart.
-    pub differs: fn(&Config, &Config) -> bool,
-    /// Gives the first configuration the value of the second.
-    pub keep: fn(&mut Config, &Config),
-}
-
-/// Effect of most keys that need a restart.
-pub const RESTART: &str = "needs a restart";
+/// Effect of most keys.
+const RESTART: &str = "needs a restart";
 /// Effect of keys of scans.
 pub const RESCAN: &str = "applied; every root is scanned again";
 /// Effect of keys that control access.
 pub const NEXT_CALL: &str = "applied from the next call on";
 
 impl ConfigKey {
-    /// Returns a key without a flag that a reload applies.
+    /// Returns a key without a flag.
     pub const fn new(
         path: &'static str,
         value: KeyValue,
@@ -131,7 +111,7 @@ impl ConfigKey {
             path,
             value,
             default,
-            reload: KeyReload::Applied("applied"),
+            reload: None,
             flag: None,
             meaning: KeyMeaning::Text(meaning),
         }
@@ -144,8 +124,12 @@ impl ConfigKey {
         }
     }
 
-    pub const fn with_reload(self, reload: KeyReload) -> Self {
-        Self { reload, ..self }
+    /// Returns a key that a reload applies.
+    pub const fn with_reload(self, effect: &'static str) -> Self {
+        Self {
+            reload: Some(effect),
+            ..self
+        }
     }
 
     /// Returns the name in the section.
@@ -285,7 +269,7 @@ pub struct KeyDescription {
 #[must_use]
 pub fn config_keys() -> Vec<KeyDescription> {
     let mut all = Vec::new();
-    add_descriptions(&super::top_keys::KEYS, "", &mut all);
+    add_descriptions(&super::top_keys::KEYS, RESTART, &mut all);
     all
 }
 
@@ -302,11 +286,7 @@ fn add_descriptions(
             KeyDefault::Section => (None, None),
         };
 
-        let reload = match key.reload {
-            KeyReload::Applied(effect) | KeyReload::Restart(RestartRule { effect, .. }) => effect,
-            KeyReload::Section => section_reload,
-        };
-
+        let reload = key.reload.unwrap_or(section_reload);
         all.push(KeyDescription {
             path: key.path,
             is_section: !key.keys().is_empty(),
@@ -320,16 +300,4 @@ fn add_descriptions(
 
         add_descriptions(key.keys(), reload, all);
     }
-}
-
-/// Returns the keys that need a restart, with their rules.
-pub fn restart_rules() -> Vec<(&'static str, RestartRule)> {
-    super::top_keys::KEYS
-        .iter()
-        .flat_map(|key| std::iter::once(key).chain(key.keys()))
-        .filter_map(|key| match key.reload {
-            KeyReload::Restart(rule) => Some((key.path, rule)),
-            KeyReload::Applied(_) | KeyReload::Section => None,
-        })
-        .collect()
 }

@@ -1,8 +1,6 @@
 //! Keys of the section `limits` of a config file, from the table of the limits.
 
-use super::keys::{
-    self, ConfigKey, KeyDefault, KeyMeaning, KeyReload, KeyValue, RESTART, RestartRule,
-};
+use super::keys::{self, ConfigKey, KeyDefault, KeyMeaning, KeyValue};
 use crate::model::Limits;
 use crate::model::limits::{MAX_DIAGNOSTICS, limit_table};
 use bytesize::ByteSize;
@@ -43,23 +41,10 @@ macro_rules! read_value {
     };
 }
 
-macro_rules! key_reload {
-    (applied, $name:ident) => {
-        KeyReload::Section
-    };
-    (restart, $name:ident) => {
-        KeyReload::Restart(RestartRule {
-            effect: RESTART,
-            differs: |new, old| new.limits.$name != old.limits.$name,
-            keep: |new, old| new.limits.$name = old.limits.$name,
-        })
-    };
-}
-
 macro_rules! define_keys {
     (
         configurable {
-            $($name:ident: $unit:ident = $default:expr, [$min:expr, $max:expr], $reload:ident;)*
+            $($name:ident: $unit:ident = $default:expr, [$min:expr, $max:expr];)*
         }
         fixed $fixed:tt
     ) => {
@@ -73,7 +58,6 @@ macro_rules! define_keys {
                     KeyDefault::Value(|| config_value!($unit, Limits::default().$name)),
                     "",
                 )
-                .with_reload(key_reload!($reload, $name))
             }
         ),*];
 

@@ -1,7 +1,7 @@
 //! Splits a new configuration into the part that a running daemon can apply and the part that needs
 //! a restart.
 
-use super::{Config, keys, native_path, top_keys};
+use super::{Config, LogConfig, native_path, top_keys};
 use std::path::{Path, PathBuf};
 
 /// Changes that need a restart of the daemon.
@@ -15,17 +15,14 @@ pub struct RestartRequired {
 
 /// Implements [`Config::restrict_to_reloadable`].
 pub fn restrict(
-    mut new: Config,
+    new: Config,
     old: &Config,
     may_read: impl Fn(&Path) -> bool,
 ) -> (Config, RestartRequired) {
-    let mut restart = RestartRequired::default();
-    for (key, rule) in keys::restart_rules() {
-        if (rule.differs)(&new, old) {
-            (rule.keep)(&mut new, old);
-            restart.keys.push(key);
-        }
-    }
+    let mut restart = RestartRequired {
+        keys: changed_keys(&new, old),
+        unreadable_dirs: Vec::new(),
+    };
 
     // The sandbox of the running daemon cannot be widened.
     let is_readable =
@@ -54,14 +51,46 @@ pub fn restrict(
 
     let root_dirs = published_roots.iter().map(|root| native_path(&root.path));
     let merged = Config {
+        environment_ids: new.environment_ids,
         allowed_dirs: root_dirs.chain(extra_dirs).collect(),
         published_roots,
-        // The sockets stay until a restart.
-        socket_groups: old.socket_groups.clone(),
-        faults: old.faults.clone(),
-        opener: old.opener,
-        connection_timing: old.connection_timing,
-        ..new
+        callers: new.callers,
+        open_health: new.open_health,
+        open_reflection: new.open_reflection,
+        disabled_skills: new.disabled_skills,
+        trust: new.trust,
+        // A listener has TLS or not for its whole life.
+        tls: old.tls.as_ref().and(new.tls).or_else(|| old.tls.clone()),
+        log: LogConfig {
+            filter: new.log.filter,
+            format: old.log.format,
+        },
+        warnings: new.warnings,
+        ..old.clone()
     };
     (merged, restart)
+}
+
+/// Returns the changed keys that need a restart with every value.
+fn changed_keys(new: &Config, old: &Config) -> Vec<&'static str> {
+    let keys = [
+        (top_keys::LISTEN, new.listeners != old.listeners),
+        (top_keys::SOCKET, new.socket_access != old.socket_access),
+        (top_keys::TLS, new.tls.is_some() != old.tls.is_some()),
+        (top_keys::AUDIT, new.audit != old.audit),
+        (
+            top_keys::SEARCH,
+            (&new.excluded_dirs, &new.resource_dirs) != (&old.excluded_dirs, &old.resource_dirs),
+        ),
+        (top_keys::LIMITS, new.limits != old.limits),
+        (top_keys::WATCH, new.timing != old.timing),
+        (top_keys::WATCH_CONFIG, new.watch_config != old.watch_config),
+        (top_keys::LANDLOCK, new.landlock != old.landlock),
+        (top_keys::LOG_FORMAT, new.log.format != old.log.format),
+        (top_keys::READINESS, new.readiness != old.readiness),
+        (top_keys::METRICS, new.metrics != old.metrics),
+        (top_keys::TRACES, new.traces != old.traces),
+    ];
+    let changed = keys.into_iter().filter(|(_, is_changed)| *is_changed);
+    changed.map(|(key, _)| key.path).collect()
 }

@@ -1,7 +1,7 @@
 //! Reads `roots` of a config file, and paths of directories.
 
 use super::address;
-use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
+use super::keys::{self, ConfigKey, KeyDefault, KeyValue, key_table};
 use super::presets::{FoundRoots, RootPreset};
 use crate::model::{PublishedRoot, RootScope};
 use caproot_core::document::{DocumentField, DocumentReader, DocumentSection};
@@ -27,8 +27,7 @@ key_table!(
             example: "team"
         },
         "Unique id of the root.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     PATH = ConfigKey::new(
         "roots[].path",
         KeyValue::Text("directory"),
@@ -37,15 +36,13 @@ key_table!(
             example: "/srv/skills",
         },
         "Directory of the root. You may create the directory later.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     SCOPE = ConfigKey::new(
         "roots[].scope",
         KeyValue::Choice(&SCOPES),
         KeyDefault::Value(|| "user".to_owned()),
         "Scope of the skills. Roots are listed in this order.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     FOLLOW_LINKS = ConfigKey::new(
         "roots[].follow_links",
         KeyValue::Boolean,
@@ -54,8 +51,7 @@ key_table!(
             example: "true",
         },
         "Whether links below the root are followed. Must be false in scope `system`.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     PRESET = ConfigKey::new(
         "roots[].preset",
         KeyValue::Choice(&RootPreset::NAMES),
@@ -67,8 +63,7 @@ key_table!(
          working directory and in each directory above it, up to the root of the repository \
          (`claude-repo`, `claude-repo-2` and so on), and in the home directory (`claude`).",
     )
-    .with_flag("--preset")
-    .with_reload(KeyReload::Section),
+    .with_flag("--preset"),
 );
 
 /// Roots of the file, with its presets.

@@ -1,7 +1,7 @@
 //! Reads `socket` of a config file: mode and group of Unix sockets.
 
 use super::accounts;
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
+use super::keys::{ConfigKey, KeyDefault, KeyValue, key_table};
 use caproot_core::document::{DocumentReader, DocumentSection};
 use caproot_core::net::endpoint::ProcessEnv;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,16 @@ key_table!(
         },
         "Mode of the socket. `\"0600\"` admits the user of the daemon, `\"0660\"` a group, too, and \
          `\"0666\"` every user. `\"0666\"` needs `callers`.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     GROUP = ConfigKey::new(
         "socket.group",
         KeyValue::Text("group, by number or name"),
-        KeyDefault::Effect { effect: "the group of the daemon", example: "caproot" },
+        KeyDefault::Effect {
+            effect: "the group of the daemon",
+            example: "caproot"
+        },
         "Group of the socket.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
 );
 
 /// Default group of a socket in the runtime directory of the unit, if the group exists.

@@ -1,6 +1,6 @@
 //! Reads the TLS files and `insecure_tcp` of flags and config files.
 
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
+use super::keys::{ConfigKey, KeyDefault, KeyValue, key_table};
 use super::{ListenAddress, address, record_reading, top_keys};
 use caproot_core::document::{
     ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
@@ -17,16 +17,14 @@ key_table!(
         KeyDefault::Required { example: "server.pem" },
         "Certificate of the daemon, followed by its intermediate certificates.",
     )
-    .with_flag("--tls-cert")
-    .with_reload(KeyReload::Section),
+    .with_flag("--tls-cert"),
     KEY = ConfigKey::new(
         "tls.key",
         KeyValue::Text("file"),
         KeyDefault::Required { example: "server.key" },
         "Private key of the certificate, without a passphrase.",
     )
-    .with_flag("--tls-key")
-    .with_reload(KeyReload::Section),
+    .with_flag("--tls-key"),
     CLIENT_CA = ConfigKey::new(
         "tls.client_ca",
         KeyValue::Text("file"),
@@ -34,8 +32,7 @@ key_table!(
         "Authorities of client certificates. If set, clients must present a certificate of one of these \
          authorities.",
     )
-    .with_flag("--tls-client-ca")
-    .with_reload(KeyReload::Section),
+    .with_flag("--tls-client-ca"),
 );
 
 /// Certificate files of the daemon. Every TCP listener uses them.

@@ -1,9 +1,7 @@
 //! Keys at the top of a config file, and of the sections `search`, `watch`, `sandbox`, `log` and
 //! `metrics`.
 
-use super::keys::{
-    ConfigKey, KeyDefault, KeyReload, KeyValue, NEXT_CALL, RESCAN, RESTART, RestartRule, key_table,
-};
+use super::keys::{ConfigKey, KeyDefault, KeyValue, NEXT_CALL, RESCAN, key_table};
 use super::{callers, disabled_skills, limits, roots, socket_access, tls, traces, trust};
 use crate::catalog::WatchTiming;
 use crate::model::LandlockMode;
@@ -25,7 +23,7 @@ key_table!(
         "Environments whose roots this daemon resolves.",
     )
     .with_flag("--environment-id")
-    .with_reload(KeyReload::Applied(RESCAN)),
+    .with_reload(RESCAN),
     LISTEN = ConfigKey::new(
         "listen",
         KeyValue::List("addresses `unix:PATH` or `tcp:HOST:PORT`"),
@@ -39,12 +37,7 @@ key_table!(
          `caproot.sock` in `$XDG_RUNTIME_DIR`, else `caproot-UID/caproot.sock` in the temporary \
          directory.",
     )
-    .with_flag("--listen")
-    .with_reload(KeyReload::Restart(RestartRule {
-        effect: RESTART,
-        differs: |new, old| new.listeners != old.listeners,
-        keep: |new, old| new.listeners.clone_from(&old.listeners),
-    })),
+    .with_flag("--listen"),
     SOCKET = ConfigKey::new(
         "socket",
         KeyValue::Section(&socket_access::KEYS),
@@ -55,12 +48,7 @@ key_table!(
         },
         "Access to the Unix sockets that the daemon creates. The socket unit sets the access to its \
          own sockets.",
-    )
-    .with_reload(KeyReload::Restart(RestartRule {
-        effect: RESTART,
-        differs: |new, old| new.socket_access != old.socket_access,
-        keep: |new, old| new.socket_access.clone_from(&old.socket_access),
-    })),
+    ),
     TLS = ConfigKey::new(
         "tls",
         KeyValue::Section(&tls::KEYS),
@@ -68,11 +56,7 @@ key_table!(
         "TLS on every TCP listener. The files are PEM. The daemon reads the files again when they \
          change.",
     )
-    .with_reload(KeyReload::Restart(RestartRule {
-        effect: "applied to new connections; adding or removing the section needs a restart",
-        differs: |new, old| new.tls.is_some() != old.tls.is_some(),
-        keep: |new, old| new.tls.clone_from(&old.tls),
-    })),
+    .with_reload("applied to new connections; adding or removing the section needs a restart"),
     INSECURE_TCP = ConfigKey::new(
         "insecure_tcp",
         KeyValue::Boolean,
@@ -80,7 +64,8 @@ key_table!(
         "Whether other machines may connect over TCP without TLS. An attacker on the network can then \
          read and change all traffic.",
     )
-    .with_flag("--insecure-tcp"),
+    .with_flag("--insecure-tcp")
+    .with_reload("applied"),
     ALLOW = ConfigKey::new(
         "allow",
         KeyValue::List("directories"),
@@ -92,7 +77,7 @@ key_table!(
          published roots are always allowed.",
     )
     .with_flag("--allow")
-    .with_reload(KeyReload::Applied(roots::RELOAD)),
+    .with_reload(roots::RELOAD),
     ROOTS = ConfigKey::new(
         "roots",
         KeyValue::SectionList { keys: &roots::KEYS, alternative: Some(&roots::PRESET) },
@@ -107,7 +92,7 @@ key_table!(
          directory above it) and so on, up to the root of the repository.",
     )
     .with_flag("--root")
-    .with_reload(KeyReload::Applied(roots::RELOAD)),
+    .with_reload(roots::RELOAD),
     CALLERS = ConfigKey::new(
         "callers",
         KeyValue::SectionList { keys: &callers::KEYS, alternative: None },
@@ -120,21 +105,21 @@ key_table!(
          `gids` and `sans` needs only the token. A caller may access the roots of all rules that \
          match. If the key is set, root and the user of the daemon need a rule, too.",
     )
-    .with_reload(KeyReload::Applied(NEXT_CALL)),
+    .with_reload(NEXT_CALL),
     OPEN_HEALTH = ConfigKey::new(
         "open_health",
         KeyValue::Boolean,
         KeyDefault::Value(|| "true".to_owned()),
         "Whether the health service answers callers that no rule in `callers` matches.",
     )
-    .with_reload(KeyReload::Applied(NEXT_CALL)),
+    .with_reload(NEXT_CALL),
     OPEN_REFLECTION = ConfigKey::new(
         "open_reflection",
         KeyValue::Boolean,
         KeyDefault::Value(|| "false".to_owned()),
         "Whether the reflection services answer callers that no rule in `callers` matches.",
     )
-    .with_reload(KeyReload::Applied(NEXT_CALL)),
+    .with_reload(NEXT_CALL),
     AUDIT = ConfigKey::new(
         "audit",
         KeyValue::Boolean,
@@ -142,8 +127,7 @@ key_table!(
         "Whether the audit log has every call, with the caller, the request and the result. Denied \
          calls are always logged.",
     )
-    .with_flag("--audit")
-    .with_reload(KeyReload::Applied(NEXT_CALL)),
+    .with_flag("--audit"),
     DISABLED_SKILLS = ConfigKey::new(
         "disabled_skills",
         KeyValue::SectionList { keys: &disabled_skills::KEYS, alternative: Some(&disabled_skills::NAME) },
@@ -151,7 +135,7 @@ key_table!(
         "Skills that are neither listed nor readable; at most 1000 rules. A rule has either `root` and \
          `path`, or `name`.",
     )
-    .with_reload(KeyReload::Applied(RESCAN)),
+    .with_reload(RESCAN),
     TRUST = ConfigKey::new(
         "trust",
         KeyValue::Section(&trust::KEYS),
@@ -161,31 +145,26 @@ key_table!(
         },
         "Approval of skills by a lock.",
     )
-    .with_reload(KeyReload::Applied(RESCAN)),
+    .with_reload(RESCAN),
     SEARCH = ConfigKey::new(
         "search",
         KeyValue::Section(&SEARCH_KEYS),
         KeyDefault::Section,
         "Directories that scans skip.",
-    )
-    .with_reload(KeyReload::Applied(RESCAN)),
+    ),
     LIMITS = ConfigKey::new(
         "limits",
         KeyValue::Section(&limits::KEYS),
         KeyDefault::Section,
         "Limits of the daemon. `GetExecutor` reports each limit, and errors name the limit that was \
          reached.",
-    )
-    .with_reload(KeyReload::Applied(
-        "applied; existing connections, streams and calls that exceed a lower limit continue",
-    )),
+    ),
     WATCH = ConfigKey::new(
         "watch",
         KeyValue::Section(&WATCH_KEYS),
         KeyDefault::Section,
         "Time between a change and its publication.",
-    )
-    .with_reload(KeyReload::Applied(RESCAN)),
+    ),
     WATCH_CONFIG = ConfigKey::new(
         "watch_config",
         KeyValue::Boolean,
@@ -212,34 +191,19 @@ key_table!(
         KeyDefault::Effect { effect: "the readiness of skills with requirements is unknown", example: "" },
         "Programs and variables that the daemon looks up for skills that declare to need them. Nothing \
          is run.",
-    )
-    .with_reload(KeyReload::Restart(RestartRule {
-        effect: RESTART,
-        differs: |new, old| new.readiness != old.readiness,
-        keep: |new, old| new.readiness.clone_from(&old.readiness),
-    })),
+    ),
     METRICS = ConfigKey::new(
         "metrics",
         KeyValue::Section(&METRICS_KEYS),
         KeyDefault::Effect { effect: "no metrics are served", example: "" },
         "Prometheus metrics, served at `/metrics` over HTTP.",
-    )
-    .with_reload(KeyReload::Restart(RestartRule {
-        effect: RESTART,
-        differs: |new, old| new.metrics != old.metrics,
-        keep: |new, old| new.metrics.clone_from(&old.metrics),
-    })),
+    ),
     TRACES = ConfigKey::new(
         "traces",
         KeyValue::Section(&traces::KEYS),
         KeyDefault::Effect { effect: "no spans are sent", example: "" },
         "OpenTelemetry spans of calls.",
-    )
-    .with_reload(KeyReload::Restart(RestartRule {
-        effect: RESTART,
-        differs: |new, old| new.traces != old.traces,
-        keep: |new, old| new.traces.clone_from(&old.traces),
-    })),
+    ),
 );
 
 key_table!(
@@ -249,15 +213,13 @@ key_table!(
         KeyValue::List("names of directories"),
         KeyDefault::Value(|| list(&DEFAULT_SKIPPED_DIRS)),
         "Directories that are neither scanned nor read.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     RESOURCE_DIRS = ConfigKey::new(
         "search.resource_dirs",
         KeyValue::List("names of directories"),
         KeyDefault::Value(|| list(&DEFAULT_RESOURCE_DIRS)),
         "Directories that are not scanned directly inside a skill. Their files are readable.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
 );
 
 key_table!(
@@ -269,8 +231,7 @@ key_table!(
         },
         KeyDefault::Value(|| format_duration(WatchTiming::default().debounce).to_string()),
         "Time after the last event until a change is published. `0ms` publishes at once.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     MAX_DEBOUNCE = ConfigKey::new(
         "watch.max_debounce",
         KeyValue::Duration {
@@ -279,8 +240,7 @@ key_table!(
         KeyDefault::Value(|| format_duration(WatchTiming::default().max_debounce).to_string()),
         "Longest time after the first event until a change is published. Must not be less than \
          `debounce`.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
 );
 
 key_table!(
@@ -293,12 +253,7 @@ key_table!(
      the kernel supports. With `required`, the daemon does not start if the kernel lacks one. With `off`, \
      Landlock is not used.",
 )
-.with_flag("--sandbox")
-.with_reload(KeyReload::Restart(RestartRule {
-    effect: RESTART,
-    differs: |new, old| new.landlock != old.landlock,
-    keep: |new, old| new.landlock = old.landlock,
-})),
+.with_flag("--sandbox"),
 );
 
 key_table!(
@@ -310,7 +265,8 @@ key_table!(
         "Lines that are logged. The levels are `off`, `error`, `warn`, `info`, `debug` and `trace`. The \
          environment variable `CAPROOT_LOG` replaces the value, too.",
     )
-    .with_flag("--log"),
+    .with_flag("--log")
+    .with_reload("applied"),
     LOG_FORMAT = ConfigKey::new(
         "log.format",
         KeyValue::Choice(&log_config::FORMATS),
@@ -318,12 +274,7 @@ key_table!(
         "Format of log lines. `text` and `json` go to stderr; `json` is one JSON object a line. If stderr \
          is the journal of systemd, `text` has the priority and no time. `journald` sends fields to the \
          journal.",
-    )
-    .with_reload(KeyReload::Restart(RestartRule {
-        effect: RESTART,
-        differs: |new, old| new.log.format != old.log.format,
-        keep: |new, old| new.log.format = old.log.format,
-    })),
+    ),
 );
 
 key_table!(
@@ -337,8 +288,7 @@ key_table!(
         },
         "Directories of the programs that the shell of an agent finds, as in its PATH. If the daemon \
          cannot see a directory, a program that no other directory has is unknown.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     READINESS_VARIABLES = ConfigKey::new(
         "readiness.variables",
         KeyValue::List("names of variables, at most 256"),
@@ -348,8 +298,7 @@ key_table!(
         },
         "Variables of which callers learn whether they are set in the environment of the daemon. The \
          value is never sent.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
 );
 
 key_table!(
@@ -361,8 +310,7 @@ key_table!(
             example: "tcp:127.0.0.1:9464",
         },
         "Address of the metrics. Port 0 takes a free port.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
 );
 
 fn list(names: &[&str]) -> String {

@@ -1,6 +1,6 @@
 //! Reads `traces` of a config file: the collector of spans and the ratio of traced calls.
 
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
+use super::keys::{ConfigKey, KeyDefault, KeyValue, key_table};
 use crate::telemetry::TraceConfig;
 use caproot_core::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
 use http::Uri;
@@ -15,16 +15,14 @@ key_table!(
             example: "http://127.0.0.1:4317",
         },
         "Collector of the spans, by OTLP over gRPC.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     RATIO = ConfigKey::new(
         "traces.ratio",
         KeyValue::Ratio,
         KeyDefault::Value(|| "1".to_owned()),
         "Ratio of the calls that are traced. A caller that sends `traceparent` decides for its own \
          calls.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
 );
 
 pub fn read(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> Option<TraceConfig> {

@@ -1,6 +1,6 @@
 //! Reads `trust` of a config file, and the lock that it names.
 
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
+use super::keys::{ConfigKey, KeyDefault, KeyValue, key_table};
 use super::{OfferedDirs, address, record_reading, top_keys};
 use crate::fs::path_resolution::{
     LookupRecorder, NameLookup, OperatorLookup, PathStart, resolve_path_with,
@@ -32,20 +32,20 @@ key_table!(
     LOCK = ConfigKey::new(
         "trust.lock",
         KeyValue::Text("file"),
-        KeyDefault::Required { example: "caproot.lock" },
+        KeyDefault::Required {
+            example: "caproot.lock"
+        },
         "Lock of the approved skills, which `caproot lock` writes. The file must lie outside the allowed \
          directories, and only root and the user of the daemon may be able to write it. The daemon reads \
          the file again when it changes. An invalid lock is rejected, and the last lock stays in force.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     MODE = ConfigKey::new(
         "trust.mode",
         KeyValue::Choice(&TrustMode::NAMES),
         KeyDefault::Required { example: "hide" },
         "Effect on skills that are not approved. With `warn`, they are listed with their state. With \
          `hide`, only approved skills are listed, only approved bytes are sent, and plugins are omitted.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     ROOTS = ConfigKey::new(
         "trust.roots",
         KeyValue::List("ids of published roots"),
@@ -55,8 +55,7 @@ key_table!(
         },
         "Roots to which the lock applies. The lock applies to a selected directory, too, if it lies below \
          or above one of these roots.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
     SIGNERS = ConfigKey::new(
         "trust.signers",
         KeyValue::Text("file with the format of `allowed_signers` in ssh-keygen(1)"),
@@ -66,8 +65,7 @@ key_table!(
         },
         "Keys that may sign the lock. If set, the lock needs a signature by one of these keys in the file \
          with the name of the lock and `.sig`.",
-    )
-    .with_reload(KeyReload::Section),
+    ),
 );
 
 /// Section `trust` of a file, whose lock is not read yet.

@@ -14,7 +14,6 @@ use caproot_core::text::truncate_escaped;
 use denial_limit::{DENIAL_WINDOW, DenialDecision, DenialLimit, DeniedCaller, SuppressedDenials};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::{Code, Extensions, Status};
 use tonic_types::StatusExt as _;
 use tracing::{info, warn};
@@ -33,7 +32,7 @@ pub struct AuditLog(Arc<AuditLogInner>);
 
 #[derive(Debug)]
 struct AuditLogInner {
-    log_every_call: AtomicBool,
+    log_every_call: bool,
     /// Limit of lines about denied calls, so that an unauthorized client cannot fill the disk.
     denial_limit: DenialLimit,
 }
@@ -74,14 +73,9 @@ impl AuditLog {
     #[must_use]
     pub fn new(every_call: bool) -> Self {
         Self(Arc::new(AuditLogInner {
-            log_every_call: AtomicBool::new(every_call),
+            log_every_call: every_call,
             denial_limit: DenialLimit::new(),
         }))
-    }
-
-    /// Sets whether the log includes calls that were not denied.
-    pub fn set_log_every_call(&self, every_call: bool) {
-        self.0.log_every_call.store(every_call, Ordering::Relaxed);
     }
 
     /// Records a call that the authentication layer denied.
@@ -285,7 +279,7 @@ impl AuditedCall {
                 .write_refusal(&self.subject, method, root, reason.as_deref());
         }
 
-        if self.log.0.log_every_call.load(Ordering::Relaxed) {
+        if self.log.0.log_every_call {
             let AuditFields {
                 rules,
                 uid,

@@ -101,13 +101,6 @@ impl ConnectionQuota {
             rejected_calls: RateLimitedLog::default(),
         }))
     }
-
-    /// Changes the limit of connections of one caller.
-    pub fn set_limits(&self, limits: &Limits) {
-        self.0
-            .caller_quota
-            .set_limits(usize::MAX, limits.max_connections_per_caller);
-    }
 }
 
 impl ListenerPermits {

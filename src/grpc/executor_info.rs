@@ -84,7 +84,7 @@ macro_rules! wire_value {
 
 macro_rules! define_limits_message {
     (
-        configurable { $($name:ident: $unit:ident = $default:expr, $bounds:tt, $reload:ident;)* }
+        configurable { $($name:ident: $unit:ident = $default:expr, $bounds:tt;)* }
         fixed { $($fixed:ident = $value:expr;)* }
     ) => {
         fn limits_message(limits: &Limits) -> pb::Limits {

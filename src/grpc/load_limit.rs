@@ -135,13 +135,6 @@ impl LoadLimitLayer {
         }
     }
 
-    /// Sets the limits of calls in flight. Existing calls continue.
-    pub fn set_limits(&self, limits: &Limits) {
-        self.quotas
-            .calls
-            .set_limits(limits.max_calls, limits.max_calls_per_caller);
-    }
-
     /// Acquires the permits of a call. The first accepted call on a connection admits the
     /// connection.
     async fn acquire_permits(&self, head: &Parts) -> Result<CallPermits, Status> {

@@ -32,16 +32,14 @@ pub struct QuotaExceeded {
 
 #[derive(Debug)]
 struct QuotaInner {
-    /// Names of the total limit and the per-caller limit.
-    limit_names: [&'static str; 2],
+    total_limit: QuotaLimit,
+    per_caller_limit: QuotaLimit,
     usage: Mutex<QuotaUsage>,
 }
 
 /// Usage of a quota. The map contains only keys with permits, so the total limits its size.
 #[derive(Debug, Default)]
 struct QuotaUsage {
-    /// Total limit and per-caller limit.
-    limits: [usize; 2],
     total: usize,
     by_key: HashMap<QuotaKey, usize>,
 }
@@ -50,13 +48,10 @@ impl Quota {
     /// Creates an unused quota.
     #[must_use]
     pub fn new(total: QuotaLimit, per_caller: QuotaLimit) -> Self {
-        let usage = QuotaUsage {
-            limits: [total.1, per_caller.1],
-            ..QuotaUsage::default()
-        };
         Self(Arc::new(QuotaInner {
-            limit_names: [total.0, per_caller.0],
-            usage: Mutex::new(usage),
+            total_limit: total,
+            per_caller_limit: per_caller,
+            usage: Mutex::default(),
         }))
     }
 
@@ -67,11 +62,6 @@ impl Quota {
             ("max_streams", limits.max_streams),
             ("max_streams_per_caller", limits.max_streams_per_caller),
         )
-    }
-
-    /// Changes the limits. Permits beyond a lower limit stay valid.
-    pub fn set_limits(&self, total: usize, per_caller: usize) {
-        self.0.usage.lock().limits = [total, per_caller];
     }
 
     /// Acquires `amount` permits, or none.
@@ -89,17 +79,16 @@ impl Quota {
 impl QuotaPermit {
     /// Acquires `amount` further permits, or none.
     pub fn acquire_more(&mut self, amount: usize) -> Result<(), QuotaExceeded> {
-        let [total_name, per_caller_name] = self.quota.0.limit_names;
-        let mut usage = self.quota.0.usage.lock();
+        let quota = &self.quota.0;
+        let mut usage = quota.usage.lock();
         let used = usage.by_key.get(&self.key).copied().unwrap_or(0);
 
         // The per-caller limit comes first because it is the more specific cause.
-        let [total_limit, per_caller_limit] = usage.limits;
         let limits = [
-            (per_caller_name, per_caller_limit, used),
-            (total_name, total_limit, usage.total),
+            (quota.per_caller_limit, used),
+            (quota.total_limit, usage.total),
         ];
-        for (limit_name, limit, used) in limits {
+        for ((limit_name, limit), used) in limits {
             if used.checked_add(amount).is_none_or(|after| after > limit) {
                 return Err(QuotaExceeded { limit_name, limit });
             }
@@ -160,22 +149,7 @@ mod tests {
         );
         drop(permit);
         assert!(quota.acquire(&a, 3).is_ok());
-        quota.set_limits(2, 1);
-        assert_eq!(
-            quota.acquire(&a, 1).err(),
-            Some(QuotaExceeded {
-                limit_name: "all",
-                limit: 2
-            })
-        );
         drop(other);
-        assert_eq!(
-            quota.acquire(&a, 2).err(),
-            Some(QuotaExceeded {
-                limit_name: "each",
-                limit: 1
-            })
-        );
         let usage = quota.0.usage.lock();
         assert_eq!((usage.total, usage.by_key.len()), (0, 0));
     }

@@ -14,22 +14,22 @@ macro_rules! limit_table {
     ($callback:ident) => {
         $callback! {
             configurable {
-                max_roots: Count = 256, [1, 4_096], applied;
-                max_depth: Count = 16, [1, 1_000], applied;
-                max_directories: Count = 50_000, [1, 10_000_000], applied;
-                max_entries: Count = 500_000, [1, 100_000_000], applied;
-                max_skills: Count = 20_000, [1, 1_000_000], applied;
-                max_file_bytes: Size = 256 << 20, [1 << 10, 16 << 30], applied;
-                max_cached_roots: Count = 1_024, [1, 65_536], applied;
-                max_reads_per_root: Count = 64, [1, 1_024], applied;
-                max_streams: Count = 2_048, [1, 65_536], applied;
-                max_history: Count = 64, [1, 1_024], applied;
-                max_diagnostics: Count = MAX_DIAGNOSTICS, [1, MAX_DIAGNOSTICS as u64], applied;
-                max_connections: Count = 1_024, [1, 65_536], restart;
-                max_connections_per_caller: Count = 256, [1, 65_536], applied;
-                max_streams_per_caller: Count = 1_024, [1, 65_536], applied;
-                max_calls: Count = 4_096, [1, 65_536], applied;
-                max_calls_per_caller: Count = 2_048, [1, 65_536], applied;
+                max_roots: Count = 256, [1, 4_096];
+                max_depth: Count = 16, [1, 1_000];
+                max_directories: Count = 50_000, [1, 10_000_000];
+                max_entries: Count = 500_000, [1, 100_000_000];
+                max_skills: Count = 20_000, [1, 1_000_000];
+                max_file_bytes: Size = 256 << 20, [1 << 10, 16 << 30];
+                max_cached_roots: Count = 1_024, [1, 65_536];
+                max_reads_per_root: Count = 64, [1, 1_024];
+                max_streams: Count = 2_048, [1, 65_536];
+                max_history: Count = 64, [1, 1_024];
+                max_diagnostics: Count = MAX_DIAGNOSTICS, [1, MAX_DIAGNOSTICS as u64];
+                max_connections: Count = 1_024, [1, 65_536];
+                max_connections_per_caller: Count = 256, [1, 65_536];
+                max_streams_per_caller: Count = 1_024, [1, 65_536];
+                max_calls: Count = 4_096, [1, 65_536];
+                max_calls_per_caller: Count = 2_048, [1, 65_536];
             }
             fixed {
                 max_read_bytes = MAX_READ_BYTES;
@@ -47,7 +47,7 @@ pub(crate) use limit_table;
 
 macro_rules! define_limits {
     (
-        configurable { $($name:ident: $unit:ident = $default:expr, $bounds:tt, $reload:ident;)* }
+        configurable { $($name:ident: $unit:ident = $default:expr, $bounds:tt;)* }
         fixed $fixed:tt
     ) => {
         /// Configurable limits. `Default` returns the documented defaults.

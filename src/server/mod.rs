@@ -78,7 +78,7 @@ use crate::telemetry::{Metrics, log_root_health};
 use accept::{ConnectionLimiter, ConnectionSource};
 use caproot_core::proto::caproot::v1::capability_service_server::SERVICE_NAME;
 use http::Http2Server;
-use layers::{LayeredService, SharedLayers, layer_services};
+use layers::{SharedLayers, layer_services};
 use listen::{BoundListener, RuntimeListener};
 use reload::{ConfigReloader, auth_config, policy_config};
 use std::fmt;
@@ -91,7 +91,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic_health::ServingStatus;
-use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::HealthReporter;
 
 /// Longest time for which calls in flight may continue after shutdown began.
@@ -151,11 +150,9 @@ struct RegisteredListeners {
 struct ReloadTargets {
     store: CatalogStore,
     auth_layer: AuthLayer,
-    audit: AuditLog,
-    load_limit: LoadLimitLayer,
-    connection_quota: ConnectionQuota,
-    stream_quota: Quota,
     tls: Option<Arc<ReloadableTls>>,
+    /// Limits in use, which a reload does not change.
+    limits: Limits,
 }
 
 /// Binds the listeners of the configuration and takes over the inherited sockets. Needs no runtime,
@@ -212,18 +209,35 @@ pub async fn build_daemon_on(
     // take limits, and after the listeners, whose number divides the files.
     let mut limits = config.limits.clone();
     let capacity = open_file_limit::raise_open_file_limit(&mut limits, listeners.grpc.len());
-    let max_connections = limits.max_connections;
 
     // Before the first large block is freed: glibc raises its threshold then.
     heap::set_mmap_threshold();
 
+    let first_call_timeout = config.connection_timing.first_call_timeout;
+    let connection_quota = ConnectionQuota::new(&limits, first_call_timeout);
+    let connection_limiter = ConnectionLimiter::new(connection_quota, capacity);
+
     // The parts that a reload changes are created together; the other parts below use their clones.
-    let targets = ReloadTargets::new(&config, limits, tls.clone())?;
-    let connection_limiter = ConnectionLimiter::new(targets.connection_quota.clone(), capacity);
+    let audit = AuditLog::new(config.audit);
+    let auth_layer = AuthLayer::new(auth_config(&config), audit.clone());
+    let store = CatalogStore::new(
+        CatalogStoreConfig {
+            fault_injector: config.faults.clone(),
+            opener: config.opener,
+            policy: policy_config(&config, limits.clone()),
+        },
+        random_epoch()?,
+    );
+    let targets = ReloadTargets {
+        store: store.clone(),
+        auth_layer: auth_layer.clone(),
+        tls: tls.clone(),
+        limits: limits.clone(),
+    };
 
     // The watcher starts before the first scan, so that `GetExecutor` names the right backend from the
     // first call on.
-    targets.store.start_watcher();
+    store.start_watcher();
 
     // The metrics and the service report the same state of the configuration.
     let start_time = SystemTime::now();
@@ -232,7 +246,7 @@ pub async fn build_daemon_on(
         ..ConfigState::default()
     });
     let metrics = Metrics::new(
-        targets.store.clone(),
+        store.clone(),
         start_time,
         config_state.clone(),
         tls.as_ref().map(|tls| tls.subscribe_expiry()),
@@ -254,8 +268,22 @@ pub async fn build_daemon_on(
         config_state: config_state.clone(),
     };
     let readiness = ReadinessChecker::new(&config.readiness);
-    let capabilities = targets.capability_service(&readiness, info, shutdown.clone());
-    let service = targets.layer_services(&metrics, capabilities, health_service);
+    let capabilities = RpcDispatcher::new(
+        GrpcService::new(
+            store.clone(),
+            readiness.clone(),
+            info,
+            Quota::for_streams(&limits),
+            shutdown.clone(),
+        ),
+        audit,
+    );
+    let layers = SharedLayers {
+        call_metrics: &metrics.layer(),
+        load_limit: &LoadLimitLayer::new(&limits, auth_layer.clone()),
+        auth: &auth_layer,
+    };
+    let service = layer_services(&layers, capabilities, health_service);
     let server = Http2Server::new(service, config.connection_timing);
 
     Ok(BoundDaemon {
@@ -267,9 +295,9 @@ pub async fn build_daemon_on(
         health,
         shutdown,
         metrics,
-        store: targets.store.clone(),
+        store,
         readiness,
-        reloader: ConfigReloader::new(targets, config, max_connections, state_sender),
+        reloader: ConfigReloader::new(targets, config, state_sender),
         config_state,
     })
 }
@@ -303,66 +331,6 @@ fn log_config_warnings(config: &Config) {
     }
     if config.published_roots.is_empty() && !config.allowed_dirs.is_empty() {
         tracing::info!("no root is published; callers select directories below `allow`");
-    }
-}
-
-impl ReloadTargets {
-    /// Creates the parts for a configuration. `limits` are the limits in use.
-    fn new(
-        config: &Config,
-        limits: Limits,
-        tls: Option<Arc<ReloadableTls>>,
-    ) -> Result<Self, StartError> {
-        let epoch = random_epoch()?;
-        let audit = AuditLog::new(config.audit);
-        let auth_layer = AuthLayer::new(auth_config(config), audit.clone());
-        let load_limit = LoadLimitLayer::new(&limits, auth_layer.clone());
-        let first_call_timeout = config.connection_timing.first_call_timeout;
-
-        Ok(Self {
-            auth_layer,
-            audit,
-            load_limit,
-            connection_quota: ConnectionQuota::new(&limits, first_call_timeout),
-            stream_quota: Quota::for_streams(&limits),
-            store: CatalogStore::new(
-                CatalogStoreConfig {
-                    fault_injector: config.faults.clone(),
-                    opener: config.opener,
-                    policy: policy_config(config, limits),
-                },
-                epoch,
-            ),
-            tls,
-        })
-    }
-
-    /// Returns the service that answers from the store. Its streams end when `shutdown` is cancelled.
-    fn capability_service(
-        &self,
-        readiness: &ReadinessChecker,
-        info: DaemonInfo,
-        shutdown: CancellationToken,
-    ) -> RpcDispatcher {
-        let store = self.store.clone();
-        let quota = self.stream_quota.clone();
-        let service = GrpcService::new(store, readiness.clone(), info, quota, shutdown);
-        RpcDispatcher::new(service, self.audit.clone())
-    }
-
-    /// Wraps the services into their layers.
-    fn layer_services(
-        &self,
-        metrics: &Metrics,
-        capabilities: RpcDispatcher,
-        health: HealthServer<impl Health>,
-    ) -> LayeredService {
-        let layers = SharedLayers {
-            call_metrics: &metrics.layer(),
-            load_limit: &self.load_limit,
-            auth: &self.auth_layer,
-        };
-        layer_services(&layers, capabilities, health)
     }
 }
 

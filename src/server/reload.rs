@@ -74,8 +74,6 @@ pub struct ConfigReloader {
     targets: ReloadTargets,
     /// Applied configuration.
     config: Config,
-    /// Limit of connections in use, which may be lower than the configured one.
-    max_connections: usize,
     config_state: watch::Sender<ConfigState>,
     /// Earlier reloads that were rejected because a file did not answer.
     hung_reads: Vec<JoinHandle<()>>,
@@ -85,13 +83,11 @@ impl ConfigReloader {
     pub fn new(
         targets: ReloadTargets,
         config: Config,
-        max_connections: usize,
         config_state: watch::Sender<ConfigState>,
     ) -> Self {
         Self {
             targets,
             config,
-            max_connections,
             config_state,
             hung_reads: Vec::new(),
         }
@@ -104,9 +100,6 @@ impl ConfigReloader {
         let mut lock_changes = None;
         let mut denied_roots = DeniedRoots::new(&self.targets.store);
         loop {
-            if !self.config.watch_config {
-                changes = None;
-            }
             let file = reloads
                 .config_file
                 .as_ref()
@@ -257,7 +250,7 @@ impl ConfigReloader {
             tracing::warn!("{warning}");
         }
 
-        self.targets.apply(&config, self.max_connections, new_tls);
+        self.targets.apply(&config, new_tls);
         self.wait_for_rescan().await;
         report_restart(&restart);
         tracing::info!("the configuration was reloaded");
@@ -299,10 +292,7 @@ impl ConfigReloader {
             }
         }
 
-        let mut limits = self.config.limits.clone();
-        limits.max_connections = self.max_connections;
-        let policy = policy_config(&self.config, limits);
-        self.targets.store.apply_policy(policy);
+        self.targets.apply_policy(&self.config);
         self.wait_for_rescan().await;
         tracing::info!("the lock was reloaded");
         self.config_state
@@ -358,22 +348,20 @@ fn log_rejection(errors: &[ConfigError], needs_restart_to_read: bool) {
 }
 
 impl ReloadTargets {
-    /// Applies a configuration. `max_connections` is the limit of connections in use.
-    fn apply(&self, config: &Config, max_connections: usize, new_tls: Option<NewTls>) {
-        let mut limits = config.limits.clone();
-        limits.max_connections = max_connections;
+    /// Applies a configuration.
+    fn apply(&self, config: &Config, new_tls: Option<NewTls>) {
         if let Some((tls, new_tls)) = self.tls.as_ref().zip(new_tls) {
             tls.install(new_tls);
         }
 
         // Before the policy of the store, so that no caller sees new roots under the old rules.
         self.auth_layer.replace_rules(auth_config(config));
-        self.audit.set_log_every_call(config.audit);
-        self.load_limit.set_limits(&limits);
-        self.connection_quota.set_limits(&limits);
-        self.stream_quota
-            .set_limits(limits.max_streams, limits.max_streams_per_caller);
-        self.store.apply_policy(policy_config(config, limits));
+        self.apply_policy(config);
+    }
+
+    fn apply_policy(&self, config: &Config) {
+        let policy = policy_config(config, self.limits.clone());
+        self.store.apply_policy(policy);
     }
 }
 

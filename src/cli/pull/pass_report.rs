@@ -1,5 +1,6 @@
 //! Report of one pull of every skill.
 
+use super::dir_check::difference_lines;
 use super::dir_mirror::PassError;
 use super::skill_list::SkillList;
 use super::{conflicts_json, join_candidates, report_json};
@@ -7,7 +8,6 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use crate::cli::report::{count_with_noun, withheld_lines};
-use crate::cli::verify::difference_lines;
 use caproot_client::CallError;
 use caproot_client::pull::{DirDifference, PullError, PullReport, PullRequest};
 use caproot_core::proto::caproot::v1::Skill;

@@ -50,7 +50,6 @@ fn keys_are_reloadable_as_documented() {
         ("readiness", "readiness: {path: [/bin], variables: [A]}"),
         ("search", "search: {excluded_dirs: [x], resource_dirs: [y]}"),
         ("limits", "limits: {max_depth: 3}"),
-        ("limits.max_connections", "limits: {max_connections: 3}"),
         ("watch", "watch: {debounce: 1ms}"),
         ("watch_config", "watch_config: true"),
         ("sandbox.landlock", "sandbox: {landlock: off}"),

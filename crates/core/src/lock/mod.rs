@@ -21,7 +21,6 @@
 mod allowed_signers;
 mod approved_files;
 mod difference;
-mod json_tokens;
 mod reader;
 mod signature;
 mod text_list;
@@ -45,8 +44,6 @@ use std::path::Path;
 pub const MAX_LOCK_BYTES: u64 = 64 << 20;
 /// Maximum number of entries of a lock.
 pub const MAX_LOCK_SKILLS: usize = 100_000;
-/// Maximum number of files of all entries of a lock.
-pub const MAX_LOCK_FILES: usize = 1_000_000;
 /// Maximum number of approved versions of one skill.
 pub const MAX_SKILL_VERSIONS: usize = 8;
 /// Version of the format that this version of caproot reads and writes.
@@ -261,6 +258,13 @@ impl LockError {
     fn at(position: TextPosition, reason: impl Into<String>) -> Self {
         Self {
             position: Some(position),
+            ..Self::whole(reason)
+        }
+    }
+
+    fn about(key: String, reason: impl Into<String>) -> Self {
+        Self {
+            key,
             ..Self::whole(reason)
         }
     }

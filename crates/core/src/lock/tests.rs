@@ -316,7 +316,7 @@ fn a_written_lock_has_this_form() {
 
 #[test]
 #[allow(clippy::too_many_lines)] // a table
-fn invalid_locks_have_an_error_with_its_position() {
+fn invalid_locks_have_an_error_with_its_place() {
     let digest = checksum(b"1").digest.to_string();
     let content = files_of(&[("SKILL.md", "1")]).content_digest().to_string();
     let zeros = ContentDigest([0; 32]).to_string();
@@ -345,95 +345,91 @@ fn invalid_locks_have_an_error_with_its_position() {
         (
             "\"version\": 1",
             "\"version\": \"1\"",
-            "2:14: version: expected a number, found text",
+            "2:16: version: invalid type: string \"1\", expected a number",
         ),
         (
             "\"bytes\": 1",
             "\"bytes\": -1",
-            "11:20: skills[0].files.\"SKILL.md\".bytes: expected a whole number",
+            "11:21: skills[0].files.\"SKILL.md\".bytes: invalid value: integer `-1`, expected u64",
         ),
         (
             "\"bytes\": 1",
             "\"bytes\": null",
-            "11:20: skills[0].files.\"SKILL.md\".bytes: expected a whole number, found null",
+            "11:23: skills[0].files.\"SKILL.md\".bytes: invalid type: null, expected u64",
         ),
         (
             "\"executable\": false",
             "\"executable\": 0",
-            "12:25: skills[0].files.\"SKILL.md\".executable: expected true or false, found a number",
+            "12:25: skills[0].files.\"SKILL.md\".executable: invalid type: integer `0`, expected a boolean",
         ),
         (
             "\"name\": \"a\"",
             "\"name\": [\"a\"]",
-            "5:15: skills[0].name: expected text, found a list",
+            "5:13: skills[0].name: invalid type: sequence, expected a string",
         ),
         (
             "\"name\": \"a\"",
             "\"name\": \"\"",
-            "5:15: skills[0].name: must have 1 to 128 characters, none of them a control character",
+            "5:16: skills[0].name: must have 1 to 128 characters, none of them a control character",
         ),
         (
             "\"name\": \"a\",",
             "",
-            "4:5: skills[0].name: required key is missing",
+            "15:5: skills[0]: missing key `name`",
         ),
-        (
-            "\"version\": 1,",
-            "",
-            "1:1: version: required key is missing",
-        ),
+        ("\"version\": 1,", "", "17:1: missing key `version`"),
         (
             "\"name\": \"a\",",
             "\"name\": \"a\", \"name\": \"a\",",
-            "5:20: skills[0].name: duplicate key, first set in 5:7",
+            "5:25: skills[0]: duplicate key `name`",
         ),
         (
             "\"version\": 1,",
             "\"version\": 1, \"version\": 1,",
-            "2:17: version: duplicate key, first set in 2:3",
+            "2:25: duplicate key `version`",
         ),
         (
             "\"name\": \"a\",",
             "\"name\": \"a\", \"products\": [\"\"],",
-            "5:32: skills[0].products: a product must not be empty or have a control character",
+            "5:35: skills[0].products: a product must not be empty or have a control character",
         ),
         (
             digest.as_str(),
             "sha256:0",
-            "10:21: skills[0].files.\"SKILL.md\".digest: is not `sha256:` and 64 lower-case hex digits",
+            "10:30: skills[0].files.\"SKILL.md\".digest: is not `sha256:` and 64 lower-case hex digits",
         ),
         (
             content.as_str(),
             zeros.as_str(),
-            &format!("4:5: skills[0]: files have the digest {content}"),
+            &format!("skills[0]: files have the digest {content}"),
         ),
         (
             "\"SKILL.md\"",
             "\"a\"",
-            "8:16: skills[0].files: has no SKILL.md",
+            "14:7: skills[0].files: has no SKILL.md",
         ),
         (
             "\"SKILL.md\"",
             "\"../SKILL.md\"",
-            "9:9: skills[0].files.\"../SKILL.md\": has a name that leaves the directory or that no file \
+            "9:21: skills[0].files.\"../SKILL.md\": has a name that leaves the directory or that no file \
              can have",
         ),
         (
             "\"SKILL.md\"",
             "\"/SKILL.md\"",
-            "9:9: skills[0].files.\"/SKILL.md\": has a name that leaves the directory or that no file \
+            "9:19: skills[0].files.\"/SKILL.md\": has a name that leaves the directory or that no file \
              can have",
         ),
         (
             "\"SKILL.md\"",
             "\"a//SKILL.md\"",
-            "9:9: skills[0].files.\"a//SKILL.md\": has a name that leaves the directory or that no \
+            "9:21: skills[0].files.\"a//SKILL.md\": has a name that leaves the directory or that no \
              file can have",
         ),
         (
             "\"SKILL.md\"",
             "\"a%0Ab\"",
-            "9:9: skills[0].files: has a control character in the name of the file `a%0Ab`; rename the \
+            "14:7: skills[0].files: has a control character in the name of the file `a%0Ab`; rename the \
              file",
         ),
         (
@@ -458,7 +454,7 @@ fn invalid_locks_have_an_error_with_its_position() {
         match message {
             "" => assert_eq!(
                 error,
-                "9:143: skills[0].files: has the file `SKILL.md`, which is also a directory"
+                "14:7: skills[0].files: has the file `SKILL.md`, which is also a directory"
             ),
             "JSON" => assert!(error.contains(": JSON: "), "{error}"),
             message => assert_eq!(error, message),
@@ -470,18 +466,18 @@ fn invalid_locks_have_an_error_with_its_position() {
 fn texts_that_are_no_json_object_are_rejected() {
     for (text, message) in [
         ("", "1:1: JSON: "),
-        ("[]", "1:1: expected an object, found a list"),
+        ("[]", "1:2: invalid length 0, expected an object"),
         ("version: 1\n", "1:1: JSON: "),
         ("{\"version\":1,\"skills\":[]} x", "1:27: JSON: "),
         ("{\"version\":1,\"skills\":[}", "1:24: JSON: "),
-        ("{\"version\":1,\n\"skills\":[\"\u{0}", "2:11: JSON: "),
+        ("{\"version\":1,\n\"skills\":[\"\u{0}", "2:12: JSON: "),
         (
             &"[".repeat(100_000),
-            "1:1: expected an object, found a list",
+            "1:1: [0]: invalid type: sequence, expected a number",
         ),
         (
             "{\"version\":1,\"skills\":[[[[[[[[[[[[[[[[[[[",
-            "1:24: skills[0]: expected an object, found a list",
+            "1:24: skills[0][0]: invalid type: sequence, expected a string",
         ),
     ] {
         let error = Lock::parse(text.as_bytes()).expect_err(text).to_string();
@@ -512,13 +508,13 @@ fn entries_text(entries: impl Iterator<Item = (String, String)>) -> String {
 }
 
 #[test]
-fn equal_entries_have_both_positions() {
+fn equal_entries_are_both_named() {
     let entry = |name: &str| (name.to_owned(), "1".to_owned());
     let text = entries_text([entry("a"), entry("b"), entry("a")].into_iter());
     let error = Lock::parse(text.as_bytes()).expect_err("equal entries");
     assert_eq!(
         error.to_string(),
-        "4:1: skills[2]: has the name and contentDigest of skills[0] in 2:1; remove one of them"
+        "skills[2]: has the name and contentDigest of skills[0]; remove one of them"
     );
 }
 
@@ -531,7 +527,7 @@ fn a_name_has_at_most_eight_versions() {
     assert_eq!(versions(8).expect("eight versions").versions("a").len(), 8);
     let error = versions(9).expect_err("nine versions").to_string();
     assert!(
-        error.contains("over 8 entries have this name, the first in "),
+        error.contains("over 8 entries have this name, the first is skills["),
         "{error}"
     );
 }
@@ -560,14 +556,14 @@ fn limits_are_named_with_their_values() {
     assert!(files(9_999).contains("files have the digest"));
     let error = files(10_000);
     assert!(
-        error.ends_with("skills[0].files: over 10,000 files, the limit of a skill"),
+        error.ends_with("skills[0].files: has over 10,000 files, the limit of a skill"),
         "{error}"
     );
 
     let huge = one.replace("\"bytes\":1,", "\"bytes\":1073741825,");
     let error = Lock::parse(huge.as_bytes()).expect_err("huge").to_string();
     assert!(
-        error.ends_with("skills[0].files: over 1 GiB of files, the limit of a skill"),
+        error.ends_with("skills[0].files: has over 1 GiB of files, the limit of a skill"),
         "{error}"
     );
 }

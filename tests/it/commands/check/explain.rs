@@ -3,7 +3,7 @@
 
 use super::{check_json, run_caproot};
 use crate::harness::fixture::{Fixture, is_root};
-use caproot::check::explain::{CodeExample, explanation_of};
+use caproot::check::explain::explanation_markdown;
 use caproot::model::DiagnosticCode;
 use std::path::Path;
 use std::process::Command;
@@ -16,6 +16,34 @@ pub(super) fn depends_on_more(code: DiagnosticCode) -> bool {
             | DiagnosticCode::SkillChanged
             | DiagnosticCode::SkillsNotApproved
     )
+}
+
+/// Example of an explanation.
+struct CodeExample {
+    /// Path of the file. `None` if the texts are shell commands.
+    path: Option<String>,
+    before: String,
+    after: String,
+}
+
+impl CodeExample {
+    fn of_code(code: DiagnosticCode) -> Self {
+        let markdown = explanation_markdown(code);
+        let (_, example) = markdown.split_once("\nBefore").expect("an example");
+        let (before, after) = example
+            .split_once("\n```\n\nAfter:\n\n```")
+            .expect("two blocks");
+        let (head, before) = before.split_once("```").expect("a block");
+        let text_of = |block: &str| block.split_once('\n').expect("a language").1.to_owned();
+        let path = head
+            .strip_prefix(", in `")
+            .and_then(|rest| rest.split_once('`'));
+        Self {
+            path: path.map(|(path, _)| path.to_owned()),
+            before: text_of(before),
+            after: text_of(after).trim_end_matches("\n```\n").to_owned(),
+        }
+    }
 }
 
 fn has_code(top: &Path, code: DiagnosticCode) -> bool {
@@ -32,45 +60,34 @@ fn each_example_provokes_its_code_and_each_fix_removes_it() {
             continue;
         }
         let build = || Fixture::new("skill skills/pdf\nskill shared/forms");
-        match explanation_of(code).example {
-            CodeExample::File {
-                path,
-                before,
-                after,
-            } => {
-                for (text, expected) in [(before, true), (after, false)] {
-                    let fixture = build();
-                    fixture.write(path, format!("{text}\n"));
-                    assert_eq!(
-                        has_code(fixture.top(), code),
-                        expected,
-                        "{}:\n{text}",
-                        code.name()
-                    );
-                }
+        // The code depends on the host or on a lock.
+        if depends_on_more(code) {
+            continue;
+        }
+        let CodeExample {
+            path,
+            before,
+            after,
+        } = CodeExample::of_code(code);
+        let texts = match path {
+            Some(_) => [(before, true), (after, false)],
+            None => [
+                (before.clone(), true),
+                (format!("{before}\n{after}"), false),
+            ],
+        };
+
+        for (text, expected) in texts {
+            let fixture = build();
+            if let Some(path) = &path {
+                fixture.write(path, format!("{text}\n"));
+            } else {
+                let mut shell = Command::new("sh");
+                shell.current_dir(fixture.top()).args(["-euc", &text]);
+                assert!(shell.status().expect("a shell").success(), "{text}");
             }
-            // The code depends on the host or on a lock.
-            CodeExample::Daemon { .. } => assert!(depends_on_more(code), "{}", code.name()),
-            CodeExample::Shell { before, after } => {
-                for (script, expected) in [
-                    (before.to_owned(), true),
-                    (format!("{before}\n{after}"), false),
-                ] {
-                    let fixture = build();
-                    let mut shell = Command::new("sh");
-                    let ran = shell
-                        .current_dir(fixture.top())
-                        .args(["-euc", &script])
-                        .status();
-                    assert!(ran.expect("a shell").success(), "{script}");
-                    assert_eq!(
-                        has_code(fixture.top(), code),
-                        expected,
-                        "{}:\n{script}",
-                        code.name()
-                    );
-                }
-            }
+            let found = has_code(fixture.top(), code);
+            assert_eq!(found, expected, "{}:\n{text}", code.name());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `caproot pull` and `caproot verify` against real daemons: the directory equals the package, files
+//! `caproot pull` and `caproot pull --check` against real daemons: the directory equals the package, files
 //! of others survive, and a killed pull leaves one whole state.
 
 mod hostile;
@@ -204,9 +204,9 @@ async fn pull(fixture: &Fixture, daemon: &Daemon, words: &str) -> Output {
     run_command(pull_command(fixture, daemon, words)).await
 }
 
-/// Runs `caproot verify` on `out/dir`. Returns the exit code and the lines.
+/// Runs `caproot pull --check` on `out/dir`. Returns the exit code and the lines.
 async fn verify(fixture: &Fixture) -> (Option<i32>, Vec<String>) {
-    let mut command = caproot(["verify"]);
+    let mut command = caproot(["pull", "--check", "--into"]);
     command.arg(fixture.path("out/dir"));
     let output = run_command(command).await;
     (

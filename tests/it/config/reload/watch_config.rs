@@ -42,19 +42,6 @@ async fn writes_in_place_and_by_rename_are_reloaded() {
         .fixture
         .write("caproot.yaml", config_with_environment("four"));
     wait_for_environment(&process, "four").await;
-    // Without `watch_config`, a reload needs a signal. With the key again, it does not.
-    process
-        .fixture
-        .replace("caproot.yaml", with_listener("environment_ids: [five]"));
-    wait_for_environment(&process, "five").await;
-    process
-        .try_reload("environment_ids: [six]\nwatch_config: true")
-        .await;
-    wait_for_environment(&process, "six").await;
-    process
-        .fixture
-        .replace("caproot.yaml", config_with_environment("seven"));
-    wait_for_environment(&process, "seven").await;
     process.stop().await;
 }
 

@@ -68,7 +68,6 @@ fn valid_args(command: &str) -> &str {
         "read" => "read skill://skills/pdf",
         "search" => "search pdf",
         "pull" => "pull skill://skills/pdf --force --into $TMP/pulled",
-        "verify" => "verify $TMP/pulled",
         "lock" => "lock --out $TMP/lock-$CODE",
         "exec" => "exec skill://skills/pdf/run.sh --copies $TMP/copies",
         "check" => "check $TMP/skills",
@@ -134,13 +133,6 @@ impl Machine {
         command
     }
 
-    /// Writes the package of the skill to the directory `pulled`.
-    async fn pull_package(&self) {
-        run_command(self.command(valid_args("pull")))
-            .await
-            .succeeded();
-    }
-
     /// Command that listens on an address.
     fn listening_command(&self, name: &str, address: &str) -> Command {
         if name == "link" {
@@ -176,7 +168,7 @@ impl Machine {
                 command.stdout(pipe().expect("a pipe").1);
                 command
             }
-            (0, other) if other != "verify" => self.command(valid),
+            (0, _) => self.command(valid),
             (125, "exec") => self.command("exec skill://skills/pdf/run.sh --unknown"),
             (126, "exec") => {
                 let digest = "0".repeat(64);
@@ -192,19 +184,6 @@ impl Machine {
             }
             (1, "pull") => self.command("pull skill://skills/pdf --into $TMP/broken"),
             (1, "lock") => self.command("lock --check $TMP/empty.lock"),
-            (1, "verify") => {
-                self.pull_package().await;
-                self.fixture.write("pulled/extra", "x");
-                self.command(valid)
-            }
-            (0 | 74, "verify") => {
-                self.pull_package().await;
-                let mut command = self.command(valid);
-                if code == 74 {
-                    command.stdout(File::create("/dev/full").expect("the device"));
-                }
-                command
-            }
             (1, "check") => self.command("check $TMP/broken"),
             (1, "roots") => {
                 let setup = Setup::publishing("missing", self.fixture.path("missing"));
@@ -244,7 +223,7 @@ impl Machine {
             (78, "serve") => self.command("serve --config $TMP/none"),
             (78, "new") => self.command("new pdf --into $TMP/skills"),
             (78, "link") => self.command("link --config $TMP/none"),
-            (78, "check" | "config check" | "link check" | "verify") => {
+            (78, "check" | "config check" | "link check") => {
                 self.command(&format!("{name} $TMP/none"))
             }
             (78, name) if name.starts_with("fleet ") => self.command(&format!("{name} $TMP/none")),

@@ -1,16 +1,15 @@
-//! Search in the listed skills of a session, by the words of names and descriptions. Each catalog has
-//! one index in a process, which the first search makes and a search after a change updates. Skills
-//! that the view does not list have no effect on results and scores.
+//! Search in the listed skills of a session, by the words of names and descriptions. The first
+//! search numbers the words of each skill, and a search after a change those of the changed skills. Each
+//! search compares all numbers. Skills that the view does not list have no effect on results and scores.
 
-mod catalog_index;
+mod listing_terms;
+mod misspelled_text;
 mod page;
 mod query;
 mod ranking;
-mod shared_indexes;
 mod stop_words;
 #[cfg(test)]
 mod tests;
-mod text_table;
 mod view_index;
 mod words;
 

@@ -1,6 +1,7 @@
 //! Query of a search: its terms and the name that it may be.
 
-use super::words::{count_words, fold_name, split_words, stem_word};
+use super::stop_words::is_stop_word;
+use super::words::{count_words, fold_name, for_each_word, stem_word};
 use crate::session::arguments::MAX_QUERY_CHARS;
 use caproot_core::text::exceeds_chars;
 
@@ -33,12 +34,13 @@ impl SearchQuery {
         }
 
         let mut terms: Vec<String> = Vec::new();
-        for word in split_words(text) {
-            let term = stem_word(&word);
-            if terms.len() < MAX_QUERY_TERMS && !terms.iter().any(|known| *known == term) {
+        for_each_word(text, |word| {
+            let term = stem_word(word);
+            let is_new = !is_stop_word(word) && !terms.iter().any(|known| *known == term);
+            if is_new && terms.len() < MAX_QUERY_TERMS {
                 terms.push(term.into_owned());
             }
-        }
+        });
         Some(Self {
             folded: fold_name(text),
             terms,

@@ -5,9 +5,10 @@
 //! The crate `bm25` 2.3.2 ranks equally well, but it needs `fxhash` (RUSTSEC-2025-0057), and skills with
 //! one score come in a random order, so that pages would not join.
 
+use super::listing_terms::SkillTerms;
+use super::misspelled_text::MisspelledText;
 use super::query::{SearchQuery, max_term_edits};
-use super::text_table::MisspelledText;
-use super::view_index::{MeanLengths, TermMatch, ViewIndex};
+use super::view_index::{TermMatch, ViewIndex};
 use super::words::fold_name;
 use crate::session::view::SessionView;
 use std::collections::HashSet;
@@ -32,7 +33,6 @@ const SIMILAR_WEIGHTS: [f64; 2] = [0.7, 0.4];
 struct WeightedTerm<'a> {
     text: &'a str,
     weight: f64,
-    skill_count: usize,
 }
 
 /// Term in place of a misspelled term.
@@ -43,21 +43,35 @@ struct SimilarTerm<'a> {
     skill_count: usize,
 }
 
-/// Terms of a query for the skills of a view.
-struct ScoredTerms<'a> {
-    terms: Vec<WeightedTerm<'a>>,
-    /// Whether no skill has one of the terms of the query.
-    has_unknown: bool,
-}
-
 /// Returns the positions of the found skills in a view, the best first.
 pub fn rank_skills(view: &SessionView, index: &ViewIndex, query: &SearchQuery) -> Vec<u32> {
-    let scored = ScoredTerms::find(index, query);
-    let mut ranked = index.find_name(&query.folded);
-    if scored.has_unknown {
-        ranked.extend(similar_names(index, query));
+    let mut ranked = index.find_name(view, &query.folded);
+    let searched: Vec<&str> = query.terms.iter().map(String::as_str).collect();
+    let mut matches = index.find_terms(&searched);
+    let counts = count_skills(&matches, searched.len());
+
+    let (mut terms, mut unknown) = (Vec::new(), Vec::new());
+    for (text, skill_count) in searched.into_iter().zip(&counts) {
+        if *skill_count == 0 {
+            unknown.push(text);
+        }
+        terms.push(WeightedTerm { text, weight: 1.0 });
     }
-    ranked.extend(rank_by_score(view, index, &scored.terms));
+
+    if !unknown.is_empty() {
+        ranked.extend(similar_names(view, index, query));
+        for similar in similar_terms(index, &unknown) {
+            if terms.iter().all(|term| term.text != similar.text) {
+                terms.push(WeightedTerm {
+                    text: similar.text,
+                    weight: SIMILAR_WEIGHTS[similar.edits - 1],
+                });
+            }
+        }
+        let searched: Vec<&str> = terms.iter().map(|term| term.text).collect();
+        matches = index.find_terms(&searched);
+    }
+    ranked.extend(rank_by_score(index, &terms, &matches));
 
     let mut seen = HashSet::new();
     ranked.retain(|position| seen.insert(*position));
@@ -65,99 +79,83 @@ pub fn rank_skills(view: &SessionView, index: &ViewIndex, query: &SearchQuery) -
 }
 
 /// Returns the positions of the skills whose names are similar to the query.
-fn similar_names<'a>(
-    index: &'a ViewIndex,
-    query: &SearchQuery,
-) -> impl Iterator<Item = u32> + use<'a> {
-    let max_edits = query.max_name_edits();
-    let matches = if max_edits == 0 {
-        Vec::new()
-    } else {
-        index.similar_names(&MisspelledText::new(&query.folded, max_edits))
-    };
-    matches.into_iter().map(|found| found.position)
-}
-
-impl<'a> ScoredTerms<'a> {
-    fn find(index: &'a ViewIndex, query: &'a SearchQuery) -> Self {
-        let mut scored = Self {
-            terms: Vec::new(),
-            has_unknown: false,
-        };
-        let mut unknown = Vec::new();
-        for term in &query.terms {
-            match index.find_term(term).count() {
-                0 => unknown.push(term),
-                skill_count => scored.add(term, 1.0, skill_count),
-            }
-        }
-
-        scored.has_unknown = !unknown.is_empty();
-        for term in unknown {
-            for similar in similar_terms(index, term) {
-                let weight = SIMILAR_WEIGHTS[similar.edits - 1];
-                scored.add(similar.text, weight, similar.skill_count);
-            }
-        }
-        scored
-    }
-
-    /// Adds a term, unless an earlier term is the same.
-    fn add(&mut self, text: &'a str, weight: f64, skill_count: usize) {
-        if self.terms.iter().all(|term| term.text != text) {
-            self.terms.push(WeightedTerm {
-                text,
-                weight,
-                skill_count,
-            });
-        }
+fn similar_names(view: &SessionView, index: &ViewIndex, query: &SearchQuery) -> Vec<u32> {
+    match query.max_name_edits() {
+        0 => Vec::new(),
+        max_edits => index.similar_names(view, &MisspelledText::new(&query.folded, max_edits)),
     }
 }
 
-/// Returns terms in place of a misspelled term: the most similar and most frequent ones.
-fn similar_terms<'a>(index: &'a ViewIndex, term: &str) -> Vec<SimilarTerm<'a>> {
-    let max_edits = max_term_edits(term);
-    if max_edits == 0 {
-        return Vec::new();
-    }
-
-    let candidates = index.similar_terms(&MisspelledText::new(term, max_edits));
-    let mut similar: Vec<_> = candidates
-        .into_iter()
-        .map(|(text, edits)| SimilarTerm {
-            text,
-            edits,
-            skill_count: index.find_term(text).count(),
-        })
-        .filter(|similar| similar.skill_count > 0)
+/// Returns terms in place of misspelled terms: the most similar and most frequent ones.
+fn similar_terms<'a>(index: &'a ViewIndex, unknown: &[&str]) -> Vec<SimilarTerm<'a>> {
+    let candidates: Vec<_> = unknown
+        .iter()
+        .filter(|term| max_term_edits(term) > 0)
+        .map(|term| index.similar_terms(&MisspelledText::new(term, max_term_edits(term))))
         .collect();
+    // The skills of all candidates are counted at once.
+    let searched: Vec<&str> = candidates
+        .iter()
+        .flat_map(|terms| terms.keys().copied())
+        .collect();
+    let matches = index.find_terms(&searched);
+    let mut counts = count_skills(&matches, searched.len()).into_iter();
 
-    // The sort is stable: equal terms stay in the order of their bytes.
-    similar.sort_by_key(|similar| (similar.edits, usize::MAX - similar.skill_count));
-    similar.truncate(MAX_SIMILAR_TERMS);
-    similar
+    let mut found = Vec::new();
+    for terms in candidates {
+        let mut similar: Vec<_> = terms
+            .into_iter()
+            .zip(counts.by_ref())
+            .filter(|(_, skill_count)| *skill_count > 0)
+            .map(|((text, edits), skill_count)| SimilarTerm {
+                text,
+                edits,
+                skill_count,
+            })
+            .collect();
+
+        // The sort is stable: equal terms stay in the order of their bytes.
+        similar.sort_by_key(|similar| (similar.edits, usize::MAX - similar.skill_count));
+        similar.truncate(MAX_SIMILAR_TERMS);
+        found.extend(similar);
+    }
+    found
+}
+
+/// Returns how many skills have each of the searched terms.
+fn count_skills(matches: &[TermMatch], terms: usize) -> Vec<usize> {
+    let mut counts = vec![0; terms];
+    for found in matches {
+        counts[found.term as usize] += 1;
+    }
+    counts
 }
 
 /// Returns the positions of the skills with a good score, the best first. Equal scores keep the order
 /// of the view.
-fn rank_by_score(view: &SessionView, index: &ViewIndex, terms: &[WeightedTerm<'_>]) -> Vec<u32> {
-    let means = index.mean_lengths();
-    let mut scores = vec![0.0; view.skills.len()];
-    for term in terms {
-        let weight = term.weight * inverse_frequency(index.skill_count, term.skill_count);
-        for found in index.find_term(term.text) {
-            scores[found.position as usize] += weight * saturated_frequency(&found, means);
-        }
+fn rank_by_score(index: &ViewIndex, terms: &[WeightedTerm<'_>], matches: &[TermMatch]) -> Vec<u32> {
+    let counts = count_skills(matches, terms.len());
+    let weights: Vec<f64> = terms
+        .iter()
+        .zip(counts)
+        .map(|(term, having)| term.weight * inverse_frequency(index.len(), having))
+        .collect();
+
+    let mut scores = vec![0.0; index.len()];
+    for found in matches {
+        let frequency = saturated_frequency(found, index);
+        scores[found.skill] += weights[found.term as usize] * frequency;
     }
 
     let best = scores.iter().copied().fold(0.0, f64::max);
-    let mut ranked: Vec<u32> = (0..)
-        .zip(&scores)
-        .filter(|(_, score)| **score > 0.0 && **score >= MIN_SCORE_PART * best)
-        .map(|(position, _)| position)
+    let mut ranked: Vec<usize> = (0..index.len())
+        .filter(|skill| scores[*skill] > 0.0 && scores[*skill] >= MIN_SCORE_PART * best)
         .collect();
-    ranked.sort_by(|a, b| scores[*b as usize].total_cmp(&scores[*a as usize]));
+    ranked.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
     ranked
+        .into_iter()
+        .map(|skill| index.position(skill))
+        .collect()
 }
 
 /// Returns the weight of a term: the fewer skills have the term, the more.
@@ -168,24 +166,24 @@ fn inverse_frequency(all: usize, having: usize) -> f64 {
 }
 
 /// Returns the frequency of a term in the fields of a skill, by their weights and lengths.
-fn saturated_frequency(found: &TermMatch, means: MeanLengths) -> f64 {
-    let TermMatch {
-        posting, lengths, ..
-    } = found;
-    let name = f64::from(posting.in_name) / length_factor(lengths.name, means.name);
-    let description =
-        f64::from(posting.in_description) / length_factor(lengths.description, means.description);
+fn saturated_frequency(found: &TermMatch, index: &ViewIndex) -> f64 {
+    let SkillTerms { name, description } = index.terms_of(found.skill);
+    let means = index.mean_lengths;
+    let in_name = f64::from(found.in_name) / length_factor(name.len(), means.name);
+    let in_description =
+        f64::from(found.in_description) / length_factor(description.len(), means.description);
 
-    let frequency = NAME_WEIGHT * name + description;
+    let frequency = NAME_WEIGHT * in_name + in_description;
     frequency * (K1 + 1.0) / (K1 + frequency)
 }
 
 /// Returns by how much a longer field counts less.
-fn length_factor(length: u16, mean: f64) -> f64 {
+#[allow(clippy::cast_precision_loss)] // a number of words is far below 2^52
+fn length_factor(length: usize, mean: f64) -> f64 {
     if mean == 0.0 {
         return 1.0;
     }
-    1.0 - B + B * f64::from(length) / mean
+    1.0 - B + B * length as f64 / mean
 }
 
 /// Moves a skill whose name came before behind the first [`DISTINCT_NAMES`], so that equal names do not

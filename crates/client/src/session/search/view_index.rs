@@ -1,60 +1,51 @@
-//! Index of a view: the indexes of its catalogs, of which only the listed skills of the view count.
-//! The statistics are those of one index of the listed skills.
+//! Listed skills of a view with their terms. Each search looks at all of them.
 
-use super::catalog_index::{CatalogIndex, FieldLengths, IndexContents, TermPosting};
-use super::shared_indexes::share_index;
-use super::text_table::{MisspelledText, to_u32};
-use crate::session::skill::{AuthorityRef, SharedSkill, is_hidden};
+use super::listing_terms::{ListingTerms, NameHashes, SkillTerms, TermTable, hash_name, own_name};
+use super::misspelled_text::MisspelledText;
+use super::words::fold_name;
+use crate::session::skill::is_hidden;
+use crate::session::skill_source::SkillListing;
 use crate::session::view::SessionView;
 use caproot_core::proto::caproot::v1::Skill;
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 
-/// Mark of a skill that the view does not list.
-const NOT_LISTED: u32 = u32::MAX;
-
-/// Index of the listed skills of a view.
+/// Terms of the listed skills of a view.
 #[derive(Debug)]
 pub struct ViewIndex {
     pub view_id: u64,
-    catalogs: Vec<ViewCatalog>,
-    /// Number of listed skills.
-    pub skill_count: usize,
-    name_terms: usize,
-    description_terms: usize,
+    listings: Vec<Arc<ListingTerms>>,
+    /// In the order of the view.
+    skills: Vec<IndexedSkill>,
+    pub mean_lengths: MeanLengths,
 }
 
-/// Catalog of a view.
-#[derive(Debug)]
-struct ViewCatalog {
-    index: Arc<CatalogIndex>,
-    /// Position of each skill of the catalog in the view.
-    positions: Vec<u32>,
+/// Skill that a list of the view shows.
+#[derive(Debug, Clone, Copy)]
+struct IndexedSkill {
+    /// Position in the view.
+    position: u32,
+    place: ListingPlace,
 }
 
-/// Catalog with its index.
-#[derive(Clone, Copy)]
-struct IndexedCatalog<'a> {
-    contents: &'a IndexContents,
-    positions: &'a [u32],
+/// Place of the terms of a skill.
+#[derive(Debug, Clone, Copy)]
+struct ListingPlace {
+    listing: u32,
+    index: u32,
 }
 
-/// Listed skill that has a term.
+/// Listed skill that has a searched term, and how often its fields have the term.
 #[derive(Debug, Clone, Copy)]
 pub struct TermMatch {
-    /// Position of the skill in the view.
-    pub position: u32,
-    pub posting: TermPosting,
-    pub lengths: FieldLengths,
-}
-
-/// Listed skill whose name is like a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NameMatch {
-    /// Number of edits between the text and the name.
-    pub edits: usize,
-    /// Position of the skill in the view.
-    pub position: u32,
+    /// Index of the skill among the listed skills.
+    pub skill: usize,
+    /// Index of the term among the searched terms.
+    pub term: u32,
+    pub in_name: u32,
+    pub in_description: u32,
 }
 
 /// Mean number of terms of a field.
@@ -65,161 +56,227 @@ pub struct MeanLengths {
 }
 
 impl ViewIndex {
-    /// Returns the index of a view. Unchanged skills of an earlier index are not indexed again.
+    /// Returns the index of a view. The words of unchanged skills of an earlier index are not read again.
     pub fn build(view: &SessionView, earlier: Option<&Self>) -> Self {
-        let mut positions = listed_positions(view);
+        let terms_of = |listing| {
+            let terms = ListingTerms::share(listing);
+            terms.table(earlier.and_then(|earlier| earlier.listing_like(listing)));
+            terms
+        };
         let mut index = Self {
             view_id: view.id,
-            catalogs: Vec::new(),
-            skill_count: 0,
-            name_terms: 0,
-            description_terms: 0,
+            listings: view.listings.iter().map(terms_of).collect(),
+            skills: Vec::new(),
+            mean_lengths: MeanLengths {
+                name: 0.0,
+                description: 0.0,
+            },
         };
 
-        for listing in &view.listings {
-            for skills in listing.skills.chunk_by(|a, b| a.authority == b.authority) {
-                let positions: Vec<u32> = skills
-                    .iter()
-                    .map(|skill| positions.remove(&Arc::as_ptr(skill)).unwrap_or(NOT_LISTED))
-                    .collect();
-                if positions.iter().any(|position| *position != NOT_LISTED) {
-                    index.add_catalog(skills, positions, earlier);
-                }
+        let places = listing_places(&view.listings, Arc::as_ptr);
+        // The view has a copy of a skill that a rule of the session hides or switches on.
+        let by_package =
+            LazyCell::new(|| listing_places(&view.listings, |s| (&s.authority, &s.package)));
+        let listed = (0..).zip(&view.skills).filter_map(|(position, skill)| {
+            if is_hidden(skill) || !view.equal_roots.is_in_lists(skill) {
+                return None;
             }
-        }
+            let place = places.get(&Arc::as_ptr(skill));
+            let place = place.or_else(|| by_package.get(&(&skill.authority, &skill.package)));
+            Some(IndexedSkill {
+                position,
+                place: *place?,
+            })
+        });
+        index.skills = listed.collect();
+        index.mean_lengths = index.count_lengths();
         index
     }
 
-    fn add_catalog(&mut self, skills: &[SharedSkill], positions: Vec<u32>, earlier: Option<&Self>) {
-        let index = share_index(skills);
-        let earlier = earlier.and_then(|earlier| earlier.catalog_of(&skills[0]));
-        let contents = index.contents(earlier);
+    /// Returns the listing of the authority of the first skill of a listing.
+    fn listing_like(&self, listing: &SkillListing) -> Option<&ListingTerms> {
+        let authority = &listing.skills.first()?.authority;
+        let mut listings = self.listings.iter().map(Arc::as_ref);
+        listings.find(|earlier| {
+            let first = earlier.listing.skills.first();
+            first.is_some_and(|first| first.authority == *authority)
+        })
+    }
 
-        for (skill, position) in positions.iter().enumerate() {
-            if *position != NOT_LISTED {
-                let lengths = contents.lengths(skill);
-                self.skill_count += 1;
-                self.name_terms += usize::from(lengths.name);
-                self.description_terms += usize::from(lengths.description);
-            }
+    fn count_lengths(&self) -> MeanLengths {
+        let (mut name, mut description) = (0, 0);
+        for skill in 0..self.skills.len() {
+            let terms = self.terms_of(skill);
+            name += terms.name.len();
+            description += terms.description.len();
         }
-        self.catalogs.push(ViewCatalog { index, positions });
-    }
-
-    /// Returns the catalog of the authority of a skill.
-    fn catalog_of(&self, skill: &SharedSkill) -> Option<&CatalogIndex> {
-        let authority = AuthorityRef::of_skill(skill);
-        let mut catalogs = self.catalogs.iter().map(|catalog| &*catalog.index);
-        catalogs.find(|catalog| {
-            let first = AuthorityRef::of_skill(&catalog.skills[0]);
-            first.kind == authority.kind && first.id == authority.id
-        })
-    }
-
-    fn indexed(&self) -> impl Iterator<Item = IndexedCatalog<'_>> {
-        self.catalogs.iter().map(|catalog| IndexedCatalog {
-            contents: catalog.index.contents(None),
-            positions: &catalog.positions,
-        })
-    }
-
-    pub fn mean_lengths(&self) -> MeanLengths {
         MeanLengths {
-            name: mean(self.name_terms, self.skill_count),
-            description: mean(self.description_terms, self.skill_count),
+            name: mean(name, self.skills.len()),
+            description: mean(description, self.skills.len()),
         }
     }
 
-    /// Returns the listed skills that have a term.
-    pub fn find_term<'a>(&'a self, term: &'a str) -> impl Iterator<Item = TermMatch> {
-        self.indexed().flat_map(move |catalog| {
-            let postings = catalog.contents.find_postings(term).iter();
-            postings.filter_map(move |posting| {
-                Some(TermMatch {
-                    position: catalog.position(posting.skill as usize)?,
-                    posting: *posting,
-                    lengths: catalog.contents.lengths(posting.skill as usize),
-                })
-            })
-        })
+    /// Returns the number of listed skills.
+    pub fn len(&self) -> usize {
+        self.skills.len()
+    }
+
+    /// Returns the position of a listed skill in the view.
+    pub fn position(&self, skill: usize) -> u32 {
+        self.skills[skill].position
+    }
+
+    pub fn terms_of(&self, skill: usize) -> SkillTerms<'_> {
+        let place = self.skills[skill].place;
+        let table = self.listings[place.listing as usize].table(None);
+        table.terms_of(place.index as usize)
+    }
+
+    /// Returns the listed skills that have a term, in the order of the view. The matches of a skill are in
+    /// the order of the terms, so that equal skills have equal sums.
+    pub fn find_terms(&self, searched: &[&str]) -> Vec<TermMatch> {
+        let listings = self.listings.iter();
+        let listings: Vec<_> = listings
+            .map(|listing| SearchedTable::new(listing.table(None), searched))
+            .collect();
+
+        let mut matches = Vec::new();
+        for (skill, listed) in self.skills.iter().enumerate() {
+            let listing = &listings[listed.place.listing as usize];
+            let terms = listing.table.terms_of(listed.place.index as usize);
+            let start = matches.len();
+            for term in terms.name.iter().filter_map(|term| listing.find(*term)) {
+                match_of(&mut matches, start, skill, term).in_name += 1;
+            }
+            for term in terms
+                .description
+                .iter()
+                .filter_map(|term| listing.find(*term))
+            {
+                match_of(&mut matches, start, skill, term).in_description += 1;
+            }
+            matches[start..].sort_unstable_by_key(|found| found.term);
+        }
+        matches
     }
 
     /// Returns the terms with few edits to a misspelled term, with the number of edits.
     pub fn similar_terms(&self, misspelled: &MisspelledText<'_>) -> BTreeMap<&str, usize> {
-        let mut similar = BTreeMap::new();
-        for catalog in self
-            .catalogs
-            .iter()
-            .map(|catalog| catalog.index.contents(None))
-        {
-            similar.extend(catalog.similar_terms(misspelled));
-        }
-        similar
+        let tables = self.listings.iter().map(|listing| listing.table(None));
+        tables
+            .flat_map(|table| table.texts())
+            .filter_map(|text| Some((text, misspelled.edits_to(text)?)))
+            .collect()
     }
 
-    /// Returns the positions of the listed skills with this name, in the order of the view.
-    pub fn find_name(&self, folded: &str) -> Vec<u32> {
-        let mut positions = Vec::new();
-        for catalog in self.indexed() {
-            positions.extend(catalog.listed().filter_map(|(skill, position)| {
-                let is_named = catalog.contents.is_named(skill, folded);
-                is_named.then_some(position)
-            }));
-        }
-        positions.sort_unstable();
+    /// Returns the positions of the listed skills with a folded name, with or without the plugin, in the
+    /// order of the view.
+    pub fn find_name(&self, view: &SessionView, folded: &str) -> Vec<u32> {
+        let hash = hash_name(folded);
+        let candidates = self.skills.iter().filter(|listed| {
+            let table = self.listings[listed.place.listing as usize].table(None);
+            let NameHashes { whole, own } = table.name_hashes(listed.place.index as usize);
+            whole == hash || own == hash
+        });
+        let positions = candidates.map(|listed| listed.position);
         positions
+            .filter(|position| {
+                let name = &view.skills[*position as usize].name;
+                let is_named = [name, own_name(name)].map(|name| fold_name(name) == folded);
+                !folded.is_empty() && is_named.contains(&true)
+            })
+            .collect()
     }
 
-    /// Returns the listed skills whose name has few edits to a misspelled name, the fewest first.
-    pub fn similar_names(&self, misspelled: &MisspelledText<'_>) -> Vec<NameMatch> {
-        let mut matches = Vec::new();
-        for catalog in self.indexed() {
-            matches.extend(catalog.listed().filter_map(|(skill, position)| {
-                let edits = catalog.contents.name_edits(misspelled, skill)?;
-                Some(NameMatch { edits, position })
-            }));
+    /// Returns the positions of the listed skills whose name, with or without the plugin, has few edits to
+    /// a misspelled name, the fewest first.
+    pub fn similar_names(&self, view: &SessionView, misspelled: &MisspelledText<'_>) -> Vec<u32> {
+        let mut matches: Vec<(usize, u32)> = Vec::new();
+        for listed in &self.skills {
+            let name = &view.skills[listed.position as usize].name;
+            let own = name.contains(':').then(|| own_name(name));
+            let names = [Some(name.as_str()), own].into_iter().flatten();
+            let edits = names.filter_map(|name| misspelled.edits_to(&fold_name(name)));
+            matches.extend(edits.min().map(|edits| (edits, listed.position)));
         }
         matches.sort_unstable();
-        matches
+        matches.into_iter().map(|(_, position)| position).collect()
     }
 
-    /// Returns the bytes of the index for a skill of the catalogs. Sessions share the indexes of the
-    /// catalogs.
+    /// Returns the bytes of the index for a skill. Sessions share the terms of the listings.
     #[cfg(test)]
     pub fn bytes_per_skill(&self) -> usize {
-        let skills: usize = self.catalogs.iter().map(|c| c.index.skills.len()).sum();
-        let bytes = self.catalogs.iter().map(|catalog| {
-            let shared = catalog.index.contents(None).heap_bytes();
-            let own = size_of::<u32>() * catalog.positions.len();
-            shared + own + size_of::<SharedSkill>() * catalog.index.skills.len()
-        });
-        bytes.sum::<usize>() / skills.max(1)
+        let tables = self
+            .listings
+            .iter()
+            .map(|listing| listing.table(None).heap_bytes());
+        let own = size_of::<IndexedSkill>() * self.skills.capacity();
+        (tables.sum::<usize>() + own) / self.skills.len().max(1)
     }
 }
 
-impl<'a> IndexedCatalog<'a> {
-    fn position(self, skill: usize) -> Option<u32> {
-        Some(self.positions[skill]).filter(|position| *position != NOT_LISTED)
-    }
-
-    /// Returns the listed skills by their index in the catalog, with their position in the view.
-    fn listed(self) -> impl Iterator<Item = (usize, u32)> + use<'a> {
-        let skills = 0..self.positions.len();
-        skills.filter_map(move |skill| Some((skill, self.position(skill)?)))
-    }
+/// Terms of a listing, some of which are searched.
+struct SearchedTable<'a> {
+    table: &'a TermTable,
+    /// Searched terms as bits. The set is small, so that the processor keeps it close: a search looks up
+    /// each term of each skill.
+    bits: Vec<u64>,
+    /// Index of each searched term, by its number in the table.
+    indexes: HashMap<u32, u32>,
 }
 
-/// Returns the position of each skill that the list of the view has.
-fn listed_positions(view: &SessionView) -> HashMap<*const Skill, u32> {
-    let mut positions = HashMap::with_capacity(view.skills.len());
-    for (position, skill) in view.skills.iter().enumerate() {
-        if !is_hidden(skill) && view.equal_roots.is_in_lists(skill) {
-            positions
-                .entry(Arc::as_ptr(skill))
-                .or_insert(to_u32(position));
+impl<'a> SearchedTable<'a> {
+    fn new(table: &'a TermTable, searched: &[&str]) -> Self {
+        let mut bits = vec![0; table.vocabulary_len() / 64 + 1];
+        let mut indexes = HashMap::new();
+        for (index, text) in (0..).zip(searched) {
+            if let Some(term) = table.find_term(text) {
+                bits[term as usize / 64] |= 1 << (term % 64);
+                indexes.insert(term, index);
+            }
+        }
+        Self {
+            table,
+            bits,
+            indexes,
         }
     }
-    positions
+
+    /// Returns the index of a term among the searched terms.
+    fn find(&self, term: u32) -> Option<u32> {
+        let is_searched = self.bits[term as usize / 64] >> (term % 64) & 1 == 1;
+        is_searched.then(|| self.indexes.get(&term).copied())?
+    }
+}
+
+/// Returns the match of a skill, whose matches begin at `start`, and a searched term.
+fn match_of(matches: &mut Vec<TermMatch>, start: usize, skill: usize, term: u32) -> &mut TermMatch {
+    let known = matches[start..].iter().position(|found| found.term == term);
+    let index = known.map_or(matches.len(), |known| start + known);
+    if known.is_none() {
+        matches.push(TermMatch {
+            skill,
+            term,
+            in_name: 0,
+            in_description: 0,
+        });
+    }
+    &mut matches[index]
+}
+
+/// Returns the places of the skills of listings by a key of a skill.
+fn listing_places<'a, K: Eq + Hash>(
+    listings: &'a [Arc<SkillListing>],
+    key_of: impl Fn(&'a Arc<Skill>) -> K,
+) -> HashMap<K, ListingPlace> {
+    let mut places = HashMap::new();
+    for (listing, skills) in (0..).zip(listings) {
+        for (index, skill) in (0..).zip(&skills.skills) {
+            let place = ListingPlace { listing, index };
+            places.entry(key_of(skill)).or_insert(place);
+        }
+    }
+    places
 }
 
 #[allow(clippy::cast_precision_loss)] // a number of words is far below 2^52

@@ -1,12 +1,11 @@
-//! Words and terms of a text: lower case, without hidden characters and stop words, and stemmed.
+//! Words and terms of a text: lower case, without hidden characters, and stemmed.
 
-use super::stop_words::is_stop_word;
 use caproot_core::text::is_ignorable_char;
 use frostem::{Algorithm, Stemmer};
 use std::borrow::Cow;
 
-/// Maximum number of words of one field of a skill. A description of 1,024 ideographs has as many pairs.
-const MAX_FIELD_WORDS: usize = 2_048;
+/// Maximum number of runs of letters of one field of a skill.
+const MAX_FIELD_RUNS: usize = 2_048;
 /// Characters of a word that count.
 const MAX_WORD_CHARS: usize = 48;
 
@@ -46,24 +45,32 @@ pub fn stem_word(word: &str) -> Cow<'_, str> {
     Stemmer::new(Algorithm::English).stem(word)
 }
 
-/// Returns the words of a text in order, without stop words. A camelCase word gives itself and its
-/// parts. Chinese, Japanese and Korean text gives pairs of characters.
-pub fn split_words(text: &str) -> Vec<String> {
+/// Calls a function with each word of a text in order, in lower case and with stop words. A camelCase
+/// word gives itself and its parts. Chinese, Japanese and Korean text gives pairs of characters.
+pub fn for_each_word(text: &str, mut visit: impl FnMut(&str)) {
     let visible = visible_text(text);
-    let mut words = Vec::new();
-    for run in CharRuns(&visible) {
-        match CharClass::of_text(run) {
-            CharClass::Cjk => words.extend(char_pairs(run)),
-            _ => add_words_of_run(run, &mut words),
+    // One buffer for all words: the first search reads every word of a catalog.
+    let mut lower = String::new();
+    let mut visit_lower = |word: &str| {
+        lower.clear();
+        if word.is_ascii() {
+            lower.push_str(&word[..word.len().min(MAX_WORD_CHARS)]);
+            lower.make_ascii_lowercase();
+        } else {
+            let chars = word.chars().take(MAX_WORD_CHARS);
+            lower.extend(chars.flat_map(char::to_lowercase));
         }
-        if words.len() >= MAX_FIELD_WORDS {
-            break;
+        visit(&lower);
+    };
+
+    for run in CharRuns(&visible).take(MAX_FIELD_RUNS) {
+        if CharClass::of_text(run) == CharClass::Cjk {
+            visit_char_pairs(run, &mut visit_lower);
+        } else {
+            visit_lower(run);
+            visit_camel_case_parts(run, &mut visit_lower);
         }
     }
-
-    words.retain(|word| !is_stop_word(word));
-    words.truncate(MAX_FIELD_WORDS);
-    words
 }
 
 /// Returns how many words separators delimit, stop words included.
@@ -73,6 +80,13 @@ pub fn count_words(text: &str) -> usize {
 
 /// Returns the letters and digits of a text in lower case.
 pub fn fold_name(text: &str) -> String {
+    // Nearly every name is ASCII, and a misspelled query folds each name.
+    if text.is_ascii() {
+        let kept = text.bytes().filter(u8::is_ascii_alphanumeric);
+        return kept
+            .map(|byte| char::from(byte.to_ascii_lowercase()))
+            .collect();
+    }
     let visible = text.chars().filter(|c| !is_ignorable_char(*c));
     let kept = visible.filter(|c| CharClass::of_char(*c) != CharClass::Separator);
     kept.flat_map(char::to_lowercase).collect()
@@ -80,7 +94,7 @@ pub fn fold_name(text: &str) -> String {
 
 /// Returns a text without hidden characters.
 fn visible_text(text: &str) -> Cow<'_, str> {
-    if text.chars().any(is_ignorable_char) {
+    if !text.is_ascii() && text.chars().any(is_ignorable_char) {
         text.chars().filter(|c| !is_ignorable_char(*c)).collect()
     } else {
         Cow::Borrowed(text)
@@ -106,31 +120,32 @@ impl<'a> Iterator for CharRuns<'a> {
     }
 }
 
-/// Returns each two adjacent characters, or the only character.
-fn char_pairs(run: &str) -> Vec<String> {
-    let chars: Vec<char> = run.chars().collect();
-    let pairs = chars.windows(chars.len().min(2));
-    pairs.map(|pair| pair.iter().collect()).collect()
+/// Visits each two adjacent characters, or the only character.
+fn visit_char_pairs(run: &str, visit: &mut impl FnMut(&str)) {
+    let starts = run.char_indices().map(|(start, _)| start);
+    let bounds: Vec<usize> = starts.chain([run.len()]).collect();
+    for pair in bounds.windows(bounds.len().min(3)) {
+        visit(&run[pair[0]..pair[pair.len() - 1]]);
+    }
 }
 
-/// Adds a word, and its parts if it is a camelCase word.
-fn add_words_of_run(run: &str, words: &mut Vec<String>) {
-    words.push(lower_case(run.chars()));
+/// Visits the parts of a word, if it is a camelCase word.
+fn visit_camel_case_parts(run: &str, visit: &mut impl FnMut(&str)) {
     // Few words have an upper-case character after the first one.
     if !run.chars().skip(1).any(char::is_uppercase) {
         return;
     }
 
-    let run: Vec<char> = run.chars().collect();
+    let chars: Vec<char> = run.chars().collect();
     let mut start = 0;
-    for at in 1..run.len() {
-        if begins_part(&run, at) {
-            words.push(lower_case(run[start..at].iter().copied()));
-            start = at;
+    for (at, (offset, _)) in run.char_indices().enumerate().skip(1) {
+        if begins_part(&chars, at) {
+            visit(&run[start..offset]);
+            start = offset;
         }
     }
     if start > 0 {
-        words.push(lower_case(run[start..].iter().copied()));
+        visit(&run[start..]);
     }
 }
 
@@ -141,15 +156,18 @@ fn begins_part(run: &[char], at: usize) -> bool {
     run[at].is_uppercase() && (is_after_lower || (run[at - 1].is_uppercase() && is_before_lower))
 }
 
-fn lower_case(word: impl Iterator<Item = char>) -> String {
-    let kept = word.take(MAX_WORD_CHARS);
-    kept.flat_map(char::to_lowercase).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{MAX_WORD_CHARS, count_words, fold_name, split_words, stem_word};
+    use super::{MAX_WORD_CHARS, count_words, fold_name, for_each_word, stem_word};
+    use crate::session::search::stop_words::is_stop_word;
     use proptest::prelude::*;
+
+    fn split_words(text: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for_each_word(text, |word| words.push(word.to_owned()));
+        words.retain(|word| !is_stop_word(word));
+        words
+    }
 
     #[test]
     fn words_are_split_at_separators_and_within_camel_case() {

@@ -1,46 +1,27 @@
-//! `caproot verify`: compares a directory of `caproot pull` with its digests.
+//! `caproot pull --check`: compares a directory of a pull with its digests.
 
-use super::exit;
-use super::failure::CommandFailure;
-use super::output::{OutputFormat, print_json, write_stdout};
-use super::report::count_with_noun;
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use crate::cli::output::{OutputFormat, print_json, write_stdout};
+use crate::cli::report::count_with_noun;
 use caproot_client::pull::{DirDifference, DirVerification, verify_dir};
 use caproot_core::text::escape_text;
-use clap::Args;
 use serde_json::{Value, json};
-use std::path::PathBuf;
-
-/// Compare a pulled directory with its digests
-///
-/// Prints each file that changed, is missing, or is not from the pull, and exits with 1 if there is
-/// such a file. Needs no daemon.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  caproot verify ./pdf
-  caproot verify /opt/skills/pdf --output json | jq '.differences[].name'")]
-pub struct VerifyArgs {
-    /// Directory that `caproot pull` wrote
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
-    output: OutputFormat,
-}
+use std::path::Path;
 
 /// Compares the directory and prints the differences.
-pub fn run(args: &VerifyArgs) -> Result<u8, CommandFailure> {
+pub fn check_dir(dir: &Path, output: OutputFormat) -> Result<u8, CommandFailure> {
     let DirVerification {
         package,
         files,
         bytes,
         differences,
-    } = verify_dir(&args.dir)?;
+    } = verify_dir(dir)?;
 
-    match args.output {
+    match output {
         OutputFormat::Json => print_json(&json!({
             "package": package,
-            "directory": args.dir.to_string_lossy(),
+            "directory": dir.to_string_lossy(),
             "files": files,
             "bytes": bytes,
             "differences": differences_json(&differences),
