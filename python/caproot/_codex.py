@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 PRODUCT = "codex"
 """Product of Codex in the policy of a skill."""
 _NAMESPACE = "skills"
+_DESCRIPTION = "Skills: instructions by third parties for kinds of work."
 
 
 class Codex:
@@ -26,17 +27,15 @@ class Codex:
     @property
     def tools(self) -> list[dict[str, Any]]:
         """Tools for `dynamicTools` of `thread/start`."""
-        namespace: dict[str, Any] = {"type": "namespace", "name": _NAMESPACE, "tools": []}
+        namespace: dict[str, Any] = {"type": "namespace", "name": _NAMESPACE, "description": _DESCRIPTION, "tools": []}
         tools = [namespace]
         for tool in self._session.tools:
             description = {"description": tool["description"], "inputSchema": tool["input_schema"]}
             short = tool["name"].removeprefix(f"{_NAMESPACE}_")
             # A deferred tool is hidden from the model until the model searches for it.
-            function = {"name": short, **description, "deferLoading": False}
-            if short == tool["name"]:
-                tools.append({"type": "function", **function})
-            else:
-                namespace["tools"].append(function)
+            function = {"type": "function", "name": short, **description, "deferLoading": False}
+            members = tools if short == tool["name"] else namespace["tools"]
+            members.append(function)
         return tools
 
     @property
