@@ -15,12 +15,10 @@ const MAX_STDERR = 4096;
 const EXIT_TIMEOUT = 5;
 /** Seconds after the exit of the program within which the last words are read. */
 const PIPE_TIMEOUT = 1;
-/** Exit codes of the program that say more than its words. */
+/** Field of a request at the start of a mistake, or after the executor of a table. */
+const FIELD = /(^|: )([a-z]+(?:_[a-z]+)*): /;
+/** Exit code of a program that does not know a flag. */
 const USAGE = 2;
-const NO_DAEMON = 3;
-const BAD_CONFIG = 78;
-/** Words of the program about the value of a flag: the value, the flag and the reason. */
-const INVALID_VALUE = /invalid value '(.*)' for '--([a-z-]+)[^']*': (.*?)( For more information.*)?$/;
 
 export type Method = CallRequest["method"];
 export type Result<M extends Method> = ResultsByMethod[M];
@@ -37,14 +35,9 @@ export interface Answer {
 }
 
 export interface ChildOptions {
-  flags: string[];
   environment: NodeJS.ProcessEnv;
-  /** Descriptors that the program inherits from 3 on. */
-  descriptors: readonly number[];
   /** Seconds of silence after which the program counts as stuck. */
   programTimeout: number;
-  /** Seconds that the program may take to start. */
-  startLimit: number;
   onEvent(event: CallEvent, child: CallChild): void;
   onLog(line: string): void;
   /** Called once, after all requests in flight failed. */
@@ -87,10 +80,10 @@ export class CallChild {
 
   private constructor(options: ChildOptions) {
     this.#options = options;
-    this.#silence = options.startLimit / 2;
-    this.#process = spawn(this.#program, ["call", ...options.flags], {
+    this.#silence = options.programTimeout / 2;
+    this.#process = spawn(this.#program, ["call", "--no-session"], {
       env: options.environment,
-      stdio: ["pipe", "pipe", "pipe", ...options.descriptors],
+      stdio: ["pipe", "pipe", "pipe"],
     }) as ChildProcessByStdio<Writable, Readable, Readable>;
     this.#exited = new Promise((resolve) => this.#process.once("close", () => resolve()));
     this.#process.once("error", (error) => {
@@ -119,7 +112,6 @@ export class CallChild {
       if (hello?.version !== version) throw wrongVersion(hello?.version);
       child.#maxInFlight = hello.maxInFlight;
       child.#maxLineBytes = hello.maxLineBytes;
-      child.#silence = options.programTimeout / 2;
       return child;
     } catch (error) {
       child.kill();
@@ -330,10 +322,6 @@ export class CallChild {
   #exitReason(code: number | null, signal: string | null): CaprootError {
     const words = this.#stderr.trim().replaceAll(/\s*\n\s*/g, " ");
     const said = words ? `: ${words}` : "";
-    if (code === NO_DAEMON) return new Refused("NO_DAEMON", words || "no daemon answers");
-    const invalid = code === USAGE ? INVALID_VALUE.exec(words) : null;
-    if (invalid) return new ConfigError([`${optionOf(invalid[2] ?? "")}: invalid value ${JSON.stringify(invalid[1])}: ${invalid[3]}`]);
-    if (code === BAD_CONFIG) return new ConfigError(words.split(/ ?caproot: /).filter(Boolean));
     return new ProgramError(`the program caproot ended with ${signal ?? `the exit code ${code}`}${said}`);
   }
 
@@ -363,9 +351,8 @@ export class CallChild {
   }
 }
 
-/** Returns the option whose value is the value of a flag. */
-function optionOf(flag: string): string {
-  return flag === "endpoint" ? "address" : flag.replaceAll(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
+function nameOption(_: string, before: string, field: string): string {
+  return `${before}${field === "endpoint" ? "address" : field.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())}: `;
 }
 
 function wrongVersion(found = "an older version"): ProgramError {
@@ -375,6 +362,9 @@ function wrongVersion(found = "an older version"): ProgramError {
 }
 
 function toError(error: RequestError): CaprootError {
-  if (error.code === "BAD_CONFIG") return new ConfigError(error.mistakes ?? [error.message]);
+  if (error.code === "BAD_CONFIG") {
+    // Options of this package have names in another form than the fields of a line.
+    return new ConfigError((error.mistakes ?? [error.message]).map((mistake) => mistake.replace(FIELD, nameOption)));
+  }
   return new Refused(error.code, error.message, error.next ?? "");
 }

@@ -1,20 +1,8 @@
 /** Executors and fleets. */
 
-import {
-  closeSync,
-  fstatSync,
-  ftruncateSync,
-  mkdtempSync,
-  openSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-  writeSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { resolve } from "node:path";
 import { ConfigError } from "./errors.ts";
-import type { FoundExecutor } from "./lines.ts";
+import type { ExecutorsRequest, FoundExecutor } from "./lines.ts";
 import { type OptionNames, unknownOptions } from "./options.ts";
 
 /** A token, or a function that returns the token. The function may be asynchronous. */
@@ -32,7 +20,7 @@ export interface Credentials {
   serverName?: string;
   /** SPIFFE ID that the daemon's certificate must have. */
   spiffeId?: string;
-  /** Token of each call. A function is called when the program starts, and after an executor was lost. */
+  /** Token of each call. A function is called before each connection. */
   token?: Token;
   /** File with the token, which is read again after the daemon rejected the token. */
   tokenFile?: string;
@@ -74,154 +62,84 @@ export interface FoundFleet {
   environments: readonly string[];
 }
 
-/** Files for a program, such as tokens. On Linux they are descriptors without a name, which end with this process,
- * however it ends. On other systems they are in a private directory, which is removed with the program. */
-export class PrivateFiles {
-  #directory: string | undefined;
-  /** Descriptors by the names of the files. */
-  readonly #open = new Map<string, number>();
-  readonly #remove = () => this.remove();
+let lastKey = 0;
 
-  /** Descriptors that the program inherits from 3 on. */
-  get descriptors(): number[] {
-    return [...this.#open.values()];
-  }
-
-  /** Returns the path by which the program reads a file. */
-  pathOf(name: string): string {
-    if (process.platform !== "linux") return join(this.#makeDirectory(), name);
-    if (!this.#open.has(name)) {
-      const directory = mkdtempSync(join(tmpdir(), "caproot-"));
-      this.#open.set(name, openSync(join(directory, name), "wx+", 0o600));
-      rmSync(directory, { recursive: true });
-    }
-    return `/dev/fd/${3 + [...this.#open.keys()].indexOf(name)}`;
-  }
-
-  /** Writes a file of mode 0600 and returns its path. The program may read it at any time, so that it is
-   * replaced as a whole. */
-  write(name: string, text: string): string {
-    const path = this.pathOf(name);
-    const descriptor = this.#open.get(name);
-    if (descriptor === undefined) {
-      writeFileSync(`${path}.new`, text, { mode: 0o600 });
-      renameSync(`${path}.new`, path);
-    } else {
-      // One write: spaces at the end are no part of a token, and none of JSON.
-      const padded = text.padEnd(fstatSync(descriptor).size);
-      writeSync(descriptor, padded, 0);
-      ftruncateSync(descriptor, Buffer.byteLength(text));
-    }
-    return path;
-  }
-
-  remove(): void {
-    for (const descriptor of this.#open.values()) closeSync(descriptor);
-    this.#open.clear();
-    if (this.#directory !== undefined) rmSync(this.#directory, { recursive: true, force: true });
-    this.#directory = undefined;
-    process.off("exit", this.#remove);
-  }
-
-  #makeDirectory(): string {
-    if (this.#directory === undefined) {
-      this.#directory = mkdtempSync(join(tmpdir(), "caproot-"));
-      process.once("exit", this.#remove);
-    }
-    return this.#directory;
-  }
+/** Returns a key that no other fleet and session of this process has. */
+export function makeKey(): string {
+  lastKey += 1;
+  return String(lastKey);
 }
 
-/** Executors of a program. */
+/** Executors of a session or fleet. */
 export class Connection {
-  readonly #executors: Executor[];
-  readonly #isNamed: boolean;
-  readonly #fleet: FleetTable | undefined;
+  readonly key = makeKey();
+  readonly #table: Record<string, Executor> | undefined;
+  readonly #file: string | undefined;
   readonly #found: FoundFleet | undefined;
+  /** Executor without a fleet. */
+  readonly #single: Partial<Executor>;
+  /** Whether nothing names an executor. */
+  readonly #isDefault: boolean;
 
   constructor(address: string | undefined, fleet: FleetTable | FoundFleet | undefined, credentials: Credentials) {
     const given = Object.entries(credentials).filter(([, value]) => value !== undefined);
-    this.#found = isFound(fleet) ? fleet : undefined;
-    this.#fleet = isFound(fleet) ? undefined : fleet;
-    this.#isNamed = address !== undefined || given.length > 0 || fleet !== undefined;
-    if (fleet !== undefined) {
-      const names = [...(address === undefined ? [] : ["address"]), ...given.map(([name]) => name)];
-      if (names.length > 0) throw new ConfigError(names.map((name) => `\`fleet\` and \`${name}\` are both set: set one`));
-      this.#executors = typeof fleet === "string" || isFound(fleet) ? [] : Object.values(fleet).map(toExecutor);
-    } else {
-      this.#executors = this.#isNamed ? [{ address: address ?? "", ...credentials }] : [];
+    const names = [...(address === undefined ? [] : ["address"]), ...given.map(([name]) => name)];
+    if (fleet !== undefined && names.length > 0) {
+      throw new ConfigError(names.map((name) => `\`fleet\` and \`${name}\` are both set: set one`));
     }
-    const mistakes = this.#executors.flatMap(findMistakes);
+    this.#found = isFound(fleet) ? fleet : undefined;
+    this.#file = typeof fleet === "string" ? resolve(fleet) : undefined;
+    if (typeof fleet === "object" && !isFound(fleet)) {
+      this.#table = Object.fromEntries(Object.entries(fleet).map(([name, executor]) => [name, toExecutor(executor)]));
+    }
+    this.#isDefault = names.length === 0 && fleet === undefined;
+    this.#single = this.#isDefault ? executorOfEnvironment() : { ...credentials, ...(address !== undefined && { address }) };
+    const mistakes = [this.#single, ...Object.values(this.#table ?? {})].flatMap(findMistakes);
     if (mistakes.length > 0) throw new ConfigError(mistakes);
   }
 
-  /** Returns the environment of the program: named executors do not get the variables of others. */
-  environment(): NodeJS.ProcessEnv {
-    const environment = { ...process.env };
-    if (this.#isNamed) {
-      for (const name of ["ENDPOINT", "CA", "CERT", "KEY", "TOKEN_FILE"]) delete environment[`CAPROOT_${name}`];
-    }
-    return environment;
+  /** Returns the executors for the program. */
+  describe(): ExecutorsRequest {
+    return { key: this.key, from: this.#origin(), optional: this.#isDefault };
   }
 
-  /** Writes the tokens of now. */
-  async writeTokens(files: PrivateFiles): Promise<void> {
-    for (const [index, { token }] of this.#executors.entries()) {
-      if (token === undefined) continue;
-      files.write(`token-${index}`, await readToken(token));
-    }
-  }
-
-  /** Whether a token is a function. */
-  get hasTokenFunction(): boolean {
-    return this.#executors.some(({ token }) => typeof token === "function");
-  }
-
-  /** Returns the flags of the program. The tokens are in their files. */
-  async flags(files: PrivateFiles): Promise<string[]> {
-    await this.writeTokens(files);
-    if (this.#found) {
-      return ["--find-executors", ...this.#found.environments.map((id) => `--find-environment=${id}`)];
-    }
-    if (typeof this.#fleet === "string") return ["--fleet", resolve(this.#fleet)];
-    if (this.#fleet !== undefined) return ["--fleet", files.write("fleet.json", this.#fleetFile(files))];
-
-    const [executor] = this.#executors;
-    if (!executor) return [];
-    const settings: [string, string | undefined][] = [
-      ["--endpoint", executor.address || undefined],
-      ["--ca", executor.ca],
-      ["--cert", executor.cert],
-      ["--key", executor.key],
-      ["--server-name", executor.serverName],
-      ["--spiffe-id", executor.spiffeId],
-      ["--token-file", tokenPath(files, executor, 0)],
-      ["--timeout", spanOf(executor.timeout)],
-    ];
-    return settings.flatMap(([flag, value]) => (value === undefined ? [] : [`${flag}=${value}`]));
+  #origin(): ExecutorsRequest["from"] {
+    if (this.#file !== undefined) return { file: this.#file };
+    if (this.#found) return { find: [...this.#found.environments] };
+    if (!this.#table) return hasTokenFunction(this.#single) ? { find_one: null } : { one: fieldsOf(this.#single) };
+    // The program asks for each executor before it connects, and so for the token of now.
+    const executors = Object.entries(this.#table);
+    if (executors.some(([, executor]) => hasTokenFunction(executor))) return { find: executors.map(([name]) => name) };
+    return { table: Object.fromEntries(executors.map(([name, executor]) => [name, fieldsOf(executor)])) };
   }
 
   /** Returns the executor of an environment for the program, or `null`. */
   async find(environmentId: string): Promise<FoundExecutor | null> {
-    const found = await this.#found?.find(environmentId);
-    if (found === undefined || found === null) return null;
-    const executor = toExecutor(found);
-    // The program reports all other mistakes, and no text of an exception.
-    const mistakes = unknownOptions("executor", executor, EXECUTOR_NAMES);
+    const executor = await this.#lookUp(environmentId);
+    if (!executor) return null;
+    const mistakes = findMistakes(executor);
     if (mistakes.length > 0) throw new ConfigError(mistakes);
     const token = executor.token === undefined ? null : await readToken(executor.token);
-    return fieldsOf(executor, { token, token_file: absolute(executor.tokenFile) ?? null });
+    return { ...fieldsOf(executor), token };
   }
 
-  #fleetFile(files: PrivateFiles): string {
-    const names = Object.keys(this.#fleet as Record<string, unknown>);
-    const executors = this.#executors.map((executor, index) =>
-      fieldsOf(executor, { token_file: absolute(tokenPath(files, executor, index)) ?? null }),
-    );
-    const table = { executors: Object.fromEntries(names.map((name, index) => [name, executors[index]])) };
-    // A fleet file has no key without a value.
-    return JSON.stringify(table, (_, value: unknown) => value ?? undefined);
+  async #lookUp(environmentId: string): Promise<Partial<Executor> | undefined> {
+    if (this.#table) return Object.hasOwn(this.#table, environmentId) ? this.#table[environmentId] : undefined;
+    if (!this.#found) return this.#single;
+    const found = await this.#found.find(environmentId);
+    return found === undefined || found === null ? undefined : toExecutor(found);
   }
+}
+
+/** Returns the executor of the variables that the command line reads, too. */
+function executorOfEnvironment(): Partial<Executor> {
+  const { CAPROOT_ENDPOINT, CAPROOT_CA, CAPROOT_CERT, CAPROOT_KEY, CAPROOT_TOKEN_FILE } = process.env;
+  const found = { address: CAPROOT_ENDPOINT, ca: CAPROOT_CA, cert: CAPROOT_CERT, key: CAPROOT_KEY, tokenFile: CAPROOT_TOKEN_FILE };
+  return Object.fromEntries(Object.entries(found).filter(([, value]) => value));
+}
+
+function hasTokenFunction({ token }: Partial<Executor>): boolean {
+  return typeof token === "function";
 }
 
 /** Returns a duration as the program reads it. */
@@ -240,17 +158,18 @@ function isFound(fleet: FleetTable | FoundFleet | undefined): fleet is FoundFlee
   return typeof fleet === "object" && typeof fleet.find === "function";
 }
 
-/** Returns an executor as the program reads it, with a token or the file of a token. */
-function fieldsOf(executor: Executor, token: Pick<FoundExecutor, "token" | "token_file">): FoundExecutor {
+/** Returns an executor as the program reads it. */
+function fieldsOf(executor: Partial<Executor>): FoundExecutor {
   return {
-    endpoint: executor.address,
+    endpoint: executor.address ?? null,
     ca: absolute(executor.ca) ?? null,
     cert: absolute(executor.cert) ?? null,
     key: absolute(executor.key) ?? null,
     server_name: executor.serverName ?? null,
     spiffe_id: executor.spiffeId ?? null,
+    token: typeof executor.token === "string" ? executor.token : null,
+    token_file: absolute(executor.tokenFile) ?? null,
     timeout: spanOf(executor.timeout) ?? null,
-    ...token,
   };
 }
 
@@ -258,7 +177,7 @@ function toExecutor(executor: Executor | string): Executor {
   return typeof executor === "string" ? { address: executor } : executor;
 }
 
-function findMistakes(executor: Executor): string[] {
+function findMistakes(executor: Partial<Executor>): string[] {
   const mistakes = unknownOptions("executor", executor, EXECUTOR_NAMES);
   if ((executor.cert === undefined) !== (executor.key === undefined)) {
     mistakes.push("`cert` and `key` belong together: set both");
@@ -267,10 +186,6 @@ function findMistakes(executor: Executor): string[] {
     mistakes.push("`token` and `tokenFile` are both set: set one");
   }
   return mistakes;
-}
-
-function tokenPath(files: PrivateFiles, executor: Executor, index: number): string | undefined {
-  return executor.token === undefined ? executor.tokenFile : files.pathOf(`token-${index}`);
 }
 
 function absolute(path: string | undefined): string | undefined {

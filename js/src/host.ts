@@ -3,25 +3,34 @@
 import { CallChild } from "./child.ts";
 import { callPlatform, type Platform, type PlatformEvent } from "./dispatch.ts";
 import type { CaprootError } from "./errors.ts";
-import { type Connection, PrivateFiles, spanOf } from "./fleet.ts";
+import { type Connection, makeKey } from "./fleet.ts";
 import type { CallEvent } from "./lines.ts";
-import { type PluginServers, serverFlags, serverValue } from "./plugin_servers.ts";
-import { mcpToken, type Source, sourceFlags } from "./sources.ts";
+import { type PluginServers, serverValue } from "./plugin_servers.ts";
+import { mcpToken, type Source } from "./sources.ts";
 import { type ToolOutcome, Tools, toJson } from "./tools.ts";
+
+/** Executors and sources of a session, which the program asks about. */
+export class SessionOrigin {
+  readonly key = makeKey();
+  readonly connection: Connection;
+  readonly sources: readonly Source[];
+  readonly pluginServers: PluginServers | undefined;
+
+  constructor(connection: Connection, sources: readonly Source[], pluginServers: PluginServers | undefined) {
+    this.connection = connection;
+    this.sources = sources;
+    this.pluginServers = pluginServers;
+  }
+}
 
 /** Session of a program. */
 export interface HostedSession {
+  readonly origin: SessionOrigin;
   onEvent(event: CallEvent): void;
   onExit(reason: CaprootError): void;
 }
 
 export interface HostOptions {
-  connection: Connection;
-  sources: readonly Source[];
-  /** Flags of the lock. */
-  lockFlags: readonly string[];
-  pluginServers: PluginServers | undefined;
-  startTimeout: number;
   programTimeout: number;
   log: ((line: string) => void) | undefined;
 }
@@ -37,8 +46,9 @@ interface OwnedTools {
 
 export class ProgramHost {
   readonly #options: HostOptions;
-  readonly #files = new PrivateFiles();
   readonly #sessions = new Map<string, HostedSession>();
+  /** Origins of sessions that start. */
+  readonly #starts = new Set<SessionOrigin>();
   readonly #tools = new Map<string, OwnedTools>();
   readonly #calls = new Map<number, AbortController>();
   /** Platforms of dispatchers, with the sessions of the dispatchers. */
@@ -76,7 +86,6 @@ export class ProgramHost {
     const child = this.#child;
     this.#child = undefined;
     await child?.end();
-    this.#files.remove();
   }
 
   /** Routes the events of a session. */
@@ -116,33 +125,29 @@ export class ProgramHost {
     if (owned.users === 0) this.#tools.delete(owner);
   }
 
+  /** Starts a session by a function, and answers the questions about its origin meanwhile. */
+  async starting<T>(origin: SessionOrigin, start: () => Promise<T>): Promise<T> {
+    this.#starts.add(origin);
+    try {
+      return await start();
+    } finally {
+      this.#starts.delete(origin);
+    }
+  }
+
   async #start(): Promise<CallChild> {
-    const { connection, sources, lockFlags, pluginServers, startTimeout, programTimeout, log } = this.#options;
-    const files = this.#files;
-    const flags = [
-      "--no-session",
-      `--connect-timeout=${spanOf(startTimeout)}`,
-      ...(await connection.flags(files)),
-      ...sourceFlags(sources, files),
-      ...lockFlags,
-      ...serverFlags(pluginServers),
-    ];
-    const child = await CallChild.start({
-      flags,
-      environment: connection.environment(),
-      descriptors: files.descriptors,
+    const { programTimeout, log } = this.#options;
+    const environment = { ...process.env };
+    // Each session names its executors.
+    for (const name of ["ENDPOINT", "CA", "CERT", "KEY", "TOKEN_FILE"]) delete environment[`CAPROOT_${name}`];
+    this.#child = await CallChild.start({
+      environment,
       programTimeout,
-      // The program waits for its executor and then for the lists of MCP servers.
-      startLimit: programTimeout + 2 * startTimeout,
       onEvent: (event, child) => this.#onEvent(event, child),
       onLog: (line) => log?.(line),
       onExit: (reason) => this.#onExit(reason),
-    }).catch((error: unknown) => {
-      if (this.#users === 0) files.remove();
-      throw error;
     });
-    this.#child = child;
-    return child;
+    return this.#child;
   }
 
   #onEvent(event: CallEvent, child: CallChild): void {
@@ -151,17 +156,8 @@ export class ProgramHost {
     } else if ("call" in event) {
       void this.#answer(event, child);
     } else if (event.event === "changed" || event.event === "plugins" || event.event === "usage") {
-      const isLost = event.event === "changed" && event.executor && event.executor.state !== "live";
-      // The program reads the file before it connects again.
-      if (isLost && this.#options.connection.hasTokenFunction) this.#renewTokens();
       this.#sessions.get(event.session)?.onEvent(event);
     }
-  }
-
-  #renewTokens(): void {
-    this.#options.connection.writeTokens(this.#files).catch((error: unknown) => {
-      process.emitWarning(`the function of a token failed: ${String(error)}`, "CaprootWarning");
-    });
   }
 
   /** Answers a call of the program by an event, unless the call is cancelled meanwhile. */
@@ -178,14 +174,22 @@ export class ProgramHost {
       case "tool":
         return child.runAsCaller(event.request, () => this.#runTool(event, signal));
       case "findExecutor":
-        return secretOf("executor", () => this.#options.connection.find(event.environmentId));
+        return secretOf("executor", () => this.#origin(event.key).connection.find(event.environmentId));
       case "mcpToken":
-        return secretOf("token", () => mcpToken(this.#options.sources, event.server));
+        return secretOf("token", () => mcpToken(this.#origin(event.key).sources, event.server));
       case "serverValue":
-        return secretOf("value", () => serverValue(this.#options.pluginServers, event));
+        return secretOf("value", () => serverValue(this.#origin(event.key).pluginServers, event));
       default:
         return outcomeOf(() => this.#callPlatform(event));
     }
+  }
+
+  /** Returns the origin with a key, also if the key is that of its executors. */
+  #origin(key: string): SessionOrigin {
+    const origins = [...this.#starts, ...[...this.#sessions.values()].map(({ origin }) => origin)];
+    const found = origins.find((origin) => origin.key === key || origin.connection.key === key);
+    if (!found) throw new Error("the session has ended");
+    return found;
   }
 
   async #runTool(event: Extract<CallEvent, { event: "tool" }>, signal: AbortSignal): Promise<ToolOutcome> {

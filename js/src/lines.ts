@@ -76,6 +76,11 @@ export type CallRequest =
        */
       session_id?: string | null;
       /**
+       * Executors, other sources and lock of the session, instead of those of the command line. With
+       * `--no-session`, each session has some.
+       */
+      sources?: SourcesRequest | null;
+      /**
        * How long to wait for executors that do not answer, such as `5s`.
        */
       start_timeout?: string | null;
@@ -357,6 +362,27 @@ export type CallRequest =
       until?: string[];
     };
 /**
+ * Origin of the addresses of executors.
+ */
+export type ExecutorOrigin =
+  | {
+      one: FoundExecutor;
+    }
+  | {
+      table: {
+        [k: string]: FoundExecutor;
+      };
+    }
+  | {
+      file: string;
+    }
+  | {
+      find: string[];
+    }
+  | {
+      find_one: null;
+    };
+/**
  * Event by its name in `event`.
  */
 export type CallEvent =
@@ -460,6 +486,10 @@ export type CallEvent =
        */
       environmentId: string;
       event: "findExecutor";
+      /**
+       * Key of the executors in the request `start`.
+       */
+      key: string;
     }
   | {
       /**
@@ -467,6 +497,10 @@ export type CallEvent =
        */
       call: number;
       event: "mcpToken";
+      /**
+       * Key of the sources in the request `start`.
+       */
+      key: string;
       /**
        * Name of the server.
        */
@@ -478,6 +512,10 @@ export type CallEvent =
        */
       call: number;
       event: "serverValue";
+      /**
+       * Key of the sources in the request `start`.
+       */
+      key: string;
       /**
        * Variable that the declaration names, or the name of the header.
        */
@@ -672,6 +710,153 @@ export interface CallLines {
   event: CallEvent;
 }
 /**
+ * Executors, other sources and lock of one session.
+ */
+export interface SourcesRequest {
+  /**
+   * Names of the MCP servers whose token the event `mcpToken` asks for.
+   */
+  ask_tokens?: string[];
+  /**
+   * Whether the event `serverValue` asks for the values that declarations of plugins' MCP servers withhold.
+   */
+  ask_values?: boolean;
+  /**
+   * Executors. By default the session has no executors.
+   */
+  executors?: ExecutorsRequest | null;
+  /**
+   * Key of the session in the events `mcpToken` and `serverValue`.
+   */
+  key?: string;
+  /**
+   * Directories of this machine.
+   */
+  local?: LocalRequest[];
+  /**
+   * Lock that must approve the skills.
+   */
+  lock?: string | null;
+  /**
+   * MCP servers with skills.
+   */
+  mcp_servers?: ServerRequest[];
+  /**
+   * Origins of plugins' MCP servers whose addresses need not be globally routable.
+   */
+  private_origins?: string[];
+  /**
+   * Keys that may sign the lock.
+   */
+  signers?: string | null;
+  /**
+   * Sites with an index of skills.
+   */
+  sites?: SiteRequest[];
+}
+/**
+ * Executors of a session. The open sessions with the same key share the connections.
+ */
+export interface ExecutorsRequest {
+  from: ExecutorOrigin;
+  /**
+   * Key of the executors, also in the event `findExecutor`.
+   */
+  key: string;
+  /**
+   * Whether a session with other sources starts without an executor if no default socket answers. The default is
+   * `false`.
+   */
+  optional?: boolean;
+}
+/**
+ * Executor that the program found.
+ */
+export interface FoundExecutor {
+  /**
+   * Authorities (PEM) that the daemon's certificate must come from.
+   */
+  ca?: string | null;
+  /**
+   * Client certificate (PEM).
+   */
+  cert?: string | null;
+  /**
+   * Address of the daemon: `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`. The default is the first
+   * default socket that answers.
+   */
+  endpoint?: string | null;
+  /**
+   * Key of the certificate (PEM).
+   */
+  key?: string | null;
+  /**
+   * Name that the daemon's certificate must have. The default is the host.
+   */
+  server_name?: string | null;
+  /**
+   * SPIFFE ID that the daemon's certificate must have.
+   */
+  spiffe_id?: string | null;
+  /**
+   * Timeout of each call, such as `10s`. The default is `30s`.
+   */
+  timeout?: string | null;
+  /**
+   * Token of each call.
+   */
+  token?: string | null;
+  /**
+   * File with the token.
+   */
+  token_file?: string | null;
+}
+/**
+ * Directories of this machine as one source.
+ */
+export interface LocalRequest {
+  /**
+   * Directories by the ids of their authorities.
+   */
+  directories?: {
+    [k: string]: string;
+  };
+  /**
+   * Id of the source.
+   */
+  id: string;
+  /**
+   * Tools whose directories are used, too: `agents`, `claude` or `codex`.
+   */
+  presets?: string[];
+}
+/**
+ * MCP server with skills.
+ */
+export interface ServerRequest {
+  /**
+   * Name of the server.
+   */
+  name: string;
+  /**
+   * Server as in the object `mcpServers` of MCP hosts.
+   */
+  server: unknown;
+}
+/**
+ * Site with an index of skills.
+ */
+export interface SiteRequest {
+  /**
+   * Whether addresses that are not globally routable are allowed. The default is `false`.
+   */
+  allow_private?: boolean;
+  /**
+   * Host of the site.
+   */
+  host: string;
+}
+/**
  * Definition of a tool of the program.
  */
 export interface ProgramTool {
@@ -784,7 +969,8 @@ export interface AnswerLine {
 export interface RequestError {
   /**
    * `BAD_REQUEST`, `BAD_CONFIG`, `FAILED`, `CANCELLED` or `OVERLOADED`; for `start` also `NO_DAEMON`,
-   * and for `list` and `read` the code of the tool's error.
+   * with `sources` `EXECUTOR_UNAVAILABLE` or `NOT_ALLOWED`, and for `list` and `read` the code of the
+   * tool's error.
    */
   code: string;
   /**
@@ -901,47 +1087,6 @@ export interface ComponentChange {
    * Name of the component; the event of a hook.
    */
   name: string;
-}
-/**
- * Executor that the program found.
- */
-export interface FoundExecutor {
-  /**
-   * Authorities (PEM) that the daemon's certificate must come from.
-   */
-  ca?: string | null;
-  /**
-   * Client certificate (PEM).
-   */
-  cert?: string | null;
-  /**
-   * Address of the daemon: `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`.
-   */
-  endpoint: string;
-  /**
-   * Key of the certificate (PEM).
-   */
-  key?: string | null;
-  /**
-   * Name that the daemon's certificate must have. The default is the host.
-   */
-  server_name?: string | null;
-  /**
-   * SPIFFE ID that the daemon's certificate must have.
-   */
-  spiffe_id?: string | null;
-  /**
-   * Timeout of each call, such as `10s`. The default is `30s`.
-   */
-  timeout?: string | null;
-  /**
-   * Token of each call.
-   */
-  token?: string | null;
-  /**
-   * File with the token.
-   */
-  token_file?: string | null;
 }
 /**
  * Page of pending calls: the result of the event `listPending`.

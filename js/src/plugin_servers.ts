@@ -23,13 +23,7 @@ export interface PluginServers {
 export const PLUGIN_SERVERS_NAMES: OptionNames<PluginServers> = { names: true, privateOrigins: true, value: true };
 
 /** Request of a value for a server of a plugin. */
-export type ServerValueRequest = Omit<Extract<CallEvent, { event: "serverValue" }>, "event" | "call">;
-
-/** Returns the flags of the program for the servers. */
-export function serverFlags(servers: PluginServers | undefined): string[] {
-  const flags = (servers?.privateOrigins ?? []).map((origin) => `--private-origin=${origin}`);
-  return servers?.value === undefined ? flags : [...flags, "--ask-values"];
-}
+export type ServerValueRequest = Omit<Extract<CallEvent, { event: "serverValue" }>, "event" | "call" | "key">;
 
 /** Returns the servers of a request. */
 export function serverNames(servers: PluginServers | undefined): string[] | null {
@@ -39,7 +33,7 @@ export function serverNames(servers: PluginServers | undefined): string[] | null
 /** Returns the value that the program of the caller gives, or `null`. */
 export async function serverValue(
   servers: PluginServers | undefined,
-  { event: _event, call: _call, ...request }: Extract<CallEvent, { event: "serverValue" }>,
+  { event: _event, call: _call, key: _key, ...request }: Extract<CallEvent, { event: "serverValue" }>,
 ): Promise<string | null> {
   return (await servers?.value?.(request)) ?? null;
 }

@@ -7,11 +7,11 @@ import type { Answer, CallChild, Fields, Method, Result } from "./child.ts";
 import { Dispatcher, type DispatcherOptions, type Manager } from "./dispatch.ts";
 import { type CaprootError, ConfigError, Refused, StoreError } from "./errors.ts";
 import { Connection, CREDENTIAL_NAMES, type Credentials, type Executor, type FindExecutor, type FleetTable, type FoundFleet, spanOf } from "./fleet.ts";
-import { ProgramHost } from "./host.ts";
-import type { AnswerImage, CallEvent, ListedSkill, SavedChanges } from "./lines.ts";
+import { ProgramHost, SessionOrigin } from "./host.ts";
+import type { AnswerImage, CallEvent, ListedSkill, SavedChanges, SourcesRequest } from "./lines.ts";
 import { checkOptions, type OptionNames, unknownOptions } from "./options.ts";
 import { PLUGIN_SERVERS_NAMES, type PluginServers, serverNames } from "./plugin_servers.ts";
-import type { Source } from "./sources.ts";
+import { describeSources, type Source } from "./sources.ts";
 import { callStore, readStored, type Store } from "./store.ts";
 import { type JsonSchema, Tools } from "./tools.ts";
 
@@ -182,6 +182,7 @@ export class ToolResult {
 
 /** Executors by environment id. Sessions that share a fleet share its connections, and one program. */
 export class Fleet {
+  #connection: Connection | undefined;
   #table: FleetTable | FoundFleet;
   #host: ProgramHost | undefined;
 
@@ -203,17 +204,16 @@ export class Fleet {
     return fleet;
   }
 
-  /** Returns the program of a session of the fleet.
+  /** Returns the program and the executors of a session of the fleet.
    * @internal */
-  static hostOf(
-    fleet: Fleet | FleetTable | undefined,
-    makeHost: (table?: FleetTable | FoundFleet) => ProgramHost,
-    isShared: boolean,
-  ): ProgramHost {
-    if (!(fleet instanceof Fleet)) return makeHost(fleet);
-    if (!isShared) return makeHost(fleet.#table);
-    fleet.#host ??= makeHost(fleet.#table);
-    return fleet.#host;
+  static open(
+    fleet: Fleet,
+    makeHost: () => ProgramHost,
+    connect: (table: FleetTable | FoundFleet) => Connection,
+  ): { host: ProgramHost; connection: Connection } {
+    fleet.#connection ??= connect(fleet.#table);
+    fleet.#host ??= makeHost();
+    return { host: fleet.#host, connection: fleet.#connection };
   }
 }
 
@@ -231,7 +231,7 @@ export function connect(options?: ConnectOptions): Promise<Session>;
 export function connect(address: string | Executor, options?: ConnectOptions): Promise<Session>;
 export async function connect(first?: string | Executor | ConnectOptions, more?: ConnectOptions): Promise<Session> {
   const { address, ...options } = readArguments(first, more);
-  return begin(makeHost(address, options), options, undefined);
+  return begin(openHost(address, options), options, undefined);
 }
 
 /**
@@ -243,7 +243,7 @@ export async function restore(saved: string, options: ConnectOptions & { address
   const { address, ...rest } = options;
   const isText = !options.store || saved.trimStart().startsWith("{");
   const text = options.store && !isText ? await readStored(options.store, saved) : saved;
-  return begin(makeHost(address, rest), rest, parseJson("saved", text));
+  return begin(openHost(address, rest), rest, parseJson("saved", text));
 }
 
 function readArguments(first?: string | Executor | ConnectOptions, more?: ConnectOptions): ConnectOptions & { address?: string } {
@@ -251,7 +251,13 @@ function readArguments(first?: string | Executor | ConnectOptions, more?: Connec
   return typeof first === "string" ? { ...more, address: first } : { ...first, ...more };
 }
 
-function makeHost(address: string | undefined, options: ConnectOptions): ProgramHost {
+/** Program of a session, and its origin. */
+interface OpenHost {
+  host: ProgramHost;
+  origin: SessionOrigin;
+}
+
+function openHost(address: string | undefined, options: ConnectOptions): OpenHost {
   const mistakes = [
     ...unknownOptions("options", options, CONNECT_NAMES),
     ...unknownOptions("choice", options.choice, CHOICE_NAMES),
@@ -261,31 +267,28 @@ function makeHost(address: string | undefined, options: ConnectOptions): Program
   const { ca, cert, key, serverName, spiffeId, token, tokenFile, timeout } = options;
   const credentials = { ca, cert, key, serverName, spiffeId, token, tokenFile, timeout };
   const given = Object.fromEntries(Object.entries(credentials).filter(([, value]) => value !== undefined));
-  const make = (table?: FleetTable | FoundFleet) =>
-    new ProgramHost({
-      connection: new Connection(address, table, given as Credentials),
-      sources: options.sources ?? [],
-      lockFlags: lockFlags(options),
-      pluginServers: options.pluginServers,
-      startTimeout: options.startTimeout ?? 5,
-      programTimeout: options.programTimeout ?? 10,
-      log: options.log,
-    });
-  // A program has the sources, the lock and the values of its flags, so that sessions with them share none.
-  const isShared = !options.sources?.length && options.lock === undefined && options.pluginServers === undefined;
-  return Fleet.hostOf(options.fleet, make, isShared);
+  const connect = (table?: FleetTable | FoundFleet) => new Connection(address, table, given as Credentials);
+  const makeHost = () => new ProgramHost({ programTimeout: options.programTimeout ?? 10, log: options.log });
+
+  const { fleet } = options;
+  const { host, connection } =
+    fleet instanceof Fleet ? Fleet.open(fleet, makeHost, connect) : { host: makeHost(), connection: connect(fleet) };
+  return { host, origin: new SessionOrigin(connection, options.sources ?? [], options.pluginServers) };
 }
 
-function lockFlags({ lock, signers }: ConnectOptions): string[] {
-  if (lock === undefined) {
-    if (signers !== undefined) throw new ConfigError(["`signers` is set without `lock`: set both"]);
-    return [];
-  }
-  const flags = [`--lock=${resolve(lock)}`];
-  return signers === undefined ? flags : [...flags, `--signers=${resolve(signers)}`];
+function describeOrigin(origin: SessionOrigin, { lock, signers }: ConnectOptions): SourcesRequest {
+  return {
+    key: origin.key,
+    executors: origin.connection.describe(),
+    ...describeSources(origin.sources),
+    lock: lock === undefined ? null : resolve(lock),
+    signers: signers === undefined ? null : resolve(signers),
+    private_origins: [...(origin.pluginServers?.privateOrigins ?? [])],
+    ask_values: origin.pluginServers?.value !== undefined,
+  };
 }
 
-async function begin(host: ProgramHost, options: ConnectOptions, saved: unknown): Promise<Session> {
+async function begin({ host, origin }: OpenHost, options: ConnectOptions, saved: unknown): Promise<Session> {
   const tools = options.tools && Tools.seal(options.tools);
   const settings: Settings = {
     tools: tools ?? [],
@@ -296,6 +299,7 @@ async function begin(host: ProgramHost, options: ConnectOptions, saved: unknown)
     plugin_servers: serverNames(options.pluginServers),
     start_timeout: spanOf(options.startTimeout ?? 5) ?? null,
     grace_period: spanOf(options.gracePeriod ?? 10) ?? null,
+    sources: describeOrigin(origin, options),
   };
   const selection =
     saved === undefined
@@ -315,8 +319,8 @@ async function begin(host: ProgramHost, options: ConnectOptions, saved: unknown)
   host.retain();
   try {
     const child = await host.child();
-    const started = await child.request("start", { ...selection, ...settings });
-    const session = new Session(host, started.session, { settings, tools: options.tools, store: options.store });
+    const started = await host.starting(origin, () => child.request("start", { ...selection, ...settings }));
+    const session = new Session(host, started.session, { settings, origin, tools: options.tools, store: options.store });
     await Session.attach(session, child, started);
     return session;
   } catch (error) {
@@ -328,13 +332,14 @@ async function begin(host: ProgramHost, options: ConnectOptions, saved: unknown)
 /** Parts of a session that its forks have, too. */
 interface SharedParts {
   settings: Settings;
+  origin: SessionOrigin;
   tools: Tools | undefined;
   store: Store | undefined;
 }
 
 type Settings = Pick<
   Fields<"start">,
-  "tools" | "plugins" | "scripts" | "ready_only" | "result_bytes" | "plugin_servers" | "start_timeout" | "grace_period"
+  "tools" | "plugins" | "scripts" | "ready_only" | "result_bytes" | "plugin_servers" | "start_timeout" | "grace_period" | "sources"
 >;
 
 /**
@@ -384,6 +389,7 @@ export class Session {
   static async attach(session: Session, child: CallChild, started?: Result<"start">): Promise<void> {
     const { id } = session;
     session.#host.add(id, {
+      origin: session.#parts.origin,
       onEvent: (event) => session.#onEvent(event),
       onExit: (reason) => session.#onExit(reason),
     });
@@ -622,7 +628,8 @@ export class Session {
 
   async #restore(): Promise<CallChild> {
     const child = await this.#host.child();
-    const started = await child.request("start", { saved: this.#saved, ...this.#parts.settings });
+    const { origin, settings } = this.#parts;
+    const started = await this.#host.starting(origin, () => child.request("start", { saved: this.#saved, ...settings }));
     if (this.#parts.tools) this.#host.releaseTools(this.#toolOwner);
     // The session has the tools for itself now, also if it was a fork.
     this.#toolOwner = this.id;

@@ -2,7 +2,8 @@
 
 import { resolve } from "node:path";
 import { ConfigError } from "./errors.ts";
-import { type PrivateFiles, readToken, type Token } from "./fleet.ts";
+import { readToken, type Token } from "./fleet.ts";
+import type { SourcesRequest } from "./lines.ts";
 import { checkOptions, type OptionNames } from "./options.ts";
 
 /** Tool whose directories of skills are used: those of the project that contains the working directory,
@@ -108,27 +109,19 @@ export async function mcpToken(sources: readonly Source[], name: string): Promis
   return readToken(token);
 }
 
-/** Returns the flags of the program for the sources. */
-export function sourceFlags(sources: readonly Source[], files: PrivateFiles): string[] {
-  const flags: string[] = [];
-  const servers: Record<string, McpServerOptions> = {};
-  for (const source of sources) {
-    if (source instanceof LocalSkills) {
-      for (const [id, path] of Object.entries(source.directories)) flags.push(`--local=${id}=${resolve(path)}`);
-      flags.push(...source.presets.map((preset) => `--preset=${preset}`));
-    } else if (source instanceof Site) {
-      flags.push(`--${source.options.allowPrivate ? "private-site" : "site"}=${source.host}`);
-    } else {
-      if (source.name in servers) {
-        throw new ConfigError([`two MCP servers have the name ${JSON.stringify(source.name)}`]);
-      }
-      // The program asks for the token.
-      const { token, ...options } = source.options;
-      servers[source.name] = options;
-      if (token !== undefined) flags.push(`--ask-token=${source.name}`);
-    }
-  }
-  // A header may have a secret, so that the list is no argument.
-  const list = JSON.stringify({ mcpServers: servers });
-  return Object.keys(servers).length === 0 ? flags : [...flags, "--mcp-servers", files.write("mcp.json", list)];
+/** Returns the sources for the program. */
+export function describeSources(sources: readonly Source[]): Pick<SourcesRequest, "local" | "mcp_servers" | "ask_tokens" | "sites"> {
+  const local = sources.filter((source) => source instanceof LocalSkills);
+  const servers = sources.filter((source) => source instanceof McpServer);
+  const sites = sources.filter((source) => source instanceof Site);
+  const named = local.flatMap(({ directories }) => Object.entries(directories));
+  const directories = Object.fromEntries(named.map(([id, path]) => [id, resolve(path)]));
+  // All directories are one source.
+  const merged = { id: "local", directories, presets: local.flatMap(({ presets }) => [...presets]) };
+  return {
+    local: local.length === 0 ? [] : [merged],
+    mcp_servers: servers.map(({ name, options: { token: _, ...server } }) => ({ name, server })),
+    ask_tokens: servers.filter(({ options }) => options.token !== undefined).map(({ name }) => name),
+    sites: sites.map(({ host, options }) => ({ host, allow_private: options.allowPrivate ?? false })),
+  };
 }

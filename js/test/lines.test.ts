@@ -124,14 +124,15 @@ test("a program that reads no answer bounds the memory of the other", async (t) 
 
 test("10,000 cancelled requests leave nothing", async (t) => {
   const { address } = await serveDemo(t);
-  const child = spawn("caproot", ["call", "--no-session", "--endpoint", address], { stdio: ["pipe", "pipe", "inherit"] });
+  const child = spawn("caproot", ["call", "--no-session"], { stdio: ["pipe", "pipe", "inherit"] });
   t.after(() => child.kill());
   const { pid = 0 } = child;
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const next = async () => JSON.parse((await lines.next()).value as string) as { id?: string | number; event?: string; error?: { code: string } };
   const send = (request: object) => child.stdin.write(`${JSON.stringify(request)}\n`);
   const tool = { name: "wait", description: "Waits.", inputSchema: { type: "object" }, timeLimit: "10m" };
-  send({ id: "s", method: "start", session_id: "s", tools: [tool] });
+  const sources = { executors: { key: "e", from: { one: { endpoint: address } } } };
+  send({ id: "s", method: "start", session_id: "s", tools: [tool], sources });
   await next();
 
   const batch = 100;

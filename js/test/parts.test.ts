@@ -151,7 +151,7 @@ test("a function finds executors before each connection", async (t) => {
 test("a mistake in a found executor is a reason", async () => {
   const fleet = Fleet.find(() => ({ address: "nowhere" }), ["a"]);
   await assert.rejects(connect({ fleet, startTimeout: 1 }), (error) => {
-    assert.ok(error instanceof Refused && error.code === "NO_DAEMON", String(error));
+    assert.ok(error instanceof Refused && error.code === "EXECUTOR_UNAVAILABLE", String(error));
     assert.match(error.message, /the scheme is missing/);
     return true;
   });

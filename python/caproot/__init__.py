@@ -12,17 +12,19 @@ directory for a test.
 
 from pkgutil import extend_path
 
-from ._caproot import Authority, ResultImage, Skill, ToolResult, __version__
 from ._errors import (
     ConfigError,
     DispatchError,
     Error,
     ForkedError,
+    ProgramError,
     Refused,
     SealedError,
     StoreError,
     ToolError,
 )
+from ._results import Authority, ResultImage, Skill, ToolResult
+from ._version import __version__
 
 # A program may have generated stubs of our protos as `caproot/v1` in a directory of its own.
 __path__ = extend_path(__path__, __name__)
@@ -51,6 +53,7 @@ __all__ = [
     "LocalSkills",
     "McpServer",
     "PluginServers",
+    "ProgramError",
     "Refused",
     "ResultImage",
     "SealedError",

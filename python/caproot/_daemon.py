@@ -7,12 +7,12 @@ import os
 import select
 import shutil
 import subprocess
-import sysconfig
 import tempfile
 import time
 import weakref
 
 from ._errors import ConfigError, Error
+from ._program import find_program
 
 START_TIMEOUT = 30.0
 """Seconds until a daemon must listen."""
@@ -23,7 +23,7 @@ class Daemon:
     """Daemon with published directories. `close` ends it, and so does every end of this process."""
 
     def __init__(self, root_flags: list[str]) -> None:
-        binary = find_binary()
+        binary = find_program()
         self._pid = os.getpid()
         self._directory = tempfile.mkdtemp(prefix="caproot-")
         self.address = f"unix:{self._directory}/caproot.sock"
@@ -85,22 +85,6 @@ class Daemon:
 
 
 _daemons: weakref.WeakSet[Daemon] = weakref.WeakSet()
-
-
-def find_binary() -> str:
-    """Returns the path of the program `caproot`: that of the wheel, else the first on PATH."""
-    own = os.path.join(sysconfig.get_path("scripts"), "caproot")
-    if os.access(own, os.X_OK):
-        return own
-    found = shutil.which("caproot")
-    if found is None:
-        raise ConfigError(
-            [
-                "the program `caproot` is neither in the wheel nor on PATH: install the wheel for Linux, "
-                "or put the program on PATH"
-            ]
-        )
-    return found
 
 
 def _close_all() -> None:

@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import _caproot
-from ._check import check_strings, check_type, to_json
+from ._check import check_strings, check_type
+from ._child import CallChild, read_images
+from ._errors import ConfigError, DispatchError, Error, ProgramError, ToolError
+from ._host import HandlerEntry
+from ._results import ToolResult
 
 if TYPE_CHECKING:
-    from ._bridge import HandlerEntry
     from ._session import Session
     from ._types import DispatchRecord, Drained, FinishedTurn, Manager, PendingCall, Thread
+
+_UNNEEDED = {None: None, "not_found": "notFound", "already_answered": "alreadyAnswered"}
+"""Results of `submit_result` by their names in a line."""
 
 
 class Dispatcher:
     """Answers the pending calls of a platform's thread. A tool runs once for a request id, although the
-    platform repeats the call or loses the answer. `Session.dispatcher` makes a dispatcher."""
+    platform repeats the call or loses the answer. `Session.dispatcher` makes a dispatcher. If the program
+    `caproot` dies, the dispatcher ends with it, as nothing knows any more which tools ran."""
 
-    def __init__(
-        self, session: Session, core: _caproot.Dispatcher, entry: HandlerEntry, has_thread: bool
-    ) -> None:
+    def __init__(self, session: Session, child: CallChild, number: int, entry: HandlerEntry, has_thread: bool) -> None:
         self._session = session
-        self._core = core
+        self._child = child
+        self._number = number
         # The function by which the dispatcher calls the platform.
         self._entry = entry
         self._has_thread = has_thread
+        weakref.finalize(self, _close, child, number).atexit = False
 
     async def drain(self) -> Drained:
         """Answers all pending calls. Raises `DispatchError`."""
-        return json.loads(await self._session._bridge.run(self._core.drain))  # type: ignore[no-any-return]
+        return await self._request("drain", {})  # type: ignore[no-any-return]
 
     async def dispatch(self, call: PendingCall) -> DispatchRecord:
         """Answers a call that the platform pushed. A dispatcher takes pushed calls or drains, not both.
         Raises `DispatchError`."""
-        text = to_json("call", call)
-        return json.loads(await self._session._bridge.run(self._core.dispatch, text))  # type: ignore[no-any-return]
+        check_type("call", call, Mapping)
+        try:
+            answer = await self._request("dispatch", {"call": _call_line(call)})
+        except ValueError as error:
+            raise ValueError(f"invalid call: {error}") from None
+        if "record" in answer:
+            return answer["record"]  # type: ignore[no-any-return]
+        return {"outcome": answer["outcome"]}
 
     async def run_turn(self, turn: Any, until: Iterable[str]) -> FinishedTurn:
         """Sends a turn, once, and answers calls until the thread has one of the statuses.
@@ -52,15 +63,42 @@ class Dispatcher:
         statuses = check_strings("until", until)
         if not self._has_thread:
             raise TypeError("the dispatcher has no thread: pass thread= to Session.dispatcher")
-        text = None if turn is None else to_json("turn", turn)
-        return json.loads(await self._session._bridge.run(self._core.run_turn, text, statuses))  # type: ignore[no-any-return]
+        return await self._request("run_turn", {"turn": turn, "until": statuses})  # type: ignore[no-any-return]
+
+    async def _request(self, method: str, fields: dict[str, Any]) -> Any:
+        state = self._session._state
+        state.check_loop()
+        if state.is_closed or not self._child.is_alive:
+            raise DispatchError("the dispatcher has ended with its session or the program caproot: make another one")
+        try:
+            return (await self._child.request(method, {"dispatcher": self._number, **fields})).result
+        except Error as error:
+            if type(error) is not Error and not isinstance(error, ProgramError):
+                raise
+            # The program has no session any more that says which tools ran.
+            raise DispatchError(str(error)) from error
 
 
-def platform_entry(manager: Manager, thread: Thread | None) -> HandlerEntry:
+def _close(child: CallChild, number: int) -> None:
+    if child.is_own:
+        child.send("close_dispatcher", {"dispatcher": number})
+
+
+def make_dispatcher(
+    session: Session, thread_id: str, manager: Manager, thread: Thread | None, limits: dict[str, Any]
+) -> Dispatcher:
+    """Makes the dispatcher of a session."""
+    entry = _platform_entry(manager, thread)
+    state = session._state
+    state.check_loop()
+    number = state.request_now("dispatcher", {"thread": thread_id, **limits}).result["dispatcher"]
+    child = state.child_now
+    state.host.platforms[number] = entry
+    return Dispatcher(session, child, number, entry, thread is not None)
+
+
+def _platform_entry(manager: Manager, thread: Thread | None) -> HandlerEntry:
     """Returns the entry by which a dispatcher calls a platform."""
-    from ._bridge import HandlerEntry
-    from ._errors import ToolError
-
     methods = {"list_pending": manager, "submit_result": manager}
     if thread is not None:
         methods |= {"send_turn": thread, "status": thread}  # type: ignore[dict-item]
@@ -69,30 +107,41 @@ def platform_entry(manager: Manager, thread: Thread | None) -> HandlerEntry:
             name = "manager" if owner is manager else "thread"
             raise TypeError(f"{name} must have the method {method}, and {type(owner).__name__} has not")
 
-    async def answer(request: dict[str, Any]) -> Any:
+    async def answer(event: dict[str, Any]) -> Any:
         try:
-            match request["method"]:
-                case "list_pending":
-                    return await manager.list_pending(request["token"], request["limit"])
-                case "submit_result":
-                    images = [
-                        _caproot.ResultImage(image["mime_type"], b64decode(image["data"]))
-                        for image in request["images"]
-                    ]
-                    result = _caproot.ToolResult(
-                        request["ok"], request["external"], request["text"], images
-                    )
-                    return await manager.submit_result(request["request_id"], result)
-                case "send_turn":
-                    assert thread is not None
-                    return await thread.send_turn(request["turn"])
-                case _:
-                    assert thread is not None
-                    status = await thread.status()
-                    check_type("the result of status", status, str)
-                    return status
+            return await _call_platform(manager, thread, event)
         except Exception as error:
             # The dispatcher repeats the sentence.
             raise ToolError(str(error) or repr(error)) from error
 
     return HandlerEntry("the platform", answer)
+
+
+async def _call_platform(manager: Manager, thread: Thread | None, event: dict[str, Any]) -> Any:
+    kind = event["event"]
+    if kind == "listPending":
+        page = await manager.list_pending(event["token"], event["limit"])
+        calls = [_call_line(call) for call in page["calls"]]
+        return {"calls": calls, "nextToken": page.get("next_token")}
+    if kind == "submitResult":
+        images = read_images(event.get("images"))
+        result = ToolResult(event["success"], event["externalContext"], event["result"], images)
+        outcome = await manager.submit_result(event["requestId"], result)
+        if outcome not in _UNNEEDED:
+            raise ConfigError(
+                [f'submit_result returned {outcome!r}: expected None, "not_found" or "already_answered"']
+            )
+        return _UNNEEDED[outcome]
+    assert thread is not None
+    if kind == "sendTurn":
+        await thread.send_turn(event["turn"])
+        return None
+    status = await thread.status()
+    check_type("the result of status", status, str)
+    return status
+
+
+def _call_line(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a pending call with the names of a line. Unknown names stay, for the message of the program."""
+    names = {"request_id": "requestId", "session_id": "sessionId"}
+    return {names.get(name, name): value for name, value in call.items()}

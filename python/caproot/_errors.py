@@ -38,6 +38,11 @@ class Refused(Error):
         return f"{self.code}: {self.args[0]}. {self.next}"
 
 
+class ProgramError(Error):
+    """The program `caproot` has another version, died or does not answer. The next call of a session starts the
+    program again."""
+
+
 class SealedError(Error):
     """A session began with the tools, so they do not change any more."""
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import weakref
+from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
-from ._check import check_strings, check_type
-
-if TYPE_CHECKING:
-    from . import _caproot
-    from ._bridge import Bridge, Handler, HandlerEntry
+from ._check import check_strings, check_type, span
+from ._host import Handler, HandlerEntry, new_key
 
 Token = Union[str, Callable[[], Union[str, Awaitable[str]]]]
 """A token, or a function that returns the token. The function may be asynchronous."""
@@ -79,15 +77,25 @@ class Executor:
         found = {name: os.environ.get(variable) for name, variable in names.items()}
         return Executor(**{name: value for name, value in found.items() if value})  # type: ignore[arg-type]
 
+    def _fields(self) -> dict[str, Any]:
+        """Returns the executor as the program reads it."""
+        fields = {name: value for name, value in self._spec.items() if name not in ("address", "timeout")}
+        if "address" in self._spec:
+            fields["endpoint"] = self._spec["address"]
+        if "timeout" in self._spec:
+            fields["timeout"] = span(self._spec["timeout"])
+        return fields
+
     async def _resolve(self) -> dict[str, Any]:
-        """Returns the description with the token of now."""
-        if self._token is None:
-            return self._spec
-        token = self._token()
-        if inspect.isawaitable(token):
-            token = await token
-        check_type("the result of token", token, str)
-        return {**self._spec, "token": token}
+        """Returns the executor as the program reads it, with the token of now."""
+        fields = self._fields()
+        if self._token is not None:
+            token = self._token()
+            if inspect.isawaitable(token):
+                token = await token
+            check_type("the result of token", token, str)
+            fields["token"] = token
+        return fields
 
     def __repr__(self) -> str:
         return f"Executor({self._spec.get('address')!r})"
@@ -117,7 +125,7 @@ class Fleet:
         for environment, executor in executors.items():
             check_type("an environment of executors", environment, str)
             table[environment] = _executor(f"executors[{environment!r}]", executor)
-        self._prepare({"kind": "executors"}, list(table))
+        self._prepare({"table": {name: executor._fields() for name, executor in table.items()}}, list(table))
         self._table.update(table)
         if any(executor._token for executor in table.values()):
             self._find = table.__getitem__
@@ -127,7 +135,7 @@ class Fleet:
         """Returns the fleet of a fleet file. The file is read when a session begins, and again when
         it changes."""
         fleet = cls.__new__(cls)
-        fleet._prepare({"kind": "file", "path": _path("path", path)}, [])
+        fleet._prepare({"file": _path("path", path)}, [])
         return fleet
 
     @classmethod
@@ -141,7 +149,7 @@ class Fleet:
         if not callable(function):
             raise TypeError(f"function must be callable, not {type(function).__name__}")
         fleet = cls.__new__(cls)
-        fleet._prepare({"kind": "callback"}, check_strings("environments", environments))
+        fleet._prepare({}, check_strings("environments", environments))
         fleet._find = function
         return fleet
 
@@ -149,70 +157,41 @@ class Fleet:
     def _single(cls, executor: Executor) -> Fleet:
         """Returns the fleet in which one executor has all environments."""
         fleet = cls.__new__(cls)
-        fleet._prepare({"kind": "single", "executor": executor._spec}, [])
+        fleet._prepare({"one": executor._fields()}, [])
         if executor._token:
             fleet._find = lambda _: executor
             fleet._is_single = True
         return fleet
 
-    def _prepare(self, spec: dict[str, Any], environments: list[str]) -> None:
-        self._spec = spec
+    def _prepare(self, origin: dict[str, Any], environments: list[str]) -> None:
+        self._origin = origin
         self._environments = environments
         self._table: dict[str, Executor] = {}
         self._find = None
         self._is_single = False
-        # Fleets in use, by the process, or by the bridge if a function needs an event loop.
-        self._of_process: tuple[int, _caproot.Fleet] | None = None
-        self._of_bridge: weakref.WeakKeyDictionary[Bridge, _caproot.Fleet] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._handler: HandlerEntry | None = None
+        # Sessions with the same key share the connections. A function has a key for each event loop.
+        self._key = new_key()
+        self._entries: weakref.WeakKeyDictionary[AbstractEventLoop, HandlerEntry] = weakref.WeakKeyDictionary()
 
-    async def _open(self, bridge: Bridge) -> _caproot.Fleet:
-        """Returns the fleet of this process and event loop."""
-        from ._caproot import Fleet as CoreFleet
-
+    def _describe(self) -> tuple[dict[str, Any], HandlerEntry | None]:
+        """Returns the executors as the program reads them, and the entry of the function."""
         if self._find is None:
-            if self._of_process is not None and self._of_process[0] == os.getpid():
-                return self._of_process[1]
-        elif bridge in self._of_bridge:
-            return self._of_bridge[bridge]
-
-        import json
-
-        opened: _caproot.Fleet = await bridge.open(CoreFleet.open, json.dumps(self._describe()))
-        if self._find is None:
-            self._of_process = (os.getpid(), opened)
-        else:
-            self._of_bridge[bridge] = opened
-        return opened
-
-    def _describe(self) -> dict[str, Any]:
-        if self._find is None:
-            if self._spec["kind"] != "executors":
-                return self._spec
-            executors = {name: executor._spec for name, executor in self._table.items()}
-            return {**self._spec, "executors": executors}
-
-        from ._bridge import HandlerEntry
-
-        if self._handler is None:
-            # The function does not refer to the fleet, so that no cycle keeps its connections.
+            return {"key": self._key, "from": self._origin}, None
+        loop = get_running_loop()
+        entry = self._entries.get(loop)
+        if entry is None:
+            # The function does not refer to the fleet, so that no cycle keeps the entry.
             answer = _make_answer(self._find, self._table)
-            self._handler = HandlerEntry("the function of the fleet", answer)
-        return {
-            "kind": "callback",
-            "handler": self._handler.number,
-            "environments": self._environments,
-            "is_single": self._is_single,
-        }
+            entry = self._entries[loop] = HandlerEntry("the function of the fleet", answer)
+        origin: dict[str, Any] = {"find_one": None} if self._is_single else {"find": sorted(set(self._environments))}
+        return {"key": entry.key, "from": origin}, entry
 
 
 def _make_answer(find: FindExecutor, table: dict[str, Executor]) -> Handler:
-    """Returns the function that the registry of a fleet calls."""
+    """Returns the function that the program calls."""
 
-    async def answer(request: dict[str, str]) -> dict[str, Any] | None:
-        environment = request["environment_id"]
+    async def answer(event: dict[str, Any]) -> dict[str, Any] | None:
+        environment = event["environmentId"]
         if table and environment not in table:
             return None
         found = find(environment)
@@ -236,7 +215,8 @@ def _path(name: str, value: Path | None) -> str | None:
         return None
     path = os.fspath(value)
     check_type(name, path, str)
-    return path
+    # The program may have another working directory.
+    return os.path.abspath(path)
 
 
 def to_fleet(fleet: object) -> Fleet:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ._check import check_strings, check_type
-
-if TYPE_CHECKING:
-    from ._bridge import HandlerEntry
 
 
 @dataclass(frozen=True)
@@ -62,24 +59,17 @@ class PluginServers:
         self._private_origins = check_strings("private_origins", private_origins)
         self._value = value
 
-    def _describe(self) -> tuple[dict[str, Any], HandlerEntry | None]:
-        entry = None if self._value is None else _value_entry(self._value)
-        spec = {
-            "names": self._names,
-            "private_origins": self._private_origins,
-            "value": entry and entry.number,
-        }
-        return spec, entry
-
-
-def _value_entry(function: ServerValueFunction) -> HandlerEntry:
-    from ._bridge import HandlerEntry
-
-    async def answer(fields: dict[str, str]) -> str | None:
-        value = function(ServerValueRequest(**fields))
+    async def _answer(self, event: dict[str, Any]) -> str | None:
+        """Returns the value that the program asks for."""
+        if self._value is None:
+            return None
+        request = ServerValueRequest(
+            source_kind=event["sourceKind"],
+            source_id=event["sourceId"],
+            **{name: event[name] for name in ("package", "plugin", "server", "origin", "name")},
+        )
+        value = self._value(request)
         if inspect.isawaitable(value):
             value = await value
         check_type("the result of value", value, str, type(None))
         return value
-
-    return HandlerEntry("the values of plugins' MCP servers", answer)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import json
 import os
 import weakref
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Union
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterable, Mapping
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
-from . import _caproot
-from ._check import arguments_text, check_budget, check_strings, check_type, to_json
-from ._errors import ConfigError, Refused
+from ._changes import ChangeReader
+from ._check import arguments_json, check_budget, check_strings, check_type, span, to_json
+from ._errors import ConfigError, StoreError
 from ._fleet import Executor, Fleet, Path, Token, to_fleet
+from ._host import ProgramHost
+from ._results import Skill, ToolResult
 from ._servers import PluginServers
+from ._sources import describe_sources
+from ._state import SessionState
 from ._tools import Tools
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ._bridge import Bridge, HandlerEntry
-    from ._caproot import Skill, ToolResult
     from ._codex import Codex
     from ._dispatch import Dispatcher
     from ._sources import LocalSkills, McpServer, Site
@@ -42,6 +46,13 @@ if TYPE_CHECKING:
         UsageEvent,
         UsedSkill,
     )
+
+T = TypeVar("T")
+
+STORE_TIMEOUT = 30.0
+"""Seconds within which a store must answer."""
+_CLOSED_RESULT = '{"error":{"code":"SESSION_CLOSED","message":"the session is closed","next":"Go on without it."}}'
+"""Result of a tool of a closed session."""
 
 Roots = Union[str, Iterable[Mapping[str, Any]], Mapping[str, Any]]
 """Selected roots as a platform made them: the array, an object with `selectedCapabilityRoots`, or the
@@ -201,66 +212,51 @@ class SessionOptions:
         self.store = _check_store(store)
         self.saved: str | None = None
         self.stored_id: str | None = None
-        self.roots = None if roots is None else _roots_text(roots)
+        self.roots = None if roots is None else _read_roots(roots)
         check_type("choice", choice, Mapping, type(None))
-        self.spec = {
-            "product": product, "start_timeout": start_timeout, "grace_period": grace_period,
-            "id": id, "choice": _choice_rules(choice or {}), "plugins": plugins,
-            "scripts": scripts, "ready_only": ready_only, "result_bytes": result_bytes,
-            "lock": None if lock is None else os.fspath(lock),
-            "signers": None if signers is None else os.fspath(signers),
+        if plugin_servers is None:
+            servers = None
+        else:
+            servers = ["all"] if plugin_servers._names is None else plugin_servers._names
+        self.selection = {"session_id": id, "product": product, **_choice_rules(choice or {})}
+        self.settings: dict[str, Any] = {
+            "plugins": plugins, "scripts": scripts, "ready_only": ready_only, "result_bytes": result_bytes,
+            "plugin_servers": servers, "start_timeout": span(start_timeout), "grace_period": span(grace_period),
         }  # fmt: skip
+        self.lock_files = {
+            name: None if path is None else os.path.abspath(os.fspath(path))
+            for name, path in (("lock", lock), ("signers", signers))
+        }
         self.plugin_servers = plugin_servers
 
     async def begin(self) -> Session:
         """Begins the session in the running loop."""
-        from ._bridge import Bridge
+        # Checked before the store is asked, as in a thread without a loop.
+        asyncio.get_running_loop()
+        saved = self.saved if self.stored_id is None else await self._load(self.stored_id)
+        selection = {**self.selection, "roots": self.roots} if saved is None else {"saved": _read_saved(saved)}
 
-        bridge = Bridge.acquire()
-        started: list[Any] = []
-        try:
-            return await self._begin(bridge, started)
-        except BaseException:
-            for source in started:
-                source.close()
-            bridge.release()
-            raise
-
-    async def _begin(self, bridge: Bridge, started: list[Any]) -> Session:
-        from ._sources import describe_sources
-
-        mistakes: list[str] = []
-        try:
-            fleet = None if self.fleet is None else await self.fleet._open(bridge)
-        except ConfigError as error:
-            fleet = None
-            mistakes.extend(error.mistakes)
-        except Refused:
-            # A session with other sources needs no executor, unless an argument names one.
-            if not (self.is_default_fleet and self.sources):
-                raise
-            fleet = None
-        described = await describe_sources(self.sources, started, mistakes)
-        entry = None if self.store is None else _store_entry(self.store)
-        servers = None
-        value_entry = None
-        if self.plugin_servers is not None:
-            servers, value_entry = self.plugin_servers._describe()
-        spec = {
-            "options": {**self.spec, "plugin_servers": servers},
-            "roots": self.roots,
-            "sources": described.spec,
-            "store": entry and entry.number,
-            "saved": self.saved,
-            "stored_id": self.stored_id,
-            "mistakes": mistakes,
+        sources, source_entry = describe_sources(self.sources, self.plugin_servers)
+        executors, fleet_entry = (None, None) if self.fleet is None else self.fleet._describe()
+        if executors is not None:
+            executors["optional"] = self.is_default_fleet
+        definitions, functions = ([], {}) if self.tools is None else self.tools._seal()
+        settings = {
+            **self.settings,
+            "tools": definitions,
+            "sources": {**sources, **self.lock_files, "executors": executors},
         }
-        registry = None if self.tools is None else self.tools._registry()
-        text = to_json("arguments", spec)
-        core = await bridge.open(_caproot.start_session, fleet, registry, text)
-        # The fleet has the functions of its tokens.
-        kept = [self.fleet, entry, value_entry, described.entries, self.tools and self.tools._seal()]
-        return Session(core, bridge, kept, started, self.tools is not None)
+        state = SessionState(ProgramHost.current(), settings, functions, (self.fleet, fleet_entry, source_entry))
+        await state.start(selection)
+        return Session(state, self.store)
+
+    async def _load(self, id: str) -> str:
+        assert self.store is not None
+        saved = await _call_store(self.store.get(id))
+        if saved is None:
+            raise KeyError(f"the store has no session with the id {id!r}")
+        check_type("the result of the store", saved, str)
+        return saved
 
 
 class SessionStart:
@@ -296,24 +292,15 @@ class Session:
     developer message or a user message, never into the system prompt.
     """
 
-    def __init__(
-        self,
-        core: _caproot.Session,
-        bridge: Bridge,
-        kept: object,
-        processes: builtins.list[Any],
-        has_tools: bool,
-    ) -> None:
-        self._core = core
-        self._bridge = bridge
-        # Functions that the session may call.
-        self._kept = kept
-        self._processes = processes
-        self._has_tools = has_tools
+    def __init__(self, state: SessionState, store: Store | None) -> None:
+        self._state = state
+        self._store = store
+        # An older state never replaces a newer one in the store.
+        self._storing = asyncio.Lock()
         # Forks of adapters, which end with the session.
         self._forks: builtins.list[Session] = []
-        self._finalizer = weakref.finalize(self, _release, bridge, processes)
-        # The exit of the interpreter ends the connections.
+        self._finalizer = weakref.finalize(self, state.drop)
+        # The exit of the interpreter ends the program.
         self._finalizer.atexit = False
 
     @staticmethod
@@ -349,27 +336,32 @@ class Session:
     @property
     def id(self) -> str:
         """Id of the session."""
-        return self._core.id
+        self._state.host.check_process()
+        return self._state.id
 
     @property
     def text(self) -> str:
         """Text of now that describes the skills to a model, in at most 8,000 bytes."""
-        return self._core.text()
+        self._state.check()
+        return self._state.text
 
     @property
     def tools(self) -> builtins.list[ToolDefinition]:
         """Tools for a model: `name`, `description` and `input_schema`, a JSON Schema."""
-        return [_tool_definition(tool) for tool in json.loads(self._core.tools())]
+        self._state.host.check_process()
+        return [_tool_definition(tool) for tool in json.loads(json.dumps(self._state.tools))]
 
     @property
     def warnings(self) -> builtins.list[str]:
         """Executors and saved parts without which the session began, one sentence each."""
-        return self._core.warnings
+        self._state.host.check_process()
+        return [*self._state.warnings]
 
     @property
     def is_closed(self) -> bool:
         """Whether the session is closed."""
-        return self._core.is_closed
+        self._state.host.check_process()
+        return self._state.is_closed
 
     async def call(self, name: str, arguments: Mapping[str, object] | str | None = None) -> ToolResult:
         """Calls a tool for a model. An error of the call is a result, too, with the next step.
@@ -379,14 +371,18 @@ class Session:
             arguments: Arguments as the model gave them: a mapping, or a text of JSON.
         """
         check_type("name", name, str)
-        text = arguments_text(arguments)
-        if self._has_tools:
-            return await self._bridge.run_in_context(self._core.call, name, text)  # type: ignore[no-any-return]
-        return await self._bridge.run(self._core.call, 0, name, text)  # type: ignore[no-any-return]
+        last = ("arguments", arguments_json(arguments))
+        state = self._state
+        state.check_loop()
+        if state.is_closed:
+            return ToolResult(False, True, _CLOSED_RESULT)
+        # Without own tools, no tool needs the context.
+        context = copy_context() if state.has_functions else None
+        return (await state.request("call", {"tool": name}, context, last)).tool_result()
 
     async def list(self) -> builtins.list[Skill]:
         """Returns all skills that a model may use. Raises `Refused`."""
-        return await self._bridge.run(self._core.list)  # type: ignore[no-any-return]
+        return [Skill._from_line(skill) for skill in await self._ask("list")]
 
     async def read(self, skill: Skill | str, path: str = "") -> str:
         """Returns a text file of a skill, at most 16 MiB.
@@ -400,37 +396,35 @@ class Session:
             Refused: There is no such file, or the executor does not answer.
         """
         check_type("path", path, str)
-        check_type("skill", skill, _caproot.Skill, str)
+        check_type("skill", skill, Skill, str)
         if isinstance(skill, str):
-            named, authority = skill, None
+            named: dict[str, Any] = {"skill": skill}
         else:
-            named, authority = skill.package, (skill.authority.kind, skill.authority.id)
-        return await self._bridge.run(self._core.read, authority, named, path)  # type: ignore[no-any-return]
+            authority = {"kind": skill.authority.kind, "id": skill.authority.id}
+            named = {"skill": skill.package, "authority": authority}
+        return (await self._ask("read", **named, path=path))["text"]  # type: ignore[no-any-return]
 
     def changes(self) -> AsyncIterator[Change]:
         """Returns the changes from now on: `async for change in skills.changes()`. A change names its
         source, and `text`, `tools` and `list` are new. The iteration ends with the session."""
-        self._bridge.check_loop()
-        return _Changes(self, self._core.watch())
+        return self._state.watch_changes(self._reader())
 
     def plugins(self) -> builtins.list[Plugin]:
         """Returns the plugins, if the session began with `plugins=True`, as JSON of the API."""
-        return json.loads(self._core.plugins())  # type: ignore[no-any-return]
+        return self._ask_now("plugins")  # type: ignore[no-any-return]
 
     def plugin_servers(self) -> builtins.list[dict[str, Any]]:
         """Returns the MCP servers of plugins with their origins, tools and errors."""
-        return json.loads(self._core.plugin_servers())  # type: ignore[no-any-return]
+        return self._ask_now("plugin_servers")  # type: ignore[no-any-return]
 
     def plugin_changes(self) -> AsyncIterator[PluginChanges]:
         """Returns the changes of plugins from now on, with `added`, `changed` and `removed`."""
-        self._bridge.check_loop()
-        return _Changes(self, self._core.watch_plugins())
+        return self._state.watch_plugins(self._reader())
 
     def usage(self) -> AsyncIterator[UsageEvent]:
         """Returns the uses of skills from now on: `async for event in skills.usage()`. A skill is used if it
         is listed, read, injected or searched. The iteration ends with the session."""
-        self._bridge.check_loop()
-        return _Changes(self, self._core.watch_usage())
+        return self._state.watch_usage(self._reader())
 
     async def inject(
         self,
@@ -449,14 +443,14 @@ class Session:
             caller_skills: Names of skills that the program has.
         """
         check_type("text", text, str)
-        prompt = {
+        prompt: dict[str, Any] = {
             "text": text,
             "mentions": [dict(mention) for mention in mentions],
             "connectors": check_strings("connectors", connectors),
             "caller_skills": check_strings("caller_skills", caller_skills),
         }
-        injected = await self._bridge.run(self._core.inject, to_json("mentions", prompt))
-        return json.loads(injected)  # type: ignore[no-any-return]
+        to_json("mentions", prompt)
+        return await self._ask("inject", **prompt)  # type: ignore[no-any-return]
 
     def instruction_text(self, budget: int = 8000, *, known: str | None = None) -> InstructionText:
         """Returns the text of at most `budget` bytes, with its counts and warnings.
@@ -469,12 +463,12 @@ class Session:
         check_budget(budget)
         if known is not None:
             check_type("known", known, str)
-        return json.loads(self._core.instruction_text(budget, known))  # type: ignore[no-any-return]
+        return self._ask_now("instructions", budget=budget, known=known)  # type: ignore[no-any-return]
 
     async def used_skills(self) -> builtins.list[UsedSkill]:
         """Returns the last 128 files of skills that the model read or was given, the most recently used
         first."""
-        return json.loads(await self._bridge.run(self._core.used_skills))  # type: ignore[no-any-return]
+        return await self._ask("used_skills")  # type: ignore[no-any-return]
 
     async def reinject(self, budget: int = 32_000) -> Reinjected:
         """Returns the files of `used_skills` for a model that has forgotten them, such as after a
@@ -484,16 +478,15 @@ class Session:
             budget: Limit of the fragments and the note together in bytes, at most 32,000.
         """
         check_budget(budget)
-        reinjected = await self._bridge.run(self._core.reinject, budget)
-        return json.loads(reinjected)  # type: ignore[no-any-return]
+        return await self._ask("reinject", budget=budget)  # type: ignore[no-any-return]
 
     def executors(self) -> builtins.list[ExecutorState]:
         """Returns the state of each executor: `live`, `stale` or `connecting`."""
-        return json.loads(self._core.executors())  # type: ignore[no-any-return]
+        return self._ask_now("state")  # type: ignore[no-any-return]
 
     def metrics(self) -> Metrics:
         """Returns the counters of the calls, of the skills and of the sources."""
-        return json.loads(self._core.metrics())  # type: ignore[no-any-return]
+        return self._ask_now("metrics")  # type: ignore[no-any-return]
 
     def fork(
         self,
@@ -530,24 +523,27 @@ class Session:
         }
         checked: dict[str, Any] = {name: check_strings(name, given) for name, given in rules.items()}
         check_type("product", product, str)
-        text = json.dumps({**checked, "product": product})
         ids = None if roots is None else check_strings("roots", roots)
-        self._bridge.check_loop()
-        core = self._core.fork(ids, text)
-        self._bridge.retain()
-        return Session(core, self._bridge, (self, self._kept), [], self._has_tools)
+        self._state.check()
+        self._state.check_loop()
+        state = self._state.fork({**checked, "product": product, "roots": ids})
+        return Session(state, self._store)
 
     def save(self) -> str:
         """Returns the session as a text of JSON without the text of a skill, at most 4 MiB."""
-        return self._core.save()
+        return self._state.request_now("save", {}).result_text
 
     def changes_since_save(self) -> builtins.list[ExecutorChanges]:
         """Returns the changes of each executor since the save; empty if the session was not restored."""
-        return json.loads(self._core.changes_since_save())  # type: ignore[no-any-return]
+        return [_executor_changes(changes) for changes in self._ask_now("changes")]
 
     async def persist(self) -> None:
         """Saves the session in its store. Raises `StoreError`."""
-        await self._bridge.run(self._core.persist)
+        self._state.check_loop()
+        store = self._checked_store()
+        async with self._storing:
+            saved = (await self._state.request("save", {})).result_text
+            await _call_store(store.put(self._state.id, saved))
 
     async def close(self, *, delete: bool = False) -> None:
         """Closes the session. Calls in flight end with `SESSION_CLOSED`; forks stay open.
@@ -556,12 +552,14 @@ class Session:
             delete: Whether the store deletes the saved state. Raises `StoreError`.
         """
         check_type("delete", delete, bool)
-        try:
-            for fork in self._forks:
-                await fork.close()
-            await self._bridge.run(self._core.close, delete)
-        finally:
-            self._finalizer()
+        self._state.check_loop()
+        for fork in self._forks:
+            await fork.close()
+        await self._state.close()
+        if delete:
+            store = self._checked_store()
+            async with self._storing:
+                await _call_store(store.delete(self._state.id))
 
     async def __aenter__(self) -> Session:
         return self
@@ -598,10 +596,10 @@ class Session:
             manager_timeout: Seconds of a call of the manager.
             turn_timeout: Seconds of a turn.
         """
-        from ._dispatch import Dispatcher, platform_entry
+        from ._dispatch import make_dispatcher
 
         check_type("thread_id", thread_id, str)
-        limits: dict[str, float] = {"max_in_flight": max_in_flight, "max_unsent": max_unsent}
+        limits: dict[str, Any] = {"max_in_flight": max_in_flight, "max_unsent": max_unsent}
         for name, count in limits.items():
             check_type(name, count, int)
             if count < 1:
@@ -609,10 +607,8 @@ class Session:
         times = {"answer_timeout": answer_timeout, "manager_timeout": manager_timeout, "turn_timeout": turn_timeout}
         for name, seconds in times.items():
             check_type(name, seconds, int, float)
-        entry = platform_entry(manager, thread)
-        self._bridge.check_loop()
-        core = self._core.dispatcher(thread_id, entry.number, json.dumps({**limits, **times}))
-        return Dispatcher(self, core, entry, thread is not None)
+            limits[name] = span(seconds)
+        return make_dispatcher(self, thread_id, manager, thread, limits)
 
     def openai_agents(self) -> builtins.list[Any]:
         """Returns the tools as `FunctionTool`s of openai-agents, for `Agent(tools=…)`."""
@@ -657,33 +653,23 @@ class Session:
         return _frameworks.claude_text(self)
 
     def __repr__(self) -> str:
-        return f"<caproot.Session {self._core.id}>"
+        return f"<caproot.Session {self._state.id}>"
 
+    async def _ask(self, method: str, **fields: Any) -> Any:
+        return (await self._state.request(method, fields)).result
 
-class _Changes:
-    """Iterator over the changes or uses of a session."""
+    def _ask_now(self, method: str, **fields: Any) -> Any:
+        return self._state.request_now(method, fields).result
 
-    def __init__(self, session: Session, watch: Any) -> None:
-        # Keeps the session.
-        self._session = session
-        self._watch = watch
+    def _reader(self) -> ChangeReader:
+        self._state.check()
+        self._state.check_loop()
+        return ChangeReader(self)
 
-    def __aiter__(self) -> _Changes:
-        return self
-
-    async def __anext__(self) -> Any:
-        if self._session._core.is_closed:
-            raise StopAsyncIteration
-        text = await self._session._bridge.run(self._watch.next)
-        if text is False:
-            raise StopAsyncIteration
-        return json.loads(text)
-
-
-def _release(bridge: Bridge, processes: list[Any]) -> None:
-    for process in processes:
-        process.close()
-    bridge.release()
+    def _checked_store(self) -> Store:
+        if self._store is None:
+            raise StoreError("the session has no store: pass `store=`")
+        return self._store
 
 
 def _tool_definition(tool: dict[str, Any]) -> ToolDefinition:
@@ -692,12 +678,44 @@ def _tool_definition(tool: dict[str, Any]) -> ToolDefinition:
     return {"name": name, "description": tool["description"], "input_schema": tool["inputSchema"]}
 
 
-def _roots_text(roots: Roots) -> str:
+def _executor_changes(changes: dict[str, Any]) -> ExecutorChanges:
+    """Returns the changes of an executor with the names of this package."""
+    found = dict(changes["changes"])
+    kind = found.pop("state")
+    return {
+        "environmentId": changes["environmentId"],
+        "changes": None if kind == "waiting" else {"kind": kind, **found},
+        "changedAgain": changes["changedAgain"],
+    }
+
+
+def _read_roots(roots: Roots) -> Any:
     if isinstance(roots, str):
-        return roots
+        try:
+            return json.loads(roots)
+        except ValueError as error:
+            raise ConfigError([f"roots: {error}"]) from error
     if not isinstance(roots, Mapping):
         check_type("roots", roots, list, tuple, str, Mapping)
-    return to_json("roots", roots)
+    return json.loads(to_json("roots", roots))
+
+
+def _read_saved(saved: str) -> Any:
+    """Returns a saved session. The program refuses a text without one."""
+    try:
+        return json.loads(saved)
+    except ValueError as error:
+        raise ConfigError([f"the saved session cannot be read: {error}"]) from error
+
+
+async def _call_store(call: Awaitable[T]) -> T:
+    """Waits for a store within its time limit."""
+    try:
+        return await asyncio.wait_for(call, STORE_TIMEOUT)
+    except asyncio.TimeoutError as error:
+        raise StoreError(f"session store: no answer within {STORE_TIMEOUT:g} s") from error
+    except Exception as error:
+        raise StoreError(f"session store: {str(error) or repr(error)}") from error
 
 
 def _choice_rules(choice: Choice) -> dict[str, list[str]]:
@@ -734,27 +752,3 @@ def _check_store(store: Store | None) -> Store | None:
             if not callable(getattr(store, method, None)):
                 raise TypeError(f"store must have the method {method}, and {type(store).__name__} has not")
     return store
-
-
-def _store_entry(store: Store) -> HandlerEntry:
-    """Returns the entry by which the session calls a store."""
-    from ._bridge import HandlerEntry
-
-    async def answer(request: dict[str, str]) -> str | None:
-        method, id = request["method"], request["id"]
-        try:
-            if method == "put":
-                await store.put(id, request["saved"])
-                return None
-            if method == "delete":
-                await store.delete(id)
-                return None
-            saved = await store.get(id)
-        except Exception as error:
-            from ._errors import ToolError
-
-            raise ToolError(str(error) or repr(error)) from error
-        check_type("the result of the store", saved, str, type(None))
-        return saved
-
-    return HandlerEntry("the store", answer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -11,18 +10,17 @@ from typing import TYPE_CHECKING, Any, Union
 from ._check import check_strings, check_type
 from ._errors import ConfigError
 from ._fleet import Path
+from ._host import HandlerEntry
 
 if TYPE_CHECKING:
-    from ._bridge import HandlerEntry
-    from ._daemon import Daemon
+    from ._servers import PluginServers
 
 McpTokenFunction = Callable[[], Union[str, Awaitable[str]]]
 """Function that returns the token of an MCP server. It may be asynchronous."""
 
 
 class LocalSkills:
-    """Skills below directories of this machine. The session starts the program `caproot` on a private
-    socket for them, and ends it with the session."""
+    """Skills below directories of this machine. The program `caproot` of the session reads and watches them."""
 
     def __init__(
         self,
@@ -45,15 +43,15 @@ class LocalSkills:
         names = check_strings("presets", presets)
         if not directories and not names:
             raise ConfigError(["LocalSkills needs a directory or a preset"])
-        self._id = id
-        self._flags = [f"--preset={name}" for name in names]
+        paths = {}
         for name, path in (directories or {}).items():
             check_type("an id of directories", name, str)
             check_type(f"directories[{name!r}]", path, str, os.PathLike)
-            self._flags.append(f"--root={name}={os.path.abspath(os.fspath(path))}")
+            paths[name] = os.path.abspath(os.fspath(path))
+        self._spec = {"id": id, "directories": paths, "presets": names}
 
     def __repr__(self) -> str:
-        return f"LocalSkills({self._flags})"
+        return f"LocalSkills({self._spec['directories']!r}, presets={self._spec['presets']!r})"
 
 
 class McpServer:
@@ -108,8 +106,8 @@ class McpServer:
             "command": command,
             "args": check_strings("args", args) or None,
             "env": env and dict(env),
-            "cwd": cwd and os.fspath(cwd),
-            "tokenFile": token_file and os.fspath(token_file),
+            "cwd": cwd and os.path.abspath(os.fspath(cwd)),
+            "tokenFile": token_file and os.path.abspath(os.fspath(token_file)),
             "maxAgeSeconds": max_age_seconds,
         }
         self._name = name
@@ -138,66 +136,34 @@ class Site:
         return f"Site({self._spec['host']!r})"
 
 
-class DescribedSources:
-    """Description of the sources for the extension module."""
+def describe_sources(
+    sources: list[Any], plugin_servers: PluginServers | None
+) -> tuple[dict[str, Any], HandlerEntry | None]:
+    """Returns the sources as the program reads them, and the entry of their functions."""
+    local = [source._spec for source in sources if isinstance(source, LocalSkills)]
+    sites = [source._spec for source in sources if isinstance(source, Site)]
+    servers = [source for source in sources if isinstance(source, McpServer)]
+    tokens = {server._name: server._token for server in servers if server._token is not None}
+    asks_values = plugin_servers is not None and plugin_servers._value is not None
+    spec: dict[str, Any] = {
+        "local": local,
+        "mcp_servers": [{"name": server._name, "server": server._spec} for server in servers],
+        "ask_tokens": list(tokens),
+        "sites": sites,
+        "private_origins": [] if plugin_servers is None else plugin_servers._private_origins,
+        "ask_values": asks_values,
+    }
+    if not tokens and not asks_values:
+        return spec, None
 
-    def __init__(self) -> None:
-        self.spec: dict[str, Any] = {
-            "local": [],
-            "mcp_servers": {},
-            "mcp_tokens": {},
-            "sites": [],
-        }
-        # Functions that the sources call.
-        self.entries: list[HandlerEntry] = []
-
-
-async def describe_sources(
-    sources: list[Any], started: list[Daemon], mistakes: list[str]
-) -> DescribedSources:
-    """Starts the daemons of local directories, and describes all sources. Adds mistakes."""
-    described = DescribedSources()
-    for source in sources:
-        if isinstance(source, LocalSkills):
-            try:
-                daemon = await _start_daemon(source, started)
-            except ConfigError as error:
-                mistakes.extend(error.mistakes)
-                continue
-            described.spec["local"].append({"id": source._id, "address": daemon.address})
-            continue
-        if isinstance(source, Site):
-            described.spec["sites"].append(source._spec)
-            continue
-        servers = described.spec["mcp_servers"]
-        if source._name in servers:
-            mistakes.append(f"two MCP servers have the name {source._name!r}")
-        servers[source._name] = source._spec
-        if source._token is not None:
-            entry = _token_entry(source)
-            described.entries.append(entry)
-            described.spec["mcp_tokens"][source._name] = entry.number
-    return described
-
-
-async def _start_daemon(source: LocalSkills, started: list[Daemon]) -> Daemon:
-    from ._daemon import Daemon
-
-    daemon = Daemon(source._flags)
-    started.append(daemon)
-    await asyncio.to_thread(daemon.wait_until_ready)
-    return daemon
-
-
-def _token_entry(server: McpServer) -> HandlerEntry:
-    from ._bridge import HandlerEntry
-
-    async def answer(_: None) -> str:
-        assert server._token is not None
-        token = server._token()
+    async def answer(event: dict[str, Any]) -> str | None:
+        if event["event"] == "serverValue":
+            return None if plugin_servers is None else await plugin_servers._answer(event)
+        token = tokens[event["server"]]()
         if inspect.isawaitable(token):
             token = await token
         check_type("the result of token", token, str)
         return token
 
-    return HandlerEntry(f"the token of the MCP server {server._name!r}", answer)
+    entry = HandlerEntry("the function of a token or value", answer)
+    return {**spec, "key": entry.key}, entry

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from . import _caproot
-from ._check import check_type, to_json
-from ._errors import SealedError
-
-if TYPE_CHECKING:
-    from ._bridge import HandlerEntry
+from ._check import check_type, span, to_json
+from ._errors import ConfigError, SealedError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+# Limits of the program. A tool over a limit is refused when it is registered, and not when a session begins.
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MAX_TOOLS = 128
+_MAX_DESCRIPTION = 4096
+_MAX_SCHEMA = 16_384
+_MAX_SECONDS = 86_400
 
 
 class _Definition:
     """Definition of a tool with its function."""
 
-    __slots__ = ("entry", "function", "name", "spec")
+    __slots__ = ("fields", "function", "name")
 
-    def __init__(self, name: str, spec: str, function: Callable[[Any], Any]) -> None:
+    def __init__(self, name: str, fields: dict[str, Any], function: Callable[[Any], Any]) -> None:
         self.name = name
-        self.spec = spec
+        self.fields = fields
         self.function = function
-        self.entry: HandlerEntry | None = None
-
-    def handler(self) -> HandlerEntry:
-        from ._bridge import HandlerEntry
-
-        if self.entry is None:
-            self.entry = HandlerEntry(f"the tool {self.name!r}", self.function)
-        return self.entry
 
 
 class Tools:
@@ -54,7 +53,6 @@ class Tools:
     def __init__(self) -> None:
         self._definitions: dict[str, _Definition] = {}
         self._is_sealed = False
-        self._core: _caproot.ToolRegistry | None = _caproot.ToolRegistry()
 
     @overload
     def tool(self, function: Function, /) -> Function: ...
@@ -128,19 +126,26 @@ class Tools:
         tool_name = str(name or getattr(function, "__name__", ""))
         full_name = f"{namespace}.{tool_name}" if namespace else tool_name
         described = describe_function(function, full_name, description, input_schema)
-        spec = {
+        fields = {
             "namespace": namespace,
             "name": tool_name,
             "description": described.description,
-            "input_schema": described.input_schema,
-            "output_schema": output_schema,
-            "output_description": output_description,
-            "time_limit": time_limit,
-            "external": external,
+            "inputSchema": described.input_schema,
+            "outputSchema": output_schema,
+            "outputDescription": output_description,
+            "timeLimit": span(time_limit),
+            "externalContext": external,
         }
-        definition = _Definition(full_name, to_json("input_schema", spec), described.call)
-        core = self._registry()
-        core.register(definition.spec, definition.handler().number)
+        # A copy, as the caller may change its schema.
+        fields = json.loads(to_json("input_schema", fields))
+        mistake = _find_mistake(full_name, fields, time_limit)
+        if mistake is None and full_name in self._definitions:
+            mistake = f"there is a tool {full_name!r} already: unregister that tool first, or use another name"
+        if mistake is None and len(self._definitions) >= _MAX_TOOLS:
+            mistake = f"there are {_MAX_TOOLS} tools already, and no room for {full_name!r}"
+        if mistake is not None:
+            raise ConfigError([mistake])
+        definition = _Definition(full_name, fields, described.call)
         self._definitions[full_name] = definition
         return function
 
@@ -148,7 +153,8 @@ class Tools:
         """Removes a tool by its name: `NAMESPACE.NAME`, or `NAME` without a namespace. Raises `KeyError`."""
         check_type("name", name, str)
         self._check_unsealed()
-        self._registry().unregister(name)
+        if name not in self._definitions:
+            raise KeyError(f"there is no tool {name!r}")
         del self._definitions[name]
 
     @property
@@ -165,7 +171,6 @@ class Tools:
         """Returns a registry with the same tools that is not sealed."""
         copy = Tools()
         copy._definitions = dict(self._definitions)
-        copy._core = None
         return copy
 
     def _check_unsealed(self) -> None:
@@ -175,17 +180,36 @@ class Tools:
                 "another session with a copy"
             )
 
-    def _registry(self) -> _caproot.ToolRegistry:
-        """Returns the registry of this process."""
-        core = self._core
-        if core is None or not core.is_own():
-            core = self._core = _caproot.ToolRegistry()
-            for definition in self._definitions.values():
-                core.register(definition.spec, definition.handler().number)
-        return core
-
-    def _seal(self) -> list[_Definition]:
-        """Seals the tools, and returns the definitions that a session keeps."""
+    def _seal(self) -> tuple[list[dict[str, Any]], dict[str, tuple[str, Callable[[Any], Any]]]]:
+        """Seals the tools, and returns their definitions, and their functions by the names that a model uses."""
         self._is_sealed = True
-        return list(self._definitions.values())
+        definitions = list(self._definitions.values())
+        functions = {
+            definition.name.replace(".", "_"): (f"the tool {definition.name!r}", definition.function)
+            for definition in definitions
+        }
+        return [definition.fields for definition in definitions], functions
 
+
+def _find_mistake(name: str, fields: dict[str, Any], time_limit: float) -> str | None:
+    """Returns the first mistake of a tool as a sentence."""
+    for part in (fields["namespace"], fields["name"]):
+        if part is not None and _NAME.fullmatch(part) is None:
+            return (
+                f"invalid name or namespace of a tool {part!r}: expected 1 to 64 of the letters A to Z and a to z, "
+                "digits, `_` and `-`"
+            )
+    if re.match(r"skills([._-]|$)", name) is not None:
+        return f"names of the namespace `skills` are reserved, in any spelling: rename the tool {name!r}"
+    description = fields["description"]
+    if not description.strip() or len(description.encode()) > _MAX_DESCRIPTION:
+        reason = f"expected text of at most {_MAX_DESCRIPTION} bytes"
+        return f"the description of the tool {name!r} is invalid: {reason}"
+    schema = fields["inputSchema"]
+    if schema.get("type") != "object":
+        return f"the input schema of the tool {name!r} is invalid: its `type` must be `object`"
+    if len(json.dumps(schema, ensure_ascii=False).encode()) > _MAX_SCHEMA:
+        return f"the input schema of the tool {name!r} is invalid: it has more than {_MAX_SCHEMA} bytes"
+    if not (math.isfinite(time_limit) and 0 < time_limit <= _MAX_SECONDS):
+        return f"the time limit of the tool {name!r} is invalid: {time_limit:g} s is not more than zero and at most a day"
+    return None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 if TYPE_CHECKING:
-    from ._caproot import ToolResult
+    from typing_extensions import Required
+
+    from ._results import ToolResult
 
 
 class ToolDefinition(TypedDict):

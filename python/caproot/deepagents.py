@@ -24,7 +24,7 @@ from deepagents.backends.protocol import (
 from ._errors import Refused
 
 if TYPE_CHECKING:
-    from ._caproot import Skill
+    from ._results import Skill
     from ._session import Session
 
 __all__ = ["Backend"]

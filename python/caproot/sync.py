@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from . import _codex
-    from ._caproot import Skill, ToolResult
+    from ._results import Skill, ToolResult
     from ._types import (
         Change,
         ExecutorChanges,
@@ -114,7 +114,7 @@ class Session:
 
     def codex(self) -> Codex:
         """Returns the parts of a thread of `codex app-server`."""
-        return Codex(_run(_call(self._inner.codex)))
+        return Codex(_run(_now(self._inner, self._inner.codex)))
 
     def changes(self) -> Iterator[Change]:
         """Returns the changes from now on, until the session is closed."""
@@ -122,11 +122,11 @@ class Session:
 
     def plugins(self) -> builtins.list[Plugin]:
         """Returns the plugins."""
-        return self._inner.plugins()
+        return _run(_now(self._inner, self._inner.plugins))
 
     def plugin_servers(self) -> builtins.list[dict[str, Any]]:
         """Returns the MCP servers of plugins with their origins, tools and errors."""
-        return self._inner.plugin_servers()
+        return _run(_now(self._inner, self._inner.plugin_servers))
 
     def plugin_changes(self) -> Iterator[PluginChanges]:
         """Returns the changes of plugins from now on, until the session is closed."""
@@ -153,7 +153,7 @@ class Session:
 
     def instruction_text(self, budget: int = 8000, *, known: str | None = None) -> InstructionText:
         """Returns the text with its counts and warnings."""
-        return self._inner.instruction_text(budget, known=known)
+        return _run(_now(self._inner, self._inner.instruction_text, budget, known=known))
 
     def used_skills(self) -> builtins.list[UsedSkill]:
         """Returns the files of skills that the model read or was given."""
@@ -165,11 +165,11 @@ class Session:
 
     def executors(self) -> builtins.list[ExecutorState]:
         """Returns the state of each executor."""
-        return self._inner.executors()
+        return _run(_now(self._inner, self._inner.executors))
 
     def metrics(self) -> Metrics:
         """Returns the counters."""
-        return self._inner.metrics()
+        return _run(_now(self._inner, self._inner.metrics))
 
     def fork(
         self,
@@ -186,7 +186,8 @@ class Session:
         """Returns a session with all roots and skills or some of them."""
         return Session(
             _run(
-                _call(
+                _now(
+                    self._inner,
                     self._inner.fork,
                     include=include,
                     exclude=exclude,
@@ -202,11 +203,11 @@ class Session:
 
     def save(self) -> str:
         """Returns the session as a text of JSON."""
-        return self._inner.save()
+        return _run(_now(self._inner, self._inner.save))
 
     def changes_since_save(self) -> builtins.list[ExecutorChanges]:
         """Returns the changes of each executor since the save."""
-        return self._inner.changes_since_save()
+        return _run(_now(self._inner, self._inner.changes_since_save))
 
     def persist(self) -> None:
         """Saves the session in its store."""
@@ -250,6 +251,13 @@ class Codex:
     def answer(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the result of the request `item/tool/call` with these parameters."""
         return _run(self._inner.answer(params))
+
+
+async def _now(session: _session.Session, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """Calls a method that needs the program, in the thread of the event loop."""
+    if not session.is_closed:
+        await session._state.attached()
+    return function(*arguments, **options)
 
 
 async def _call(function: Callable[..., T], **options: Any) -> T:

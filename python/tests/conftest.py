@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from caproot import testing
-from caproot._daemon import find_binary
+from caproot._program import find_program
 
 TOP = Path(__file__).resolve().parents[2]
 DEMO = TOP / "tests/trees/demo"
@@ -89,7 +89,7 @@ def guarded(tmp_path: Path) -> Iterator[str]:
         f"roots: [{{id: demo, path: {DEMO}}}]\nlisten: ['tcp:127.0.0.11:0']\n"
         f"callers:\n  - {{name: job, token_file: {tmp_path / 'token'}, roots: [demo]}}\n"
     )
-    command = [find_binary(), "serve", "--config", str(config)]
+    command = [find_program(), "serve", "--config", str(config)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
         assert daemon.stdout is not None
         yield daemon.stdout.readline().removeprefix("listening ").strip()

@@ -1,4 +1,5 @@
-"""Measures the package beside grpcio, with one daemon that serves the demo tree. Prints medians.
+"""Measures the package beside grpcio, with one daemon that serves the demo tree. Prints medians, and the descriptors of
+1,000 sessions.
 
     measure.py
 
@@ -8,6 +9,7 @@ Run this at the top of a checkout, with the wheel and grpcio-tools installed.
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import subprocess
 import sys
@@ -59,6 +61,29 @@ async def measure_package(address: str) -> None:
         await measure("package: own tool", lambda: skills.call("echo", {"a": 1}))
 
 
+async def measure_connect(address: str) -> None:
+    """Measures the start of a session with its program, and in a running program."""
+    first = []
+    for _ in range(20):
+        start = time.perf_counter()
+        async with caproot.connect(address):
+            first.append(time.perf_counter() - start)
+    print_median("package: connect, first", first)
+
+    fleet = caproot.Fleet({"local": address})
+    async with caproot.connect(fleet=fleet):
+        before = len(os.listdir("/proc/self/fd"))
+        sessions, times = [], []
+        for _ in range(1_000):
+            start = time.perf_counter()
+            sessions.append(await caproot.connect(fleet=fleet))
+            times.append(time.perf_counter() - start)
+        print_median("package: connect, more", times)
+        print(f"{'descriptors of 1,000 more':28} {len(os.listdir('/proc/self/fd')) - before:8}")
+        for session in sessions:
+            await session.close()
+
+
 async def measure_grpcio(address: str) -> None:
     """Measures the same calls without the package."""
     location = {"type": "environment", "environment_id": "local", "path": "published:demo"}
@@ -84,6 +109,7 @@ def measure_import(module: str) -> None:
 if __name__ == "__main__":
     with testing.serve(TOP / "tests/trees/demo") as daemon:
         asyncio.run(measure_package(daemon.address))
+        asyncio.run(measure_connect(daemon.address))
         asyncio.run(measure_grpcio(daemon.address))
     for name in ("caproot", "caproot.sync", "asyncio", "grpc"):
         measure_import(name)

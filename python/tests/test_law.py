@@ -11,7 +11,7 @@ import pytest
 from conftest import TOP
 
 import caproot
-from caproot._daemon import find_binary
+from caproot._program import find_program
 
 PROGRAM = TOP / "target/debug/examples/call_lines"
 Request = tuple[str, dict[str, Any]]
@@ -62,7 +62,7 @@ def test_three_interfaces_give_the_same_bytes(demo: str) -> None:
     calls = [{"tool": name, "arguments": arguments} for name, arguments in requests]
     by_rust = run_lines([str(PROGRAM), demo, "demo"], calls)
     lines = run_lines(
-        [find_binary(), "call", "--endpoint", demo],
+        [find_program(), "call", "--endpoint", demo],
         [{"id": number, "method": "call", **call} for number, call in enumerate(calls)],
     )
     by_command = {json.loads(line)["id"]: line for line in lines}

@@ -17,7 +17,7 @@ import pytest
 from conftest import DEMO, write_skill
 
 import caproot
-from caproot import _bridge, testing
+from caproot import _host, testing
 
 
 class MemoryStore:
@@ -303,10 +303,10 @@ def test_tokens(run: Any, guarded: str, tmp_path: Path) -> None:
                 assert len(await skills.list()) == 3, arguments
         # The session keeps the function.
         session = await caproot.connect(guarded, token=lambda: "right")
-        assert gc.collect() >= 0 and _bridge._handlers
+        assert gc.collect() >= 0 and len(_host.handlers)
         await session.close()
         del session
-        assert not _bridge._handlers
+        assert not len(_host.handlers)
         fleet = caproot.Fleet({"local": caproot.Executor(guarded, token=token)})
         async with caproot.connect(fleet=fleet) as skills:
             assert len(await skills.list()) == 3
@@ -331,11 +331,9 @@ def test_local_directories(run: Any, demo: str, tree: Path) -> None:
             first = listed["skill://mine/first"]
             assert (first.authority.kind, first.authority.id) == ("local", "mine")
             assert (await skills.read(first)).endswith("# Body\n")
-            process = skills._processes[0]._process
-        assert process.poll() is not None
 
         (mistake,) = (await failed(caproot.LocalSkills({"x" * 300: tree}))).mistakes
-        assert "the daemon ended" in mistake
+        assert "cannot use the local directories" in mistake
 
     async def failed(source: caproot.LocalSkills) -> caproot.ConfigError:
         with pytest.raises(caproot.ConfigError) as error:
@@ -355,13 +353,9 @@ def test_local_directories_need_no_daemon(
             assert [skill.name for skill in await skills.list()] == ["first"]
 
     run(work())
-    monkeypatch.setattr("caproot._daemon.find_binary", missing_binary)
+    monkeypatch.setattr("caproot._host.find_programs", lambda: iter([]))
     with pytest.raises(caproot.ConfigError, match="neither in the wheel nor on PATH"):
         run(work())
-
-
-def missing_binary() -> str:
-    raise caproot.ConfigError(["the program `caproot` is neither in the wheel nor on PATH"])
 
 
 def test_presets_are_local_directories(
@@ -421,9 +415,9 @@ def test_sites(run: Any) -> None:
 
 
 def test_mcp_servers(run: Any, demo: str, tmp_path: Path) -> None:
-    from caproot._daemon import find_binary
+    from caproot._program import find_program
 
-    command, arguments = find_binary(), ["mcp", "--endpoint", demo]
+    command, arguments = find_program(), ["mcp", "--endpoint", demo]
 
     async def work() -> None:
         server = caproot.McpServer("docs", command=command, args=arguments, max_age_seconds=0)

@@ -337,19 +337,20 @@ def test_no_daemon_is_an_error_with_the_next_step(
 
 
 @pytest.mark.parametrize("begin", ["serve", "local"])
-def test_a_killed_program_leaves_no_daemon(begin: str, tree: Path) -> None:
+def test_a_killed_process_leaves_no_program(begin: str, tree: Path) -> None:
     program = (
         "import os, sys, time, caproot.sync, caproot.testing\n"
-        "from caproot import _daemon\n"
+        "from caproot import _daemon, _host\n"
         "if sys.argv[1] == 'serve':\n"
         "    served = caproot.testing.serve(sys.argv[2])\n"
         "    served.__enter__()\n"
+        "    (daemon,) = _daemon._daemons\n"
         "else:\n"
         "    skills = caproot.sync.connect(sources=[caproot.LocalSkills({'mine': sys.argv[2]})])\n"
-        # A child that lives on does not keep the daemon.
+        "    daemon = _host.ProgramHost.current()._child\n"
+        # A child that lives on does not keep the program.
         "child = os.fork()\n"
         "if child:\n"
-        "    (daemon,) = _daemon._daemons\n"
         "    print(daemon._process.pid, child, flush=True)\n"
         "time.sleep(60)\n"
     )

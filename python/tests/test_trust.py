@@ -12,14 +12,14 @@ from conftest import write_skill
 
 import caproot
 from caproot import testing
-from caproot._daemon import find_binary
+from caproot._program import find_program
 
 
 @pytest.fixture
 def lock(tree: Path, tmp_path: Path) -> Path:
     """Lock of the skill `first`, beside which the tree then has the skill `second`."""
     path = tmp_path / "caproot.lock"
-    subprocess.run([find_binary(), "lock", tree, "--out", path], check=True, capture_output=True)
+    subprocess.run([find_program(), "lock", tree, "--out", path], check=True, capture_output=True)
     write_skill(tree, "second")
     return path
 

@@ -8,6 +8,7 @@ mod executors;
 mod in_flight;
 mod lines;
 mod manager;
+mod own_sources;
 mod plugin_server_args;
 mod program_registry;
 mod request;
@@ -23,11 +24,10 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::log_args::LogArgs;
 use super::output::{print_stderr, write_stdout};
-use super::session_args::{OpenedFleet, SessionArgs, SessionRoots};
+use super::session_args::{OpenedFleet, SessionArgs};
 use super::signals::run_until_signal;
 use crate::config::parse_trace_config;
 use crate::telemetry::TraceConfig;
-use caproot_client::Fleet;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::sync::{Mutex, run_blocking};
 use caproot_core::text::escape_json;
@@ -39,8 +39,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use in_flight::RequestsInFlight;
 use lines::stdin_lines;
 use manager::ManagerArgs;
+use own_sources::ProgramFleets;
 use plugin_server_args::PluginServerArgs;
-use program_registry::ProgramRegistry;
 use schema::lines_schema;
 use server::{CallServer, MAX_FILES, MAX_IN_FLIGHT, OpenSession};
 use std::io::{self, IsTerminal as _};
@@ -105,47 +105,9 @@ pub struct CallArgs {
     log: LogArgs,
     #[command(flatten)]
     session: SessionArgs,
-    /// Start no session. Each request names a session that the request start or restore returned
+    /// Start no session and connect to no executor. Each request start names the sources of its session
     #[arg(long, help_heading = PACKAGE_OPTIONS, conflicts_with = "manager")]
     no_session: bool,
-    /// With --no-session: ask the program for the executor of each environment by a line
-    /// {"event":"findExecutor",…}, instead of a fleet file
-    #[arg(long, help_heading = PACKAGE_OPTIONS, requires = "no_session", conflicts_with = "fleet")]
-    find_executors: bool,
-    /// With --find-executors: an environment of sessions without roots. Can be repeated
-    #[arg(long, help_heading = PACKAGE_OPTIONS, value_name = "ID", requires = "find_executors")]
-    find_environment: Vec<String>,
-    /// With --no-session: ask the program for the token of this server of --mcp-servers by a line
-    /// {"event":"mcpToken",…}, at first and after the server rejected the token. Can be repeated
-    #[arg(long, help_heading = PACKAGE_OPTIONS, value_name = "NAME", requires_all = ["no_session", "mcp_servers"])]
-    ask_token: Vec<String>,
-}
-
-impl CallArgs {
-    /// Returns the executors and the roots of the first session, if there is one.
-    async fn open_fleet(
-        &self,
-        callbacks: &Arc<ToolCallbacks>,
-        env: &ProcessEnv,
-    ) -> Result<OpenedFleet, CommandFailure> {
-        if self.find_executors {
-            let mut environments = self.find_environment.clone();
-            environments.sort();
-            environments.dedup();
-            return Ok(OpenedFleet {
-                fleet: Fleet::new(ProgramRegistry {
-                    callbacks: callbacks.clone(),
-                    environments,
-                }),
-                selected: SessionRoots::default(),
-            });
-        }
-        if self.no_session {
-            self.session.open_fleet_without_session(env).await
-        } else {
-            self.session.open_fleet(env).await
-        }
-    }
 }
 
 /// Answers requests until stdin ends or a signal comes.
@@ -173,21 +135,27 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
 
     let (sender, events) = unbounded_channel();
     let callbacks = Arc::new(ToolCallbacks::new(sender.clone()));
-    let opened = args.open_fleet(&callbacks, env).await?;
-    print_stderr(&opened.selected.message_lines());
-    // A request may start a session with plugins.
-    let has_plugins = args.no_session || args.plugins || args.plugin_servers.is_chosen();
-    let mut parts = args
-        .session
-        .start_parts(&callbacks, &args.ask_token, has_plugins)
-        .await?;
-    parts.options.plugins = args.plugins;
-    parts.options.mcp_servers = args.plugin_servers.options(&callbacks);
-    let first = if args.no_session {
+    let opened = if args.no_session {
         None
     } else {
-        let roots = opened.selected.roots;
-        let session = parts.start_session(&opened.fleet, roots).await?;
+        let opened = args.session.open_fleet(env).await?;
+        print_stderr(&opened.selected.message_lines());
+        Some(opened)
+    };
+    // A request may start a session with plugins.
+    let has_plugins = args.no_session || args.plugins || args.plugin_servers.is_chosen();
+    let mut parts = args.session.start_parts(&callbacks, has_plugins).await?;
+    parts.options.plugins = args.plugins;
+    parts.options.mcp_servers = args.plugin_servers.options();
+    let mut executors = None;
+    let mut first = None;
+    if let Some(OpenedFleet { fleet, selected }) = opened {
+        let session = parts.start_session(&fleet, selected.roots).await?;
+        executors = Some(SessionExecutors {
+            fleet,
+            args: &args.session,
+            env,
+        });
         let warnings = session.mcp_server_warnings().into_iter();
         print_stderr(
             &warnings
@@ -196,8 +164,8 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
         );
         // No session before the first one has the tools.
         let _ = parts.tools.owner.set(session.id().to_owned());
-        Some(OpenSession::new(session, args.plugins))
-    };
+        first = Some(OpenSession::new(session, args.plugins));
+    }
 
     let manager = match &first {
         Some(open) => args.manager.connect(&open.session, sender).await?,
@@ -213,12 +181,7 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     }
 
     let server = CallServer {
-        executors: SessionExecutors {
-            fleet: opened.fleet,
-            args: &args.session,
-            env,
-            is_program_fleet: args.find_executors,
-        },
+        executors,
         options: parts.options,
         tools: parts.tools,
         sources: parts.sources,
@@ -232,6 +195,7 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
         permits: Semaphore::new(MAX_IN_FLIGHT),
         file_permits: Semaphore::new(MAX_FILES),
         others: Mutex::default(),
+        fleets: ProgramFleets::default(),
         usage_file,
     };
     let written = write_lines_of(&server, events, new_watches).await;

@@ -20,7 +20,7 @@ pub struct ConnectedExecutor {
 }
 
 /// Registry in which one executor has every environment: a session may select any root of the daemon.
-struct EveryEnvironment(ExecutorConfig);
+pub struct EveryEnvironment(pub ExecutorConfig);
 
 impl ExecutorRegistry for EveryEnvironment {
     fn find_executor<'a>(&'a self, _: &'a str) -> RegistryFuture<'a> {

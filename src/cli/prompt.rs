@@ -83,7 +83,7 @@ async fn print_prompt(args: PromptArgs, env: &ProcessEnv) -> Result<u8, CommandF
     // No model calls the tools of the program, so no event comes.
     let (sender, _events) = unbounded_channel();
     let callbacks = Arc::new(ToolCallbacks::new(sender));
-    let parts = args.session.start_parts(&callbacks, &[], false).await?;
+    let parts = args.session.start_parts(&callbacks, false).await?;
     let session = parts
         .start_session(&opened.fleet, opened.selected.roots)
         .await?;

@@ -4,7 +4,7 @@ use super::args::{
     ConnectionArgs, LockFileArgs, ProductArgs, ResultArgs, SelectionArgs, parse_timeout,
     preset_parser, root_arg_parser,
 };
-use super::call::tools::{SessionTools, ToolCallbacks, program_token, read_tools};
+use super::call::tools::{SessionTools, ToolCallbacks, read_tools};
 use super::failure::CommandFailure;
 use super::mcp_servers::McpServersArgs;
 use super::root_arg::RootArg;
@@ -13,14 +13,13 @@ use super::{exit, fleet};
 use crate::config::RootPreset;
 use crate::local_source::{LocalDirectories, LocalSource};
 use caproot_client::Fleet;
-use caproot_client::session::sources::mcp::{McpEndpoint, McpServerList};
+use caproot_client::session::sources::mcp::McpServerList;
 use caproot_client::session::sources::site::SiteSource;
 use caproot_client::session::{
     ChoiceRule, Session, SessionOptions, SkillChoice, SkillSource, ToolNames,
 };
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
-use caproot_core::text::quote_value;
 use clap::Args;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, join_all};
@@ -151,20 +150,6 @@ impl SessionArgs {
         }
     }
 
-    /// Returns the executors for sessions that later requests start.
-    pub async fn open_fleet_without_session(
-        &self,
-        env: &ProcessEnv,
-    ) -> Result<OpenedFleet, CommandFailure> {
-        match self.connection.whole_fleet() {
-            Some(file) => Ok(OpenedFleet {
-                fleet: fleet::read_fleet(file).await?,
-                selected: SessionRoots::default(),
-            }),
-            None => self.open_executor_if_needed(env).await,
-        }
-    }
-
     /// Returns the roots of a session on all executors of a fleet.
     pub async fn select_fleet_roots(
         &self,
@@ -204,11 +189,10 @@ impl SessionArgs {
     }
 
     /// Starts the other sources, and returns what the sessions share. The calls of the program's tools
-    /// go to `callbacks`, which also have the tokens of the MCP servers `asked_tokens`.
+    /// go to `callbacks`.
     pub async fn start_parts(
         &self,
         callbacks: &Arc<ToolCallbacks>,
-        asked_tokens: &[String],
         has_plugins: bool,
     ) -> Result<SessionParts, CommandFailure> {
         let tool_names = if self.namespaced {
@@ -243,8 +227,7 @@ impl SessionArgs {
         };
 
         let local = start_local_source(&self.local, &self.preset, &options).await?;
-        let mut servers = self.mcp_servers.read().await?;
-        ask_for_tokens(&mut servers, callbacks, asked_tokens)?;
+        let servers = self.mcp_servers.read().await?;
         let sites = self.sites.open().await?;
         Ok(SessionParts {
             options,
@@ -322,6 +305,11 @@ async fn select_fleet_roots(
 }
 
 impl SessionRoots {
+    /// Whether no executor answers.
+    pub fn is_lost(&self) -> bool {
+        self.roots.is_empty() && !self.messages.is_empty()
+    }
+
     /// Returns the messages as lines of stderr.
     pub fn message_lines(&self) -> Vec<String> {
         let messages = self.messages.iter();
@@ -343,24 +331,6 @@ impl SessionParts {
             .await
             .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))
     }
-}
-
-/// Makes the program the origin of the tokens of some servers.
-fn ask_for_tokens(
-    list: &mut McpServerList,
-    callbacks: &Arc<ToolCallbacks>,
-    names: &[String],
-) -> Result<(), CommandFailure> {
-    for name in names {
-        let found = list.servers.iter_mut().find(|server| server.name == *name);
-        let Some(McpEndpoint::Http { token, .. }) = found.map(|server| &mut server.endpoint) else {
-            let shown = quote_value(name);
-            let sentence = format!("--ask-token {shown}: no MCP server over HTTP has this name");
-            return Err(CommandFailure::new(exit::USAGE, sentence));
-        };
-        *token = Some(program_token(callbacks.clone(), name.clone()));
-    }
-    Ok(())
 }
 
 /// Starts the servers on a task, as a server may need a token of the program first. The sources are the

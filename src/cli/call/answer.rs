@@ -2,18 +2,22 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use caproot_client::ChangesSince;
 use caproot_client::session::dispatch::{DispatchRecord, DrainSummary, SubmitOutcome};
 use caproot_client::session::{
     ExecutorChanges, ExecutorState, InjectedSkills, InstructionUpdate, InvocationMetrics,
     ListedSkill, McpServerStatus, ReinjectedSkills, ResultImage, SessionPlugin, ToolError,
     ToolResult, UsedSkill,
 };
+use caproot_client::{CallError, ChangesSince};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
+use tonic::Code;
+
+/// Code of executors that do not answer.
+const UNAVAILABLE: &str = "EXECUTOR_UNAVAILABLE";
 
 /// Answer of a request. The line has the `id` of the request, and `result` or `error`.
 #[derive(Debug, Serialize)]
@@ -85,7 +89,8 @@ pub enum RequestAnswer {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct RequestError {
     /// `BAD_REQUEST`, `BAD_CONFIG`, `FAILED`, `CANCELLED` or `OVERLOADED`; for `start` also `NO_DAEMON`,
-    /// and for `list` and `read` the code of the tool's error.
+    /// with `sources` `EXECUTOR_UNAVAILABLE` or `NOT_ALLOWED`, and for `list` and `read` the code of the
+    /// tool's error.
     pub code: Cow<'static, str>,
     /// Reason in a sentence.
     pub message: String,
@@ -365,6 +370,36 @@ impl RequestError {
         Self {
             mistakes,
             ..Self::new("BAD_CONFIG", message)
+        }
+    }
+
+    /// Returns the error of executors that do not answer.
+    pub fn unavailable(error: impl fmt::Display) -> Self {
+        let next = "Start the daemon, such as by `caproot serve --root DIR`, or pass its address.";
+        Self {
+            next: Some(next.to_owned()),
+            ..Self::new(UNAVAILABLE, error.to_string())
+        }
+    }
+
+    /// Whether executors do not answer.
+    pub fn is_unavailable(&self) -> bool {
+        self.code == UNAVAILABLE
+    }
+
+    /// Returns the error of a call of a daemon.
+    pub fn from_call_error(error: &CallError) -> Self {
+        let code = match error {
+            CallError::Status(status) => Some(status.code()),
+            _ => None,
+        };
+        if !matches!(code, Some(Code::PermissionDenied | Code::Unauthenticated)) {
+            return Self::unavailable(error);
+        }
+        let next = "Pass a token or a certificate that the daemon accepts.";
+        Self {
+            next: Some(next.to_owned()),
+            ..Self::new("NOT_ALLOWED", error.to_string())
         }
     }
 

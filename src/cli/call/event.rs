@@ -58,27 +58,33 @@ pub enum CallEvent {
         /// Arguments that fit the schema of the tool.
         arguments: Value,
     },
-    /// With `--find-executors`: the executor of an environment is needed. The result is a
-    /// `FoundExecutor`, or `null` if there is none.
+    /// For the `executors` of the request `start`: the executor of an environment is needed. The result is a `FoundExecutor`, or `null` if there is none.
     FindExecutor {
         /// Number of the call.
         call: u64,
+        /// Key of the executors in the request `start`.
+        key: String,
         /// Environment of the executor.
         environment_id: String,
     },
-    /// With `--ask-token`: the token of an MCP server is needed. The result is the token.
+    /// With `ask_tokens` of the request `start`: the token of an MCP server is needed.
+    /// The result is the token.
     McpToken {
         /// Number of the call.
         call: u64,
+        /// Key of the sources in the request `start`.
+        key: String,
         /// Name of the server.
         server: String,
     },
-    /// With `--ask-values`: a value that the declaration of a plugin's MCP server withholds is needed.
-    /// The author of the plugin chose all texts except the source and the package. The result is the
+    /// With `ask_values` of the request `start`: a value that the declaration of a plugin's MCP server
+    /// withholds is needed. The author of the plugin chose all texts except the source and the package. The result is the
     /// value, or `null` if the server must not get it.
     ServerValue {
         /// Number of the call.
         call: u64,
+        /// Key of the sources in the request `start`.
+        key: String,
         /// Kind of the plugin's source: `executor` or `local`.
         source_kind: &'static str,
         /// Id of the plugin's source; the environment of an executor.

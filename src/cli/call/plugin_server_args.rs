@@ -1,9 +1,7 @@
 //! Flags of `caproot call` for the MCP servers of plugins.
 
-use super::tools::{ToolCallbacks, program_values};
 use caproot_client::session::{McpServerChoice, McpServerOptions, ServerValues};
 use clap::Args;
-use std::sync::Arc;
 
 /// Word that chooses all servers.
 const ALL_SERVERS: &str = "all";
@@ -21,11 +19,6 @@ pub struct PluginServerArgs {
     /// repeated
     #[arg(long, value_name = "ORIGIN")]
     private_origin: Vec<String>,
-    /// With --no-session: ask the program for the values that the declarations of plugins' MCP servers
-    /// withhold, such as tokens, by a line {"event":"serverValue",…}. By default the servers get no
-    /// such value
-    #[arg(long, requires = "no_session")]
-    ask_values: bool,
 }
 
 impl PluginServerArgs {
@@ -34,15 +27,11 @@ impl PluginServerArgs {
         !self.plugin_servers.is_empty()
     }
 
-    /// Returns the options of sessions. Values come from the program.
-    pub fn options(&self, callbacks: &Arc<ToolCallbacks>) -> McpServerOptions {
+    /// Returns the options of sessions. The servers get no values that declarations withhold.
+    pub fn options(&self) -> McpServerOptions {
         McpServerOptions {
             servers: choose_servers(self.plugin_servers.clone()),
-            values: if self.ask_values {
-                program_values(callbacks)
-            } else {
-                ServerValues::default()
-            },
+            values: ServerValues::default(),
             private_origins: self.private_origin.clone(),
         }
     }

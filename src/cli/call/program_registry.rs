@@ -4,21 +4,30 @@ use super::event::CallEvent;
 use super::tools::ToolCallbacks;
 use crate::cli::args::parse_timeout;
 use caproot_client::fleet::{ExecutorRegistry, RegistryFuture};
-use caproot_client::{ClientCredentials, ClientToken, ExecutorConfig, SpiffeId};
-use caproot_core::net::endpoint::DaemonEndpoint;
+use caproot_client::{
+    ClientCredentials, ClientToken, ConnectError, ExecutorConfig, SpiffeId, find_default_endpoint,
+};
+use caproot_core::net::endpoint::{DaemonEndpoint, ProcessEnv};
+use caproot_core::text::quote_value;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long the program may take to find an executor.
 const FIND_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the search waits for a default socket.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Registry that asks the program before each connection.
 pub struct ProgramRegistry {
     pub callbacks: Arc<ToolCallbacks>,
+    /// Key of the executors in the events.
+    pub key: String,
     /// Environments of a session without a selection, in byte order.
     pub environments: Vec<String>,
 }
@@ -27,8 +36,10 @@ pub struct ProgramRegistry {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FoundExecutor {
-    /// Address of the daemon: `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`.
-    endpoint: String,
+    /// Address of the daemon: `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`. The default is the first
+    /// default socket that answers.
+    #[serde(default)]
+    endpoint: Option<String>,
     /// Authorities (PEM) that the daemon's certificate must come from.
     #[serde(default)]
     ca: Option<PathBuf>,
@@ -55,42 +66,85 @@ pub struct FoundExecutor {
     timeout: Option<String>,
 }
 
+/// Checked configuration of an executor, whose address may be missing.
+pub struct FoundConfig {
+    endpoint: Option<DaemonEndpoint>,
+    credentials: ClientCredentials,
+    timeout: Option<Duration>,
+}
+
 impl FoundExecutor {
-    /// Returns the configuration, or the first mistake as a sentence.
-    fn into_config(self) -> Result<ExecutorConfig, String> {
+    /// Returns the configuration, or all mistakes, each after a prefix.
+    pub fn to_config(&self, prefix: &str) -> Result<FoundConfig, Vec<String>> {
+        let mut mistakes = Vec::new();
+        let endpoint = parse_field("endpoint", self.endpoint.as_deref(), &mut mistakes);
+        let spiffe_id: Option<SpiffeId> =
+            parse_field("spiffe_id", self.spiffe_id.as_deref(), &mut mistakes);
+        let timeout = self.timeout.as_deref().map(parse_timeout).transpose();
+        let timeout = timeout.unwrap_or_else(|reason| {
+            mistakes.push(format!("timeout: {reason}"));
+            None
+        });
         if self.cert.is_some() != self.key.is_some() {
-            return Err("`cert` and `key` belong together: set both".to_owned());
+            mistakes.push("`cert` and `key` belong together: set both".to_owned());
         }
         if self.token.is_some() && self.token_file.is_some() {
-            return Err("`token` and `token_file` are both set: set one".to_owned());
+            mistakes.push("`token` and `token_file` are both set: set one".to_owned());
+        }
+        if !mistakes.is_empty() {
+            return Err(mistakes
+                .iter()
+                .map(|mistake| format!("{prefix}{mistake}"))
+                .collect());
         }
 
-        let endpoint: DaemonEndpoint = self
-            .endpoint
-            .parse()
-            .map_err(|error| format!("endpoint: {error}"))?;
-        let spiffe_id = self.spiffe_id.as_deref().map(str::parse::<SpiffeId>);
-        let spiffe_id = spiffe_id
-            .transpose()
-            .map_err(|error| format!("spiffe_id: {error}"))?;
-        let call_timeout = self.timeout.as_deref().map(parse_timeout);
-        let call_timeout = call_timeout
-            .transpose()
-            .map_err(|reason| format!("timeout: {reason}"))?;
-
-        let mut config = ExecutorConfig::new(endpoint);
-        let file_token = self.token_file.map(ClientToken::File);
-        config.credentials = ClientCredentials {
-            ca: self.ca,
-            identity: self.cert.zip(self.key),
-            server_name: self.server_name,
+        let file_token = self.token_file.clone().map(ClientToken::File);
+        let credentials = ClientCredentials {
+            ca: self.ca.clone(),
+            identity: self.cert.clone().zip(self.key.clone()),
+            server_name: self.server_name.clone(),
             spiffe_id,
-            token: self.token.map(ClientToken::Value).or(file_token),
+            token: self.token.clone().map(ClientToken::Value).or(file_token),
             socket_users: None,
         };
-        config.timeout = call_timeout.unwrap_or(config.timeout);
-        Ok(config)
+        Ok(FoundConfig {
+            endpoint,
+            credentials,
+            timeout,
+        })
     }
+}
+
+impl FoundConfig {
+    /// Returns the configuration with the first default socket that answers, unless there is an address.
+    pub async fn with_address(self) -> Result<ExecutorConfig, ConnectError> {
+        let endpoint = match self.endpoint {
+            Some(endpoint) => endpoint,
+            None => find_default_endpoint(&ProcessEnv::from_process(), SOCKET_TIMEOUT).await?,
+        };
+        let config = ExecutorConfig::new(endpoint);
+        Ok(ExecutorConfig {
+            credentials: self.credentials,
+            timeout: self.timeout.unwrap_or(config.timeout),
+            ..config
+        })
+    }
+}
+
+/// Returns the parsed text, and adds a mistake if the text is not valid.
+fn parse_field<T>(name: &str, text: Option<&str>, mistakes: &mut Vec<String>) -> Option<T>
+where
+    T: FromStr,
+    T::Err: fmt::Display,
+{
+    let text = text?;
+    let parsed = text.parse();
+    parsed
+        .map_err(|error| {
+            let shown = quote_value(text);
+            mistakes.push(format!("{name}: invalid value {shown}: {error}"));
+        })
+        .ok()
 }
 
 impl ExecutorRegistry for ProgramRegistry {
@@ -100,6 +154,7 @@ impl ExecutorRegistry for ProgramRegistry {
                 self.callbacks
                     .ask_value::<Option<FoundExecutor>>(|call| CallEvent::FindExecutor {
                         call,
+                        key: self.key.clone(),
                         environment_id: environment_id.to_owned(),
                     });
             let found = timeout(FIND_TIMEOUT, asked).await;
@@ -112,7 +167,12 @@ impl ExecutorRegistry for ProgramRegistry {
                 tracing::warn!("no executor of environment {environment_id:?}: {reason}");
                 "the function of the program that finds executors failed; see its log".to_owned()
             })?;
-            found.map(FoundExecutor::into_config).transpose()
+            let Some(executor) = found else {
+                return Ok(None);
+            };
+            let config = executor.to_config("").map_err(|found| found.join("; "))?;
+            let config = config.with_address().await;
+            config.map(Some).map_err(|error| error.to_string())
         })
     }
 

@@ -3,6 +3,7 @@
 use super::answer::RequestError;
 use super::dispatchers::ProgramCall;
 use super::lines::InputLine;
+use super::own_sources::SourcesRequest;
 use super::tools::{ProgramTool, ToolOutcome};
 use caproot_client::session::{
     DEFAULT_BUDGET, MAX_INJECTED_BYTES, SkillAuthority, SkillMention, ToolFunctionError, UserPrompt,
@@ -177,6 +178,9 @@ pub struct SessionRequest {
     pub start_timeout: Option<String>,
     /// How long the skills of a lost executor stay listed, such as `10s`.
     pub grace_period: Option<String>,
+    /// Executors, other sources and lock of the session, instead of those of the command line. With
+    /// `--no-session`, each session has some.
+    pub sources: Option<SourcesRequest>,
 }
 
 /// Roots and skills of a new session.

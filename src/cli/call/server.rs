@@ -9,6 +9,7 @@ use super::executors::SessionExecutors;
 use super::in_flight::RequestsInFlight;
 use super::lines::{InputLine, MAX_LINE_BYTES};
 use super::manager::ManagedThread;
+use super::own_sources::{ProgramFleet, ProgramFleets, SourcesRequest};
 use super::plugin_server_args::choose_servers;
 use super::request::{
     BadLine, CallRequest, ForkRequest, RequestLine, SessionRequest, parse_request,
@@ -18,10 +19,12 @@ use super::tools::{SessionTools, ToolCallbacks, register_tools};
 use super::usage_file::UsageFile;
 use super::watched::WatchedSession;
 use crate::cli::args::parse_timeout;
-use crate::cli::session_args::SharedSources;
+use crate::cli::session_args::{SessionRoots, SharedSources};
 use caproot_client::session::{
-    ChoiceRule, ForkScope, Session, SessionOptions, SkillChoice, ToolCaller,
+    ChoiceRule, ForkScope, Session, SessionOptions, SkillChoice, SkillSource, ToolCaller,
 };
+use caproot_client::{Fleet, parse_selected_roots};
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
 use caproot_core::text::quote_value;
 use serde_json::Value;
@@ -42,7 +45,8 @@ const MAX_SESSIONS: usize = 1024;
 
 /// Sessions of the process, and what they share.
 pub struct CallServer<'a> {
-    pub executors: SessionExecutors<'a>,
+    /// Missing with `--no-session`.
+    pub executors: Option<SessionExecutors<'a>>,
     pub options: SessionOptions,
     /// Tools of `--tools`.
     pub tools: SessionTools,
@@ -62,6 +66,8 @@ pub struct CallServer<'a> {
     pub file_permits: Semaphore,
     /// Started, forked and restored sessions by their ids.
     pub others: Mutex<BTreeMap<String, OpenSession>>,
+    /// Executors that requests named.
+    pub fleets: ProgramFleets,
     /// File of `--usage`.
     pub usage_file: Option<UsageFile>,
 }
@@ -73,12 +79,42 @@ pub struct OpenSession {
     /// Whether the session has the plugins of executors.
     pub has_plugins: bool,
     pub closed: CancellationToken,
+    /// Executors that the request of the session named.
+    fleet: Option<Arc<ProgramFleet>>,
+}
+
+/// Executors, roots and other sources of a new session.
+struct SessionPlaces {
+    fleet: Fleet,
+    /// Entry of the fleet, if the request named the executors.
+    shared: Option<Arc<ProgramFleet>>,
+    selected: SessionRoots,
+    sources: Vec<Arc<dyn SkillSource>>,
+}
+
+/// Roots of the request `start`.
+struct GivenRoots {
+    roots: Option<Value>,
+    /// Whether the saved session has the roots.
+    are_saved: bool,
 }
 
 /// Checked options of a new session.
 struct CheckedOptions {
     options: SessionOptions,
     tools: SessionTools,
+}
+
+impl GivenRoots {
+    /// Returns the roots, if the request has some.
+    fn parse(&self) -> Result<Option<Vec<SelectedCapabilityRoot>>, RequestError> {
+        let Some(roots) = &self.roots else {
+            return Ok(None);
+        };
+        parse_selected_roots(&roots.to_string())
+            .map(Some)
+            .map_err(|error| RequestError::bad_config(vec![format!("roots: {error}")]))
+    }
 }
 
 impl OpenSession {
@@ -88,6 +124,7 @@ impl OpenSession {
             session: Arc::new(session),
             has_plugins,
             closed: CancellationToken::new(),
+            fleet: None,
         }
     }
 }
@@ -231,8 +268,11 @@ impl CallServer<'_> {
                 RequestAnswer::Save(saved.map_err(|error| RequestError::failed(&error))?)
             }
             CallRequest::Restore { saved } => {
-                let checked = self.check_options(SessionRequest::default())?;
-                RequestAnswer::Start(self.restore(&saved, checked).await?)
+                let request = SessionRequest {
+                    saved: Some(saved),
+                    ..SessionRequest::default()
+                };
+                RequestAnswer::Start(self.start(request).await?)
             }
             CallRequest::Changes {} => {
                 let changes = self.find_session(id)?.changes_since_save();
@@ -339,35 +379,130 @@ impl CallServer<'_> {
 
     /// Starts a session, or restores a saved session with options.
     async fn start(&self, mut request: SessionRequest) -> Result<StartedSession, RequestError> {
-        if let Some(saved) = request.saved.take() {
-            if request.has_selection() {
-                return Err(RequestError::invalid(
-                    "`saved` has the id, product, choice and roots of the session: leave out \
-                     `session_id`, `product`, `roots`, and the rules such as `include`",
-                ));
-            }
-            let checked = self.check_options(request)?;
-            return self.restore(&saved, checked).await;
+        let saved = request.saved.take();
+        if saved.is_some() && request.has_selection() {
+            return Err(RequestError::invalid(
+                "`saved` has the id, product, choice and roots of the session: leave out \
+                 `session_id`, `product`, `roots`, and the rules such as `include`",
+            ));
         }
+        let given = GivenRoots {
+            roots: request.roots.take(),
+            are_saved: saved.is_some(),
+        };
+        let own = request.sources.take();
 
-        let roots = request.roots.take();
-        let checked = self.check_options(request)?;
+        let mut mistakes = Vec::new();
+        let mut checked = self.check_options(request, &mut mistakes);
+        let places = match own {
+            Some(own) => {
+                let options = &mut checked.options;
+                self.own_places(&own, &given, options, mistakes).await?
+            }
+            None => {
+                refuse_mistakes(mistakes)?;
+                let timeout = checked.options.start_timeout;
+                self.shared_places(&given, timeout).await?
+            }
+        };
+        match saved {
+            Some(saved) => self.restore(&saved, &checked, places).await,
+            None => self.begin(&checked, places).await,
+        }
+    }
+
+    /// Returns the executors, roots and other sources of the command line.
+    async fn shared_places(
+        &self,
+        given: &GivenRoots,
+        timeout: Duration,
+    ) -> Result<SessionPlaces, RequestError> {
+        let Some(executors) = &self.executors else {
+            let message = "with --no-session, each session has its own `sources`";
+            return Err(RequestError::invalid(message));
+        };
         let sources = self.sources.clone().await;
-        let has_other_source = !sources.is_empty();
-        let timeout = checked.options.start_timeout;
-        let selected = self
-            .executors
-            .select_roots(roots.as_ref(), has_other_source, timeout)
-            .await?;
+        let selected = if given.are_saved {
+            SessionRoots::default()
+        } else {
+            let has_other_source = !sources.is_empty();
+            executors
+                .select_roots(given.parse()?, has_other_source, timeout)
+                .await?
+        };
+        Ok(SessionPlaces {
+            fleet: executors.fleet.clone(),
+            shared: None,
+            selected,
+            sources,
+        })
+    }
 
-        let fleet = &self.executors.fleet;
-        let session = Session::start_with(fleet, selected.roots, sources, &checked.options)
-            .await
-            .map_err(|error| RequestError::bad_config(error.sentences().to_vec()))?;
-        let mut warnings = selected.messages;
+    /// Opens the executors and sources that a request names. All mistakes are one error.
+    async fn own_places(
+        &self,
+        own: &SourcesRequest,
+        given: &GivenRoots,
+        options: &mut SessionOptions,
+        mut mistakes: Vec<String>,
+    ) -> Result<SessionPlaces, RequestError> {
+        own.set_options(options, &self.callbacks, &mut mistakes);
+        let servers = own.parse_servers(&self.callbacks, &mut mistakes);
+        let roots = given.parse().unwrap_or_else(|error| {
+            mistakes.extend(error.mistakes);
+            None
+        });
+
+        let mut shared = None;
+        if let Some(executors) = &own.executors {
+            match self.fleets.open(executors, &self.callbacks).await {
+                Ok(opened) => shared = Some(opened),
+                Err(error) if !error.mistakes.is_empty() => mistakes.extend(error.mistakes),
+                Err(error) if !mistakes.is_empty() => drop(error),
+                // Nothing of the request names an executor.
+                Err(error) if executors.may_be_missing(&error) && !own.has_only_executors() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        refuse_mistakes(mistakes)?;
+
+        let selected = match (roots, &shared) {
+            (None, Some(shared)) if !given.are_saved => {
+                shared.published_roots(options.start_timeout).await?
+            }
+            (roots, _) => SessionRoots {
+                roots: roots.unwrap_or_default(),
+                messages: Vec::new(),
+            },
+        };
+        if selected.is_lost() && own.has_only_executors() {
+            return Err(RequestError::unavailable(selected.messages.join("; ")));
+        }
+        Ok(SessionPlaces {
+            fleet: match &shared {
+                Some(shared) => shared.fleet.clone(),
+                None => Fleet::from_executors([]),
+            },
+            sources: own.start(servers, options).await?,
+            shared,
+            selected,
+        })
+    }
+
+    async fn begin(
+        &self,
+        checked: &CheckedOptions,
+        places: SessionPlaces,
+    ) -> Result<StartedSession, RequestError> {
+        let SessionRoots { roots, messages } = places.selected;
+        let started =
+            Session::start_with(&places.fleet, roots, places.sources, &checked.options).await;
+        let session =
+            started.map_err(|error| RequestError::bad_config(error.sentences().to_vec()))?;
+        let mut warnings = messages;
         warnings.extend(session.mcp_server_warnings());
         Ok(StartedSession {
-            session: self.add_started(session, &checked)?,
+            session: self.add_started(session, checked, places.shared)?,
             changes: Vec::new(),
             warnings,
         })
@@ -376,28 +511,27 @@ impl CallServer<'_> {
     async fn restore(
         &self,
         saved: &Value,
-        checked: CheckedOptions,
+        checked: &CheckedOptions,
+        places: SessionPlaces,
     ) -> Result<StartedSession, RequestError> {
         let text = saved.to_string();
-        let fleet = &self.executors.fleet;
-        let sources = self.sources.clone().await;
-        let restored = Session::restore_with(fleet, &text, sources, &checked.options)
-            .await
-            .map_err(|error| RequestError::bad_config(vec![error.to_string()]))?;
+        let restored =
+            Session::restore_with(&places.fleet, &text, places.sources, &checked.options)
+                .await
+                .map_err(|error| RequestError::bad_config(vec![error.to_string()]))?;
 
         let changes = restored.changes_since_save.iter();
         Ok(StartedSession {
             changes: changes.map(SavedChanges::from).collect(),
-            session: self.add_started(restored.session, &checked)?,
+            session: self.add_started(restored.session, checked, places.shared)?,
             warnings: restored.warnings,
         })
     }
 
-    /// Returns the options of the command line with those of a request, or all mistakes.
-    fn check_options(&self, request: SessionRequest) -> Result<CheckedOptions, RequestError> {
-        let mut mistakes = Vec::new();
+    /// Returns the options of the command line with those of a request, and adds the mistakes.
+    fn check_options(&self, request: SessionRequest, mistakes: &mut Vec<String>) -> CheckedOptions {
         let mut options = self.options.clone();
-        replace_rules(&mut options.choice, &request, &mut mistakes);
+        replace_rules(&mut options.choice, &request, mistakes);
         options.id = request.session_id;
         options.product = request.product.unwrap_or(options.product);
         options.plugins = request.plugins.unwrap_or(options.plugins);
@@ -408,10 +542,10 @@ impl CallServer<'_> {
             options.mcp_servers.servers = choose_servers(names);
         }
         if let Some(text) = request.start_timeout {
-            options.start_timeout = parse_span("start_timeout", &text, &mut mistakes);
+            options.start_timeout = parse_span("start_timeout", &text, mistakes);
         }
         if let Some(text) = request.grace_period {
-            options.grace_period = parse_span("grace_period", &text, &mut mistakes);
+            options.grace_period = parse_span("grace_period", &text, mistakes);
         }
 
         let mut tools = self.tools.clone();
@@ -422,12 +556,7 @@ impl CallServer<'_> {
             }
         }
         options.tools = tools.registry.clone();
-
-        if mistakes.is_empty() {
-            Ok(CheckedOptions { options, tools })
-        } else {
-            Err(RequestError::bad_config(mistakes))
-        }
+        CheckedOptions { options, tools }
     }
 
     fn fork(&self, open: &OpenSession, request: &ForkRequest) -> Result<SessionId, RequestError> {
@@ -454,12 +583,14 @@ impl CallServer<'_> {
         let fork = open
             .session
             .fork(scope)
-            .map_err(|error| RequestError::failed(&error))?
+            .map_err(|error| RequestError::bad_config(vec![error.to_string()]))?
             .with_narrower_choice(&narrower)
-            .map_err(|error| RequestError::failed(&error))?;
+            .map_err(|error| RequestError::bad_config(error.sentences().to_vec()))?;
 
+        let mut fork = OpenSession::new(fork, open.has_plugins);
+        fork.fleet.clone_from(&open.fleet);
         Ok(SessionId {
-            session: self.add_session(OpenSession::new(fork, open.has_plugins))?,
+            session: self.add_session(fork)?,
         })
     }
 
@@ -479,8 +610,11 @@ impl CallServer<'_> {
         &self,
         session: Session,
         checked: &CheckedOptions,
+        fleet: Option<Arc<ProgramFleet>>,
     ) -> Result<String, RequestError> {
-        let id = self.add_session(OpenSession::new(session, checked.options.plugins))?;
+        let mut open = OpenSession::new(session, checked.options.plugins);
+        open.fleet = fleet;
+        let id = self.add_session(open)?;
         // The tools of `--tools` belong to the session that started first.
         let _ = checked.tools.owner.set(id.clone());
         Ok(id)
@@ -527,9 +661,19 @@ fn replace_rules(choice: &mut SkillChoice, request: &SessionRequest, mistakes: &
     }
 }
 
+fn refuse_mistakes(mistakes: Vec<String>) -> Result<(), RequestError> {
+    if mistakes.is_empty() {
+        Ok(())
+    } else {
+        Err(RequestError::bad_config(mistakes))
+    }
+}
+
 fn parse_span(name: &str, text: &str, mistakes: &mut Vec<String>) -> Duration {
-    parse_timeout(text).unwrap_or_else(|reason| {
-        mistakes.push(format!("{name}: {reason}"));
+    parse_timeout(text).unwrap_or_else(|_| {
+        mistakes.push(format!(
+            "{name}: {text} is no time of more than zero and at most a day, such as 5s"
+        ));
         Duration::ZERO
     })
 }

@@ -191,12 +191,12 @@ impl Drop for WaitingCall<'_> {
 }
 
 /// Returns the token of an MCP server, which the program has.
-pub fn program_token(callbacks: Arc<ToolCallbacks>, server: String) -> McpToken {
+pub fn program_token(callbacks: Arc<ToolCallbacks>, key: String, server: String) -> McpToken {
     McpToken::Callback(Arc::new(move || {
         let callbacks = callbacks.clone();
-        let server = server.clone();
+        let (key, server) = (key.clone(), server.clone());
         let asked = async move {
-            let asked = callbacks.ask_value(|call| CallEvent::McpToken { call, server });
+            let asked = callbacks.ask_value(|call| CallEvent::McpToken { call, key, server });
             asked.await
         };
         Box::pin(asked)
@@ -204,13 +204,15 @@ pub fn program_token(callbacks: Arc<ToolCallbacks>, server: String) -> McpToken 
 }
 
 /// Returns the values of headers of plugins' MCP servers, which the program has.
-pub fn program_values(callbacks: &Arc<ToolCallbacks>) -> ServerValues {
+pub fn program_values(callbacks: &Arc<ToolCallbacks>, key: &str) -> ServerValues {
     let callbacks = callbacks.clone();
+    let key = key.to_owned();
     ServerValues::new(move |request| {
-        let callbacks = callbacks.clone();
+        let (callbacks, key) = (callbacks.clone(), key.clone());
         async move {
             let asked = callbacks.ask_value(|call| CallEvent::ServerValue {
                 call,
+                key,
                 source_kind: request.source_kind.name(),
                 source_id: request.source_id,
                 package: request.package,
@@ -345,6 +347,7 @@ mod tests {
     fn find_executor(call: u64) -> CallEvent {
         CallEvent::FindExecutor {
             call,
+            key: String::new(),
             environment_id: "a".to_owned(),
         }
     }

@@ -86,15 +86,7 @@ pub(crate) async fn scrape_new_link() -> String {
 
 /// Starts `caproot call` without a daemon, and returns a scrape.
 pub(crate) async fn scrape_new_call() -> String {
-    let fixture = Fixture::new("dir skills");
-    let mut command = caproot([
-        "call",
-        "--no-session",
-        "--metrics",
-        "127.0.0.1:0",
-        "--local",
-    ]);
-    command.arg(format!("mine={}", fixture.path("skills").display()));
+    let command = caproot(["call", "--no-session", "--metrics", "127.0.0.1:0"]);
     let mut process = Process::spawn(command);
     let line = process.wait_for_log("metrics at").await;
     scrape_address(metrics_address(&line)).await

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::call_command::CallProcess;
 use super::serve_tree;
+use crate::harness::Daemon;
 use crate::harness::process::{caproot, client_command, run_command};
 
 fn count_tool(description: &str) -> Value {
@@ -24,7 +25,7 @@ impl QuestionedProgram {
     /// Returns the fields of the answer to an event.
     fn answer(&mut self, event: &Value) -> Value {
         match event["event"].as_str() {
-            Some("findExecutor") if event["environmentId"] == "local" => {
+            Some("findExecutor") if event["key"] == "e" && event["environmentId"] == "local" => {
                 json!({"result": {"endpoint": self.endpoint}})
             }
             Some("findExecutor") => json!({"error": "no such machine"}),
@@ -58,9 +59,16 @@ impl QuestionedProgram {
     }
 }
 
+/// Returns the field `sources` of a session with one daemon.
+fn sources_of(daemon: &Daemon) -> Value {
+    let executor = json!({"endpoint": format!("tcp:{}", daemon.address)});
+    json!({"key": "s", "executors": {"key": "e", "from": {"one": executor}}})
+}
+
 /// Starts a session with options, and returns its id.
-async fn start_session(process: &mut CallProcess, mut options: Value) -> Value {
+async fn start_session(process: &mut CallProcess, daemon: &Daemon, mut options: Value) -> Value {
     options["method"] = json!("start");
+    options["sources"] = sources_of(daemon);
     let started = process.request(options).await;
     assert_eq!(started["result"]["warnings"], json!([]), "{started}");
     started["result"]["session"].clone()
@@ -69,7 +77,7 @@ async fn start_session(process: &mut CallProcess, mut options: Value) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_of_one_process_have_their_own_options_tools_and_changes() {
     let (fixture, daemon) = serve_tree("local", "skill r/pdf\nskill r/log").await;
-    let mut process = CallProcess::start(client_command(&daemon, "call --no-session"));
+    let mut process = CallProcess::start(caproot(["call", "--no-session"]));
     let hello = process.request(json!({"method": "hello"})).await;
     assert_eq!(hello["result"]["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(hello["result"]["session"], Value::Null);
@@ -78,10 +86,10 @@ async fn sessions_of_one_process_have_their_own_options_tools_and_changes() {
 
     let named =
         json!({"session_id": "one", "include": ["name:pdf"], "tools": [count_tool("First.")]});
-    let one = start_session(&mut process, named).await;
+    let one = start_session(&mut process, &daemon, named).await;
     assert_eq!(one, "one");
     let tools = json!({"tools": [count_tool("Second.")]});
-    let two = start_session(&mut process, tools).await;
+    let two = start_session(&mut process, &daemon, tools).await;
 
     // A session has its choice, and the call of a tool names the session.
     let list = process
@@ -141,7 +149,7 @@ async fn sessions_of_one_process_have_their_own_options_tools_and_changes() {
         .request(json!({"method": "close", "session": one}))
         .await;
     assert_eq!(closed["result"]["session"], "one");
-    start_session(&mut process, json!({"session_id": "one"})).await;
+    start_session(&mut process, &daemon, json!({"session_id": "one"})).await;
     assert_eq!(process.end().await, Some(0));
     daemon.stop().await;
 }
@@ -149,8 +157,9 @@ async fn sessions_of_one_process_have_their_own_options_tools_and_changes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_mistakes_of_a_session_are_reported() {
     let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
-    let mut process = CallProcess::start(client_command(&daemon, "call --no-session"));
-    let start = json!({"method": "start", "include": ["pdf"], "start_timeout": "soon",
+    let mut process = CallProcess::start(caproot(["call", "--no-session"]));
+    let start = json!({"method": "start", "sources": sources_of(&daemon), "include": ["pdf"],
+        "start_timeout": "soon",
         "tools": [count_tool("One."), count_tool("Two."), {"name": "a b", "description": "", "inputSchema": 1}]});
     let mistakes = process.request(start).await["error"].clone();
     assert_eq!(mistakes["code"], "BAD_CONFIG", "{mistakes}");
@@ -166,6 +175,7 @@ async fn all_mistakes_of_a_session_are_reported() {
     ] {
         let mut options = options;
         options["method"] = json!("start");
+        options["sources"] = sources_of(&daemon);
         let error = process.request(options).await["error"].clone();
         assert_eq!(error["code"], "BAD_CONFIG", "{error}");
         assert!(error["message"].to_string().contains(part), "{error}");
@@ -179,12 +189,12 @@ async fn all_mistakes_of_a_session_are_reported() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_are_cancelled_while_the_maximum_is_in_flight() {
     let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
-    let mut process = CallProcess::start(client_command(&daemon, "call --no-session"));
+    let mut process = CallProcess::start(caproot(["call", "--no-session"]));
     // A session runs 64 calls of its own tools at once.
     let mut sessions = Vec::new();
     for _ in 0..4 {
         let tools = json!({"tools": [count_tool("Waits.")]});
-        sessions.push(start_session(&mut process, tools).await);
+        sessions.push(start_session(&mut process, &daemon, tools).await);
     }
 
     // Each call waits for the program.
@@ -240,8 +250,7 @@ async fn requests_are_cancelled_while_the_maximum_is_in_flight() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_has_the_executors_and_the_pending_calls() {
     let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
-    let words = "call --no-session --find-executors --find-environment local --find-environment b";
-    let mut process = CallProcess::start(caproot(words.split_whitespace()));
+    let mut process = CallProcess::start(caproot(["call", "--no-session"]));
     let mut program = QuestionedProgram {
         endpoint: format!("tcp:{}", daemon.address),
         pending: vec![
@@ -251,7 +260,8 @@ async fn the_program_has_the_executors_and_the_pending_calls() {
         submitted: Vec::new(),
     };
 
-    let start = json!({"method": "start", "session_id": "s"});
+    let sources = json!({"executors": {"key": "e", "from": {"find": ["local", "b"]}}});
+    let start = json!({"method": "start", "session_id": "s", "sources": sources});
     let started = program.request(&mut process, start).await;
     let warnings = started["result"]["warnings"].to_string();
     // The text of an exception does not reach a model.

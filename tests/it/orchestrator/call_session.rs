@@ -271,7 +271,7 @@ async fn sessions_are_forked_saved_and_restored() {
     let error = process
         .request(json!({"method": "fork", "roots": ["three"]}))
         .await;
-    assert_eq!(error["error"]["code"], "FAILED");
+    assert_eq!(error["error"]["code"], "BAD_CONFIG");
     assert!(
         error["error"]["message"]
             .as_str()

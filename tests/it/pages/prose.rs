@@ -130,10 +130,7 @@ fn find_files_with_prose() -> Vec<PathBuf> {
             "js/dist",
             "js/node_modules",
             "js/packages",
-            "python/target",
             "python/dist",
-            "python/data",
-            "python/caproot/v1",
         ];
         if generated.iter().any(|dir| path.starts_with(dir)) {
             continue;

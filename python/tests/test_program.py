@@ -19,7 +19,7 @@ import pytest
 from conftest import run_with_asyncio
 
 import caproot
-from caproot import _bridge
+from caproot import _host
 
 
 def count_descriptors() -> int:
@@ -149,7 +149,7 @@ def test_sessions_leave_no_descriptor_and_no_cycle(run: Any, demo: str) -> None:
     before = count_descriptors()
     run(work())
     assert count_descriptors() <= before
-    assert len(_bridge._bridges) == 0
+    assert _host.ProgramHost.current().states == {}
 
 
 def test_calls_take_no_memory(demo: str) -> None:
