@@ -9,7 +9,6 @@ use caproot_core::sync::Mutex;
 use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use string_interner::StringInterner;
 use string_interner::backend::StringBackend;
@@ -197,13 +196,13 @@ impl TermTable {
 
     /// Returns the terms of the skill at an index of the listing.
     pub fn terms_of(&self, index: usize) -> SkillTerms<'_> {
-        let range = |start: u32, end: u32| Range::<usize>::from(start as usize..end as usize);
         let start = index.checked_sub(1);
-        let start = start.map_or(0, |before| self.skills[before].description_end);
-        let ends = self.skills[index];
+        let start = start.map_or(0, |before| self.skills[before].description_end as usize);
+        let fields = self.skills[index];
+        let name_end = fields.name_end as usize;
         SkillTerms {
-            name: &self.terms[range(start, ends.name_end)],
-            description: &self.terms[range(ends.name_end, ends.description_end)],
+            name: &self.terms[start..name_end],
+            description: &self.terms[name_end..fields.description_end as usize],
         }
     }
 

@@ -164,7 +164,7 @@ impl ViewIndex {
     pub fn similar_terms(&self, misspelled: &MisspelledText<'_>) -> BTreeMap<&str, usize> {
         let tables = self.listings.iter().map(|listing| listing.table(None));
         tables
-            .flat_map(|table| table.texts())
+            .flat_map(TermTable::texts)
             .filter_map(|text| Some((text, misspelled.edits_to(text)?)))
             .collect()
     }
