@@ -271,9 +271,10 @@ impl SourcesRequest {
         mistakes: &mut Vec<String>,
     ) {
         options.trust = self.read_trust(mistakes);
-        options.mcp_servers.private_origins = self.private_origins.clone();
+        let servers = &mut options.mcp_servers;
+        servers.private_origins.clone_from(&self.private_origins);
         if self.ask_values {
-            options.mcp_servers.values = program_values(callbacks, &self.key);
+            servers.values = program_values(callbacks, &self.key);
         }
     }
 

@@ -394,16 +394,13 @@ impl CallServer<'_> {
 
         let mut mistakes = Vec::new();
         let mut checked = self.check_options(request, &mut mistakes);
-        let places = match own {
-            Some(own) => {
-                let options = &mut checked.options;
-                self.own_places(&own, &given, options, mistakes).await?
-            }
-            None => {
-                refuse_mistakes(mistakes)?;
-                let timeout = checked.options.start_timeout;
-                self.shared_places(&given, timeout).await?
-            }
+        let places = if let Some(own) = own {
+            let options = &mut checked.options;
+            self.own_places(&own, &given, options, mistakes).await?
+        } else {
+            refuse_mistakes(mistakes)?;
+            let timeout = checked.options.start_timeout;
+            self.shared_places(&given, timeout).await?
         };
         match saved {
             Some(saved) => self.restore(&saved, &checked, places).await,

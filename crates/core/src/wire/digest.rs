@@ -51,7 +51,8 @@ impl Serialize for ContentDigest {
 impl<'de> Deserialize<'de> for ContentDigest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| D::Error::custom("is not `sha256:` and 64 lower-case hex digits"))
+        Self::parse(&text)
+            .ok_or_else(|| D::Error::custom("is not `sha256:` and 64 lower-case hex digits"))
     }
 }
 

@@ -8,9 +8,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use super::ReloadingDaemon;
 use crate::harness::replica::Replica;
 use crate::harness::watch_harness::{skill_text, watch_request};
-use crate::harness::{
-    assert_rpc_error, connect, in_time, list_request, located, read_request, selected,
-};
+use crate::harness::{assert_rpc_error, in_time, list_request, located, read_request, selected};
 
 const TREE: &str = "skill r/a\nskill r/b\nskill s/c\nskill t/d";
 const PLAIN: &str = "roots: [{id: r, path: r}]";

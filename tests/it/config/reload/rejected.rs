@@ -125,8 +125,7 @@ async fn keys_that_need_a_restart_are_reported_and_not_applied() {
                  limits: {max_connections: 5}\nsandbox: {landlock: off}\n\
                  metrics: {listen: 'unix:run/m.sock'}\ntraces: {otlp: 'http://127.0.0.1:1'}\n\
                  socket: {mode: '0660'}\nenvironment_ids: [x]";
-    let keys =
-        "listen, socket, limits, sandbox.landlock, log.format, metrics, traces";
+    let keys = "listen, socket, limits, sandbox.landlock, log.format, metrics, traces";
     process
         .fixture
         .replace("caproot.yaml", format!("{PLAIN}\n{other}"));
