@@ -3,7 +3,6 @@
 use super::service_manager::has_service_manager;
 use crate::catalog::CatalogStore;
 use crate::model::RootReason;
-use caproot_core::wire::RootId;
 use std::collections::HashSet;
 use std::future::pending;
 use tokio::sync::watch;
@@ -15,7 +14,7 @@ pub struct DeniedRoots {
     revisions: watch::Receiver<u64>,
     /// Roots that were once in a state in which the sandbox did not deny them. A root that is denied from the
     /// start of a process stays denied in the next process.
-    not_denied: HashSet<RootId>,
+    not_denied: HashSet<String>,
 }
 
 impl DeniedRoots {
@@ -29,7 +28,7 @@ impl DeniedRoots {
 
     /// Returns the id of a root once a service manager that starts a new process would make the root
     /// readable. Never returns without a service manager.
-    pub async fn wait_for_new(&mut self) -> RootId {
+    pub async fn wait_for_new(&mut self) -> String {
         if !has_service_manager() {
             return pending().await;
         }
@@ -44,26 +43,26 @@ impl DeniedRoots {
         }
     }
 
-    fn find_new(&mut self) -> Option<RootId> {
+    fn find_new(&mut self) -> Option<String> {
         let selection = self.store.select_published_roots();
         let published = self.store.published_roots(&selection.access_scope);
         // Only the daemon's own user can create a default root. The author of another root could end one
         // process after the other.
-        let is_default = |id: &RootId| {
+        let is_default = |id: &str| {
             published
                 .iter()
-                .any(|root| root.is_optional && root.id == *id)
+                .any(|root| root.is_optional && root.id.as_str() == id)
         };
 
         let mut new = None;
         for root in self.store.current_view(&selection).roots {
-            let reason = root.state.reason();
+            let (id, reason) = (root.id.as_str(), root.state.reason());
             if reason == Some(RootReason::SandboxDenied) {
-                if is_default(&root.id) && self.not_denied.contains(&root.id) {
-                    new = Some(root.id);
+                if is_default(id) && self.not_denied.contains(id) {
+                    new = Some(id.to_owned());
                 }
             } else if reason.is_some() || root.state.catalog().is_some() {
-                self.not_denied.insert(root.id);
+                self.not_denied.insert(id.to_owned());
             }
         }
         new

@@ -110,7 +110,6 @@ impl ConfigReloader {
                     continue;
                 }
                 root = denied_roots.wait_for_new() => {
-                    let root = root.as_str();
                     tracing::warn!(root, "restarting to read a root that was created after the start");
                     service_manager::notify_restarting(&[format!("the new root {root}")]);
                     return;
