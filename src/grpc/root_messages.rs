@@ -212,7 +212,7 @@ pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
         truncated: visible.is_some_and(|s| s.catalog.header.truncated),
         reserved_names: visible.map_or_else(Vec::new, |s| {
             let names = s.catalog.reserved_names().iter().take(MAX_RESERVED_NAMES);
-            names.map(|name| name.to_string()).collect()
+            names.map(ToString::to_string).collect()
         }),
         watch_mode: watch_mode.into(),
         watch_message,

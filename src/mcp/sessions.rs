@@ -176,7 +176,7 @@ mod tests {
         for _ in 0..MAX_SESSIONS {
             transports.push(manager.create_session().await.expect("a place"));
         }
-        advance(SESSION_IDLE_TIMEOUT - Duration::from_secs(1)).await;
+        advance(SESSION_IDLE_TIMEOUT.saturating_sub(Duration::from_secs(1))).await;
         let used = transports[0].0.clone();
         manager.record_request(&used);
         let refused = manager.create_session().await;

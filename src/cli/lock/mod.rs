@@ -280,11 +280,15 @@ impl LockArgs {
         for name in &self.update {
             let versions = current.chosen_versions(name, &self.package)?;
             lock.remove(name);
-            versions.into_iter().for_each(|skill| lock.approve(skill));
+            for skill in versions {
+                lock.approve(skill);
+            }
         }
         for name in &self.add {
             let versions = current.chosen_versions(name, &self.package)?;
-            versions.into_iter().for_each(|skill| lock.approve(skill));
+            for skill in versions {
+                lock.approve(skill);
+            }
         }
         if self.prune {
             for name in current

@@ -102,10 +102,10 @@ impl ApprovedSource {
     }
 
     /// Returns the approved skills of now.
-    fn approved_skills(&self, listed: Arc<SkillListing>) -> Arc<ApprovedSkills> {
+    fn approved_skills(&self, listed: &Arc<SkillListing>) -> Arc<ApprovedSkills> {
         let mut cached = self.cached.lock();
-        if !Arc::ptr_eq(&cached.listed, &listed) {
-            *cached = Arc::new(self.approve_listing(&listed));
+        if !Arc::ptr_eq(&cached.listed, listed) {
+            *cached = Arc::new(self.approve_listing(listed));
         }
         cached.clone()
     }
@@ -176,7 +176,7 @@ impl ApprovedSource {
 
     /// Returns the skills of the source that a package of the session means; not empty.
     fn find_skills(&self, authority: &str, package: &str) -> Result<Vec<SharedSkill>, ToolError> {
-        let skills = self.approved_skills(self.source.snapshot().listing);
+        let skills = self.approved_skills(&self.source.snapshot().listing);
         let found = skills.by_package.get(package);
         let found =
             found.filter(|found| found.iter().all(|skill| authority_id(skill) == authority));
@@ -411,7 +411,7 @@ impl SkillSource for ApprovedSource {
             unavailable_reason,
         } = self.source.snapshot();
         SourceSnapshot {
-            listing: self.approved_skills(listing).approved.clone(),
+            listing: self.approved_skills(&listing).approved.clone(),
             unavailable_reason: unavailable_reason.map(|_| "it does not answer".to_owned()),
         }
     }
