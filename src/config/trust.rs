@@ -207,7 +207,7 @@ impl LockPaths {
     }
 }
 
-/// Reads a file that decides what is approved. The checks are those of the open file, so that no other file is read.
+/// Reads the lock or the file of its signers. The open file is checked, so that no other file is read.
 fn read_protected_file(
     path: &Path,
     max_bytes: u64,

@@ -88,7 +88,7 @@ async fn a_lock_in_a_wrong_place_ends_the_start() {
     set_mode("caproot.lock", 0o644);
     let signers = config("hide").replace("mode: hide", "mode: hide, signers: other/signers");
     fixture.write("other/signers", "");
-    // A link in the directory leads to a file that nobody else can replace.
+    // A link in the directory leads to a file that only the daemon's user can replace.
     symlink("other/hop", fixture.path("link.lock")).expect("a link");
     symlink("../caproot.lock", fixture.path("other/hop")).expect("a link");
     let linked = config("hide").replace("lock: caproot.lock", "lock: link.lock");
