@@ -341,7 +341,7 @@ async fn random_links_find_skills_of_the_project_only(opener: OpenMethod) {
     let fixture = Fixture::new("dir proj/.git\ndir proj/links\ndir proj/.agents/skills");
     for name in ["a", "b"] {
         let file = format!("proj/store/{name}/SKILL.md");
-        fixture.write(&file, skill_text(name, "Of the project."));
+        fixture.write(&file, skill_text(name, "Project skill."));
     }
     fixture.write("proj/private/notes.md", SECRET);
     fixture.write("away/plan/SKILL.md", skill_text("plan", SECRET));

@@ -214,7 +214,9 @@ async fn a_script_that_cannot_run_has_its_code_and_reason() {
         .exited_with(127, "the PATH has no python3");
     for handle in ["skill://r/none/run.sh", "skill://r/kit", "skill://r/kit/"] {
         let mut command = client_command_with(&daemon, ["exec", handle]);
-        command.env("CAPROOT_ENDPOINT", socket_of(&fixture));
+        command
+            .env("HOME", fixture.path("home"))
+            .env("CAPROOT_ENDPOINT", socket_of(&fixture));
         let output = run_command(command).await;
         assert!(
             output.code == Some(127) || handle.ends_with('/'),
