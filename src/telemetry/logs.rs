@@ -67,7 +67,7 @@ pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<Log
 }
 
 /// Returns the filter of a configuration. The crate `notify` warns whenever a watched directory was removed, as at
-/// each update of a mounted ConfigMap, so its lines need a directive of their own.
+/// each update of a mounted `ConfigMap`, so its lines need a directive of their own.
 fn log_filter(configured: &str) -> EnvFilter {
     EnvFilter::new(format!("notify=off,{configured}"))
 }

@@ -378,8 +378,8 @@ async fn random_links_find_skills_of_the_project_only(opener: OpenMethod) {
                 .list_resources(files_request(&repo(), &skill.package))
                 .await;
             for file in files.expect("the files").resources {
-                let read = read_request(&repo(), &skill.package, &file.resource);
-                let bytes = daemon.read_all(read).await.expect("a listed file");
+                let request = read_request(&repo(), &skill.package, &file.resource);
+                let bytes = daemon.read_all(request).await.expect("a listed file");
                 assert!(
                     !String::from_utf8_lossy(&bytes).contains(SECRET),
                     "{round}: {file:?}"
