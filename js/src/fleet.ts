@@ -117,7 +117,8 @@ export class Connection {
   async find(environmentId: string): Promise<FoundExecutor | null> {
     const executor = await this.#lookUp(environmentId);
     if (!executor) return null;
-    const mistakes = findMistakes(executor);
+    // The program reports all other mistakes, and no text of an exception.
+    const mistakes = unknownOptions("executor", executor, EXECUTOR_NAMES);
     if (mistakes.length > 0) throw new ConfigError(mistakes);
     const token = executor.token === undefined ? null : await readToken(executor.token);
     return { ...fieldsOf(executor), token };
