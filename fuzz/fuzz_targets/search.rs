@@ -110,6 +110,7 @@ impl Tree {
             total_entries: self.entries_by_dir[at].len(),
             entries: entries.collect(),
             may_hold_manifest: false,
+            is_worktree: at % 5 == 4,
         }
     }
 }
