@@ -228,7 +228,8 @@ async fn a_thousand_streams_get_one_change() {
     const STREAMS: usize = 1_000;
     let fixture = Fixture::new("skill r/a\nskill r/b");
     let timing = WatchTiming {
-        idle_timeout: Duration::ZERO,
+        // Longer than the first stream takes from the scan to the lease of the root.
+        idle_timeout: Duration::from_secs(2),
         recheck_interval: Duration::from_millis(50),
         ..WatchTiming::default()
     };
