@@ -17,7 +17,6 @@ mod server;
 mod skills;
 pub mod tools;
 mod usage_file;
-mod usage_metrics;
 mod watched;
 
 use super::exit;
@@ -26,10 +25,8 @@ use super::log_args::LogArgs;
 use super::output::{print_stderr, write_stdout};
 use super::session_args::{OpenedFleet, SessionArgs};
 use super::signals::run_until_signal;
-use crate::config::parse_trace_config;
-use crate::telemetry::TraceConfig;
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot_core::sync::{Mutex, run_blocking};
+use caproot_core::sync::Mutex;
 use caproot_core::text::escape_json;
 use clap::Args;
 use dispatchers::ProgramDispatchers;
@@ -44,14 +41,12 @@ use plugin_server_args::PluginServerArgs;
 use schema::lines_schema;
 use server::{CallServer, MAX_FILES, MAX_IN_FLIGHT, OpenSession};
 use std::io::{self, IsTerminal as _};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
 use tools::ToolCallbacks;
 use usage_file::UsageFile;
-use usage_metrics::{parse_metrics_address, serve_usage_metrics};
 use watched::{WatchStep, WatchedSession};
 
 /// Heading of the flags that only our packages for Python and TypeScript use.
@@ -91,12 +86,6 @@ pub struct CallArgs {
     /// time, session, skill and digest. A new file is readable by its owner alone
     #[arg(long, value_name = "FILE")]
     usage: Option<PathBuf>,
-    /// Serve the number of uses by kind to Prometheus, over HTTP at this address of the machine
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_metrics_address)]
-    metrics: Option<SocketAddr>,
-    /// Send a span for each call of a tool and each injected skill to an OTLP collector, over gRPC
-    #[arg(long, value_name = "http://HOST:PORT", value_parser = parse_trace_config)]
-    otlp: Option<TraceConfig>,
     #[command(flatten)]
     plugin_servers: PluginServerArgs,
     #[command(flatten)]
@@ -126,12 +115,8 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
         return Err(CommandFailure::new(exit::USAGE, sentence));
     }
 
-    let logs = args.log.start_with_spans(args.otlp.as_ref())?;
+    args.log.start()?;
     let usage_file = args.usage.as_deref().map(UsageFile::open).transpose()?;
-    let _metrics = match args.metrics {
-        Some(address) => Some(serve_usage_metrics(address).await?),
-        None => None,
-    };
 
     let (sender, events) = unbounded_channel();
     let callbacks = Arc::new(ToolCallbacks::new(sender.clone()));
@@ -200,8 +185,6 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     };
     let written = write_lines_of(&server, events, new_watches).await;
     server.finish().await;
-    // Blocks, so it must not run on a thread of the runtime.
-    drop(run_blocking(move || logs.flush_spans()).await);
     written?;
     Ok(exit::OK)
 }

@@ -78,7 +78,7 @@ exit_codes! {
     /// Internal error, or a response of the daemon that is not valid.
     INTERNAL = 70, "internal error", ALL_BUT_EXEC;
     /// The command cannot listen: the address is in use, or the directory of the socket is unsafe.
-    CANNOT_LISTEN = 73, "cannot listen", CommandSet::Only(&["serve", "link", "mcp", "call"]);
+    CANNOT_LISTEN = 73, "cannot listen", CommandSet::Only(&["serve", "link", "mcp"]);
     /// The output cannot be written, for example because the disk is full.
     OUTPUT_FAILED = 74, "cannot write output", ALL_BUT_EXEC;
     /// The daemon ended because a reload needs a new process. The service manager starts the daemon

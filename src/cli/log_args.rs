@@ -2,7 +2,7 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-use crate::telemetry::{LogHandle, TraceConfig, log_config, logs};
+use crate::telemetry::{log_config, logs};
 use clap::Args;
 
 /// Default filter: errors, and the problems that a session finds, such as an MCP server that does not answer. The
@@ -21,20 +21,13 @@ pub struct LogArgs {
 impl LogArgs {
     /// Starts the log of the process, as lines of text on stderr.
     pub fn start(&self) -> Result<(), CommandFailure> {
-        self.start_with_spans(None).map(drop)
-    }
-
-    /// Starts the log of the process, and sends spans to a collector.
-    pub fn start_with_spans(
-        &self,
-        traces: Option<&TraceConfig>,
-    ) -> Result<LogHandle, CommandFailure> {
         let filter = self.log.as_deref().unwrap_or(DEFAULT_FILTER);
         let config = log_config::LogConfig {
             filter: filter.to_owned(),
             ..log_config::LogConfig::default()
         };
-        logs::init_logging(&config, traces)
+        logs::init_logging(&config, None)
+            .map(drop)
             .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))
     }
 }

@@ -58,9 +58,6 @@ pub struct McpArgs {
     /// description of a tool more than a message, and third parties write the descriptions
     #[arg(long, conflicts_with = "no_tools")]
     descriptions: bool,
-    /// Name the tools `skills.list` and so on. Many hosts reject a dot in a name
-    #[arg(long, conflicts_with = "no_tools")]
-    namespaced: bool,
     /// Let Claude Code hide the tools until its model searches for them
     #[arg(long, conflicts_with = "no_tools")]
     defer_tools: bool,
@@ -176,13 +173,8 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
 
 impl McpArgs {
     fn server_texts(&self) -> ServerTexts {
-        let spelling = if self.namespaced {
-            ToolNames::Namespaced
-        } else {
-            ToolNames::Flat
-        };
         ServerTexts {
-            tools: (!self.no_tools).then_some(spelling),
+            tools: (!self.no_tools).then_some(ToolNames::Flat),
             always_load: !self.defer_tools,
             names: SkillNameListOptions {
                 budget: self.names_budget,

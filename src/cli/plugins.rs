@@ -40,12 +40,14 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
     let mut lines: Vec<_> = gone
         .map(|plugin| plugin_line('-', plugin, "no longer there"))
         .collect();
+
     let changed = |plugin: &&Arc<Plugin>| {
         let before = old.get(plugin.package.as_str());
         before.is_none_or(|before| !Arc::ptr_eq(before, plugin) && before != plugin)
     };
     let changed: Vec<_> = now.plugins().filter(changed).collect();
     let same_lists = before.marketplaces().eq(now.marketplaces());
+
     for root in now.roots() {
         for plugin in changed
             .iter()
@@ -56,6 +58,7 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
                 Some(before) => plugin_line('~', plugin, &plugin_difference(before, plugin)),
             });
         }
+
         if same_lists {
             continue;
         }
@@ -73,6 +76,7 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
             ));
         }
     }
+
     lines
 }
 
@@ -96,6 +100,7 @@ pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
     for list in marketplaces {
         lines.push(format!("  marketplace {}", marketplace_text(list)));
     }
+
     for plugin in plugins {
         let mut head = format!("  plugin {}", EscapedText(&plugin.name));
         if !plugin.version.is_empty() {
@@ -108,6 +113,7 @@ pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
             }
         }
         lines.push(head);
+
         for ComponentLine {
             kind,
             label,
@@ -122,6 +128,7 @@ pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
             lines.push(line);
         }
     }
+
     lines
 }
 

@@ -107,7 +107,7 @@ fn is_well(source: &dyn SkillSource) -> bool {
 impl SessionPrompt {
     fn new(session: &Session, budget: usize, messages: Vec<String>) -> Self {
         let instructions = session.instruction_text(budget);
-        let tools = session.dynamic_tools();
+        let tools = session.flat_tools();
         Self {
             budget,
             tools_bytes: tools.to_string().len(),

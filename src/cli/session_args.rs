@@ -75,11 +75,6 @@ pub struct SessionArgs {
     /// executor is not waited for if its socket is missing or the connection is rejected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
     connect_timeout: Duration,
-    /// Name the tools `skills.list`, `skills.read` and `skills.search`, with a namespace, as Codex and
-    /// the Responses API register tools. By default, the names are `skills_list` and so on. A call is
-    /// accepted in either spelling
-    #[arg(long)]
-    namespaced: bool,
     /// Say in the text for the model how to run a script by `caproot exec`, because the model has a shell
     /// on the executor
     #[arg(long)]
@@ -195,13 +190,8 @@ impl SessionArgs {
         callbacks: &Arc<ToolCallbacks>,
         has_plugins: bool,
     ) -> Result<SessionParts, CommandFailure> {
-        let tool_names = if self.namespaced {
-            ToolNames::Namespaced
-        } else {
-            ToolNames::Flat
-        };
         let tools = match &self.tools {
-            Some(file) => read_tools(file, callbacks, tool_names)?,
+            Some(file) => read_tools(file, callbacks)?,
             None => SessionTools::default(),
         };
         let options = SessionOptions {
@@ -219,7 +209,7 @@ impl SessionArgs {
             scripts: self.scripts,
             ready_only: self.ready_only,
             trust: self.lock.read_trust()?,
-            tool_names,
+            tool_names: ToolNames::Flat,
             result_bytes: self.results.result_bytes,
             tools: tools.registry.clone(),
             start_timeout: self.connect_timeout,

@@ -312,10 +312,12 @@ fn read_roots(
 ) -> Vec<RuleRoot> {
     let empty = "empty list, so the rule would grant nothing; remove the key to grant all roots";
     let mut roots = Vec::new();
+
     for item in reader.list_unless_empty(item, empty) {
         let Some(text) = reader.text(&item) else {
             continue;
         };
+
         match RootId::new(text) {
             Ok(id) if is_root(&id) => roots.push(RuleRoot::Published(id)),
             _ if text.starts_with('/') => {

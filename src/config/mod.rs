@@ -44,9 +44,7 @@ pub use crate::telemetry::{LogConfig, LogFormat, TraceConfig};
 pub use caproot_core::document::{ConfigError, ConfigErrors, TextPosition};
 pub use caproot_core::net::endpoint::{InheritedSocketInfo, ProcessEnv};
 
-pub(crate) use self::{
-    file::read as read_config_file, settings::read_log_section, traces::parse_trace_config,
-};
+pub(crate) use self::{file::read as read_config_file, settings::read_log_section};
 
 use self::presets::FoundRoots;
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};

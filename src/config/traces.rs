@@ -52,16 +52,6 @@ fn read_ratio(item: &DocumentField<'_>, reader: &mut DocumentReader<'_>) -> Opti
     )
 }
 
-/// Parses the address of a collector that gets the spans of all calls.
-pub fn parse_trace_config(text: &str) -> Result<TraceConfig, &'static str> {
-    let TraceCollector { address, port } = parse_collector(text)?;
-    Ok(TraceConfig {
-        otlp: address,
-        port,
-        ratio: 1.0,
-    })
-}
-
 /// Address of a collector of spans.
 struct TraceCollector {
     address: String,

@@ -53,13 +53,8 @@ pub enum CallRequest {
         /// Id of the request.
         request: Value,
     },
-    /// The names, descriptions and JSON Schemas of the tools. With `--namespaced`, an object for each namespace.
-    Tools {
-        /// Whether the tools are one list with `--namespaced`, too, each with its namespace. The default is
-        /// `false`.
-        #[serde(default)]
-        flat: bool,
-    },
+    /// The names, descriptions and JSON Schemas of the tools.
+    Tools {},
     /// A call of a tool by a model.
     Call {
         /// Name of the tool, such as `skills_list`.

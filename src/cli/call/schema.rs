@@ -22,9 +22,6 @@ use serde_json::{Map, Value, json};
 #[expect(dead_code, reason = "only the schema is used")]
 #[schemars(rename_all = "camelCase")]
 struct ToolPayload {
-    /// With `--namespaced`: the namespace of the tool.
-    #[schemars(skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
     /// Name of the tool.
     name: String,
     /// Description for the model.

@@ -207,14 +207,7 @@ impl CallServer<'_> {
     ) -> Result<RequestAnswer, RequestError> {
         Ok(match request {
             CallRequest::Hello {} => RequestAnswer::Hello(self.describe()),
-            CallRequest::Tools { flat } => {
-                let session = self.find_session(id)?;
-                RequestAnswer::Tools(if flat {
-                    session.flat_tools()
-                } else {
-                    session.dynamic_tools()
-                })
-            }
+            CallRequest::Tools {} => RequestAnswer::Tools(self.find_session(id)?.flat_tools()),
             CallRequest::Call { tool, arguments } => {
                 let session = self.find_session(id)?;
                 RequestAnswer::Call(session.call(&tool, &arguments).await)
@@ -547,7 +540,7 @@ impl CallServer<'_> {
 
         let mut tools = self.tools.clone();
         if let Some(definitions) = request.tools {
-            match register_tools(definitions, &self.callbacks, options.tool_names) {
+            match register_tools(definitions, &self.callbacks) {
                 Ok(registered) => tools = registered,
                 Err(found) => mistakes.extend(found),
             }

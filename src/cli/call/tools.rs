@@ -233,14 +233,13 @@ pub fn program_values(callbacks: &Arc<ToolCallbacks>, key: &str) -> ServerValues
 pub fn read_tools(
     file: &Path,
     callbacks: &Arc<ToolCallbacks>,
-    names: ToolNames,
 ) -> Result<SessionTools, CommandFailure> {
     let text = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES)
         .and_then(bounded_file::decode_text)
         .map_err(|error| unusable_tools(file, &format!("the file {error}")))?;
     let definitions: Vec<ProgramTool> =
         serde_json::from_str(&text).map_err(|error| unusable_tools(file, &error))?;
-    register_tools(definitions, callbacks, names).map_err(|mistakes| {
+    register_tools(definitions, callbacks).map_err(|mistakes| {
         let lines: Vec<_> = mistakes
             .iter()
             .map(|mistake| format!("cannot use --tools {}: {mistake}", file.display()))
@@ -253,14 +252,13 @@ pub fn read_tools(
 pub fn register_tools(
     definitions: Vec<ProgramTool>,
     callbacks: &Arc<ToolCallbacks>,
-    names: ToolNames,
 ) -> Result<SessionTools, Vec<String>> {
     let tools = SessionTools::default();
     let mut mistakes = Vec::new();
 
     for definition in definitions {
         let owner = tools.owner.clone();
-        let registered = program_tool(definition, callbacks, owner, names)
+        let registered = program_tool(definition, callbacks, owner)
             .and_then(|tool| tools.registry.register(tool).map_err(|e| e.to_string()));
         mistakes.extend(registered.err());
     }
@@ -290,7 +288,6 @@ fn program_tool(
     definition: ProgramTool,
     callbacks: &Arc<ToolCallbacks>,
     owner: Arc<OnceLock<String>>,
-    names: ToolNames,
 ) -> Result<CustomTool, String> {
     let ProgramTool {
         namespace,
@@ -299,7 +296,7 @@ fn program_tool(
         input_schema,
         ..
     } = definition;
-    let full_name = names.join(namespace.as_deref(), &name);
+    let full_name = ToolNames::Flat.join(namespace.as_deref(), &name);
 
     let callbacks = callbacks.clone();
     let called_name = full_name.clone();

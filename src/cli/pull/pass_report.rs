@@ -156,12 +156,14 @@ impl PassReport {
                 );
             }
         };
+
         self.has_changes = true;
         self.removed.push(json!({
             "package": request.package,
             "directory": request.dir.to_string_lossy(),
             "removed": files,
         }));
+
         let report = PullReport {
             removed: files,
             ..PullReport::default()

@@ -61,11 +61,7 @@ async fn the_text_and_the_tools_are_those_of_a_session() {
     let daemon = start_daemon("r", fixture.path("r"), None).await;
 
     let endpoint = format!("--endpoint tcp:{}", daemon.address);
-    for flags in [
-        "",
-        "--namespaced",
-        "--tools TOP/tools.json --exclude name:s02",
-    ] {
+    for flags in ["", "--tools TOP/tools.json --exclude name:s02"] {
         let flags = format!("{endpoint} {flags}");
         let mut command = caproot(["call"]);
         with_words(&mut command, &flags, fixture.top());

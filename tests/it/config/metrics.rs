@@ -84,21 +84,6 @@ pub(crate) async fn scrape_new_link() -> String {
     scrape_address(link.address()).await
 }
 
-/// Starts `caproot call` without a daemon, and returns a scrape.
-pub(crate) async fn scrape_new_call() -> String {
-    let command = caproot(["call", "--no-session", "--metrics", "127.0.0.1:0"]);
-    let mut process = Process::spawn(command);
-    let line = process.wait_for_log("metrics at").await;
-    scrape_address(metrics_address(&line)).await
-}
-
-/// Returns the address in the line of `caproot call --metrics`.
-pub(crate) fn metrics_address(line: &str) -> &str {
-    let address = line.strip_prefix("caproot: metrics at http://");
-    let address = address.and_then(|rest| rest.strip_suffix("/metrics"));
-    address.unwrap_or_else(|| panic!("no address in {line:?}"))
-}
-
 /// Returns the value of one series.
 pub(crate) fn series_value(page: &str, series: &str) -> f64 {
     let line = page

@@ -7,19 +7,15 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
-use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::trace::v1::Span;
-use serde_json::json;
 use tokio::sync::mpsc;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use crate::harness::fixture::Fixture;
-use crate::harness::process::{ConfiguredDaemon, client_command};
+use crate::harness::process::ConfiguredDaemon;
 use crate::harness::test_servers::{free_port, start_grpc};
 use crate::harness::{in_time, published};
-use crate::orchestrator::call_command::CallProcess;
-use crate::orchestrator::serve_tree;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -80,55 +76,6 @@ async fn a_sampled_call_continues_its_callers_trace() {
     assert_eq!(hex(&span.trace_id), TRACE);
     assert_eq!(hex(&span.parent_span_id), PARENT);
     assert!(spans.try_recv().is_err(), "one call was sampled");
-}
-
-/// Returns an attribute of a span.
-fn attribute(span: &Span, key: &str) -> Option<String> {
-    let attribute = span
-        .attributes
-        .iter()
-        .find(|attribute| attribute.key == key);
-    match attribute?.value.clone()?.value? {
-        any_value::Value::StringValue(text) => Some(text),
-        _ => None,
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tool_call_is_a_span_with_the_names_of_the_conventions() {
-    let (sender, mut spans) = mpsc::unbounded_channel();
-    let collector = Routes::new(TraceServiceServer::new(SpanCollector(sender)));
-    let address = start_grpc(&free_port(), collector).await;
-    let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
-
-    let flags = format!("call --otlp http://{address}");
-    let mut process = CallProcess::start(client_command(&daemon, &flags));
-    for package in ["skill://local/pdf", "skill://local/none"] {
-        process
-            .call("skills_read", &json!({ "package": package }))
-            .await;
-    }
-    assert_eq!(process.end().await, Some(0));
-
-    let read = in_time(spans.recv()).await.expect("a span");
-    assert_eq!(read.name, "execute_tool skills_read");
-    for (key, value) in [
-        ("gen_ai.operation.name", "execute_tool"),
-        ("gen_ai.tool.name", "skills_read"),
-        ("gen_ai.skill.name", "pdf"),
-        ("gen_ai.skill.source.uri", "skill://local/pdf"),
-    ] {
-        assert_eq!(attribute(&read, key).as_deref(), Some(value), "{key}");
-    }
-    assert!(attribute(&read, "skill.digest").is_some_and(|digest| digest.starts_with("sha256:")));
-    let session = attribute(&read, "gen_ai.conversation.id").expect("a session");
-    assert!(session.starts_with("s-") && attribute(&read, "error.type").is_none());
-    let failed = in_time(spans.recv()).await.expect("a span");
-    assert_eq!(
-        attribute(&failed, "error.type").as_deref(),
-        Some("PACKAGE_NOT_FOUND")
-    );
-    daemon.stop().await;
 }
 
 #[tokio::test]

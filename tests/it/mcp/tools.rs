@@ -167,12 +167,11 @@ async fn flags_change_the_texts() {
     assert!(!tools.to_string().contains("alwaysLoad"), "{tools}");
     with.stop().await.succeeded();
 
-    let mut namespaced = Host::start(&daemon, "--namespaced");
-    let (tools, _) = list_tools(&mut namespaced).await;
-    assert_eq!(tools[1]["name"], "skills.read");
-    let (error, _) = call_tool(&mut namespaced, "skills_list", json!({})).await;
+    // Both spellings of a name are accepted.
+    let mut host = Host::start(&daemon, "");
+    let (error, _) = call_tool(&mut host, "skills.list", json!({})).await;
     assert_eq!(error, json!(false));
-    namespaced.stop_with(daemon).await;
+    host.stop_with(daemon).await;
 }
 
 /// The names get the rest of the limit of all tools, and roots take turns.

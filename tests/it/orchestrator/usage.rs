@@ -1,4 +1,4 @@
-//! Uses of skills: events of a session, and the file and the metrics of `caproot call`.
+//! Uses of skills: events of a session, and the file of `caproot call`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use super::call_command::CallProcess;
 use super::session::{call, session};
 use super::{read_arguments, serve_tree};
-use crate::config::metrics::{metrics_address, scrape_address, series_value};
-use crate::harness::process::{Process, client_command, client_command_with, program, run_command};
+use crate::harness::process::{Process, client_command, program, run_command};
 use crate::harness::{Daemon, in_time};
 
 const PAGE: &str = include_str!("../../../docs/orchestrate/usage.md");
@@ -85,8 +84,7 @@ async fn each_use_is_an_event_with_the_digest_of_the_skill() {
 }
 
 fn call_with_usage(daemon: &Daemon, file: &Path) -> Command {
-    let flags = ["call", "--metrics", "127.0.0.1:0", "--usage"];
-    let mut command = client_command_with(daemon, flags);
+    let mut command = client_command(daemon, "call --usage");
     command.arg(file);
     command
 }
@@ -104,7 +102,6 @@ async fn a_file_has_a_line_for_each_use_of_each_session() {
     let (fixture, daemon) = serve_tree("local", "skill r/pdf\nskill r/log").await;
     let file = fixture.path("usage.jsonl");
     let mut process = Process::spawn(call_with_usage(&daemon, &file));
-    let line = process.wait_for_log("metrics at").await;
     for request in [
         json!({"id": 1, "method": "instructions"}),
         json!({"id": 2, "method": "fork", "exclude": ["name:log"]}),
@@ -118,20 +115,6 @@ async fn a_file_has_a_line_for_each_use_of_each_session() {
     let inject = json!({"id": 3, "method": "inject", "text": "use $pdf and $log", "session": fork});
     process.send_line(inject.to_string().as_bytes());
     process.line().await;
-    let page = scrape_address(metrics_address(&line)).await;
-    for (kind, count) in [
-        ("listed", 2.0),
-        ("read", 0.0),
-        ("injected", 1.0),
-        ("searched", 0.0),
-    ] {
-        let series = format!("caproot_call_skill_uses_total{{kind=\"{kind}\"}}");
-        assert!(
-            (series_value(&page, &series) - count).abs() < f64::EPSILON,
-            "{page}"
-        );
-    }
-    assert!(!page.contains("pdf"), "no label names a skill");
     assert_eq!(process.exit().await.code, Some(0));
 
     let lines = read_lines(&file);
@@ -186,9 +169,6 @@ async fn a_file_that_cannot_be_opened_is_an_error() {
         command.arg(path);
         run_command(command).await.exited_with(78, part);
     }
-    run_command(client_command(&daemon, "call --metrics 192.0.2.1:0"))
-        .await
-        .exited_with(2, "ADDRESS:PORT");
     daemon.stop().await;
 }
 

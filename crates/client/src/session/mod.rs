@@ -197,7 +197,7 @@ pub use tools::{
     CustomTool, ToolCaller, ToolFunctionError, ToolRegistry, ToolRegistryError,
     limits as tool_limits,
 };
-pub use usage::{UsageEvent, UsageKind, UsageTotals, UsageWatch};
+pub use usage::{UsageEvent, UsageKind, UsageWatch};
 pub use used::{MAX_USED_FILES, UsedSkill, UsedState};
 pub use view::{ChangedSource, SessionWatch};
 pub use whole_reads::ListedSkill;

@@ -7,7 +7,6 @@ use serde::{Serialize, Serializer};
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{Receiver, Sender, channel};
@@ -17,9 +16,6 @@ use tokio_util::sync::CancellationToken;
 const MAX_WAITING_CALLS: usize = 256;
 /// Skills that a session remembers as listed. After more, it reports listed skills again.
 const MAX_LISTED: usize = 65_536;
-
-/// Uses of all sessions of the process, in the order of [`UsageKind::ALL`].
-static TOTALS: [AtomicU64; UsageKind::ALL.len()] = [const { AtomicU64::new(0) }; 4];
 
 /// Kind of a use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -65,20 +61,6 @@ pub struct UsageEvent {
     pub lost: u64,
 }
 
-/// Numbers of uses by kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct UsageTotals {
-    /// Number of [`UsageKind::Listed`].
-    pub listed: u64,
-    /// Number of [`UsageKind::Read`].
-    pub read: u64,
-    /// Number of [`UsageKind::Injected`].
-    pub injected: u64,
-    /// Number of [`UsageKind::Searched`].
-    pub searched: u64,
-}
-
 /// Watch for the uses of a session's skills.
 #[derive(Debug)]
 pub struct UsageWatch {
@@ -117,9 +99,6 @@ struct RecorderState {
 }
 
 impl UsageKind {
-    /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Listed, Self::Read, Self::Injected, Self::Searched];
-
     /// Returns the name of the kind in an event.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -128,22 +107,6 @@ impl UsageKind {
             Self::Read => "read",
             Self::Injected => "injected",
             Self::Searched => "searched",
-        }
-    }
-}
-
-impl UsageTotals {
-    /// Returns the uses of all sessions of this process, for a metric without labels of skills and
-    /// sessions.
-    #[must_use]
-    pub fn of_process() -> Self {
-        let [listed, read, injected, searched] =
-            TOTALS.each_ref().map(|total| total.load(Ordering::Relaxed));
-        Self {
-            listed,
-            read,
-            injected,
-            searched,
         }
     }
 }
@@ -177,7 +140,6 @@ impl UsageRecorder {
         }
 
         let number = skills.len() as u64;
-        TOTALS[kind as usize].fetch_add(number, Ordering::Relaxed);
         let used = UsedSkills {
             time: SystemTime::now(),
             kind,
@@ -269,7 +231,7 @@ fn is_zero(number: &u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::list::tests::skill;
-    use super::{MAX_WAITING_CALLS, UsageEvent, UsageKind, UsageRecorder, UsageTotals, UsageWatch};
+    use super::{MAX_WAITING_CALLS, UsageEvent, UsageKind, UsageRecorder, UsageWatch};
     use proptest::prelude::*;
     use std::time::{Duration, SystemTime};
     use tokio_util::sync::CancellationToken;
@@ -305,7 +267,6 @@ mod tests {
             .map(|event| event.kind.name())
             .collect();
         assert_eq!(kinds, ["listed", "listed", "read", "read"]);
-        assert!(UsageTotals::of_process().read >= 2);
     }
 
     #[test]

@@ -167,6 +167,7 @@ impl SignerOptions {
                 return Err(format!("the option {} is given twice", quote_value(&name)));
             }
             names.push(name.clone());
+
             match name.as_str() {
                 "namespaces" => options.is_other_namespace = !includes_locks(value)?,
                 "valid-after" => options.valid_after = Some(parse_time(value)?),

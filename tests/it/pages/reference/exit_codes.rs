@@ -145,7 +145,6 @@ impl Machine {
         }
         let flag = match name {
             "mcp" => "--http ",
-            "call" => "--metrics ",
             _ => "--listen tcp:",
         };
         self.command(&format!("{name} {flag}{address}"))

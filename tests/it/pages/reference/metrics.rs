@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use caproot::telemetry::RPC_METHODS;
-use caproot_client::session::UsageKind;
 use caproot_core::proto::grpc_code_name;
 use tonic::Code;
 
 use super::check_page;
-use crate::config::metrics::{scrape_new_call, scrape_new_daemon, scrape_new_link};
+use crate::config::metrics::{scrape_new_daemon, scrape_new_link};
 
 const HEAD: &str = "# Metrics
 
@@ -36,15 +35,6 @@ const LINK: &str = "
 
 | metric | type | meaning |
 | --- | --- | --- |
-";
-
-const CALL: &str = "
-## Metrics of sessions
-
-[`caproot call --metrics`](../orchestrate/usage.md) serves these metrics. No label names a skill or a session:
-
-| metric | type | labels | meaning |
-| --- | --- | --- | --- |
 ";
 
 const LABELS: &str = "
@@ -166,14 +156,12 @@ fn label_values(metric: &str, label: &str, scraped: &[String]) -> String {
 struct CommandMetrics {
     daemon: Vec<MetricFamily>,
     link: Vec<MetricFamily>,
-    call: Vec<MetricFamily>,
 }
 
 fn render_metrics(metrics: &CommandMetrics) -> String {
     let CommandMetrics {
         daemon: families,
         link,
-        call,
     } = metrics;
     let mut page = HEAD.to_owned();
     for MetricFamily {
@@ -197,18 +185,6 @@ fn render_metrics(metrics: &CommandMetrics) -> String {
     } in link
     {
         writeln!(page, "| `{name}` | {kind} | {help} |").expect("a string");
-    }
-    page.push_str(CALL);
-    for family in call {
-        let MetricFamily {
-            name, kind, help, ..
-        } = family;
-        let labels = family.labels.iter().map(|(label, scraped)| {
-            let values = label_values(name, label, scraped);
-            format!("`{label}`: {values}")
-        });
-        let labels = labels.collect::<Vec<_>>().join("; ");
-        writeln!(page, "| `{name}` | {kind} | {labels} | {help} |").expect("a string");
     }
     page.push_str(LABELS);
     let mut rows: Vec<(String, Vec<String>, String)> = Vec::new();
@@ -266,12 +242,9 @@ async fn the_page_is_current() {
             .all(|family| family.labels.is_empty() && family.unit.is_empty())
     );
     assert!(link.len() > 5);
-    let call = parse_families(&scrape_new_call().await);
-    assert_eq!(call[0].labels[0].1.len(), UsageKind::ALL.len());
     let metrics = CommandMetrics {
         daemon: families,
         link,
-        call,
     };
     check_page("metrics", &render_metrics(&metrics));
 }
