@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
+import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -168,10 +169,11 @@ async function serveMcp(isAllowed: (token: string) => boolean): Promise<{ url: s
     }
     const mcp = new ReferenceServer({ name: "docs", version: "1" });
     const skill = "---\nname: remote\ndescription: Is remote.\n---\nThe text.\n";
-    const index = { skills: [{ name: "remote", type: "skill-md", description: "Is remote.", url: "skill://docs/remote/SKILL.md" }] };
+    const hash = `sha256:${createHash("sha256").update(skill).digest("hex")}`;
+    const manifest = { files: [{ path: "SKILL.md", size: Buffer.byteLength(skill), hash }] };
     const text = (uri: URL, body: string) => ({ contents: [{ uri: uri.href, text: body }] });
-    mcp.registerResource("index", "skill://index.json", {}, (uri) => text(uri, JSON.stringify(index)));
-    mcp.registerResource("remote", "skill://docs/remote/SKILL.md", {}, (uri) => text(uri, skill));
+    mcp.registerResource("manifest", "skill://docs/remote/_manifest", {}, (uri) => text(uri, JSON.stringify(manifest)));
+    mcp.registerResource("remote", "skill://docs/remote/SKILL.md", { description: "Is remote." }, (uri) => text(uri, skill));
     const transport = new StreamableHTTPServerTransport({ enableJsonResponse: true });
     await mcp.connect(transport as Parameters<typeof mcp.connect>[0]);
     await transport.handleRequest(request, response);

@@ -222,14 +222,6 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
             ),
             ("cached files", mebibytes(MAX_CACHED_BYTES as u64)),
             (
-                "`skill://index.json`",
-                format!(
-                    "{}; {} skills",
-                    mebibytes(MAX_LISTING_BYTES as u64),
-                    count(MAX_SKILLS)
-                ),
-            ),
-            (
                 "files of a skill",
                 format!(
                     "{MAX_SKILL_FILES}, with {} in all",

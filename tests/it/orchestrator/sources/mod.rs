@@ -3,11 +3,11 @@
 mod choice;
 mod connected;
 mod custom;
+mod declarations;
 #[allow(dead_code)]
 #[path = "../../../../examples/sources.rs"]
 mod example;
 mod hostile;
-mod index;
 mod process;
 mod server_list;
 mod sites;

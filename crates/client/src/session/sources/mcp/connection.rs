@@ -1,6 +1,5 @@
 //! Connections to an MCP server over HTTP, or to a child process over stdin and stdout.
 
-use super::index::INDEX_URI;
 use super::limits::MAX_MESSAGE_BYTES;
 use super::messages::{LineTransport, OmittedEntries};
 use super::token::{McpToken, TokenClient, check_credentials};
@@ -10,7 +9,7 @@ use caproot_core::process_group::kill_group;
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, Implementation, JsonObject, ProtocolVersion,
-    ResourceUpdatedNotificationParam, SKILLS_EXTENSION_ID,
+    SKILLS_EXTENSION_ID,
 };
 use rmcp::service::{
     ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _,
@@ -363,15 +362,5 @@ impl ClientHandler for HostHandler {
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.changed_tools.store(true, Ordering::Relaxed);
-    }
-
-    async fn on_resource_updated(
-        &self,
-        updated: ResourceUpdatedNotificationParam,
-        _: NotificationContext<RoleClient>,
-    ) {
-        if updated.uri == INDEX_URI {
-            self.relist.notify_one();
-        }
     }
 }

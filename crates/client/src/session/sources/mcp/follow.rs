@@ -2,7 +2,6 @@
 //! interval, and reconnects.
 
 use super::connection::{McpConnection, McpEndpoint, connect};
-use super::index::INDEX_URI;
 use super::limits::{
     CONNECT_TIMEOUT, LIST_TIMEOUT, MAX_RETRY_DELAY, MIN_RETRY_DELAY, RELIST_INTERVAL,
 };
@@ -12,7 +11,7 @@ use crate::session::request_metrics::RequestCounter;
 use caproot_core::backoff::Backoff;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use rmcp::RoleClient;
-use rmcp::model::{ProtocolVersion, SubscribeRequestParams, SubscriptionFilter};
+use rmcp::model::{ProtocolVersion, SubscriptionFilter};
 use rmcp::service::{Peer, Subscription};
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,30 +150,14 @@ fn log_declarations(server: &str, peer: &Peer<RoleClient>) {
 async fn subscribe_to_changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
     let info = peer.peer_info()?;
     let resources = info.capabilities.resources.as_ref()?;
-    let notifies_list = resources.list_changed.unwrap_or(false);
-    let has_index = SkillOrigin::of_server(peer) == SkillOrigin::Resources
-        && resources.subscribe.unwrap_or(false);
-
-    if info.protocol_version != ProtocolVersion::V_2026_07_28 {
-        // Servers of an earlier protocol version notify of a changed list without a subscription.
-        if has_index {
-            #[allow(deprecated)] // The method of the earlier versions.
-            let subscribed = peer.subscribe(SubscribeRequestParams::new(INDEX_URI));
-            drop(timeout(SUBSCRIBE_TIMEOUT, subscribed).await);
-        }
-        return None;
-    }
-    if !notifies_list && !has_index {
+    // Servers of an earlier protocol version notify of a changed list without a subscription.
+    if info.protocol_version != ProtocolVersion::V_2026_07_28
+        || !resources.list_changed.unwrap_or(false)
+    {
         return None;
     }
 
-    let mut filter = SubscriptionFilter::builder();
-    if notifies_list {
-        filter = filter.resources_list_changed();
-    }
-    if has_index {
-        filter = filter.resource_subscription(INDEX_URI);
-    }
+    let filter = SubscriptionFilter::builder().resources_list_changed();
     let subscribed = timeout(SUBSCRIBE_TIMEOUT, peer.listen(filter.build())).await;
     subscribed.ok()?.ok()
 }

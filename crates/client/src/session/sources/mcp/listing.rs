@@ -1,8 +1,7 @@
-//! List of a server's skills, fetched page by page, or read from the server's index. Pages, bytes
+//! List of a server's skills, fetched page by page, or from the manifests of its resources. Pages, bytes
 //! and skills are limited. Invalid entries are omitted with a warning.
 
 use super::connection::request_reason;
-use super::index::{INDEX_URI, IndexEntry, read_index};
 use super::limits::{
     MAX_CONCURRENT_MANIFESTS, MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIMEOUT,
 };
@@ -11,7 +10,7 @@ use super::messages::OmittedEntries;
 use super::remote_skill::RemoteSkill;
 use crate::session::SourceKind;
 use crate::session::sources::SkillListing;
-use caproot_core::json::{ListEntries, MAX_TREE_MEMORY, estimate_tree_memory};
+use caproot_core::json::{MAX_TREE_MEMORY, estimate_tree_memory};
 use caproot_core::text::quote_value;
 use futures_util::stream::{self, StreamExt as _};
 use rmcp::RoleClient;
@@ -40,8 +39,8 @@ pub struct ListedSkills {
 pub enum SkillOrigin {
     /// `skills/list`: the server declares the skills extension.
     Extension,
-    /// The resource `skill://index.json` if it exists, else the manifests of the resources.
-    Resources,
+    /// Manifests among the resources.
+    Manifests,
 }
 
 impl SkillOrigin {
@@ -52,7 +51,7 @@ impl SkillOrigin {
         if is_declared {
             Self::Extension
         } else {
-            Self::Resources
+            Self::Manifests
         }
     }
 }
@@ -67,41 +66,8 @@ pub async fn list_skills(
 ) -> Result<ListedSkills, String> {
     match SkillOrigin::of_server(peer) {
         SkillOrigin::Extension => list_pages(server, peer, omitted, before).await,
-        SkillOrigin::Resources => list_resources(server, peer, before).await,
+        SkillOrigin::Manifests => list_manifests(server, peer, before).await,
     }
-}
-
-/// Reads the index of a server, or the manifests of a server without an index. A server with neither
-/// has no skills, and a warning says so.
-async fn list_resources(
-    server: &str,
-    peer: &Peer<RoleClient>,
-    before: &RemoteSkills,
-) -> Result<ListedSkills, String> {
-    let mut builder = ListingBuilder::default();
-    let Some(index) = read_index(peer).await? else {
-        return list_manifests(server, peer, before).await;
-    };
-    let list = ListEntries::split(&index, "skills", MAX_SKILLS)
-        .map_err(|error| format!("{INDEX_URI} is not an index of skills: {error}"))?;
-
-    let mut cut_reason = list
-        .is_cut
-        .then(|| format!("it has over {MAX_SKILLS} skills"));
-    for entry in list.entries {
-        match IndexEntry::parse(entry) {
-            Ok(entry) => {
-                if let Some(reason) = builder.take_memory(entry.extra_fields()) {
-                    cut_reason = Some(reason);
-                    break;
-                }
-                let url = entry.url.clone();
-                builder.add_entry(&url, RemoteSkill::from_index(server, entry), before);
-            }
-            Err(invalid) => builder.record_invalid(&invalid.url, &invalid.reason),
-        }
-    }
-    Ok(builder.finish(server, cut_reason.as_deref()))
 }
 
 /// Reads the manifests of the skills in the list of resources.
@@ -197,7 +163,7 @@ struct ListingBuilder {
     invalid: Vec<String>,
     invalid_count: usize,
     dynamic_count: usize,
-    /// Whether the server has neither the extension nor an index nor manifests.
+    /// Whether the server has neither the extension nor manifests.
     has_no_list: bool,
 }
 
@@ -214,7 +180,7 @@ impl ListingBuilder {
             if self.bytes > MAX_LISTING_BYTES {
                 return Some(format!("it is over {MAX_LISTING_BYTES} bytes"));
             }
-            if let Some(reason) = self.take_memory(Some(&skill.frontmatter.extra)) {
+            if let Some(reason) = self.take_memory(&skill.frontmatter.extra) {
                 return Some(reason);
             }
             if self.by_package.len() == MAX_SKILLS {
@@ -228,8 +194,8 @@ impl ListingBuilder {
 
     /// Takes the memory of the fields of an entry that are kept as a tree. Returns the reason if the limit
     /// ends the list.
-    fn take_memory(&mut self, fields: Option<&Map<String, Value>>) -> Option<String> {
-        let text = fields.and_then(|fields| serde_json::to_vec(fields).ok());
+    fn take_memory(&mut self, fields: &Map<String, Value>) -> Option<String> {
+        let text = serde_json::to_vec(fields);
         self.memory += text.map_or(0, |text| estimate_tree_memory(&text));
         let is_over = self.memory > MAX_TREE_MEMORY;
         is_over.then(|| "its entries have too many values".to_owned())
@@ -288,8 +254,7 @@ impl ListingBuilder {
         let mut warnings = Vec::new();
         if self.has_no_list {
             warnings.push(format!(
-                "{phrase} has no skills: it declares no skills extension, and has neither {INDEX_URI} nor \
-                 manifests of skills"
+                "{phrase} has no skills: it declares no skills extension, and has no manifests of skills"
             ));
         }
         if let Some(reason) = cut_reason {

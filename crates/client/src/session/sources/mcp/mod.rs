@@ -64,15 +64,10 @@
 //!
 //! # Servers without the extension
 //!
-//! If a server does not declare the skills extension, the source reads the resource
-//! `skill://index.json` of earlier drafts. An entry has a `name`, a `description`, the `url` of a
-//! SKILL.md, and perhaps its `digest`; entries of another `type` than `skill-md` are omitted with a
-//! warning. The name and the description must match the SKILL.md.
-//!
-//! If the server has no index, either, the source looks for resources `…/SKILL.md` with a resource
-//! `…/_manifest`, as `FastMCP` serves them. The manifest has the size and the SHA-256 of each file, and
-//! each file is checked against the manifest. A server with no form has no skills, and a warning says
-//! so.
+//! If a server does not declare the skills extension, the source looks for resources `…/SKILL.md` with a
+//! resource `…/_manifest`, as `FastMCP` serves them. The manifest has the size and the SHA-256 of each
+//! file, and each file is checked against the manifest. A server without them has no skills, and a
+//! warning says so.
 
 pub(super) mod address;
 pub(in crate::session) mod connection;
@@ -80,7 +75,6 @@ mod directory;
 pub(super) mod fetch;
 mod follow;
 pub(super) mod frontmatter;
-mod index;
 pub mod limits;
 mod listing;
 mod manifest;

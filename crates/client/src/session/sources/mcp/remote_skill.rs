@@ -2,7 +2,6 @@
 //! inconsistent declarations is rejected.
 
 use super::address::{directory_name, is_in_dir, skill_dir, to_handle};
-use super::index::{IndexEntry, IndexFrontmatter};
 use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
 use super::manifest::ManifestSkill;
 use crate::session::{SourceKind, ToolError};
@@ -34,12 +33,10 @@ pub struct RemoteSkill {
     pub directory: String,
     /// Frontmatter in the list.
     pub frontmatter: Map<String, Value>,
-    /// Whether the list has all fields of the frontmatter. An index has some of them.
+    /// Whether the list has all fields of the frontmatter. A manifest has some of them.
     pub has_all_fields: bool,
     /// Declared files by URI; `None` if the server declares no files.
     files: Option<HashMap<String, SkillResource>>,
-    /// Digest of the SKILL.md in an index.
-    index_digest: Option<String>,
     /// Error of a failed verification. Once set, no file of the skill is read.
     rejection: OnceLock<ToolError>,
     /// Time of the server's latest statement with these declarations.
@@ -51,8 +48,6 @@ pub struct RemoteSkill {
 pub enum EntryOrigin {
     /// `skills/list` or `skills/get`.
     Extension,
-    /// Resource `skill://index.json`.
-    Index,
     /// Resource `_manifest` of the skill.
     Manifest,
 }
@@ -123,7 +118,6 @@ impl RemoteSkill {
             frontmatter: fields,
             has_all_fields: true,
             files,
-            index_digest: None,
             rejection: OnceLock::new(),
             confirmed_at: Mutex::new(Instant::now()),
         })
@@ -161,44 +155,6 @@ impl RemoteSkill {
             frontmatter: fields,
             has_all_fields: false,
             files: Some(files),
-            index_digest: None,
-            rejection: OnceLock::new(),
-            confirmed_at: Mutex::new(Instant::now()),
-        })
-    }
-
-    /// Returns the entry of an index, or the reason for its rejection.
-    pub fn from_index(server: &str, entry: IndexEntry) -> Result<Self, String> {
-        let IndexFrontmatter {
-            name,
-            description,
-            extra,
-        } = entry.frontmatter()?;
-        let directory = checked_skill_dir(&entry.url)?;
-        if entry
-            .digest
-            .as_deref()
-            .is_some_and(|digest| !is_digest(digest))
-        {
-            return Err("its digest is not a SHA-256".to_owned());
-        }
-
-        let mut skill = new_skill(server, &entry.url, &name, &description)?;
-        skill.digest = entry.digest.clone().unwrap_or_default();
-        restrict_invocation(&mut skill, &extra);
-
-        let mut fields = Map::new();
-        insert_text(&mut fields, "name", name);
-        insert_text(&mut fields, "description", description);
-        Ok(Self {
-            skill: Arc::new(skill),
-            origin: EntryOrigin::Index,
-            uri: entry.url,
-            directory,
-            frontmatter: fields,
-            has_all_fields: false,
-            files: None,
-            index_digest: entry.digest,
             rejection: OnceLock::new(),
             confirmed_at: Mutex::new(Instant::now()),
         })
@@ -244,21 +200,15 @@ impl RemoteSkill {
 
     /// Returns the declaration of a file.
     pub fn expected_file(&self, uri: &str) -> ExpectedFile<'_> {
-        if let Some(files) = &self.files {
-            return files.get(uri).map_or(ExpectedFile::Missing, |file| {
+        match &self.files {
+            Some(files) => files.get(uri).map_or(ExpectedFile::Missing, |file| {
                 ExpectedFile::Declared(DeclaredFile {
                     digest: &file.digest,
                     size: Some(file.size),
                 })
-            });
-        }
-
-        match &self.index_digest {
-            Some(digest) if uri == self.uri => {
-                ExpectedFile::Declared(DeclaredFile { digest, size: None })
-            }
-            _ if is_in_dir(uri, &self.directory) => ExpectedFile::Undeclared,
-            _ => ExpectedFile::Missing,
+            }),
+            None if is_in_dir(uri, &self.directory) => ExpectedFile::Undeclared,
+            None => ExpectedFile::Missing,
         }
     }
 
@@ -301,7 +251,6 @@ impl RemoteSkill {
             && self.frontmatter == other.frontmatter
             && self.has_all_fields == other.has_all_fields
             && self.files == other.files
-            && self.index_digest == other.index_digest
     }
 }
 
@@ -399,10 +348,7 @@ fn check_declared_files(
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        DeclaredFile, ExpectedFile, IndexEntry, Listed, RemoteSkill, SkillResource, SkillResources,
-    };
-    use caproot_core::json::ListEntries;
+    use super::{DeclaredFile, ExpectedFile, Listed, RemoteSkill, SkillResource, SkillResources};
     use rmcp::model::SkillFrontmatter;
     use serde_json::json;
 
@@ -437,18 +383,8 @@ mod tests {
             let listed = Listed::new(uri, frontmatter, SkillResources::Files(files));
             let listed = RemoteSkill::from_listed("s", listed).expect("an entry");
 
-            let mut indexed = json!({"url": uri, "frontmatter": extra});
-            indexed["frontmatter"]["name"] = "a".into();
-            indexed["frontmatter"]["description"] = "Does a.".into();
-            let index = json!({ "skills": [indexed] }).to_string();
-            let list = ListEntries::split(index.as_bytes(), "skills", 1).expect("a list");
-            let indexed = IndexEntry::parse(list.entries[0]).expect("an entry");
-            let indexed = RemoteSkill::from_index("s", indexed).expect("an entry");
-
-            for skill in [listed.skill, indexed.skill] {
-                let flags = (skill.is_offered(), skill.user_invocable);
-                assert_eq!(flags, expected, "{extra}");
-            }
+            let flags = (listed.skill.is_offered(), listed.skill.user_invocable);
+            assert_eq!(flags, expected, "{extra}");
         }
     }
 

@@ -35,7 +35,6 @@ pub async fn request_statement(
             }
             relist(server, peer, before).await
         }
-        EntryOrigin::Index => relist(server, peer, before).await,
         EntryOrigin::Manifest => get_manifest(server, peer, known).await,
     }
 }
