@@ -107,7 +107,7 @@ const CONNECT_NAMES: OptionNames<ConnectOptions & { address?: string }> = {
   log: true,
 };
 const FORK_NAMES: OptionNames<ForkOptions> = { ...CHOICE_NAMES, roots: true, product: true };
-const INJECT_NAMES: OptionNames<InjectOptions> = { mentions: true, connectors: true, callerSkills: true };
+const INJECT_NAMES: OptionNames<InjectOptions> = { mentions: true, connectors: true, callerSkills: true, arguments: true };
 
 /** Tool for a model. */
 export interface ToolDefinition {
@@ -146,6 +146,8 @@ export interface InjectOptions {
   connectors?: string[];
   /** Names of skills that the program has. */
   callerSkills?: string[];
+  /** Text for the placeholders of the skills, such as `$ARGUMENTS`. */
+  arguments?: string;
 }
 
 /** Image or sound of a tool's result. */
@@ -492,8 +494,8 @@ export class Session {
    * mention a skill. */
   async inject(text: string, options: InjectOptions = {}): Promise<Result<"inject">> {
     checkOptions("options", options, INJECT_NAMES);
-    const { mentions = [], connectors = [], callerSkills = [] } = options;
-    return this.#request("inject", { text, mentions, connectors, caller_skills: callerSkills });
+    const { mentions = [], connectors = [], callerSkills = [], arguments: given = "" } = options;
+    return this.#request("inject", { text, mentions, connectors, caller_skills: callerSkills, arguments: given });
   }
 
   /** Returns the text of at most `budget` bytes, with its counts and warnings. With the id of the text that the model

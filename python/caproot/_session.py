@@ -433,6 +433,7 @@ class Session:
         mentions: Iterable[Mapping[str, str]] = (),
         connectors: Iterable[str] = (),
         caller_skills: Iterable[str] = (),
+        arguments: str = "",
     ) -> Injected:
         """Reads the skills that a user mentions, for a user message next to the prompt.
 
@@ -441,13 +442,16 @@ class Session:
             mentions: Mentions next to the text, each with `name`, `handle` or both.
             connectors: Names that mean a connector if they stand alone.
             caller_skills: Names of skills that the program has.
+            arguments: Text for the placeholders of the skills, such as `$ARGUMENTS`.
         """
         check_type("text", text, str)
+        check_type("arguments", arguments, str)
         prompt: dict[str, Any] = {
             "text": text,
             "mentions": [dict(mention) for mention in mentions],
             "connectors": check_strings("connectors", connectors),
             "caller_skills": check_strings("caller_skills", caller_skills),
+            "arguments": arguments,
         }
         to_json("mentions", prompt)
         return await self._ask("inject", **prompt)  # type: ignore[no-any-return]

@@ -143,11 +143,16 @@ class Session:
         mentions: Iterable[Mapping[str, str]] = (),
         connectors: Iterable[str] = (),
         caller_skills: Iterable[str] = (),
+        arguments: str = "",
     ) -> Injected:
         """Reads the skills that a user mentions."""
         return _run(
             self._inner.inject(
-                text, mentions=mentions, connectors=connectors, caller_skills=caller_skills
+                text,
+                mentions=mentions,
+                connectors=connectors,
+                caller_skills=caller_skills,
+                arguments=arguments,
             )
         )
 

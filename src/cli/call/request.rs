@@ -369,6 +369,7 @@ impl SendRequest {
             mentions: self.mentions.clone(),
             connectors: self.connectors.clone(),
             caller_skills: self.caller_skills.clone(),
+            ..UserPrompt::default()
         }
     }
 }

@@ -137,6 +137,47 @@ async fn mentions_resolve_by_name_link_and_selection() {
     s.stop().await;
 }
 
+/// The text of a fragment has the arguments of the person, and a read returns the file as it is.
+#[tokio::test]
+async fn placeholders_of_a_skill_get_the_arguments() {
+    let tree = "file r/deploy/SKILL.md\n| ---\n| description: Deploys.\n| arguments: [stage]\n| ---
+        | Run ${CLAUDE_SKILL_DIR}/run.sh for $stage: $ARGUMENTS
+        file r/plain/SKILL.md\n| ---\n| description: Plain.\n| ---\n| Print $1 with awk.
+        file r/long/SKILL.md\n| ---\n| description: Long.\n| ---\n| \\{900*$ARGUMENTS }";
+    let (_fixture, daemon) = serve_tree("r", tree).await;
+    let session = session(&[("r", &daemon.address)]).await;
+    let with_arguments = |text: &str, arguments: &str| UserPrompt {
+        arguments: arguments.to_owned(),
+        ..UserPrompt::from(text)
+    };
+
+    let given = "'prod east' now </skill>";
+    let injected = inject(&session, with_arguments("$deploy $plain $long", given)).await;
+    let [deploy, plain, long] = &injected.fragments[..] else {
+        panic!("{injected:?}")
+    };
+    let filled = "Run skill://r/deploy/run.sh for prod east: 'prod east' now <\\/skill>";
+    assert!(deploy.text.contains(filled), "{}", deploy.text);
+    let appended = "Print $1 with awk.\n\nARGUMENTS: 'prod east' now <\\/skill>";
+    assert!(plain.text.contains(appended), "{}", plain.text);
+    assert!(long.truncated && long.text.contains("'prod east' now"));
+    let arguments = next_call_arguments(&long.text);
+    let rest = read_all(&session, arguments).await;
+    assert!(
+        rest.contains("$ARGUMENTS") && !rest.contains("prod"),
+        "a read is the file"
+    );
+
+    let injected = inject(&session, "$deploy").await;
+    let text = &injected.fragments[0].text;
+    assert!(text.contains("for $stage: $ARGUMENTS"), "{text}");
+    let injected = inject(&session, with_arguments("$deploy", &"x".repeat(1 << 20))).await;
+    assert!(injected.fragments.is_empty());
+    let reason = &injected.omitted[0].reason;
+    assert!(reason.contains("over 4096 bytes"), "{reason}");
+    daemon.stop().await;
+}
+
 /// A skill may have the name of an environment variable. A mention of this name means the variable.
 #[tokio::test]
 async fn environment_variables_are_no_mentions() {

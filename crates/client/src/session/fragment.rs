@@ -131,25 +131,31 @@ fn is_skill_tag(after: &str) -> bool {
         .eq("skill".chars())
 }
 
-/// Returns the length of the longest prefix of a body with at most `room` bytes after escaping.
-pub fn fitting_bytes(body: &str, room: usize) -> usize {
-    if escape_skill_tags(body).len() <= room {
+/// Returns the length of a long prefix of a body that has at most `room` bytes after `fill`, which replaces its
+/// placeholders, and after escaping.
+pub fn fitting_bytes(body: &str, room: usize, fill: impl Fn(&str) -> String) -> usize {
+    let fits = |prefix: &str| escape_skill_tags(&fill(prefix)).len() <= room;
+    if fits(body) {
         return body.len();
     }
 
-    let mut bytes = body.floor_char_boundary(room);
-    loop {
-        let over = escape_skill_tags(&body[..bytes]).len().saturating_sub(room);
-        if over == 0 {
-            return bytes;
+    // A value can be longer than its placeholder, so the size of a prefix is only known when it is filled.
+    let (mut fitting, mut too_long) = (0, body.len());
+    while too_long - fitting > 1 {
+        let middle = fitting.midpoint(too_long);
+        if fits(&body[..body.floor_char_boundary(middle)]) {
+            fitting = middle;
+        } else {
+            too_long = middle;
         }
-        bytes = body.floor_char_boundary(bytes.saturating_sub(over));
     }
+    body.floor_char_boundary(fitting)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{CLOSING_TAG, FragmentFrame, ToolNames, escape_skill_tags, fitting_bytes};
+    use crate::session::placeholders::PlaceholderValues;
     use caproot_core::proto::caproot::v1::Skill;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -186,9 +192,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_fitting_prefix_is_within_the_limit(body in "(?s)(<|/|skill|>|ä| |x){0,60}", room in 0_usize..80) {
-            let bytes = fitting_bytes(&body, room);
-            prop_assert!(bytes == body.len() || escape_skill_tags(&body[..bytes]).len() <= room);
+        fn the_fitting_prefix_is_within_the_limit(
+            body in "(?s)(<|/|skill|>|ä| |x|\\$ARGUMENTS){0,60}",
+            arguments in "[<x ]{0,20}",
+            room in 40_usize..100,
+        ) {
+            let values = PlaceholderValues::new(&arguments, "skill://r/a");
+            let bytes = fitting_bytes(&body, room, |text| values.fill(text).into_owned());
+            let filled = values.fill(&body[..bytes]);
+            prop_assert!(bytes == body.len() || escape_skill_tags(&filled).len() <= room);
             prop_assert!(!escape_skill_tags(&body).contains("</skill") && !escape_skill_tags(&body).contains("<skill"));
         }
     }

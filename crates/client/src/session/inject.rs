@@ -7,6 +7,7 @@ use super::fragment::{FragmentFrame, fitting_bytes};
 use super::mentions::{ParsedMention, UserPrompt};
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::package_lookup::similar_names;
+use super::placeholders::{MAX_ARGUMENT_BYTES, PlaceholderValues};
 use super::result::{ToolError, ToolErrorCode};
 use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
@@ -17,6 +18,7 @@ use super::used::UsedFile;
 use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use tracing::Instrument as _;
 
@@ -134,8 +136,18 @@ async fn inject_mentioned(session: &Session, prompt: &UserPrompt) -> InjectedSki
     let mut injected = InjectedSkills::default();
     let skills = resolve_mentions(&view, prompt, &mut injected);
 
-    let mut reader = FragmentReader::new(session, MAX_INJECTED_BYTES);
+    let mut reader = FragmentReader {
+        arguments: &prompt.arguments,
+        ..FragmentReader::new(session, MAX_INJECTED_BYTES)
+    };
     for skill in &skills {
+        if prompt.arguments.len() > MAX_ARGUMENT_BYTES {
+            let reason = format!(
+                "its arguments are over {MAX_ARGUMENT_BYTES} bytes; write them into the prompt"
+            );
+            injected.omit(&skill.package, reason);
+            continue;
+        }
         match reader.read_file(skill, "").await {
             Ok(read) => {
                 let used = UsedFile::of_page(skill, &read.page);
@@ -163,6 +175,8 @@ pub struct FragmentReader<'a> {
     /// Errors of the unavailable sources. Each wait for a lost source is long, so the prompt waits
     /// for a source only once.
     lost: HashMap<(SourceKind, &'a str), ToolError>,
+    /// Arguments of the person for the skills.
+    arguments: &'a str,
 }
 
 impl<'a> FragmentReader<'a> {
@@ -172,6 +186,7 @@ impl<'a> FragmentReader<'a> {
             session,
             room,
             lost: HashMap::new(),
+            arguments: "",
         }
     }
 
@@ -198,6 +213,7 @@ impl<'a> FragmentReader<'a> {
             skill,
             resource,
             room: self.room.min(MAX_FRAGMENT_BYTES),
+            values: PlaceholderValues::new(self.arguments, &skill.package),
         };
         match inject_file(self.session, source, &file).await {
             Ok(read) => {
@@ -221,6 +237,19 @@ struct FragmentFile<'a> {
     resource: &'a str,
     /// Limit of the fragment in bytes.
     room: usize,
+    /// Values of the placeholders of a main resource.
+    values: PlaceholderValues<'a>,
+}
+
+impl FragmentFile<'_> {
+    /// Returns the text of a page with its values. Only a main resource has placeholders.
+    fn fill<'t>(&self, contents: &'t str) -> Cow<'t, str> {
+        if self.resource.is_empty() {
+            self.values.fill(contents)
+        } else {
+            Cow::Borrowed(contents)
+        }
+    }
 }
 
 /// Reads a fragment and records the invocation.
@@ -278,6 +307,7 @@ async fn read_fragment(
         skill,
         resource,
         room,
+        ..
     } = *file;
     let frame = frame_file(source, file, names).await?;
 
@@ -303,19 +333,24 @@ async fn read_fragment(
     };
     let page = read_fitting(source, request, room, &|page: &TextPage| {
         let body_room = room.saturating_sub(frame_page(&frame, skill, page, names).overhead());
-        let bytes = fitting_bytes(&page.contents, body_room);
+        let fill = |text: &str| file.fill(text).into_owned();
+        let bytes = fitting_bytes(&page.contents, body_room, fill);
         if bytes == page.contents.len() || !page.next_cursor.is_empty() {
             return bytes;
         }
         // A truncated page needs a call and a cursor, which the whole page does not have.
-        bytes.min(fitting_bytes(&page.contents, room - truncated_overhead))
+        bytes.min(fitting_bytes(
+            &page.contents,
+            room - truncated_overhead,
+            fill,
+        ))
     })
     .await?;
 
     let fragment = SkillFragment {
         name: skill.name.clone(),
         package: skill.package.clone(),
-        text: frame_page(&frame, skill, &page, names).wrap_body(&page.contents),
+        text: frame_page(&frame, skill, &page, names).wrap_body(&file.fill(&page.contents)),
         truncated: !page.next_cursor.is_empty(),
     };
     Ok(ReadFragment { fragment, page })

@@ -26,6 +26,9 @@ pub struct UserPrompt {
     /// Names of skills that the caller has. A skill of the session takes precedence.
     #[serde(default)]
     pub caller_skills: Vec<String>,
+    /// Text for the placeholders of the mentioned skills, such as `$ARGUMENTS`. At most 4,096 bytes.
+    #[serde(default)]
+    pub arguments: String,
 }
 
 /// Mention of a skill.

@@ -122,6 +122,7 @@ mod name_list;
 mod notices;
 mod options;
 mod package_lookup;
+mod placeholders;
 #[cfg(feature = "servers")]
 mod plugin_servers;
 mod plugins;

@@ -1,0 +1,230 @@
+//! Placeholders in the SKILL.md of a fragment: the arguments of a person, as Claude Code 2.1 replaces them, and the
+//! directory of the skill. A read returns the file as it is, so that its digest fits.
+
+use caproot_core::document::{self, DocumentValue};
+use caproot_core::text::fences::split_file;
+use std::borrow::Cow;
+
+/// Limit of the arguments of one prompt in bytes.
+pub const MAX_ARGUMENT_BYTES: usize = 4_096;
+
+/// Placeholder of all arguments.
+const ARGUMENTS: &str = "ARGUMENTS";
+/// Placeholder of the directory of the skill.
+const SKILL_DIR: &str = "{CLAUDE_SKILL_DIR}";
+
+/// Values of the placeholders in a SKILL.md.
+#[derive(Debug, Clone)]
+pub struct PlaceholderValues<'a> {
+    /// Arguments as the person wrote them; empty if there are none.
+    arguments: &'a str,
+    /// Arguments by their index, without the quotes around them.
+    words: Vec<String>,
+    /// Handle of the skill.
+    package: &'a str,
+}
+
+impl<'a> PlaceholderValues<'a> {
+    pub fn new(arguments: &'a str, package: &'a str) -> Self {
+        let arguments = arguments.trim();
+        // A quote that is not closed is part of its word.
+        let words = shlex::split(arguments)
+            .unwrap_or_else(|| arguments.split_whitespace().map(str::to_owned).collect());
+        Self {
+            arguments,
+            words,
+            package,
+        }
+    }
+
+    /// Returns the text of a SKILL.md with the values. Arguments that no placeholder takes are appended.
+    pub fn fill<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if self.arguments.is_empty() && !text.contains(SKILL_DIR) {
+            return Cow::Borrowed(text);
+        }
+
+        let (head, frontmatter, body) = split_text(text);
+        let names = declared_names(frontmatter);
+        // `$1` alone is more often a variable of a script than an argument.
+        let has_numbers = !names.is_empty() || text.contains("$ARGUMENTS");
+
+        let mut filled = head.to_owned();
+        let mut takes_arguments = false;
+        let mut rest = body;
+        while let Some((before, after)) = rest.split_once('$') {
+            filled.push_str(before);
+            let found = self.find_value(after, &names, has_numbers);
+            match found {
+                Some(FoundValue { value, length }) => {
+                    filled.push_str(value);
+                    takes_arguments |= !after.starts_with(SKILL_DIR);
+                    rest = &after[length..];
+                }
+                None => {
+                    filled.push('$');
+                    rest = after;
+                }
+            }
+        }
+        filled.push_str(rest);
+
+        if !takes_arguments && !self.arguments.is_empty() {
+            filled.truncate(filled.trim_end().len());
+            filled.push_str("\n\nARGUMENTS: ");
+            filled.push_str(self.arguments);
+        }
+        Cow::Owned(filled)
+    }
+
+    /// Returns the value of the placeholder whose name begins after a `$`. A placeholder without a value stays.
+    fn find_value(
+        &self,
+        after: &str,
+        names: &[String],
+        has_numbers: bool,
+    ) -> Option<FoundValue<'_>> {
+        if after.starts_with(SKILL_DIR) {
+            return Some(FoundValue {
+                value: self.package,
+                length: SKILL_DIR.len(),
+            });
+        }
+        if self.arguments.is_empty() {
+            return None;
+        }
+
+        let name_length = after
+            .find(|c: char| !c.is_alphanumeric() && c != '_' && c != '-')
+            .unwrap_or(after.len());
+        let (name, behind) = after.split_at(name_length);
+        let index_in_brackets = behind
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once(']'));
+        if name == ARGUMENTS {
+            let index = index_in_brackets.and_then(|(digits, _)| digits.parse::<usize>().ok());
+            return match (index, index_in_brackets) {
+                (Some(index), Some((digits, _))) => Some(FoundValue {
+                    value: self.words.get(index)?,
+                    length: ARGUMENTS.len() + digits.len() + 2,
+                }),
+                _ => Some(FoundValue {
+                    value: self.arguments,
+                    length: ARGUMENTS.len(),
+                }),
+            };
+        }
+
+        let index = if name.bytes().all(|b| b.is_ascii_digit()) {
+            name.parse().ok().filter(|_| has_numbers)?
+        } else {
+            names.iter().position(|declared| declared == name)?
+        };
+        Some(FoundValue {
+            value: self.words.get(index)?,
+            length: name_length,
+        })
+    }
+}
+
+/// Value of a placeholder.
+struct FoundValue<'a> {
+    value: &'a str,
+    /// Bytes of the placeholder after its `$`.
+    length: usize,
+}
+
+/// Returns the head with the frontmatter, the frontmatter and the body of a SKILL.md. A text without a closed
+/// frontmatter is a body.
+fn split_text(text: &str) -> (&str, &str, &str) {
+    match split_file(text.as_bytes()) {
+        Some((frontmatter, body)) => (&text[..body], &text[frontmatter], &text[body..]),
+        None => ("", "", text),
+    }
+}
+
+/// Returns the names of the field `arguments`: a text with blanks, or a list.
+fn declared_names(frontmatter: &str) -> Vec<String> {
+    let Ok(DocumentValue::Map(entries)) = document::parse(frontmatter).map(|node| node.value)
+    else {
+        return Vec::new();
+    };
+    let field = entries.iter().find(|entry| &*entry.key == "arguments");
+    match field.map(|entry| &entry.node.value) {
+        Some(DocumentValue::Text(text)) => text.split_whitespace().map(str::to_owned).collect(),
+        Some(DocumentValue::List(items)) => items
+            .iter()
+            .map(|item| match &item.value {
+                DocumentValue::Text(name) => name.to_string(),
+                // Keeps the places of the names behind it.
+                _ => String::new(),
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PlaceholderValues;
+    use proptest::prelude::*;
+
+    fn fill(arguments: &str, text: &str) -> String {
+        PlaceholderValues::new(arguments, "skill://r/a")
+            .fill(text)
+            .into_owned()
+    }
+
+    #[test]
+    fn placeholders_get_the_arguments() {
+        let given = "prod 'two words' $HOME";
+        for (text, filled) in [
+            ("Do $ARGUMENTS.", "Do prod 'two words' $HOME."),
+            (
+                "$ARGUMENTS[1]|$ARGUMENTS[9]|$ARGUMENTS[x]",
+                "two words|$ARGUMENTS[9]|prod 'two words' $HOME[x]",
+            ),
+            (
+                "$ARGUMENTS: $0, $1, $2, $3",
+                "prod 'two words' $HOME: prod, two words, $HOME, $3",
+            ),
+            // Nobody says that these are arguments.
+            (
+                "awk '{print $1}'",
+                "awk '{print $1}'\n\nARGUMENTS: prod 'two words' $HOME",
+            ),
+            (
+                "$ARGUMENTSX $10 $1st costs $",
+                "$ARGUMENTSX $10 $1st costs $\n\nARGUMENTS: prod 'two words' $HOME",
+            ),
+            (
+                "---\narguments: [stage, note]\n---\nTo $stage: $note ($0), $stages",
+                "---\narguments: [stage, note]\n---\nTo prod: two words (prod), $stages",
+            ),
+            (
+                "---\narguments: stage note\ndescription: $stage\n---\n$stage",
+                "---\narguments: stage note\ndescription: $stage\n---\nprod",
+            ),
+            (
+                "${CLAUDE_SKILL_DIR}/run.sh\n",
+                "skill://r/a/run.sh\n\nARGUMENTS: prod 'two words' $HOME",
+            ),
+        ] {
+            assert_eq!(fill(given, text), filled);
+        }
+        assert_eq!(fill("a 'b", "$ARGUMENTS[1]"), "'b");
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_without_values_stays(body in "(?s)(\\$|[0-9]|ARGUMENTS|\\[|\\]|ä| |---\n|\\{|\\}){0,40}") {
+            prop_assert_eq!(fill(" ", &body), body);
+        }
+
+        /// A value is never filled again.
+        #[test]
+        fn values_are_not_placeholders(given in "[a-z$\\[\\]0-9]{1,20}") {
+            let text = format!("<{}>", "$ARGUMENTS");
+            prop_assert_eq!(fill(&given, &text), format!("<{given}>"));
+        }
+    }
+}
