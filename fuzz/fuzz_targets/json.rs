@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(memory(tree) <= estimate, "{} {estimate}", memory(tree));
     }
 
-    match ListEntries::split(bytes, "skills", 4) {
+    match ListEntries::split(bytes, &["skills"], 4) {
         Ok(list) => {
             assert!(list.entries.len() <= 4);
             for entry in &list.entries {

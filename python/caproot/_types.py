@@ -271,8 +271,10 @@ class Drained(TypedDict):
     failed: int
     """Answers that the platform did not take. The next drain submits them again."""
     failures: list[DispatchRecord]
+    unread: int
+    """Calls of the last poll that could not be read."""
     complete: bool
-    """Whether the last poll found no new call."""
+    """Whether the last poll found no new call, and every call could be read."""
 
 
 class FinishedTurn(TypedDict):

@@ -4,7 +4,9 @@
 //! the others.
 
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::value::RawValue;
 use std::fmt;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -99,10 +101,19 @@ pub struct ListEntries<'a> {
 pub struct ListEntry<'a>(&'a RawValue);
 
 impl<'a> ListEntries<'a> {
-    /// Splits the list in a field of an object into its entries, at most `max`.
-    pub fn split(text: &'a [u8], field: &str, max: usize) -> Result<Self, BoundedJsonError> {
+    /// Splits the list in a field of an object into its entries, at most `max`. `fields` are spellings of
+    /// the field.
+    pub fn split(text: &'a [u8], fields: &[&str], max: usize) -> Result<Self, BoundedJsonError> {
         let mut deserializer = serde_json::Deserializer::from_slice(text);
-        let entries = deserializer.deserialize_map(FieldVisitor { field, max })?;
+        let entries = deserializer.deserialize_map(FieldVisitor { fields, max })?;
+        deserializer.end()?;
+        Ok(entries)
+    }
+
+    /// Splits a list into its entries, at most `max`.
+    pub fn split_list(text: &'a [u8], max: usize) -> Result<Self, BoundedJsonError> {
+        let mut deserializer = serde_json::Deserializer::from_slice(text);
+        let entries = ListSeed { max }.deserialize(&mut deserializer)?;
         deserializer.end()?;
         Ok(entries)
     }
@@ -134,7 +145,7 @@ impl<'a> ListEntry<'a> {
 }
 
 struct FieldVisitor<'f> {
-    field: &'f str,
+    fields: &'f [&'f str],
     max: usize,
 }
 
@@ -142,19 +153,22 @@ impl<'de> Visitor<'de> for FieldVisitor<'_> {
     type Value = ListEntries<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object with a list `{}`", self.field)
+        write!(f, "an object with a list `{}`", self.fields.join("` or `"))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
         while let Some(key) = map.next_key::<String>()? {
-            if key == self.field && found.is_none() {
+            if self.fields.contains(&key.as_str()) && found.is_none() {
                 found = Some(map.next_value_seed(ListSeed { max: self.max })?);
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
         }
-        found.ok_or_else(|| serde::de::Error::custom(format!("missing field `{}`", self.field)))
+        found.ok_or_else(|| {
+            let names = self.fields.join("` or `");
+            serde::de::Error::custom(format!("missing field `{names}`"))
+        })
     }
 }
 
@@ -162,7 +176,7 @@ struct ListSeed {
     max: usize,
 }
 
-impl<'de> serde::de::DeserializeSeed<'de> for ListSeed {
+impl<'de> DeserializeSeed<'de> for ListSeed {
     type Value = ListEntries<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -242,7 +256,7 @@ mod tests {
     fn a_malformed_entry_does_not_cost_the_others() {
         let text = br#"{"x": [1], "skills": [{"name": "a", "size": 1}, {"name": "b"}, null,
             {"name": "c", "size": 2}], "y": {}}"#;
-        let list = ListEntries::split(text, "skills", 10).expect("a list");
+        let list = ListEntries::split(text, &["skills"], 10).expect("a list");
         let names: Vec<_> = list
             .entries
             .iter()
@@ -254,7 +268,7 @@ mod tests {
         assert_eq!(names, ["a 1", "invalid b", "invalid ", "c 2"]);
         assert!(!list.is_cut);
 
-        let cut = ListEntries::split(text, "skills", 3).expect("a list");
+        let cut = ListEntries::split(text, &["skills"], 3).expect("a list");
         assert_eq!((cut.entries.len(), cut.is_cut), (3, true));
         for invalid in [
             &b"[]"[..],
@@ -262,7 +276,7 @@ mod tests {
             br#"{"skills": 1}"#,
             br#"{"skills": []} x"#,
         ] {
-            ListEntries::split(invalid, "skills", 3).expect_err("no list");
+            ListEntries::split(invalid, &["skills"], 3).expect_err("no list");
         }
     }
 

@@ -270,7 +270,9 @@ pub struct DrainCounts {
     failed: usize,
     /// The first 100 answers that the manager did not take.
     failures: Vec<SubmittedAnswer>,
-    /// Whether the last poll found no new call.
+    /// Calls of the last poll that could not be read.
+    unread: usize,
+    /// Whether the last poll found no new call, and every call could be read.
     complete: bool,
 }
 
@@ -486,6 +488,7 @@ impl From<&DrainSummary> for DrainCounts {
             already_answered: drained.already_answered,
             failed: drained.failed,
             failures: drained.failures.iter().map(SubmittedAnswer::from).collect(),
+            unread: drained.unread,
             complete: drained.complete,
         }
     }

@@ -274,6 +274,7 @@ impl CallManager for ProgramPlatform {
             Ok(PendingPage {
                 calls: calls.collect::<Result<_, _>>()?,
                 next_token: page.next_token,
+                unread: 0,
             })
         })
     }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 /// Limit of the pages of pending calls.
 const MAX_PAGES: usize = 10_000;
 /// Limit of the calls of a page; a manager may return more calls than the page size.
-const MAX_PAGE_CALLS: usize = 10_000;
+pub const MAX_PAGE_CALLS: usize = 10_000;
 /// Polls of one drain.
 const MAX_POLLS: usize = 100;
 /// Longest delay between two polls.
@@ -53,6 +53,7 @@ struct PollSummary {
     /// Calls of an earlier run that are in flight, or that failed without a report.
     in_flight_elsewhere: usize,
     ignored: usize,
+    unread: usize,
 }
 
 impl<'a> PollRun<'a> {
@@ -93,6 +94,7 @@ impl<'a> PollRun<'a> {
         for _ in 0..MAX_POLLS {
             let poll = self.poll_pending().await?;
             self.drained.ignored = poll.ignored;
+            self.drained.unread = poll.unread;
             self.wait_for_all().await;
 
             if poll.in_flight_elsewhere > 0 {
@@ -102,7 +104,7 @@ impl<'a> PollRun<'a> {
                 self.resend_unsent().await;
                 self.wait_for_all().await;
             } else if poll.started == 0 {
-                self.drained.complete = true;
+                self.drained.complete = poll.unread == 0;
                 break;
             }
         }
@@ -222,6 +224,7 @@ impl<'a> PollRun<'a> {
                 return Err(DispatchError::InvalidPages("a page has over 10,000 calls"));
             }
 
+            poll.unread += page.unread;
             for call in page.calls {
                 self.start_polled(call, &mut poll).await?;
             }

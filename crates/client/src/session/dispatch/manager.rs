@@ -40,6 +40,8 @@ pub struct PendingPage {
     pub calls: Vec<PendingCall>,
     /// Token of the next page; `None` at the end.
     pub next_token: Option<String>,
+    /// Number of pending calls that cannot be read, or that are too many for one page.
+    pub unread: usize,
 }
 
 /// Outcome of a submission.

@@ -28,7 +28,7 @@
 //!         limit: usize,
 //!     ) -> BoxFuture<'a, Result<PendingPage, String>> {
 //!         let calls = self.pending.lock().unwrap().iter().take(limit).cloned().collect();
-//!         Box::pin(async { Ok(PendingPage { calls, next_token: None }) })
+//!         Box::pin(async { Ok(PendingPage { calls, ..PendingPage::default() }) })
 //!     }
 //!
 //!     fn submit_result<'a>(

@@ -60,8 +60,10 @@ pub struct DrainSummary {
     pub failures: Vec<DispatchRecord>,
     /// Calls of other sessions in the last poll.
     pub ignored: usize,
+    /// Calls of the last poll that could not be read.
+    pub unread: usize,
     /// Whether the last poll found no new call; `false` if new calls arrive faster than the drain
-    /// polls.
+    /// polls, or a call could not be read.
     pub complete: bool,
 }
 

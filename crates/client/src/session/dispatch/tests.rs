@@ -228,6 +228,7 @@ impl CallManager for Model {
                 _ => Ok(PendingPage {
                     calls,
                     next_token: next,
+                    unread: 0,
                 }),
             }
         })

@@ -5,12 +5,13 @@ mod listener;
 pub use listener::{CallListener, ListenError};
 
 use super::call::{CallKind, PendingCall, RequestId};
+use super::drain::MAX_PAGE_CALLS;
 use super::manager::{AgentThread, CallManager, PendingPage, SubmitOutcome};
 use super::record::DispatchRecord;
 use crate::session::ToolResult;
 use crate::session::http_client::{http_client_builder, no_client, read_body, root_cause};
 use crate::{BearerToken, ClientToken};
-use caproot_core::json::parse_message;
+use caproot_core::json::{ListEntries, MAX_TREE_MEMORY, estimate_tree_memory, parse_message};
 use caproot_core::net::endpoint::is_loopback_host;
 use futures_util::future::BoxFuture;
 use http::StatusCode;
@@ -18,7 +19,6 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{RequestBuilder, Response};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
@@ -148,17 +148,6 @@ pub struct HttpManager {
     observer: Option<DispatchObserver>,
 }
 
-/// Pending calls in a response.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum PendingMessage {
-    Page {
-        #[serde(alias = "toolCalls")]
-        tool_calls: Vec<Value>,
-    },
-    List(Vec<Value>),
-}
-
 /// Pending call in a response or an event.
 #[derive(Deserialize)]
 struct CallMessage {
@@ -254,13 +243,41 @@ impl HttpManager {
     }
 
     /// Returns the body of a successful `GET`.
-    async fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, String> {
+    async fn get(&self, url: &str) -> Result<Vec<u8>, String> {
         let response = self
             .send(|| self.client.get(url).header(ACCEPT, "application/json"))
             .await?;
-        let body = success_body(response).await?;
-        let parsed = parse_message(&body).await;
-        parsed.map_err(|error| format!("invalid response: {error}"))
+        success_body(response).await
+    }
+
+    /// Reads the pending calls of a response, as many as may be in memory at a time. The others are in the
+    /// response after the answers of these.
+    fn read_page(&self, body: &[u8]) -> Result<PendingPage, String> {
+        let list = ListEntries::split(body, &["tool_calls", "toolCalls"], MAX_PAGE_CALLS)
+            .or_else(|error| ListEntries::split_list(body, MAX_PAGE_CALLS).map_err(|_| error))
+            .map_err(|error| format!("invalid response: {error}"))?;
+
+        let mut page = PendingPage {
+            unread: usize::from(list.is_cut),
+            ..PendingPage::default()
+        };
+        let mut memory = 0;
+        for entry in list.entries {
+            memory += estimate_tree_memory(entry.text().as_bytes());
+            let is_over = memory > MAX_TREE_MEMORY;
+            match entry.parse().map_err(|error| error.to_string()) {
+                Ok(message) if !is_over => match self.read_call(message) {
+                    Some(call) => page.calls.push(call),
+                    None => page.unread += 1,
+                },
+                Ok(_) => page.unread += 1,
+                Err(reason) => {
+                    tracing::warn!(session = self.session_id, "invalid pending call: {reason}");
+                    page.unread += 1;
+                }
+            }
+        }
+        Ok(page)
     }
 
     async fn post(&self, url: &str, body: &Value) -> Result<Response, String> {
@@ -309,18 +326,8 @@ impl CallManager for HttpManager {
     ) -> BoxFuture<'a, Result<PendingPage, String>> {
         Box::pin(async move {
             let url = self.url(&self.paths.pending_calls, "");
-            let messages = match self.get(&url).await? {
-                PendingMessage::Page { tool_calls } => tool_calls,
-                PendingMessage::List(calls) => calls,
-            };
-
-            Ok(PendingPage {
-                calls: messages
-                    .into_iter()
-                    .filter_map(|message| self.read_call(message))
-                    .collect(),
-                next_token: None,
-            })
+            let body = self.get(&url).await?;
+            self.read_page(&body)
         })
     }
 
@@ -366,7 +373,10 @@ impl AgentThread for HttpManager {
 
     fn status(&self) -> BoxFuture<'_, Result<String, String>> {
         Box::pin(async move {
-            let session: StatusMessage = self.get(&self.url(&self.paths.session, "")).await?;
+            let body = self.get(&self.url(&self.paths.session, "")).await?;
+            let session: StatusMessage = parse_message(&body)
+                .await
+                .map_err(|error| format!("invalid response: {error}"))?;
             Ok(session.status)
         })
     }

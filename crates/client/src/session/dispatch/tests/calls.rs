@@ -260,6 +260,7 @@ impl CallManager for EndlessManager {
         Box::pin(std::future::ready(Ok(PendingPage {
             calls,
             next_token: Some((self.token)(after)),
+            unread: 0,
         })))
     }
 

@@ -131,7 +131,7 @@ fn valid_entries(
     check: EntryCheck,
     omitted: &OmittedEntries,
 ) -> Option<Box<RawValue>> {
-    let list = ListEntries::split(result.as_bytes(), field, MAX_ENTRIES).ok()?;
+    let list = ListEntries::split(result.as_bytes(), &[field], MAX_ENTRIES).ok()?;
     let mut valid = Vec::new();
     let mut has_malformed = list.is_cut;
     for entry in &list.entries {

@@ -223,7 +223,7 @@ pub fn parse_index(
     bytes: &[u8],
     before: &SiteSkills,
 ) -> Result<ListedSite, String> {
-    let list = ListEntries::split(bytes, "skills", MAX_SKILLS)
+    let list = ListEntries::split(bytes, &["skills"], MAX_SKILLS)
         .map_err(|error| format!("its index is not an index of skills: {error}"))?;
 
     let mut builder = SiteListBuilder::default();
