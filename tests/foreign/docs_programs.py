@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the programs of docs/orchestrate/grpcio.md, or of grpc-js.md and the page after it, unchanged.
+"""Runs the programs of docs/grpc/python.md, or of typescript.md and the page after it, unchanged.
 
     docs_programs.py PAGE[,PAGE] CAPROOT RUNNER...
 

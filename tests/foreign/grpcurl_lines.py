@@ -23,7 +23,7 @@ from pathlib import Path
 PAGES = {
     "README.md": "demo",
     "docs/quickstart.md": "skills",
-    "docs/orchestrate/grpc.md": "demo",
+    "docs/grpc/service.md": "demo",
     "docs/operate/install.md": "demo",
     "docs/operate/access.md": "demo",
     "docs/operate/tls.md": "team",

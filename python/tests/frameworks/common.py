@@ -1,4 +1,4 @@
-"""What the programs of the frameworks share: they run the programs of the pages with fake models."""
+"""What the programs of the frameworks share: they run the programs of the page with fake models."""
 
 import asyncio
 import os
@@ -42,9 +42,10 @@ def own_tools() -> caproot.Tools:
 
 
 def page_program(name: str) -> Any:
-    """Returns the function of the program of a page."""
-    page = (TOP / f"docs/orchestrate/python-{name}.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"^```python\n# answer\.py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    """Returns the function of the program in the section of a framework."""
+    page = (TOP / "docs/orchestrate/python-frameworks.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    (program,) = re.findall(r"^```python\n# answer\.py\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     scope: dict[str, Any] = {}
     exec(compile(program, name, "exec"), scope)
     return scope["answer"]

@@ -18,7 +18,7 @@ async def work() -> None:
         assert options.mcp_servers["caproot"]["type"] == "sdk"
         yield "done"
 
-    await page_program("claude")(["Look at the log."], own_tools(), query)
+    await page_program("Claude Agent SDK")(["Look at the log."], own_tools(), query)
     assert "- triage-logs:" in prompts[0]
 
     async with caproot.connect(tools=own_tools()) as skills:

@@ -34,7 +34,7 @@ async def work() -> None:
         {"name": "skills_list", "args": {"cursor": "x"}, "id": "3", "type": "tool_call"},
     ]
     messages = iter([AIMessage(content="", tool_calls=calls), AIMessage(content="done")])
-    await page_program("langchain")(FakeModel(messages=messages), ["Look at the log."], own_tools())
+    await page_program("LangChain")(FakeModel(messages=messages), ["Look at the log."], own_tools())
     assert "# Triage a log" in json.loads(RESULTS["1"])["contents"]
     assert json.loads(RESULTS["2"]) == {"result": 3}
     assert json.loads(RESULTS["3"])["error"]["code"] == "INVALID_CURSOR"

@@ -46,7 +46,7 @@ class FakeModel(Model):
 
 async def work() -> None:
     model = FakeModel()
-    await page_program("openai-agents")(model, ["Look at the log."], own_tools())
+    await page_program("OpenAI Agents")(model, ["Look at the log."], own_tools())
     outputs = [item["output"] for item in model.turns[1] if item.get("type") == "function_call_output"]
     assert "# Triage a log" in json.loads(outputs[0])["contents"]
     assert json.loads(outputs[1]) == {"result": 3}

@@ -24,7 +24,7 @@ async def work() -> None:
             return ModelResponse(parts=calls)
         return ModelResponse(parts=[TextPart("done")])
 
-    await page_program("pydantic-ai")(FunctionModel(respond), ["Look at the log."], own_tools())
+    await page_program("Pydantic AI")(FunctionModel(respond), ["Look at the log."], own_tools())
     outputs = [part.content for part in turns[1][-1].parts if isinstance(part, ToolReturnPart)]
     assert "# Triage a log" in json.loads(outputs[0])["contents"]
     assert json.loads(outputs[1]) == {"result": 3}

@@ -14,7 +14,7 @@ use crate::harness::fixture::Fixture;
 const CRATE_PAGE: &str = include_str!("../../../docs/crate.md");
 const RUST_PAGE: &str = include_str!("../../../docs/orchestrate/rust.md");
 const FLEET_PAGE: &str = include_str!("../../../docs/orchestrate/fleet.md");
-const JSON_LINES_PAGE: &str = include_str!("../../../docs/orchestrate/json-lines.md");
+const SESSION_PAGE: &str = include_str!("../../../docs/orchestrate/session.md");
 const PROGRAM: &str = include_str!("rust_page_program.rs");
 const RESULT: &str = include_str!("../../../crates/client/src/session/result.rs");
 
@@ -87,13 +87,13 @@ async fn the_fleet_file_of_the_page_is_valid() {
 }
 
 #[test]
-fn the_json_lines_page_lists_all_error_codes() {
+fn the_session_page_lists_all_error_codes() {
     let is_name = |t: &&str| t.len() > 1 && t.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
     let (code, _) = RESULT
         .split_once("/// Returns the hint for a model, with")
         .expect("the names");
     let actual: BTreeSet<&str> = code.split('"').skip(1).step_by(2).filter(is_name).collect();
-    let (_, table) = JSON_LINES_PAGE
+    let (_, table) = SESSION_PAGE
         .split_once("\n| code | meaning |\n")
         .expect("a table");
     let rows = table

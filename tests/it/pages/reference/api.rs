@@ -12,7 +12,7 @@ use super::protocol::{anchor, cell, comment, line_number, link_errors, link_name
 const HEAD: &str = "# API
 
 The package `caproot.v1` of the daemon's gRPC server. The files are in `proto/caproot/v1`, and server
-reflection serves them with their comments. [gRPC](../orchestrate/grpc.md) is the guide, with a call of
+reflection serves them with their comments. [gRPC](../grpc/service.md) is the guide, with a call of
 each kind.
 
 | method | request | response |
