@@ -125,11 +125,6 @@ export type CallRequest =
       request: unknown;
     }
   | {
-      /**
-       * Whether the tools are one list with `--namespaced`, too, each with its namespace. The default is
-       * `false`.
-       */
-      flat?: boolean;
       method: "tools";
     }
   | {
@@ -166,6 +161,10 @@ export type CallRequest =
       method: "reinject";
     }
   | {
+      /**
+       * Text for the placeholders of the mentioned skills, such as `$ARGUMENTS`. At most 4,096 bytes.
+       */
+      arguments?: string;
       /**
        * Names of skills that the caller has. A skill of the session takes precedence.
        */
@@ -1222,7 +1221,7 @@ export interface DrainCounts {
    */
   alreadyAnswered: number;
   /**
-   * Whether the last poll found no new call.
+   * Whether the last poll found no new call, and every call could be read.
    */
   complete: boolean;
   /**
@@ -1237,6 +1236,10 @@ export interface DrainCounts {
    * Answers of calls that the manager does not know any more.
    */
   notFound: number;
+  /**
+   * Calls of the last poll that could not be read.
+   */
+  unread: number;
 }
 /**
  * Whole text file.
@@ -1760,10 +1763,6 @@ export interface ToolPayload {
    * Name of the tool.
    */
   name: string;
-  /**
-   * With `--namespaced`: the namespace of the tool.
-   */
-  namespace?: string | null;
 }
 /**
  * File of a skill that the model read or was given in a session.

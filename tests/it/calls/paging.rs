@@ -9,6 +9,8 @@ use prost::Message as _;
 use tonic::{Code, Status};
 
 use crate::harness::fixture::Fixture;
+use crate::harness::replica::Replica;
+use crate::harness::watch_harness::watch_request;
 use crate::harness::{Daemon, Setup, assert_rpc_error, list_request, rpc_error, selected};
 
 /// Daemon with a root of `count` skills named `s000`, `s001` …
@@ -342,7 +344,13 @@ async fn pages_of_fat_skills_stay_under_a_mebibyte() {
          | ---",
     );
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let request = list_request(&[selected("r", fixture.path("root"))]);
+    let roots = vec![selected("r", fixture.path("root"))];
+    let request = list_request(&roots);
+    // On a busy machine, the scan may take longer than a list waits.
+    let mut replica = Replica::synced(&daemon, watch_request(roots)).await;
+    replica
+        .wait_while(|replica| replica.skills.len() < 2_000)
+        .await;
     // `read_pages` checks the size of each page.
     let all = read_pages(&daemon, request.clone()).await.expect("pages");
     let found = names_in_pages(&all);

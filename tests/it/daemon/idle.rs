@@ -30,7 +30,10 @@ async fn an_idle_daemon_uses_no_processor_time() {
         ..watch_request(vec![selected("r", fixture.path("r"))])
     };
     let mut replica = Replica::synced(&daemon, request).await;
-    assert_eq!(replica.skills.len(), skills);
+    // On a busy machine, the first state may come before the end of the scan.
+    replica
+        .wait_while(|replica| replica.skills.len() < skills)
+        .await;
     assert!(replica.next_batch().await.is_bookmark, "settled");
     let revision = replica.revision;
     let mut least = Duration::MAX;

@@ -76,10 +76,8 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "readiness::missing_in_process",
             "sandbox",
             "session",
-            "telemetry::LogHandle",
             "telemetry::MetricWriter",
             "telemetry::ScrapeEndpoint",
-            "telemetry::TraceConfig",
             "telemetry::log_config",
             "telemetry::logs",
             "bounded_file",
@@ -279,6 +277,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
         &[
             "http_client",
             "mentions",
+            "placeholders",
             "readiness",
             "request_metrics",
             "selection",
