@@ -38,6 +38,8 @@ test("a session lists, reads and calls", async (t) => {
   assert.equal((await skills.call("skills_list", "no JSON")).ok, false);
 
   const injected = await skills.inject("use $triage-logs and $HOME");
+  const given = await skills.inject("$triage-logs", { arguments: "of today" });
+  assert.match(given.fragments[0]?.text ?? "", /\n\nARGUMENTS: of today\n/);
   assert.deepEqual(injected.fragments.map(({ name }) => name), ["triage-logs"]);
   assert.equal((await skills.instructionText(100)).omitted, 3);
   const { id, kind } = await skills.instructionText();

@@ -64,6 +64,8 @@ def test_mentions_metrics_and_budget(run: Any, demo: str) -> None:
             packages = [fragment["package"] for fragment in injected["fragments"]]
             assert packages == ["skill://demo/write-changelog", "skill://demo/triage-logs"]
             assert injected["replaced"] == ["triage-logs"]
+            injected = await skills.inject("$triage-logs", arguments="of today")
+            assert "\n\nARGUMENTS: of today\n" in injected["fragments"][0]["text"]
             injected = await skills.inject("", mentions=[{"handle": "skill://demo/none"}])
             assert injected["omitted"][0]["mention"] == "skill://demo/none"
             with pytest.raises(ValueError, match="unknown field"):
