@@ -1,4 +1,4 @@
-//! An approved root that nobody touches costs nothing, although its files have hard links.
+//! An approved root without changes costs nothing, although its files have hard links.
 
 use std::fs;
 
