@@ -97,7 +97,7 @@ async fn respond(
     result: &Bytes,
     at_start: bool,
 ) -> Response<Full<Bytes>> {
-    let is_site = request.method() == Method::GET && request.uri().path().ends_with(".json");
+    let is_site = request.method() == Method::GET && request.uri().path().ends_with("/index.json");
     let body = request.into_body().collect().await.expect("a body");
     let message: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
     let mut response = Response::new(Full::default());
