@@ -9,6 +9,7 @@ CAPROOT_WHEEL_PROFILE is the profile of cargo, `release` by default; with one of
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import io
 import os
@@ -97,7 +98,7 @@ def build_sdist(directory: str, settings: Any = None) -> str:
     archive = Path(directory) / f"{name}.tar.gz"
     # pip looks at the top of the archive.
     project = '[build-system]\nrequires = []\nbuild-backend = "_build"\nbackend-path = ["python"]\n'
-    with tarfile.open(archive, "w:gz") as tar:
+    with gzip.GzipFile(archive, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         for source in SOURCES:
             tar.add(TOP / source, f"{name}/{source}", filter=reset_entry)
         for path, text in (("pyproject.toml", project), ("PKG-INFO", package_metadata(version))):
@@ -144,11 +145,11 @@ def read_stripped(program: Path) -> bytes:
 
 
 def reset_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leaves out what a build made, and the owner of a file."""
+    """Leaves out what a build made, and the owner and the time of a file."""
     name = Path(entry.name).name
     if name == "target" or ("/python/" in entry.name and name in LEFT_OUT):
         return None
-    entry.uid = entry.gid = 0
+    entry.uid = entry.gid = entry.mtime = 0
     entry.uname = entry.gname = ""
     return entry
 

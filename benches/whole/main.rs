@@ -12,6 +12,7 @@ mod cold_start;
 mod context;
 mod distant;
 mod growth;
+mod idle;
 mod list;
 mod machine;
 mod memory;
@@ -68,6 +69,7 @@ async fn measure(options: &Options) -> Outcome<()> {
             MeasurementName::Read => read::measure(&context).await?,
             MeasurementName::Change => change::measure(&context).await?,
             MeasurementName::Removal => removal::measure(&context).await?,
+            MeasurementName::Idle => idle::measure(&context).await?,
             MeasurementName::Streams => streams::measure(&context).await?,
             MeasurementName::Unread => unread_streams::measure(&context).await?,
             MeasurementName::Memory => memory::measure(&context).await?,

@@ -70,6 +70,8 @@ pub(crate) enum MeasurementName {
     Change,
     /// Time from an edit of an approved file to the removal of its skill at the client.
     Removal,
+    /// Processor time of an idle daemon with approved skills whose files have hard links.
+    Idle,
     /// One change to a thousand streams, and the memory per stream.
     Streams,
     /// Memory of streams whose clients do not read.

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Instant;
 use tokio::time::sleep;
 
-const SKILLS: usize = 1_000;
+pub(crate) const SKILLS: usize = 1_000;
 /// Files of the edited skill.
 const MAIN_FILE: &str = "s0/SKILL.md";
 const SUPPORTING_FILE: &str = "s0/references/steps.md";
@@ -73,7 +73,7 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
 }
 
 /// Writes skills with a supporting file each. Returns the directory.
-fn write_skills(dir: &Path) -> Outcome<PathBuf> {
+pub(crate) fn write_skills(dir: &Path) -> Outcome<PathBuf> {
     for n in 0..SKILLS {
         let skill = dir.join(format!("s{n}"));
         fs::create_dir_all(skill.join("references"))?;
@@ -85,7 +85,7 @@ fn write_skills(dir: &Path) -> Outcome<PathBuf> {
 }
 
 /// Approves all skills of a directory. Returns the config file of the daemon.
-fn approve(context: &Context<'_>, dir: &Path) -> Outcome<PathBuf> {
+pub(crate) fn approve(context: &Context<'_>, dir: &Path) -> Outcome<PathBuf> {
     let config = context.dir("approval")?.join("caproot.yaml");
     let lock = config.with_file_name("caproot.lock");
     let locked = Command::new(env!("CARGO_BIN_EXE_caproot"))

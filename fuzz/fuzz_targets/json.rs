@@ -34,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(list) => {
             assert!(list.entries.len() <= 4);
             for entry in &list.entries {
-                entry.text_field("name");
+                let _ = entry.text_field("name");
                 if let Err(error) = entry.parse::<Value>() {
                     check_message(&error.to_string());
                 }

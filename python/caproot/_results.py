@@ -44,14 +44,11 @@ class ResultImage(_Record):
     data: bytes
     """Content."""
 
-    __slots__ = ("data", "mime_type")
+    __slots__ = ("mime_type", "data")
 
     def __init__(self, mime_type: str, data: bytes) -> None:
         _set(self, "mime_type", mime_type)
         _set(self, "data", bytes(data))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.mime_type, self.data)
 
     def __repr__(self) -> str:
         return f"ResultImage(mime_type={self.mime_type!r}, bytes={len(self.data)})"

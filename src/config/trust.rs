@@ -7,7 +7,7 @@ use crate::fs::path_resolution::{
 };
 use crate::model::{LoadedLock, TrustMode, TrustPolicy};
 use caproot_core::bounded_file;
-use caproot_core::document::{ConfigError, ConfigErrors, DocumentReader, DocumentSection};
+use caproot_core::document::{ConfigError, DocumentReader, DocumentSection};
 use caproot_core::file_watch::{FileStamps, stamp_files};
 use caproot_core::lock::{LockFile, signature_path};
 use caproot_core::wire::RootId;
@@ -74,8 +74,6 @@ pub struct TrustDraft {
     mode: TrustMode,
     roots: Option<Box<[RootId]>>,
     files: LockPaths,
-    /// Error about the place of the lock, without its reason.
-    rejection: ConfigError,
 }
 
 /// Absolute paths of a lock and of the keys that may sign it.
@@ -130,23 +128,11 @@ pub fn read(
         mode: mode?,
         roots: roots.map(Into::into),
         files: LockPaths { lock, signers },
-        rejection: reader.error_for(&lock_item, ""),
     })
 }
 
-/// Reads the lock of a section. Rejects a lock in a place where an author could write it.
-pub fn load(draft: TrustDraft, offered: &OfferedDirs) -> Result<LoadedTrust, ConfigErrors> {
-    let path = draft.files.lock.clone();
-    record_reading(&[&path]);
-    if let Ok(file) = bounded_file::open(&path) {
-        // The position of the key helps more than the path of the file.
-        let check = check_place(&path, file.metadata(), &offered.allowed_dirs);
-        check.map_err(|reason| ConfigError {
-            reason,
-            ..draft.rejection
-        })?;
-    }
-
+/// Reads the lock of a section.
+pub fn load(draft: TrustDraft, offered: &OfferedDirs) -> Result<LoadedTrust, ConfigError> {
     let loaded = draft.files.read(&offered.allowed_dirs)?;
     Ok(LoadedTrust {
         policy: TrustPolicy {

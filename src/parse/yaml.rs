@@ -21,6 +21,11 @@ const MAX_OPEN_BRACKETS: usize = 4 * MAX_NESTING;
 /// tag.
 const MAX_TAG_HANDLES: usize = 64;
 
+/// Maximum number of characters that can begin a value. The library has all values of a text in memory at
+/// once, with over 100 bytes each. Prose has a comma or colon in 50 characters, so that even the longest text
+/// stays far below this limit.
+const MAX_VALUES: usize = 24_000;
+
 /// Error of [`parse`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct YamlError {
@@ -108,14 +113,29 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
     })
 }
 
-/// Finds a construct that takes the library more than linear time. Returns its offset and a
+/// Finds a construct that takes the library more than linear time, or much memory. Returns its offset and a
 /// message.
 fn find_costly_construct(text: &str) -> Option<(usize, String)> {
     let nested = bracket_depth::find_bracket_deeper_than(MAX_OPEN_BRACKETS, text)
         .map(|index| (index, format!("nested over {MAX_NESTING} levels deep")));
-    nested.or_else(|| {
+    let tagged = || {
         let (index, _) = text.match_indices("%TAG").nth(MAX_TAG_HANDLES)?;
         Some((index, format!("over {MAX_TAG_HANDLES} `%TAG` lines")))
+    };
+    let crowded = || {
+        let index = value_starts(text).nth(MAX_VALUES)?;
+        Some((index, format!("over {MAX_VALUES} values")))
+    };
+    nested.or_else(tagged).or_else(crowded)
+}
+
+/// Returns the offsets of characters that can begin a value.
+fn value_starts(text: &str) -> impl Iterator<Item = usize> {
+    let bytes = text.as_bytes();
+    (0..bytes.len()).filter(|at| match bytes[*at] {
+        b'[' | b'{' | b',' => true,
+        b':' | b'-' | b'?' => bytes.get(at + 1).is_none_or(u8::is_ascii_whitespace),
+        _ => false,
     })
 }
 

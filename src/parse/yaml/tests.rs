@@ -113,7 +113,11 @@ fn expansion_bombs_are_rejected() {
     let keys = format!("{}k{}", "{? ".repeat(60), ": \"\"}".repeat(60));
     let hidden = "{\"}\":".repeat(300);
     let handles = (0..65).fold(String::new(), |all, n| format!("{all}%TAG !a{n}! b\n"));
-    for bomb in [laughs, quadratic, wide, recursive, keys, hidden, handles] {
+    let lists = format!("[{}]", "[],".repeat(13_000));
+    let nulls = "-\n".repeat(25_000);
+    for bomb in [
+        laughs, quadratic, wide, recursive, keys, hidden, handles, lists, nulls,
+    ] {
         let error = parse(&bomb).expect_err(&bomb[..9]);
         assert_eq!(error.kind, YamlErrorKind::Rejected, "{error:?}");
     }

@@ -36,6 +36,7 @@ mod resumed_mirrors;
 mod rust_page_program;
 mod search;
 pub(crate) mod session;
+mod server_memory;
 mod session_plugins;
 mod shared_catalogs;
 mod shared_mirrors;

@@ -23,7 +23,7 @@ use crate::harness::{in_time, list_request};
 /// Size of a hostile message.
 const BOMB_BYTES: usize = 1 << 20;
 /// Limit of a whole process while it decodes responses.
-const MAX_PROCESS_KIB: u64 = 64 << 10;
+pub(super) const MAX_PROCESS_KIB: u64 = 64 << 10;
 
 /// Returns a field with a length.
 fn field(number: u32, content: &[u8]) -> Vec<u8> {

@@ -3,6 +3,7 @@
 mod commands;
 mod config_errors;
 mod hostile_author;
+mod idle;
 mod operator_views;
 mod reads;
 mod reload;
