@@ -21,7 +21,7 @@ use futures_util::stream::FuturesOrdered;
 use rmcp::model::{
     ContentBlock, GetPromptResult, ListPromptsResult, ListResourcesResult, ListSkillsResult,
     MetaObject, Prompt, PromptMessage, Resource, ResourceContents, Role, Skill, SkillFrontmatter,
-    SkillResources, Tool,
+    SkillResources,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -41,8 +41,8 @@ const OMITTED_META_KEY: &str = "caproot/omitted";
 /// Skills of a daemon, for any number of MCP sessions.
 #[derive(Debug)]
 pub struct McpBackend {
-    state: watch::Receiver<ServedState>,
-    texts: Arc<ServerTexts>,
+    pub state: watch::Receiver<ServedState>,
+    pub texts: Arc<ServerTexts>,
     waiting_permits: Semaphore,
     call_permits: Semaphore,
     listen_permits: Arc<Semaphore>,
@@ -125,10 +125,9 @@ impl<T: Serialize> McpPage<T> {
 
     /// Returns the cursor of the next page of these skills, if more skills follow.
     fn next_cursor(&self, list: ListKind<'_>, skills: &[ServedSkill]) -> Option<String> {
-        let last = skills
-            .get(self.passed.checked_sub(1)?)
-            .filter(|_| self.passed < skills.len())?;
-        Some(list.encode_cursor(last.sort_key()))
+        let passed = skills.get(self.passed.checked_sub(1)?)?;
+        let has_more = self.passed < skills.len();
+        has_more.then(|| list.encode_cursor(passed.sort_key()))
     }
 }
 
@@ -154,11 +153,6 @@ impl McpBackend {
         }
     }
 
-    /// Returns a receiver of the states from now on.
-    pub fn state_receiver(&self) -> watch::Receiver<ServedState> {
-        self.state.clone()
-    }
-
     /// Whether the server has tools.
     pub fn has_tools(&self) -> bool {
         self.texts.tools.is_some()
@@ -167,11 +161,6 @@ impl McpBackend {
     /// Returns the instructions, with the names of the skills of now.
     pub fn instructions(&self) -> String {
         self.texts.instructions(&self.state.borrow().view.names)
-    }
-
-    /// Returns the tools, with the skills of a view in the description of the read tool.
-    pub fn list_tools(&self, view: &ServedView) -> Vec<Tool> {
-        self.texts.tools(&view.names)
     }
 
     /// Returns the daemon whose session answers the calls of the tools. Waits until the daemon is there.

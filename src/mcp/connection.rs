@@ -166,7 +166,9 @@ impl ServedDaemon {
             return false;
         };
         let roots = published_selection(published, self.environment_id.as_deref());
-        roots[..] != *self.session.roots()
+        // With a lock, a root of the session may have another id, but the same location.
+        let served = self.session.roots().iter().map(|root| &root.location);
+        !roots.iter().map(|root| &root.location).eq(served)
     }
 
     /// Returns the error of the daemon, if the daemon rejects the selection of the session. A session only

@@ -62,7 +62,7 @@ impl McpHandler {
     }
 
     fn list_changes(&self) -> ListChanges {
-        ListChanges::new(self.backend.state_receiver(), self.given.subscribe())
+        ListChanges::new(self.backend.state.clone(), self.given.subscribe())
     }
 }
 
@@ -114,7 +114,7 @@ impl ServerHandler for McpHandler {
             return Ok(ListToolsResult::with_all_items(Vec::new()));
         }
         let view = self.listed_view(HostList::Tools, None).await;
-        let tools = self.backend.list_tools(&view);
+        let tools = self.backend.texts.tools(&view.names);
         Ok(ListToolsResult::with_all_items(tools))
     }
 

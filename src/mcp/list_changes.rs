@@ -253,10 +253,7 @@ mod tests {
                 total,
                 ..SkillNameList::default()
             };
-            give(
-                HostList::Tools,
-                &ServedView::new(&[], Vec::new(), false, names),
-            );
+            give(HostList::Tools, &ServedView::new(&[], &[], false, names));
             assert_eq!(
                 changes.next().await.expect("a change").lists,
                 [HostList::Tools]

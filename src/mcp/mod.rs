@@ -170,7 +170,7 @@ pub async fn serve<E: From<CallError>>(
     let publisher = StatePublisher::new(sender, texts, say);
     let followed = follow_daemon(connect, publisher);
 
-    let mut state = backend.state_receiver();
+    let mut state = backend.state.clone();
     let served = async {
         match transport {
             ServerTransport::Stdio => {

@@ -68,19 +68,21 @@ impl ServedView {
     /// Returns the skills that a session has now. The skills of an executor that is lost stay.
     pub fn of_session(session: &Session, names: SkillNameListOptions) -> Self {
         let sources = session.sources().iter();
-        let skills = sources.flat_map(|source| source.snapshot().listing.skills.clone());
+        let skills: Vec<_> = sources
+            .flat_map(|source| source.snapshot().listing.skills.clone())
+            .collect();
         let is_locked = matches!(session.trust(), Trust::Lock(_));
         let names = session.skill_names(names);
         Self {
             omissions: find_omissions(session.roots(), &session.root_statuses()),
-            ..Self::new(session.roots(), skills.collect(), is_locked, names)
+            ..Self::new(session.roots(), &skills, is_locked, names)
         }
     }
 
     /// Returns the view of complete lists.
     pub(super) fn new(
         roots: &[SelectedCapabilityRoot],
-        skills: Vec<Arc<Skill>>,
+        skills: &[Arc<Skill>],
         is_locked: bool,
         names: SkillNameList,
     ) -> Self {
@@ -138,7 +140,7 @@ impl ServedView {
 
 impl Default for ServedView {
     fn default() -> Self {
-        Self::new(&[], Vec::new(), false, SkillNameList::default())
+        Self::new(&[], &[], false, SkillNameList::default())
     }
 }
 
@@ -169,7 +171,7 @@ fn hash_list(list: HostList, skills: &[ServedSkill], names: &SkillNameList) -> u
 /// Returns the skills in the order of lists, with their addresses and the names of their prompts.
 fn served_skills(
     roots: &[SelectedCapabilityRoot],
-    skills: Vec<Arc<Skill>>,
+    skills: &[Arc<Skill>],
     is_locked: bool,
 ) -> Vec<ServedSkill> {
     let root_ids = roots.iter().map(|root| root.id.as_str());
@@ -357,8 +359,8 @@ pub(in crate::mcp) mod tests {
 
     /// Returns the view of the skills of a root `r`.
     pub(in crate::mcp) fn view_of(skills: impl IntoIterator<Item = Skill>) -> ServedView {
-        let skills = skills.into_iter().map(Arc::new);
-        ServedView::new(&[root()], skills.collect(), false, SkillNameList::default())
+        let skills: Vec<_> = skills.into_iter().map(Arc::new).collect();
+        ServedView::new(&[root()], &skills, false, SkillNameList::default())
     }
 
     fn root() -> SelectedCapabilityRoot {
