@@ -16,13 +16,13 @@ use rmcp::model::{DIRECTORY_MIME_TYPE, Resource, ResourceContents, SkillResource
 use std::collections::BTreeMap;
 
 /// Source of a skill, with the ids by which the source knows the skill.
-struct SkillOrigin<'a> {
+struct SkillFileSource<'a> {
     source: &'a dyn SkillSource,
     authority: &'a str,
     package: &'a str,
 }
 
-impl<'a> SkillOrigin<'a> {
+impl<'a> SkillFileSource<'a> {
     fn find(session: &'a Session, skill: &'a ServedSkill) -> Result<Self, McpCallError> {
         let skill = &skill.skill;
         let authority = skill.authority.as_ref().ok_or(McpCallError::NotFound)?;
@@ -63,7 +63,7 @@ pub async fn list_skill_files(
     session: &Session,
     skill: &ServedSkill,
 ) -> Result<Option<Vec<SkillResource>>, McpCallError> {
-    let origin = SkillOrigin::find(session, skill)?;
+    let origin = SkillFileSource::find(session, skill)?;
 
     // Files over the limits are not digested, because that could take too long.
     let listed = origin.list_files(MAX_SKILL_FILES).await?;
@@ -86,7 +86,7 @@ pub async fn list_children(
     session: &Session,
     found: &ResolvedUri<'_>,
 ) -> Result<Vec<Resource>, McpCallError> {
-    let origin = SkillOrigin::find(session, found.skill)?;
+    let origin = SkillFileSource::find(session, found.skill)?;
     let listed = origin.list_files(MAX_WALKED_FILES).await?;
     let listed = listed.ok_or(McpCallError::TooManyFiles)?;
 
@@ -136,7 +136,7 @@ pub async fn read_file(
     uri: &str,
     found: &ResolvedUri<'_>,
 ) -> Result<ResourceContents, McpCallError> {
-    let origin = SkillOrigin::find(session, found.skill)?;
+    let origin = SkillFileSource::find(session, found.skill)?;
     if found.handle == origin.package {
         return Err(McpCallError::NotFound);
     }
