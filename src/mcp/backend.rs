@@ -1,27 +1,27 @@
-//! Methods of the MCP server: each method takes a permit, reads the catalog and asks the daemon for
-//! files.
+//! Methods of the MCP server: each method reads the view of the session, and a method that needs files takes
+//! a permit.
 
 use super::ServedDaemon;
 use super::address::SkillAddress;
 use super::call_error::McpCallError;
-use super::catalog::{McpCatalog, ServedSkill};
+use super::connection::{ServedState, SyncState};
 use super::cursor::{ListKind, McpListCursor};
-use super::feed::{FeedState, SyncState};
-use super::files::{self, FileError, SkillFiles};
+use super::files;
 use super::frontmatter::extra_fields;
 use super::limits::{
     CATALOG_TIMEOUT, FIRST_LIST_TIMEOUT, MAX_CALLS, MAX_ENTRY_BYTES, MAX_LISTENS, MAX_PAGE_BYTES,
     MAX_PAGE_ITEMS, MAX_PAGE_TIME, MAX_WAITING_CALLS,
 };
 use super::texts::{ServerTexts, json_bytes};
-use caproot_client::CallError;
+use super::view::{ServedSkill, ServedView};
+use caproot_client::session::{ToolError, ToolErrorCode};
 use caproot_core::text::escape_hidden_chars;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use rmcp::model::{
     ContentBlock, GetPromptResult, ListPromptsResult, ListResourcesResult, ListSkillsResult,
     MetaObject, Prompt, PromptMessage, Resource, ResourceContents, Role, Skill, SkillFrontmatter,
-    SkillResources, Tool,
+    SkillResources,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ use tokio::time::{Instant, timeout};
 const MAX_CONCURRENT_LISTINGS: usize = 8;
 /// Media type of a SKILL.md.
 const MARKDOWN: &str = "text/markdown";
-/// Key in `_meta` of lists: omissions of the whole catalog.
+/// Key in `_meta` of lists: omissions of the whole view.
 const OMISSIONS_META_KEY: &str = "caproot/omissions";
 /// Key in `_meta` of lists: number of skills that this page omits, by reason.
 const OMITTED_META_KEY: &str = "caproot/omitted";
@@ -41,17 +41,17 @@ const OMITTED_META_KEY: &str = "caproot/omitted";
 /// Skills of a daemon, for any number of MCP sessions.
 #[derive(Debug)]
 pub struct McpBackend {
-    state: watch::Receiver<FeedState>,
-    texts: Arc<ServerTexts>,
+    pub state: watch::Receiver<ServedState>,
+    pub texts: Arc<ServerTexts>,
     waiting_permits: Semaphore,
     call_permits: Semaphore,
     listen_permits: Arc<Semaphore>,
 }
 
-/// Permit of a call, with the catalog for its response. Released on drop.
+/// Permit of a call, with the view for its response. Released on drop.
 struct CallPermit<'a> {
     daemon: Arc<ServedDaemon>,
-    catalog: Arc<McpCatalog>,
+    view: Arc<ServedView>,
     _waiting: SemaphorePermit<'a>,
     _call: SemaphorePermit<'a>,
 }
@@ -61,13 +61,16 @@ struct McpPage<T> {
     items: Vec<T>,
     /// Size of the items as JSON.
     bytes: usize,
+    /// Number of skills that the page has or omits.
+    passed: usize,
 }
 
-/// Numbers of skills that a page omits, by reason.
-#[derive(Default)]
+/// Numbers of skills that a page of `skills/list` omits, by reason.
+#[derive(Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct OmittedSkills {
-    names: usize,
-    taken: usize,
+    name: usize,
+    uri_taken: usize,
     files: usize,
     policy: usize,
 }
@@ -81,16 +84,29 @@ enum SkillListItem {
     Gone,
 }
 
-impl<T> Default for McpPage<T> {
-    fn default() -> Self {
+impl<T: Serialize> McpPage<T> {
+    fn new() -> Self {
         Self {
             items: Vec::new(),
             bytes: 0,
+            passed: 0,
         }
     }
-}
 
-impl<T: Serialize> McpPage<T> {
+    /// Returns the first page of these skills. Skills without an item are omitted.
+    fn fill(skills: &[ServedSkill], item: impl Fn(&ServedSkill) -> Option<T>) -> Self {
+        let mut page = Self::new();
+        for skill in skills {
+            if let Some(item) = item(skill)
+                && !page.add(item)
+            {
+                break;
+            }
+            page.passed += 1;
+        }
+        page
+    }
+
     /// Adds an item. Returns whether the page has room; the first item always fits.
     fn add(&mut self, item: T) -> bool {
         let bytes = json_bytes(&item);
@@ -106,32 +122,28 @@ impl<T: Serialize> McpPage<T> {
         }
         !is_full
     }
+
+    /// Returns the cursor of the next page of these skills, if more skills follow.
+    fn next_cursor(&self, list: ListKind<'_>, skills: &[ServedSkill]) -> Option<String> {
+        let passed = skills.get(self.passed.checked_sub(1)?)?;
+        let has_more = self.passed < skills.len();
+        has_more.then(|| list.encode_cursor(passed.sort_key()))
+    }
 }
 
 impl OmittedSkills {
     /// Counts a skill that cannot be in the list.
     fn count_omitted(&mut self, address: &SkillAddress) {
         match address {
-            SkillAddress::InvalidName => self.names += 1,
-            SkillAddress::UriTaken => self.taken += 1,
+            SkillAddress::InvalidName => self.name += 1,
+            SkillAddress::UriTaken => self.uri_taken += 1,
             SkillAddress::Uri(_) => self.files += 1,
         }
-    }
-
-    fn to_json(&self) -> Option<Value> {
-        let Self {
-            names,
-            taken,
-            files,
-            policy,
-        } = self;
-        (names + taken + files + policy > 0)
-            .then(|| json!({"name": names, "uriTaken": taken, "files": files, "policy": policy}))
     }
 }
 
 impl McpBackend {
-    pub fn new(state: watch::Receiver<FeedState>, texts: Arc<ServerTexts>) -> Self {
+    pub fn new(state: watch::Receiver<ServedState>, texts: Arc<ServerTexts>) -> Self {
         Self {
             state,
             texts,
@@ -141,11 +153,6 @@ impl McpBackend {
         }
     }
 
-    /// Returns a receiver of the states from now on.
-    pub fn state_receiver(&self) -> watch::Receiver<FeedState> {
-        self.state.clone()
-    }
-
     /// Whether the server has tools.
     pub fn has_tools(&self) -> bool {
         self.texts.tools.is_some()
@@ -153,12 +160,7 @@ impl McpBackend {
 
     /// Returns the instructions, with the names of the skills of now.
     pub fn instructions(&self) -> String {
-        self.texts.instructions(self.state.borrow().catalog.names())
-    }
-
-    /// Returns the tools, with the skills of a catalog in the description of the read tool.
-    pub fn list_tools(&self, catalog: &McpCatalog) -> Vec<Tool> {
-        self.texts.tools(catalog.names())
+        self.texts.instructions(&self.state.borrow().view.names)
     }
 
     /// Returns the daemon whose session answers the calls of the tools. Waits until the daemon is there.
@@ -170,43 +172,45 @@ impl McpBackend {
         {
             return Ok(daemon.clone());
         }
-        Err(self.unavailable_error())
+        let cause = self
+            .lost_cause()
+            .unwrap_or_else(|| "the daemon has not sent its first list yet".to_owned());
+        let sentence = format!("the executor's skills are not available: {cause}; try again later");
+        Err(ToolError::from_code(ToolErrorCode::ExecutorUnavailable, &sentence).into())
     }
 
-    /// Returns the catalog of a list, without an error: the last one if the daemon is lost, an empty one if
-    /// no daemon answers. Waits for a short time for the first catalog of a daemon that may answer.
-    pub async fn listed_catalog(&self) -> Arc<McpCatalog> {
+    /// Returns the view of a list, without an error: the last one if the daemon is lost, an empty one if
+    /// no daemon answers. Waits for a short time for the first view of a daemon that may answer.
+    pub async fn listed_view(&self) -> Arc<ServedView> {
         let mut state = self.state.clone();
         let settled = state.wait_for(|state| state.sync != SyncState::Connecting);
         // After the time, the client is told of the change.
         let _ = timeout(FIRST_LIST_TIMEOUT, settled).await;
-        self.state.borrow().catalog.clone()
+        self.state.borrow().view.clone()
     }
 
-    /// Returns the error that the daemon is lost, or never answered.
-    fn unavailable_error(&self) -> McpCallError {
-        McpCallError::CatalogUnavailable(match &self.state.borrow().sync {
-            SyncState::Lost(cause) => cause.clone(),
-            SyncState::Connecting | SyncState::Synced => {
-                "the daemon has not sent its first list yet".to_owned()
-            }
-        })
-    }
-
-    /// Returns the omissions of a list: those of the catalog, and the reason if the daemon is lost.
-    fn omissions(&self, catalog: &McpCatalog) -> Option<Value> {
-        let lost = match &self.state.borrow().sync {
-            SyncState::Lost(cause) => Some(escape_hidden_chars(cause).into_owned()),
+    /// Returns why the daemon is lost, or never answered.
+    fn lost_cause(&self) -> Option<String> {
+        match &self.state.borrow().sync {
+            SyncState::Lost(cause) => Some(cause.clone()),
             SyncState::Connecting | SyncState::Synced => None,
-        };
-        match (catalog.omissions(), lost) {
-            (omissions, None) => omissions,
-            (None, Some(cause)) => Some(json!({ "executor": cause })),
-            (Some(mut omissions), Some(cause)) => {
-                omissions["executor"] = cause.into();
-                Some(omissions)
-            }
         }
+    }
+
+    /// Returns the metadata of a page: the omissions of the view, the reason if the daemon is lost, and what
+    /// the page omits.
+    fn page_meta(&self, view: &ServedView, omitted: Option<Value>) -> Option<MetaObject> {
+        let mut omissions = view.omissions.clone();
+        if let Some(cause) = self.lost_cause() {
+            omissions.get_or_insert_with(|| json!({}))["executor"] =
+                escape_hidden_chars(&cause).into();
+        }
+        let entries = [(OMISSIONS_META_KEY, omissions), (OMITTED_META_KEY, omitted)];
+        let fields: serde_json::Map<_, _> = entries
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+            .collect();
+        (!fields.is_empty()).then_some(MetaObject(fields))
     }
 
     /// Takes a permit for one `subscriptions/listen`.
@@ -220,47 +224,38 @@ impl McpBackend {
     /// `resources/list`: the SKILL.md of every skill that a model may use by itself.
     pub fn list_resources(
         &self,
-        catalog: &McpCatalog,
+        view: &ServedView,
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, McpCallError> {
-        let rest = skills_after_cursor(catalog, ListKind::Resources, cursor)?;
+        let rest = skills_after_cursor(view, ListKind::Resources, cursor)?;
+        let page = McpPage::fill(rest, |skill| {
+            skill.is_offered().then(|| main_resource(skill))
+        });
 
-        let mut page = McpPage::default();
-        let mut policy = 0;
-        for skill in rest.iter().take(MAX_PAGE_ITEMS) {
-            if !skill.is_offered() {
-                policy += 1;
-            } else if !page.add(main_resource(catalog, skill)) {
-                break;
-            }
-        }
-
-        let next = next_cursor(ListKind::Resources, rest, page.items.len() + policy);
-        let left_out = (policy > 0).then(|| json!({"policy": policy}));
+        let policy = page.passed - page.items.len();
+        let omitted = (policy > 0).then(|| json!({"policy": policy}));
+        let next_cursor = page.next_cursor(ListKind::Resources, rest);
         let mut result = ListResourcesResult::with_all_items(page.items);
-        result.next_cursor = next;
-        result.meta = meta_object([
-            (OMISSIONS_META_KEY, self.omissions(catalog)),
-            (OMITTED_META_KEY, left_out),
-        ]);
+        result.next_cursor = next_cursor;
+        result.meta = self.page_meta(view, omitted);
         Ok(result)
     }
 
     /// `skills/list`: the skills that the standard allows, each with its files.
     pub async fn list_skills(
         &self,
-        catalog: &McpCatalog,
+        view: &ServedView,
         cursor: Option<&str>,
     ) -> Result<ListSkillsResult, McpCallError> {
-        if skills_after_cursor(catalog, ListKind::Skills, cursor)?.is_empty() {
+        if skills_after_cursor(view, ListKind::Skills, cursor)?.is_empty() {
             let mut result = ListSkillsResult::with_all_items(Vec::new());
-            result.meta = meta_object([(OMISSIONS_META_KEY, self.omissions(catalog))]);
+            result.meta = self.page_meta(view, None);
             return Ok(result);
         }
 
         // Only the files of a skill need the daemon.
         let permit = self.acquire_call_permit().await?;
-        let rest = skills_after_cursor(&permit.catalog, ListKind::Skills, cursor)?;
+        let rest = skills_after_cursor(&permit.view, ListKind::Skills, cursor)?;
         let until = Instant::now() + MAX_PAGE_TIME;
 
         let mut pending = rest.iter().take(MAX_PAGE_ITEMS);
@@ -269,9 +264,8 @@ impl McpBackend {
             listed.push_back(permit.list_item_for_models(skill));
         }
 
-        let mut page = McpPage::default();
+        let mut page = McpPage::new();
         let mut omitted = OmittedSkills::default();
-        let mut passed = 0;
         while let Some(item) = listed.next().await {
             if let Some(skill) = pending.next() {
                 listed.push_back(permit.list_item_for_models(skill));
@@ -283,45 +277,42 @@ impl McpBackend {
                         break;
                     }
                 }
-                SkillListItem::Omitted => omitted.count_omitted(&rest[passed].address),
+                SkillListItem::Omitted => omitted.count_omitted(&rest[page.passed].address),
                 SkillListItem::HiddenFromModels => omitted.policy += 1,
                 SkillListItem::Gone => {}
             }
-            passed += 1;
+            page.passed += 1;
             if Instant::now() > until {
                 break;
             }
         }
 
+        let omitted = (omitted != OmittedSkills::default()).then(|| json!(omitted));
+        let next_cursor = page.next_cursor(ListKind::Skills, rest);
         let mut result = ListSkillsResult::with_all_items(page.items);
-        result.next_cursor = next_cursor(ListKind::Skills, rest, passed);
-        result.meta = meta_object([
-            (OMISSIONS_META_KEY, self.omissions(&permit.catalog)),
-            (OMITTED_META_KEY, omitted.to_json()),
-        ]);
+        result.next_cursor = next_cursor;
+        result.meta = self.page_meta(&permit.view, omitted);
         Ok(result)
     }
 
     /// `skills/get`: one skill of `skills/list`.
     pub async fn get_skill(&self, uri: &str) -> Result<Skill, McpCallError> {
         let permit = self.acquire_call_permit().await?;
-        let skill = permit
-            .catalog
-            .skill_by_main_uri(uri)
-            .ok_or(FileError::NotFound)?;
-        match permit.list_item(skill).await? {
+        let skill = permit.view.skill_by_main_uri(uri);
+        match permit
+            .list_item(skill.ok_or(McpCallError::NotFound)?)
+            .await?
+        {
             SkillListItem::Skill(skill, _) => Ok(*skill),
             SkillListItem::Omitted | SkillListItem::HiddenFromModels | SkillListItem::Gone => {
-                Err(FileError::NotFound.into())
+                Err(McpCallError::NotFound)
             }
         }
     }
 
     /// `resources/read`: a file of a skill.
     pub async fn read_resource(&self, uri: &str) -> Result<ResourceContents, McpCallError> {
-        let permit = self.acquire_call_permit().await?;
-        let found = permit.catalog.resolve_uri(uri).ok_or(FileError::NotFound)?;
-        Ok(files::read_file(&permit.daemon, uri, &found).await?)
+        self.acquire_call_permit().await?.read_file(uri).await
     }
 
     /// `resources/directory/read`: the children of a skill's directory, or of a directory below it.
@@ -331,23 +322,15 @@ impl McpBackend {
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, McpCallError> {
         let kind = ListKind::Directory(uri);
-        let last = match cursor {
-            None => None,
-            Some(cursor) => {
-                let McpListCursor(_, last, _) =
-                    kind.decode_cursor(cursor).ok_or(McpCallError::BadCursor)?;
-                Some(last)
-            }
-        };
+        let last = cursor.map(|cursor| kind.decode_cursor(cursor).ok_or(McpCallError::BadCursor));
+        let last = last.transpose()?.map(|McpListCursor(_, last, _)| last);
 
         let permit = self.acquire_call_permit().await?;
-        let found = permit
-            .catalog
-            .resolve_uri(uri)
-            .ok_or(FileError::NotADirectory)?;
-        let children = files::list_children(&mut permit.daemon.client.clone(), &found).await?;
+        let found = permit.view.resolve_uri(uri);
+        let found = found.ok_or(McpCallError::NotADirectory)?;
+        let children = files::list_children(&permit.daemon.session, &found).await?;
 
-        let mut page = McpPage::default();
+        let mut page = McpPage::new();
         let mut has_more = false;
         for child in children {
             if last.as_ref().is_some_and(|last| child.uri <= *last) {
@@ -369,54 +352,39 @@ impl McpBackend {
     /// `prompts/list`: the skills that only a person may start.
     pub fn list_prompts(
         &self,
-        catalog: &McpCatalog,
+        view: &ServedView,
         cursor: Option<&str>,
     ) -> Result<ListPromptsResult, McpCallError> {
-        let rest = skills_after_cursor(catalog, ListKind::Prompts, cursor)?;
+        let rest = skills_after_cursor(view, ListKind::Prompts, cursor)?;
+        let page = McpPage::fill(rest, |skill| {
+            let name = skill.prompt_name.as_ref()?;
+            Some(Prompt::new(name, Some(skill.description()), None))
+        });
 
-        let mut page = McpPage::default();
-        let mut passed = 0;
-        for skill in rest {
-            if let Some(name) = &skill.prompt_name
-                && !page.add(Prompt::new(name, Some(description(catalog, skill)), None))
-            {
-                break;
-            }
-            passed += 1;
-        }
-
+        let next_cursor = page.next_cursor(ListKind::Prompts, rest);
         let mut result = ListPromptsResult::with_all_items(page.items);
-        result.next_cursor = next_cursor(ListKind::Prompts, rest, passed);
-        result.meta = meta_object([(OMISSIONS_META_KEY, self.omissions(catalog))]);
+        result.next_cursor = next_cursor;
+        result.meta = self.page_meta(view, None);
         Ok(result)
     }
 
     /// `prompts/get`: the whole SKILL.md, for a model that follows it now.
     pub async fn get_prompt(&self, name: &str) -> Result<GetPromptResult, McpCallError> {
         let permit = self.acquire_call_permit().await?;
-        let skill = permit
-            .catalog
-            .skill_by_prompt(name)
-            .ok_or(McpCallError::UnknownPrompt)?;
+        let skill = permit.view.skill_by_prompt(name);
+        let skill = skill.ok_or(McpCallError::UnknownPrompt)?;
 
-        let uri = skill.main_uri();
-        let found = permit
-            .catalog
-            .resolve_uri(&uri)
-            .ok_or(FileError::NotFound)?;
-
-        let text = files::read_file(&permit.daemon, &uri, &found).await?;
+        let text = permit.read_file(&skill.main_uri()).await?;
         let head = format!(
             "Use the skill `{}`, which the user started. Its SKILL.md follows; it may name other files of \
              the skill, which are resources below {}/.",
-            escape_hidden_chars(permit.catalog.listed_name(skill)),
+            skill.listed_name(),
             skill.uri()
         );
 
         let contents = [ContentBlock::text(head), ContentBlock::resource(text)];
         let messages = contents.map(|content| PromptMessage::new(Role::User, content));
-        Ok(GetPromptResult::new(messages.into())
-            .with_description(description(&permit.catalog, skill)))
+        Ok(GetPromptResult::new(messages.into()).with_description(skill.description()))
     }
 
     async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
@@ -431,12 +399,12 @@ impl McpBackend {
             .await
             .map_err(|_| McpCallError::Busy("calls"))?;
 
-        // Both of one moment: the indexes of a catalog are those of its daemon's selection.
+        // Both of one moment: a view is of its daemon's session.
         let state = self.state.borrow();
         let daemon = state.daemon.clone().unwrap_or(daemon);
         Ok(CallPermit {
             daemon,
-            catalog: state.catalog.clone(),
+            view: state.view.clone(),
             _waiting: waiting,
             _call: call,
         })
@@ -444,28 +412,31 @@ impl McpBackend {
 }
 
 impl CallPermit<'_> {
-    async fn list_item_for_models(&self, skill: &ServedSkill) -> Result<SkillListItem, CallError> {
+    async fn read_file(&self, uri: &str) -> Result<ResourceContents, McpCallError> {
+        let found = self.view.resolve_uri(uri).ok_or(McpCallError::NotFound)?;
+        files::read_file(&self.daemon.session, uri, &found).await
+    }
+
+    async fn list_item_for_models(
+        &self,
+        skill: &ServedSkill,
+    ) -> Result<SkillListItem, McpCallError> {
         if !skill.is_offered() {
             return Ok(SkillListItem::HiddenFromModels);
         }
         self.list_item(skill).await
     }
 
-    async fn list_item(&self, skill: &ServedSkill) -> Result<SkillListItem, CallError> {
-        let (SkillAddress::Uri(_), Some(author)) =
-            (&skill.address, self.catalog.author_texts(skill))
-        else {
+    async fn list_item(&self, skill: &ServedSkill) -> Result<SkillListItem, McpCallError> {
+        let (SkillAddress::Uri(_), Some(author)) = (&skill.address, skill.author_texts()) else {
             return Ok(SkillListItem::Omitted);
         };
-        let Some(found) = self.catalog.resolve_skill(skill) else {
-            return Ok(SkillListItem::Gone);
-        };
-
-        let client = &mut self.daemon.client.clone();
-        let files = match files::list_skill_files(client, &found).await? {
-            SkillFiles::Files(files) => SkillResources::Files(files),
-            SkillFiles::Omitted => return Ok(SkillListItem::Omitted),
-            SkillFiles::Gone => return Ok(SkillListItem::Gone),
+        let files = match files::list_skill_files(&self.daemon.session, skill).await {
+            Ok(Some(files)) => SkillResources::Files(files),
+            Err(McpCallError::NotFound) => return Ok(SkillListItem::Gone),
+            Err(error) if error.is_temporary() => return Err(error),
+            // One unreadable skill must not fail the whole page.
+            Ok(None) | Err(_) => return Ok(SkillListItem::Omitted),
         };
 
         let description = escape_hidden_chars(author.description);
@@ -485,46 +456,23 @@ impl CallPermit<'_> {
 }
 
 /// Returns a SKILL.md as a resource.
-fn main_resource(catalog: &McpCatalog, skill: &ServedSkill) -> Resource {
-    Resource::new(
-        skill.main_uri(),
-        escape_hidden_chars(catalog.listed_name(skill)),
-    )
-    .with_description(description(catalog, skill))
-    .with_mime_type(MARKDOWN)
-    .with_size(skill.skill.size_bytes)
+fn main_resource(skill: &ServedSkill) -> Resource {
+    Resource::new(skill.main_uri(), skill.listed_name())
+        .with_description(skill.description())
+        .with_mime_type(MARKDOWN)
+        .with_size(skill.skill.size_bytes)
 }
 
 /// Returns the skills after a cursor.
 fn skills_after_cursor<'a>(
-    catalog: &'a McpCatalog,
+    view: &'a ServedView,
     list: ListKind<'_>,
     cursor: Option<&str>,
 ) -> Result<&'a [ServedSkill], McpCallError> {
     let Some(cursor) = cursor else {
-        return Ok(catalog.skills_after(None));
+        return Ok(view.skills_after(None));
     };
     let McpListCursor(root, name, package) =
         list.decode_cursor(cursor).ok_or(McpCallError::BadCursor)?;
-    Ok(catalog.skills_after(Some((root, &name, &package))))
-}
-
-/// Returns the cursor after `passed` of the skills, if more skills follow.
-fn next_cursor(list: ListKind<'_>, skills: &[ServedSkill], passed: usize) -> Option<String> {
-    let passed_last = skills
-        .get(passed.checked_sub(1)?)
-        .filter(|_| passed < skills.len())?;
-    Some(list.encode_cursor(passed_last.sort_key()))
-}
-
-fn meta_object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Option<MetaObject> {
-    let fields: serde_json::Map<_, _> = entries
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
-        .collect();
-    (!fields.is_empty()).then_some(MetaObject(fields))
-}
-
-fn description(catalog: &McpCatalog, skill: &ServedSkill) -> String {
-    escape_hidden_chars(catalog.description(skill)).into_owned()
+    Ok(view.skills_after(Some((root, &name, &package))))
 }

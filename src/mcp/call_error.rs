@@ -1,12 +1,9 @@
 //! Errors of MCP calls, and their JSON-RPC form.
 
-use super::files::FileError;
-use super::limits::MAX_SUBSCRIBED_URIS;
-use caproot_client::{CallError, error_reason_name};
+use super::limits::{MAX_SUBSCRIBED_URIS, MAX_WALKED_FILES};
+use caproot_client::session::{ToolError, ToolErrorCode};
 use rmcp::ErrorData;
 use serde_json::json;
-use std::borrow::Cow;
-use tonic::Code;
 
 /// Error of an MCP call.
 #[derive(Debug, thiserror::Error)]
@@ -14,9 +11,6 @@ pub enum McpCallError {
     /// Too many calls or subscriptions are in flight.
     #[error("too many {0} in flight; try again later")]
     Busy(&'static str),
-    /// The daemon is not connected.
-    #[error("the executor's skills are not available: {0}; try again later")]
-    CatalogUnavailable(String),
     /// The cursor is invalid, or belongs to another list.
     #[error("invalid cursor for this list; list again without a cursor")]
     BadCursor,
@@ -26,14 +20,34 @@ pub enum McpCallError {
     /// The session has too many subscriptions, or the URI is too long.
     #[error("a session can subscribe to at most {MAX_SUBSCRIBED_URIS} URIs of 4 KiB each")]
     SubscriptionLimit,
-    /// The file or directory cannot be served.
-    #[error(transparent)]
-    File(#[from] FileError),
+    /// No such file.
+    #[error("no such resource")]
+    NotFound,
+    /// The URI is a file or an empty directory.
+    #[error("not a directory of a skill")]
+    NotADirectory,
+    /// The package has too many files to list a directory.
+    #[error("the skill has more than {MAX_WALKED_FILES} files; its directories are not listed")]
+    TooManyFiles,
+    /// The source of the skill returned another error, or the daemon is not connected.
+    #[error("{}", .0.message())]
+    Source(ToolError),
 }
 
-impl From<CallError> for McpCallError {
-    fn from(error: CallError) -> Self {
-        Self::File(error.into())
+impl From<ToolError> for McpCallError {
+    fn from(error: ToolError) -> Self {
+        match error.code() {
+            ToolErrorCode::PackageNotFound
+            | ToolErrorCode::ResourceNotFound
+            | ToolErrorCode::InvalidArguments => Self::NotFound,
+            _ => Self::Source(error),
+        }
+    }
+}
+
+impl From<McpCallError> for ErrorData {
+    fn from(error: McpCallError) -> Self {
+        error.to_error_data(None)
     }
 }
 
@@ -41,56 +55,51 @@ impl McpCallError {
     /// Converts to the error of the protocol, with the URI if there is one.
     pub fn to_error_data(&self, uri: Option<&str>) -> ErrorData {
         let message = self.to_string();
-        let (reason, is_temporary) = self.reason();
-        let data = Some(json!({ "uri": uri, "reason": reason, "retry": is_temporary }));
+        let reason = self.reason();
+        let data = Some(json!({ "uri": uri, "reason": reason, "retry": self.is_temporary() }));
 
         match self {
             Self::BadCursor
             | Self::UnknownPrompt
             | Self::SubscriptionLimit
-            | Self::File(FileError::NotADirectory) => ErrorData::invalid_params(message, data),
-            Self::File(FileError::NotFound) => ErrorData::resource_not_found(message, data),
-            Self::Busy(_) | Self::CatalogUnavailable(_) | Self::File(_) => {
+            | Self::NotADirectory => ErrorData::invalid_params(message, data),
+            Self::NotFound => ErrorData::resource_not_found(message, data),
+            Self::Busy(_) | Self::TooManyFiles | Self::Source(_) => {
                 ErrorData::internal_error(message, data)
             }
         }
     }
 
-    /// Returns the reason for programs, and whether the same call may succeed later.
-    fn reason(&self) -> (Cow<'static, str>, bool) {
-        let (reason, is_temporary) = match self {
-            Self::Busy(_) => ("BUSY", true),
-            Self::CatalogUnavailable(_) => ("EXECUTOR_UNAVAILABLE", true),
-            Self::BadCursor => ("BAD_CURSOR", false),
-            Self::SubscriptionLimit => ("TOO_MANY_SUBSCRIPTIONS", false),
-            Self::UnknownPrompt | Self::File(FileError::NotFound) => ("NOT_FOUND", false),
-
-            Self::File(FileError::NotADirectory) => ("NOT_A_DIRECTORY", false),
-            Self::File(FileError::TooLarge { .. }) => ("TOO_LARGE", false),
-            Self::File(FileError::TooMany) => ("TOO_MANY_FILES", false),
-            Self::File(FileError::NotVerified) => ("NOT_VERIFIED", false),
-            Self::File(FileError::NotReturned) => ("EXECUTOR", true),
-            Self::File(FileError::Call(CallError::DigestMismatch)) => ("RESOURCE_CHANGED", true),
-            Self::File(FileError::Call(error)) => {
-                let reason = match error {
-                    CallError::Status(status) => error_reason_name(status),
-                    _ => None,
-                };
-                let reason = reason.map_or("EXECUTOR".into(), Cow::Owned);
-                return (reason, is_temporary(error));
-            }
-        };
-        (reason.into(), is_temporary)
+    /// Returns the reason for programs.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Busy(_) => "BUSY",
+            Self::BadCursor => "BAD_CURSOR",
+            Self::SubscriptionLimit => "TOO_MANY_SUBSCRIPTIONS",
+            Self::UnknownPrompt | Self::NotFound => "NOT_FOUND",
+            Self::NotADirectory => "NOT_A_DIRECTORY",
+            Self::TooManyFiles => "TOO_MANY_FILES",
+            Self::Source(error) => error.code().name(),
+        }
     }
-}
 
-/// Whether the same call may succeed later.
-pub fn is_temporary(error: &CallError) -> bool {
-    let CallError::Status(status) = error else {
-        return false;
-    };
-    matches!(
-        status.code(),
-        Code::Unavailable | Code::ResourceExhausted | Code::Aborted | Code::DeadlineExceeded
-    )
+    /// Whether the same call may succeed later.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Busy(_) => true,
+            Self::Source(error) => matches!(
+                error.code(),
+                ToolErrorCode::ExecutorUnavailable
+                    | ToolErrorCode::SourceUnavailable
+                    | ToolErrorCode::Overloaded
+                    | ToolErrorCode::ResourceChanged
+            ),
+            Self::BadCursor
+            | Self::UnknownPrompt
+            | Self::SubscriptionLimit
+            | Self::NotFound
+            | Self::NotADirectory
+            | Self::TooManyFiles => false,
+        }
+    }
 }

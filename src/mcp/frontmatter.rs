@@ -4,7 +4,6 @@ use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::escape_hidden_chars;
 use prost_types::value::Kind;
 use serde_json::{Map, Number, Value};
-use std::hash::{Hash as _, Hasher};
 
 /// Largest integer up to which a `double` is exact.
 const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_992.0;
@@ -24,13 +23,6 @@ pub fn extra_fields(skill: &Skill) -> Map<String, Value> {
     fields.remove("name");
     fields.remove("description");
     fields
-}
-
-/// Hashes all fields of the frontmatter.
-pub fn hash_fields(skill: &Skill, hasher: &mut impl Hasher) {
-    if let Some(frontmatter) = &skill.frontmatter {
-        hash_struct(frontmatter, hasher);
-    }
 }
 
 /// The recursion is bounded: protobuf decoders reject deep nesting.
@@ -63,43 +55,14 @@ fn number_json(number: f64) -> Value {
     Number::from_f64(number).map_or(Value::Null, Value::Number)
 }
 
-fn hash_struct(fields: &prost_types::Struct, hasher: &mut impl Hasher) {
-    fields.fields.len().hash(hasher);
-    for (key, value) in &fields.fields {
-        key.hash(hasher);
-        hash_value(value, hasher);
-    }
-}
-
-fn hash_value(value: &prost_types::Value, hasher: &mut impl Hasher) {
-    std::mem::discriminant(&value.kind).hash(hasher);
-    if let Some(kind) = &value.kind {
-        std::mem::discriminant(kind).hash(hasher);
-        match kind {
-            Kind::NullValue(_) => {}
-            Kind::BoolValue(truth) => truth.hash(hasher),
-            Kind::StringValue(text) => text.hash(hasher),
-            Kind::NumberValue(number) => number.to_bits().hash(hasher),
-            Kind::StructValue(fields) => hash_struct(fields, hasher),
-            Kind::ListValue(list) => {
-                list.values.len().hash(hasher);
-                for value in &list.values {
-                    hash_value(value, hasher);
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{extra_fields, hash_fields, text_field};
-    use crate::mcp::catalog::tests::skill;
+    use super::{extra_fields, text_field};
+    use crate::mcp::view::tests::skill;
     use caproot_core::proto::caproot::v1::Skill;
     use prost_types::value::Kind;
     use prost_types::{ListValue, Struct, Value};
     use serde_json::json;
-    use std::hash::{DefaultHasher, Hasher as _};
 
     fn value(kind: Kind) -> Value {
         Value { kind: Some(kind) }
@@ -111,12 +74,6 @@ mod tests {
         let fields = &mut skill.frontmatter.as_mut().expect("frontmatter").fields;
         fields.insert(key.to_owned(), value(kind));
         skill
-    }
-
-    fn hash(skill: &Skill) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        hash_fields(skill, &mut hasher);
-        hasher.finish()
     }
 
     #[test]
@@ -142,31 +99,6 @@ mod tests {
         let expected = json!({"list": [1, -2, 2.5, 1e300], "none": null,
             "map": {"yes": true, r"\u{200b}": r"a\u{202e}"}});
         assert_eq!(serde_json::Value::Object(extra_fields(&skill)), expected);
-    }
-
-    #[test]
-    fn other_fields_have_another_hash() {
-        let text = |text: &str| Kind::StringValue(text.to_owned());
-        let list = |texts: &[&str]| {
-            Kind::ListValue(ListValue {
-                values: texts.iter().map(|one| value(text(one))).collect(),
-            })
-        };
-        let skills = [
-            skill("skill://r/a", "a"),
-            skill_with("x", text("ab")),
-            skill_with("y", text("ab")),
-            skill_with("x", text("1")),
-            skill_with("x", Kind::NumberValue(1.0)),
-            skill_with("x", Kind::BoolValue(true)),
-            skill_with("x", Kind::NullValue(0)),
-            skill_with("x", list(&["a", "b"])),
-            skill_with("x", list(&["ab"])),
-        ];
-        for (index, skill) in skills.iter().enumerate() {
-            let equal = skills.iter().filter(|other| hash(other) == hash(skill));
-            assert_eq!(equal.count(), 1, "{index}");
-        }
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use super::backend::McpBackend;
 use super::call_error::McpCallError;
-use super::catalog::{ListHashes, McpCatalog};
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
-use super::list_changes::{GivenLists, ListChanges};
+use super::list_changes::{GivenLists, HostList, ListChanges};
+use super::view::ServedView;
 use caproot_client::session::Session;
 use caproot_core::sync::Mutex;
 use rmcp::model::{
@@ -51,23 +51,18 @@ impl McpHandler {
         }
     }
 
-    /// Returns the catalog for a page of a list, and records the list that the client is given.
-    async fn listed_catalog(
-        &self,
-        cursor: Option<&str>,
-        record: impl FnOnce(&mut GivenLists, ListHashes),
-    ) -> Arc<McpCatalog> {
-        let catalog = self.backend.listed_catalog().await;
+    /// Returns the view for a page of a list, and records the list that the client is given.
+    async fn listed_view(&self, list: HostList, cursor: Option<&str>) -> Arc<ServedView> {
+        let view = self.backend.listed_view().await;
         // Further pages are part of the list of the first page.
         if cursor.is_none() {
-            self.given
-                .send_modify(|given| record(given, catalog.hashes()));
+            self.given.send_modify(|given| given.record(list, &view));
         }
-        catalog
+        view
     }
 
     fn list_changes(&self) -> ListChanges {
-        ListChanges::new(self.backend.state_receiver(), self.given.subscribe())
+        ListChanges::new(self.backend.state.clone(), self.given.subscribe())
     }
 }
 
@@ -98,12 +93,12 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
-        self.backend.listed_catalog().await;
+        self.backend.listed_view().await;
         self.negotiate_initialize(&request)
     }
 
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        self.backend.listed_catalog().await;
+        self.backend.listed_view().await;
         let versions = self.supported_protocol_versions().into_owned();
         Ok(DiscoverResult::from_server_info(versions, self.get_info()))
     }
@@ -118,10 +113,8 @@ impl ServerHandler for McpHandler {
         if !self.backend.has_tools() {
             return Ok(ListToolsResult::with_all_items(Vec::new()));
         }
-        let catalog = self
-            .listed_catalog(None, |given, hashes| given.tools = Some(hashes.tools))
-            .await;
-        let tools = self.backend.list_tools(&catalog);
+        let view = self.listed_view(HostList::Tools, None).await;
+        let tools = self.backend.texts.tools(&view.names);
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -148,11 +141,8 @@ impl ServerHandler for McpHandler {
     ) -> Result<ListPromptsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
         let cursor = cursor.as_deref();
-        let catalog = self
-            .listed_catalog(cursor, |given, now| given.prompts = Some(now.prompts))
-            .await;
-        let listed = self.backend.list_prompts(&catalog, cursor);
-        listed.map_err(|error| error.to_error_data(None))
+        let view = self.listed_view(HostList::Prompts, cursor).await;
+        Ok(self.backend.list_prompts(&view, cursor)?)
     }
 
     async fn get_prompt(
@@ -181,11 +171,8 @@ impl ServerHandler for McpHandler {
     ) -> Result<ListResourcesResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
         let cursor = cursor.as_deref();
-        let catalog = self
-            .listed_catalog(cursor, |given, now| given.resources = Some(now.resources))
-            .await;
-        let listed = self.backend.list_resources(&catalog, cursor);
-        listed.map_err(|error| error.to_error_data(None))
+        let view = self.listed_view(HostList::Resources, cursor).await;
+        Ok(self.backend.list_resources(&view, cursor)?)
     }
 
     async fn list_resource_templates(
@@ -219,11 +206,8 @@ impl ServerHandler for McpHandler {
     ) -> Result<ListSkillsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
         let cursor = cursor.as_deref();
-        let catalog = self
-            .listed_catalog(cursor, |given, now| given.resources = Some(now.resources))
-            .await;
-        let listed = self.backend.list_skills(&catalog, cursor);
-        listed.await.map_err(|error| error.to_error_data(None))
+        let view = self.listed_view(HostList::Resources, cursor).await;
+        Ok(self.backend.list_skills(&view, cursor).await?)
     }
 
     async fn get_skill(
@@ -262,10 +246,7 @@ impl ServerHandler for McpHandler {
     }
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
-        let _place = self
-            .backend
-            .acquire_listen_permit()
-            .map_err(|error| error.to_error_data(None))?;
+        let _place = self.backend.acquire_listen_permit()?;
 
         let mut changes = self.list_changes().of_all_lists();
         let sink = subscription.sink();
@@ -278,23 +259,23 @@ impl ServerHandler for McpHandler {
             let Some(change) = change else { return Ok(()) };
 
             let accepted = subscription.accepted();
-            if accepted.tools_list_changed == Some(true)
-                && change.tools
-                && sink.notify_tool_list_changed().await.is_err()
-            {
-                return Ok(());
-            }
-            if accepted.resources_list_changed == Some(true)
-                && change.resources
-                && sink.notify_resource_list_changed().await.is_err()
-            {
-                return Ok(());
-            }
-            if accepted.prompts_list_changed == Some(true)
-                && change.prompts
-                && sink.notify_prompt_list_changed().await.is_err()
-            {
-                return Ok(());
+            for list in &change.lists {
+                let wanted = match list {
+                    HostList::Tools => accepted.tools_list_changed,
+                    HostList::Resources => accepted.resources_list_changed,
+                    HostList::Prompts => accepted.prompts_list_changed,
+                };
+                if wanted != Some(true) {
+                    continue;
+                }
+                let sent = match list {
+                    HostList::Tools => sink.notify_tool_list_changed().await,
+                    HostList::Resources => sink.notify_resource_list_changed().await,
+                    HostList::Prompts => sink.notify_prompt_list_changed().await,
+                };
+                if sent.is_err() {
+                    return Ok(());
+                }
             }
 
             for uri in accepted.resource_subscriptions.iter().flatten() {
@@ -346,14 +327,15 @@ async fn notify_changes(
     subscribed: Arc<Mutex<BTreeSet<String>>>,
 ) {
     while let Some(change) = changes.next().await {
-        if change.tools && peer.notify_tool_list_changed().await.is_err() {
-            return;
-        }
-        if change.resources && peer.notify_resource_list_changed().await.is_err() {
-            return;
-        }
-        if change.prompts && peer.notify_prompt_list_changed().await.is_err() {
-            return;
+        for list in &change.lists {
+            let sent = match list {
+                HostList::Tools => peer.notify_tool_list_changed().await,
+                HostList::Resources => peer.notify_resource_list_changed().await,
+                HostList::Prompts => peer.notify_prompt_list_changed().await,
+            };
+            if sent.is_err() {
+                return;
+            }
         }
 
         let updated: Vec<String> = subscribed

@@ -2,31 +2,37 @@
 //! the client was given. Only complete revisions are compared, and for a slow client several revisions
 //! are one change.
 
-use super::catalog::{ListHashes, McpCatalog, ServedSkill};
-use super::feed::{FeedState, SyncState};
+use super::connection::{ServedState, SyncState};
 use super::limits::MIN_TOOL_LIST_INTERVAL;
+use super::view::{ServedSkill, ServedView};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Hashes of the lists that a client was given last; `None` for a list that the client never requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct GivenLists {
-    pub tools: Option<u64>,
-    pub resources: Option<u64>,
-    pub prompts: Option<u64>,
+/// List whose changes a client is notified of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostList {
+    Tools,
+    /// Resources, and the list of skills.
+    Resources,
+    Prompts,
 }
+
+/// Hashes of the lists that a client was given last, by list; `None` for a list that the client never
+/// requested.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GivenLists([Option<u64>; 3]);
 
 /// Receiver of the changes for one client.
 pub struct ListChanges {
-    state: watch::Receiver<FeedState>,
+    state: watch::Receiver<ServedState>,
     given: watch::Receiver<GivenLists>,
     /// Lists that the client was given, as of the last look at `given`.
     last_given: GivenLists,
     /// Lists that the client was given, or whose change was reported later.
     known: GivenLists,
-    /// Last catalog that the client was notified of.
-    last_seen: Arc<McpCatalog>,
+    /// Last view that the client was notified of.
+    last_seen: Arc<ServedView>,
     /// Earliest time of the next report about the tools.
     next_tools_report: Instant,
 }
@@ -34,31 +40,33 @@ pub struct ListChanges {
 /// Difference of two revisions.
 #[derive(Debug)]
 pub struct ListChange {
-    /// Whether the tools changed.
-    pub tools: bool,
-    /// Whether lists of resources changed in names, descriptions or fields.
-    pub resources: bool,
-    /// Whether lists of prompts changed in names or descriptions.
-    pub prompts: bool,
-    before: Arc<McpCatalog>,
-    after: Arc<McpCatalog>,
+    /// Lists that changed in names, descriptions or fields.
+    pub lists: Vec<HostList>,
+    before: Arc<ServedView>,
+    after: Arc<ServedView>,
+}
+
+impl HostList {
+    /// All lists, in the order of their notifications.
+    pub const ALL: [Self; 3] = [Self::Tools, Self::Resources, Self::Prompts];
 }
 
 impl GivenLists {
-    /// Replaces the lists that the client never requested by those of a catalog.
-    pub fn or_hashes(self, hashes: ListHashes) -> Self {
-        Self {
-            tools: self.tools.or(Some(hashes.tools)),
-            resources: self.resources.or(Some(hashes.resources)),
-            prompts: self.prompts.or(Some(hashes.prompts)),
-        }
+    /// Records that the client is given a list of a view.
+    pub fn record(&mut self, list: HostList, view: &ServedView) {
+        self.0[list as usize] = Some(view.list_hash(list));
+    }
+
+    /// Whether a list that the client has is another one in a view.
+    fn differs(self, list: HostList, view: &ServedView) -> bool {
+        self.0[list as usize].is_some_and(|known| known != view.list_hash(list))
     }
 }
 
 impl ListChanges {
     /// Starts at the current revision, for a client that is notified of the lists that it requested.
-    pub fn new(state: watch::Receiver<FeedState>, given: watch::Receiver<GivenLists>) -> Self {
-        let last_seen = state.borrow().catalog.clone();
+    pub fn new(state: watch::Receiver<ServedState>, given: watch::Receiver<GivenLists>) -> Self {
+        let last_seen = state.borrow().view.clone();
         let known = *given.borrow();
         Self {
             state,
@@ -71,9 +79,11 @@ impl ListChanges {
     }
 
     /// Returns the changes for a client that is notified of all lists.
-    pub fn of_all_lists(self) -> Self {
-        let known = self.known.or_hashes(self.last_seen.hashes());
-        Self { known, ..self }
+    pub fn of_all_lists(mut self) -> Self {
+        for list in HostList::ALL {
+            self.known.0[list as usize].get_or_insert(self.last_seen.list_hash(list));
+        }
+        self
     }
 
     /// Waits for the next change. Returns `None` after the last change. Cancel-safe.
@@ -82,11 +92,11 @@ impl ListChanges {
             self.learn_given_lists();
             let state = self.state.borrow_and_update().clone();
             let is_synced = state.sync == SyncState::Synced;
-            if is_synced && let Some(change) = self.take_change(state.catalog.clone()) {
+            if is_synced && let Some(change) = self.take_change(state.view.clone()) {
                 return Some(change);
             }
 
-            let late_tools = is_synced && differs(self.known.tools, state.catalog.hashes().tools);
+            let late_tools = is_synced && self.known.differs(HostList::Tools, &state.view);
             tokio::select! {
                 changed = self.state.changed() => changed.ok()?,
                 changed = self.given.changed() => changed.ok()?,
@@ -100,41 +110,35 @@ impl ListChanges {
     fn learn_given_lists(&mut self) {
         let given = *self.given.borrow_and_update();
         let last = std::mem::replace(&mut self.last_given, given);
-        if given.tools != last.tools {
-            self.known.tools = given.tools;
-        }
-        if given.resources != last.resources {
-            self.known.resources = given.resources;
-        }
-        if given.prompts != last.prompts {
-            self.known.prompts = given.prompts;
+        for ((known, given), last) in self.known.0.iter_mut().zip(given.0).zip(last.0) {
+            if given != last {
+                *known = given;
+            }
         }
     }
 
-    /// Returns the difference between a catalog and what the client knows, if there is one.
-    fn take_change(&mut self, after: Arc<McpCatalog>) -> Option<ListChange> {
-        let hashes = after.hashes();
-        let are_tools_due = Instant::now() >= self.next_tools_report;
-        let change = ListChange {
-            tools: are_tools_due && differs(self.known.tools, hashes.tools),
-            resources: differs(self.known.resources, hashes.resources),
-            prompts: differs(self.known.prompts, hashes.prompts),
-            before: std::mem::replace(&mut self.last_seen, after.clone()),
-            after,
-        };
+    /// Returns the difference between a view and what the client knows, if there is one.
+    fn take_change(&mut self, after: Arc<ServedView>) -> Option<ListChange> {
+        let now = Instant::now();
+        let mut lists = HostList::ALL.to_vec();
+        lists.retain(|list| {
+            let is_due = *list != HostList::Tools || now >= self.next_tools_report;
+            is_due && self.known.differs(*list, &after)
+        });
+        for list in &lists {
+            self.known.record(*list, &after);
+        }
+        if lists.contains(&HostList::Tools) {
+            self.next_tools_report = now + MIN_TOOL_LIST_INTERVAL;
+        }
 
-        if change.tools {
-            self.known.tools = Some(hashes.tools);
-            self.next_tools_report = Instant::now() + MIN_TOOL_LIST_INTERVAL;
-        }
-        if change.resources {
-            self.known.resources = Some(hashes.resources);
-        }
-        if change.prompts {
-            self.known.prompts = Some(hashes.prompts);
-        }
-        let has_new_catalog = !Arc::ptr_eq(&change.before, &change.after);
-        (change.tools || change.resources || change.prompts || has_new_catalog).then_some(change)
+        let before = std::mem::replace(&mut self.last_seen, after.clone());
+        let is_news = !lists.is_empty() || !Arc::ptr_eq(&before, &after);
+        is_news.then_some(ListChange {
+            lists,
+            before,
+            after,
+        })
     }
 }
 
@@ -147,16 +151,12 @@ impl ListChange {
     }
 }
 
-/// Whether a list that the client knows has another hash now.
-fn differs(known: Option<u64>, now: u64) -> bool {
-    known.is_some_and(|known| known != now)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{FeedState, GivenLists, ListChange, ListChanges, SyncState};
-    use crate::mcp::catalog::McpCatalog;
-    use crate::mcp::catalog::tests::{catalog_of, skill};
+    use super::{GivenLists, HostList, ListChange, ListChanges, ServedState, SyncState};
+    use crate::mcp::view::ServedView;
+    use crate::mcp::view::tests::{skill, view_of};
+    use caproot_client::session::SkillNameList;
     use caproot_core::proto::caproot::v1::Skill;
     use std::sync::Arc;
     use std::time::Duration;
@@ -165,10 +165,10 @@ mod tests {
 
     const URI: &str = "skill://r/a/SKILL.md";
 
-    fn state(skills: Vec<Skill>) -> FeedState {
-        FeedState {
+    fn state(skills: Vec<Skill>) -> ServedState {
+        ServedState {
             daemon: None,
-            catalog: Arc::new(catalog_of(skills)),
+            view: Arc::new(view_of(skills)),
             sync: SyncState::Synced,
         }
     }
@@ -179,7 +179,8 @@ mod tests {
     }
 
     fn lists(change: &ListChange) -> (bool, bool) {
-        (change.resources, change.prompts)
+        let has = |list| change.lists.contains(&list);
+        (has(HostList::Resources), has(HostList::Prompts))
     }
 
     #[tokio::test]
@@ -202,7 +203,7 @@ mod tests {
             assert!(!change.resource_updated("skill://r/b/SKILL.md"));
         }
 
-        sender.send_replace(FeedState {
+        sender.send_replace(ServedState {
             sync: SyncState::Lost("x".into()),
             ..state(vec![])
         });
@@ -222,29 +223,41 @@ mod tests {
     /// was answered later has the daemon's.
     #[tokio::test(start_paused = true)]
     async fn only_a_list_that_differs_from_the_given_one_is_reported() {
-        let (sender, receiver) = watch::channel(FeedState::default());
+        let (sender, receiver) = watch::channel(ServedState::default());
         let (given, given_receiver) = watch::channel(GivenLists::default());
         let mut changes = ListChanges::new(receiver, given_receiver);
-        let empty = McpCatalog::default().hashes();
+        let empty = ServedView::default();
         let full = state(vec![skill("skill://r/a", "a")]);
-        let now = full.catalog.hashes();
+        let give = |list, view: &ServedView| {
+            given.send_modify(|given| given.record(list, view));
+        };
 
-        given.send_modify(|given| given.resources = Some(empty.resources));
+        give(HostList::Resources, &empty);
         sender.send_replace(full.clone());
         let change = changes.next().await.expect("a change");
         assert_eq!(lists(&change), (true, false));
         no_change(&mut changes).await;
 
-        given.send_modify(|given| given.resources = Some(now.resources));
+        give(HostList::Resources, &full.view);
         no_change(&mut changes).await;
         // A list of the past, whose answer was slower than the change.
-        given.send_modify(|given| given.resources = Some(empty.resources));
-        assert!(changes.next().await.expect("a change").resources);
+        give(HostList::Resources, &empty);
+        assert_eq!(
+            changes.next().await.expect("a change").lists,
+            [HostList::Resources]
+        );
 
         // The tools are reported at most once in an interval.
-        for hash in [1, 2] {
-            given.send_modify(|given| given.tools = Some(hash));
-            assert!(changes.next().await.expect("a change").tools);
+        for total in [1, 2] {
+            let names = SkillNameList {
+                total,
+                ..SkillNameList::default()
+            };
+            give(HostList::Tools, &ServedView::new(&[], &[], false, names));
+            assert_eq!(
+                changes.next().await.expect("a change").lists,
+                [HostList::Tools]
+            );
             no_change(&mut changes).await;
         }
     }

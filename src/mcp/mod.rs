@@ -24,7 +24,7 @@
 //! let connect = async || {
 //!     let options = ServedDaemon::session_options(SessionOptions::default());
 //!     let session = Session::start(&fleet, roots.clone(), &options).await.expect("valid roots");
-//!     Ok(ServedDaemon::new(client.clone(), session, roots.clone()))
+//!     Ok(ServedDaemon::new(client.clone(), session))
 //! };
 //!
 //! let listener = HttpListener::bind("127.0.0.1:0".parse()?)?;
@@ -53,9 +53,8 @@
 mod address;
 mod backend;
 mod call_error;
-mod catalog;
+mod connection;
 mod cursor;
-mod feed;
 mod files;
 mod frontmatter;
 mod handler;
@@ -65,16 +64,15 @@ mod list_changes;
 mod sessions;
 mod stdio;
 mod texts;
+mod view;
 
 pub use http::{HttpAllowlist, HttpListener};
 pub use texts::{MAX_NAMES_BYTES, ServerTexts};
 
 use backend::McpBackend;
 use caproot_client::session::{Session, SessionOptions};
-use caproot_client::{CallError, Client, Trust};
-use caproot_core::lock::Lock;
-use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
-use feed::{FeedPublisher, SyncState};
+use caproot_client::{CallError, Client};
+use connection::{ServedState, StatePublisher, SyncState, follow_daemon};
 use handler::McpHandler;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,14 +94,10 @@ pub enum ServerTransport {
 /// Daemon whose skills are served.
 #[derive(Debug)]
 pub struct ServedDaemon {
-    /// Client of the daemon, for files.
+    /// Client of the daemon, for the published roots and the reason of a rejection.
     client: Client,
-    /// Session with the skills, which also answers the calls of the tools.
+    /// Session with the skills and their files, which also answers the calls of the tools.
     session: Session,
-    /// Roots of the session, in the order of the selection.
-    roots: Arc<[SelectedCapabilityRoot]>,
-    /// Lock of the session, whose descriptions and digests are served.
-    lock: Option<Arc<Lock>>,
     /// Whether the roots are the published roots, and are read again after a restart of the daemon.
     follows_published: bool,
     /// Environment of the published roots; `None` for the daemon's first environment.
@@ -111,19 +105,13 @@ pub struct ServedDaemon {
 }
 
 impl ServedDaemon {
-    /// Creates a daemon with a session on these roots, which never change. The session must have the
-    /// options of [`ServedDaemon::session_options`].
+    /// Creates a daemon with a session, whose roots never change. The session must have the options of
+    /// [`ServedDaemon::session_options`].
     #[must_use]
-    pub fn new(client: Client, session: Session, roots: Vec<SelectedCapabilityRoot>) -> Self {
-        let lock = match session.trust() {
-            Trust::All => None,
-            Trust::Lock(lock) => Some(lock.clone()),
-        };
+    pub fn new(client: Client, session: Session) -> Self {
         Self {
             client,
             session,
-            roots: roots.into(),
-            lock,
             follows_published: false,
             environment_id: None,
         }
@@ -177,12 +165,12 @@ pub async fn serve<E: From<CallError>>(
     say: impl Fn(String),
 ) -> Result<(), E> {
     let texts = Arc::new(texts);
-    let (sender, receiver) = watch::channel(feed::FeedState::default());
+    let (sender, receiver) = watch::channel(ServedState::default());
     let backend = Arc::new(McpBackend::new(receiver, texts.clone()));
-    let publisher = FeedPublisher::new(sender, texts, say);
-    let followed = feed::follow_daemon(connect, publisher);
+    let publisher = StatePublisher::new(sender, texts, say);
+    let followed = follow_daemon(connect, publisher);
 
-    let mut state = backend.state_receiver();
+    let mut state = backend.state.clone();
     let served = async {
         match transport {
             ServerTransport::Stdio => {

@@ -177,7 +177,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "mcp",
         &[
-            "backoff", "client", "lock", "session", "proto", "sync", "text", "wire",
+            "backoff", "client", "session", "proto", "sync", "text", "wire",
         ],
     ),
     ("proto", &[]),

@@ -107,7 +107,10 @@ async fn an_mcp_host_sees_approved_names_in_place_of_paths() {
     let fixture = Fixture::new("skill r/pdf");
     fixture.write("r/x SYSTEM/1/SKILL.md", skill_text("tool", "Works."));
     fixture.write("r/x SYSTEM/1/data.md", "data");
+    fixture.write("r/x SYSTEM/1/logo.bin", [0xff, 0]);
+    fixture.write("r/x SYSTEM/1/edited.bin", [0xff, 1]);
     lock_skills(&fixture, "--out caproot.lock").await;
+    fixture.write("r/x SYSTEM/1/edited.bin", [0xff, 2]);
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
     let mut host = Host::start(&daemon, &with_paths(&fixture, "--lock LOCK"));
     let mut seen = String::new();
@@ -122,6 +125,15 @@ async fn an_mcp_host_sees_approved_names_in_place_of_paths() {
             Err(error) => seen += &error.to_string(),
         }
     }
+    // A file that is not text is verified, too.
+    let logo = json!({"uri": "skill://r/tool/logo.bin"});
+    let logo = host.call("resources/read", logo).await.expect("a file");
+    assert_eq!(logo["contents"][0]["blob"], "/wA=");
+    let edited = json!({"uri": "skill://r/tool/edited.bin"});
+    let error = host.call("resources/read", edited).await;
+    let error = error.expect_err("not the approved content");
+    assert_eq!(error["data"]["reason"], "NOT_VERIFIED");
+    seen += &error.to_string();
     let call = json!({"name": "skills_read", "arguments": {"package": "tool"}});
     let read = host.call("tools/call", call).await.expect("a result");
     seen += &read.to_string();

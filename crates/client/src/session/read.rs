@@ -297,7 +297,7 @@ async fn list_skill_files(
         return None;
     }
     let listed = source.skill_files(&request.authority, &request.package);
-    timeout(SKILL_DIGEST_TIMEOUT, listed).await.ok()?
+    timeout(SKILL_DIGEST_TIMEOUT, listed).await.ok()?.ok()
 }
 
 /// Whether a page is of one of these files, in this version.

@@ -99,12 +99,23 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
         is_of_root(handle, authority)
     }
 
-    /// Returns the handle by which a program requests a listed skill from the daemon of the source, if the
-    /// package has another handle here. With a lock, the handle may have a text of the executor, and no
-    /// model may see it. `None` by default.
-    fn source_package(&self, authority: &str, package: &str) -> Option<String> {
-        let _ = (authority, package);
-        None
+    /// Returns a whole file of a listed skill, text or not, and an error if the file is over the limit of the
+    /// request. By default, the source has text only.
+    fn read_whole<'a>(
+        &'a self,
+        request: &'a TextPageRequest,
+    ) -> BoxFuture<'a, Result<WholeFile, ToolError>> {
+        Box::pin(async {
+            let page = self.read_page(request).await?;
+            if !page.next_cursor.is_empty() {
+                let message = format!("the file has more than {} bytes", request.max_bytes);
+                return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
+            }
+            Ok(WholeFile {
+                bytes: page.contents.into_bytes(),
+                media_type: String::new(),
+            })
+        })
     }
 
     /// Returns a page of the files of a listed skill, by handle in byte order. By default, the source
@@ -119,15 +130,14 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(Err(unlisted_files_error(&message))))
     }
 
-    /// Returns the digests of all files of a listed skill, for the digest of the skill. By default, the
-    /// source does not know them.
+    /// Returns the digests of all files of a listed skill. By default, the source does not know them.
     fn skill_files<'a>(
         &'a self,
         authority: &'a str,
         package: &'a str,
-    ) -> BoxFuture<'a, Option<ApprovedFiles>> {
+    ) -> BoxFuture<'a, Result<ApprovedFiles, ToolError>> {
         let _ = (authority, package);
-        Box::pin(std::future::ready(None))
+        Box::pin(std::future::ready(Err(unknown_digests_error())))
     }
 
     /// Returns all files of a skill in one version, for a copy. By default, the source has no copies.
@@ -227,6 +237,17 @@ pub struct PackageFile {
     pub resource: String,
     /// Size in bytes; `None` if the source does not know the size.
     pub size_bytes: Option<u64>,
+    /// Media type; empty if the source does not know it.
+    pub media_type: String,
+}
+
+/// Whole file of a skill, text or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WholeFile {
+    /// Content.
+    pub bytes: Vec<u8>,
+    /// Media type; empty if the source does not know it.
+    pub media_type: String,
 }
 
 /// Page of a text file.
@@ -283,4 +304,10 @@ pub(super) fn unavailable_error(kind: SourceKind, id: &str, reason: &str) -> Too
 pub fn unlisted_files_error(message: &str) -> ToolError {
     let hint = "Read the files that the skill's main resource names, or go on without them.";
     ToolError::with_hint(ToolErrorCode::ResourceNotFound, message, hint)
+}
+
+/// Returns the error of a skill whose files have no digests, or several possible ones.
+pub fn unknown_digests_error() -> ToolError {
+    let message = "the digests of the skill's files are not known";
+    ToolError::from_code(ToolErrorCode::NotVerified, message)
 }

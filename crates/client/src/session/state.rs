@@ -129,14 +129,18 @@ impl Session {
         &self.sources
     }
 
-    /// Returns the handle by which a program requests a listed skill from its daemon: see
-    /// [`SkillSource::source_package`].
+    /// Returns the source of a listed skill.
     #[must_use]
-    pub fn source_package(&self, skill: &SharedSkill) -> String {
+    pub fn source_of(&self, skill: &SharedSkill) -> Option<&dyn SkillSource> {
         let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
-        let owner = self.find_authority(kind, id).ok();
-        let package = owner.and_then(|owner| owner.source.source_package(id, &skill.package));
-        package.unwrap_or_else(|| skill.package.clone())
+        let owner = self.find_authority(kind, id).ok()?;
+        Some(owner.source)
+    }
+
+    /// Returns the roots of executors, in the order of the selection.
+    #[must_use]
+    pub fn roots(&self) -> &[SelectedCapabilityRoot] {
+        &self.inner.selection
     }
 
     /// Returns a watch for changes of the listed skills and of the state of sources.

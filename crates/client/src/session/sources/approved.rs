@@ -4,7 +4,8 @@
 use super::verified_file::{VerifiedFile, parse_cursor};
 use super::{
     PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
-    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, unlisted_package_error,
+    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, WholeFile, unknown_digests_error,
+    unlisted_package_error,
 };
 use crate::session::request_metrics::RequestMetrics;
 use crate::session::skill::{AuthorityRef, SharedSkill};
@@ -56,6 +57,15 @@ struct CandidateVersions<'a> {
     versions: Vec<&'a ApprovedSkill>,
     /// Whether the first version is the likely one.
     is_narrowed: bool,
+}
+
+/// Place of a file on the source, with the approved versions of its skill.
+struct CandidateFile<'a> {
+    /// Request to the source.
+    request: TextPageRequest,
+    candidates: CandidateVersions<'a>,
+    /// Path in the package; at least one of the versions has the file.
+    path: RelPath,
 }
 
 type NarrowedVersions = HashMap<(String, String), Vec<ContentDigest>>;
@@ -210,33 +220,49 @@ impl ApprovedSource {
         }
     }
 
-    /// Reads a page. If several packages are one skill of the session, the first that has the approved file
-    /// is read.
-    async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
+    /// Returns where the file of a request may be on the source. If several packages are one skill of the
+    /// session, the first that has the approved file is read.
+    fn find_files(&self, request: &TextPageRequest) -> Result<Vec<CandidateFile<'_>>, ToolError> {
         let skills = self.find_skills(&request.authority, &request.package)?;
         request.check_resource_in_package()?;
+        let path = match &*request.resource {
+            "" => RelPath::new(b"SKILL.md"),
+            resource => find_path(&request.package, resource),
+        };
+
+        let found = skills.iter().map(|skill| {
+            let candidates = self.find_versions(skill)?;
+            let path = path.clone().filter(|path| candidates.has_file(path));
+            let path = path.ok_or_else(|| {
+                let message = "the approved skill has no such file";
+                ToolError::from_code(ToolErrorCode::ResourceNotFound, message)
+            })?;
+            Ok(CandidateFile {
+                request: TextPageRequest {
+                    package: skill.package.clone(),
+                    resource: format!("{}/{}", skill.package, encode_path(&path)),
+                    cursor: String::new(),
+                    ..request.clone()
+                },
+                candidates,
+                path,
+            })
+        });
+        found.collect()
+    }
+
+    async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
+        let files = self.find_files(request)?;
         let resource = if request.resource.is_empty() {
             format!("{}/SKILL.md", request.package)
         } else {
             request.resource.clone()
         };
+        let cursor = parse_cursor(&request.cursor, &resource)?;
 
         let mut first_error = None;
-        for skill in &skills {
-            let candidates = self.find_versions(skill)?;
-            let path = find_path(&request.package, &resource);
-            let Some(path) = path.filter(|path| candidates.has_file(path)) else {
-                let message = "the approved skill has no such file";
-                let code = ToolErrorCode::ResourceNotFound;
-                return Err(ToolError::from_code(code, message));
-            };
-            let cursor = parse_cursor(&request.cursor, &resource)?;
-            let own_request = TextPageRequest {
-                package: skill.package.clone(),
-                resource: format!("{}/{}", skill.package, encode_path(&path)),
-                ..request.clone()
-            };
-            match self.fetch_file(&own_request, &candidates, &path).await {
+        for file in &files {
+            match self.fetch_file(file).await {
                 Ok(file) => {
                     return file.cut_page(cursor, &resource, resource.clone(), request.max_bytes);
                 }
@@ -246,14 +272,33 @@ impl ApprovedSource {
         Err(first_error.unwrap_or_else(unlisted_package_error))
     }
 
+    /// Returns a whole file with its approved content, text or not. The media type of an executor could be any
+    /// text, and a lock has none.
+    async fn fetch_whole(&self, request: &TextPageRequest) -> Result<WholeFile, ToolError> {
+        let mut first_error = None;
+        for file in self.find_files(request)? {
+            match self.source.read_whole(&file.request).await {
+                Ok(whole) if self.verify_versions(&file, &whole.bytes).is_some() => {
+                    return Ok(WholeFile {
+                        media_type: String::new(),
+                        ..whole
+                    });
+                }
+                Ok(_) => first_error = first_error.or(Some(changed_content_error())),
+                Err(error) => first_error = first_error.or(Some(self.own_error(error.code()))),
+            }
+        }
+        Err(first_error.unwrap_or_else(unlisted_package_error))
+    }
+
     /// Returns the verified content of a file, from the cache or from the source. The content decides which
     /// versions the executor may have.
-    async fn fetch_file(
-        &self,
-        request: &TextPageRequest,
-        candidates: &CandidateVersions<'_>,
-        path: &RelPath,
-    ) -> Result<VerifiedFile, ToolError> {
+    async fn fetch_file(&self, found: &CandidateFile<'_>) -> Result<VerifiedFile, ToolError> {
+        let CandidateFile {
+            request,
+            candidates,
+            path,
+        } = found;
         let versions = &candidates.versions;
         let files = versions
             .iter()
@@ -273,19 +318,23 @@ impl ApprovedSource {
         }
 
         let text = self.join_pages(request, max_bytes).await?;
-        let mut matching = versions.clone();
-        matching.retain(|version| version.files.verify_content(path, text.as_bytes()).is_ok());
-        let Some(file) = matching.first().and_then(|version| version.files.get(path)) else {
-            let message = "the file does not have its approved content";
-            return Err(ToolError::from_code(ToolErrorCode::NotVerified, message));
-        };
-        if matching.len() < versions.len() {
-            self.narrow_versions(request, &matching);
-        }
-
+        let digest = self
+            .verify_versions(found, text.as_bytes())
+            .ok_or_else(changed_content_error)?;
         let text = Arc::<str>::from(text);
-        CONTENTS.put(file.digest, text.clone());
-        Ok(VerifiedFile::new(file.digest.to_string(), text))
+        CONTENTS.put(digest, text.clone());
+        Ok(VerifiedFile::new(digest.to_string(), text))
+    }
+
+    /// Returns the digest of a content that approved versions have, and records these versions.
+    fn verify_versions(&self, found: &CandidateFile<'_>, bytes: &[u8]) -> Option<ContentDigest> {
+        let mut matching = found.candidates.versions.clone();
+        matching.retain(|version| version.files.verify_content(&found.path, bytes).is_ok());
+        let file = matching.first()?.files.get(&found.path)?;
+        if matching.len() < found.candidates.versions.len() {
+            self.narrow_versions(&found.request, &matching);
+        }
+        Some(file.digest)
     }
 
     /// Reads all pages of a file. Ends at a page that brings nothing, and at more than `max_bytes`.
@@ -295,7 +344,6 @@ impl ApprovedSource {
         max_bytes: u64,
     ) -> Result<String, ToolError> {
         let mut page_request = TextPageRequest {
-            cursor: String::new(),
             max_bytes: MAX_READ_BYTES,
             ..request.clone()
         };
@@ -306,8 +354,7 @@ impl ApprovedSource {
             text.push_str(&page.contents);
             let is_stuck = page.contents.is_empty() && !page.next_cursor.is_empty();
             if text.len() as u64 > max_bytes || is_stuck {
-                let message = "the file does not have its approved content";
-                return Err(ToolError::from_code(ToolErrorCode::NotVerified, message));
+                return Err(changed_content_error());
             }
             if page.next_cursor.is_empty() {
                 return Ok(text);
@@ -348,6 +395,7 @@ impl ApprovedSource {
             .map(|(path, file)| PackageFile {
                 resource: format!("{}/{}", request.package, encode_path(path)),
                 size_bytes: Some(file.bytes),
+                media_type: String::new(),
             })
             .collect();
         listed.sort_by(|a, b| a.resource.cmp(&b.resource));
@@ -380,6 +428,12 @@ fn version_name(skill: &Skill, has_versions: bool) -> String {
     } else {
         skill.name.clone()
     }
+}
+
+/// Returns the error of a file that is not as approved.
+fn changed_content_error() -> ToolError {
+    let message = "the file does not have its approved content";
+    ToolError::from_code(ToolErrorCode::NotVerified, message)
 }
 
 fn authority_id(skill: &SharedSkill) -> &str {
@@ -428,11 +482,6 @@ impl SkillSource for ApprovedSource {
         self.source.request_metrics()
     }
 
-    fn source_package(&self, authority: &str, package: &str) -> Option<String> {
-        let skills = self.find_skills(authority, package).ok()?;
-        Some(skills.first()?.package.clone())
-    }
-
     fn read_page<'a>(
         &'a self,
         request: &'a TextPageRequest,
@@ -440,11 +489,18 @@ impl SkillSource for ApprovedSource {
         Box::pin(self.fetch_page(request))
     }
 
+    fn read_whole<'a>(
+        &'a self,
+        request: &'a TextPageRequest,
+    ) -> BoxFuture<'a, Result<WholeFile, ToolError>> {
+        Box::pin(self.fetch_whole(request))
+    }
+
     fn skill_files<'a>(
         &'a self,
         authority: &'a str,
         package: &'a str,
-    ) -> BoxFuture<'a, Option<ApprovedFiles>> {
+    ) -> BoxFuture<'a, Result<ApprovedFiles, ToolError>> {
         // While several approved versions are possible, no digest is certain.
         let skills = self.find_skills(authority, package).unwrap_or_default();
         let candidates = skills
@@ -452,7 +508,7 @@ impl SkillSource for ApprovedSource {
             .and_then(|skill| self.find_versions(skill).ok());
         let certain = candidates.filter(|candidates| candidates.is_narrowed);
         let files = certain.and_then(|found| Some(found.versions.first()?.files.clone()));
-        Box::pin(std::future::ready(files))
+        Box::pin(std::future::ready(files.ok_or_else(unknown_digests_error)))
     }
 
     fn list_files<'a>(

@@ -5,8 +5,9 @@
 use super::mirror_watch::{MirrorWatch, unavailable_reason};
 use super::{
     PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
-    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, invalid_response_error,
-    unavailable_error, unlisted_package_error, wrong_authority_error,
+    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, WholeFile, check_requested,
+    invalid_response_error, unavailable_error, unknown_digests_error, unlisted_package_error,
+    wrong_authority_error,
 };
 use crate::session::options::SessionOptions;
 use crate::session::readiness::is_missing_something;
@@ -19,8 +20,8 @@ use crate::{
 };
 use caproot_core::lock::{ApprovedFiles, MAX_SKILL_FILES};
 use caproot_core::proto::caproot::v1::{
-    Authority, ListResourcesRequest, Plugin, ReadResourceRequest, Resource, RootReason, RootState,
-    RootStatus, SelectedCapabilityRoot, Skill,
+    Authority, ListResourcesRequest, Plugin, ReadResourceRequest, ReadResourceResponse, Resource,
+    RootReason, RootState, RootStatus, SelectedCapabilityRoot, Skill,
 };
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::{ResourceHandle, is_within};
@@ -233,7 +234,10 @@ impl DaemonSource {
         root.ok_or_else(|| self.unavailable_error("it has other roots"))
     }
 
-    async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
+    async fn fetch_page(
+        &self,
+        request: &TextPageRequest,
+    ) -> Result<ReadResourceResponse, ToolError> {
         let root = self.find_root(&request.authority, &request.package)?;
         request.check_resource_in_package()?;
         let read = ReadResourceRequest {
@@ -251,7 +255,9 @@ impl DaemonSource {
             client, requests, ..
         } = &*self.connection;
         let page = requests.count(client.read_page(&read)).await;
-        TextPage::from_response(&read, page.map_err(|error| self.tool_error(&error))?)
+        let page = page.map_err(|error| self.tool_error(&error))?;
+        check_requested(&read, &page)?;
+        Ok(page)
     }
 
     async fn fetch_files(
@@ -289,9 +295,13 @@ impl DaemonSource {
         })
     }
 
-    /// Lists the files with their digests. Returns `None` if a lock could not approve the list.
-    async fn list_digests(&self, authority: &str, package: &str) -> Option<ApprovedFiles> {
-        let root = self.find_root(authority, package).ok()?;
+    /// Lists the files with their digests. Returns an error if a lock could not approve the list.
+    async fn list_digests(
+        &self,
+        authority: &str,
+        package: &str,
+    ) -> Result<ApprovedFiles, ToolError> {
+        let root = self.find_root(authority, package)?;
         let list = ListResourcesRequest {
             root: Some(root.clone()),
             authority: Some(executor_authority(&root.id)),
@@ -300,13 +310,16 @@ impl DaemonSource {
             ..ListResourcesRequest::default()
         };
 
-        let _permit = self.acquire_permit().await.ok()?;
+        let _permit = self.acquire_permit().await?;
         let mut client = self.connection.client.clone();
         let listed = client.list_resources_until(&list, MAX_SKILL_FILES);
-        let listed = self.connection.requests.count(listed).await.ok()?;
+        let listed = self.connection.requests.count(listed).await;
+        let listed = listed.map_err(|error| self.tool_error(&error))?;
         let is_whole = !listed.truncated && listed.next_page_token.is_empty();
-        let resources = is_whole.then_some(listed.resources)?;
-        listed_skill_files(package, &resources)
+        is_whole
+            .then(|| listed_skill_files(package, &listed.resources))
+            .flatten()
+            .ok_or_else(unknown_digests_error)
     }
 
     /// Returns the error of a failed call for a model.
@@ -540,14 +553,23 @@ impl SkillSource for DaemonSource {
         &'a self,
         request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
-        Box::pin(self.fetch_page(request))
+        Box::pin(async { TextPage::from_response(self.fetch_page(request).await?) })
+    }
+
+    fn read_whole<'a>(
+        &'a self,
+        request: &'a TextPageRequest,
+    ) -> BoxFuture<'a, Result<WholeFile, ToolError>> {
+        Box::pin(async {
+            WholeFile::from_response(self.fetch_page(request).await?, request.max_bytes)
+        })
     }
 
     fn skill_files<'a>(
         &'a self,
         authority: &'a str,
         package: &'a str,
-    ) -> BoxFuture<'a, Option<ApprovedFiles>> {
+    ) -> BoxFuture<'a, Result<ApprovedFiles, ToolError>> {
         Box::pin(self.list_digests(authority, package))
     }
 
@@ -588,6 +610,7 @@ fn package_file(package: &str, file: Resource) -> Option<PackageFile> {
     Some(PackageFile {
         resource: file.resource,
         size_bytes: Some(file.size_bytes),
+        media_type: file.media_type,
     })
 }
 

@@ -12,33 +12,61 @@ mod verified_file;
 
 pub use super::skill_source::{
     FetchedFile, PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource,
-    SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+    SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest, WholeFile,
 };
 pub(super) use approved::ApprovedSource;
 pub use daemon::{DaemonSource, ExecutorState, ExecutorStatus};
 
 use super::result::{ToolError, ToolErrorCode};
-use super::skill_source::unavailable_error;
+use super::skill_source::{unavailable_error, unknown_digests_error};
 use crate::root_id;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
 
-impl TextPage {
-    /// Returns the page of a response. The page must be of the requested file, and text.
-    fn from_response(
-        request: &ReadResourceRequest,
-        page: ReadResourceResponse,
-    ) -> Result<Self, ToolError> {
-        let is_requested = if request.resource.is_empty() {
-            root_id(&page.resource) == root_id(&request.package)
-        } else {
-            page.resource == request.resource
-        };
-        if !is_requested {
-            let reason = "the page is of another file";
-            return Err(invalid_response_error("the executor", reason));
-        }
+/// Checks that a page is of the requested file.
+fn check_requested(
+    request: &ReadResourceRequest,
+    page: &ReadResourceResponse,
+) -> Result<(), ToolError> {
+    let is_requested = if request.resource.is_empty() {
+        root_id(&page.resource) == root_id(&request.package)
+    } else {
+        page.resource == request.resource
+    };
+    if is_requested {
+        Ok(())
+    } else {
+        let reason = "the page is of another file";
+        Err(invalid_response_error("the executor", reason))
+    }
+}
 
+/// Returns the error of a page without a body.
+fn missing_body_error() -> ToolError {
+    invalid_response_error("the executor", "a page of a file has no body")
+}
+
+impl WholeFile {
+    /// Returns the file of a response, which must have the whole file.
+    fn from_response(page: ReadResourceResponse, max_bytes: usize) -> Result<Self, ToolError> {
+        if !page.next_cursor.is_empty() {
+            return Err(larger_file_error(page.total_bytes, max_bytes));
+        }
+        let bytes = match page.body {
+            Some(Body::Contents(text)) => text.into_bytes(),
+            Some(Body::Data(data)) => data,
+            None => return Err(missing_body_error()),
+        };
+        Ok(Self {
+            bytes,
+            media_type: page.media_type,
+        })
+    }
+}
+
+impl TextPage {
+    /// Returns the page of a response, which must be text.
+    fn from_response(page: ReadResourceResponse) -> Result<Self, ToolError> {
         match page.body {
             Some(Body::Contents(contents)) => Ok(Self {
                 resource: page.resource,
@@ -57,12 +85,15 @@ impl TextPage {
                 Err(ToolError::from_code(ToolErrorCode::NotText, &message))
             }
 
-            None => {
-                let reason = "a page of a file has no body";
-                Err(invalid_response_error("the executor", reason))
-            }
+            None => Err(missing_body_error()),
         }
     }
+}
+
+/// Returns the error of a file that is over the limit of a read.
+fn larger_file_error(bytes: u64, max_bytes: usize) -> ToolError {
+    let message = format!("the file has {bytes} bytes; the limit is {max_bytes}");
+    ToolError::from_code(ToolErrorCode::TooLarge, &message)
 }
 
 /// Returns the error of a package that belongs to another authority than the requested one.

@@ -50,6 +50,7 @@ pub async fn list_directory_files(
         .map(|(uri, size_bytes)| PackageFile {
             resource: to_handle(server, &uri),
             size_bytes,
+            media_type: String::new(),
         })
         .collect();
     files.sort_by(|a, b| a.resource.cmp(&b.resource));

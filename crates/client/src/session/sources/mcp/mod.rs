@@ -362,6 +362,7 @@ impl McpSource {
             .map(|file| PackageFile {
                 resource: file.resource,
                 size_bytes: Some(file.size),
+                media_type: String::new(),
             })
             .collect();
         files.sort_by(|a, b| a.resource.cmp(&b.resource));

@@ -357,6 +357,7 @@ impl SiteSource {
         let files = skill.files.keys().map(|resource| PackageFile {
             resource: resource.clone(),
             size_bytes: None,
+            media_type: String::new(),
         });
         Ok(PackageFilesPage {
             files: files.collect(),

@@ -1,29 +1,30 @@
-//! Connects to the daemon, follows the session on it, and publishes each complete state of its skills.
+//! Connects to the daemon, and publishes a view of its session after each change. Connects again if the
+//! published roots change, because the roots of a session never change.
 
-use super::call_error::is_temporary;
-use super::catalog::{CatalogContent, McpCatalog};
 use super::texts::ServerTexts;
+use super::view::ServedView;
 use super::{ConnectFailure, ServedDaemon};
 use caproot_client::session::{ExecutorState, ExecutorStatus};
 use caproot_client::{CallError, published_selection};
 use caproot_core::backoff::Backoff;
-use caproot_core::proto::caproot::v1::{ResolveRootsRequest, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::ResolveRootsRequest;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tonic::Code;
 
 /// Delays between attempts to connect to a daemon that never answered.
 const CONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(400), Duration::from_secs(10));
 /// How long a daemon without published roots is left alone before its roots are read again.
 const NO_ROOTS_DELAY: Duration = Duration::from_secs(10);
 
-/// Daemon, its catalog, and the state of the connection.
+/// Daemon, the view of its session, and the state of the connection.
 #[derive(Debug, Clone, Default)]
-pub struct FeedState {
-    /// Daemon with the session of the catalog; `None` before the first connection.
+pub struct ServedState {
+    /// Daemon with the session of the view; `None` before the first connection.
     pub daemon: Option<Arc<ServedDaemon>>,
-    /// Catalog of the last complete revision; empty before the first one.
-    pub catalog: Arc<McpCatalog>,
+    /// View of the last complete revision; empty before the first one.
+    pub view: Arc<ServedView>,
     /// State of the connection.
     pub sync: SyncState,
 }
@@ -34,15 +35,15 @@ pub enum SyncState {
     /// The first state has not come yet, and no attempt has failed.
     #[default]
     Connecting,
-    /// The catalog is current.
+    /// The view is current.
     Synced,
     /// The daemon is lost, or was never reached. Has the cause.
     Lost(String),
 }
 
-/// Publisher of the state of the feed.
-pub struct FeedPublisher<F> {
-    state: watch::Sender<FeedState>,
+/// Publisher of the state of the server.
+pub struct StatePublisher<F> {
+    state: watch::Sender<ServedState>,
     texts: Arc<ServerTexts>,
     /// Receives a message if the daemon is lost or connected again.
     say: F,
@@ -52,7 +53,7 @@ pub struct FeedPublisher<F> {
 /// only a final failure of `connect`, or the error of a daemon that rejects the first request.
 pub async fn follow_daemon<E: From<CallError>>(
     connect: impl AsyncFn() -> Result<ServedDaemon, ConnectFailure<E>>,
-    publisher: FeedPublisher<impl Fn(String)>,
+    publisher: StatePublisher<impl Fn(String)>,
 ) -> Result<(), E> {
     loop {
         let daemon = connect_to_daemon(&connect, &publisher).await?;
@@ -63,7 +64,7 @@ pub async fn follow_daemon<E: From<CallError>>(
 /// Calls `connect` until a daemon answers or the failure is final.
 async fn connect_to_daemon<E>(
     connect: &impl AsyncFn() -> Result<ServedDaemon, ConnectFailure<E>>,
-    publisher: &FeedPublisher<impl Fn(String)>,
+    publisher: &StatePublisher<impl Fn(String)>,
 ) -> Result<ServedDaemon, E> {
     let mut backoff = CONNECT_BACKOFF;
 
@@ -77,15 +78,15 @@ async fn connect_to_daemon<E>(
     }
 }
 
-impl<F: Fn(String)> FeedPublisher<F> {
-    pub fn new(state: watch::Sender<FeedState>, texts: Arc<ServerTexts>, say: F) -> Self {
+impl<F: Fn(String)> StatePublisher<F> {
+    pub fn new(state: watch::Sender<ServedState>, texts: Arc<ServerTexts>, say: F) -> Self {
         Self { state, texts, say }
     }
 
     /// Publishes the states of a session until the published roots of the daemon change.
     async fn follow_session(&self, daemon: Arc<ServedDaemon>) -> Result<(), CallError> {
-        if daemon.roots.is_empty() {
-            self.publish_catalog(&daemon);
+        if daemon.session.roots().is_empty() {
+            self.publish_view(&daemon);
             tokio::time::sleep(NO_ROOTS_DELAY).await;
             return Ok(());
         }
@@ -104,7 +105,7 @@ impl<F: Fn(String)> FeedPublisher<F> {
                     (self.say)("the published roots of the daemon have changed".to_owned());
                     return Ok(());
                 }
-                self.publish_catalog(&daemon);
+                self.publish_view(&daemon);
             } else {
                 if self.state.borrow().daemon.is_none() {
                     daemon.check_rejected(&executors).await?;
@@ -119,17 +120,15 @@ impl<F: Fn(String)> FeedPublisher<F> {
     }
 
     /// Publishes the skills that the session has now.
-    fn publish_catalog(&self, daemon: &Arc<ServedDaemon>) {
-        let catalog = McpCatalog::new(daemon.catalog_content(&self.texts));
-        let mut was_lost = false;
-        self.state.send_modify(|state| {
-            was_lost = matches!(state.sync, SyncState::Lost(_));
-            *state = FeedState {
-                daemon: Some(daemon.clone()),
-                catalog: Arc::new(catalog),
-                sync: SyncState::Synced,
-            };
-        });
+    fn publish_view(&self, daemon: &Arc<ServedDaemon>) {
+        let view = Arc::new(ServedView::of_session(&daemon.session, self.texts.names));
+        let state = ServedState {
+            daemon: Some(daemon.clone()),
+            view,
+            sync: SyncState::Synced,
+        };
+        let before = self.state.send_replace(state);
+        let was_lost = matches!(before.sync, SyncState::Lost(_));
         if was_lost {
             (self.say)("reconnected".to_owned());
         }
@@ -157,21 +156,6 @@ impl<F: Fn(String)> FeedPublisher<F> {
 }
 
 impl ServedDaemon {
-    /// Returns the skills and roots that the session has now.
-    fn catalog_content(&self, texts: &ServerTexts) -> CatalogContent {
-        let sources = self.session.sources().iter();
-        let listings = sources.map(|source| source.snapshot().listing);
-        CatalogContent {
-            roots: self.roots.clone(),
-            lock: self.lock.clone(),
-            skills: listings
-                .flat_map(|listing| listing.skills.clone())
-                .collect(),
-            statuses: self.session.root_statuses(),
-            names: self.session.skill_names(texts.names),
-        }
-    }
-
     /// Reads the published roots again. Returns whether they changed.
     async fn have_roots_changed(&self) -> bool {
         if !self.follows_published {
@@ -182,7 +166,9 @@ impl ServedDaemon {
             return false;
         };
         let roots = published_selection(published, self.environment_id.as_deref());
-        roots[..] != self.roots[..]
+        // With a lock, a root of the session may have another id, but the same location.
+        let served = self.session.roots().iter().map(|root| &root.location);
+        !roots.iter().map(|root| &root.location).eq(served)
     }
 
     /// Returns the error of the daemon, if the daemon rejects the selection of the session. A session only
@@ -192,9 +178,8 @@ impl ServedDaemon {
         if !states.all(|executor| executor.state == ExecutorStatus::Failed) {
             return Ok(());
         }
-        let roots: Vec<SelectedCapabilityRoot> = self.roots.to_vec();
         let request = ResolveRootsRequest {
-            selected_capability_roots: roots,
+            selected_capability_roots: self.session.roots().to_vec(),
             ..ResolveRootsRequest::default()
         };
         match self.client.clone().resolve_roots(request).await {
@@ -202,4 +187,15 @@ impl ServedDaemon {
             Ok(_) | Err(_) => Ok(()),
         }
     }
+}
+
+/// Whether the same call may succeed later.
+fn is_temporary(error: &CallError) -> bool {
+    let CallError::Status(status) = error else {
+        return false;
+    };
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::ResourceExhausted | Code::Aborted | Code::DeadlineExceeded
+    )
 }
