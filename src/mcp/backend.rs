@@ -14,14 +14,14 @@ use super::limits::{
 };
 use super::texts::{ServerTexts, json_bytes};
 use super::view::{ServedSkill, ServedView};
-use caproot_client::session::{ToolError, ToolErrorCode};
+use caproot_client::session::{ToolError, ToolErrorCode, fill_placeholders};
 use caproot_core::text::escape_hidden_chars;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use rmcp::model::{
     ContentBlock, GetPromptResult, ListPromptsResult, ListResourcesResult, ListSkillsResult,
-    MetaObject, Prompt, PromptMessage, Resource, ResourceContents, Role, Skill, SkillFrontmatter,
-    SkillResources,
+    MetaObject, Prompt, PromptArgument, PromptMessage, Resource, ResourceContents, Role, Skill,
+    SkillFrontmatter, SkillResources,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -31,6 +31,8 @@ use tokio::time::{Instant, timeout};
 
 /// Skills of one page whose files are listed concurrently.
 const MAX_CONCURRENT_LISTINGS: usize = 8;
+/// Name of the argument of each prompt.
+pub const PROMPT_ARGUMENTS: &str = "arguments";
 /// Media type of a SKILL.md.
 const MARKDOWN: &str = "text/markdown";
 /// Key in `_meta` of lists: omissions of the whole view.
@@ -358,7 +360,11 @@ impl McpBackend {
         let rest = skills_after_cursor(view, ListKind::Prompts, cursor)?;
         let page = McpPage::fill(rest, |skill| {
             let name = skill.prompt_name.as_ref()?;
-            Some(Prompt::new(name, Some(skill.description()), None))
+            let arguments = PromptArgument::new(PROMPT_ARGUMENTS)
+                .with_description("Text for the skill, as the user wrote it")
+                .with_required(false);
+            let description = Some(skill.description());
+            Some(Prompt::new(name, description, Some(vec![arguments])))
         });
 
         let next_cursor = page.next_cursor(ListKind::Prompts, rest);
@@ -368,13 +374,21 @@ impl McpBackend {
         Ok(result)
     }
 
-    /// `prompts/get`: the whole SKILL.md, for a model that follows it now.
-    pub async fn get_prompt(&self, name: &str) -> Result<GetPromptResult, McpCallError> {
+    /// `prompts/get`: the whole SKILL.md with the arguments of the user, for a model that follows it now.
+    pub async fn get_prompt(
+        &self,
+        name: &str,
+        arguments: &str,
+    ) -> Result<GetPromptResult, McpCallError> {
         let permit = self.acquire_call_permit().await?;
         let skill = permit.view.skill_by_prompt(name);
         let skill = skill.ok_or(McpCallError::UnknownPrompt)?;
 
-        let text = permit.read_file(&skill.main_uri()).await?;
+        let mut file = permit.read_file(&skill.main_uri()).await?;
+        if let ResourceContents::TextResourceContents { text, .. } = &mut file {
+            *text = fill_placeholders(text, arguments, skill.uri())
+                .map_err(|error| McpCallError::BadPromptArguments(error.message().to_owned()))?;
+        }
         let head = format!(
             "Use the skill `{}`, which the user started. Its SKILL.md follows; it may name other files of \
              the skill, which are resources below {}/.",
@@ -382,7 +396,7 @@ impl McpBackend {
             skill.uri()
         );
 
-        let contents = [ContentBlock::text(head), ContentBlock::resource(text)];
+        let contents = [ContentBlock::text(head), ContentBlock::resource(file)];
         let messages = contents.map(|content| PromptMessage::new(Role::User, content));
         Ok(GetPromptResult::new(messages.into()).with_description(skill.description()))
     }

@@ -17,6 +17,9 @@ pub enum McpCallError {
     /// No prompt has this name.
     #[error("no such prompt; list the prompts again")]
     UnknownPrompt,
+    /// The arguments of a prompt are too long.
+    #[error("{0}")]
+    BadPromptArguments(String),
     /// The session has too many subscriptions, or the URI is too long.
     #[error("a session can subscribe to at most {MAX_SUBSCRIBED_URIS} URIs of 4 KiB each")]
     SubscriptionLimit,
@@ -61,6 +64,7 @@ impl McpCallError {
         match self {
             Self::BadCursor
             | Self::UnknownPrompt
+            | Self::BadPromptArguments(_)
             | Self::SubscriptionLimit
             | Self::NotADirectory => ErrorData::invalid_params(message, data),
             Self::NotFound => ErrorData::resource_not_found(message, data),
@@ -75,6 +79,7 @@ impl McpCallError {
         match self {
             Self::Busy(_) => "BUSY",
             Self::BadCursor => "BAD_CURSOR",
+            Self::BadPromptArguments(_) => "BAD_ARGUMENTS",
             Self::SubscriptionLimit => "TOO_MANY_SUBSCRIPTIONS",
             Self::UnknownPrompt | Self::NotFound => "NOT_FOUND",
             Self::NotADirectory => "NOT_A_DIRECTORY",
@@ -96,6 +101,7 @@ impl McpCallError {
             ),
             Self::BadCursor
             | Self::UnknownPrompt
+            | Self::BadPromptArguments(_)
             | Self::SubscriptionLimit
             | Self::NotFound
             | Self::NotADirectory

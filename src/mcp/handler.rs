@@ -1,6 +1,6 @@
 //! Handler of one MCP session: capabilities, methods and change notifications.
 
-use super::backend::McpBackend;
+use super::backend::{McpBackend, PROMPT_ARGUMENTS};
 use super::call_error::McpCallError;
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
 use super::list_changes::{GivenLists, HostList, ListChanges};
@@ -150,7 +150,12 @@ impl ServerHandler for McpHandler {
         request: GetPromptRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let prompt = self.backend.get_prompt(&request.name).await;
+        let arguments = request.arguments.unwrap_or_default();
+        let arguments = arguments.get(PROMPT_ARGUMENTS).and_then(Value::as_str);
+        let prompt = self
+            .backend
+            .get_prompt(&request.name, arguments.unwrap_or_default())
+            .await;
         prompt
             .map(Into::into)
             .map_err(|error| invalid_params_error(&error, None))

@@ -109,6 +109,21 @@ async fn closed_skills_are_prompts_and_in_no_list_for_models() {
         let whole = std::fs::read_to_string(fixture.path(&format!("{path}/SKILL.md")));
         assert_eq!(resource["text"], whole.expect("text"));
     }
+    // A prompt takes what the user wrote behind its name.
+    assert_eq!(prompts[1]["arguments"][0]["name"], "arguments");
+    let with_arguments = |text: &str| json!({"name": "ship", "arguments": {"arguments": text}});
+    let got = host.call("prompts/get", with_arguments("to prod")).await;
+    let got = got.expect("a prompt");
+    let text = got["messages"][1]["content"]["resource"]["text"].as_str();
+    assert!(
+        text.is_some_and(|text| text.ends_with("\n\nARGUMENTS: to prod")),
+        "{got}"
+    );
+    let error = host
+        .call("prompts/get", with_arguments(&"x".repeat(5_000)))
+        .await
+        .expect_err("too long");
+    assert_eq!(error["data"]["reason"], "BAD_ARGUMENTS");
     for name in ["open", "none", "twice", ""] {
         let error = host
             .call("prompts/get", json!({"name": name}))

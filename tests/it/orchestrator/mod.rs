@@ -35,8 +35,8 @@ mod resumed_mirrors;
 #[allow(unreachable_pub)]
 mod rust_page_program;
 mod search;
-pub(crate) mod session;
 mod server_memory;
+pub(crate) mod session;
 mod session_plugins;
 mod shared_catalogs;
 mod shared_mirrors;

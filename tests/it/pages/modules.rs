@@ -277,7 +277,6 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
         &[
             "http_client",
             "mentions",
-            "placeholders",
             "readiness",
             "request_metrics",
             "selection",
@@ -290,7 +289,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
         &["address_check", "equal_roots", "usage"],
         &["short_names"],
         &["fragment", "instructions", "result"],
-        &["resource_path", "skill_source", "tools"],
+        &["placeholders", "resource_path", "skill_source", "tools"],
         &[
             "arguments",
             "authorities",

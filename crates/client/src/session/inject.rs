@@ -7,7 +7,7 @@ use super::fragment::{FragmentFrame, fitting_bytes};
 use super::mentions::{ParsedMention, UserPrompt};
 use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::package_lookup::similar_names;
-use super::placeholders::{MAX_ARGUMENT_BYTES, PlaceholderValues};
+use super::placeholders::{MAX_ARGUMENT_BYTES, PlaceholderValues, long_arguments_reason};
 use super::result::{ToolError, ToolErrorCode};
 use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
@@ -142,10 +142,7 @@ async fn inject_mentioned(session: &Session, prompt: &UserPrompt) -> InjectedSki
     };
     for skill in &skills {
         if prompt.arguments.len() > MAX_ARGUMENT_BYTES {
-            let reason = format!(
-                "its arguments are over {MAX_ARGUMENT_BYTES} bytes; write them into the prompt"
-            );
-            injected.omit(&skill.package, reason);
+            injected.omit(&skill.package, long_arguments_reason());
             continue;
         }
         match reader.read_file(skill, "").await {

@@ -172,6 +172,7 @@ pub use metrics::{InvocationKind, InvocationMetrics, InvocationSeries, SkillCoun
 pub use name_list::{SkillNameLine, SkillNameList, SkillNameListOptions};
 pub use notices::{InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges, UpdateKind};
 pub use options::SessionOptions;
+pub use placeholders::fill_placeholders;
 #[cfg(feature = "servers")]
 pub use plugin_servers::{McpServerStatus, limits as mcp_server_limits};
 pub use plugins::{

@@ -1,6 +1,7 @@
 //! Placeholders in the SKILL.md of a fragment: the arguments of a person, as Claude Code 2.1 replaces them, and the
 //! directory of the skill. A read returns the file as it is, so that its digest fits.
 
+use super::result::{ToolError, ToolErrorCode};
 use caproot_core::document::{self, DocumentValue};
 use caproot_core::text::fences::split_file;
 use std::borrow::Cow;
@@ -22,6 +23,29 @@ pub struct PlaceholderValues<'a> {
     words: Vec<String>,
     /// Handle of the skill.
     package: &'a str,
+}
+
+/// Returns the text of a SKILL.md for a person who started the skill, with the values of its placeholders, such as
+/// `$ARGUMENTS`. `package` is the handle of the skill.
+///
+/// # Errors
+///
+/// The arguments have over 4,096 bytes.
+pub fn fill_placeholders(text: &str, arguments: &str, package: &str) -> Result<String, ToolError> {
+    if arguments.len() > MAX_ARGUMENT_BYTES {
+        return Err(ToolError::from_code(
+            ToolErrorCode::InvalidArguments,
+            &long_arguments_reason(),
+        ));
+    }
+    Ok(PlaceholderValues::new(arguments, package)
+        .fill(text)
+        .into_owned())
+}
+
+/// Returns the reason for the rejection of long arguments.
+pub fn long_arguments_reason() -> String {
+    format!("the arguments are over {MAX_ARGUMENT_BYTES} bytes; write them into the prompt")
 }
 
 impl<'a> PlaceholderValues<'a> {
