@@ -28,7 +28,7 @@
 //! # let connect = async move || {
 //! #     let options = ServedDaemon::session_options(SessionOptions::default());
 //! #     let session = Session::start(&fleet, roots.clone(), &options).await.expect("valid roots");
-//! #     let daemon = ServedDaemon::new(client.clone(), session, roots.clone());
+//! #     let daemon = ServedDaemon::new(client.clone(), session);
 //! #     Ok::<_, ConnectFailure<CallError>>(daemon)
 //! # };
 //! # let texts = ServerTexts::default();
