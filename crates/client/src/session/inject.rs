@@ -330,8 +330,8 @@ async fn read_fragment(
     };
     let page = read_fitting(source, request, room, &|page: &TextPage| {
         let body_room = room.saturating_sub(frame_page(&frame, skill, page, names).overhead());
-        let fill = |text: &str| file.fill(text).into_owned();
-        let bytes = fitting_bytes(&page.contents, body_room, fill);
+        let with_values = |text: &str| file.fill(text).into_owned();
+        let bytes = fitting_bytes(&page.contents, body_room, with_values);
         if bytes == page.contents.len() || !page.next_cursor.is_empty() {
             return bytes;
         }
@@ -339,7 +339,7 @@ async fn read_fragment(
         bytes.min(fitting_bytes(
             &page.contents,
             room - truncated_overhead,
-            fill,
+            with_values,
         ))
     })
     .await?;

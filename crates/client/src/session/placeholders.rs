@@ -77,17 +77,13 @@ impl<'a> PlaceholderValues<'a> {
         let mut rest = body;
         while let Some((before, after)) = rest.split_once('$') {
             filled.push_str(before);
-            let found = self.find_value(after, &names, has_numbers);
-            match found {
-                Some(FoundValue { value, length }) => {
-                    filled.push_str(value);
-                    takes_arguments |= !after.starts_with(SKILL_DIR);
-                    rest = &after[length..];
-                }
-                None => {
-                    filled.push('$');
-                    rest = after;
-                }
+            if let Some(found) = self.find_value(after, &names, has_numbers) {
+                filled.push_str(found.value);
+                takes_arguments |= !after.starts_with(SKILL_DIR);
+                rest = &after[found.length..];
+            } else {
+                filled.push('$');
+                rest = after;
             }
         }
         filled.push_str(rest);
