@@ -72,7 +72,7 @@ def test_mentions_metrics_and_budget(run: Any, demo: str) -> None:
                 await skills.inject("", mentions=[{"title": "x"}])
 
             counts = {count["skill"]: count["explicit"] for count in skills.metrics()["skills"]}
-            assert counts == {"skill://demo/write-changelog": 1, "skill://demo/triage-logs": 1}
+            assert counts == {"skill://demo/write-changelog": 1, "skill://demo/triage-logs": 2}
             whole = len(skills.instruction_text()["text"].encode())
             text = skills.instruction_text(whole - 1)
             assert len(text["text"].encode()) < whole and text["shortened"] > 0
