@@ -258,7 +258,7 @@ test("pending calls are answered", async (t) => {
   platform.add("other", "count", { text: "" }, "thread-2");
   const dispatcher = await skills.dispatcher("thread-1", platform);
   const drained = await dispatcher.drain();
-  assert.deepEqual({ ...drained, failures: drained.failures.length }, { accepted: 7, notFound: 0, alreadyAnswered: 0, failed: 0, failures: 0, complete: true });
+  assert.deepEqual({ ...drained, failures: drained.failures.length }, { accepted: 7, notFound: 0, alreadyAnswered: 0, failed: 0, failures: 0, unread: 0, complete: true });
   assert.deepEqual([...platform.pending.keys()], ["other"]);
   assert.deepEqual(platform.answers.get("call-3")?.json(), { result: 3 });
   assert.equal(platform.answers.get("list")?.external, true);
