@@ -113,37 +113,44 @@ impl<'a> PlaceholderValues<'a> {
             return None;
         }
 
-        let name_length = after
-            .find(|c: char| !c.is_alphanumeric() && c != '_' && c != '-')
-            .unwrap_or(after.len());
-        let (name, behind) = after.split_at(name_length);
-        let index_in_brackets = behind
-            .strip_prefix('[')
-            .and_then(|rest| rest.split_once(']'));
-        if name == ARGUMENTS {
-            let index = index_in_brackets.and_then(|(digits, _)| digits.parse::<usize>().ok());
-            return match (index, index_in_brackets) {
-                (Some(index), Some((digits, _))) => Some(FoundValue {
+        if let Some(rest) = after.strip_prefix(ARGUMENTS) {
+            let brackets = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+            let index =
+                brackets.and_then(|(digits, _)| Some((digits, digits.parse::<usize>().ok()?)));
+            if let Some((digits, index)) = index {
+                return Some(FoundValue {
                     value: self.words.get(index)?,
                     length: ARGUMENTS.len() + digits.len() + 2,
-                }),
-                _ => Some(FoundValue {
-                    value: self.arguments,
-                    length: ARGUMENTS.len(),
-                }),
-            };
+                });
+            }
+            return ends_name(rest).then_some(FoundValue {
+                value: self.arguments,
+                length: ARGUMENTS.len(),
+            });
         }
 
-        let index = if name.bytes().all(|b| b.is_ascii_digit()) {
-            name.parse().ok().filter(|_| has_numbers)?
+        let digits = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (index, length) = if digits > 0 && has_numbers {
+            (after[..digits].parse().ok()?, digits)
         } else {
-            names.iter().position(|declared| declared == name)?
+            let declared = names.iter().enumerate();
+            let found = declared.filter(|(_, name)| !name.is_empty() && after.starts_with(*name));
+            let (index, name) = found.max_by_key(|(_, name)| name.len())?;
+            (index, name.len())
         };
+        if !ends_name(&after[length..]) {
+            return None;
+        }
         Some(FoundValue {
             value: self.words.get(index)?,
-            length: name_length,
+            length,
         })
     }
+}
+
+/// Whether a name ends before this text.
+fn ends_name(rest: &str) -> bool {
+    !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
 /// Value of a placeholder.
@@ -198,7 +205,7 @@ mod tests {
     fn placeholders_get_the_arguments() {
         let given = "prod 'two words' $HOME";
         for (text, filled) in [
-            ("Do $ARGUMENTS.", "Do prod 'two words' $HOME."),
+            ("Do $ARGUMENTS-1.", "Do prod 'two words' $HOME-1."),
             (
                 "$ARGUMENTS[1]|$ARGUMENTS[9]|$ARGUMENTS[x]",
                 "two words|$ARGUMENTS[9]|prod 'two words' $HOME[x]",
