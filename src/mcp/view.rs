@@ -400,12 +400,14 @@ pub(in crate::mcp) mod tests {
                 "{uri}"
             );
         }
+
         let inner = view.resolve_uri("skill://r/a/b/x").expect("found");
         assert_eq!(inner.skill.skill.package, "skill://r/a/b");
         assert_eq!(
             inner.skill.uri_for_handle("skill://r/a/b/x").as_deref(),
             Some("skill://r/a/b/x")
         );
+
         let moved = view
             .skill_by_main_uri("skill://r/named/SKILL.md")
             .expect("listed");

@@ -210,7 +210,7 @@ impl CallListener {
             Some(data) => parse_message(data.as_bytes()).await.ok(),
             None => None,
         };
-        let call = message.and_then(|message| self.manager.read_call(message));
+        let call = message.and_then(|message| self.manager.read_call(Ok(message)));
         if let Some((request_id, job)) = call.and_then(|call| dispatcher.job_for_call(call)) {
             let start = dispatcher.start_call(DeliveryMode::Pushed, request_id, job);
             match start.await {

@@ -264,17 +264,14 @@ impl HttpManager {
         let mut memory = 0;
         for entry in list.entries {
             memory += estimate_tree_memory(entry.text().as_bytes());
-            let is_over = memory > MAX_TREE_MEMORY;
-            match entry.parse().map_err(|error| error.to_string()) {
-                Ok(message) if !is_over => match self.read_call(message) {
-                    Some(call) => page.calls.push(call),
-                    None => page.unread += 1,
-                },
-                Ok(_) => page.unread += 1,
-                Err(reason) => {
-                    tracing::warn!(session = self.session_id, "invalid pending call: {reason}");
-                    page.unread += 1;
-                }
+            if memory > MAX_TREE_MEMORY {
+                page.unread += 1;
+                continue;
+            }
+            let message = entry.parse().map_err(|error| error.to_string());
+            match self.read_call(message) {
+                Some(call) => page.calls.push(call),
+                None => page.unread += 1,
             }
         }
         Ok(page)
@@ -292,8 +289,8 @@ impl HttpManager {
     }
 
     /// Returns the call of a message, or `None` with a log line if the message is invalid.
-    fn read_call(&self, message: Value) -> Option<PendingCall> {
-        match self.parse_call(message) {
+    fn read_call(&self, message: Result<Value, String>) -> Option<PendingCall> {
+        match message.and_then(|message| self.parse_call(message)) {
             Ok(call) => Some(call),
             Err(reason) => {
                 tracing::warn!(session = self.session_id, "invalid pending call: {reason}");
