@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 /// Longest wait for the first scan of a root.
 const MAX_FIRST_WAIT: Duration = Duration::from_secs(5);
@@ -37,6 +38,7 @@ pub struct RootTaskHandle {
     lease_token: Arc<()>,
     /// One semaphore per root, so that a root on a filesystem that hangs blocks only its own reads.
     read_permits: Arc<Semaphore>,
+    task: Option<AbortOnDropHandle<()>>,
 }
 
 /// Deadlines of the waits of one call.
@@ -84,7 +86,13 @@ impl RootTaskHandle {
             last_used_at: Instant::now(),
             lease_token: Arc::default(),
             read_permits: Arc::new(Semaphore::new(max_reads)),
+            task: None,
         }
+    }
+
+    /// Runs a task until it ends or the handle is dropped.
+    pub fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.task = Some(AbortOnDropHandle::new(tokio::spawn(task)));
     }
 
     pub fn changes(&self) -> &Arc<PendingChanges> {

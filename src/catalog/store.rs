@@ -96,6 +96,18 @@ struct RootRecord {
     task_handle: RootTaskHandle,
 }
 
+/// Ends the tasks of all roots when it is dropped. Otherwise each task keeps the store, and the inotify
+/// instance, until its root is idle.
+#[derive(Debug)]
+#[must_use]
+pub struct RootTasksGuard(CatalogStore);
+
+impl Drop for RootTasksGuard {
+    fn drop(&mut self) {
+        self.0.lock_state().roots.clear();
+    }
+}
+
 impl CatalogStore {
     /// Returns a store without snapshots.
     #[must_use]
@@ -125,6 +137,11 @@ impl CatalogStore {
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    /// Returns a guard of the tasks of all roots.
+    pub fn guard_root_tasks(&self) -> RootTasksGuard {
+        RootTasksGuard(self.clone())
     }
 
     /// Returns the random epoch of this daemon process.
@@ -284,9 +301,9 @@ impl CatalogStore {
 
         let mut state = self.lock_state();
         state.touch_or_insert(key, || {
-            let task = RootTaskHandle::new(policy.limits().max_reads_per_root);
-            // The task ends when the root is idle.
-            tokio::spawn(root_task::run_root_task(
+            let mut task = RootTaskHandle::new(policy.limits().max_reads_per_root);
+            // Also ends by itself when the root is idle.
+            task.spawn(root_task::run_root_task(
                 self.clone(),
                 access_scope.clone(),
                 key.clone(),

@@ -381,6 +381,7 @@ impl BoundDaemon {
 
         // Ends the streams if this future is dropped.
         let _shutdown_guard = shutdown.clone().drop_guard();
+        let _root_tasks_guard = store.guard_root_tasks();
 
         // Dropped last, so that the socket files exist until draining has ended.
         let sockets: Vec<_> = metrics_listener

@@ -22,9 +22,10 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
 use watch_registry::{InterestId, WatchRegistry};
 
 /// Size of the buffer for events.
@@ -103,6 +104,8 @@ struct WatcherState {
     watches: Option<Watches>,
     /// Descriptor of the same instance, for removing watches by descriptor number.
     instance: Option<OwnedFd>,
+    /// Reads the events of the instance.
+    event_loop: Option<AbortOnDropHandle<()>>,
     /// `None` if the table cannot be read.
     mount_table: Option<MountTable>,
     registry: WatchRegistry,
@@ -155,7 +158,12 @@ impl InotifyWatcher {
 
         // If the instance fails, the task notifies all listeners and ends. The next start creates
         // another instance.
-        tokio::spawn(Arc::clone(&self.0).run_event_loop(instance));
+        let event_loop = WatcherInner::run_event_loop(
+            Arc::downgrade(&self.0),
+            instance,
+            self.0.fault_injector.clone(),
+        );
+        state.event_loop = Some(AbortOnDropHandle::new(tokio::spawn(event_loop)));
         Ok(())
     }
 
@@ -303,18 +311,20 @@ impl Default for InotifyWatcher {
 
 impl WatcherInner {
     /// Dispatches events until the instance fails, then reports lost events to all listeners.
-    async fn run_event_loop(self: Arc<Self>, instance: Inotify) {
+    async fn run_event_loop(this: Weak<Self>, instance: Inotify, faults: FaultInjector) {
         let mut buffer = vec![0; BUFFER_BYTES];
         match instance.into_event_stream(&mut buffer) {
             Err(error) => tracing::error!(%error, "cannot read inotify events"),
             Ok(mut events) => loop {
                 let event = tokio::select! {
                     event = events.next() => event,
-                    () = self.fault_injector.instance_killed() => None,
+                    () = faults.instance_killed() => None,
                 };
-                let Some(event) = event else { break };
+                let Some((event, watcher)) = event.zip(this.upgrade()) else {
+                    break;
+                };
                 match event {
-                    Ok(event) => self.dispatch_event(&event),
+                    Ok(event) => watcher.dispatch_event(&event),
                     Err(error) => {
                         tracing::error!(%error, "inotify instance failed; starting a new instance");
                         break;
@@ -323,13 +333,17 @@ impl WatcherInner {
             },
         }
 
+        let Some(watcher) = this.upgrade() else {
+            return;
+        };
         // The state is emptied before the listeners are called: each of them may start a new instance.
         let state = {
-            let _adds_blocked = self.add_lock.write();
-            let mut state = self.state.lock();
+            let _adds_blocked = watcher.add_lock.write();
+            let mut state = watcher.state.lock();
             WatcherState {
                 watches: state.watches.take(),
                 instance: state.instance.take(),
+                event_loop: None,
                 mount_table: state.mount_table.take(),
                 registry: state.registry.take_all(),
                 barriers: std::mem::take(&mut state.barriers),
