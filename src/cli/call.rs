@@ -135,7 +135,7 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     let mut executors = None;
     let mut first = None;
     if let Some(OpenedFleet { fleet, selected }) = opened {
-        let session = parts.start_session(&fleet, selected.roots).await?;
+        let session = parts.start_session(&fleet, selected).await?;
         executors = Some(SessionExecutors {
             fleet,
             args: &args.session,

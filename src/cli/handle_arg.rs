@@ -2,7 +2,7 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-use caproot_client::{Client, PublishedRootId, enclosing_package, root_id};
+use caproot_client::{Client, PublishedRootId, approved_root_id, enclosing_package, root_id};
 use caproot_core::proto::caproot::v1::{
     CapabilityRootLocation, Consistency, ListSkillsRequest, ListSkillsResponse,
     ResolveRootsRequest, RootState, SelectedCapabilityRoot, Skill, SkillView,
@@ -163,10 +163,20 @@ pub fn find_root(
     };
     let sentence = format!("unknown root `{id}`; selected or published roots: {known}");
 
-    roots.into_iter().find(|root| root.id == id).ok_or_else(|| {
+    let found = roots.into_iter().find(|root| has_id(root, id));
+    let root = found.ok_or_else(|| {
         CommandFailure::new(exit::REJECTED, sentence)
             .with_hint("select the root with --root ID=DIR or --selected FILE")
+    })?;
+    Ok(SelectedCapabilityRoot {
+        id: id.to_owned(),
+        ..root
     })
+}
+
+/// Whether a root has an id, or a session with a lock names it so.
+fn has_id(root: &SelectedCapabilityRoot, id: &str) -> bool {
+    root.id == id || approved_root_id(root) == id
 }
 
 /// Returns the published root that a session on a fleet names by this id, in the environment of the id.
@@ -180,10 +190,10 @@ fn find_fleet_root(id: &str, roots: &[SelectedCapabilityRoot]) -> Option<Selecte
         return None;
     }
 
-    let path = format!("published:{root_id}");
     let root = roots.iter().find(|root| {
         let location = root.location.as_ref();
-        root.id == root_id && location.is_some_and(|location| location.path == path)
+        let path = format!("published:{}", root.id);
+        has_id(root, &root_id) && location.is_some_and(|location| location.path == path)
     })?;
     let location = root.location.clone().unwrap_or_default();
     Some(SelectedCapabilityRoot {

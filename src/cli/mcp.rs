@@ -234,6 +234,7 @@ async fn connect_to_daemon(
 ) -> Result<ServedDaemon, CommandFailure> {
     let options = SessionOptions {
         trust: args.lock.read_trust()?,
+        published_roots: args.selection.selects_published(),
         ..options.clone()
     };
     let mut executor = args.connection.connect(env).await?;

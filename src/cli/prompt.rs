@@ -78,15 +78,13 @@ pub async fn run(args: PromptArgs, env: &ProcessEnv) -> Result<u8, CommandFailur
 async fn print_prompt(args: PromptArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     args.log.start()?;
     let opened = args.session.open_fleet(env).await?;
-    let messages = opened.selected.messages;
+    let messages = opened.selected.messages.clone();
 
     // No model calls the tools of the program, so no event comes.
     let (sender, _events) = unbounded_channel();
     let callbacks = Arc::new(ToolCallbacks::new(sender));
     let parts = args.session.start_parts(&callbacks, false).await?;
-    let session = parts
-        .start_session(&opened.fleet, opened.selected.roots)
-        .await?;
+    let session = parts.start_session(&opened.fleet, opened.selected).await?;
 
     let is_well = messages.is_empty() && session.sources().iter().all(|source| is_well(&**source));
 

@@ -112,6 +112,8 @@ pub struct OpenedFleet {
 #[derive(Default)]
 pub struct SessionRoots {
     pub roots: Vec<SelectedCapabilityRoot>,
+    /// Whether executors listed the roots.
+    pub are_published: bool,
     /// Executors that the session does not have, one line each.
     pub messages: Vec<String>,
 }
@@ -166,8 +168,8 @@ impl SessionArgs {
                 Ok(OpenedFleet {
                     fleet: Fleet::from_executors([]),
                     selected: SessionRoots {
-                        roots: Vec::new(),
                         messages: vec![format!("the session has no executor: {reason}")],
+                        ..SessionRoots::default()
                     },
                 })
             }
@@ -260,6 +262,7 @@ impl ExecutorFlags<'_> {
                 fleet: executor.session_fleet(),
                 selected: SessionRoots {
                     roots,
+                    are_published: self.selection.selects_published(),
                     messages: Vec::new(),
                 },
             })
@@ -281,20 +284,26 @@ async fn select_fleet_roots(
     timeout: Duration,
 ) -> Result<SessionRoots, CommandFailure> {
     if let Some(roots) = selection.roots_from_file()? {
-        return Ok(SessionRoots {
-            roots,
-            messages: Vec::new(),
-        });
+        return Ok(SessionRoots::given(roots));
     }
 
     let published = fleet.published_roots(timeout).await;
     Ok(SessionRoots {
         messages: published.omitted.iter().map(fleet::omitted_line).collect(),
         roots: published.roots,
+        are_published: true,
     })
 }
 
 impl SessionRoots {
+    /// Returns the roots that a user or a program names.
+    pub fn given(roots: Vec<SelectedCapabilityRoot>) -> Self {
+        Self {
+            roots,
+            ..Self::default()
+        }
+    }
+
     /// Whether no executor answers.
     pub fn is_lost(&self) -> bool {
         self.roots.is_empty() && !self.messages.is_empty()
@@ -314,10 +323,14 @@ impl SessionParts {
     pub async fn start_session(
         &self,
         fleet: &Fleet,
-        roots: Vec<SelectedCapabilityRoot>,
+        selected: SessionRoots,
     ) -> Result<Session, CommandFailure> {
         let sources = self.sources.clone().await;
-        Session::start_with(fleet, roots, sources, &self.options)
+        let options = SessionOptions {
+            published_roots: selected.are_published,
+            ..self.options.clone()
+        };
+        Session::start_with(fleet, selected.roots, sources, &options)
             .await
             .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))
     }

@@ -59,5 +59,7 @@ pub use selected_roots::{
     PublishedRootId, SelectedRootsError, parse_selected_roots, published_selection,
 };
 pub use tls_error::TlsError;
-pub use trust::{ApprovedListing, Trust, approve_list, approve_skill, listed_skill_files};
+pub use trust::{
+    ApprovedListing, Trust, approve_list, approve_skill, approved_root_id, listed_skill_files,
+};
 pub use watch::{SkillWatch, WatchMessage};

@@ -1,9 +1,10 @@
 //! Lock of approved skills on the side of the orchestrator, which believes no executor: the descriptions
 //! come from the lock, and each file is verified.
 
+use crate::selected_roots::PublishedRootId;
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
 use caproot_core::proto::caproot::v1::{
-    ListSkillsResponse, NotOffered, Resource, Skill, TrustState,
+    ListSkillsResponse, NotOffered, Resource, SelectedCapabilityRoot, Skill, TrustState,
 };
 use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name};
 use sha2::{Digest as _, Sha256};
@@ -105,8 +106,46 @@ pub(crate) fn shown_id(id: &str) -> String {
     if (1..=MAX_SHOWN_ID_BYTES).contains(&id.len()) && id.bytes().all(is_part) {
         return id.to_owned();
     }
+    id_digest(id)
+}
+
+/// Returns `id-` and eight digits of the digest of an id, for a model that must not see what an executor chose.
+pub(crate) fn id_digest(id: &str) -> String {
     let digest = ContentDigest(Sha256::digest(id).into()).to_string();
     format!("id-{}", short_digest(&digest))
+}
+
+/// Returns an environment of a selection in a form that a model may see. An executor that listed its roots
+/// alone, and not as part of a fleet, also chose the environment.
+pub(crate) fn shown_environment(selection: &[SelectedCapabilityRoot], id: &str) -> String {
+    let is_listed = selection.iter().any(|root| {
+        let location = root.location.as_ref();
+        let location = location.filter(|location| location.environment_id == id);
+        let name = location.and_then(|location| location.path.strip_prefix("published:"));
+        name.is_some_and(|name| root.id == id_digest(name))
+    });
+    if is_listed {
+        id_digest(id)
+    } else {
+        shown_id(id)
+    }
+}
+
+/// Returns the id of a published root in a session with a lock: a digest of the executor's name for the
+/// root. The environment of a fleet stays, as in `id-1a2b3c4d@build-1`.
+#[must_use]
+pub fn approved_root_id(root: &SelectedCapabilityRoot) -> String {
+    let location = root.location.as_ref();
+    let name = location.and_then(|location| location.path.strip_prefix("published:"));
+    let of_fleet = PublishedRootId::parse(&root.id).filter(|id| Some(&*id.root_id) == name);
+    match of_fleet {
+        Some(id) => PublishedRootId {
+            root_id: id_digest(&id.root_id),
+            ..id
+        }
+        .to_string(),
+        None => id_digest(&root.id),
+    }
 }
 
 /// Returns the first eight digits of a digest with its algorithm.

@@ -25,10 +25,7 @@ impl SessionExecutors<'_> {
         timeout: Duration,
     ) -> Result<SessionRoots, RequestError> {
         if let Some(roots) = given {
-            return Ok(SessionRoots {
-                roots,
-                messages: Vec::new(),
-            });
+            return Ok(SessionRoots::given(roots));
         }
 
         let selected = if self.args.has_whole_fleet() {

@@ -226,6 +226,7 @@ impl ProgramFleet {
             return Ok(SessionRoots {
                 messages: published.omitted.iter().map(omitted_line).collect(),
                 roots: published.roots,
+                are_published: true,
             });
         }
 
@@ -252,6 +253,7 @@ impl ProgramFleet {
         })?;
         Ok(SessionRoots {
             roots: published_selection(published, None),
+            are_published: true,
             messages: Vec::new(),
         })
     }

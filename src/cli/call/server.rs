@@ -460,10 +460,7 @@ impl CallServer<'_> {
             (None, Some(shared)) if !given.are_saved => {
                 shared.published_roots(options.start_timeout).await?
             }
-            (roots, _) => SessionRoots {
-                roots: roots.unwrap_or_default(),
-                messages: Vec::new(),
-            },
+            (roots, _) => SessionRoots::given(roots.unwrap_or_default()),
         };
         if selected.is_lost() && own.has_only_executors() {
             return Err(RequestError::unavailable(selected.messages.join("; ")));
@@ -484,9 +481,16 @@ impl CallServer<'_> {
         checked: &CheckedOptions,
         places: SessionPlaces,
     ) -> Result<StartedSession, RequestError> {
-        let SessionRoots { roots, messages } = places.selected;
-        let started =
-            Session::start_with(&places.fleet, roots, places.sources, &checked.options).await;
+        let SessionRoots {
+            roots,
+            are_published,
+            messages,
+        } = places.selected;
+        let options = SessionOptions {
+            published_roots: are_published,
+            ..checked.options.clone()
+        };
+        let started = Session::start_with(&places.fleet, roots, places.sources, &options).await;
         let session =
             started.map_err(|error| RequestError::bad_config(error.sentences().to_vec()))?;
         let mut warnings = messages;

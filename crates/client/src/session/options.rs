@@ -50,6 +50,10 @@ pub struct SessionOptions {
     /// Skills that the session trusts, of executors and of all other sources; all skills by default. A fleet
     /// file with `trust` replaces the default. A lock is not part of the saved state.
     pub trust: Trust,
+    /// Whether the selection has the roots that executors list, as by
+    /// [`Fleet::published_roots`](crate::Fleet::published_roots), so that the ids of the roots are theirs;
+    /// false by default. With a lock, a model then sees a digest in place of such an id.
+    pub published_roots: bool,
     /// Custom tools of the program; none by default. The registry is sealed once `start` is called.
     #[cfg(feature = "handlers")]
     pub tools: ToolRegistry,
@@ -104,6 +108,7 @@ impl Default for SessionOptions {
             tool_names: ToolNames::default(),
             result_bytes: DEFAULT_RESULT_BYTES,
             trust: Trust::default(),
+            published_roots: false,
             #[cfg(feature = "handlers")]
             tools: ToolRegistry::default(),
             #[cfg(feature = "servers")]

@@ -14,7 +14,7 @@ use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
 use super::usage::UsageRecorder;
 use crate::fleet::group_by_environment;
-use crate::trust::shown_id;
+use crate::trust::{approved_root_id, shown_id};
 use crate::{Fleet, MirrorSelection, ResumePoint, Trust};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
@@ -69,7 +69,10 @@ impl Session {
         };
         let selection = match trust {
             Trust::All => selection,
-            Trust::Lock(_) => selection.into_iter().map(with_shown_id).collect(),
+            Trust::Lock(_) => selection
+                .into_iter()
+                .map(|root| with_shown_id(root, options.published_roots))
+                .collect(),
         };
         let selection = check_selection(selection)?;
         #[cfg(feature = "handlers")]
@@ -105,17 +108,18 @@ impl Session {
     }
 }
 
-/// Returns a root under an id that a model may see. The executor chose the id of a published root.
-fn with_shown_id(root: SelectedCapabilityRoot) -> SelectedCapabilityRoot {
+/// Returns a root under an id that a model may see. `is_listed`: the executor listed the root and chose the id.
+fn with_shown_id(root: SelectedCapabilityRoot, is_listed: bool) -> SelectedCapabilityRoot {
     let location = root.location.as_ref();
-    if location.is_some_and(|location| location.path.starts_with("published:")) {
-        SelectedCapabilityRoot {
-            id: shown_id(&root.id),
-            ..root
-        }
-    } else {
-        root
+    if !location.is_some_and(|location| location.path.starts_with("published:")) {
+        return root;
     }
+    let id = if is_listed {
+        approved_root_id(&root)
+    } else {
+        shown_id(&root.id)
+    };
+    SelectedCapabilityRoot { id, ..root }
 }
 
 #[cfg(feature = "servers")]

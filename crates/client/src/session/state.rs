@@ -11,7 +11,7 @@ use super::search::SessionSearch;
 use super::selection::SelectionError;
 use super::short_names::ShortNames;
 use super::skill::{AuthorityRef, SharedSkill};
-use super::skill_source::SkillSource;
+use super::skill_source::{SkillSource, SourceKind};
 use super::sources::{ApprovedSource, DaemonSource, ExecutorState};
 use super::store::SessionStore;
 use super::tool_names::ToolNames;
@@ -20,6 +20,7 @@ use super::tools::ToolSet;
 use super::usage::{UsageRecorder, UsageWatch};
 use super::used::UsedFiles;
 use super::view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
+use crate::trust::shown_environment;
 use crate::{ResumePoint, Trust};
 use caproot_core::proto::caproot::v1::{RootStatus, SelectedCapabilityRoot};
 use caproot_core::sync::Mutex;
@@ -334,7 +335,14 @@ impl SessionInner {
     pub fn approved_source(&self, source: Arc<dyn SkillSource>) -> Arc<dyn SkillSource> {
         match &self.trust {
             Trust::All => source,
-            Trust::Lock(lock) => Arc::new(ApprovedSource::new(source, lock.clone(), &self.product)),
+            Trust::Lock(lock) => {
+                let id = match source.kind() {
+                    SourceKind::Executor => shown_environment(&self.selection, source.id()),
+                    // The program chose the id.
+                    _ => source.id().to_owned(),
+                };
+                Arc::new(ApprovedSource::new(source, id, lock.clone(), &self.product))
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::session::request_metrics::RequestMetrics;
 use crate::session::skill::{AuthorityRef, SharedSkill};
 use crate::session::{ToolError, ToolErrorCode};
-use crate::trust::{approve_skill, is_for_product, short_digest, shown_id};
+use crate::trust::{approve_skill, is_for_product, short_digest};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::sync::Mutex;
@@ -94,13 +94,8 @@ struct CachedContents {
 }
 
 impl ApprovedSource {
-    /// Creates a source. An empty product lists the skills of all products.
-    pub fn new(source: Arc<dyn SkillSource>, lock: Arc<Lock>, product: &str) -> Self {
-        let id = match source.kind() {
-            SourceKind::Executor => shown_id(source.id()),
-            // The program chose the id.
-            SourceKind::Local | SourceKind::Mcp | SourceKind::Site => source.id().to_owned(),
-        };
+    /// Creates a source with an id that a model may see. An empty product lists the skills of all products.
+    pub fn new(source: Arc<dyn SkillSource>, id: String, lock: Arc<Lock>, product: &str) -> Self {
         Self {
             id,
             source,
