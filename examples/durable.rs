@@ -79,12 +79,15 @@ async fn run_sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn E
     ));
     let triage = json!({"authority": {"kind": "executor", "id": "mine"},
         "package": "skill://mine/triage", "resource": ""});
+    let mut usage = fork.watch_usage();
     let read = fork.call("skills.read", &triage).await;
     lines.push(format!("the fork reads: {}", read.json));
-    for skill in fork.metrics().skills {
+    if let Some(event) = usage.next().await {
+        let bytes = event.bytes.unwrap_or_default();
         lines.push(format!(
-            "{}: {} by a tool, {} bytes",
-            skill.skill, skill.by_tool, skill.bytes
+            "{}: {} with {bytes} bytes",
+            event.package,
+            event.kind.name()
         ));
     }
 

@@ -186,12 +186,12 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     let fork = session.fork(ForkScope::Only(&["build"]))?;
     lines.push(format!("the fork has: {:?}", listed_names(&fork).await?));
 
-    lines.extend(session.metrics().invocations.iter().map(|series| {
-        format!(
-            "counted: {} {} {:?} {} {}",
-            series.source_kind, series.source_id, series.kind, series.outcome, series.count
-        )
-    }));
+    lines.extend(
+        session
+            .source_states()
+            .iter()
+            .map(|state| format!("source: {} {} has {}", state.kind, state.id, state.skills)),
+    );
     lines.push(format!("deleted: {}", session.close(true).await.deleted));
     let Thread { services, .. } = thread;
     lines.push(format!("answered twice: {:?}", services.service.repeated()));

@@ -29,7 +29,7 @@ use caproot_client::session::sources::{
     DaemonSource, PackageFilesPage, PackageFilesRequest, SkillSource, SourceKind, SourceSnapshot,
     SourceWatch, TextPage, TextPageRequest,
 };
-use caproot_client::session::{RequestMetrics, SessionOptions, ToolError};
+use caproot_client::session::{SessionOptions, ToolError};
 use caproot_client::{Client, RetryPolicy};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, Plugin, SelectedCapabilityRoot};
@@ -231,10 +231,6 @@ impl SkillSource for LocalSource {
 
     fn plugins(&self) -> Vec<Arc<Plugin>> {
         self.source.plugins()
-    }
-
-    fn request_metrics(&self) -> RequestMetrics {
-        self.source.request_metrics()
     }
 
     fn read_page<'a>(

@@ -68,7 +68,7 @@ const allPages: Page[] = [
       ["index", "Roots Choice ToolDefinition ToolResult ResultImage Skill Authority Change InstructionUpdate UpdateKind NoticeChanges"],
       ["index", "InjectedSkills"],
       ["index", "SkillFragment AmbiguousName MentionCandidate OmittedMention ExecutorState ExecutorStatus SavedChanges"],
-      ["index", "ChangeState InvocationMetrics InvocationSeries SkillCount SourceMetrics Plugin PluginChanges"],
+      ["index", "ChangeState SourceState Plugin PluginChanges"],
       ["index", "ChangedPlugin ComponentChange PendingCall PendingPage UnneededAnswer SubmittedAnswer DispatchRecord Drained"],
       ["index", "FinishedTurn CallLines"],
     ],

@@ -187,7 +187,7 @@ export type CallRequest =
       method: "state";
     }
   | {
-      method: "metrics";
+      method: "source_states";
     }
   | {
       method: "plugins";
@@ -426,6 +426,10 @@ export type CallEvent =
   | {
       authority: SkillAuthority;
       /**
+       * Bytes that the model or the program got from a read or an injection.
+       */
+      bytes?: number | null;
+      /**
        * Digest of the SKILL.md; empty if the source has none.
        */
       digest: string;
@@ -440,9 +444,18 @@ export type CallEvent =
        */
       name: string;
       /**
+       * `OK`, the code of the error with which a read or an injection failed, or `DROPPED` if its caller
+       * stopped waiting.
+       */
+      outcome: string;
+      /**
        * Handle of the skill.
        */
       package: string;
+      /**
+       * Duration of a read or an injection, in seconds.
+       */
+      seconds?: number | null;
       /**
        * Id of the session.
        */
@@ -691,10 +704,6 @@ export type ChangeState =
  * Form of an [`InstructionUpdate`].
  */
 export type UpdateKind = "whole" | "notice" | "unchanged";
-/**
- * Kind of an invocation.
- */
-export type InvocationKind = "list" | "read" | "search" | "inject" | "tool";
 /**
  * State of a file compared with the digest that the model has.
  */
@@ -1372,126 +1381,6 @@ export interface NoticeChanges {
   unnamed: number;
 }
 /**
- * Counters of all invocations since the start of the session, and the sources. Counters never
- * decrease.
- */
-export interface InvocationMetrics {
-  /**
-   * Series sorted by source, kind and outcome.
-   */
-  invocations: InvocationSeries[];
-  /**
-   * Skills sorted by the bytes of their handles; `other` counts the skills beyond
-   * the first 1,024.
-   */
-  skills: SkillCount[];
-  /**
-   * Sources in the order of [`super::Session::sources`].
-   */
-  sources: SourceMetrics[];
-}
-/**
- * Counter and histogram with one set of labels, as in `OpenMetrics`.
- */
-export interface InvocationSeries {
-  /**
-   * Cumulative counts for each bound of [`DURATION_BUCKETS`], and the count of all invocations.
-   */
-  buckets: number[];
-  /**
-   * Bytes that a model got.
-   */
-  bytes: number;
-  /**
-   * Number of invocations.
-   */
-  count: number;
-  /**
-   * Whether a user mentioned the skill.
-   */
-  explicit: boolean;
-  kind: InvocationKind;
-  /**
-   * `OK`, `EMPTY` for a search that found nothing, the code of an error, or `DROPPED` if the caller
-   * stopped waiting.
-   */
-  outcome: string;
-  /**
-   * Total duration.
-   */
-  seconds: number;
-  /**
-   * Environment, or name of the tool.
-   */
-  sourceId: string;
-  /**
-   * Kind of the source's authority, `custom` for a custom tool, or `session` without a source.
-   */
-  sourceKind: string;
-}
-/**
- * Successful invocations of one skill.
- */
-export interface SkillCount {
-  /**
-   * Number of reads by a tool.
-   */
-  byTool: number;
-  /**
-   * Bytes of the skill that a model got.
-   */
-  bytes: number;
-  /**
-   * Number of mentions by a user.
-   */
-  explicit: number;
-  /**
-   * Handle of the skill, or `other`.
-   */
-  skill: string;
-}
-/**
- * State and requests of one source.
- */
-export interface SourceMetrics {
-  /**
-   * Whether the skills of the source are listed now.
-   */
-  available: boolean;
-  /**
-   * Cumulative counts for each bound of [`DURATION_BUCKETS`], and the count of all requests.
-   */
-  buckets: number[];
-  /**
-   * Number of requests that ended with an error or were abandoned.
-   */
-  failures: number;
-  /**
-   * Reason if the source is unavailable.
-   */
-  reason?: string | null;
-  /**
-   * Number of requests.
-   */
-  requests: number;
-  /**
-   * Total duration.
-   */
-  seconds: number;
-  /**
-   * Number of skills in the latest listing that the session has.
-   */
-  skills: number;
-  /**
-   * Id of the source, such as the environment of an executor.
-   */
-  sourceId: string;
-  /**
-   * Kind of the source.
-   */
-  sourceKind: string;
-}
-/**
  * Skill that a model may use.
  */
 export interface ListedSkill {
@@ -1679,7 +1568,6 @@ export interface ResultsByMethod {
   instructions: InstructionUpdate;
   list: ListedSkill[];
   listen: ListenEnd;
-  metrics: InvocationMetrics;
   plugin_servers: McpServerStatus[];
   plugins: SessionPlugin[];
   read: FileText;
@@ -1690,6 +1578,7 @@ export interface ResultsByMethod {
     [k: string]: unknown;
   };
   send: PromptAnswer;
+  source_states: SourceState[];
   start: StartedSession;
   state: ExecutorState[];
   tool_result: AcceptedResult;
@@ -1744,6 +1633,27 @@ export interface TurnAnswer {
    * Status that ended the turn.
    */
   status: string;
+}
+/**
+ * State of one source.
+ */
+export interface SourceState {
+  /**
+   * Id of the source, such as the environment of an executor.
+   */
+  id: string;
+  /**
+   * Kind of the source: `executor`, `local`, `mcp` or `site`.
+   */
+  kind: string;
+  /**
+   * Reason if the skills of the source are not listed now.
+   */
+  reason?: string | null;
+  /**
+   * Number of its skills that the session has.
+   */
+  skills: number;
 }
 /**
  * Tool as a model API expects it.

@@ -520,9 +520,9 @@ export class Session {
     return this.#request("state", {});
   }
 
-  /** Returns the counters of the calls since the start of the program. */
-  metrics(): Promise<Result<"metrics">> {
-    return this.#request("metrics", {});
+  /** Returns the state of each source: executors, directories, MCP servers and sites. */
+  sourceStates(): Promise<Result<"source_states">> {
+    return this.#request("source_states", {});
   }
 
   /** Returns a session with the roots and skills of this session, or some of them, such as for a subagent. The

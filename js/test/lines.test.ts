@@ -46,7 +46,7 @@ test("each line has the schema that the package ships", async (t) => {
     { method: "used_skills" },
     { method: "reinject", budget: 8000 },
     { method: "state" },
-    { method: "metrics" },
+    { method: "source_states" },
     { method: "plugins" },
     { method: "tool_result", call: 1, result: null },
     { method: "cancel", request: 1 },

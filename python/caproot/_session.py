@@ -36,10 +36,10 @@ if TYPE_CHECKING:
         Injected,
         InstructionText,
         Manager,
-        Metrics,
         Plugin,
         PluginChanges,
         Reinjected,
+        SourceState,
         Store,
         Thread,
         ToolDefinition,
@@ -488,9 +488,9 @@ class Session:
         """Returns the state of each executor: `live`, `stale` or `connecting`."""
         return self._ask_now("state")  # type: ignore[no-any-return]
 
-    def metrics(self) -> Metrics:
-        """Returns the counters of the calls, of the skills and of the sources."""
-        return self._ask_now("metrics")  # type: ignore[no-any-return]
+    def source_states(self) -> builtins.list[SourceState]:
+        """Returns the state of each source: executors, directories, MCP servers and sites."""
+        return self._ask_now("source_states")  # type: ignore[no-any-return]
 
     def fork(
         self,

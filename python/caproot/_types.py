@@ -185,15 +185,15 @@ class ExecutorChanges(TypedDict):
     """Whether the listed skills are newer than the changes."""
 
 
-class Metrics(TypedDict):
-    """Counters of a session."""
+class SourceState(TypedDict, total=False):
+    """State of a source. `reason` is there if its skills are not listed now."""
 
-    invocations: list[dict[str, Any]]
-    """Counts, bytes and seconds by source, kind and outcome."""
-    skills: list[dict[str, Any]]
-    """Reads and mentions by skill."""
-    sources: list[dict[str, Any]]
-    """State and requests of each source."""
+    kind: Required[Literal["executor", "local", "mcp", "site"]]
+    id: Required[str]
+    """Such as the environment of an executor."""
+    reason: str
+    skills: Required[int]
+    """Number of its skills that the session has."""
 
 
 class UsageEvent(TypedDict, total=False):
@@ -211,6 +211,12 @@ class UsageEvent(TypedDict, total=False):
     """`kind` and `id`."""
     digest: Required[str]
     """Digest of the SKILL.md; empty if the source has none."""
+    outcome: Required[str]
+    """`OK`, the code of the error of a read or an injection, or `DROPPED`."""
+    bytes: int
+    """Bytes that a read or an injection returned."""
+    seconds: float
+    """Duration of a read or an injection."""
     lost: int
 
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
         ExecutorState,
         Injected,
         InstructionText,
-        Metrics,
         Plugin,
         PluginChanges,
         Reinjected,
+        SourceState,
         ToolDefinition,
         UsageEvent,
         UsedSkill,
@@ -172,9 +172,9 @@ class Session:
         """Returns the state of each executor."""
         return _run(_now(self._inner, self._inner.executors))
 
-    def metrics(self) -> Metrics:
-        """Returns the counters."""
-        return _run(_now(self._inner, self._inner.metrics))
+    def source_states(self) -> builtins.list[SourceState]:
+        """Returns the state of each source."""
+        return _run(_now(self._inner, self._inner.source_states))
 
     def fork(
         self,

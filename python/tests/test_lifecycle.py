@@ -1,4 +1,4 @@
-"""Choice, mentions, metrics, forks, saved sessions, stores, fleets, tokens and sources."""
+"""Choice, mentions, source states, forks, saved sessions, stores, fleets, tokens and sources."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_choice_limits_a_session(run: Any, demo: str) -> None:
     run(work())
 
 
-def test_mentions_metrics_and_budget(run: Any, demo: str) -> None:
+def test_mentions_and_budget(run: Any, demo: str) -> None:
     async def work() -> None:
         async with caproot.connect(demo) as skills:
             injected = await skills.inject(
@@ -71,8 +71,8 @@ def test_mentions_metrics_and_budget(run: Any, demo: str) -> None:
             with pytest.raises(ValueError, match="unknown field"):
                 await skills.inject("", mentions=[{"title": "x"}])
 
-            counts = {count["skill"]: count["explicit"] for count in skills.metrics()["skills"]}
-            assert counts == {"skill://demo/write-changelog": 1, "skill://demo/triage-logs": 2}
+            (state,) = skills.source_states()
+            assert state == {"kind": "executor", "id": "local", "skills": 3}
             whole = len(skills.instruction_text()["text"].encode())
             text = skills.instruction_text(whole - 1)
             assert len(text["text"].encode()) < whole and text["shortened"] > 0

@@ -104,8 +104,6 @@ def test_a_search_finds_a_skill(run: Any, demo: str) -> None:
             assert [skill["name"] for skill in found.json()["skills"]] == ["triage-logs"]
             refused = await skills.call(name, {"query": "please help"})
             assert refused.json()["error"]["code"] == "INVALID_ARGUMENTS"
-            kinds = [series["kind"] for series in skills.metrics()["invocations"]]
-            assert kinds == ["search", "search"]
 
     run(work())
 

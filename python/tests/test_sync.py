@@ -33,7 +33,7 @@ def test_the_session_of_a_script(served: str, tree: Path) -> None:
         assert skills.inject("$second")["fragments"][0]["name"] == "second"
         assert skills.used_skills()[0]["name"] == "second"
         assert skills.reinject()["fragments"][0]["name"] == "second"
-        assert skills.metrics()["invocations"] and skills.instruction_text(0)["text"] == ""
+        assert skills.source_states()[0]["kind"] == "executor" and skills.instruction_text(0)["text"] == ""
 
         with skills.fork(exclude=["name:second"]) as fork:
             assert len(fork.list()) == 1

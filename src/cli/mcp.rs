@@ -9,10 +9,10 @@ use super::output::{print_stderr, write_stdout};
 use super::signals::run_until_signal;
 use crate::mcp::{
     ConnectFailure, HttpAllowlist, HttpListener, MAX_NAMES_BYTES, ServedDaemon, ServerTexts,
-    ServerTransport, serve,
+    ServerTransport, TOOL_NAMES, serve,
 };
 use caproot_client::CallError;
-use caproot_client::session::{Session, SessionOptions, SkillNameListOptions, ToolNames};
+use caproot_client::session::{Session, SessionOptions, SkillNameListOptions};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::escape_text;
 use clap::Args;
@@ -150,7 +150,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
     let texts = args.server_texts();
     let options = ServedDaemon::session_options(SessionOptions {
         product: args.product.product.clone(),
-        tool_names: texts.tools.unwrap_or_default(),
+        tool_names: TOOL_NAMES,
         result_bytes: args.results.result_bytes,
         scripts: texts.exec_command.is_some(),
         ..SessionOptions::default()
@@ -174,7 +174,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
 impl McpArgs {
     fn server_texts(&self) -> ServerTexts {
         ServerTexts {
-            tools: (!self.no_tools).then_some(ToolNames::Flat),
+            has_tools: !self.no_tools,
             always_load: !self.defer_tools,
             names: SkillNameListOptions {
                 budget: self.names_budget,

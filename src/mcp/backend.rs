@@ -157,7 +157,7 @@ impl McpBackend {
 
     /// Whether the server has tools.
     pub fn has_tools(&self) -> bool {
-        self.texts.tools.is_some()
+        self.texts.has_tools
     }
 
     /// Returns the instructions, with the names of the skills of now.

@@ -67,7 +67,7 @@ mod texts;
 mod view;
 
 pub use http::{HttpAllowlist, HttpListener};
-pub use texts::{MAX_NAMES_BYTES, ServerTexts};
+pub use texts::{MAX_NAMES_BYTES, ServerTexts, TOOL_NAMES};
 
 use backend::McpBackend;
 use caproot_client::session::{Session, SessionOptions};

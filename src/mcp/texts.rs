@@ -15,14 +15,16 @@ pub const MAX_TOOLS_BYTES: usize = 4_096;
 pub const MAX_NAMES_BYTES: usize = 2_000;
 /// Bytes that are reserved for the number of skills that a text does not name.
 const REST_BYTES: usize = 24;
+/// Spelling of the names of the tools.
+pub const TOOL_NAMES: ToolNames = ToolNames::Flat;
 /// Key in `_meta` of a tool by which Claude Code shows the tool in the first request.
 const ALWAYS_LOAD_KEY: &str = "anthropic/alwaysLoad";
 
 /// Texts that the server has for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTexts {
-    /// Spelling of the names of the tools; `None` for a server without tools.
-    pub tools: Option<ToolNames>,
+    /// Whether the server has tools.
+    pub has_tools: bool,
     /// Whether hosts show the tools without a search, if they can.
     pub always_load: bool,
     /// Names of skills in the texts, at most [`MAX_NAMES_BYTES`].
@@ -38,7 +40,7 @@ pub struct ServerTexts {
 impl Default for ServerTexts {
     fn default() -> Self {
         Self {
-            tools: Some(ToolNames::Flat),
+            has_tools: true,
             always_load: true,
             names: SkillNameListOptions {
                 budget: MAX_NAMES_BYTES,
@@ -54,9 +56,10 @@ impl ServerTexts {
     /// Returns the instructions of the server. `names` is empty if the daemon has not answered.
     pub(super) fn instructions(&self, names: &SkillNameList) -> String {
         // The names stand before all that a host may cut.
-        let mut text = match self.tools {
-            Some(tools) => tool_introduction(tools, names),
-            None => resource_introduction(names),
+        let mut text = if self.has_tools {
+            tool_introduction(names)
+        } else {
+            resource_introduction(names)
         };
         text.push_str(&list_names(names, " Names:", MAX_NAMES_BYTES, false));
 
@@ -64,7 +67,7 @@ impl ServerTexts {
             "\nA skill may name other files by paths relative to its own directory: read these in the \
              same way. ",
         );
-        if self.tools.is_some() {
+        if self.has_tools {
             text.push_str(&self.scripts_sentence());
         }
         text.push_str("Each prompt is a skill that only a person starts.");
@@ -74,17 +77,17 @@ impl ServerTexts {
     /// Returns the tools, with the names in the description of the read tool. `names` is empty if the
     /// daemon has not answered.
     pub(super) fn tools(&self, names: &SkillNameList) -> Vec<Tool> {
-        let Some(spelling) = self.tools else {
+        if !self.has_tools {
             return Vec::new();
-        };
-        let payloads = spelling.skill_tools();
+        }
+        let payloads = TOOL_NAMES.skill_tools();
         let payloads = payloads.as_array().into_iter().flatten();
         let mut tools: Vec<_> = payloads.map(|payload| self.tool(payload)).collect();
 
         let room = MAX_TOOLS_BYTES.saturating_sub(json_bytes(&tools));
-        let read = tools.iter_mut().find(|tool| tool.name == spelling.read());
+        let read = tools.iter_mut().find(|tool| tool.name == TOOL_NAMES.read());
         if let Some(read) = read {
-            let text = self.read_addition(spelling, names, room);
+            let text = self.read_addition(names, room);
             let description = read.description.take().unwrap_or_default();
             read.description = Some(format!("{description}{text}").into());
         }
@@ -92,10 +95,7 @@ impl ServerTexts {
     }
 
     fn tool(&self, payload: &Value) -> Tool {
-        let name = match payload["namespace"].as_str() {
-            Some(namespace) => format!("{namespace}.{}", text_field(payload, "name")),
-            None => text_field(payload, "name"),
-        };
+        let name = text_field(payload, "name");
         let schema = payload["inputSchema"]
             .as_object()
             .cloned()
@@ -113,7 +113,7 @@ impl ServerTexts {
 
     /// Returns the text about scripts and skills that follows the description of the read tool, in `room`
     /// bytes of JSON.
-    fn read_addition(&self, tools: ToolNames, names: &SkillNameList, room: usize) -> String {
+    fn read_addition(&self, names: &SkillNameList, room: usize) -> String {
         let mut text = String::new();
         if self.exec_command.is_some() {
             let _ = write!(text, " {}", self.scripts_sentence().trim_end());
@@ -126,8 +126,8 @@ impl ServerTexts {
             text,
             "\n\nSkills when this conversation began: {}; {} has the current ones, {} finds some.",
             names.total,
-            tools.list(),
-            tools.search()
+            TOOL_NAMES.list(),
+            TOOL_NAMES.search()
         );
         let room = room.saturating_sub(json_len(&text)).min(MAX_NAMES_BYTES);
         let has_descriptions = self.names.with_descriptions;
@@ -153,8 +153,8 @@ impl ServerTexts {
 }
 
 /// Returns the first sentences for a model with tools, up to the names.
-fn tool_introduction(tools: ToolNames, names: &SkillNameList) -> String {
-    let (list, read, search) = (tools.list(), tools.read(), tools.search());
+fn tool_introduction(names: &SkillNameList) -> String {
+    let (list, read, search) = (TOOL_NAMES.list(), TOOL_NAMES.read(), TOOL_NAMES.search());
     if names.total == 0 {
         return format!(
             "Skills of an executor, by third parties: {list} lists them, {search} finds some. If one fits \
@@ -242,8 +242,7 @@ fn text_field(payload: &Value, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        MAX_NAMES_BYTES, MAX_TOOLS_BYTES, ServerTexts, SkillNameLine, SkillNameList, ToolNames,
-        json_bytes,
+        MAX_NAMES_BYTES, MAX_TOOLS_BYTES, ServerTexts, SkillNameLine, SkillNameList, json_bytes,
     };
 
     /// Bytes of the instructions that Codex shows.
@@ -306,7 +305,7 @@ mod tests {
     #[test]
     fn resources_are_named_without_tools() {
         let texts = ServerTexts {
-            tools: None,
+            has_tools: false,
             ..ServerTexts::default()
         };
         let text = texts.instructions(&names(2, ""));
@@ -324,25 +323,22 @@ mod tests {
     #[test]
     fn all_tools_together_have_a_limit() {
         for (with_descriptions, description) in [(false, ""), (true, "\"It\" does\\ it. \u{1}")] {
-            for spelling in [ToolNames::Flat, ToolNames::Namespaced] {
-                for exec_command in [None, Some("caproot exec".to_owned())] {
-                    let mut texts = ServerTexts {
-                        tools: Some(spelling),
-                        exec_command,
-                        ..ServerTexts::default()
-                    };
-                    texts.names.with_descriptions = with_descriptions;
-                    let tools = texts.tools(&names(417, description));
-                    let bytes = json_bytes(&tools);
-                    assert!((3_900..=MAX_TOOLS_BYTES).contains(&bytes), "{bytes}");
+            for exec_command in [None, Some("caproot exec".to_owned())] {
+                let mut texts = ServerTexts {
+                    exec_command,
+                    ..ServerTexts::default()
+                };
+                texts.names.with_descriptions = with_descriptions;
+                let tools = texts.tools(&names(417, description));
+                let bytes = json_bytes(&tools);
+                assert!((3_900..=MAX_TOOLS_BYTES).contains(&bytes), "{bytes}");
 
-                    let read = tools[1].description.clone().expect("a description");
-                    assert!(read[..QWEN_BYTES].contains("Read a skill before"), "{read}");
-                    let count = read.find("began: 417; ").expect("the count");
-                    assert!(count < CLAUDE_BYTES / 2, "{read}");
-                    assert!(read.contains("one-of-many-skills-009"), "{read}");
-                    assert!(read.ends_with(" more."), "{read}");
-                }
+                let read = tools[1].description.clone().expect("a description");
+                assert!(read[..QWEN_BYTES].contains("Read a skill before"), "{read}");
+                let count = read.find("began: 417; ").expect("the count");
+                assert!(count < CLAUDE_BYTES / 2, "{read}");
+                assert!(read.contains("one-of-many-skills-009"), "{read}");
+                assert!(read.ends_with(" more."), "{read}");
             }
         }
     }

@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use caproot_client::session::dispatch::{DispatchRecord, DrainSummary, SubmitOutcome};
 use caproot_client::session::{
-    ExecutorChanges, ExecutorState, InjectedSkills, InstructionUpdate, InvocationMetrics,
-    ListedSkill, McpServerStatus, ReinjectedSkills, ResultImage, SessionPlugin, ToolError,
+    ExecutorChanges, ExecutorState, InjectedSkills, InstructionUpdate, ListedSkill,
+    McpServerStatus, ReinjectedSkills, ResultImage, SessionPlugin, SourceState, ToolError,
     ToolResult, UsedSkill,
 };
 use caproot_client::{CallError, ChangesSince};
@@ -51,8 +51,8 @@ pub enum RequestAnswer {
     Inject(InjectedSkills),
     /// `state`: one object for each executor.
     State(Vec<ExecutorState>),
-    /// `metrics`: counters since the start of the session. Times are in seconds.
-    Metrics(Box<InvocationMetrics>),
+    /// `source_states`: one object for each source.
+    SourceStates(Vec<SourceState>),
     /// `plugins`: the plugins in the order of their sources.
     Plugins(Vec<SessionPlugin>),
     /// `plugin_servers`: the servers in the order of their plugins.

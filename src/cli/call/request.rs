@@ -85,8 +85,8 @@ pub enum CallRequest {
     Inject(UserPrompt),
     /// The state of each executor.
     State {},
-    /// Counters of the calls since the start of the session.
-    Metrics {},
+    /// The state of each source: executors, directories, MCP servers and sites.
+    SourceStates {},
     /// The plugins with their components. Empty without `--plugins`.
     Plugins {},
     /// The MCP servers of plugins that the session uses, with their tools. Empty without

@@ -10,8 +10,8 @@ use super::event::CallEvent;
 use super::program_registry::FoundExecutor;
 use super::request::RequestLine;
 use caproot_client::session::{
-    ExecutorState, InjectedSkills, InstructionUpdate, InvocationMetrics, ListedSkill,
-    McpServerStatus, ReinjectedSkills, SessionPlugin, UsedSkill,
+    ExecutorState, InjectedSkills, InstructionUpdate, ListedSkill, McpServerStatus,
+    ReinjectedSkills, SessionPlugin, SourceState, UsedSkill,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -59,7 +59,7 @@ impl ResultSchemas {
         results.add::<SessionId>("watch_usage");
         results.add::<InjectedSkills>("inject");
         results.add::<Vec<ExecutorState>>("state");
-        results.add::<InvocationMetrics>("metrics");
+        results.add::<Vec<SourceState>>("source_states");
         results.add::<Vec<SessionPlugin>>("plugins");
         results.add::<Vec<McpServerStatus>>("plugin_servers");
         results.add::<AcceptedResult>("tool_result");

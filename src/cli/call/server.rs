@@ -239,8 +239,8 @@ impl CallServer<'_> {
                 RequestAnswer::Inject(self.find_session(id)?.inject(&prompt).await)
             }
             CallRequest::State {} => RequestAnswer::State(self.find_session(id)?.executors()),
-            CallRequest::Metrics {} => {
-                RequestAnswer::Metrics(Box::new(self.find_session(id)?.metrics()))
+            CallRequest::SourceStates {} => {
+                RequestAnswer::SourceStates(self.find_session(id)?.source_states())
             }
             CallRequest::Plugins {} => RequestAnswer::Plugins(self.find_session(id)?.plugins()),
             CallRequest::PluginServers {} => {

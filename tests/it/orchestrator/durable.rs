@@ -276,7 +276,7 @@ async fn unusable_saved_sessions_are_errors_or_warnings() {
 }
 
 #[tokio::test]
-async fn forks_have_some_roots_and_metrics_of_their_own() {
+async fn forks_have_some_roots_of_their_own() {
     let fixture = Fixture::new("skill r/a\nskill s/b");
     let r = start_daemon("r", fixture.path("r"), None).await;
     let s = start_daemon("s", fixture.path("s"), None).await;
@@ -312,8 +312,6 @@ async fn forks_have_some_roots_and_metrics_of_their_own() {
             .0
             .is_empty()
     );
-    // Each session counts its own calls, also after the parent is closed.
-    assert!(session.metrics().invocations.is_empty());
     assert!(!session.close(false).await.deleted);
     assert_eq!(
         error_code(&session, "skills.list", json!({})).await,
@@ -577,7 +575,7 @@ async fn the_example_runs() {
     for part in [
         "kept: Some(Ok(())), deleted: false",
         "the fork reads: {\"resource\":\"skill://mine/triage/SKILL.md\"",
-        "skill://mine/triage: 1 by a tool",
+        "skill://mine/triage: read with",
         "since then: new or changed [\"skill://mine/release\"], gone []",
         "deleted: true",
         "SESSION_CLOSED",

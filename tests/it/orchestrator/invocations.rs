@@ -1,9 +1,9 @@
-//! Invocation metrics and spans of a session.
+//! Spans of the invocations of a session.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use caproot_client::session::{ForkScope, InvocationKind, UserPrompt};
+use caproot_client::session::{ForkScope, UserPrompt};
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
@@ -36,7 +36,7 @@ impl MakeWriter<'_> for LogLines {
 }
 
 #[tokio::test]
-async fn invocations_are_counted_and_traced() {
+async fn invocations_are_spans() {
     let lines = LogLines::default();
     let subscriber = tracing_subscriber::fmt()
         .json()
@@ -70,53 +70,7 @@ async fn invocations_are_counted_and_traced() {
         in_time(session.call("skills.read", &read_arguments("r", "skill://r/none", ""))).await;
     assert_eq!(parse_result(&gone)["error"]["code"], "PACKAGE_NOT_FOUND");
     in_time(session.call("made-up", &json!({}))).await;
-    let injected = in_time(session.inject(&UserPrompt::from("use $b"))).await;
-    let text = &injected.fragments[0].text;
-
-    let metrics = session.metrics();
-    let rows: Vec<_> = metrics
-        .invocations
-        .iter()
-        .map(|s| {
-            (
-                s.source_kind.as_str(),
-                s.source_id.as_str(),
-                s.kind,
-                s.outcome.as_str(),
-                s.count,
-            )
-        })
-        .collect();
-    assert_eq!(
-        rows,
-        [
-            ("executor", "r", InvocationKind::Read, "OK", 2),
-            (
-                "executor",
-                "r",
-                InvocationKind::Read,
-                "PACKAGE_NOT_FOUND",
-                1
-            ),
-            ("executor", "r", InvocationKind::Inject, "OK", 1),
-            ("session", "", InvocationKind::List, "OK", 1),
-            ("session", "", InvocationKind::Tool, "UNKNOWN_TOOL", 1),
-        ]
-    );
-    let inject = &metrics.invocations[2];
-    assert!(inject.explicit && inject.bytes == text.len() as u64);
-    assert!(
-        metrics
-            .invocations
-            .iter()
-            .all(|s| *s.buckets.last().expect("one") == s.count)
-    );
-    let skills: Vec<_> = metrics
-        .skills
-        .iter()
-        .map(|s| (s.skill.as_str(), s.by_tool, s.explicit))
-        .collect();
-    assert_eq!(skills, [("skill://r/a", 2, 0), ("skill://r/b", 0, 1)]);
+    in_time(session.inject(&UserPrompt::from("use $b"))).await;
 
     let written = lines.0.lock().expect("no panic").clone();
     let written = String::from_utf8(written).expect("text");
@@ -160,23 +114,22 @@ async fn invocations_are_counted_and_traced() {
     daemon.stop().await;
 }
 
-/// A dropped call is counted too.
+/// A dropped call is a use, too.
 #[tokio::test]
-async fn a_dropped_call_is_counted() {
+async fn a_dropped_call_is_recorded() {
     let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
     let session = session(&[("r", &daemon.address)]).await;
+    let mut usage = session.watch_usage();
     {
         let arguments = read_arguments("r", "skill://r/a", "");
         let call = std::pin::pin!(session.call("skills.read", &arguments));
         // The first poll sends the request to the daemon.
         assert!(futures_util::poll!(call).is_pending());
     }
-    let metrics = session.metrics();
-    let outcomes: Vec<_> = metrics
-        .invocations
-        .iter()
-        .map(|s| (s.outcome.as_str(), s.count))
-        .collect();
-    assert_eq!(outcomes, [("DROPPED", 1)]);
+    let event = in_time(usage.next()).await.expect("an event");
+    assert_eq!(
+        (event.name.as_str(), event.outcome.as_str()),
+        ("a", "DROPPED")
+    );
     daemon.stop().await;
 }

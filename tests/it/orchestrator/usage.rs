@@ -42,6 +42,7 @@ async fn each_use_is_an_event_with_the_digest_of_the_skill() {
             "{event:?}"
         );
         assert_eq!((event.session.as_str(), event.lost), (session.id(), 0));
+        assert_eq!((event.bytes, event.duration), (None, None));
     }
 
     call(
@@ -59,10 +60,19 @@ async fn each_use_is_an_event_with_the_digest_of_the_skill() {
             .success
     );
     in_time(session.inject(&"use $b and $none".into())).await;
-    for (kind, name) in [(UsageKind::Read, "a"), (UsageKind::Injected, "b")] {
+    for (kind, name, outcome) in [
+        (UsageKind::Read, "a", "OK"),
+        (UsageKind::Read, "a", "RESOURCE_NOT_FOUND"),
+        (UsageKind::Injected, "b", "OK"),
+    ] {
         let event = next_event(&mut usage).await;
         assert_eq!((event.kind, event.name.as_str()), (kind, name));
         assert_eq!(event.package, format!("skill://r/{name}"));
+        assert_eq!(event.outcome, outcome);
+        assert!(
+            event.bytes > Some(20) && event.duration.is_some(),
+            "{event:?}"
+        );
     }
 
     // The session ends, and its last events come.
@@ -136,10 +146,13 @@ async fn a_file_has_a_line_for_each_use_of_each_session() {
     let keys: Vec<_> = injected.as_object().expect("an object").keys().collect();
     let expected = [
         "authority",
+        "bytes",
         "digest",
         "kind",
         "name",
+        "outcome",
         "package",
+        "seconds",
         "session",
         "time",
     ];
@@ -240,7 +253,7 @@ async fn the_program_of_the_page_finds_skills_without_a_use() {
     let (fixture, daemon) = serve_tree("local", "skill r/pdf\nskill r/log\nskill r/old").await;
     fixture.write("unused.py", script);
     // One use is older than 30 days.
-    let old = r#"{"time":"2020-01-01T00:00:00.000Z","kind":"read","package":"skill://local/old"}"#;
+    let old = r#"{"time":"2020-01-01T00:00:00.000Z","kind":"read","package":"skill://local/old","outcome":"OK"}"#;
     fixture.write("usage.jsonl", format!("{old}\n"));
 
     let mut command = client_command(&daemon, "call --usage");

@@ -60,6 +60,8 @@ async fn a_list_has_only_approved_skills() {
     daemon.stop().await;
 }
 
+// The id of the root `r` is `id-454349e4` in a session with a lock, as the executor listed the root.
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_of_call_lists_and_reads_only_approved_bytes() {
     let (fixture, daemon) = start().await;
@@ -67,7 +69,7 @@ async fn a_session_of_call_lists_and_reads_only_approved_bytes() {
     let mut process = CallProcess::start(client_command(&daemon, &words));
     let list = process.call("skills.list", &json!({})).await;
     assert_eq!(names(&list), ["pdf"]);
-    let steps = json!({"package": "skill://r/pdf", "resource": "references/steps.md"});
+    let steps = json!({"package": "skill://id-454349e4/pdf", "resource": "references/steps.md"});
     let page = process.call("skills.read", &steps).await;
     assert_eq!(page["contents"], "One.\n");
     let text = process.request(json!({"method": "instructions"})).await;
@@ -90,12 +92,12 @@ async fn an_mcp_host_gets_only_approved_skills() {
     let list = host.call("skills/list", json!({})).await.expect("a list");
     let skills = list["skills"].as_array().expect("skills");
     assert_eq!(skills.len(), 1, "{list}");
-    assert_eq!(skills[0]["uri"], "skill://r/pdf/SKILL.md");
-    let read = json!({"uri": "skill://r/mail/SKILL.md"});
+    assert_eq!(skills[0]["uri"], "skill://id-454349e4/pdf/SKILL.md");
+    let read = json!({"uri": "skill://id-454349e4/mail/SKILL.md"});
     host.call("resources/read", read)
         .await
         .expect_err("not approved");
-    let read = json!({"uri": "skill://r/pdf/references/steps.md"});
+    let read = json!({"uri": "skill://id-454349e4/pdf/references/steps.md"});
     let file = host.call("resources/read", read).await.expect("a file");
     assert_eq!(file["contents"][0]["text"], "One.\n");
     assert_eq!(host.stop().await.code, Some(0));
@@ -118,18 +120,21 @@ async fn an_mcp_host_sees_approved_names_in_place_of_paths() {
         let list = host.call(method, json!({})).await.expect("a list");
         seen += &list.to_string();
     }
-    assert!(seen.contains("skill://r/tool/data.md"), "{seen}");
-    for uri in ["skill://r/tool/data.md", "skill://r/tool/none.md"] {
+    assert!(seen.contains("skill://id-454349e4/tool/data.md"), "{seen}");
+    for uri in [
+        "skill://id-454349e4/tool/data.md",
+        "skill://id-454349e4/tool/none.md",
+    ] {
         match host.call("resources/read", json!({"uri": uri})).await {
             Ok(file) => assert_eq!(file["contents"][0]["text"], "data"),
             Err(error) => seen += &error.to_string(),
         }
     }
     // A file that is not text is verified, too.
-    let logo = json!({"uri": "skill://r/tool/logo.bin"});
+    let logo = json!({"uri": "skill://id-454349e4/tool/logo.bin"});
     let logo = host.call("resources/read", logo).await.expect("a file");
     assert_eq!(logo["contents"][0]["blob"], "/wA=");
-    let edited = json!({"uri": "skill://r/tool/edited.bin"});
+    let edited = json!({"uri": "skill://id-454349e4/tool/edited.bin"});
     let error = host.call("resources/read", edited).await;
     let error = error.expect_err("not the approved content");
     assert_eq!(error["data"]["reason"], "NOT_VERIFIED");

@@ -3,8 +3,8 @@
 
 use super::arguments::{parse_arguments, read_text};
 use super::instructions::{DescribedSkills, InstructionText, TextStyle, write_instructions};
+use super::invocation::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::list::list_page;
-use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::notices::{InstructionUpdate, UpdateRequest};
 use super::read::FoundRead;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
@@ -95,13 +95,6 @@ impl Session {
             Ok(result) => result,
             Err(error) => self.error_result(&error),
         };
-        if let CalledTool::Read(Ok(read)) = &called
-            && result.success
-        {
-            let used = read.first_page_skill();
-            self.inner.usage.record(UsageKind::Read, used);
-        }
-
         invocation.finish_with_result(&result);
         result
     }
@@ -121,7 +114,7 @@ impl Session {
         CalledTool::Unknown
     }
 
-    /// Starts the metrics of a call, with the source and the skill that it reads.
+    /// Starts the span of a call, with the source and the skill that it reads.
     fn start_invocation<'a>(&'a self, tool: &'a CalledTool<'_>) -> InvocationGuard<'a> {
         let kind = match tool {
             CalledTool::List => InvocationKind::List,

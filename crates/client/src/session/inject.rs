@@ -4,8 +4,8 @@
 use super::files::{ListedDirectory, describe_files};
 use super::fitting::read_fitting;
 use super::fragment::{FragmentFrame, fitting_bytes};
+use super::invocation::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::mentions::{ParsedMention, UserPrompt};
-use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::package_lookup::similar_names;
 use super::placeholders::{MAX_ARGUMENT_BYTES, PlaceholderValues, long_arguments_reason};
 use super::result::{ToolError, ToolErrorCode};
@@ -13,7 +13,6 @@ use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
 use super::state::Session;
 use super::tool_names::ToolNames;
-use super::usage::UsageKind;
 use super::used::UsedFile;
 use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
@@ -262,10 +261,6 @@ async fn inject_file(
 
     let work = read_fragment(source, file, inner.tool_names).instrument(invocation.span());
     let read = inner.run_until_closed(work).await.flatten();
-    if read.is_ok() {
-        inner.usage.record(UsageKind::Injected, [file.skill]);
-    }
-
     invocation.finish_with_text(read.as_ref().map(|read| read.fragment.text.as_str()));
     read
 }

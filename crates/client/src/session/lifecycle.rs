@@ -1,13 +1,12 @@
 //! Lifecycle of a session: save, restore, fork, persist and close.
 
 use super::choice::SkillChoice;
-use super::metrics::{InvocationCounters, InvocationMetrics, SourceMetrics};
 use super::options::SessionOptions;
 use super::saved::{ParsedSession, SavedError, SavedSession};
 use super::selection::SelectionError;
 use super::session_id::random_id;
 use super::skill::mirrored_view;
-use super::skill_source::SkillSource;
+use super::skill_source::{SkillSource, SourceState};
 use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
 use super::store::{SessionStore, StoreError};
@@ -152,35 +151,16 @@ impl Session {
         self
     }
 
-    /// Returns the counters of all invocations so far, and the state and requests of each source.
-    /// Each tool call and each injected skill also is a `tracing` span `invocation`, without
-    /// arguments and text.
-    ///
-    /// ```
-    /// use caproot_client::session::SessionOptions;
-    /// use serde_json::json;
-    /// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// # let session = demo::start_demo_session(&SessionOptions::default()).await;
-    /// let arguments = json!({"authority": {"kind": "executor", "id": "demo"},
-    ///     "package": "skill://demo/triage-logs", "resource": ""});
-    /// session.call("skills.read", &arguments).await;
-    ///
-    /// let metrics = session.metrics();
-    /// assert_eq!(metrics.invocations[0].outcome, "OK");
-    /// assert_eq!((metrics.skills[0].skill.as_str(), metrics.skills[0].by_tool), ("skill://demo/triage-logs", 1));
-    /// # }
-    /// ```
+    /// Returns the states of all sources now, in the order of [`Session::sources`].
     #[must_use]
-    pub fn metrics(&self) -> InvocationMetrics {
-        let choice = &self.inner.choice;
-        let sources = self
-            .sources
-            .iter()
-            .map(|source| SourceMetrics::of_source(&**source, choice.count_included(&**source)));
-        self.inner.counters.snapshot(sources.collect())
+    pub fn source_states(&self) -> Vec<SourceState> {
+        let sources = self.sources.iter();
+        sources
+            .map(|source| {
+                let skills = self.inner.choice.count_included(&**source);
+                SourceState::of_source(&**source, skills)
+            })
+            .collect()
     }
 
     /// Saves the session in its store, in place of the state that was saved before.
@@ -248,7 +228,7 @@ impl Session {
     /// fork has the choice of this session, and never a skill that this session does not have: a name
     /// that a skill of this session masks stays masked, although the fork may not have that skill. A
     /// fork shares the mirrors and their call permits, so a fork is cheap and lists the same skills at
-    /// once. A fork has its own id and metrics and the same store, and stays open if this session is
+    /// once. A fork has its own id and the same store, and stays open if this session is
     /// closed.
     pub fn fork(&self, scope: ForkScope<'_>) -> Result<Self, ForkError> {
         if self.is_closed() {
@@ -560,7 +540,6 @@ impl SessionInner {
             masking: Vec::new(),
             selection,
             resume_points: parent.resume_points.clone(),
-            counters: InvocationCounters::default(),
             usage: UsageRecorder::default(),
             used: Mutex::default(),
             tool_names: parent.tool_names,

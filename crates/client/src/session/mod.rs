@@ -114,10 +114,10 @@ mod fragment;
 mod http_client;
 mod inject;
 mod instructions;
+mod invocation;
 mod lifecycle;
 mod list;
 mod mentions;
-mod metrics;
 mod name_list;
 mod notices;
 mod options;
@@ -129,7 +129,6 @@ mod plugins;
 mod read;
 mod readiness;
 mod reinject;
-mod request_metrics;
 mod resource_path;
 mod result;
 mod saved;
@@ -168,7 +167,6 @@ pub use lifecycle::{
     RestoredSession, ScopeOutcome,
 };
 pub use mentions::{SkillMention, UserPrompt};
-pub use metrics::{InvocationKind, InvocationMetrics, InvocationSeries, SkillCount, SourceMetrics};
 pub use name_list::{SkillNameLine, SkillNameList, SkillNameListOptions};
 pub use notices::{InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges, UpdateKind};
 pub use options::SessionOptions;
@@ -181,7 +179,6 @@ pub use plugins::{
 };
 pub use readiness::{is_missing_something, missing_notes, missing_requirements};
 pub use reinject::{ReinjectedFragment, ReinjectedSkills};
-pub use request_metrics::{DURATION_BUCKETS, RequestMetrics};
 pub use result::{
     DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultImage, ToolError, ToolErrorCode, ToolResult,
 };
@@ -190,6 +187,7 @@ pub use selection::SelectionError;
 #[cfg(feature = "servers")]
 pub use server_options::{McpServerChoice, McpServerOptions, ServerValueRequest, ServerValues};
 pub use skill::SkillAuthority;
+pub use skill_source::SourceState;
 pub use sources::{ExecutorState, ExecutorStatus, SkillSource, SourceKind};
 pub use state::Session;
 pub use store::{MemoryStore, SessionStore, StoreError};

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 /// Options of a new session.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is an option
 pub struct SessionOptions {
     /// Product whose skills are listed, next to skills for every product. Empty: all skills.
     pub product: String,

@@ -5,11 +5,10 @@ use super::files::{
     ListedDirectory, MAX_FILES_CURSOR_BYTES, SkillFilesPage, is_files_cursor, list_directory,
 };
 use super::fitting::read_fitting;
-use super::metrics::InvocationTarget;
+use super::invocation::InvocationTarget;
 use super::package_lookup::{FoundPackage, PackageQuery};
 use super::resource_path::NamedResource;
 use super::result::{ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len};
-use super::skill::SharedSkill;
 use super::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
 use super::state::{AuthoritySource, Session};
 use super::used::{UsedFile, find_listed_skill};
@@ -161,13 +160,7 @@ impl<'a> FoundRead<'a> {
         })
     }
 
-    /// Returns the skill, unless the call only continues a page.
-    pub fn first_page_skill(&self) -> Option<&SharedSkill> {
-        let skill = self.found.skill.as_ref();
-        skill.filter(|_| self.cursor.is_empty())
-    }
-
-    /// Returns the source and the skill, for the metrics of the call.
+    /// Returns the source and the skill, for the span of the call.
     pub fn target(&self) -> InvocationTarget<'_> {
         let FoundPackage {
             owner,
@@ -176,6 +169,7 @@ impl<'a> FoundRead<'a> {
             ..
         } = &self.found;
         InvocationTarget::of_skill(owner.source, package, skill.as_ref())
+            .continued(!self.cursor.is_empty())
     }
 
     /// Reads the largest page of a file that fits into a result, or lists the files of a directory.

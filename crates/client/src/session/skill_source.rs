@@ -1,15 +1,18 @@
 //! Interface of a source of skills, and its data: listings, snapshots and pages of files.
 
-use super::request_metrics::RequestMetrics;
 use super::result::{ToolError, ToolErrorCode};
 use crate::is_of_root;
 use caproot_core::lock::ApprovedFiles;
 use caproot_core::proto::caproot::v1::{Plugin, Skill};
-use caproot_core::text::single_line;
+use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::BoxFuture;
+use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Limit of a text in the state of a source, in bytes.
+const MAX_TEXT_BYTES: usize = 256;
 
 /// Kind of a source. The order is the precedence of names: if two skills have one name, the session
 /// lists the skill of the earlier kind.
@@ -52,6 +55,36 @@ impl SourceKind {
     }
 }
 
+/// State of one source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct SourceState {
+    /// Kind of the source: `executor`, `local`, `mcp` or `site`.
+    pub kind: String,
+    /// Id of the source, such as the environment of an executor.
+    pub id: String,
+    /// Reason if the skills of the source are not listed now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Number of its skills that the session has.
+    pub skills: usize,
+}
+
+impl SourceState {
+    /// Returns the state of a source of which the session has this number of skills.
+    pub(super) fn of_source(source: &dyn SkillSource, skills: usize) -> Self {
+        let reason = source.snapshot().unavailable_reason;
+        let shorten = |text: &str| truncate_with_ellipsis(&single_line(text), MAX_TEXT_BYTES);
+        Self {
+            kind: source.kind().name().to_owned(),
+            id: shorten(source.id()),
+            reason: reason.map(|reason| shorten(&reason)),
+            skills,
+        }
+    }
+}
+
 /// Source of skills. A call of a source ends within [`SkillSource::read_timeout`]. A source returns
 /// only its own files, and reports if it is unavailable.
 pub trait SkillSource: fmt::Debug + Send + Sync {
@@ -80,11 +113,6 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
     /// while the source is unavailable.
     fn plugins(&self) -> Vec<Arc<Plugin>> {
         Vec::new()
-    }
-
-    /// Returns the counters of the source's requests since its start. Without requests by default.
-    fn request_metrics(&self) -> RequestMetrics {
-        RequestMetrics::default()
     }
 
     /// Returns a page of a file of a listed skill.

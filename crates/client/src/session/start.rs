@@ -1,6 +1,5 @@
 //! Start of a session: its sources, and the state of a new session.
 
-use super::metrics::InvocationCounters;
 use super::options::SessionOptions;
 #[cfg(feature = "servers")]
 use super::plugin_servers::{PluginServerSet, ServerStart};
@@ -165,7 +164,6 @@ impl SessionInner {
             masking: Vec::new(),
             selection,
             resume_points,
-            counters: InvocationCounters::default(),
             usage: UsageRecorder::default(),
             used: Mutex::default(),
             tool_names: options.tool_names,

@@ -2,7 +2,7 @@
 
 use super::authorities::{SessionAuthority, collect_authorities};
 use super::choice::SkillChoice;
-use super::metrics::{InvocationCounters, InvocationSession};
+use super::invocation::InvocationSession;
 use super::notices::TextRegistry;
 #[cfg(feature = "servers")]
 use super::plugin_servers::PluginServerSet;
@@ -69,7 +69,6 @@ pub struct SessionInner {
     pub selection: Vec<SelectedCapabilityRoot>,
     /// Saved resume points of a restored session, for executors that have not answered yet.
     pub resume_points: BTreeMap<String, ResumePoint>,
-    pub counters: InvocationCounters,
     pub usage: UsageRecorder,
     /// Files that the model read or was given.
     pub used: Mutex<UsedFiles>,
@@ -358,7 +357,7 @@ impl SessionInner {
     pub fn invocation_session(&self) -> InvocationSession<'_> {
         InvocationSession {
             id: &self.id,
-            counters: &self.counters,
+            usage: &self.usage,
             tool_names: self.tool_names,
         }
     }

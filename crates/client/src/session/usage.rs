@@ -1,5 +1,5 @@
 //! Use of skills: which skills a session showed to a model, gave to a model, or found for a model. An
-//! event has the skill with its digest, and the session, and no text of a skill, prompt or query.
+//! event has the skill with its digest, the session, the outcome, and no text of a skill, prompt or query.
 
 use super::skill::{AuthorityRef, SharedSkill, SkillAuthority};
 use caproot_core::sync::Mutex;
@@ -7,13 +7,15 @@ use serde::{Serialize, Serializer};
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{Receiver, Sender, channel};
 use tokio_util::sync::CancellationToken;
 
 /// Calls whose events wait for a slow reader. The events of older calls are lost.
 const MAX_WAITING_CALLS: usize = 256;
+/// Outcome of a use without an error.
+pub const OUTCOME_OK: &str = "OK";
 /// Skills that a session remembers as listed. After more, it reports listed skills again.
 const MAX_LISTED: usize = 65_536;
 
@@ -55,6 +57,20 @@ pub struct UsageEvent {
     pub authority: SkillAuthority,
     /// Digest of the SKILL.md; empty if the source has none.
     pub digest: String,
+    /// `OK`, the code of the error with which a read or an injection failed, or `DROPPED` if its caller
+    /// stopped waiting.
+    pub outcome: String,
+    /// Bytes that the model or the program got from a read or an injection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<usize>,
+    /// Duration of a read or an injection, in seconds.
+    #[serde(
+        rename = "seconds",
+        serialize_with = "write_seconds",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "handlers", schemars(with = "Option<f64>"))]
+    pub duration: Option<Duration>,
     /// Number of events before this one that are lost, because their reader was too slow.
     #[serde(skip_serializing_if = "is_zero")]
     #[cfg_attr(feature = "handlers", schemars(default))]
@@ -81,6 +97,16 @@ struct UsedSkills {
     /// Number of the first event among all events of the session.
     first_number: u64,
     skills: Vec<SharedSkill>,
+    /// Missing for a list or a search.
+    call: Option<CallOutcome>,
+}
+
+/// End of a read or an injection.
+#[derive(Debug)]
+pub struct CallOutcome {
+    pub outcome: String,
+    pub bytes: usize,
+    pub duration: Duration,
 }
 
 /// Recorder of the uses of one session.
@@ -127,8 +153,22 @@ impl UsageRecorder {
         }
     }
 
-    /// Records that a call used these skills.
+    /// Records that a list or a search showed these skills.
     pub fn record<'a>(&self, kind: UsageKind, skills: impl IntoIterator<Item = &'a SharedSkill>) {
+        self.record_used(kind, skills, None);
+    }
+
+    /// Records the end of a call that used a skill.
+    pub fn record_call(&self, kind: UsageKind, skill: &SharedSkill, call: CallOutcome) {
+        self.record_used(kind, [skill], Some(call));
+    }
+
+    fn record_used<'a>(
+        &self,
+        kind: UsageKind,
+        skills: impl IntoIterator<Item = &'a SharedSkill>,
+        call: Option<CallOutcome>,
+    ) {
         let mut state = self.0.lock();
         let skills: Vec<_> = skills
             .into_iter()
@@ -145,6 +185,7 @@ impl UsageRecorder {
             kind,
             first_number: state.count,
             skills,
+            call,
         };
         state.count += number;
         if let Some(sender) = &state.sender {
@@ -206,6 +247,7 @@ impl UsageWatch {
 
 impl UsageEvent {
     fn new(used: &UsedSkills, skill: &SharedSkill, session: &str, lost: u64) -> Self {
+        let call = used.call.as_ref();
         Self {
             time: used.time,
             kind: used.kind,
@@ -214,6 +256,9 @@ impl UsageEvent {
             package: skill.package.clone(),
             authority: SkillAuthority::of_skill(skill),
             digest: skill.digest.clone(),
+            outcome: call.map_or(OUTCOME_OK, |call| &call.outcome).to_owned(),
+            bytes: call.map(|call| call.bytes),
+            duration: call.map(|call| call.duration),
             lost,
         }
     }
@@ -221,6 +266,16 @@ impl UsageEvent {
 
 fn write_time<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&humantime::format_rfc3339_millis(*time))
+}
+
+#[allow(clippy::ref_option)] // serde passes a reference
+fn write_seconds<S: Serializer>(
+    duration: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    duration
+        .map(|duration| duration.as_secs_f64())
+        .serialize(serializer)
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
@@ -280,7 +335,7 @@ mod tests {
         event.time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_500);
         assert_eq!(
             serde_json::to_string(&event).expect("JSON"),
-            r#"{"time":"1970-01-01T00:00:01.500Z","kind":"searched","session":"s","name":"a","package":"skill://r/a","authority":{"kind":"executor","id":"r"},"digest":""}"#
+            r#"{"time":"1970-01-01T00:00:01.500Z","kind":"searched","session":"s","name":"a","package":"skill://r/a","authority":{"kind":"executor","id":"r"},"digest":"","outcome":"OK"}"#
         );
     }
 

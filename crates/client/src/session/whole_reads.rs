@@ -1,7 +1,7 @@
 //! The whole list of the skills and whole files, for a program. A model gets pages instead.
 
+use super::invocation::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::list::is_listed;
-use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::package_lookup::{FoundPackage, PackageQuery};
 use super::read::read_unlimited_page;
 use super::readiness::missing_notes;
@@ -10,7 +10,6 @@ use super::result::{ToolError, ToolErrorCode};
 use super::skill::{SharedSkill, SkillAuthority};
 use super::skill_source::{TextPage, TextPageRequest};
 use super::state::{AuthoritySource, Session};
-use super::usage::UsageKind;
 use super::used::UsedFile;
 use super::view::SessionView;
 use caproot_core::text::escape_hidden_chars;
@@ -99,9 +98,6 @@ impl Session {
         let work = self.join_file(*owner, package, path);
         let work = work.instrument(invocation.span());
         let joined = self.inner.run_until_closed(work).await.flatten();
-        if joined.is_ok() {
-            self.inner.usage.record(UsageKind::Read, skill);
-        }
         if let (Ok(joined), Some(skill)) = (&joined, &skill) {
             let used = UsedFile::of_page(skill, &joined.last_page);
             self.inner.used.lock().record(used);

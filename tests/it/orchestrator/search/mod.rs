@@ -11,8 +11,8 @@ use caproot_client::session::sources::{
     SkillListing, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
 use caproot_client::session::{
-    ForkScope, InvocationKind, Session, SessionOptions, SkillChoice, SkillSource, SourceKind,
-    ToolError, ToolErrorCode,
+    ForkScope, Session, SessionOptions, SkillChoice, SkillSource, SourceKind, ToolError,
+    ToolErrorCode,
 };
 use caproot_core::proto::caproot::v1::{Authority, Skill};
 use futures_util::future::BoxFuture;
@@ -230,16 +230,6 @@ async fn a_process_finds_skills_of_a_daemon() {
         }
     }
 
-    let metrics = process.request(json!({"method": "metrics"})).await;
-    let series = metrics["result"]["invocations"]
-        .as_array()
-        .expect("series")
-        .iter();
-    assert!(
-        series
-            .into_iter()
-            .any(|one| one["kind"] == "search" && one["outcome"] == "OK")
-    );
     assert_eq!(process.end().await, Some(0));
     daemon.stop().await;
 }
@@ -277,7 +267,7 @@ async fn saved_and_forked_sessions_search_their_skills() {
 }
 
 #[tokio::test]
-async fn searches_are_counted_with_their_empty_results() {
+async fn an_empty_search_says_what_to_do() {
     let (_fixture, daemon) = serve_tree("r", "skill r/alpha").await;
     let session = session(&[("r", &daemon.address)]).await;
     search(&session, "alpha").await;
@@ -295,15 +285,6 @@ async fn searches_are_counted_with_their_empty_results() {
         "INVALID_ARGUMENTS"
     );
 
-    let metrics = session.metrics();
-    let searches = metrics
-        .invocations
-        .iter()
-        .filter(|one| one.kind == InvocationKind::Search);
-    let counts: Vec<_> = searches
-        .map(|one| (one.outcome.as_str(), one.count))
-        .collect();
-    assert_eq!(counts, [("EMPTY", 2), ("INVALID_ARGUMENTS", 1), ("OK", 1)]);
     daemon.stop().await;
 }
 

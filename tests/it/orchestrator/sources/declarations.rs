@@ -61,11 +61,8 @@ async fn a_server_without_skills_stays_connected() {
             packages.is_empty() && warnings[0].contains("has no skills"),
             "{warnings:?}"
         );
-        let source = &session.metrics().sources[0];
-        assert!(
-            source.available && source.requests.failures == 0,
-            "{source:?}"
-        );
+        let source = &session.source_states()[0];
+        assert_eq!(source.reason, None, "{source:?}");
     }
 }
 

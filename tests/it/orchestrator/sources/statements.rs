@@ -139,7 +139,7 @@ async fn a_lost_server_keeps_its_names() {
     assert_eq!(code, "SOURCE_UNAVAILABLE", "{error}");
     let mut changes = session.watch();
     in_time(async {
-        while session.metrics().sources[0].available {
+        while session.source_states()[0].reason.is_none() {
             changes.next().await;
         }
     })

@@ -2,7 +2,6 @@
 
 use super::super::choice::SkillChoice;
 use super::super::options::SessionOptions;
-use super::super::request_metrics::RequestMetrics;
 use super::super::result::ToolError;
 use super::super::skill_source::{
     SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
@@ -95,10 +94,6 @@ impl SkillSource for FixedSource {
         Duration::from_secs(1)
     }
 
-    fn request_metrics(&self) -> RequestMetrics {
-        RequestMetrics::default()
-    }
-
     fn read_page<'a>(
         &'a self,
         request: &'a TextPageRequest,
@@ -164,7 +159,7 @@ impl SeenSkills {
             .into_iter()
             .flat_map(|name| name.candidates);
         let fragments = injected.fragments.into_iter().map(|skill| skill.package);
-        let counts = session.metrics().sources.into_iter();
+        let counts = session.source_states().into_iter();
 
         Self {
             listed: listed.into_iter().map(|skill| skill.package).collect(),

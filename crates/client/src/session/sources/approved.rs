@@ -7,7 +7,6 @@ use super::{
     SourceSnapshot, SourceWatch, TextPage, TextPageRequest, WholeFile, unknown_digests_error,
     unlisted_package_error,
 };
-use crate::session::request_metrics::RequestMetrics;
 use crate::session::skill::{AuthorityRef, SharedSkill};
 use crate::session::{ToolError, ToolErrorCode};
 use crate::trust::{approve_skill, is_for_product, short_digest};
@@ -471,10 +470,6 @@ impl SkillSource for ApprovedSource {
 
     fn read_timeout(&self) -> Duration {
         self.source.read_timeout()
-    }
-
-    fn request_metrics(&self) -> RequestMetrics {
-        self.source.request_metrics()
     }
 
     fn read_page<'a>(

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::session::options::SessionOptions;
 use crate::session::readiness::is_missing_something;
-use crate::session::request_metrics::{RequestCounter, RequestMetrics};
 use crate::session::result::{ToolError, ToolErrorCode};
 use crate::session::skill::mirrored_view;
 use crate::{
@@ -72,7 +71,6 @@ struct DaemonConnection {
     client: Client,
     mirror: Mirror,
     permits: Semaphore,
-    requests: RequestCounter,
 }
 
 /// State of one executor of a session.
@@ -251,10 +249,7 @@ impl DaemonSource {
         };
 
         let _permit = self.acquire_permit().await?;
-        let DaemonConnection {
-            client, requests, ..
-        } = &*self.connection;
-        let page = requests.count(client.read_page(&read)).await;
+        let page = self.connection.client.read_page(&read).await;
         let page = page.map_err(|error| self.tool_error(&error))?;
         check_requested(&read, &page)?;
         Ok(page)
@@ -277,8 +272,7 @@ impl DaemonSource {
         let mut client = self.connection.client.clone();
         // One page: the next page is another call.
         let page = client.list_resources_until(&list, 0);
-        let page = self.connection.requests.count(page).await;
-        let page = page.map_err(|error| self.tool_error(&error))?;
+        let page = page.await.map_err(|error| self.tool_error(&error))?;
 
         let files: Option<Vec<PackageFile>> = page
             .resources
@@ -313,8 +307,7 @@ impl DaemonSource {
         let _permit = self.acquire_permit().await?;
         let mut client = self.connection.client.clone();
         let listed = client.list_resources_until(&list, MAX_SKILL_FILES);
-        let listed = self.connection.requests.count(listed).await;
-        let listed = listed.map_err(|error| self.tool_error(&error))?;
+        let listed = listed.await.map_err(|error| self.tool_error(&error))?;
         let is_whole = !listed.truncated && listed.next_page_token.is_empty();
         is_whole
             .then(|| listed_skill_files(package, &listed.resources))
@@ -540,10 +533,6 @@ impl SkillSource for DaemonSource {
             .collect()
     }
 
-    fn request_metrics(&self) -> RequestMetrics {
-        self.connection.requests.snapshot()
-    }
-
     fn read_timeout(&self) -> Duration {
         // A call is repeated once after a token was renewed.
         PERMIT_TIMEOUT + 2 * self.connection.client.timeout()
@@ -588,7 +577,6 @@ impl DaemonConnection {
             client,
             mirror,
             permits: Semaphore::new(MAX_CONCURRENT_CALLS),
-            requests: RequestCounter::default(),
         }
     }
 }

@@ -5,7 +5,6 @@ use super::frontmatter::find_difference;
 use super::invalid_response_error;
 use super::limits::{MAX_CACHED_BYTES, MAX_FILE_BYTES};
 use super::remote_skill::{DeclaredFile, ExpectedFile, RemoteSkill};
-use crate::session::request_metrics::RequestCounter;
 use crate::session::sources::verified_file::VerifiedFile;
 use crate::session::{ToolError, ToolErrorCode};
 use base64::Engine as _;
@@ -56,7 +55,6 @@ impl VerifiedFileCache {
 pub struct FileFetcher<'a> {
     pub peer: Option<&'a Peer<RoleClient>>,
     pub cache: &'a Mutex<VerifiedFileCache>,
-    pub requests: &'a RequestCounter,
 }
 
 impl FileFetcher<'_> {
@@ -111,12 +109,9 @@ impl FileFetcher<'_> {
                 message,
             ));
         };
-        let fetch = async {
-            let bytes = read_contents(peer, uri, MAX_FILE_BYTES).await?;
-            let digest = verify_bytes(entry, uri, declared, &bytes)?;
-            Ok(VerifiedBytes { digest, bytes })
-        };
-        self.requests.count(fetch).await
+        let bytes = read_contents(peer, uri, MAX_FILE_BYTES).await?;
+        let digest = verify_bytes(entry, uri, declared, &bytes)?;
+        Ok(VerifiedBytes { digest, bytes })
     }
 }
 

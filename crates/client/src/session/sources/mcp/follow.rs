@@ -7,7 +7,6 @@ use super::limits::{
 };
 use super::listing::{SkillOrigin, list_skills};
 use super::{McpServerConfig, McpSourceState};
-use crate::session::request_metrics::RequestCounter;
 use caproot_core::backoff::Backoff;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use rmcp::RoleClient;
@@ -29,22 +28,15 @@ pub async fn follow_server(
     server: McpServerConfig,
     sender: watch::Sender<McpSourceState>,
     relist: Arc<Notify>,
-    requests: Arc<RequestCounter>,
 ) {
     let mut backoff = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
     loop {
         let started_at = Instant::now();
-        let connect = async {
-            let connected = timeout(CONNECT_TIMEOUT, connect(&server.endpoint, relist.clone()));
-            connected
-                .await
-                .unwrap_or_else(|_| Err("it does not answer".to_owned()))
-        };
-
-        let reason = match requests.count(connect).await {
+        let connected = timeout(CONNECT_TIMEOUT, connect(&server.endpoint, relist.clone())).await;
+        let reason = match connected.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(connected) => {
                 log_declarations(&server.name, connected.peer());
-                relist_until_lost(&server.name, &connected, &sender, &relist, &requests).await
+                relist_until_lost(&server.name, &connected, &sender, &relist).await
             }
             Err(reason) => reason,
         };
@@ -83,7 +75,6 @@ async fn relist_until_lost(
     connected: &McpConnection,
     sender: &watch::Sender<McpSourceState>,
     relist: &Notify,
-    requests: &RequestCounter,
 ) -> String {
     let peer = connected.peer();
     let mut subscription = None;
@@ -95,15 +86,9 @@ async fn relist_until_lost(
 
         let listed_at = Instant::now();
         let before = sender.borrow().entries.clone();
-        let list = async {
-            let listed = timeout(
-                LIST_TIMEOUT,
-                list_skills(name, peer, &connected.omitted, &before),
-            )
-            .await;
-            listed.unwrap_or_else(|_| Err("listing its skills takes too long".to_owned()))
-        };
-        match requests.count(list).await {
+        let list = list_skills(name, peer, &connected.omitted, &before);
+        let listed = timeout(LIST_TIMEOUT, list).await;
+        match listed.unwrap_or_else(|_| Err("listing its skills takes too long".to_owned())) {
             Ok(listed) => sender.send_if_modified(|state| state.store_list(listed, peer)),
             Err(reason) => return reason,
         };
@@ -178,7 +163,7 @@ async fn wait_for_change(subscription: &mut Option<Subscription>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{McpEndpoint, McpServerConfig, McpSourceState, RequestCounter, follow_server};
+    use super::{McpEndpoint, McpServerConfig, McpSourceState, follow_server};
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::time::Duration;
@@ -195,25 +180,33 @@ mod tests {
             environment: BTreeMap::new(),
             working_directory: None,
         };
-        let counters: Vec<Arc<RequestCounter>> = (0..40).map(|_| Arc::default()).collect();
-        let tasks: Vec<_> = counters
+        let senders: Vec<_> = (0..40)
+            .map(|_| watch::Sender::new(McpSourceState::without_listing("connecting")))
+            .collect();
+        let tasks: Vec<_> = senders
             .iter()
-            .map(|counter| {
+            .map(|sender| {
                 let server = McpServerConfig::new("s", endpoint.clone());
-                let (sender, _) = watch::channel(McpSourceState::without_listing("connecting"));
-                let followed = follow_server(server, sender, Arc::default(), counter.clone());
+                let followed = follow_server(server, sender.clone(), Arc::default());
                 AbortOnDropHandle::new(tokio::spawn(followed))
             })
             .collect();
+        for sender in &senders {
+            let failed = |state: &McpSourceState| state.has_result;
+            let _ = sender.subscribe().wait_for(failed).await;
+            // The next failure sets the reason again.
+            sender.send_modify(|state| state.unavailable_reason = None);
+        }
 
         // The first delay is a random part of 1 s. The probability of 40 delays in one half of the
         // second is 2^-39.
         sleep(Duration::from_millis(500)).await;
-        let has_retried = |counter: &&Arc<RequestCounter>| counter.snapshot().requests > 1;
-        let early = counters.iter().filter(has_retried).count();
+        let has_retried =
+            |sender: &&watch::Sender<McpSourceState>| sender.borrow().unavailable_reason.is_some();
+        let early = senders.iter().filter(has_retried).count();
         assert!((1..40).contains(&early), "{early}");
         sleep(Duration::from_millis(501)).await;
-        assert!(counters.iter().all(|counter| has_retried(&counter)));
+        assert!(senders.iter().all(|sender| has_retried(&sender)));
         drop(tasks);
     }
 }

@@ -97,9 +97,8 @@ use super::{
     SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest, invalid_response_error,
     unavailable_error, unlisted_package_error, wrong_authority_error,
 };
-use crate::session::request_metrics::RequestCounter;
 use crate::session::skill_source::unlisted_files_error;
-use crate::session::{RequestMetrics, ToolError, ToolErrorCode};
+use crate::session::{ToolError, ToolErrorCode};
 use caproot_core::sync::Mutex;
 use fetch::VerifiedFileCache;
 use futures_util::future::BoxFuture;
@@ -165,7 +164,6 @@ pub struct McpSource {
     sender: watch::Sender<McpSourceState>,
     /// Notified to request a new list.
     relist: Arc<Notify>,
-    requests: Arc<RequestCounter>,
     /// Latest verified files, so that a page does not need a fetch of the whole file.
     file_cache: Mutex<VerifiedFileCache>,
     _follow_task: Option<AbortOnDropHandle<()>>,
@@ -296,13 +294,11 @@ impl McpSource {
         let max_age = server.max_age;
         let start_timeout = server.start_timeout;
         let relist = Arc::new(Notify::new());
-        let requests = Arc::new(RequestCounter::default());
         let (sender, mut state) =
             watch::channel(McpSourceState::without_listing("it does not answer yet"));
 
         let follow_task = if server.enabled {
-            let follow =
-                follow::follow_server(server, sender.clone(), relist.clone(), requests.clone());
+            let follow = follow::follow_server(server, sender.clone(), relist.clone());
             let task = AbortOnDropHandle::new(tokio::spawn(follow));
             drop(timeout(start_timeout, state.wait_for(McpSourceState::has_result)).await);
             Some(task)
@@ -318,7 +314,6 @@ impl McpSource {
             state,
             sender,
             relist,
-            requests,
             file_cache: Mutex::default(),
             _follow_task: follow_task,
         })
@@ -352,7 +347,7 @@ impl McpSource {
                 return Err(unlisted_files_error(message));
             };
             let list = directory::list_directory_files(&self.name, &peer, &entry.directory);
-            let listed = timeout(self.read_timeout, self.requests.count(list)).await;
+            let listed = timeout(self.read_timeout, list).await;
             return listed.unwrap_or_else(|_| Err(self.silence_error()));
         }
 
@@ -409,7 +404,6 @@ impl McpSource {
         let fetcher = fetch::FileFetcher {
             peer: peer.as_ref(),
             cache: &self.file_cache,
-            requests: &self.requests,
         };
         let file = fetcher.fetch_file(&entry, &uri).await?;
         file.cut_page(cursor, &uri, resource, request.max_bytes)
@@ -429,7 +423,6 @@ impl McpSource {
         let fetcher = fetch::FileFetcher {
             peer: peer.as_ref(),
             cache: &self.file_cache,
-            requests: &self.requests,
         };
         let mut files = Vec::new();
         for file in entry.files(&self.name) {
@@ -479,7 +472,7 @@ impl McpSource {
             (Some(known), Some(peer)) => {
                 let request =
                     statement::request_statement(&self.name, peer, &known, &state.entries);
-                let statement = self.requests.count(request).await?;
+                let statement = request.await?;
                 self.store_statement(package, peer, statement)
             }
             (None, Some(peer)) => self.request_unlisted(package, peer).await?,
@@ -506,7 +499,7 @@ impl McpSource {
         };
 
         let request = statement::get_skill(&self.name, peer, &uri);
-        let statement = self.requests.count(request).await?;
+        let statement = request.await?;
         Ok(statement.and_then(|statement| self.store_statement(package, peer, statement)))
     }
 
@@ -561,10 +554,6 @@ impl SkillSource for McpSource {
 
     fn read_timeout(&self) -> Duration {
         self.read_timeout
-    }
-
-    fn request_metrics(&self) -> RequestMetrics {
-        self.requests.snapshot()
     }
 
     fn read_page<'a>(

@@ -4,7 +4,6 @@ use super::SiteState;
 use super::client::{IndexResponse, IndexValidators, SiteClient};
 use super::index::{SiteLocation, parse_index};
 use super::limits::{MAX_RETRY_DELAY, MIN_RETRY_DELAY, RELIST_INTERVAL};
-use crate::session::request_metrics::RequestCounter;
 use caproot_core::backoff::Backoff;
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
@@ -15,7 +14,6 @@ pub struct FollowedSite {
     pub location: SiteLocation,
     pub client: SiteClient,
     pub relist: Arc<Notify>,
-    pub requests: Arc<RequestCounter>,
 }
 
 /// Follows a site until the task is aborted.
@@ -50,8 +48,7 @@ impl FollowedSite {
         validators: &mut IndexValidators,
         sender: &watch::Sender<SiteState>,
     ) -> Result<(), String> {
-        let fetch = self.client.fetch_index(validators);
-        match self.requests.count(fetch).await? {
+        match self.client.fetch_index(validators).await? {
             IndexResponse::Unchanged => {
                 sender.send_if_modified(SiteState::mark_available);
             }

@@ -32,8 +32,7 @@ use super::{
     unlisted_package_error, wrong_authority_error,
 };
 use crate::session::address_check::AddressPolicy;
-use crate::session::request_metrics::RequestCounter;
-use crate::session::{RequestMetrics, ToolError, ToolErrorCode};
+use crate::session::{ToolError, ToolErrorCode};
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::is_within;
 use client::{SiteClient, parse_site};
@@ -92,7 +91,6 @@ pub struct SiteSource {
     state: watch::Receiver<SiteState>,
     /// Notified to request the index again.
     relist: Arc<Notify>,
-    requests: Arc<RequestCounter>,
     file_cache: Mutex<VerifiedFileCache>,
     _follow_task: AbortOnDropHandle<()>,
 }
@@ -173,13 +171,11 @@ impl SiteSource {
 
         let id = location.id.clone();
         let relist = Arc::new(Notify::new());
-        let requests = Arc::new(RequestCounter::default());
         let (sender, state) = watch::channel(SiteState::connecting());
         let site = FollowedSite {
             location,
             client: client.clone(),
             relist: relist.clone(),
-            requests: requests.clone(),
         };
         let follow_task = AbortOnDropHandle::new(tokio::spawn(follow_site(site, sender)));
         let source = Self {
@@ -188,7 +184,6 @@ impl SiteSource {
             read_timeout,
             state,
             relist,
-            requests,
             file_cache: Mutex::default(),
             _follow_task: follow_task,
         };
@@ -295,8 +290,7 @@ impl SiteSource {
         resource: &str,
         declared: &DeclaredSiteFile,
     ) -> Result<Vec<u8>, ToolError> {
-        let fetch = self.client.fetch_file(&declared.url);
-        let bytes = self.requests.count(fetch).await?;
+        let bytes = self.client.fetch_file(&declared.url).await?;
         let is_main = resource == skill.skill.main_resource;
         if let Some(listed) = &declared.digest {
             let listed = DeclaredFile {
@@ -419,10 +413,6 @@ impl SkillSource for SiteSource {
 
     fn read_timeout(&self) -> Duration {
         self.read_timeout
-    }
-
-    fn request_metrics(&self) -> RequestMetrics {
-        self.requests.snapshot()
     }
 
     fn read_page<'a>(
