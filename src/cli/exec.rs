@@ -44,6 +44,8 @@ const INTERPRETERS: [(&str, &[&str]); 5] = [
 /// Variable that keeps Python from writing `__pycache__` to the copy, which would then differ from its
 /// digest.
 const NO_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
+/// Variable for the directory of the skill, as Claude Code names it.
+const SKILL_DIR: &str = "CLAUDE_SKILL_DIR";
 /// Message about an argument that names no file.
 const EXPECTED_TARGET: &str = "expected skill://ROOT/SKILL/scripts/run.py or SKILL/scripts/run.py";
 /// Maximum length of a shebang line in a message; the kernel reads 256 bytes: execve(2).
@@ -429,13 +431,13 @@ impl PreparedScript {
                 .with_hint("an author writes `#!/usr/bin/env NAME` or an absolute path");
         }
         if content.runs_by_itself {
-            let error = Self::start(self.path.as_os_str(), None, args);
+            let error = self.start(self.path.as_os_str(), None, args);
             return self.explain_own_start(&content, &error);
         }
 
         for name in interpreters_of(&self.path) {
             if let Some(interpreter) = find_program(name) {
-                let error = Self::start(interpreter.as_os_str(), Some(&self.path), args);
+                let error = self.start(interpreter.as_os_str(), Some(&self.path), args);
                 return start_failure(&interpreter, &error);
             }
         }
@@ -443,9 +445,10 @@ impl PreparedScript {
     }
 
     /// Calls execve(2). Returns only on failure.
-    fn start(program: &OsStr, script: Option<&Path>, args: &[OsString]) -> io::Error {
+    fn start(&self, program: &OsStr, script: Option<&Path>, args: &[OsString]) -> io::Error {
         let mut command = Command::new(program);
         command.args(script).args(args);
+        command.env(SKILL_DIR, self.copy.dir());
         if std::env::var_os(NO_BYTECODE).is_none() {
             command.env(NO_BYTECODE, "1");
         }

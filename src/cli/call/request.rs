@@ -300,6 +300,9 @@ pub struct SendRequest {
     /// Names of skills that the caller has. A skill of the session takes precedence.
     #[serde(default)]
     caller_skills: Vec<String>,
+    /// Arguments of the user for the mentioned skills, at most 4,096 bytes.
+    #[serde(default)]
+    arguments: String,
     /// Whether the prompt gets the fragments of the mentioned skills. The default is `true`.
     #[serde(default = "inject_by_default")]
     pub inject: bool,
@@ -369,7 +372,7 @@ impl SendRequest {
             mentions: self.mentions.clone(),
             connectors: self.connectors.clone(),
             caller_skills: self.caller_skills.clone(),
-            ..UserPrompt::default()
+            arguments: self.arguments.clone(),
         }
     }
 }

@@ -460,7 +460,8 @@ async fn pending_calls_of_a_manager_are_answered() {
 
     // A prompt with a skill; the model of the thread calls a tool of the program.
     service.call("2", "mine", "words.count", &json!({"text": "two words"}));
-    let prompt = json!({"method": "send", "text": "use $pdf", "until": ["completed"]});
+    let prompt = json!({"method": "send", "text": "use $pdf", "arguments": "two pages",
+        "until": ["completed"]});
     send_request(&mut process, "send", prompt);
     loop {
         let line = process.next().await;
@@ -476,6 +477,7 @@ async fn pending_calls_of_a_manager_are_answered() {
     }
     assert_eq!(service.result("2"), json!({"words": 2}));
     let input = &service.turns()[0]["input"];
+    assert!(input[0].to_string().contains("ARGUMENTS: two pages"));
     assert_eq!(input[1], json!({"type": "text", "text": "use $pdf"}));
 
     // This session polls, so it cannot listen; another process listens until its stdin ends.

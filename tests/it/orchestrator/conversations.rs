@@ -4,7 +4,7 @@
 use caproot_client::Fleet;
 use caproot_client::session::{
     DEFAULT_BUDGET, InstructionUpdate, MAX_INJECTED_BYTES, Session, SessionWatch, UpdateKind,
-    UsedState,
+    UsedState, UserPrompt,
 };
 use serde_json::{Value, json};
 
@@ -134,7 +134,11 @@ async fn used_skills_are_given_back_after_a_compaction() {
     call(&session, "skills.read", json!({"package": "skill://r/pdf"})).await;
     let notes = json!({"package": "skill://r/mail", "resource": "notes.md"});
     call(&session, "skills.read", notes).await;
-    in_time(session.inject(&"use $mail".into())).await;
+    let prompt = UserPrompt {
+        arguments: "to the team".to_owned(),
+        ..UserPrompt::from("use $mail")
+    };
+    in_time(session.inject(&prompt)).await;
     call(&session, "skills.list", json!({})).await;
     let unknown = json!({"package": "skill://r/none"});
     let code = error_code(&session, "skills.read", unknown).await;
@@ -183,9 +187,11 @@ async fn used_skills_are_given_back_after_a_compaction() {
             (expected[2], true)
         ]
     );
-    let [_, notes, pdf] = &again.fragments[..] else {
+    let [mail, notes, pdf] = &again.fragments[..] else {
         panic!("{again:?}")
     };
+    let arguments = "\n\nARGUMENTS: to the team";
+    assert!(mail.fragment.text.contains(arguments), "{mail:?}");
     let head = "<resource>skill://r/mail/notes.md</resource>\nMore notes.";
     assert!(notes.fragment.text.contains(head), "{notes:?}");
     assert!(pdf.fragment.text.contains("Does more."), "{pdf:?}");

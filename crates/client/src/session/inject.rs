@@ -135,18 +135,18 @@ async fn inject_mentioned(session: &Session, prompt: &UserPrompt) -> InjectedSki
     let mut injected = InjectedSkills::default();
     let skills = resolve_mentions(&view, prompt, &mut injected);
 
-    let mut reader = FragmentReader {
-        arguments: &prompt.arguments,
-        ..FragmentReader::new(session, MAX_INJECTED_BYTES)
-    };
+    let mut reader = FragmentReader::new(session, MAX_INJECTED_BYTES);
     for skill in &skills {
         if prompt.arguments.len() > MAX_ARGUMENT_BYTES {
             injected.omit(&skill.package, long_arguments_reason());
             continue;
         }
-        match reader.read_file(skill, "").await {
+        match reader.read_file(skill, "", &prompt.arguments).await {
             Ok(read) => {
-                let used = UsedFile::of_page(skill, &read.page);
+                let used = UsedFile {
+                    arguments: prompt.arguments.clone(),
+                    ..UsedFile::of_page(skill, &read.page)
+                };
                 session.inner.used.lock().record(used);
                 injected.fragments.push(read.fragment);
             }
@@ -171,8 +171,6 @@ pub struct FragmentReader<'a> {
     /// Errors of the unavailable sources. Each wait for a lost source is long, so the prompt waits
     /// for a source only once.
     lost: HashMap<(SourceKind, &'a str), ToolError>,
-    /// Arguments of the person for the skills.
-    arguments: &'a str,
 }
 
 impl<'a> FragmentReader<'a> {
@@ -182,7 +180,6 @@ impl<'a> FragmentReader<'a> {
             session,
             room,
             lost: HashMap::new(),
-            arguments: "",
         }
     }
 
@@ -192,11 +189,12 @@ impl<'a> FragmentReader<'a> {
     }
 
     /// Reads the fragment of a file of a skill, or returns the error for which the file is omitted. An
-    /// empty resource is the main resource.
+    /// empty resource is the main resource, which has the values of the arguments.
     pub async fn read_file(
         &mut self,
         skill: &SharedSkill,
         resource: &str,
+        arguments: &str,
     ) -> Result<ReadFragment, ToolError> {
         let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
         let source = self.session.find_authority(kind, id)?.source;
@@ -209,7 +207,7 @@ impl<'a> FragmentReader<'a> {
             skill,
             resource,
             room: self.room.min(MAX_FRAGMENT_BYTES),
-            values: PlaceholderValues::new(self.arguments, &skill.package),
+            values: PlaceholderValues::new(arguments, &skill.package),
         };
         match inject_file(self.session, source, &file).await {
             Ok(read) => {

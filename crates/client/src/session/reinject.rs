@@ -225,7 +225,8 @@ impl UsedFileReader<'_> {
         } else {
             &file.resource
         };
-        match self.fragments.read_file(&skill, resource).await {
+        let read = self.fragments.read_file(&skill, resource, &file.arguments);
+        match read.await {
             Ok(read) => self.add_fragment(&skill, file, read),
             Err(error) => {
                 let state = if error.code() == ToolErrorCode::TooLarge {
@@ -241,7 +242,10 @@ impl UsedFileReader<'_> {
     /// Adds a fragment. The session then has the digest of the fragment.
     fn add_fragment(&mut self, skill: &SharedSkill, file: UsedFile, read: ReadFragment) {
         let changed = file.compare_digest(&read.page.digest) == UsedState::Changed;
-        let renewed = UsedFile::of_page(skill, &read.page);
+        let renewed = UsedFile {
+            arguments: file.arguments.clone(),
+            ..UsedFile::of_page(skill, &read.page)
+        };
         self.session.inner.used.lock().renew(renewed);
 
         self.reinjected.fragments.push(ReinjectedFragment {

@@ -1,6 +1,7 @@
 //! Files of skills that a model read or was given, with the digests that the model has. A session
 //! remembers a limited number of files, so that a host can give them back after a compaction.
 
+use super::placeholders::MAX_ARGUMENT_BYTES;
 use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::{SkillSource, TextPage};
 use caproot_core::text::truncate_with_ellipsis;
@@ -29,6 +30,9 @@ pub struct UsedFile {
     /// Digest of the whole file; empty if the source has no digests.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
+    /// Arguments with which a person named the skill, for its SKILL.md.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub arguments: String,
 }
 
 /// File of a skill that the model read or was given in a session.
@@ -85,6 +89,7 @@ impl UsedFile {
             digest: Some(page.digest.clone())
                 .filter(|digest| digest.len() <= MAX_DIGEST_BYTES)
                 .unwrap_or_default(),
+            arguments: String::new(),
         }
     }
 
@@ -120,6 +125,7 @@ impl UsedFile {
         let handles = [&self.kind, &self.root, &self.package, &self.resource];
         self.name.len() <= MAX_NAME_BYTES
             && self.digest.len() <= MAX_DIGEST_BYTES
+            && self.arguments.len() <= MAX_ARGUMENT_BYTES
             && handles.iter().all(|text| text.len() <= MAX_HANDLE_BYTES)
     }
 }
@@ -143,9 +149,14 @@ impl UsedFiles {
         }
     }
 
-    /// Records a file as the most recently used one.
-    pub fn record(&mut self, file: UsedFile) {
-        self.0.retain(|known| !known.is_same_file(&file));
+    /// Records a file as the most recently used one. A read without arguments keeps those of the person.
+    pub fn record(&mut self, mut file: UsedFile) {
+        let known = self.0.iter().position(|known| known.is_same_file(&file));
+        if let Some(known) = known.map(|index| self.0.remove(index))
+            && file.arguments.is_empty()
+        {
+            file.arguments = known.arguments;
+        }
         if file.is_within_limits() {
             self.0.insert(0, file);
             self.0.truncate(MAX_USED_FILES);
@@ -208,6 +219,20 @@ mod tests {
         );
         assert!(files.contains(&file("60", "c")) && !files.contains(&file("8", "a")));
         assert!(UsedFiles::restore(files.to_vec()).is_ok());
+    }
+
+    #[test]
+    fn a_read_keeps_the_arguments_of_a_person() {
+        let mut used = UsedFiles::default();
+        let given = |arguments: &str| UsedFile {
+            arguments: arguments.to_owned(),
+            ..file("a", "d")
+        };
+        used.record(given("x"));
+        used.record(file("a", "e"));
+        assert_eq!(used.files()[0].arguments, "x");
+        used.record(given("y"));
+        assert_eq!(used.files(), [given("y")]);
     }
 
     #[test]

@@ -271,7 +271,7 @@ async fn another_file_of_the_skill_changes_the_digest() {
     let old = write_script(
         &fixture,
         &daemon,
-        "cat \"$(dirname \"$0\")/scripts/word.txt\"\n",
+        "cat \"$(dirname \"$0\")/scripts/word.txt\" && test \"$CLAUDE_SKILL_DIR/go.sh\" = \"$0\"\n",
     )
     .await;
     let words = ["--digest", &old];
