@@ -18,6 +18,7 @@ use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
 use serde::Serialize;
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use tracing::Instrument as _;
 
@@ -35,6 +36,8 @@ const MAX_CANDIDATES: usize = 16;
 const MAX_DESCRIPTION_BYTES: usize = 256;
 /// Reason of a mention of a skill that is not `user_invocable`.
 const CLOSED_REASON: &str = "the author of this skill does not let a person choose it";
+/// Reason of a mention of a skill that the choice of the session or the roots of a fork leave out.
+const EXCLUDED_REASON: &str = "the skill is not in this session";
 /// Limit of a repeated mention in bytes.
 const MAX_MENTION_BYTES: usize = 256;
 
@@ -133,7 +136,7 @@ impl Session {
 async fn inject_mentioned(session: &Session, prompt: &UserPrompt) -> InjectedSkills {
     let view = session.current_view();
     let mut injected = InjectedSkills::default();
-    let skills = resolve_mentions(&view, prompt, &mut injected);
+    let skills = resolve_mentions(session, &view, prompt, &mut injected);
 
     let mut reader = FragmentReader::new(session, MAX_INJECTED_BYTES);
     for skill in &skills {
@@ -516,6 +519,7 @@ impl<'a> MentionResolver<'a> {
 
 /// Returns the mentioned skills without duplicates, and records all other mentions in `injected`.
 fn resolve_mentions(
+    session: &Session,
     view: &SessionView,
     prompt: &UserPrompt,
     injected: &mut InjectedSkills,
@@ -523,18 +527,27 @@ fn resolve_mentions(
     let index = MentionIndex::from_view(view);
     let mentions = prompt.parse_mentions();
     let resolver = MentionResolver::new(&index, prompt, &mentions);
+    let excluded = LazyCell::new(|| excluded_skills(session));
 
     let mut skills = Vec::new();
     let mut seen = HashSet::new();
     let mut ambiguous = HashSet::new();
     for mention in &mentions {
         let Some(found) = resolver.find_matches(mention) else {
+            if let ParsedMention::Word(words) = mention
+                && let Some(name) = words.iter().find(|word| excluded.contains(*word))
+            {
+                injected.omit(name, EXCLUDED_REASON.to_owned());
+            }
             continue;
         };
 
         match found.skills {
             [] if index.closed.contains(found.mention) => {
                 injected.omit(found.mention, CLOSED_REASON.to_owned());
+            }
+            [] if excluded.contains(found.mention) => {
+                injected.omit(found.mention, EXCLUDED_REASON.to_owned());
             }
             [] => {
                 let similar = similar_names(view, found.mention);
@@ -564,6 +577,29 @@ fn resolve_mentions(
     }
 
     skills
+}
+
+/// Returns the names and handles of the skills that the session leaves out, as its choice or the roots of a
+/// fork say.
+fn excluded_skills(session: &Session) -> HashSet<String> {
+    let inner = &session.inner;
+    let mut excluded = HashSet::new();
+    let mut add = |source: &dyn SkillSource, is_excluded: &dyn Fn(&SharedSkill) -> bool| {
+        let listing = source.snapshot().listing;
+        let skills = listing.skills.iter().filter(|skill| is_excluded(skill));
+        excluded.extend(skills.flat_map(|skill| [skill.name.clone(), skill.package.clone()]));
+    };
+    for source in &inner.masking {
+        add(&**source, &|_| true);
+    }
+    if !inner.choice.is_empty() {
+        for source in session.sources() {
+            add(&**source, &|skill| {
+                !inner.choice.includes_skill(&**source, skill)
+            });
+        }
+    }
+    excluded
 }
 
 impl AmbiguousName {
