@@ -95,9 +95,23 @@ pub struct CallArgs {
     #[command(flatten)]
     session: SessionArgs,
     /// Start no session and connect to no executor. Each request start names the sources of its session
-    #[arg(long, help_heading = PACKAGE_OPTIONS, conflicts_with = "manager")]
+    #[arg(long, help_heading = PACKAGE_OPTIONS, conflicts_with_all = PLACE_FLAGS)]
     no_session: bool,
 }
+
+/// Flags that name the executors, the sources or the lock of the first session.
+const PLACE_FLAGS: [&str; 10] = [
+    "manager",
+    "fleet",
+    "root",
+    "selected",
+    "local",
+    "preset",
+    "mcp_servers",
+    "site",
+    "private_site",
+    "lock",
+];
 
 /// Answers requests until stdin ends or a signal comes.
 pub async fn run(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {

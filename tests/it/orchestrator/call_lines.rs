@@ -154,6 +154,24 @@ async fn sessions_of_one_process_have_their_own_options_tools_and_changes() {
     daemon.stop().await;
 }
 
+/// Each session names its own sources.
+#[tokio::test]
+async fn without_a_first_session_flags_name_no_sources() {
+    for [flag, value] in [
+        ["--root", "."],
+        ["--selected", "roots.json"],
+        ["--fleet", "fleet.yaml"],
+        ["--local", "a=."],
+        ["--preset", "claude"],
+        ["--mcp-servers", "servers.json"],
+        ["--site", "example.org"],
+        ["--lock", "caproot.lock"],
+    ] {
+        let refused = run_command(caproot(["call", "--no-session", flag, value])).await;
+        refused.exited_with(2, "cannot be used with");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_mistakes_of_a_session_are_reported() {
     let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
