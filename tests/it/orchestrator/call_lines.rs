@@ -1,8 +1,6 @@
 //! `caproot call` for the packages of other languages: several sessions, watched texts, whole files,
 //! cancelled requests, and the schemas of all lines.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use super::call_command::CallProcess;
@@ -364,18 +362,4 @@ async fn whole_files_are_read_by_name_and_path() {
     }
     assert_eq!(process.end().await, Some(0));
     daemon.stop().await;
-}
-
-#[tokio::test]
-async fn the_schemas_of_the_npm_package_are_those_of_the_program() {
-    let output = run_command(caproot(["call", "--schema"])).await;
-    let output = output.exited_with(0, "");
-    let printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("js/schema");
-    for name in ["request", "answer", "event"] {
-        let text = std::fs::read_to_string(directory.join(format!("{name}.json")));
-        let shipped: Value = serde_json::from_str(&text.expect("a file")).expect("JSON");
-        assert_eq!(printed[name], shipped, "run `npm run lines` in `js`");
-    }
 }

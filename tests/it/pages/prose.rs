@@ -130,6 +130,8 @@ fn find_files_with_prose() -> Vec<PathBuf> {
             "js/dist",
             "js/node_modules",
             "js/packages",
+            "js/schema",
+            "js/src/lines.ts",
             "python/dist",
         ];
         if generated.iter().any(|dir| path.starts_with(dir)) {

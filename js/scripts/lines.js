@@ -1,44 +1,26 @@
 /**
  * Writes the schemas of the lines of `caproot call` to `schema`, and their types to `src/lines.ts`.
  *
- *     node scripts/lines.ts CAPROOT [--check]
- *
- * With `--check`, compares the files instead.
+ *     node scripts/lines.js CAPROOT
  */
 
 import { execFileSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { compile, type JSONSchema } from "json-schema-to-typescript";
+import { compile } from "json-schema-to-typescript";
 
-type Schema = Record<string, unknown> & { $defs: Record<string, unknown> };
-
-const [caproot = "caproot", mode] = process.argv.slice(2);
+const [caproot = "caproot"] = process.argv.slice(2);
 const top = join(import.meta.dirname, "..");
+const schemas = JSON.parse(execFileSync(caproot, ["call", "--schema"], { encoding: "utf8" }));
 
-const printed = execFileSync(caproot, ["call", "--schema"], { encoding: "utf8" });
-const schemas = JSON.parse(printed) as Record<"request" | "answer" | "event", Schema>;
-
-const files = new Map<string, string>();
+mkdirSync(join(top, "schema"), { recursive: true });
 for (const [name, schema] of Object.entries(schemas)) {
-  files.set(`schema/${name}.json`, `${JSON.stringify(schema, null, 2)}\n`);
+  writeFileSync(join(top, `schema/${name}.json`), `${JSON.stringify(schema, null, 2)}\n`);
 }
-files.set("src/lines.ts", await makeTypes());
-
-let stale = 0;
-for (const [name, text] of files) {
-  const path = join(top, name);
-  if (mode !== "--check") {
-    writeFileSync(path, text);
-  } else if (readFileSync(path, "utf8") !== text) {
-    console.error(`${name} is stale: run \`npm run lines\``);
-    stale += 1;
-  }
-}
-process.exitCode = stale > 0 ? 1 : 0;
+writeFileSync(join(top, "src/lines.ts"), await makeTypes());
 
 /** Returns the types of all lines. */
-async function makeTypes(): Promise<string> {
+async function makeTypes() {
   const { request, answer, event } = schemas;
   const { $defs: _, ...answerLine } = answer;
   const definitions = {
@@ -61,9 +43,9 @@ async function makeTypes(): Promise<string> {
     required: ["request", "answer", "event"],
     $defs: definitions,
   };
-  const types = await compile(forTypes(root) as JSONSchema, "CallLines", {
+  const types = await compile(forTypes(root), "CallLines", {
     additionalProperties: false,
-    bannerComment: "// Generated from the schemas by `npm run lines`. Do not edit.",
+    bannerComment: "// Made from the schemas by `npm run lines`.",
     style: { printWidth: 120 },
     unreachableDefinitions: true,
   });
@@ -71,7 +53,7 @@ async function makeTypes(): Promise<string> {
 }
 
 /** Returns a schema for the compiler: without keys that say nothing to a type. */
-function forTypes(value: unknown): unknown {
+function forTypes(value) {
   if (Array.isArray(value)) return value.map(forTypes);
   if (typeof value !== "object" || value === null) return value;
   // A description next to a reference would be a type of its own.
@@ -80,16 +62,16 @@ function forTypes(value: unknown): unknown {
   const dropped = ["format", "minimum", "minItems", "maxItems", "unevaluatedProperties", "default"];
   const kept = Object.entries(value).filter(([key]) => !dropped.includes(key));
   return Object.fromEntries(
-    kept.map(([key, inner]) => [key, key === "properties" ? fieldsForTypes(inner as object) : forTypes(inner)]),
+    kept.map(([key, inner]) => [key, key === "properties" ? fieldsForTypes(inner) : forTypes(inner)]),
   );
 }
 
 /** A field with a description alone is any JSON value. */
-function fieldsForTypes(fields: object): object {
-  const typed = Object.entries(fields).map(([name, schema]: [string, unknown]) => {
-    const isAny = schema === true || Object.keys(schema as object).every((key) => ["description", "default"].includes(key));
-    const { description } = Object(schema) as { description?: string };
+function fieldsForTypes(fields) {
+  const typed = Object.entries(fields).map(([name, schema]) => {
+    const isAny = schema === true || Object.keys(schema).every((key) => ["description", "default"].includes(key));
+    const { description } = Object(schema);
     return [name, isAny ? { description, tsType: "unknown" } : forTypes(schema)];
   });
-  return Object.fromEntries(typed) as object;
+  return Object.fromEntries(typed);
 }
