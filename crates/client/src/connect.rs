@@ -87,6 +87,7 @@ impl ConnectError {
             ConnectorError::Tls(error) => Self::Tls { endpoint, error },
             ConnectorError::Credentials(sentence) => Self::Credentials(sentence),
             ConnectorError::TokenInCleartext => Self::TokenInCleartext { endpoint },
+            #[cfg(unix)]
             ConnectorError::SocketUser(user) => Self::SocketUser { endpoint, user },
             ConnectorError::Io(cause) if cause.kind() == ErrorKind::PermissionDenied => {
                 Self::NotPermitted { endpoint }

@@ -34,6 +34,7 @@ pub enum ConnectorError {
     #[error("{0}")]
     Credentials(String),
     /// The user with this id serves the socket.
+    #[cfg(unix)]
     #[error("the user {0} serves the socket, and is not trusted")]
     SocketUser(u32),
     #[error("the token would be sent over a connection that others can read")]
