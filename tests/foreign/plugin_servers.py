@@ -104,9 +104,9 @@ def check_call_command(caproot, tree, urls):
         {"id": "image", "method": "call", "tool": "mcp__kit__everything_get-tiny-image", "arguments": {}},
         {"id": "long", "method": "call", "tool": "mcp__kit__fast_write", "arguments": {"lines": 5_000}},
     ]
-    command = [caproot, "call", "--local", f"tools={tree}", "--plugin-servers", "kit"]
-    for url in urls.values():
-        command += ["--private-origin", origin(url)]
+    command = [caproot, "call", "--local", f"tools={tree}"]
+    for name, url in urls.items():
+        command += ["--plugin-servers", f"kit/{name}", "--private-origin", origin(url)]
     text = "".join(json.dumps(request) + "\n" for request in requests)
     run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stderr
@@ -129,7 +129,9 @@ def check_call_command(caproot, tree, urls):
 async def call_by_package(tree, urls):
     import caproot
 
-    servers = caproot.PluginServers(["kit"], private_origins=[origin(url) for url in urls.values()])
+    # A plugin's name alone chooses its server only if there is one.
+    names = [f"kit/{name}" for name in urls]
+    servers = caproot.PluginServers(names, private_origins=[origin(url) for url in urls.values()])
     source = caproot.LocalSkills({"tools": tree})
     async with caproot.connect(sources=[source], plugin_servers=servers) as session:
         assert not session.warnings, session.warnings
