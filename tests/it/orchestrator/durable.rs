@@ -296,13 +296,10 @@ async fn forks_have_some_roots_of_their_own() {
         .await,
         "UNKNOWN_AUTHORITY"
     );
-    let injected = narrow.inject(&"use $a, $b and $none".into()).await;
-    assert_eq!(injected.fragments.len(), 1);
-    let omitted = injected.omitted.iter();
-    let omitted: Vec<_> = omitted
-        .map(|left| (&*left.mention, &*left.reason))
-        .collect();
-    assert_eq!(omitted, [("a", "the skill is not in this session")]);
+    assert_eq!(
+        narrow.inject(&"use $a and $b".into()).await.fragments.len(),
+        1
+    );
     assert_eq!(narrow.executors().len(), 1);
     // A fork cannot have more roots than its parent.
     let wide = narrow

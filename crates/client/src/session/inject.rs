@@ -36,7 +36,7 @@ const MAX_CANDIDATES: usize = 16;
 const MAX_DESCRIPTION_BYTES: usize = 256;
 /// Reason of a mention of a skill that is not `user_invocable`.
 const CLOSED_REASON: &str = "the author of this skill does not let a person choose it";
-/// Reason of a mention of a skill that the choice of the session or the roots of a fork leave out.
+/// Reason of a mention of a skill that the choice of the session leaves out.
 const EXCLUDED_REASON: &str = "the skill is not in this session";
 /// Limit of a repeated mention in bytes.
 const MAX_MENTION_BYTES: usize = 256;
@@ -579,25 +579,15 @@ fn resolve_mentions(
     skills
 }
 
-/// Returns the names and handles of the skills that the session leaves out, as its choice or the roots of a
-/// fork say.
+/// Returns the names and handles of the skills that the choice of the session leaves out.
 fn excluded_skills(session: &Session) -> HashSet<String> {
-    let inner = &session.inner;
+    let choice = &session.inner.choice;
     let mut excluded = HashSet::new();
-    let mut add = |source: &dyn SkillSource, is_excluded: &dyn Fn(&SharedSkill) -> bool| {
+    for source in session.sources().iter().filter(|_| !choice.is_empty()) {
         let listing = source.snapshot().listing;
-        let skills = listing.skills.iter().filter(|skill| is_excluded(skill));
+        let skills = listing.skills.iter();
+        let skills = skills.filter(|skill| !choice.includes_skill(&**source, skill));
         excluded.extend(skills.flat_map(|skill| [skill.name.clone(), skill.package.clone()]));
-    };
-    for source in &inner.masking {
-        add(&**source, &|_| true);
-    }
-    if !inner.choice.is_empty() {
-        for source in session.sources() {
-            add(&**source, &|skill| {
-                !inner.choice.includes_skill(&**source, skill)
-            });
-        }
     }
     excluded
 }

@@ -248,6 +248,15 @@ async fn saved_and_forked_sessions_search_their_skills() {
     let fork = fork.with_narrower_choice(&narrower).expect("few rules");
     assert!(names(&search(&fork, "alpha").await).is_empty());
     assert_eq!(names(&search(&fork, "beta").await), ["beta"]);
+    let mentioned = "use $alpha, $beta, $none and [$x](skill://r/alpha)";
+    let injected = in_time(fork.inject(&mentioned.into())).await;
+    assert_eq!(injected.fragments.len(), 1);
+    let omitted = injected.omitted.iter();
+    let omitted: Vec<_> = omitted
+        .map(|left| (&*left.mention, &*left.reason))
+        .collect();
+    let reason = "the skill is not in this session";
+    assert_eq!(omitted, [("alpha", reason), ("skill://r/alpha", reason)]);
 
     let fleet = [("r".to_owned(), super::executor(&daemon.address))];
     let saved = first.save().expect("a small session");
