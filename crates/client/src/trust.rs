@@ -115,15 +115,20 @@ pub(crate) fn id_digest(id: &str) -> String {
     format!("id-{}", short_digest(&digest))
 }
 
+/// Returns the name by which an executor publishes a root; `None` for another root.
+pub(crate) fn published_name(root: &SelectedCapabilityRoot) -> Option<&str> {
+    root.location.as_ref()?.path.strip_prefix("published:")
+}
+
 /// Returns an environment of a selection in a form that a model may see. An executor that listed its roots
 /// alone, and not as part of a fleet, also chose the environment.
 pub(crate) fn shown_environment(selection: &[SelectedCapabilityRoot], id: &str) -> String {
-    let is_listed = selection.iter().any(|root| {
+    let mut roots = selection.iter().filter(|root| {
         let location = root.location.as_ref();
-        let location = location.filter(|location| location.environment_id == id);
-        let name = location.and_then(|location| location.path.strip_prefix("published:"));
-        name.is_some_and(|name| root.id == id_digest(name))
+        location.is_some_and(|location| location.environment_id == id)
     });
+    let is_listed =
+        roots.any(|root| published_name(root).is_some_and(|name| root.id == id_digest(name)));
     if is_listed {
         id_digest(id)
     } else {
@@ -135,8 +140,7 @@ pub(crate) fn shown_environment(selection: &[SelectedCapabilityRoot], id: &str) 
 /// root. The environment of a fleet stays, as in `id-1a2b3c4d@build-1`.
 #[must_use]
 pub fn approved_root_id(root: &SelectedCapabilityRoot) -> String {
-    let location = root.location.as_ref();
-    let name = location.and_then(|location| location.path.strip_prefix("published:"));
+    let name = published_name(root);
     let of_fleet = PublishedRootId::parse(&root.id).filter(|id| Some(&*id.root_id) == name);
     match of_fleet {
         Some(id) => PublishedRootId {

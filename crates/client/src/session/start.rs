@@ -13,7 +13,7 @@ use super::sources::DaemonSource;
 use super::state::{Session, SessionInner};
 use super::usage::UsageRecorder;
 use crate::fleet::group_by_environment;
-use crate::trust::{approved_root_id, shown_id};
+use crate::trust::{approved_root_id, published_name, shown_id};
 use crate::{Fleet, MirrorSelection, ResumePoint, Trust};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
@@ -109,8 +109,7 @@ impl Session {
 
 /// Returns a root under an id that a model may see. `is_listed`: the executor listed the root and chose the id.
 fn with_shown_id(root: SelectedCapabilityRoot, is_listed: bool) -> SelectedCapabilityRoot {
-    let location = root.location.as_ref();
-    if !location.is_some_and(|location| location.path.starts_with("published:")) {
+    if published_name(&root).is_none() {
         return root;
     }
     let id = if is_listed {

@@ -498,8 +498,7 @@ impl McpSource {
             return Ok(None);
         };
 
-        let request = statement::get_skill(&self.name, peer, &uri);
-        let statement = request.await?;
+        let statement = statement::get_skill(&self.name, peer, &uri).await?;
         Ok(statement.and_then(|statement| self.store_statement(package, peer, statement)))
     }
 
