@@ -15,11 +15,16 @@ use std::time::{Duration, Instant};
 /// files that are no attack take far less.
 const MAX_PARSER_TIME: Duration = Duration::from_secs(1);
 
+/// Longest time between two measurements that counts whole. They are half a second apart if the process
+/// runs.
+const MAX_MEASURED_GAP_MS: u64 = 1_000;
+
 /// Time and number of the steps of a scan.
 #[derive(Debug)]
 pub struct ScanProgress {
     started_at: Instant,
     last_tick_ms: AtomicU64,
+    last_measured_ms: AtomicU64,
     ticks: AtomicU64,
     is_cancelled: Arc<AtomicBool>,
     /// Threads that work for the scan.
@@ -127,6 +132,7 @@ impl ScanProgress {
         Self {
             started_at,
             last_tick_ms: AtomicU64::new(0),
+            last_measured_ms: AtomicU64::new(0),
             ticks: AtomicU64::new(0),
             is_cancelled: Arc::default(),
             threads: Mutex::default(),
@@ -148,9 +154,13 @@ impl ScanProgress {
         }
     }
 
+    fn age_ms(&self) -> u64 {
+        u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX)
+    }
+
     fn record_progress(&self) {
-        let ms = u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_tick_ms.fetch_max(ms, Ordering::Relaxed);
+        self.last_tick_ms
+            .fetch_max(self.age_ms(), Ordering::Relaxed);
     }
 
     pub(super) fn tick(&self) {
@@ -171,9 +181,17 @@ impl ScanProgress {
     }
 
     /// Returns how long the scan did nothing but wait for the disk, or parse a slow file. A thread that
-    /// computes, waits for a processor or has not started makes progress.
+    /// computes, waits for a processor or has not started makes progress. Of the time since the last
+    /// measurement at most [`MAX_MEASURED_GAP_MS`] counts: in a longer gap the process did not run.
     #[must_use]
     pub fn measure_idle_time(&self) -> Duration {
+        let now_ms = self.age_ms();
+        let measured_ms = self.last_measured_ms.swap(now_ms, Ordering::Relaxed);
+        let lost_ms = now_ms.saturating_sub(measured_ms + MAX_MEASURED_GAP_MS);
+        let last_tick_ms = self.last_tick_ms.load(Ordering::Relaxed);
+        self.last_tick_ms
+            .fetch_max(now_ms.min(last_tick_ms + lost_ms), Ordering::Relaxed);
+
         let threads = self.threads.lock().clone();
         let mut states = threads.iter().map(|thread| ThreadState::read(*thread));
         let is_working =
@@ -182,8 +200,8 @@ impl ScanProgress {
             self.record_progress();
         }
 
-        let last = Duration::from_millis(self.last_tick_ms.load(Ordering::Relaxed));
-        self.started_at.elapsed().saturating_sub(last)
+        let last_ms = self.last_tick_ms.load(Ordering::Relaxed);
+        Duration::from_millis(now_ms.saturating_sub(last_ms))
     }
 
     /// Parses a file within the budget of a file. Returns a problem if the parsing was given up.
@@ -259,9 +277,10 @@ mod tests {
     use crate::model::{DiagnosticCode, ResolvedPath};
     use crate::parse::json;
     use caproot_core::wire::RelPath;
+    use rustix::thread::Pid;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     fn path() -> ResolvedPath {
         ResolvedPath {
@@ -330,6 +349,17 @@ mod tests {
             progress.cancel();
         });
         assert!(progress.threads.lock().is_empty());
+    }
+
+    #[test]
+    fn a_time_in_which_the_process_does_not_run_is_not_idle() {
+        let before = Instant::now().checked_sub(Duration::from_secs(20));
+        let progress = ScanProgress::starting_at(before.expect("the machine runs for longer"));
+        progress.threads.lock().push(Pid::INIT);
+        let idle_time = progress.measure_idle_time();
+        assert!(idle_time <= Duration::from_secs(2), "{idle_time:?}");
+        let again = progress.measure_idle_time();
+        assert!(again >= idle_time, "{again:?}");
     }
 
     #[test]
