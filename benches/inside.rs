@@ -13,14 +13,16 @@ mod skill_search;
 mod trees;
 
 use approval::bench_approval;
-use caproot::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
-use caproot::model::diff::diff_catalogs;
-use caproot::model::skill::{SkillFile, assemble_skill};
-use caproot::model::token::PageToken;
-use caproot::model::{Limits, ResolvedPath, Skill};
-use caproot::parse::frontmatter;
-use caproot::scan::search::{SearchOutcome, SearchRules, SkillSearch};
-use caproot::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use caproot::daemon::model::catalog::{
+    BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind,
+};
+use caproot::daemon::model::diff::diff_catalogs;
+use caproot::daemon::model::skill::{SkillFile, assemble_skill};
+use caproot::daemon::model::token::PageToken;
+use caproot::daemon::model::{Limits, ResolvedPath, Skill};
+use caproot::daemon::parse::frontmatter;
+use caproot::daemon::scan::search::{SearchOutcome, SearchRules, SkillSearch};
+use caproot::daemon::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::cursor::Cursor as _;
 use caproot_core::wire::{RelPath, RootId, handle};

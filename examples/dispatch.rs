@@ -19,8 +19,8 @@ use std::error::Error;
 use std::fs;
 use std::sync::Arc;
 
-use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::server;
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::server;
 use caproot_client::session::dispatch::{
     CallListener, DispatchOptions, DispatchRecord, FinishedTurn, HttpManager, HttpManagerConfig,
     SessionThread,

@@ -7,8 +7,8 @@
 //! The example starts a daemon in this process, on a directory that the example creates. A skill is
 //! added while the session is saved, and the restored session reports the skill as new.
 
-use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::server;
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::server;
 use caproot_client::session::{ForkScope, MemoryStore, Session, SessionOptions};
 use caproot_client::{ChangesSince, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot_core::net::endpoint::ProcessEnv;

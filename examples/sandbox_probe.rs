@@ -12,10 +12,10 @@
 #![allow(clippy::print_stdout)]
 
 use caproot::cli::sandbox_policy;
-use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::model::{LandlockMode, LandlockState, SandboxStatus};
-use caproot::sandbox::restrict_process;
-use caproot::server::{InheritedSockets, bind_listeners};
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::model::{LandlockMode, LandlockState, SandboxStatus};
+use caproot::daemon::sandbox::restrict_process;
+use caproot::daemon::server::{InheritedSockets, bind_listeners};
 use caproot_core::net::endpoint::ProcessEnv;
 use serde_json::json;
 use std::error::Error;

@@ -10,9 +10,9 @@
 //! a file `{"mcpServers": …}` with several servers, as MCP hosts share.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
-use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::local_source::LocalSource;
-use caproot::server;
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::local_source::LocalSource;
+use caproot::daemon::server;
 use caproot_client::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpServerList};
 use caproot_client::session::{DEFAULT_BUDGET, Session, SessionOptions, SkillSource};

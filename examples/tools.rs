@@ -9,8 +9,8 @@
 
 #![allow(clippy::print_stdout)]
 
-use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::server;
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::server;
 use caproot_client::session::{CustomTool, DEFAULT_BUDGET, Session, SessionOptions, ToolRegistry};
 use caproot_client::{ExecutorConfig, Fleet, parse_selected_roots};
 use caproot_core::net::endpoint::ProcessEnv;

@@ -3,8 +3,8 @@
 //! reads over gRPC.
 //!
 //! A program that calls daemons needs [`caproot_client`] instead of this crate. A program that has a
-//! daemon inside uses two modules of this crate: [`server::build_daemon`] makes the daemon, and
-//! [`local_source::LocalSource`] makes directories of this machine a source of a session.
+//! daemon inside uses two modules of this crate: [`daemon::server::build_daemon`] makes the daemon, and
+//! [`daemon::local_source::LocalSource`] makes directories of this machine a source of a session.
 //!
 //! # How caproot is built
 //!
@@ -77,7 +77,7 @@
 //!    caller to the request. `server/layers.rs` has their order, with the reason for each.
 //! 3. `grpc` turns the request into types of `model`. A bad field ends the call with
 //!    `INVALID_ARGUMENT`.
-//! 4. [`catalog::CatalogStore`] returns the snapshot of each root in the caller's scope. If a root
+//! 4. [`daemon::catalog::CatalogStore`] returns the snapshot of each root in the caller's scope. If a root
 //!    has no snapshot, or the request wants a fresh one, the call waits for the root's task within
 //!    its wait budget.
 //! 5. The root's task resolves the root with `fs` below the allowed directories. `scan::search`
@@ -134,7 +134,7 @@
 //! Landlock restricts the calling thread and the threads that it starts. So `cli` does the first
 //! half of `serve` on one thread: it takes inherited sockets, loads the config, binds the other
 //! listeners, and applies the sandbox. Then `main` starts the runtime, and
-//! [`server::build_daemon_on`] builds the daemon.
+//! [`daemon::server::build_daemon_on`] builds the daemon.
 //!
 //! On SIGHUP the config file is read by the function that read it at the start. If everything that
 //! can fail has succeeded, the new rules and the new policy of the store are applied together, so
@@ -158,28 +158,10 @@
 //! the time, and tests compare both. `saphyr-parser` reads the files of operators and
 //! orchestrators, where each error needs its line; only [`caproot_core::document`] names it.
 
-#[cfg(not(target_os = "linux"))]
-compile_error!(
-    "the daemon needs Linux: it opens files beneath O_PATH descriptors and watches by inotify; the \
-     package `caproot-client` has the client for other systems"
-);
-
-pub mod catalog;
 pub mod check;
 pub mod cli;
-pub mod config;
-pub mod fs;
-pub mod grpc;
-pub mod local_source;
+pub mod daemon;
 pub mod mcp;
-pub mod model;
-pub mod parse;
-pub mod readiness;
-pub mod sandbox;
-pub mod scan;
-pub mod server;
-pub mod telemetry;
-pub mod watch;
 
 /// Programs of the guide for Rust, as documentation tests.
 #[cfg(doctest)]

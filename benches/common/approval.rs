@@ -2,16 +2,16 @@
 //! lock of all skills, and a page of an approved file. The targets are at most 0.7 s more for 15,000
 //! approved skills, at most 1 % more for a lock of one skill, and at most 25 µs more for a page.
 
-use caproot::catalog::OpenMethod;
-use caproot::fs::{
+use caproot::daemon::catalog::OpenMethod;
+use caproot::daemon::fs::{
     AllowedDirs, DisabledSkills, FilePageRequest, ReadCaches, ReadRules, read_page,
     read_page_cached,
 };
-use caproot::model::{
+use caproot::daemon::model::{
     DisableRules, DisabledPackages, LoadedLock, ManifestFiles, TrustMode, TrustPolicy,
 };
-use caproot::scan::search::SearchRules;
-use caproot::scan::{ScanProgress, ScanTarget, scan_root};
+use caproot::daemon::scan::search::SearchRules;
+use caproot::daemon::scan::{ScanProgress, ScanTarget, scan_root};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock, SkillDescription};
 use caproot_core::wire::{ContentDigest, FileChecksum, RelPath};
 use criterion::Criterion;
@@ -97,7 +97,7 @@ fn rules(lock: Option<Lock>) -> SearchRules {
         }),
     });
     SearchRules {
-        limits: caproot::model::Limits::default(),
+        limits: caproot::daemon::model::Limits::default(),
         skipped_dirs: Vec::new(),
         resource_dirs: ["scripts", "references", "assets"]
             .map(|name| name.as_bytes().into())

@@ -67,7 +67,7 @@ pub(crate) async fn serve(answers: &Path) -> Outcome<()> {
         .await?)
 }
 
-/// Reads a file as `caproot::fs::read_page_cached` does: looks the file up without opening it, opens
+/// Reads a file as `caproot::daemon::fs::read_page_cached` does: looks the file up without opening it, opens
 /// it, reads it, and checks that it is the same file.
 fn read_file(path: &Path) -> io::Result<Bytes> {
     let attributes = |file: &OwnedFd| {

@@ -6,7 +6,7 @@ use crate::context::{Context, Outcome, Tree};
 use crate::report::{Line, MeasurementResult, Plot, Row, Target};
 use crate::server::{ProcessorTime, Server};
 use crate::stats::{float, ms, quantile, quantile_pairs};
-use caproot::catalog::WatchTiming;
+use caproot::daemon::catalog::WatchTiming;
 use inotify::{Inotify, WatchMask};
 use std::path::Path;
 use std::thread;

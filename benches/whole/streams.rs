@@ -9,7 +9,7 @@ use crate::report::{MeasurementResult, Row, Target};
 use crate::server::Server;
 use crate::stats::{float, ms, quantile};
 use bytes::Bytes;
-use caproot::catalog::WatchTiming;
+use caproot::daemon::catalog::WatchTiming;
 use caproot_core::proto::caproot::v1 as pb;
 use std::fs;
 use std::time::Instant;

@@ -5,7 +5,7 @@ use crate::context::{Context, Outcome, Tree};
 use crate::report::{MeasurementResult, Row, Target};
 use crate::server::Server;
 use crate::stats::float;
-use caproot::catalog::WatchTiming;
+use caproot::daemon::catalog::WatchTiming;
 use std::time::Duration;
 use tokio::time::sleep;
 

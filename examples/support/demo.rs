@@ -1,6 +1,6 @@
 // Daemon and session for the programs in the documentation of the library, which include this file.
 
-use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 use caproot_client::session::{Session, SessionOptions};
 use caproot_client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot_core::net::endpoint::ProcessEnv;
@@ -13,7 +13,7 @@ pub async fn start_daemon(dir: &std::path::Path) -> DaemonEndpoint {
         ..ServeFlags::default()
     };
     let config = Config::from_flags(flags, &ProcessEnv::from_process()).expect("a valid config");
-    let daemon = caproot::server::build_daemon(config).await.expect("a free port");
+    let daemon = caproot::daemon::server::build_daemon(config).await.expect("a free port");
     let endpoint = daemon.listen_addresses()[0].parse().expect("an address");
     tokio::spawn(daemon.run(std::future::pending()));
     endpoint

@@ -6,9 +6,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::{fs, io};
 
-use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::local_source::LocalSource;
-use caproot::server;
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::local_source::LocalSource;
+use caproot::daemon::server;
 use caproot_client::session::dispatch::{HttpManager, HttpManagerConfig};
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 use caproot_client::session::{SessionOptions, SkillSource};

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use caproot::server::authority_compat::AuthorityRewriter;
+use caproot::daemon::server::authority_compat::AuthorityRewriter;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: (u16, &[u8])| {

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use caproot::config::{Config, ProcessEnv, ServeFlags};
+use caproot::daemon::config::{Config, ProcessEnv, ServeFlags};
 use caproot_fuzz::{check_message, has_position};
 use libfuzzer_sys::fuzz_target;
 

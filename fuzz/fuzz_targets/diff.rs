@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use caproot::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
-use caproot::model::diff::{CatalogDiff, diff_catalogs};
-use caproot::model::skill::{SkillFile, assemble_skill};
-use caproot::model::{DisabledPackages, Skill, SkillMdFrontmatter};
+use caproot::daemon::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
+use caproot::daemon::model::diff::{CatalogDiff, diff_catalogs};
+use caproot::daemon::model::skill::{SkillFile, assemble_skill};
+use caproot::daemon::model::{DisabledPackages, Skill, SkillMdFrontmatter};
 use caproot_core::wire::{ContentDigest, RelPath};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;

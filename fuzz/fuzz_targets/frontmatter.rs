@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use caproot::model::{Severity, SkillMdFrontmatter};
-use caproot::parse::frontmatter;
+use caproot::daemon::model::{Severity, SkillMdFrontmatter};
+use caproot::daemon::parse::frontmatter;
 use caproot_fuzz::{check_problems, check_wire_value};
 use libfuzzer_sys::fuzz_target;
 

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use caproot::model::ResolvedPath;
-use caproot::model::disabled_skills::{DisableRules, parse_glob};
+use caproot::daemon::model::ResolvedPath;
+use caproot::daemon::model::disabled_skills::{DisableRules, parse_glob};
 use caproot_core::wire::{RelPath, RootId};
 use libfuzzer_sys::fuzz_target;
 

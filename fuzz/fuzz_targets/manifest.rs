@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use caproot::model::{DiagnosticCode, Severity};
-use caproot::parse::{json, manifest};
+use caproot::daemon::model::{DiagnosticCode, Severity};
+use caproot::daemon::parse::{json, manifest};
 use caproot_fuzz::{are_alike, check_message, check_position, check_problems, check_value};
 use libfuzzer_sys::fuzz_target;
 

@@ -3,10 +3,10 @@
 
 #![no_main]
 
-use caproot::model::plugin::{ComponentKind, MAX_COMPONENTS};
-use caproot::model::{DiagnosticCode, Severity};
-use caproot::parse::manifest;
-use caproot::parse::plugin::{marketplace, prompt, read_file};
+use caproot::daemon::model::plugin::{ComponentKind, MAX_COMPONENTS};
+use caproot::daemon::model::{DiagnosticCode, Severity};
+use caproot::daemon::parse::manifest;
+use caproot::daemon::parse::plugin::{marketplace, prompt, read_file};
 use caproot_core::wire::RelPath;
 use caproot_fuzz::check_problems;
 use libfuzzer_sys::fuzz_target;

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use caproot::parse::{yaml, yaml_repair};
+use caproot::daemon::parse::{yaml, yaml_repair};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use caproot::model::RootPath;
+use caproot::daemon::model::RootPath;
 use caproot_core::wire::RootId;
 use libfuzzer_sys::fuzz_target;
 use std::fmt::Write as _;

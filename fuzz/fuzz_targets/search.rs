@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use caproot::model::skill::SkillFile;
-use caproot::model::{DiagnosticCode, Limits, ResolvedPath};
-use caproot::scan::search::{SearchOutcome, SearchRules, SkillSearch};
-use caproot::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use caproot::daemon::model::skill::SkillFile;
+use caproot::daemon::model::{DiagnosticCode, Limits, ResolvedPath};
+use caproot::daemon::scan::search::{SearchOutcome, SearchRules, SkillSearch};
+use caproot::daemon::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
 use caproot_core::wire::RelPath;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;

@@ -2,10 +2,10 @@
 
 #![no_main]
 
-use caproot::model::limits::MAX_MANIFEST_BYTES;
-use caproot::model::sidecar::resolve_icon;
-use caproot::model::{Severity, SkillSidecar};
-use caproot::parse::sidecar;
+use caproot::daemon::model::limits::MAX_MANIFEST_BYTES;
+use caproot::daemon::model::sidecar::resolve_icon;
+use caproot::daemon::model::{Severity, SkillSidecar};
+use caproot::daemon::parse::sidecar;
 use caproot_core::wire::RelPath;
 use caproot_fuzz::{check_problems, check_wire_value};
 use libfuzzer_sys::fuzz_target;

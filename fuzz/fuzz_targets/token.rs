@@ -3,9 +3,9 @@
 
 #![no_main]
 
-use caproot::fs::package_walk::FileListToken;
-use caproot::model::FileVersion;
-use caproot::model::token::{PageToken, ReadCursor, ResumeToken};
+use caproot::daemon::fs::package_walk::FileListToken;
+use caproot::daemon::model::FileVersion;
+use caproot::daemon::model::token::{PageToken, ReadCursor, ResumeToken};
 use caproot_core::wire::RelPath;
 use caproot_core::wire::cursor::Cursor;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};

@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use caproot::model::limits::MAX_ALIAS_BYTES;
-use caproot::parse::{json, yaml};
+use caproot::daemon::model::limits::MAX_ALIAS_BYTES;
+use caproot::daemon::parse::{json, yaml};
 use caproot_fuzz::{are_alike, check_message, check_position, check_value};
 use libfuzzer_sys::fuzz_target;
 

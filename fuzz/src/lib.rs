@@ -1,7 +1,7 @@
 //! Checks of parser results that several targets share.
 
-use caproot::model::limits::{MAX_NESTING, MAX_WIRE_NESTING};
-use caproot::model::{DynamicValue, FileProblem};
+use caproot::daemon::model::limits::{MAX_NESTING, MAX_WIRE_NESTING};
+use caproot::daemon::model::{DynamicValue, FileProblem};
 
 /// Maximum size of a message in `domain::diagnostic`, in bytes.
 const MAX_MESSAGE_BYTES: usize = 512;

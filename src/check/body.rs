@@ -1,8 +1,8 @@
 //! Notes about the text of a SKILL.md: its length, its links and the use in its description.
 
 use super::new_skill::PLACEHOLDER_END;
-use crate::model::{DiagnosticCode, FileProblem, Severity};
-use crate::parse::key_position;
+use crate::daemon::model::{DiagnosticCode, FileProblem, Severity};
+use crate::daemon::parse::key_position;
 use caproot_core::text;
 use caproot_core::text::{fences, position};
 use caproot_core::wire::RelPath;

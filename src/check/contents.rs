@@ -1,9 +1,9 @@
 //! Files of a skill that a skill rarely has: a whole repository, keys and credentials.
 
-use crate::fs::ResolvedRootDir;
-use crate::fs::open_file::{find_target, open_file, read_names};
-use crate::model::resource_filter::{is_secret_name, may_serve_path};
-use crate::model::{DiagnosticCode, FileProblem};
+use crate::daemon::fs::ResolvedRootDir;
+use crate::daemon::fs::open_file::{find_target, open_file, read_names};
+use crate::daemon::model::resource_filter::{is_secret_name, may_serve_path};
+use crate::daemon::model::{DiagnosticCode, FileProblem};
 use caproot_core::text::quote_words;
 use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};

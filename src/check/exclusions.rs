@@ -1,6 +1,6 @@
 //! Paths that a check leaves out, by the globs of `--exclude` and of a file.
 
-use crate::model::disabled_skills::parse_glob;
+use crate::daemon::model::disabled_skills::parse_glob;
 use caproot_core::wire::RelPath;
 use globset::{Candidate, Error, GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;

@@ -1,6 +1,6 @@
 //! Explanations of diagnostic codes. Their source is the reference page of the diagnostics.
 
-use crate::model::{DiagnosticCode, Severity};
+use crate::daemon::model::{DiagnosticCode, Severity};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -83,7 +83,7 @@ pub fn explanation_markdown(code: DiagnosticCode) -> String {
 #[cfg(test)]
 mod tests {
     use super::{explanation_markdown, explanation_of};
-    use crate::model::DiagnosticCode;
+    use crate::daemon::model::DiagnosticCode;
 
     #[test]
     fn every_explanation_is_complete() {

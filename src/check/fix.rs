@@ -7,11 +7,11 @@ pub use markdown::{fix_plugin_markdown, fix_skill_md};
 
 use super::package::executable_mode;
 use super::{CheckRequest, CheckResult, DisplayPath, check_dir};
-use crate::fs::replace_file::EditableFile;
-use crate::fs::{AllowedDirs, ResolvedRootDir};
-use crate::model::{DiagnosticCode, RootReason, skill_file_name};
-use crate::parse::frontmatter;
-use crate::scan::ScanProgress;
+use crate::daemon::fs::replace_file::EditableFile;
+use crate::daemon::fs::{AllowedDirs, ResolvedRootDir};
+use crate::daemon::model::{DiagnosticCode, RootReason, skill_file_name};
+use crate::daemon::parse::frontmatter;
+use crate::daemon::scan::ScanProgress;
 use caproot_core::text::escape_text;
 use caproot_core::wire::RelPath;
 use similar::TextDiff;

@@ -3,7 +3,7 @@
 //! `@actions/core`.
 
 use super::CheckFinding;
-use crate::model::Severity;
+use crate::daemon::model::Severity;
 use caproot_core::text::escape_text;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn escape_chars(text: &str, escapes: &[(char, &str)]) -> String {
 mod tests {
     use super::annotation_command;
     use crate::check::{CheckFinding, DisplayPath};
-    use crate::model::{DiagnosticCode, FileProblem};
+    use crate::daemon::model::{DiagnosticCode, FileProblem};
     use caproot_core::wire::RelPath;
     use std::path::Path;
 

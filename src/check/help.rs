@@ -2,9 +2,9 @@
 //! code.
 
 use super::explain::explanation_of as explain;
-use crate::model::value::compact::ValueRef;
-use crate::model::{DiagnosticCode, FileProblem, Severity, Skill};
-use crate::parse::frontmatter;
+use crate::daemon::model::value::compact::ValueRef;
+use crate::daemon::model::{DiagnosticCode, FileProblem, Severity, Skill};
+use crate::daemon::parse::frontmatter;
 use caproot_core::text::similar;
 use caproot_core::wire::RelPath;
 

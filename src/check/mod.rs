@@ -71,11 +71,11 @@ pub use excerpt::SourceExcerpt;
 pub use exclusions::{CheckExclusions, IGNORE_FILE};
 pub use summary::CheckSummary;
 
-use crate::fs::{self, AllowedDirs, LinkText, ResolveError, ResolvedRootDir};
-use crate::model::catalog::Catalog;
-use crate::model::{DiagnosticCode, FileProblem, RootReason, Severity, Skill};
-use crate::parse::secret_filter;
-use crate::scan::{self, ScanProgress, ScanTarget};
+use crate::daemon::fs::{self, AllowedDirs, LinkText, ResolveError, ResolvedRootDir};
+use crate::daemon::model::catalog::Catalog;
+use crate::daemon::model::{DiagnosticCode, FileProblem, RootReason, Severity, Skill};
+use crate::daemon::parse::secret_filter;
+use crate::daemon::scan::{self, ScanProgress, ScanTarget};
 use caproot_core::text::quote_word;
 use caproot_core::wire::{RelPath, RootId};
 use std::collections::{HashMap, HashSet};

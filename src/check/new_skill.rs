@@ -1,9 +1,9 @@
 //! New skill: a directory with a SKILL.md that has no problem.
 
 use super::help::suggest_name;
-use crate::model::DynamicValue;
-use crate::parse::names::MAX_NAME_CHARS;
-use crate::parse::{frontmatter, names, yaml};
+use crate::daemon::model::DynamicValue;
+use crate::daemon::parse::names::MAX_NAME_CHARS;
+use crate::daemon::parse::{frontmatter, names, yaml};
 use caproot_core::text::{collapse_whitespace, truncate_chars};
 use caproot_core::wire::RelPath;
 use std::ffi::OsStr;

@@ -3,13 +3,13 @@
 
 use super::body::{self, BodyLink, LinkFault};
 use super::contents;
-use crate::fs::ResolvedRootDir;
-use crate::fs::dirs_snapshot::ResolveError;
-use crate::fs::open_file::{OpenError, find_target, open_file, read_names};
-use crate::fs::replace_file::EditableFile;
-use crate::model::{DiagnosticCode, FileProblem, ResolvedPath, Skill};
-use crate::scan;
-use crate::scan::search::SearchRules;
+use crate::daemon::fs::ResolvedRootDir;
+use crate::daemon::fs::dirs_snapshot::ResolveError;
+use crate::daemon::fs::open_file::{OpenError, find_target, open_file, read_names};
+use crate::daemon::fs::replace_file::EditableFile;
+use crate::daemon::model::{DiagnosticCode, FileProblem, ResolvedPath, Skill};
+use crate::daemon::scan;
+use crate::daemon::scan::search::SearchRules;
 use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};
 use std::io::Read as _;

@@ -2,11 +2,11 @@
 //! square. Each reader gets a text of repeated units in two sizes, and the times are compared.
 
 use super::body;
-use crate::fs::file_head::read_head;
-use crate::model::disabled_skills::parse_glob;
-use crate::model::plugin::ComponentKind;
-use crate::parse::plugin::{self, prompt};
-use crate::parse::{
+use crate::daemon::fs::file_head::read_head;
+use crate::daemon::model::disabled_skills::parse_glob;
+use crate::daemon::model::plugin::ComponentKind;
+use crate::daemon::parse::plugin::{self, prompt};
+use crate::daemon::parse::{
     frontmatter, json, key_position, manifest, secret_filter, sidecar, yaml, yaml_repair,
 };
 use caproot_core::document;

@@ -3,7 +3,7 @@
 
 use super::explain::{explanation_markdown, explanation_of as explain};
 use super::{CheckFinding, CheckResult};
-use crate::model::{DiagnosticCode, Severity};
+use crate::daemon::model::{DiagnosticCode, Severity};
 use caproot_core::text::escape_text;
 use serde_json::{Value, json};
 use std::path::Path;

@@ -2,8 +2,8 @@
 //! skill that the validator rejects has an error here.
 
 use super::package::MAX_TEXT_BYTES;
-use crate::model::{DiagnosticCode, FileProblem};
-use crate::parse::{frontmatter, names};
+use crate::daemon::model::{DiagnosticCode, FileProblem};
+use crate::daemon::parse::{frontmatter, names};
 use caproot_core::document::{self, DocumentEntry, DocumentNode, DocumentValue, TextPosition};
 use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
 use caproot_core::text::{exceeds_chars, position, quote_word, quote_words};
@@ -325,7 +325,7 @@ fn compatibility_error(fields: &[FieldEntry]) -> Option<FileProblem> {
 #[cfg(test)]
 mod tests {
     use super::format_errors;
-    use crate::model::Severity;
+    use crate::daemon::model::Severity;
 
     fn errors_of(file: &[u8], dir_name: &str) -> Vec<(&'static str, u32, u32)> {
         let errors = format_errors(file, dir_name.as_bytes(), false);

@@ -1,7 +1,7 @@
 //! Counts of check results.
 
 use super::{CheckResult, DisplayPath};
-use crate::model::{DiagnosticCode, Severity};
+use crate::daemon::model::{DiagnosticCode, Severity};
 use std::collections::HashSet;
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Check findings in the layout of a compiler.
 
 use super::CheckFinding;
-use crate::model::Severity;
+use crate::daemon::model::Severity;
 use annotate_snippets::{AnnotationKind, Level, Origin, Padding, Renderer, Snippet};
 use caproot_core::text::escape_text;
 

@@ -1,7 +1,7 @@
 //! Help for frontmatter that cannot be read, by the shape of its source.
 
-use crate::model::{DiagnosticCode, FileProblem};
-use crate::parse::yaml_repair::outer_key;
+use crate::daemon::model::{DiagnosticCode, FileProblem};
+use crate::daemon::parse::yaml_repair::outer_key;
 use caproot_core::text::fences;
 use std::path::Path;
 
@@ -110,7 +110,7 @@ fn closes_early(value: &str, quote: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::help_for_source;
-    use crate::parse::frontmatter;
+    use crate::daemon::parse::frontmatter;
 
     #[test]
     fn the_help_fits_the_shape_of_the_source() {

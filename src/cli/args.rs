@@ -5,7 +5,7 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::lock::read_lock;
 use super::root_arg::{RootArg, select_roots};
-use crate::config::RootPreset;
+use crate::daemon::config::RootPreset;
 use caproot_client::session::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use caproot_client::{
     ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, SpiffeId, Trust,

@@ -11,10 +11,10 @@ use crate::check::{
     self, CheckExclusions, CheckFinding, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS,
     github, json, sarif,
 };
-use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
-use crate::model::{LoadedLock, RootReason, Severity, TrustMode, TrustPolicy};
-use crate::readiness::missing_in_process;
-use crate::scan::{ScanProgress, ScanTarget};
+use crate::daemon::config::{Config, ConfigError, RootFlag, ServeFlags};
+use crate::daemon::model::{LoadedLock, RootReason, Severity, TrustMode, TrustPolicy};
+use crate::daemon::readiness::missing_in_process;
+use crate::daemon::scan::{ScanProgress, ScanTarget};
 use caproot_core::file_watch::{
     self, COMPARE_INTERVAL, TreeLimits, TreeState, WatchedDirs, watch_tree,
 };

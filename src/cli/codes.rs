@@ -3,7 +3,7 @@
 
 use super::exit::EXIT_CODES;
 use crate::check::explain::{explanation_markdown, explanation_of};
-use crate::model::{DiagnosticCode, Severity};
+use crate::daemon::model::{DiagnosticCode, Severity};
 use caproot_client::session::ToolErrorCode;
 use caproot_core::proto::{FILE_DESCRIPTOR_SET, grpc_code_name};
 use caproot_core::text::{similar, wrap_words};
@@ -351,7 +351,7 @@ fn status_meaning(code: Code) -> &'static str {
 mod tests {
     use super::{CodeKind, all_codes, find_codes};
     use crate::cli::exit::EXIT_CODES;
-    use crate::model::{DiagnosticCode, RootReason};
+    use crate::daemon::model::{DiagnosticCode, RootReason};
     use caproot_client::session::ToolErrorCode;
     use caproot_core::proto::caproot::v1 as pb;
     use caproot_core::proto::grpc_code_name;

@@ -6,7 +6,7 @@ use super::failure::CommandFailure;
 use super::file_check::{FileCheckArgs, FileFindings};
 use super::link::LINK_EXAMPLE;
 use super::output::write_stdout;
-use crate::config::{
+use crate::daemon::config::{
     Config, ConfigError, ConfigErrors, MAX_FILE_BYTES, ServeFlags, example_file, unit_socket_group,
 };
 use caproot_core::bounded_file;

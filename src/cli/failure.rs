@@ -2,7 +2,7 @@
 
 use super::exit;
 use super::output::{print_failure, print_stderr};
-use crate::telemetry::logs::flush_log;
+use crate::daemon::telemetry::logs::flush_log;
 use caproot_client::{CallError, ConnectError, TlsError, TlsRequired, error_reason};
 use caproot_core::proto::caproot::v1::ErrorReason;
 use caproot_core::text::{escape_text, is_misleading};

@@ -3,7 +3,7 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
-use crate::config::{ConfigError, TextPosition};
+use crate::daemon::config::{ConfigError, TextPosition};
 use caproot_core::text::{EscapedText, escape_text};
 use clap::Args;
 use serde_json::{Map, Value, json};

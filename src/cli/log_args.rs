@@ -2,7 +2,7 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-use crate::telemetry::{log_config, logs};
+use crate::daemon::telemetry::{log_config, logs};
 use clap::Args;
 
 /// Default filter: errors, and the problems that a session finds, such as an MCP server that does not answer. The

@@ -1,7 +1,7 @@
 //! Manual pages: caproot(1), a page for each command, and caproot.yaml(5).
 
 use super::definition::CommandEntry;
-use crate::config::config_keys;
+use crate::daemon::config::config_keys;
 use clap::builder::Resettable;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};

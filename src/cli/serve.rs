@@ -8,17 +8,17 @@ use super::failure::CommandFailure;
 use super::output::print_ready_lines;
 use super::root_arg::RootArg;
 use super::signals::DaemonSignals;
-use crate::config::{
+use crate::daemon::config::{
     Config, ConfigError, ConfigErrors, ListenAddress, LockPaths, READ_TIMEOUT, ReadProgress,
     RootFlag, RootPreset, ServeFlags, TlsFiles, TlsFlags, record_reading,
 };
-use crate::model::{LandlockMode, LandlockState, SandboxStatus};
-use crate::sandbox::{ProcessSandbox, SandboxError, SandboxPolicy, restrict_process};
-use crate::server::{
+use crate::daemon::model::{LandlockMode, LandlockState, SandboxStatus};
+use crate::daemon::sandbox::{ProcessSandbox, SandboxError, SandboxPolicy, restrict_process};
+use crate::daemon::server::{
     self, BoundDaemon, BoundListeners, ConfigFile, ConfigFileCheck, ConfigLoader, ExitReason,
     ReloadSource, SandboxReadCheck, StartError,
 };
-use crate::telemetry::{log_config, logs};
+use crate::daemon::telemetry::{log_config, logs};
 use caproot_core::file_watch::FileStamp;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::sync::run_blocking;

@@ -1,9 +1,9 @@
 //! Fixes of the text of Markdown files with frontmatter. Each fix has one safe answer: the fixed file
 //! has the same fields and fewer problems. All bytes that a fix is not about stay.
 
-use crate::model::{FileProblem, SkillMdFrontmatter};
-use crate::parse::misread_text::mend_misread_text;
-use crate::parse::{frontmatter, names, yaml, yaml_repair};
+use crate::daemon::model::{FileProblem, SkillMdFrontmatter};
+use crate::daemon::parse::misread_text::mend_misread_text;
+use crate::daemon::parse::{frontmatter, names, yaml, yaml_repair};
 use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
 
 /// Fix of a whole file in a directory with this name. Returns `None` if there is nothing to fix.
@@ -239,7 +239,7 @@ fn edit_lines(file: &[u8], edit: impl FnOnce(&[&str]) -> Option<Vec<String>>) ->
 #[cfg(test)]
 mod tests {
     use super::{fix_plugin_markdown, fix_skill_md, has_lost_values};
-    use crate::parse::frontmatter;
+    use crate::daemon::parse::frontmatter;
     use caproot_core::text::fences;
     use proptest::prelude::*;
 

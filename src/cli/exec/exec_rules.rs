@@ -5,7 +5,7 @@ use crate::cli::executor::ConnectedExecutor;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::lock::read_lock;
-use crate::config::{read_config_file, service_uid};
+use crate::daemon::config::{read_config_file, service_uid};
 use caproot_client::{DaemonEndpoint, ExecutorConfig};
 use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader};
 use caproot_core::lock::Lock;

@@ -1,6 +1,6 @@
 //! Config file of `caproot link`.
 
-use crate::config::{self, LogConfig};
+use crate::daemon::config::{self, LogConfig};
 use caproot_client::link::{LinkConfig, read_broker_config};
 use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader, DocumentSection};
 use caproot_core::wire::RootId;

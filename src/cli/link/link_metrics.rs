@@ -1,6 +1,6 @@
 //! Metrics of `caproot link`.
 
-use crate::telemetry::{MetricWriter, ScrapeEndpoint};
+use crate::daemon::telemetry::{MetricWriter, ScrapeEndpoint};
 use caproot_client::link::{BrokerState, LinkStats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;

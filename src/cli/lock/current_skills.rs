@@ -8,7 +8,7 @@ use crate::cli::handle_arg::{find_root, list_request};
 use crate::cli::output::print_stderr;
 use crate::cli::report::{diagnostic_line, skills_report};
 use crate::cli::spinner::DelayedSpinner;
-use crate::local_source::LocalDaemon;
+use crate::daemon::local_source::LocalDaemon;
 use caproot_client::Client;
 use caproot_client::pull::{PackageLocation, PullError, PullLimits, hash_package};
 use caproot_core::lock::{ApprovedSkill, Lock, SkillDescription, TextList};

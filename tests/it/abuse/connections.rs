@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::Duration;
 
-use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::model::Limits;
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::model::Limits;
 use caproot_core::proto::caproot::v1::GetExecutorRequest;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;

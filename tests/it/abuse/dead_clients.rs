@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use caproot::config::ConnectionTiming;
-use caproot::model::Limits;
+use caproot::daemon::config::ConnectionTiming;
+use caproot::daemon::model::Limits;
 use caproot_core::proto::caproot::v1::WatchSkillsRequest;
 use tonic::Code;
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use caproot::config::ConnectionTiming;
+use caproot::daemon::config::ConnectionTiming;
 use caproot_core::proto::caproot::v1::GetExecutorRequest;
 use h2::client::{ResponseFuture, SendRequest};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

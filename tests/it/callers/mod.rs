@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::{fs, io, thread};
 
-use caproot::config::{Config, ServeFlags};
+use caproot::daemon::config::{Config, ServeFlags};
 use caproot_core::net::endpoint::ProcessEnv;
 use hyper_util::rt::TokioIo;
 use rustix::fs::{Gid, Uid};

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use caproot::model::Limits;
+use caproot::daemon::model::Limits;
 use caproot_core::proto::caproot::v1::{
     Authority, CapabilityRootLocation, ListResourcesRequest, ListSkillsRequest,
     ReadResourceRequest, RootReason, RootState, SelectedCapabilityRoot,

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 
-use caproot::config::{Config, RootPreset, ServeFlags};
-use caproot::model::RootScope;
+use caproot::daemon::config::{Config, RootPreset, ServeFlags};
+use caproot::daemon::model::RootScope;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{ListRootsRequest, RootState, RootStatus};
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot::catalog::OpenMethod;
+use caproot::daemon::catalog::OpenMethod;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
 use proptest::prelude::*;

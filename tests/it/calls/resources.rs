@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot::model::Limits;
+use caproot::daemon::model::Limits;
 use caproot_core::proto::caproot::v1::{ListResourcesRequest, Resource, SelectedCapabilityRoot};
 use prost::Message as _;
 use tonic::Code;

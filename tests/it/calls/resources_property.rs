@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use caproot::catalog::OpenMethod;
+use caproot::daemon::catalog::OpenMethod;
 use caproot_core::proto::caproot::v1::ListResourcesRequest;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

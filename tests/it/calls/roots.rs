@@ -1,6 +1,6 @@
 //! Roots: states and reasons, spellings of paths, disclosure, and `GetExecutor`.
 
-use caproot::model::Limits;
+use caproot::daemon::model::Limits;
 use caproot_core::proto::caproot::v1::{RootReason, RootState, SelectedCapabilityRoot};
 
 use crate::harness::fixture::Fixture;

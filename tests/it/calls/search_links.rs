@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
 
-use caproot::catalog::OpenMethod;
+use caproot::daemon::catalog::OpenMethod;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::proto::caproot::v1::{DiagnosticCode, ListSkillsResponse};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use caproot::config::{Config, ProcessEnv, ServeFlags};
+use caproot::daemon::config::{Config, ProcessEnv, ServeFlags};
 
 use crate::harness::fixture::Fixture;
 use crate::harness::golden::check_cases;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use caproot::telemetry::RPC_METHODS;
+use caproot::daemon::telemetry::RPC_METHODS;
 use caproot_core::proto::FILE_DESCRIPTOR_SET;
 use prost_reflect::DescriptorPool;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -194,7 +194,7 @@ async fn version_flags_print_version_and_build() {
         .strip_prefix(&format!("caproot {version} ("))
         .and_then(|l| l.strip_suffix(")\n"));
     let build = build.unwrap_or_else(|| panic!("{long}"));
-    assert_eq!(build, caproot::server::BUILD_INFO);
+    assert_eq!(build, caproot::daemon::server::BUILD_INFO);
     let parts: Vec<_> = build.split(", ").collect();
     let [.., profile, target] = parts[..] else {
         panic!("{build}")

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use caproot::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
+use caproot::daemon::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
 use caproot_core::proto::caproot::v1::{ListSkillsRequest, RootState};
 
 use crate::harness::{Daemon, Setup, list_request, read_request, selected};

@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use caproot::catalog::{OpenMethod, WatchTiming};
-use caproot::config::{Config, ServeFlags};
-use caproot::fs::{
+use caproot::daemon::catalog::{OpenMethod, WatchTiming};
+use caproot::daemon::config::{Config, ServeFlags};
+use caproot::daemon::fs::{
     AllowedDirs, DisabledSkills, FilePage, FilePageRequest, FileReadError, PageBody, ReadCaches,
     ReadRules, ResolvedRootDir, read_page, read_page_cached,
 };
-use caproot::model::{DisableRules, DisabledPackages, ManifestFiles};
-use caproot::scan::{ScanProgress, ScanTarget, scan_root};
+use caproot::daemon::model::{DisableRules, DisabledPackages, ManifestFiles};
+use caproot::daemon::scan::{ScanProgress, ScanTarget, scan_root};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::ListResourcesRequest;
 use caproot_core::wire::RelPath;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use caproot::catalog::OpenMethod;
+use caproot::daemon::catalog::OpenMethod;
 use caproot_core::proto::caproot::v1::{
     ListResourcesRequest, ListSkillsResponse, ReadResourceRequest, RootReason,
     SelectedCapabilityRoot,

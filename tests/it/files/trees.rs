@@ -33,7 +33,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use caproot::catalog::OpenMethod;
+use caproot::daemon::catalog::OpenMethod;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot, SkillView};
 use tonic::Status;
@@ -77,7 +77,7 @@ struct Case {
     name: String,
     roots: Vec<(String, String)>,
     allow: Vec<String>,
-    limits: caproot::model::Limits,
+    limits: caproot::daemon::model::Limits,
     product: String,
     basic: bool,
     show: Vec<String>,
@@ -202,7 +202,7 @@ fn parse_case(source: &str) -> Case {
     case
 }
 
-fn set_limit(limits: &mut caproot::model::Limits, rest: &str) {
+fn set_limit(limits: &mut caproot::daemon::model::Limits, rest: &str) {
     let (name, value) = rest.split_once(' ').expect("limit NAME VALUE");
     let value: usize = value.parse().expect("a number");
     match name {

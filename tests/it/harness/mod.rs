@@ -21,10 +21,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use caproot::catalog::{FaultInjector, OpenMethod, WatchTiming};
-use caproot::config::{Config, ConnectionTiming, RootFlag, ServeFlags};
-use caproot::model::Limits;
-use caproot::server::{self, BoundDaemon};
+use caproot::daemon::catalog::{FaultInjector, OpenMethod, WatchTiming};
+use caproot::daemon::config::{Config, ConnectionTiming, RootFlag, ServeFlags};
+use caproot::daemon::model::Limits;
+use caproot::daemon::server::{self, BoundDaemon};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
@@ -409,13 +409,13 @@ macro_rules! by_both_openers {
             #[tokio::test]
             async fn openat2() {
                 if crate::harness::has_openat2() {
-                    super::$name(caproot::catalog::OpenMethod::Openat2).await;
+                    super::$name(caproot::daemon::catalog::OpenMethod::Openat2).await;
                 }
             }
 
             #[tokio::test]
             async fn openat() {
-                super::$name(caproot::catalog::OpenMethod::Openat).await;
+                super::$name(caproot::daemon::catalog::OpenMethod::Openat).await;
             }
         }
     )* };
@@ -424,13 +424,13 @@ macro_rules! by_both_openers {
             #[test]
             fn openat2() {
                 if crate::harness::has_openat2() {
-                    super::$name(caproot::catalog::OpenMethod::Openat2);
+                    super::$name(caproot::daemon::catalog::OpenMethod::Openat2);
                 }
             }
 
             #[test]
             fn openat() {
-                super::$name(caproot::catalog::OpenMethod::Openat);
+                super::$name(caproot::daemon::catalog::OpenMethod::Openat);
             }
         }
     )* };

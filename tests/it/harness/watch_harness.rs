@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use caproot::catalog::WatchTiming;
+use caproot::daemon::catalog::WatchTiming;
 use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot, WatchSkillsRequest,
     WatchStatus,

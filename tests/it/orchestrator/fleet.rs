@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 use caproot_client::fleet::RegistryFuture;
 use caproot_client::{ExecutorRegistry, Fleet, FleetError};
 use caproot_core::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot};

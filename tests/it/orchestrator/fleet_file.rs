@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 use caproot_client::session::{Session, SessionOptions};
 use caproot_client::{Fleet, FleetError, Mirror, MirrorSelection, MirrorState};
 use serde_json::json;

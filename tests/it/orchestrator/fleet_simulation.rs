@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 use caproot_client::fleet::RegistryFuture;
 use caproot_client::{
     DialLimits, ExecutorConfig, ExecutorRegistry, Fleet, Mirror, MirrorSelection, MirrorSnapshot,

@@ -49,7 +49,7 @@ mod usage;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 use caproot_client::session::SessionOptions;
 use caproot_client::{Client, ClientCredentials, DaemonEndpoint, ExecutorConfig};
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use caproot::local_source::LocalSource;
+use caproot::daemon::local_source::LocalSource;
 use caproot_client::Fleet;
 use caproot_client::session::{
     ForkScope, McpServerChoice, McpServerOptions, ServerValues, Session, SessionOptions,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use caproot::config::{Config, ServeFlags};
+use caproot::daemon::config::{Config, ServeFlags};
 use caproot_client::{
     ChangesSince, Mirror, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use caproot::local_source::LocalSource;
+use caproot::daemon::local_source::LocalSource;
 use caproot_client::Fleet;
 use caproot_client::session::{
     ComponentChangeKind, ForkScope, Session, SessionOptions, SkillChoice, SkillSource, SourceKind,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 use caproot_client::fleet::RegistryFuture;
 use caproot_client::session::{Session, SessionOptions};
 use caproot_client::{ExecutorRegistry, Fleet, Mirror, MirrorSelection, MirrorState};

@@ -38,6 +38,9 @@ const PACKAGES: &[PackageSources] = &[
 /// Macros that a crate exports at its top, each with the module that defines the macro.
 const EXPORTED_MACROS: &[(&str, &str)] = &[("delegate_async_write", "net")];
 
+/// Folders at the top of `src` whose folders and files are the modules.
+const FOLDERS_OF_MODULES: &[&str] = &["agent", "daemon"];
+
 /// Modules, each with its allowed dependencies: a module (`scan`), or an item of one (`scan::ScanProgress`).
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
@@ -161,6 +164,8 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         &["backoff", "fs", "model", "scan", "watch", "sync", "wire"],
     ),
     ("lib", &[]),
+    ("agent", &[]),
+    ("daemon", &[]),
     ("link", &["backoff", "document", "net", "proto", "sync"]),
     (
         "local_source",
@@ -513,6 +518,9 @@ fn read_source(package: &PackageSources, path: &Path) -> Source {
         .map(|s| s.to_string_lossy().into_owned())
         .collect();
     modules.pop_if(|last| last == "mod" || (package.top_module.is_some() && last == "lib"));
+    if modules.len() > 1 && FOLDERS_OF_MODULES.contains(&modules[0].as_str()) {
+        modules.remove(0);
+    }
     if let Some(top_module) = package.top_module
         && !modules
             .first()
@@ -531,7 +539,11 @@ fn read_source(package: &PackageSources, path: &Path) -> Source {
         crate_name: package.crate_name,
         module: modules[0].clone(),
         depth: modules.len() - 1,
-        code: code.collect::<Vec<_>>().join("\n"),
+        code: FOLDERS_OF_MODULES
+            .iter()
+            .fold(code.collect::<Vec<_>>().join("\n"), |code, folder| {
+                code.replace(&format!("crate::{folder}::"), "crate::")
+            }),
     }
 }
 
@@ -853,7 +865,8 @@ fn the_architecture_page_has_the_same_table() {
         })
         .collect();
     let modules = |allowed: &[&str]| allowed.iter().map(|path| ident(path).to_owned()).collect();
-    let real = DEPENDENCIES.iter().filter(|(module, _)| *module != "lib");
+    let is_list = |module: &str| module == "lib" || FOLDERS_OF_MODULES.contains(&module);
+    let real = DEPENDENCIES.iter().filter(|(module, _)| !is_list(module));
     let real: BTreeMap<String, BTreeSet<String>> = real
         .map(|(module, allowed)| ((*module).to_owned(), modules(allowed)))
         .collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use caproot::catalog::WatchTiming;
+use caproot::daemon::catalog::WatchTiming;
 use caproot::mcp;
 use caproot_client::MirrorSelection;
 use caproot_client::session::sources::mcp::limits as source_limits;
@@ -47,7 +47,7 @@ fn the_times_of_watching_are_the_defaults() {
     let actual = [
         ("debounce", debounce),
         ("max_debounce", max_debounce),
-        ("repair_delay", caproot::scan::REPAIR_DELAY),
+        ("repair_delay", caproot::daemon::scan::REPAIR_DELAY),
         ("recheck_interval", recheck_interval),
         ("poll_interval", poll_interval),
         ("full_scan_interval", full_scan_interval),
@@ -55,7 +55,7 @@ fn the_times_of_watching_are_the_defaults() {
         ("idle_timeout", idle_timeout),
         ("stuck_timeout", stuck_timeout),
         ("stalled_reader_timeout", stalled_reader_timeout),
-        ("drain_timeout", caproot::server::DRAIN_TIMEOUT),
+        ("drain_timeout", caproot::daemon::server::DRAIN_TIMEOUT),
     ];
     let span = |cell: &str| humantime::parse_duration(cell).expect("a duration");
     let written = table(WATCHING_PAGE, "| timing | default | is |").into_iter();

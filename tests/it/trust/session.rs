@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::local_source::LocalSource;
+use caproot::daemon::local_source::LocalSource;
 use caproot_client::session::{Session, SessionOptions, SkillSource, UserPrompt};
 use caproot_client::{Fleet, Trust};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock, SkillDescription};

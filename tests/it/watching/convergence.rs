@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use caproot::catalog::{FaultInjector, WatchTiming};
+use caproot::daemon::catalog::{FaultInjector, WatchTiming};
 use caproot_core::proto::caproot::v1::{
     ListSkillsResponse, ResetReason, Skill, WatchSkillsRequest,
 };

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use caproot::catalog::WatchTiming;
+use caproot::daemon::catalog::WatchTiming;
 
 use crate::harness::open_counter::OpenCounter;
 use crate::harness::watch_harness::{BusyThread, WatchHarness, watch_status};

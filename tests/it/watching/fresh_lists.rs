@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::thread::sleep;
 use std::time::Duration;
 
-use caproot::catalog::WatchTiming;
+use caproot::daemon::catalog::WatchTiming;
 
 use crate::harness::short_or_long;
 use crate::harness::watch_harness::{BusyThread, WatchHarness, skill_text};

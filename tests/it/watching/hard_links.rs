@@ -84,7 +84,7 @@ async fn a_write_to_a_manifest_above_the_root_is_seen() {
     let mut live = WatchHarness::with_roots(
         fixture,
         vec![root],
-        caproot::catalog::WatchTiming::default(),
+        caproot::daemon::catalog::WatchTiming::default(),
     )
     .await;
     assert_eq!(live.replica.skills["skill://r/a"].name, "first:a");

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use caproot::catalog::WatchTiming;
+use caproot::daemon::catalog::WatchTiming;
 use caproot_core::proto::caproot::v1::{RemovalReason, RootState, WatchMode};
 
 use crate::harness::fixture::Fixture;

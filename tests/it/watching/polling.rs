@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use caproot::catalog::WatchTiming;
+use caproot::daemon::catalog::WatchTiming;
 use caproot_core::proto::caproot::v1::{
     DiagnosticCode, RemovalReason, RootState, Severity, WatchMode,
 };

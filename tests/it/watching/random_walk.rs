@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use caproot::catalog::{FaultInjector, WatchTiming};
+use caproot::daemon::catalog::{FaultInjector, WatchTiming};
 use caproot_core::proto::caproot::v1::ListSkillsResponse;
 
 use crate::harness::fixture::Fixture;

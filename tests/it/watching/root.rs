@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot::catalog::WatchTiming;
+use caproot::daemon::catalog::WatchTiming;
 use caproot_core::proto::caproot::v1::{RemovalReason, RootReason, RootState};
 
 use crate::harness::fixture::Fixture;

@@ -3,15 +3,15 @@
 
 use std::time::SystemTime;
 
-use caproot::catalog::{CatalogStore, CatalogStoreConfig, PolicyConfig};
-use caproot::config::{Config, ServeFlags};
-use caproot::grpc::auth::Caller;
-use caproot::grpc::{
+use caproot::daemon::catalog::{CatalogStore, CatalogStoreConfig, PolicyConfig};
+use caproot::daemon::config::{Config, ServeFlags};
+use caproot::daemon::grpc::auth::Caller;
+use caproot::daemon::grpc::{
     AuditLog, AuthLayer, AuthRules, DaemonInfo, GrpcService, LoadLimit, LoadLimitLayer, Quota,
     RpcDispatcher,
 };
-use caproot::model::{PeerIdentity, ReadinessConfig, SandboxStatus};
-use caproot::readiness::ReadinessChecker;
+use caproot::daemon::model::{PeerIdentity, ReadinessConfig, SandboxStatus};
+use caproot::daemon::readiness::ReadinessChecker;
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use caproot::catalog::WatchTiming;
+use caproot::daemon::catalog::WatchTiming;
 use caproot_core::proto::caproot::v1::{DiagnosticCode, RemovalReason, Severity};
 
 use crate::harness::watch_harness::{BusyThread, WatchHarness, skill_text, watch_status};

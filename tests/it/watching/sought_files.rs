@@ -5,8 +5,8 @@
 use std::fs;
 use std::time::Duration;
 
-use caproot::catalog::WatchTiming;
-use caproot::model::Limits;
+use caproot::daemon::catalog::WatchTiming;
+use caproot::daemon::model::Limits;
 use caproot_core::proto::caproot::v1::{
     ListSkillsResponse, RootState, SelectedCapabilityRoot, WatchMode,
 };

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use caproot::catalog::WatchTiming;
-use caproot::model::Limits;
+use caproot::daemon::catalog::WatchTiming;
+use caproot::daemon::model::Limits;
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot_core::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsRequest};
 use tonic::Code;

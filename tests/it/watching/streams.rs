@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use caproot::model::Limits;
+use caproot::daemon::model::Limits;
 use caproot_core::proto::caproot::v1::{RemovalReason, ResetReason, SkillView, WatchSkillsRequest};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;

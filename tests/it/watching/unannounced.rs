@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use caproot::catalog::{FaultInjector, WatchTiming};
+use caproot::daemon::catalog::{FaultInjector, WatchTiming};
 use caproot_core::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, RootReason, RootState, Severity, WatchMode,
 };

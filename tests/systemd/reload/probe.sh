@@ -61,7 +61,7 @@ restarts() {
   # The job may run until the old process ends.
   systemctl reload caproot &
   local job=$!
-  until_true 20 eval 'journalctl -u caproot | grep -q "caproot::server: stopping"' || fail "the daemon does not stop"
+  until_true 20 eval 'journalctl -u caproot | grep -q "caproot::daemon::server: stopping"' || fail "the daemon does not stop"
   before=$(connections)
   as_alice list --root /opt/more/demo >/run/listed 2>>"$log" &
   queued=$!

@@ -91,7 +91,7 @@
 //! | source | is | authority | handles |
 //! | --- | --- | --- | --- |
 //! | [`Fleet`](crate::Fleet) | the executors of the selection | `executor`, with the id of the root | `skill://ROOT/…` |
-//! | `caproot::local_source::LocalSource` | directories of this machine | `local`, with the id of the directory | `skill://ID/…` |
+//! | `caproot::daemon::local_source::LocalSource` | directories of this machine | `local`, with the id of the directory | `skill://ID/…` |
 //! | `sources::mcp::McpSource` | an MCP server | `mcp`, with the name of the server | `mcp+skill://NAME/…`, or `mcp+SCHEME://NAME/…` of another scheme |
 //!
 //! [`Session::start_with`] adds sources next to the executors. If skills of two kinds have one name,

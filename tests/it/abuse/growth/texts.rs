@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use caproot::check::SourceExcerpt;
-use caproot::config::{Config, ProcessEnv, ServeFlags};
-use caproot::parse::{frontmatter, json, manifest, sidecar};
+use caproot::daemon::config::{Config, ProcessEnv, ServeFlags};
+use caproot::daemon::parse::{frontmatter, json, manifest, sidecar};
 use caproot_core::wire::ResourceHandle;
 
 use super::assert_in_proportion;

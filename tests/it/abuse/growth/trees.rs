@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use caproot::fs::package_walk::{self, PackageWalk, WalkLimits};
-use caproot::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
-use caproot::model::diff::diff_catalogs;
-use caproot::model::disabled_skills::{DisableRules, parse_glob};
-use caproot::model::skill::{SkillFile, assemble_skill};
-use caproot::model::{
+use caproot::daemon::fs::package_walk::{self, PackageWalk, WalkLimits};
+use caproot::daemon::model::catalog::{
+    BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind,
+};
+use caproot::daemon::model::diff::diff_catalogs;
+use caproot::daemon::model::disabled_skills::{DisableRules, parse_glob};
+use caproot::daemon::model::skill::{SkillFile, assemble_skill};
+use caproot::daemon::model::{
     Diagnostic, DiagnosticCode, FileProblem, Limits, ResolvedPath, SkillMdFrontmatter,
 };
-use caproot::scan::search::{SearchRules, SkillSearch};
-use caproot::scan::{DirListing, ListingEntry, ListingEntryKind};
+use caproot::daemon::scan::search::{SearchRules, SkillSearch};
+use caproot::daemon::scan::{DirListing, ListingEntry, ListingEntryKind};
 use caproot_core::wire::{ContentDigest, RelPath, RootId};
 
 use super::assert_in_proportion;

@@ -8,7 +8,7 @@ use super::run_caproot;
 use crate::harness::diff::diff;
 use crate::harness::fixture::{Fixture, is_root};
 use crate::harness::listing;
-use caproot::model::DiagnosticCode;
+use caproot::daemon::model::DiagnosticCode;
 use caproot_core::proto::caproot::v1 as pb;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

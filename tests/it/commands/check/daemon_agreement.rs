@@ -2,8 +2,8 @@
 
 use super::check_json;
 use crate::harness::{Daemon, Setup, list_request, located};
-use caproot::model;
-use caproot::scan::search::DEFAULT_RESOURCE_DIRS;
+use caproot::daemon::model;
+use caproot::daemon::scan::search::DEFAULT_RESOURCE_DIRS;
 use caproot_core::proto::caproot::v1::{
     DiagnosticCode, ListSkillsRequest, ListSkillsResponse, Severity,
 };

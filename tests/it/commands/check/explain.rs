@@ -4,7 +4,7 @@
 use super::{check_json, run_caproot};
 use crate::harness::fixture::{Fixture, is_root};
 use caproot::check::explain::explanation_markdown;
-use caproot::model::DiagnosticCode;
+use caproot::daemon::model::DiagnosticCode;
 use std::path::Path;
 use std::process::Command;
 

@@ -16,8 +16,8 @@ mod token;
 
 use std::sync::Arc;
 
-use caproot::config::RootPreset;
-use caproot::local_source::{LocalDirectories, LocalSource};
+use caproot::daemon::config::RootPreset;
+use caproot::daemon::local_source::{LocalDirectories, LocalSource};
 use caproot_client::Fleet;
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 use caproot_client::session::{Session, SkillSource, UserPrompt};

@@ -450,7 +450,7 @@ impl Session {
         let (number, running) = serving.expect("a daemon in the session");
         let number = *number;
         running.signal(Signal::HUP);
-        let done = "… INFO caproot::server::reload: the configuration was reloaded";
+        let done = "… INFO caproot::daemon::server::reload: the configuration was reloaded";
         self.expect(at, &[number], &["…".to_owned(), done.to_owned()]);
     }
 

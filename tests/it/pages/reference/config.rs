@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use caproot::cli::CommandLine;
-use caproot::config::{KeyDescription, config_keys};
+use caproot::daemon::config::{KeyDescription, config_keys};
 use clap::CommandFactory as _;
 
 use super::check_page;

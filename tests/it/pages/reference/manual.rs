@@ -175,7 +175,7 @@ fn the_page_of_the_config_file_has_every_key_and_a_valid_example() {
         return;
     };
     let keys = section_lines(&text, "KEYS");
-    for key in caproot::config::config_keys() {
+    for key in caproot::daemon::config::config_keys() {
         let starts = |line: &&str| line.trim_start().split(' ').next() == Some(key.path);
         assert!(keys.iter().any(starts), "{}", key.path);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use caproot::telemetry::RPC_METHODS;
+use caproot::daemon::telemetry::RPC_METHODS;
 use caproot_core::proto::grpc_code_name;
 use tonic::Code;
 

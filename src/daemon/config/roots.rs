@@ -1,0 +1,235 @@
+//! Reads `roots` of a config file, and paths of directories.
+
+use super::address;
+use super::keys::{self, ConfigKey, KeyDefault, KeyValue, key_table};
+use super::presets::{FoundRoots, RootPreset};
+use crate::daemon::model::{PublishedRoot, RootScope};
+use caproot_core::document::{DocumentField, DocumentReader, DocumentSection};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::wire::RootId;
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// Effect of a reload that changes `roots` or `allow`.
+pub const RELOAD: &str = "applied; a new directory outside the sandbox needs a restart";
+
+const SCOPES: [&str; 4] = ["repo", "user", "system", "admin"];
+
+// Keys of one root.
+key_table!(
+    KEYS,
+    ID = ConfigKey::new(
+        "roots[].id",
+        KeyValue::Text("text of 1 to 256 bytes"),
+        KeyDefault::Effect {
+            effect: "required without `preset`",
+            example: "team"
+        },
+        "Unique id of the root.",
+    ),
+    PATH = ConfigKey::new(
+        "roots[].path",
+        KeyValue::Text("directory"),
+        KeyDefault::Effect {
+            effect: "required without `preset`",
+            example: "/srv/skills",
+        },
+        "Directory of the root. You may create the directory later.",
+    ),
+    SCOPE = ConfigKey::new(
+        "roots[].scope",
+        KeyValue::Choice(&SCOPES),
+        KeyDefault::Value(|| "user".to_owned()),
+        "Scope of the skills. Roots are listed in this order.",
+    ),
+    FOLLOW_LINKS = ConfigKey::new(
+        "roots[].follow_links",
+        KeyValue::Boolean,
+        KeyDefault::Effect {
+            effect: "`true`; `false` in scope `system`",
+            example: "true",
+        },
+        "Whether links below the root are followed. Must be false in scope `system`.",
+    ),
+    PRESET = ConfigKey::new(
+        "roots[].preset",
+        KeyValue::Choice(&RootPreset::NAMES),
+        KeyDefault::Effect {
+            effect: "required without `id` and `path`",
+            example: "claude",
+        },
+        "Tool whose directories of skills are published: `.claude/skills`, for example, in the \
+         working directory and in each directory above it, up to the root of the repository \
+         (`claude-repo`, `claude-repo-2` and so on), and in the home directory (`claude`).",
+    )
+    .with_flag("--preset"),
+);
+
+/// Roots of the file, with its presets.
+#[derive(Debug, Default)]
+pub struct RootList {
+    pub found: FoundRoots,
+    pub presets: Vec<RootPreset>,
+    /// Lines of the ids.
+    lines: HashMap<RootId, u32>,
+}
+
+/// Reads the roots.
+pub fn read(
+    item: &DocumentField<'_>,
+    base: Option<&Path>,
+    env: &ProcessEnv,
+    reader: &mut DocumentReader<'_>,
+) -> RootList {
+    let mut list = RootList::default();
+    for entry in reader.list(item) {
+        let Some(section) = reader.section(&entry, keys::names(&KEYS)) else {
+            continue;
+        };
+
+        if let Some(item) = PRESET.field(&section) {
+            if [ID, PATH, SCOPE, FOLLOW_LINKS]
+                .iter()
+                .any(|key| key.field(&section).is_some())
+            {
+                reader.report_error(&entry, "set either `preset`, or `id` and `path`");
+                continue;
+            }
+            let Some(preset) = reader.parsed(&item, |text| parse_preset(text, &list.presets))
+            else {
+                continue;
+            };
+            list.add_preset(preset, &item, env, reader);
+            continue;
+        }
+
+        list.add_root(&section, base, reader);
+    }
+    list
+}
+
+impl RootList {
+    /// Reads a root with an id and a path.
+    fn add_root(
+        &mut self,
+        section: &DocumentSection<'_>,
+        base: Option<&Path>,
+        reader: &mut DocumentReader<'_>,
+    ) {
+        // All keys are read before an error of one skips the root, so that all errors are reported.
+        let id_item = ID.required_field(section, reader);
+        let id = id_item
+            .as_ref()
+            .and_then(|item| read_id(item, &self.lines, reader));
+        let path = PATH
+            .required_field(section, reader)
+            .and_then(|item| reader.parsed(&item, |text| parse_directory(text, base)));
+        let scope = SCOPE.field(section).map_or(Some(RootScope::User), |item| {
+            reader.parsed(&item, parse_scope)
+        });
+        let follow_links = read_follow_links(section, scope, reader);
+
+        let (Some(id_item), Some(id), Some(path), Some(scope)) = (id_item, id, path, scope) else {
+            return;
+        };
+        self.lines.insert(id.clone(), id_item.line());
+        self.found.roots.push(PublishedRoot {
+            id,
+            path: path.as_os_str().as_bytes().into(),
+            scope,
+            follow_links: follow_links.unwrap_or(scope != RootScope::System),
+            is_optional: false,
+            link_dirs: Box::default(),
+        });
+    }
+
+    /// Adds the roots of a preset. Reports the ids that earlier roots have.
+    fn add_preset(
+        &mut self,
+        preset: RootPreset,
+        item: &DocumentField<'_>,
+        env: &ProcessEnv,
+        reader: &mut DocumentReader<'_>,
+    ) {
+        self.presets.push(preset);
+        let found = preset.find_roots(env);
+        self.found.warnings.extend(found.warnings);
+
+        for root in found.roots {
+            if let Err(reason) = check_unique(&root.id, &self.lines) {
+                reader.report_error(item, format!("root {:?}: {reason}", root.id.as_str()));
+                continue;
+            }
+            self.lines.insert(root.id.clone(), item.line());
+            self.found.roots.push(root);
+        }
+    }
+}
+
+/// Parses the name of a preset. `earlier` are the presets of the file before it.
+fn parse_preset(text: &str, earlier: &[RootPreset]) -> Result<RootPreset, String> {
+    let preset = RootPreset::parse(text)
+        .ok_or_else(|| format!("expected one of {}", RootPreset::NAMES.join(", ")))?;
+    if earlier.contains(&preset) {
+        return Err("duplicate preset".to_owned());
+    }
+    Ok(preset)
+}
+
+/// Checks that no earlier root has the id. `lines` are those of earlier ids.
+fn check_unique(id: &RootId, lines: &HashMap<RootId, u32>) -> Result<(), String> {
+    match lines.get(id) {
+        Some(line) => Err(format!(
+            "the root in line {line} has the same id; ids must be unique"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Reads the id of a root. Reports an id that an earlier root has. `lines` are those of earlier ids.
+fn read_id(
+    item: &DocumentField<'_>,
+    lines: &HashMap<RootId, u32>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<RootId> {
+    reader.parsed(item, |text| {
+        let id = RootId::new(text)?;
+        check_unique(&id, lines).map(|()| id)
+    })
+}
+
+fn read_follow_links(
+    section: &DocumentSection<'_>,
+    scope: Option<RootScope>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<bool> {
+    let item = FOLLOW_LINKS.field(section)?;
+    let follow_links = reader.boolean(&item);
+    if follow_links == Some(true) && scope == Some(RootScope::System) {
+        reader.report_error(&item, "links are not followed in scope system");
+    }
+    follow_links
+}
+
+fn parse_scope(text: &str) -> Result<RootScope, &'static str> {
+    match text {
+        "repo" => Ok(RootScope::Repo),
+        "user" => Ok(RootScope::User),
+        "system" => Ok(RootScope::System),
+        "admin" => Ok(RootScope::Admin),
+        _ => Err("expected repo, user, system or admin"),
+    }
+}
+
+/// Parses the path of a directory. A missing directory is valid, because it may be created later.
+pub fn parse_directory(text: &str, base: Option<&Path>) -> Result<PathBuf, String> {
+    if text == "~" || text.starts_with("~/") {
+        return Err("`~` is not expanded; write the full path".to_owned());
+    }
+    let dir = address::absolute_path(text.as_ref(), base)?;
+    if dir.exists() && !dir.is_dir() {
+        return Err("is not a directory".to_owned());
+    }
+    Ok(dir)
+}

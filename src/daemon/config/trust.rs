@@ -1,0 +1,273 @@
+//! Reads `trust` of a config file, and the lock that it names.
+
+use super::keys::{ConfigKey, KeyDefault, KeyValue, key_table};
+use super::{OfferedDirs, address, record_reading, top_keys};
+use crate::daemon::fs::path_resolution::{
+    LookupRecorder, NameLookup, OperatorLookup, PathStart, resolve_path_with,
+};
+use crate::daemon::model::{LoadedLock, TrustMode, TrustPolicy};
+use caproot_core::bounded_file;
+use caproot_core::document::{ConfigError, DocumentReader, DocumentSection};
+use caproot_core::file_watch::{FileStamps, stamp_files};
+use caproot_core::lock::{LockFile, signature_path};
+use caproot_core::wire::RootId;
+use nix::unistd::Uid;
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Bits of a mode that let the group and other users write.
+const OTHERS_WRITE: u32 = 0o022;
+/// Bit of a directory's mode: only the owner of a file may replace the file.
+const STICKY: u32 = 0o1000;
+
+// Keys of `trust`.
+key_table!(
+    KEYS,
+    LOCK = ConfigKey::new(
+        "trust.lock",
+        KeyValue::Text("file"),
+        KeyDefault::Required {
+            example: "caproot.lock"
+        },
+        "Lock of the approved skills, which `caproot lock` writes. The file must lie outside the allowed \
+         directories, and only root and the user of the daemon may be able to write it. The daemon reads \
+         the file again when it changes. An invalid lock is rejected, and the last lock stays in force.",
+    ),
+    MODE = ConfigKey::new(
+        "trust.mode",
+        KeyValue::Choice(&TrustMode::NAMES),
+        KeyDefault::Required { example: "hide" },
+        "Effect on skills that are not approved. With `warn`, they are listed with their state. With \
+         `hide`, only approved skills are listed, only approved bytes are sent, and plugins are omitted.",
+    ),
+    ROOTS = ConfigKey::new(
+        "trust.roots",
+        KeyValue::List("ids of published roots"),
+        KeyDefault::Effect {
+            effect: "the lock applies to every root, also to selected directories below `allow`",
+            example: "[team]",
+        },
+        "Roots to which the lock applies. The lock applies to a selected directory, too, if it lies below \
+         or above one of these roots.",
+    ),
+    SIGNERS = ConfigKey::new(
+        "trust.signers",
+        KeyValue::Text("file with the format of `allowed_signers` in ssh-keygen(1)"),
+        KeyDefault::Effect {
+            effect: "the lock needs no signature",
+            example: "allowed_signers",
+        },
+        "Keys that may sign the lock. If set, the lock needs a signature by one of these keys in the file \
+         with the name of the lock and `.sig`.",
+    ),
+);
+
+/// Section `trust` of a file, whose lock is not read yet.
+#[derive(Debug)]
+pub struct TrustDraft {
+    mode: TrustMode,
+    roots: Option<Box<[RootId]>>,
+    files: LockPaths,
+}
+
+/// Absolute paths of a lock and of the keys that may sign it.
+#[derive(Debug, Clone)]
+pub struct LockPaths {
+    /// Lock.
+    pub lock: PathBuf,
+    /// File of the keys.
+    pub signers: Option<PathBuf>,
+}
+
+/// Approval of skills, and the stamps of the files of the lock from before they were read.
+#[derive(Debug, Clone)]
+pub struct LoadedTrust {
+    /// Rules and lock.
+    pub policy: TrustPolicy,
+    /// Stamps of [`LockPaths::all`].
+    pub stamps: FileStamps,
+}
+
+/// Reads the section. `is_root` returns whether a root with this id is published.
+pub fn read(
+    top: &DocumentSection<'_>,
+    base: Option<&Path>,
+    is_root: impl Fn(&RootId) -> bool,
+    reader: &mut DocumentReader<'_>,
+) -> Option<TrustDraft> {
+    let section = top_keys::TRUST.section(top, reader)?;
+    let lock_item = LOCK.required_field(&section, reader);
+    let mode_item = MODE.required_field(&section, reader);
+    let mode = mode_item.and_then(|item| reader.parsed(&item, TrustMode::parse));
+    let roots = ROOTS.field(&section).map(|item| {
+        let empty = "empty list, so the lock would apply to no root; remove the key for every root";
+        reader.unique_texts(&item, Some(empty), |text| {
+            let id = RootId::new(text)?;
+            if is_root(&id) {
+                Ok(id)
+            } else {
+                Err("no published root has this id")
+            }
+        })
+    });
+    let signers = SIGNERS
+        .field(&section)
+        .and_then(|item| reader.parsed(&item, |text| address::absolute_path(text.as_ref(), base)));
+
+    let lock_item = lock_item?;
+    let lock = reader.parsed(&lock_item, |text| {
+        address::absolute_path(text.as_ref(), base)
+    })?;
+    Some(TrustDraft {
+        mode: mode?,
+        roots: roots.map(Into::into),
+        files: LockPaths { lock, signers },
+    })
+}
+
+/// Reads the lock of a section.
+pub fn load(draft: TrustDraft, offered: &OfferedDirs) -> Result<LoadedTrust, ConfigError> {
+    let loaded = draft.files.read(&offered.allowed_dirs)?;
+    Ok(LoadedTrust {
+        policy: TrustPolicy {
+            mode: draft.mode,
+            roots: draft.roots,
+            lock: Arc::new(loaded.lock),
+        },
+        stamps: loaded.stamps,
+    })
+}
+
+/// Lock that was read, and the stamps of its files.
+#[derive(Debug)]
+pub struct ReadLock {
+    /// The lock.
+    pub lock: LoadedLock,
+    /// Stamps of [`LockPaths::all`] from before the read.
+    pub stamps: FileStamps,
+}
+
+impl LockPaths {
+    /// Returns the files of a lock in force.
+    #[must_use]
+    pub fn of(lock: &LoadedLock) -> Self {
+        Self {
+            lock: lock.path.clone(),
+            signers: lock.signers.clone(),
+        }
+    }
+
+    /// Returns the paths of all files that the lock depends on.
+    #[must_use]
+    pub fn all(&self) -> Vec<PathBuf> {
+        let mut paths = vec![self.lock.clone()];
+        if let Some(signers) = &self.signers {
+            paths.extend([signature_path(&self.lock), signers.clone()]);
+        }
+        paths
+    }
+
+    /// Reads the lock. Rejects files in a place where an author could write them.
+    pub fn read(&self, allowed_dirs: &[PathBuf]) -> Result<ReadLock, ConfigError> {
+        let paths = self.all();
+        record_reading(&paths.iter().map(PathBuf::as_path).collect::<Vec<_>>());
+        let stamps = stamp_files(&paths);
+        let read_file = |path: &Path, max_bytes| read_protected_file(path, max_bytes, allowed_dirs);
+        let file = LockFile::read_by(&self.lock, self.signers.as_deref(), read_file)?;
+        let loaded_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let lock = LoadedLock {
+            lock: file.lock,
+            path: self.lock.clone(),
+            signers: self.signers.clone(),
+            digest: file.digest,
+            signer: file.signer,
+            loaded_at: loaded_at.unwrap_or_default(),
+        };
+        Ok(ReadLock { lock, stamps })
+    }
+}
+
+/// Reads the lock or the file of its signers. The open file is checked, so that no other file is read.
+fn read_protected_file(
+    path: &Path,
+    max_bytes: u64,
+    allowed_dirs: &[PathBuf],
+) -> Result<Vec<u8>, String> {
+    let file = bounded_file::open(path).map_err(|error| error.to_string())?;
+    check_place(path, file.metadata(), allowed_dirs)?;
+    file.read(max_bytes).map_err(|error| error.to_string())
+}
+
+/// Rejects an open file that an author of skills could write or replace.
+fn check_place(path: &Path, file: &Metadata, allowed_dirs: &[PathBuf]) -> Result<(), String> {
+    let mut recorder = LookupRecorder::new(OperatorLookup);
+    let start = PathStart::absolute(path.as_os_str().as_bytes());
+    let real = resolve_path_with(start, &mut recorder).real;
+    let real = Path::new(OsStr::from_bytes(&real));
+
+    for dir in allowed_dirs {
+        let real_dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        if real.starts_with(&real_dir) || path.starts_with(dir) {
+            return Err(format!(
+                "lies below the allowed directory {}, so an author could approve an own skill; move the \
+                 file",
+                dir.display()
+            ));
+        }
+    }
+
+    if is_writable_by_others(file) {
+        return Err(
+            "others than root and the user of the daemon can write the file; run chmod go-w, or chown"
+                .to_owned(),
+        );
+    }
+
+    // Each link on the way leads elsewhere if someone can write its directory.
+    for NameLookup { dir, .. } in &recorder.lookups {
+        let dir = Path::new(if dir.is_empty() {
+            OsStr::new("/")
+        } else {
+            OsStr::from_bytes(dir)
+        });
+        let found =
+            fs::symlink_metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        if is_writable_by_others(&found) && !is_protected(dir, &found) {
+            return Err(format!(
+                "others than root and the user of the daemon can replace the file, because they can \
+                 write the directory {}; run chmod go-w, or chown",
+                dir.display()
+            ));
+        }
+    }
+
+    let is_same = fs::symlink_metadata(real)
+        .is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()));
+    if is_same {
+        Ok(())
+    } else {
+        Err("was replaced while it was read; try again".to_owned())
+    }
+}
+
+fn is_writable_by_others(found: &Metadata) -> bool {
+    let own = Uid::effective().as_raw();
+    let is_foreign = found.uid() != 0 && found.uid() != own;
+    is_foreign || found.mode() & OTHERS_WRITE != 0
+}
+
+/// Whether only root and the own user can replace a file in a directory that others can write: the sticky
+/// bit is set, or the filesystem is read-only, as for a `ConfigMap` of Kubernetes.
+fn is_protected(dir: &Path, found: &Metadata) -> bool {
+    let is_read_only =
+        statvfs(dir).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
+    let own = Uid::effective().as_raw();
+    let is_own = found.uid() == 0 || found.uid() == own;
+    is_read_only || is_own && found.mode() & STICKY != 0
+}

@@ -1,0 +1,351 @@
+//! Comparison of a package on the disk with its approved versions. Reads at most the approved files: an
+//! author cannot make the comparison read more than the operator approved. Blocks.
+
+use super::allowed_dirs::ResolvedRootDir;
+use super::content;
+use super::file_page::FileReadError;
+use super::package::{ReadRules, ResolvedPackage};
+use super::package_files::{PackageFileWalk, PackageObserver, skip_unavailable};
+use super::package_walk::WalkLimits;
+use crate::daemon::model::FileVersion;
+use caproot_core::lock::{ApprovedFiles, ApprovedSkill};
+use caproot_core::wire::limits::MAX_HANDLE_BYTES;
+use caproot_core::wire::{ContentDigest, RelPath};
+use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio_util::sync::CancellationToken;
+
+/// Most differences that are reported.
+pub const MAX_DIFFERENCES: usize = 3;
+/// Most files of a package that stay open from the comparison of names to the comparison of contents.
+const MAX_OPEN_FILES: usize = 16;
+/// Most entries without an approved file, such as empty directories, before a package counts as
+/// changed.
+const MAX_OTHER_ENTRIES: usize = 1_000;
+
+/// Package to compare.
+#[derive(Debug)]
+pub struct PackageComparisonRequest<'a> {
+    /// Package, as walked from the root.
+    pub package: &'a RelPath,
+    /// Approved versions that the SKILL.md may belong to; not empty.
+    pub versions: &'a [&'a ApprovedSkill],
+    /// Maximum depth of directories below the package.
+    pub max_depth: usize,
+    /// Rules for reading files.
+    pub rules: ReadRules<'a>,
+    /// Files of an approved version that were compared before.
+    pub known: Option<KnownFiles<'a>>,
+    /// Digests of files that were read before, if the package differed.
+    pub known_digests: &'a [KnownFileDigest],
+    /// Bytes that may be read.
+    pub read_budget: &'a ReadBudget,
+}
+
+/// Digest of a version of a file.
+pub type KnownFileDigest = (FileVersion, ContentDigest);
+
+/// Bytes that comparisons may read. An author who changes files all the time cannot make the daemon read
+/// more.
+#[derive(Debug, Default)]
+pub struct ReadBudget(AtomicU64);
+
+impl ReadBudget {
+    /// Sets the bytes that may be read.
+    pub fn refill(&self, bytes: u64) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes bytes if the budget has them.
+    fn take(&self, bytes: u64) -> bool {
+        let left = |left: u64| left.checked_sub(bytes);
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left)
+            .is_ok()
+    }
+}
+
+/// Files of an approved version, as they were compared before.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownFiles<'a> {
+    /// Approved files.
+    pub files: &'a ApprovedFiles,
+    /// Version of each file at the time of the comparison.
+    pub versions: &'a [FileVersion],
+}
+
+/// Result of a comparison.
+#[derive(Debug)]
+pub struct PackageComparison {
+    /// Whether a link was followed. Changes of its target cause no event.
+    pub has_links: bool,
+    /// Digests of the files that were read, if the package differs.
+    pub digests: Box<[KnownFileDigest]>,
+    /// Approved version that the package has, or the first differences from one.
+    pub result: Result<MatchedVersion, Vec<PackageDifference>>,
+}
+
+/// Approved version that a package has.
+#[derive(Debug)]
+pub struct MatchedVersion {
+    /// Digest of the package.
+    pub content_digest: ContentDigest,
+    /// Version of each approved file on the disk, in the order of the approved files.
+    pub file_versions: Box<[FileVersion]>,
+}
+
+/// Difference of a package from an approved version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PackageDifference {
+    /// The approved version does not have the file.
+    Added(RelPath),
+    /// Only the approved version has the file.
+    Removed(RelPath),
+    /// The content, the size or the mode differs.
+    Changed(RelPath),
+    /// The package has too many directories without an approved file.
+    TooManyEntries,
+    /// The budget has no bytes for the files.
+    ReadTooOften,
+}
+
+/// File on the disk.
+struct FoundFile {
+    path: RelPath,
+    version: FileVersion,
+    executable: bool,
+    /// The file itself, for the first files and until the content is read.
+    opened: Option<File>,
+    /// `None` until the content is read.
+    digest: Option<ContentDigest>,
+}
+
+/// Compares a package with its approved versions. Fails if the package cannot be read as a whole.
+pub fn compare_package(
+    root: &ResolvedRootDir,
+    request: &PackageComparisonRequest<'_>,
+    observer: &mut dyn PackageObserver,
+) -> Result<PackageComparison, FileReadError> {
+    let package = ResolvedPackage::resolve(root, request.package, request.rules)?;
+    let mut found = FoundFiles::walk(&package, request, observer)?;
+
+    let mut first_differences = None;
+    for version in request.versions {
+        let mut differences = found.outline_differences(&version.files);
+        if differences.is_empty() {
+            differences = found.content_differences(&package, version, request, observer)?;
+        }
+        if differences.is_empty() {
+            return Ok(PackageComparison {
+                has_links: found.has_links,
+                digests: Box::default(),
+                result: Ok(MatchedVersion {
+                    content_digest: version.content_digest,
+                    file_versions: found.files.iter().map(|file| file.version).collect(),
+                }),
+            });
+        }
+        first_differences.get_or_insert(differences);
+    }
+
+    let files = found.files.iter();
+    let digests = files.filter_map(|file| Some((file.version, file.digest?)));
+    Ok(PackageComparison {
+        has_links: found.has_links,
+        digests: digests.collect(),
+        result: Err(first_differences.unwrap_or_default()),
+    })
+}
+
+/// Files of a package on the disk, sorted by path.
+struct FoundFiles {
+    files: Vec<FoundFile>,
+    has_links: bool,
+    /// Whether there are more files or directories than can be approved.
+    is_truncated: bool,
+}
+
+impl FoundFiles {
+    /// Finds the files. Ends early if more files are found than any version has, or if several files are
+    /// in no version.
+    fn walk(
+        package: &ResolvedPackage<'_>,
+        request: &PackageComparisonRequest<'_>,
+        observer: &mut dyn PackageObserver,
+    ) -> Result<Self, FileReadError> {
+        let versions = request.versions;
+        let lens = versions.iter().map(|version| version.files.len());
+        let max_files = lens.max().unwrap_or_default();
+        let entries = versions.iter().map(|version| count_entries(&version.files));
+        let limits = WalkLimits {
+            entries: entries.max().unwrap_or_default() + MAX_OTHER_ENTRIES,
+            depth: request.max_depth,
+            path_bytes: MAX_HANDLE_BYTES,
+        };
+
+        let mut walk = PackageFileWalk::enter(package, request.rules, limits, None, observer)?;
+        let mut files = Vec::new();
+        let mut unknown = 0;
+        while let Some(path) = walk.next_file(observer)? {
+            let Some(opened) = skip_unavailable(package.open(&path))? else {
+                continue;
+            };
+            observer.on_file(&opened);
+
+            let mut approved = versions.iter().map(|version| version.files.get(&path));
+            unknown += usize::from(approved.all(|file| file.is_none()));
+            files.push(FoundFile {
+                path,
+                version: opened.version,
+                executable: opened.executable,
+                opened: (files.len() < MAX_OPEN_FILES).then_some(opened.file),
+                digest: None,
+            });
+            if files.len() > max_files || unknown >= MAX_DIFFERENCES {
+                break;
+            }
+        }
+
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Self {
+            files,
+            has_links: walk.has_links,
+            is_truncated: walk.is_truncated(),
+        })
+    }
+
+    /// Returns the first differences in names, sizes and modes.
+    fn outline_differences(&self, approved: &ApprovedFiles) -> Vec<PackageDifference> {
+        let changed = self.files.iter().filter_map(|file| {
+            let path = file.path.clone();
+            match approved.get(&file.path) {
+                None => Some(PackageDifference::Added(path)),
+                Some(known) => {
+                    let is_equal =
+                        known.bytes == file.version.size && known.executable == file.executable;
+                    (!is_equal).then_some(PackageDifference::Changed(path))
+                }
+            }
+        });
+        let mut differences: Vec<_> = changed.take(MAX_DIFFERENCES).collect();
+        if differences.is_empty() && self.is_truncated {
+            differences.push(PackageDifference::TooManyEntries);
+        }
+
+        // A walk that ended early found a difference.
+        if differences.is_empty() {
+            let missing = approved
+                .iter()
+                .filter(|(path, _)| self.find(path).is_none());
+            let missing = missing.map(|(path, _)| PackageDifference::Removed(path.clone()));
+            differences.extend(missing.take(MAX_DIFFERENCES));
+        }
+        differences
+    }
+
+    /// Returns the first differences in contents. The names and sizes are equal.
+    fn content_differences(
+        &mut self,
+        package: &ResolvedPackage<'_>,
+        version: &ApprovedSkill,
+        request: &PackageComparisonRequest<'_>,
+        observer: &mut dyn PackageObserver,
+    ) -> Result<Vec<PackageDifference>, FileReadError> {
+        let mut differences = Vec::new();
+        for (at, (path, approved)) in version.files.iter().enumerate() {
+            // The found files are the approved files, in the same order.
+            let Some(found) = self.files.get_mut(at) else {
+                continue;
+            };
+            if found.digest.is_none() {
+                found.digest = request.known_digest(at, path, &found.version);
+            }
+            if found.digest.is_none() {
+                if !request.read_budget.take(found.version.size) {
+                    return Ok(vec![PackageDifference::ReadTooOften]);
+                }
+                found.read_digest(package)?;
+                if observer.is_cancelled() {
+                    return Err(FileReadError::Failed);
+                }
+            }
+
+            if found.digest != Some(approved.digest) {
+                differences.push(PackageDifference::Changed(path.clone()));
+                if differences.len() == MAX_DIFFERENCES {
+                    break;
+                }
+            }
+        }
+        Ok(differences)
+    }
+
+    fn find(&self, path: &RelPath) -> Option<&FoundFile> {
+        let found = self.files.binary_search_by(|file| file.path.cmp(path));
+        found.ok().map(|at| &self.files[at])
+    }
+}
+
+impl FoundFile {
+    /// Reads the content, at most the size that the file had. A file that was replaced keeps no digest.
+    fn read_digest(&mut self, package: &ResolvedPackage<'_>) -> Result<(), FileReadError> {
+        let file = match self.opened.take() {
+            Some(file) => file,
+            None => match self.open_again(package)? {
+                Some(file) => file,
+                None => return Ok(()),
+            },
+        };
+
+        let cancel_token = CancellationToken::new();
+        let digested = content::digest_file(&file, self.version.size, &cancel_token);
+        let digested = digested.map_err(|_| FileReadError::Failed)?;
+        self.digest = digested.map(|(digest, _)| digest);
+        Ok(())
+    }
+
+    /// Opens the file. `None` if another size or mode shows that it was replaced.
+    fn open_again(&mut self, package: &ResolvedPackage<'_>) -> Result<Option<File>, FileReadError> {
+        let Some(opened) = skip_unavailable(package.open(&self.path))? else {
+            return Ok(None);
+        };
+        if opened.version.size != self.version.size || opened.executable != self.executable {
+            return Ok(None);
+        }
+        self.version = opened.version;
+        Ok(Some(opened.file))
+    }
+}
+
+impl PackageComparisonRequest<'_> {
+    /// Returns the digest of a file that was read before and has the same version now.
+    fn known_digest(
+        &self,
+        at: usize,
+        path: &RelPath,
+        version: &FileVersion,
+    ) -> Option<ContentDigest> {
+        let approved = self
+            .known
+            .and_then(|known| known.digest_at(at, path, version));
+        let mut others = self.known_digests.iter();
+        approved.or_else(|| {
+            let known = others.find(|(known, _)| known == version);
+            known.map(|(_, digest)| *digest)
+        })
+    }
+}
+
+impl KnownFiles<'_> {
+    /// Returns the digest of an approved file, if the file on the disk has the version that was compared.
+    fn digest_at(self, at: usize, path: &RelPath, version: &FileVersion) -> Option<ContentDigest> {
+        let is_known = self.versions.get(at) == Some(version);
+        let approved = self.files.get(path).filter(|_| is_known);
+        approved.map(|file| file.digest)
+    }
+}
+
+/// Returns how many entries the directories of the files have at most.
+fn count_entries(files: &ApprovedFiles) -> usize {
+    files.iter().map(|(path, _)| path.depth()).sum()
+}

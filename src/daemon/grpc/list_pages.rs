@@ -1,0 +1,293 @@
+//! Pages of `ListSkills` and `ResolveRoots`.
+
+use super::catalog_digests::CatalogDigests;
+use super::encoded_body::MessageBuf;
+use super::plugin_message::{marketplace_message, plugin_message};
+use super::readiness_messages::{ViewReadiness, readiness_message};
+use super::requests::PageRequest;
+use super::root_messages::{VisibleRoot, resolved_root};
+use super::skill_message::{encode_skill, write_message};
+use crate::daemon::catalog::CatalogView;
+use crate::daemon::model::limits::MAX_DIAGNOSTICS;
+use crate::daemon::model::token::ResumeToken;
+use bytes::Bytes;
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::text::truncate_with_ellipsis;
+use caproot_core::wire::cursor::Cursor as _;
+use caproot_core::wire::limits::MAX_PAGE_BYTES;
+use prost::Message as _;
+use tonic::Status;
+
+/// Maximum bytes of diagnostics in a response.
+const MAX_DIAGNOSTIC_BYTES: usize = 512 << 10;
+/// Bytes reserved for the token, the epoch and the framing.
+const RESERVED_BYTES: usize = 1 << 10;
+/// Number of the field `skills`.
+const SKILLS_FIELD: u32 = 1;
+/// Number of the field `readiness` of a skill. The catalog digest leaves the field out.
+const READINESS_FIELD: u32 = 16;
+/// Warning of a list without roots, which looks like a list without skills.
+const NO_ROOT_SELECTED: &str =
+    "no root is selected, so there are no skills; ListRoots returns roots to select";
+const MAX_WARNINGS: usize = 16;
+const MAX_WARNING_BYTES: usize = 256;
+
+/// Element of a page of `ResolveRoots`.
+enum ResolvedItem {
+    Marketplace(Box<pb::Marketplace>),
+    Plugin(Box<pb::Plugin>),
+}
+
+impl ResolvedItem {
+    fn len(&self) -> usize {
+        match self {
+            Self::Marketplace(list) => list.encoded_len(),
+            Self::Plugin(plugin) => plugin.encoded_len(),
+        }
+    }
+
+    fn push_to(self, root: &mut pb::ResolvedRoot) {
+        match self {
+            Self::Marketplace(list) => root.marketplaces.push(*list),
+            Self::Plugin(plugin) => root.plugins.push(*plugin),
+        }
+    }
+}
+
+/// View of a list, and the readiness of its skills.
+#[derive(Clone, Copy)]
+pub struct ListedView<'a> {
+    pub view: &'a CatalogView,
+    pub readiness: &'a ViewReadiness,
+}
+
+/// Encodes a page of `ListSkills`.
+pub fn encode_skill_page(
+    request: &PageRequest,
+    epoch: u64,
+    digests: &CatalogDigests,
+    listed: ListedView<'_>,
+) -> Result<Bytes, Status> {
+    let view = listed.view;
+    let query = &request.query;
+
+    let mut roots = digests.root_statuses(query, view);
+    request.known_catalogs.mark_unchanged(&mut roots);
+    let mut page = pb::ListSkillsResponse {
+        roots,
+        epoch: format_epoch(epoch),
+        revision: view.revision,
+        ..pb::ListSkillsResponse::default()
+    };
+
+    page.truncated = page.roots.iter().any(|r| r.truncated);
+    if request.is_first_page() && !request.roots_only {
+        page.warnings = if page.roots.is_empty() {
+            vec![NO_ROOT_SELECTED.to_owned()]
+        } else {
+            root_warnings(&page.roots)
+        };
+        page.diagnostics = root_diagnostics(view, &query.product)
+            .into_iter()
+            .zip(&page.roots)
+            .filter(|(_, root)| !root.unchanged)
+            .flat_map(|(list, _)| list)
+            .collect();
+    }
+
+    // The skills fill the room that the other fields leave.
+    let mut buffer = MessageBuf::with_capacity(0);
+    let room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
+    if let Some(next) = write_skills(&mut buffer, request, (listed, &page.roots), room) {
+        page.next_page_token = request.next_page_token(epoch, view.revision, next);
+    } else {
+        let binding = query.resume_token_binding();
+        page.resume_token = ResumeToken::new(epoch, view.revision, &binding).encode(b"");
+    }
+
+    buffer.append_message(&page);
+    buffer.finish(0)
+}
+
+/// Writes the skills that fit on the page. Returns the start of the next page, if there is one.
+fn write_skills(
+    buffer: &mut MessageBuf,
+    request: &PageRequest,
+    (source, statuses): (ListedView<'_>, &[pb::RootStatus]),
+    mut room: usize,
+) -> Option<(usize, usize)> {
+    let PageRequest {
+        query,
+        begin,
+        roots_only,
+        ..
+    } = request;
+    if *roots_only {
+        return None;
+    }
+
+    let mut count = 0;
+    for (root_at, root) in source.view.roots.iter().enumerate().skip(begin.0) {
+        if statuses[root_at].unchanged {
+            continue;
+        }
+        let Some(visible) = VisibleRoot::new(root, &query.product) else {
+            continue;
+        };
+
+        let scope = visible.catalog.header.scope;
+        let readiness = source.readiness.get(root_at).and_then(Option::as_ref);
+        let from = if root_at == begin.0 { begin.1 } else { 0 };
+        for (skill_at, listed) in visible.skills(from) {
+            if count == request.page_size {
+                return Some((root_at, skill_at));
+            }
+
+            // On a later page, any skill fits. Diagnostics can fill the first page.
+            let must_take = count == 0 && !request.is_first_page();
+            let written =
+                buffer.try_append_fields(if must_take { usize::MAX } else { room }, |out| {
+                    write_message(SKILLS_FIELD, out, |out| {
+                        encode_skill(&root.id, scope, listed, query.view, out);
+                        let checked = readiness.and_then(|table| table.skills.get(&listed.package));
+                        if let Some(checked) = checked {
+                            let message = readiness_message(checked);
+                            prost::encoding::message::encode(READINESS_FIELD, &message, out);
+                        }
+                    });
+                });
+
+            let Some(len) = written else {
+                return Some((root_at, skill_at));
+            };
+            room = room.saturating_sub(len);
+            count += 1;
+        }
+    }
+    None
+}
+
+/// Builds a page of `ResolveRoots`: marketplaces and plugins.
+pub fn resolved_page(
+    request: &PageRequest,
+    epoch: u64,
+    view: &CatalogView,
+) -> pb::ResolveRootsResponse {
+    let begin = request.begin;
+
+    let mut page = pb::ResolveRootsResponse {
+        roots: view.roots.iter().map(resolved_root).collect(),
+        epoch: format_epoch(epoch),
+        revision: view.revision,
+        next_page_token: String::new(),
+    };
+    if request.is_first_page() {
+        let lists = root_diagnostics(view, "");
+        for (root, list) in page.roots.iter_mut().zip(lists) {
+            root.diagnostics = list;
+        }
+    }
+
+    let mut room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
+    let mut count = 0;
+    for (root_at, root) in view.roots.iter().enumerate().skip(begin.0) {
+        let Some(visible) = VisibleRoot::new(root, "") else {
+            continue;
+        };
+
+        let lists =
+            visible.catalog.marketplaces().iter().map(|list| {
+                ResolvedItem::Marketplace(Box::new(marketplace_message(&root.id, list)))
+            });
+        let plugins = visible
+            .plugins()
+            .map(|plugin| ResolvedItem::Plugin(Box::new(plugin_message(&root.id, plugin))));
+        let from = if root_at == begin.0 { begin.1 } else { 0 };
+        for (item_at, item) in lists.chain(plugins).enumerate().skip(from) {
+            // The length prefix of the root can grow by a few bytes.
+            let len = item.len() + 16;
+            // On a later page, any item fits. Diagnostics can fill the first page.
+            let must_take = count == 0 && !request.is_first_page();
+            if count == request.page_size || (len > room && !must_take) {
+                let next = (root_at, item_at);
+                page.next_page_token = request.next_page_token(epoch, view.revision, next);
+                return page;
+            }
+
+            room = room.saturating_sub(len);
+            count += 1;
+            item.push_to(&mut page.roots[root_at]);
+        }
+    }
+    page
+}
+
+/// Formats the epoch of a response.
+pub fn format_epoch(epoch: u64) -> String {
+    format!("{epoch:016x}")
+}
+
+/// Returns the diagnostics of each root, most severe first. The roots share the byte limit equally.
+pub fn root_diagnostics(view: &CatalogView, product: &str) -> Vec<Vec<pb::Diagnostic>> {
+    let max_bytes = max_diagnostic_bytes(view, product);
+    let visible = view
+        .roots
+        .iter()
+        .map(|root| VisibleRoot::new(root, product));
+    let lists = visible.map(|root| root.map(|root| limited_diagnostics(&root, max_bytes)));
+    lists.map(Option::unwrap_or_default).collect()
+}
+
+/// Returns the maximum size of the diagnostics of each root of a view.
+pub fn max_diagnostic_bytes(view: &CatalogView, product: &str) -> usize {
+    let visible = view
+        .roots
+        .iter()
+        .filter_map(|root| VisibleRoot::new(root, product));
+    MAX_DIAGNOSTIC_BYTES / visible.filter(VisibleRoot::has_diagnostics).count().max(1)
+}
+
+/// Returns the diagnostics of a root that fit into `max_bytes`, most severe first.
+pub fn limited_diagnostics(visible: &VisibleRoot<'_>, max_bytes: usize) -> Vec<pb::Diagnostic> {
+    let mut diagnostics = visible.diagnostics();
+    diagnostics.truncate(MAX_DIAGNOSTICS);
+
+    let mut room = max_bytes;
+    let fitting_count = diagnostics
+        .iter()
+        .take_while(|diagnostic| {
+            let len = diagnostic.encoded_len() + 4;
+            let fits = len <= room;
+            room = room.saturating_sub(len);
+            fits
+        })
+        .count();
+    diagnostics.truncate(fitting_count);
+    diagnostics
+}
+
+/// Returns warnings for a model or a person, one line for each root.
+fn root_warnings(roots: &[pb::RootStatus]) -> Vec<String> {
+    let mut all: Vec<String> = roots.iter().filter_map(root_warning).collect();
+    if all.len() > MAX_WARNINGS {
+        let more = all.len() - (MAX_WARNINGS - 1);
+        all.truncate(MAX_WARNINGS - 1);
+        all.push(format!(
+            "{more} more roots have warnings; see their statuses"
+        ));
+    }
+    for text in &mut all {
+        *text = truncate_with_ellipsis(text, MAX_WARNING_BYTES);
+    }
+    all
+}
+
+fn root_warning(root: &pb::RootStatus) -> Option<String> {
+    if !root.message.is_empty() {
+        return Some(format!("{}: {}", root.message, root.id));
+    }
+    if root.truncated {
+        return Some(format!("a limit truncated the scan of a root: {}", root.id));
+    }
+    None
+}

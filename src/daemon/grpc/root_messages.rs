@@ -1,0 +1,415 @@
+//! Protobuf messages for roots, their counts and their diagnostics. Handles contain the id of the
+//! selected root.
+
+use crate::daemon::catalog::{CatalogView, PollReason, RootState, RootView, WatchMode};
+use crate::daemon::model::catalog::{Catalog, RootCounts, RootKind};
+use crate::daemon::model::diff::RemovalReason;
+use crate::daemon::model::{
+    Diagnostic, DiagnosticCode, FileProblem, Plugin, PublishedRoot, RootReason, RootScope,
+    Severity, Skill,
+};
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::text::quote_words;
+use caproot_core::wire::limits::MAX_HANDLE_BYTES;
+use caproot_core::wire::{RelPath, RootId, handle};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// Maximum number of reserved names of a root.
+const MAX_RESERVED_NAMES: usize = 1_000;
+
+/// Root as visible in one response: to a caller, for a product, under an id.
+#[derive(Clone, Copy)]
+pub struct VisibleRoot<'a> {
+    pub id: &'a RootId,
+    pub catalog: &'a Catalog,
+    watch_mode: WatchMode,
+    product: &'a str,
+}
+
+impl<'a> VisibleRoot<'a> {
+    /// Returns `None` if the root is not ready.
+    pub fn new(root: &'a RootView, product: &'a str) -> Option<Self> {
+        let RootState::Snapshot(snapshot) = &root.state else {
+            return None;
+        };
+        let catalog = snapshot.catalog.as_ref().ok()?;
+        Some(Self {
+            id: &root.id,
+            catalog,
+            watch_mode: snapshot.watch_mode,
+            product,
+        })
+    }
+
+    /// Returns the visible skills with their indices in the catalog, starting at `from`.
+    pub fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
+        let skills = (from..).zip(self.catalog.skills(from));
+        skills
+            .map(|(at, skill)| (at, &**skill))
+            .filter(|(_, s)| self.is_listed(s))
+    }
+
+    /// Returns a listed skill.
+    pub fn listed_skill(&self, package: &RelPath) -> Option<&'a Skill> {
+        let skill = self.catalog.skill(package)?;
+        self.is_listed(skill).then_some(&**skill)
+    }
+
+    /// Whether a skill of the catalog is listed for this product and root id.
+    pub fn is_listed(&self, skill: &Skill) -> bool {
+        self.has_valid_handle(skill) && skill.is_visible_to_product(self.product)
+    }
+
+    /// Returns the plugins with a valid handle, by package.
+    pub fn plugins(&self) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
+        let Self { id, catalog, .. } = *self;
+        catalog
+            .plugins()
+            .iter()
+            .filter(move |plugin| plugin.check_handle(id).is_ok())
+    }
+
+    fn has_valid_handle(&self, skill: &Skill) -> bool {
+        skill.check_handle(self.id).is_ok()
+    }
+
+    /// Whether the root has a diagnostic.
+    pub fn has_diagnostics(&self) -> bool {
+        !self.catalog.diagnostics.kept().is_empty()
+            || self.polling_diagnostic().is_some()
+            || (!self.catalog.lists_all(self.id, "") && self.has_too_long_handle())
+    }
+
+    fn has_too_long_handle(&self) -> bool {
+        let mut skills = self.catalog.skills(0);
+        let mut plugins = self.catalog.plugins().iter();
+        skills.any(|skill| !self.has_valid_handle(skill))
+            || plugins.any(|plugin| plugin.check_handle(self.id).is_err())
+    }
+
+    /// Returns the diagnostics, most severe first: those of the catalog, and those that depend on
+    /// the root id.
+    pub fn diagnostics(&self) -> Vec<pb::Diagnostic> {
+        let mut own = Vec::new();
+        if !self.catalog.lists_all(self.id, "") {
+            let skills = self.catalog.skills(0);
+            let plugins = self.catalog.plugins().iter();
+            let problems = skills
+                .filter_map(|skill| skill.check_handle(self.id).err())
+                .chain(plugins.filter_map(|plugin| plugin.check_handle(self.id).err()));
+            own.extend(problems.map(|problem| Diagnostic {
+                resource: None,
+                problem,
+            }));
+        }
+        own.extend(self.polling_diagnostic());
+
+        let mut all: Vec<_> = own.iter().chain(self.catalog.diagnostics.kept()).collect();
+        all.sort_by_key(|d| d.problem.severity);
+        all.into_iter().map(|d| diagnostic(self.id, d)).collect()
+    }
+
+    fn polling_diagnostic(&self) -> Option<Diagnostic> {
+        let WatchMode::Polling(reason) = self.watch_mode else {
+            return None;
+        };
+        let problem = FileProblem::warning(DiagnosticCode::WatchDegraded, polling_message(reason));
+        Some(Diagnostic {
+            resource: None,
+            problem,
+        })
+    }
+
+    pub fn counts(&self) -> pb::RootCounts {
+        let all = self.catalog.len();
+        let (listed, too_long) = if self.catalog.lists_all(self.id, self.product) {
+            (all, 0)
+        } else {
+            let too_long = self
+                .catalog
+                .skills(0)
+                .filter(|s| !self.has_valid_handle(s))
+                .count();
+            (self.skills(0).count(), too_long)
+        };
+
+        let plugins = self.plugins().count();
+        let plugins_too_long = self.catalog.plugins().len() - plugins;
+
+        let RootCounts {
+            omitted,
+            disabled,
+            directories,
+            entries,
+            skipped,
+        } = self.catalog.header.counts;
+
+        pb::RootCounts {
+            skills: to_count(listed),
+            other_product: to_count(all - too_long - listed),
+            omitted: omitted + to_count(too_long),
+            disabled,
+            directories,
+            entries,
+            skipped_directories: skipped,
+            plugins: to_count(plugins),
+            diagnostics: self.catalog.diagnostics.total()
+                + to_count(too_long + plugins_too_long)
+                + u32::from(self.polling_diagnostic().is_some()),
+        }
+    }
+}
+
+fn to_count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Returns the state, reason and message of a root.
+fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
+    if let Some(reason) = state.reason() {
+        return (
+            pb::RootState::Unavailable,
+            root_reason(reason),
+            reason.message().to_owned(),
+        );
+    }
+    let (state, message) = match state.catalog() {
+        Some(_) => (pb::RootState::Ready, ""),
+        None => (
+            pb::RootState::Pending,
+            "the first scan of the root is running; ask again",
+        ),
+    };
+    (state, pb::RootReason::Unspecified, message.to_owned())
+}
+
+/// Builds the state of a root, without the digest of its catalog.
+pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
+    let (state, reason, mut message) = root_state(&root.state);
+    if !root.published_ids.is_empty() {
+        let ids = root.published_ids.iter().map(RootId::as_str);
+        let _ = write!(message, "; the published roots are {}", quote_words(ids));
+    }
+    let visible = VisibleRoot::new(root, product);
+
+    let (watch_mode, watch_message) = match &root.state {
+        RootState::Snapshot(snapshot) => match snapshot.watch_mode {
+            WatchMode::Events => (pb::WatchMode::Events, String::new()),
+            WatchMode::Polling(reason) => (pb::WatchMode::Polling, polling_message(reason)),
+        },
+        RootState::Pending | RootState::Unavailable(_) => {
+            (pb::WatchMode::Unspecified, String::new())
+        }
+    };
+
+    pb::RootStatus {
+        id: root.id.as_str().to_owned(),
+        state: state.into(),
+        reason: reason.into(),
+        message,
+        counts: visible.as_ref().map(VisibleRoot::counts),
+        truncated: visible.is_some_and(|s| s.catalog.header.truncated),
+        reserved_names: visible.map_or_else(Vec::new, |s| {
+            let names = s.catalog.reserved_names().iter().take(MAX_RESERVED_NAMES);
+            names.map(ToString::to_string).collect()
+        }),
+        watch_mode: watch_mode.into(),
+        watch_message,
+        catalog_digest: String::new(),
+        unchanged: false,
+    }
+}
+
+pub fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
+    let status = root_status(root, "");
+    let visible = VisibleRoot::new(root, "");
+    let header = visible.as_ref().map(|s| &s.catalog.header);
+
+    pb::ResolvedRoot {
+        id: status.id,
+        state: status.state,
+        reason: status.reason,
+        message: status.message,
+        kind: header
+            .map_or(pb::RootKind::Unspecified, |h| root_kind(h.kind))
+            .into(),
+        plugin: header
+            .and_then(|h| h.plugin.as_ref())
+            .map(|m| pb::PluginSummary {
+                name: (*m.name).to_owned(),
+                version: (*m.version).to_owned(),
+            }),
+        counts: status.counts,
+        diagnostics: Vec::new(),
+        plugins: Vec::new(),
+        marketplaces: Vec::new(),
+        truncated: status.truncated,
+        scope: header.and_then(|h| h.scope).map(|s| scope(s).into()),
+    }
+}
+
+/// Builds the messages of the published roots. Hidden roots have no message.
+pub fn published_roots(
+    view: &CatalogView,
+    roots: &[PublishedRoot],
+    environment: &str,
+) -> Vec<pb::PublishedRoot> {
+    let visible = roots
+        .iter()
+        .zip(&view.roots)
+        .filter(|(published, root)| !published.is_hidden(root.state.reason()));
+
+    let roots = visible.map(|(published, root)| {
+        let (state, reason, message) = root_state(&root.state);
+        pb::PublishedRoot {
+            id: published.id.as_str().to_owned(),
+            scope: scope(published.scope).into(),
+            selected_capability_root: Some(pb::SelectedCapabilityRoot {
+                id: published.id.as_str().to_owned(),
+                location: Some(pb::CapabilityRootLocation {
+                    r#type: "environment".to_owned(),
+                    environment_id: environment.to_owned(),
+                    path: format!("published:{}", published.id.as_str()),
+                }),
+            }),
+            state: state.into(),
+            reason: reason.into(),
+            message,
+        }
+    });
+
+    roots.collect()
+}
+
+fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
+    let FileProblem {
+        code,
+        severity,
+        message,
+        line,
+        column,
+    } = &diagnostic.problem;
+
+    let resource = diagnostic
+        .resource
+        .as_ref()
+        .map(|path| handle::format_handle(root, path));
+
+    pb::Diagnostic {
+        code: diagnostic_code(*code).into(),
+        severity: match severity {
+            Severity::Error => pb::Severity::Error,
+            Severity::Warning => pb::Severity::Warning,
+            Severity::Note => pb::Severity::Note,
+        }
+        .into(),
+        root_id: root.as_str().to_owned(),
+        resource: resource
+            .filter(|h| h.len() <= MAX_HANDLE_BYTES)
+            .unwrap_or_default(),
+        message: (**message).to_owned(),
+        line: *line,
+        column: *column,
+    }
+}
+
+/// Returns the handle of a path below a root, or an empty string if the handle would be too long.
+pub fn handle_or_empty(root: &RootId, path: Option<&RelPath>) -> String {
+    let text = path.map(|path| handle::format_handle(root, path));
+    text.filter(|h| h.len() <= MAX_HANDLE_BYTES)
+        .unwrap_or_default()
+}
+
+fn polling_message(reason: PollReason) -> String {
+    format!("polled every few seconds: {reason}")
+}
+
+pub fn removal_reason(reason: RemovalReason) -> pb::RemovalReason {
+    match reason {
+        RemovalReason::Deleted => pb::RemovalReason::Deleted,
+        RemovalReason::Invalid => pb::RemovalReason::Invalid,
+        RemovalReason::Disabled => pb::RemovalReason::Disabled,
+        RemovalReason::OverLimit => pb::RemovalReason::OverLimit,
+        RemovalReason::Renamed => pb::RemovalReason::Renamed,
+        RemovalReason::NotApproved => pb::RemovalReason::NotApproved,
+    }
+}
+
+pub fn scope(scope: RootScope) -> pb::Scope {
+    match scope {
+        RootScope::Repo => pb::Scope::Repo,
+        RootScope::User => pb::Scope::User,
+        RootScope::System => pb::Scope::System,
+        RootScope::Admin => pb::Scope::Admin,
+    }
+}
+
+fn root_kind(kind: RootKind) -> pb::RootKind {
+    match kind {
+        RootKind::Plugin => pb::RootKind::Plugin,
+        RootKind::Skill => pb::RootKind::Skill,
+        RootKind::SkillSet => pb::RootKind::SkillSet,
+    }
+}
+
+fn root_reason(reason: RootReason) -> pb::RootReason {
+    match reason {
+        RootReason::NotFound | RootReason::MountRemoved => pb::RootReason::NotFound,
+        RootReason::NotADirectory => pb::RootReason::NotADirectory,
+        RootReason::PermissionDenied | RootReason::SandboxDenied => {
+            pb::RootReason::PermissionDenied
+        }
+        RootReason::NotAllowed => pb::RootReason::NotAllowed,
+        RootReason::WrongEnvironment | RootReason::MissingEnvironment => {
+            pb::RootReason::WrongEnvironment
+        }
+        RootReason::InvalidPath | RootReason::UnknownPublished | RootReason::PathTooLong => {
+            pb::RootReason::InvalidPath
+        }
+        RootReason::UnsupportedLocation => pb::RootReason::UnsupportedLocation,
+        RootReason::Timeout | RootReason::ParseTimeout => pb::RootReason::Timeout,
+        RootReason::IoError | RootReason::NoThread | RootReason::ScanFailed => {
+            pb::RootReason::IoError
+        }
+    }
+}
+
+fn diagnostic_code(code: DiagnosticCode) -> pb::DiagnosticCode {
+    match code {
+        DiagnosticCode::OutsideRoot => pb::DiagnosticCode::OutsideRoot,
+        DiagnosticCode::LimitReached => pb::DiagnosticCode::LimitReached,
+        DiagnosticCode::NotRegular => pb::DiagnosticCode::NotRegular,
+        DiagnosticCode::Unreadable => pb::DiagnosticCode::Unreadable,
+        DiagnosticCode::DanglingLink => pb::DiagnosticCode::DanglingLink,
+        DiagnosticCode::Alias => pb::DiagnosticCode::Alias,
+        DiagnosticCode::WrongCase => pb::DiagnosticCode::WrongCase,
+        DiagnosticCode::DirectoriesSkipped => pb::DiagnosticCode::DirectoriesSkipped,
+        DiagnosticCode::NoFrontmatter => pb::DiagnosticCode::NoFrontmatter,
+        DiagnosticCode::YamlSyntax => pb::DiagnosticCode::YamlSyntax,
+        DiagnosticCode::YamlRepaired => pb::DiagnosticCode::YamlRepaired,
+        DiagnosticCode::MissingDescription => pb::DiagnosticCode::MissingDescription,
+        DiagnosticCode::NameInvalid => pb::DiagnosticCode::NameInvalid,
+        DiagnosticCode::FieldTooLong => pb::DiagnosticCode::FieldTooLong,
+        DiagnosticCode::FieldInvalid => pb::DiagnosticCode::FieldInvalid,
+        DiagnosticCode::FieldUnknown => pb::DiagnosticCode::FieldUnknown,
+        DiagnosticCode::NotUtf8 => pb::DiagnosticCode::NotUtf8,
+        DiagnosticCode::ManifestInvalid => pb::DiagnosticCode::ManifestInvalid,
+        DiagnosticCode::HandleTooLong => pb::DiagnosticCode::HandleTooLong,
+        DiagnosticCode::WatchDegraded => pb::DiagnosticCode::WatchDegraded,
+        DiagnosticCode::PluginFileInvalid => pb::DiagnosticCode::PluginFileInvalid,
+        DiagnosticCode::PathInvalid => pb::DiagnosticCode::PathInvalid,
+        DiagnosticCode::PathMissing => pb::DiagnosticCode::PathMissing,
+        DiagnosticCode::ComponentInvalid => pb::DiagnosticCode::ComponentInvalid,
+        DiagnosticCode::SecretRedacted => pb::DiagnosticCode::SecretRedacted,
+        DiagnosticCode::HiddenText => pb::DiagnosticCode::HiddenText,
+        DiagnosticCode::ReferenceMissing => pb::DiagnosticCode::ReferenceMissing,
+        DiagnosticCode::ScriptNotRunnable => pb::DiagnosticCode::ScriptNotRunnable,
+        DiagnosticCode::SkillTooLong => pb::DiagnosticCode::SkillTooLong,
+        DiagnosticCode::UseNotDescribed => pb::DiagnosticCode::UseNotDescribed,
+        DiagnosticCode::SkillChanged => pb::DiagnosticCode::SkillChanged,
+        DiagnosticCode::SkillsNotApproved => pb::DiagnosticCode::SkillsNotApproved,
+        DiagnosticCode::SkillNotOffered => pb::DiagnosticCode::SkillNotOffered,
+        DiagnosticCode::UnusualContent => pb::DiagnosticCode::UnusualContent,
+    }
+}

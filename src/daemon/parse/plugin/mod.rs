@@ -1,0 +1,74 @@
+//! Parsers of the manifests, component files and marketplaces of plugins.
+
+mod declarations;
+mod documented_keys;
+mod info;
+pub mod marketplace;
+mod mcp_servers;
+mod plugin_path;
+pub mod prompt;
+mod sources;
+
+use crate::daemon::model::limits::MAX_MANIFEST_BYTES;
+use crate::daemon::model::plugin::ManifestDetails;
+use crate::daemon::model::{DiagnosticCode, DynamicValue, FileProblem};
+use crate::daemon::parse::fields::{FieldMapping, FieldReader};
+use crate::daemon::parse::json::{self, JsonError};
+use crate::daemon::parse::secret_filter;
+use std::sync::Arc;
+
+pub use sources::read_file;
+
+/// Parses a JSON file of a plugin or marketplace. `bytes` is the whole file, or its first
+/// `MAX_MANIFEST_BYTES` + 1 bytes.
+fn parse_plugin_file(bytes: &[u8]) -> Result<DynamicValue, FileProblem> {
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; the file is ignored");
+        return Err(invalid_file(why));
+    }
+    json::parse(bytes).map_err(|error| json_problem(&error, DiagnosticCode::PluginFileInvalid))
+}
+
+/// Returns the problem of a file that is not JSON. `code` is the code of a file in UTF-8.
+pub(super) fn json_problem(error: &JsonError, code: DiagnosticCode) -> FileProblem {
+    let code = if error.is_not_utf8 {
+        DiagnosticCode::NotUtf8
+    } else {
+        code
+    };
+    let why = secret_filter::redact_in_text(&error.message);
+    FileProblem::error(code, why).with_position(error.line, error.column)
+}
+
+/// Returns the problem of a file that is ignored.
+fn invalid_file(why: String) -> FileProblem {
+    FileProblem::error(DiagnosticCode::PluginFileInvalid, why)
+}
+
+/// Reads the fields of a manifest except the name and version.
+pub(super) fn read_manifest_details(
+    value: &DynamicValue,
+    problems: &mut Vec<FileProblem>,
+) -> Arc<ManifestDetails> {
+    let mut fields = FieldReader::new(problems);
+    let root = FieldMapping::root(value);
+    let (sources, inline_components) = sources::read(&mut fields, root);
+    let info = info::read(&mut fields, root);
+    let is_switched_off = fields.read_flag(root, "defaultEnabled") == Some(false);
+    let more = fields.read_more(
+        root,
+        "the manifest",
+        sources::MANIFEST_KEYS,
+        &[documented_keys::MANIFEST],
+    );
+    Arc::new(ManifestDetails {
+        info,
+        sources,
+        is_switched_off,
+        inline_components,
+        more: more.value,
+    })
+}
+
+#[cfg(test)]
+mod tests;

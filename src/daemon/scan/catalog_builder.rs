@@ -1,0 +1,222 @@
+//! Conversion of scan results to a catalog. A skill whose file and namespace did not change keeps
+//! its `Arc`, which makes the comparison of two catalogs cheap.
+
+use super::namespaces::NamespaceResolver;
+use super::plugin_set::PluginSet;
+use super::search::{SearchFindings, SkillCandidate};
+use crate::daemon::fs::disabled_skills::SkillFilter;
+use crate::daemon::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootKind};
+use crate::daemon::model::sidecar::sidecar_path;
+use crate::daemon::model::skill::{PluginNamespace, Skill, SkillFile, assemble_skill};
+use crate::daemon::model::{Diagnostic, FileProblem, RootScope, TrustPolicy, skill_file_name};
+use caproot_core::wire::RelPath;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Skills of the last catalog by package.
+#[derive(Debug, Default)]
+pub struct CatalogBuilder(HashMap<RelPath, BuiltSkill>);
+
+#[derive(Debug)]
+struct BuiltSkill {
+    file: Arc<SkillFile>,
+    namespace: Option<Arc<PluginNamespace>>,
+    /// Whether the plugin lists other skills than this one.
+    is_unlisted: bool,
+    skill: Option<Arc<Skill>>,
+    /// Problems of the skill; nearly always `None`.
+    problems: Option<Box<SkillProblems>>,
+}
+
+/// Settings of a root for its catalog.
+#[derive(Debug, Clone, Copy)]
+pub struct CatalogSettings<'a> {
+    pub scope: Option<RootScope>,
+    pub follow_links: bool,
+    /// Lock that applies to the root.
+    pub trust: Option<&'a TrustPolicy>,
+}
+
+/// Problems of a SKILL.md and of its sidecar.
+#[derive(Debug, PartialEq)]
+struct SkillProblems {
+    skill_file_problems: Vec<FileProblem>,
+    sidecar_problems: Vec<FileProblem>,
+}
+
+impl SkillProblems {
+    fn new(problems: Vec<FileProblem>, sidecar_problems: Vec<FileProblem>) -> Option<Box<Self>> {
+        let is_any = !problems.is_empty() || !sidecar_problems.is_empty();
+        is_any.then(|| {
+            Box::new(Self {
+                skill_file_problems: problems,
+                sidecar_problems,
+            })
+        })
+    }
+
+    /// Adds the problems of the package to the diagnostics of the catalog.
+    fn report(&self, package: &RelPath, diagnostics: &mut BoundedDiagnostics) {
+        let lists = [
+            (skill_file_name(), &self.skill_file_problems),
+            (sidecar_path(), &self.sidecar_problems),
+        ];
+        for (file, problems) in lists {
+            for problem in problems {
+                diagnostics.push(Diagnostic {
+                    resource: Some(package.join_path(&file)),
+                    problem: problem.clone(),
+                });
+            }
+        }
+    }
+}
+
+impl BuiltSkill {
+    /// Builds the skill of a candidate. Keeps `last` if its file and namespace are the same.
+    fn build(
+        candidate: &SkillCandidate,
+        namespace: Option<Arc<PluginNamespace>>,
+        last: Option<Self>,
+        trust: Option<&TrustPolicy>,
+    ) -> Self {
+        let file = candidate.file.clone();
+        let skill_list = namespace
+            .as_ref()
+            .and_then(|plugin| plugin.skill_list.as_ref());
+        let is_unlisted = skill_list
+            .zip(candidate.resolved.parent())
+            .is_some_and(|(list, dir)| !list.covers(&dir));
+        if let Some(last) = last
+            && (Arc::ptr_eq(&last.file, &file) || last.file == file)
+            && last.namespace == namespace
+            && last.is_unlisted == is_unlisted
+        {
+            return Self { file, ..last };
+        }
+
+        let (mut skill, problems, sidecar_problems) =
+            assemble_skill(&candidate.package, &file, namespace.as_deref(), is_unlisted);
+        if let Some(skill) = &mut skill {
+            skill.trust = trust.map(|trust| trust.initial_state(skill.name()));
+        }
+        Self {
+            file,
+            namespace,
+            is_unlisted,
+            skill: skill.map(Arc::new),
+            problems: SkillProblems::new(problems, sidecar_problems),
+        }
+    }
+}
+
+impl CatalogBuilder {
+    /// Returns the new skill of a package of which only the SKILL.md changed. Returns `None` if the
+    /// catalog would change in other ways too, or if the package was not built from `old`.
+    pub fn replace_skill(
+        &mut self,
+        package: &RelPath,
+        old: &Arc<SkillFile>,
+        new: &Arc<SkillFile>,
+    ) -> Option<Arc<Skill>> {
+        let built = self
+            .0
+            .get_mut(package)
+            .filter(|a| Arc::ptr_eq(&a.file, old))?;
+
+        let (skill, problems, sidecar_problems) =
+            assemble_skill(package, new, built.namespace.as_deref(), built.is_unlisted);
+        let before = built.skill.as_ref()?;
+        let mut now = skill?;
+        // The name is the same, so the lock has it as before.
+        now.trust.clone_from(&before.trust);
+        let is_compatible = before.name() == now.name()
+            && SkillProblems::new(problems, sidecar_problems) == built.problems;
+        if !is_compatible {
+            return None;
+        }
+
+        built.file = new.clone();
+        built.skill = Some(if **before == now {
+            before.clone()
+        } else {
+            Arc::new(now)
+        });
+        built.skill.clone()
+    }
+
+    /// Assigns the namespaces, removes the disabled skills, and builds the catalog.
+    pub fn build_catalog(
+        &mut self,
+        mut namespaces: NamespaceResolver<'_>,
+        mut filter: SkillFilter<'_>,
+        mut findings: SearchFindings,
+        plugin_set: PluginSet,
+        settings: CatalogSettings<'_>,
+    ) -> Catalog {
+        let skills = self.build_skills(&mut namespaces, &mut filter, &mut findings, settings.trust);
+
+        let root = namespaces.root().clone();
+        namespaces.find_namespace(&root, &mut findings.diagnostics);
+        let plugin = namespaces.root_manifest();
+        let kind = match (&plugin, self.0.contains_key(&RelPath::root())) {
+            (Some(_), _) => RootKind::Plugin,
+            (None, true) => RootKind::Skill,
+            (None, false) => RootKind::SkillSet,
+        };
+
+        let header = CatalogHeader {
+            scope: settings.scope,
+            follow_links: settings.follow_links,
+            kind,
+            plugin,
+            counts: findings.counts,
+            truncated: findings.truncated,
+            trust: None,
+        };
+        Catalog::new(skills, findings.diagnostics, header)
+            .with_disabled_packages(filter.disabled_packages())
+            .with_plugins(
+                plugin_set.plugins,
+                plugin_set.marketplaces,
+                plugin_set.manifest_files,
+            )
+    }
+
+    /// Builds the skills of the candidates, without the disabled ones. Counts the disabled and the
+    /// omitted skills, and reports the problems of the others.
+    fn build_skills(
+        &mut self,
+        namespaces: &mut NamespaceResolver<'_>,
+        filter: &mut SkillFilter<'_>,
+        findings: &mut SearchFindings,
+        trust: Option<&TrustPolicy>,
+    ) -> Vec<Arc<Skill>> {
+        let candidates = std::mem::take(&mut findings.candidates);
+        let mut old = std::mem::take(&mut self.0);
+        let mut skills = Vec::with_capacity(candidates.len());
+        self.0.reserve(candidates.len());
+
+        for candidate in candidates {
+            let dir = candidate.resolved.parent();
+            let namespace = dir
+                .as_ref()
+                .and_then(|dir| namespaces.find_namespace(dir, &mut findings.diagnostics));
+            let last = old.remove(&candidate.package);
+            let built = BuiltSkill::build(&candidate, namespace, last, trust);
+
+            let name = built.skill.as_ref().map(|skill| skill.name());
+            if filter.take_if_disabled(&candidate.package, dir.as_ref(), name) {
+                findings.counts.disabled += 1;
+            } else {
+                findings.counts.omitted += u32::from(built.skill.is_none());
+                skills.extend(built.skill.clone());
+                if let Some(problems) = &built.problems {
+                    problems.report(&candidate.package, &mut findings.diagnostics);
+                }
+            }
+            self.0.insert(candidate.package, built);
+        }
+        skills
+    }
+}
