@@ -158,10 +158,10 @@
 //! the time, and tests compare both. `saphyr-parser` reads the files of operators and
 //! orchestrators, where each error needs its line; only [`caproot_core::document`] names it.
 
-pub mod check;
+pub mod agent;
 pub mod cli;
 pub mod daemon;
-pub mod mcp;
+pub mod lint;
 
 /// Programs of the guide for Rust, as documentation tests.
 #[cfg(doctest)]

@@ -3,8 +3,8 @@
 use super::executor::ConnectedExecutor;
 use super::exit;
 use super::failure::CommandFailure;
-use super::lock::read_lock;
 use super::root_arg::{RootArg, select_roots};
+use crate::cli::copy::lock::read_lock;
 use crate::daemon::config::RootPreset;
 use caproot_client::session::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use caproot_client::{

@@ -1,7 +1,7 @@
 //! Text lines for the changes of a watch: the difference of two catalogs.
 
-use super::plugins::plugin_changes;
-use super::report::{diagnostic_line, root_reason_name};
+use crate::cli::ask::plugins::plugin_changes;
+use crate::cli::ask::report::{diagnostic_line, root_reason_name};
 use crate::cli::table::truncate_to_width;
 use caproot_client::session::missing_requirements;
 use caproot_client::{MirrorCatalog, MirrorUpdate};

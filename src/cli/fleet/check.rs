@@ -1,10 +1,10 @@
 //! `caproot fleet check`: the errors of a fleet file, without a connection.
 
 use super::progress::run_for_each;
+use crate::cli::ask::report::count_with_noun;
+use crate::cli::author::file_check::{FileCheckArgs, FileFindings};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::cli::file_check::{FileCheckArgs, FileFindings};
-use crate::cli::report::count_with_noun;
 use caproot_client::{ConfigError, ExecutorConfig, Fleet};
 use clap::Args;
 use serde_json::json;

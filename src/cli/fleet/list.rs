@@ -3,10 +3,10 @@
 use super::progress::run_for_each;
 use super::state::{ProbedState, find_state};
 use super::target::{FleetTarget, FleetTargetArgs};
+use crate::cli::ask::report::count_with_noun;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::{OutputFormat, print_json, print_stderr, print_table};
-use crate::cli::report::count_with_noun;
 use caproot_core::text::escape_text;
 use clap::Args;
 use serde_json::{Value, json};

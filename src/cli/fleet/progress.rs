@@ -1,6 +1,6 @@
 //! Runs a task for each executor of a fleet, a limited number at once, with progress on a terminal.
 
-use crate::cli::report::count_with_noun;
+use crate::cli::ask::report::count_with_noun;
 use futures_util::stream::{self, StreamExt as _};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;

@@ -2,8 +2,8 @@
 
 use super::probe::{ProbeFailure, ProbedExecutor, describe_executor, probe_executor};
 use super::target::FleetTarget;
+use crate::cli::ask::report::{count_with_noun, root_state_text};
 use crate::cli::failure::CommandFailure;
-use crate::cli::report::{count_with_noun, root_state_text};
 use caproot_client::Client;
 use caproot_core::proto::caproot::v1::{
     GetExecutorResponse, ListSkillsRequest, PublishedRoot, RootState, SkillView,

@@ -36,7 +36,7 @@ fn build_audited_tree() -> Fixture {
 async fn audit_line(logging: &mut ConfiguredDaemon) -> String {
     loop {
         let line = logging.process.log_line().await;
-        if !line.contains("caproot::cli::serve") {
+        if !line.contains("caproot::cli::operate::serve") {
             return line;
         }
     }

@@ -227,7 +227,7 @@ async fn a_session_beyond_the_limit_is_refused_and_ends_no_other() {
     let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     let server = HttpServer::start(&daemon, "").await;
     let mut open = Vec::new();
-    for _ in 0..caproot::mcp::limits::MAX_SESSIONS {
+    for _ in 0..caproot::agent::mcp::limits::MAX_SESSIONS {
         open.push(begin_session(&server).await);
     }
     let (status, answer) = initialize(&server).await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use caproot::agent::mcp;
 use caproot::daemon::catalog::WatchTiming;
-use caproot::mcp;
 use caproot_client::MirrorSelection;
 use caproot_client::session::sources::mcp::limits as source_limits;
 use caproot_client::session::sources::site::limits as site_limits;

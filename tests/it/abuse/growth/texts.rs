@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use caproot::check::SourceExcerpt;
 use caproot::daemon::config::{Config, ProcessEnv, ServeFlags};
 use caproot::daemon::parse::{frontmatter, json, manifest, sidecar};
+use caproot::lint::SourceExcerpt;
 use caproot_core::wire::ResourceHandle;
 
 use super::assert_in_proportion;

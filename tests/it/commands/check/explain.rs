@@ -3,8 +3,8 @@
 
 use super::{check_json, run_caproot};
 use crate::harness::fixture::{Fixture, is_root};
-use caproot::check::explain::explanation_markdown;
 use caproot::daemon::model::DiagnosticCode;
+use caproot::lint::explain::explanation_markdown;
 use std::path::Path;
 use std::process::Command;
 

@@ -9,8 +9,8 @@
 //! use serde_json::json;
 //! use std::sync::Arc;
 //! # use caproot_client::{CallError, Client, ExecutorConfig};
-//! # use caproot::mcp::{ConnectFailure, HttpAllowlist, HttpListener, ServedDaemon};
-//! # use caproot::mcp::{ServerTexts, ServerTransport, serve};
+//! # use caproot::agent::mcp::{ConnectFailure, HttpAllowlist, HttpListener, ServedDaemon};
+//! # use caproot::agent::mcp::{ServerTexts, ServerTransport, serve};
 //! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
 //!
 //! # #[tokio::main(flavor = "current_thread")]

@@ -1,0 +1,291 @@
+//! `caproot call`: a session over JSON lines, for programs in other languages and for tests. Each
+//! line of stdin is a request, and each line of stdout is a response.
+
+mod answer;
+mod dispatchers;
+mod event;
+mod executors;
+mod in_flight;
+mod lines;
+mod manager;
+mod own_sources;
+mod plugin_server_args;
+mod program_registry;
+mod request;
+mod schema;
+mod server;
+mod skills;
+pub mod tools;
+mod usage_file;
+mod watched;
+
+use crate::cli::agents::session_args::{OpenedFleet, SessionArgs};
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use crate::cli::log_args::LogArgs;
+use crate::cli::output::{print_stderr, write_stdout};
+use crate::cli::signals::run_until_signal;
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::sync::Mutex;
+use caproot_core::text::escape_json;
+use clap::Args;
+use dispatchers::ProgramDispatchers;
+use event::CallEvent;
+use executors::SessionExecutors;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use in_flight::RequestsInFlight;
+use lines::stdin_lines;
+use manager::ManagerArgs;
+use own_sources::ProgramFleets;
+use plugin_server_args::PluginServerArgs;
+use schema::lines_schema;
+use server::{CallServer, MAX_FILES, MAX_IN_FLIGHT, OpenSession};
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::{Semaphore, watch};
+use tools::ToolCallbacks;
+use usage_file::UsageFile;
+use watched::{WatchStep, WatchedSession};
+
+/// Heading of the flags that only our packages for Python and TypeScript use.
+const PACKAGE_OPTIONS: &str = "Package options";
+
+/// Run a model's tools by JSON lines
+///
+/// Starts a session with fixed roots and answers requests. Each request is one JSON object per line
+/// on stdin. Each response is one line on stdout with the same id, which is any JSON value. A
+/// response is printed as soon as it is ready. Exits with 0 after stdin has ended and every request
+/// is answered.
+///
+/// With --fleet, the session is on the executors of the roots of --selected, or on every executor
+/// with its published roots. With --environment-id as well, it is on one executor. A session with
+/// --local or --mcp-servers needs no executor: if no flag names one and no daemon answers, a message
+/// says so, and the session has the other skills.
+///
+/// With --tools, a call of a tool of your program is a line {"event":"tool",…}, which your program
+/// answers by a line with the result.
+#[derive(Debug, Args)]
+#[command(after_help = include_str!("call/help.txt"))]
+#[allow(clippy::struct_excessive_bools)] // each is a flag
+pub struct CallArgs {
+    /// Also the plugins of the executors and local directories, for the request plugins. With
+    /// --events, also print a line {"event":"plugins","added":…,"changed":…,"removed":…} after each
+    /// change of a plugin
+    #[arg(long)]
+    plugins: bool,
+    /// Print a line {"event":"changed","executor":…} after each change of an executor's skills or
+    /// state, with "source" instead of "executor" for another source
+    #[arg(long, conflicts_with = "no_session")]
+    events: bool,
+    /// Print the JSON Schemas of the lines, as an object with request, answer and event, and exit
+    #[arg(long)]
+    schema: bool,
+    /// Append a line of JSON to FILE for each use of a skill: listed, read, injected or searched, with
+    /// time, session, skill and digest. A new file is readable by its owner alone
+    #[arg(long, value_name = "FILE")]
+    usage: Option<PathBuf>,
+    #[command(flatten)]
+    plugin_servers: PluginServerArgs,
+    #[command(flatten)]
+    manager: ManagerArgs,
+    #[command(flatten)]
+    log: LogArgs,
+    #[command(flatten)]
+    session: SessionArgs,
+    /// Start no session and connect to no executor. Each request start names the sources of its session
+    #[arg(long, help_heading = PACKAGE_OPTIONS, conflicts_with_all = PLACE_FLAGS)]
+    no_session: bool,
+}
+
+/// Flags that name the executors, the sources or the lock of the first session.
+const PLACE_FLAGS: [&str; 10] = [
+    "manager",
+    "fleet",
+    "root",
+    "selected",
+    "local",
+    "preset",
+    "mcp_servers",
+    "site",
+    "private_site",
+    "lock",
+];
+
+/// Answers requests until stdin ends or a signal comes.
+pub async fn run(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    if args.schema {
+        let schema = lines_schema();
+        write_stdout(|stdout| writeln!(stdout, "{schema:#}"))?;
+        return Ok(exit::OK);
+    }
+    run_until_signal(answer_requests(args, env)).await
+}
+
+async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    if args.session.reads_stdin() {
+        let sentence = "--selected - cannot be used here: stdin has the requests; name a file";
+        return Err(CommandFailure::new(exit::USAGE, sentence));
+    }
+
+    args.log.start()?;
+    let usage_file = args.usage.as_deref().map(UsageFile::open).transpose()?;
+
+    let (sender, events) = unbounded_channel();
+    let callbacks = Arc::new(ToolCallbacks::new(sender.clone()));
+    let opened = if args.no_session {
+        None
+    } else {
+        let opened = args.session.open_fleet(env).await?;
+        print_stderr(&opened.selected.message_lines());
+        Some(opened)
+    };
+    // A request may start a session with plugins.
+    let has_plugins = args.no_session || args.plugins || args.plugin_servers.is_chosen();
+    let mut parts = args.session.start_parts(&callbacks, has_plugins).await?;
+    parts.options.plugins = args.plugins;
+    parts.options.mcp_servers = args.plugin_servers.options();
+    let mut executors = None;
+    let mut first = None;
+    if let Some(OpenedFleet { fleet, selected }) = opened {
+        let session = parts.start_session(&fleet, selected).await?;
+        executors = Some(SessionExecutors {
+            fleet,
+            args: &args.session,
+            env,
+        });
+        let warnings = session.mcp_server_warnings().into_iter();
+        print_stderr(
+            &warnings
+                .map(|line| format!("caproot: {line}"))
+                .collect::<Vec<_>>(),
+        );
+        // No session before the first one has the tools.
+        let _ = parts.tools.owner.set(session.id().to_owned());
+        first = Some(OpenSession::new(session, args.plugins));
+    }
+
+    let manager = match &first {
+        Some(open) => args.manager.connect(&open.session, sender).await?,
+        None => None,
+    };
+    let (watched, new_watches) = unbounded_channel();
+    if let Some(open) = first.as_ref().filter(|_| args.events) {
+        // The receiver is still open.
+        drop(watched.send(WatchedSession::new(open)));
+    }
+    if let (Some(open), Some(file)) = (&first, &usage_file) {
+        file.follow(&open.session);
+    }
+
+    let server = CallServer {
+        executors,
+        options: parts.options,
+        tools: parts.tools,
+        sources: parts.sources,
+        first,
+        dispatchers: ProgramDispatchers::new(callbacks.clone()),
+        callbacks,
+        manager,
+        stdin_ended: watch::Sender::new(false),
+        watched,
+        in_flight: RequestsInFlight::default(),
+        permits: Semaphore::new(MAX_IN_FLIGHT),
+        file_permits: Semaphore::new(MAX_FILES),
+        others: Mutex::default(),
+        fleets: ProgramFleets::default(),
+        usage_file,
+    };
+    let written = write_lines_of(&server, events, new_watches).await;
+    server.finish().await;
+    written?;
+    Ok(exit::OK)
+}
+
+/// Answers the lines of stdin, and writes the events, until stdin ends and all requests are answered.
+async fn write_lines_of(
+    server: &CallServer<'_>,
+    mut events: UnboundedReceiver<CallEvent>,
+    mut new_watches: UnboundedReceiver<WatchedSession>,
+) -> Result<(), CommandFailure> {
+    let mut requests = stdin_lines();
+    let mut working = FuturesUnordered::new();
+    let mut watching = FuturesUnordered::new();
+    let mut has_input = true;
+    while has_input || !working.is_empty() {
+        let room = RequestRoom::for_next_line(working.len(), server.callbacks.has_waiting());
+
+        let line_out = tokio::select! {
+            // Events come first: while one waits, no request goes on and no call of a manager
+            // starts, so that the calls in flight limit the waiting events.
+            biased;
+            Some(event) = events.recv() => {
+                server.callbacks.set_queued(events.len());
+                event.to_line()
+            }
+            Some(answer) = working.next() => answer,
+            line = requests.recv(), if has_input && room.reads => {
+                if let Some(line) = line {
+                    working.push(server.answer_line(line, room.is_overloaded));
+                } else {
+                    has_input = false;
+                    server.end_input();
+                }
+                continue;
+            }
+            Some(watched) = new_watches.recv() => {
+                watching.push(watched.next());
+                continue;
+            }
+            Some(step) = watching.next() => {
+                let Some(WatchStep { watched, event }) = step else { continue };
+                watching.push(watched.next());
+                event.to_line()
+            }
+        };
+        write_line(line_out).await?;
+    }
+
+    while let Ok(event) = events.try_recv() {
+        write_line(event.to_line()).await?;
+    }
+    Ok(())
+}
+
+/// Whether the next line of stdin is read.
+struct RequestRoom {
+    reads: bool,
+    is_overloaded: bool,
+}
+
+impl RequestRoom {
+    /// Decides by the number of requests without an answer. Requests over the maximum wait for a
+    /// permit, so that a line with `cancel` is read behind them. While calls of own tools wait, such
+    /// requests are rejected instead: the answers of the tools may be behind them.
+    fn for_next_line(unanswered: usize, has_waiting_tools: bool) -> Self {
+        let limit = if has_waiting_tools {
+            3 * MAX_IN_FLIGHT
+        } else {
+            2 * MAX_IN_FLIGHT
+        };
+        Self {
+            reads: unanswered < limit,
+            is_overloaded: has_waiting_tools && unanswered >= MAX_IN_FLIGHT,
+        }
+    }
+}
+
+/// Writes a line on a blocking thread, so that a slow reader blocks nothing else.
+async fn write_line(line: serde_json::Result<String>) -> Result<(), CommandFailure> {
+    let mut line = line.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+    if io::stdout().is_terminal() {
+        line = escape_json(&line);
+    }
+
+    let written =
+        tokio::task::spawn_blocking(move || write_stdout(|stdout| writeln!(stdout, "{line}")));
+    written
+        .await
+        .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+}

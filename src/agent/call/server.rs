@@ -1,0 +1,673 @@
+//! Sessions of `caproot call`, and the methods of their requests.
+
+use crate::agent::call::answer::{
+    AcceptedResult, CancelledRequests, ProgramState, RequestAnswer, RequestError, SavedChanges,
+    SessionId, StartedSession, WatchedText,
+};
+use crate::agent::call::dispatchers::ProgramDispatchers;
+use crate::agent::call::executors::SessionExecutors;
+use crate::agent::call::in_flight::RequestsInFlight;
+use crate::agent::call::lines::{InputLine, MAX_LINE_BYTES};
+use crate::agent::call::manager::ManagedThread;
+use crate::agent::call::own_sources::{ProgramFleet, ProgramFleets, SourcesRequest};
+use crate::agent::call::plugin_server_args::choose_servers;
+use crate::agent::call::request::{
+    BadLine, CallRequest, ForkRequest, RequestLine, SessionRequest, parse_request,
+};
+use crate::agent::call::skills::SkillReader;
+use crate::agent::call::tools::{SessionTools, ToolCallbacks, register_tools};
+use crate::agent::call::usage_file::UsageFile;
+use crate::agent::call::watched::WatchedSession;
+use crate::cli::agents::session_args::{SessionRoots, SharedSources};
+use crate::cli::args::parse_timeout;
+use caproot_client::session::{
+    ChoiceRule, ForkScope, Session, SessionOptions, SkillChoice, SkillSource, ToolCaller,
+};
+use caproot_client::{Fleet, parse_selected_roots};
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::sync::Mutex;
+use caproot_core::text::quote_value;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+/// Maximum number of requests that are processed at once.
+pub const MAX_IN_FLIGHT: usize = 256;
+/// Maximum number of whole files that are read at once. Each has up to 16 MiB in memory until its answer
+/// is written.
+pub const MAX_FILES: usize = 8;
+/// Maximum number of open sessions next to the first session.
+const MAX_SESSIONS: usize = 1024;
+
+/// Sessions of the process, and what they share.
+pub struct CallServer<'a> {
+    /// Missing with `--no-session`.
+    pub executors: Option<SessionExecutors<'a>>,
+    pub options: SessionOptions,
+    /// Tools of `--tools`.
+    pub tools: SessionTools,
+    pub sources: SharedSources,
+    /// Missing with `--no-session`.
+    pub first: Option<OpenSession>,
+    pub callbacks: Arc<ToolCallbacks>,
+    pub manager: Option<ManagedThread>,
+    pub dispatchers: ProgramDispatchers,
+    pub stdin_ended: watch::Sender<bool>,
+    /// Sessions whose changes are events from now on.
+    pub watched: UnboundedSender<WatchedSession>,
+    pub in_flight: RequestsInFlight,
+    /// Permits of requests that are processed.
+    pub permits: Semaphore,
+    /// Permits of whole files that are read.
+    pub file_permits: Semaphore,
+    /// Started, forked and restored sessions by their ids.
+    pub others: Mutex<BTreeMap<String, OpenSession>>,
+    /// Executors that requests named.
+    pub fleets: ProgramFleets,
+    /// File of `--usage`.
+    pub usage_file: Option<UsageFile>,
+}
+
+/// Session until it is closed.
+#[derive(Clone)]
+pub struct OpenSession {
+    pub session: Arc<Session>,
+    /// Whether the session has the plugins of executors.
+    pub has_plugins: bool,
+    pub closed: CancellationToken,
+    /// Executors that the request of the session named.
+    fleet: Option<Arc<ProgramFleet>>,
+}
+
+/// Executors, roots and other sources of a new session.
+struct SessionPlaces {
+    fleet: Fleet,
+    /// Entry of the fleet, if the request named the executors.
+    shared: Option<Arc<ProgramFleet>>,
+    selected: SessionRoots,
+    sources: Vec<Arc<dyn SkillSource>>,
+}
+
+/// Roots of the request `start`.
+struct GivenRoots {
+    roots: Option<Value>,
+    /// Whether the saved session has the roots.
+    are_saved: bool,
+}
+
+/// Checked options of a new session.
+struct CheckedOptions {
+    options: SessionOptions,
+    tools: SessionTools,
+}
+
+impl GivenRoots {
+    /// Returns the roots, if the request has some.
+    fn parse(&self) -> Result<Option<Vec<SelectedCapabilityRoot>>, RequestError> {
+        let Some(roots) = &self.roots else {
+            return Ok(None);
+        };
+        parse_selected_roots(&roots.to_string())
+            .map(Some)
+            .map_err(|error| RequestError::bad_config(vec![format!("roots: {error}")]))
+    }
+}
+
+impl OpenSession {
+    /// Returns the state of a session that has started.
+    pub fn new(session: Session, has_plugins: bool) -> Self {
+        Self {
+            session: Arc::new(session),
+            has_plugins,
+            closed: CancellationToken::new(),
+            fleet: None,
+        }
+    }
+}
+
+impl CallServer<'_> {
+    fn others(&self) -> MutexGuard<'_, BTreeMap<String, OpenSession>> {
+        self.others.lock()
+    }
+
+    /// Ends everything that waits for a line of stdin.
+    pub fn end_input(&self) {
+        self.stdin_ended.send_replace(true);
+        self.callbacks.close();
+    }
+
+    /// Closes all sessions, and writes the last uses of their skills.
+    pub async fn finish(mut self) {
+        let Some(file) = self.usage_file.take() else {
+            return;
+        };
+        let others: Vec<_> = self.others().values().cloned().collect();
+        for open in self.first.iter().chain(&others) {
+            let _ = open.session.close(false).await;
+        }
+        file.finish().await;
+    }
+
+    /// Answers one request line with one response line. If too many requests are in flight, only
+    /// urgent requests are accepted.
+    pub async fn answer_line(
+        &self,
+        line: InputLine,
+        is_overloaded: bool,
+    ) -> serde_json::Result<String> {
+        let request = match parse_request(line) {
+            Ok(request) => request,
+            Err(BadLine { id, error }) => return RequestAnswer::Error(*error).to_line(&id),
+        };
+        let RequestLine {
+            id,
+            session,
+            request,
+        } = request;
+
+        let answered = if request.is_urgent() {
+            self.answer_request(session.as_deref(), request).await
+        } else if is_overloaded {
+            Err(RequestError::overloaded())
+        } else if request.is_of_manager() {
+            self.answer_permitted(session.as_deref(), request).await
+        } else {
+            let in_flight = self.in_flight.add(&id);
+            // The events of own tools name the request.
+            let caller = ToolCaller::new(&id.to_string());
+            tokio::select! {
+                biased;
+                () = in_flight.cancelled.cancelled() => Err(RequestError::cancelled()),
+                answered = caller.run(self.answer_permitted(session.as_deref(), request)) => answered,
+            }
+        };
+        answered.unwrap_or_else(RequestAnswer::Error).to_line(&id)
+    }
+
+    /// Answers a request once fewer than the maximum number of requests are processed.
+    async fn answer_permitted(
+        &self,
+        id: Option<&str>,
+        request: CallRequest,
+    ) -> Result<RequestAnswer, RequestError> {
+        let permit = self.permits.acquire().await;
+        let _permit = permit.map_err(|error| RequestError::failed(&error))?;
+        self.answer_request(id, request).await
+    }
+
+    /// Answers a request. `id` is the session of the request; without an id, the first session is meant.
+    async fn answer_request(
+        &self,
+        id: Option<&str>,
+        request: CallRequest,
+    ) -> Result<RequestAnswer, RequestError> {
+        Ok(match request {
+            CallRequest::Hello {} => RequestAnswer::Hello(self.describe()),
+            CallRequest::Tools {} => RequestAnswer::Tools(self.find_session(id)?.flat_tools()),
+            CallRequest::Call { tool, arguments } => {
+                let session = self.find_session(id)?;
+                RequestAnswer::Call(session.call(&tool, &arguments).await)
+            }
+            CallRequest::List {} => {
+                let session = self.find_session(id)?;
+                RequestAnswer::List(SkillReader { session: &session }.list()?)
+            }
+            CallRequest::Read(file) => {
+                let session = self.find_session(id)?;
+                let permit = self.file_permits.acquire().await;
+                let _permit = permit.map_err(|error| RequestError::failed(&error))?;
+                RequestAnswer::Read(SkillReader { session: &session }.read(&file).await?)
+            }
+            CallRequest::Instructions { budget, known } => {
+                let session = self.find_session(id)?;
+                let update = session.instruction_update(known.as_deref(), budget);
+                RequestAnswer::Instructions(Box::new(update))
+            }
+            CallRequest::UsedSkills {} => {
+                RequestAnswer::UsedSkills(self.find_session(id)?.used_skills().await)
+            }
+            CallRequest::Reinject { budget } => {
+                RequestAnswer::Reinject(self.find_session(id)?.reinject(budget).await)
+            }
+            CallRequest::Watch { budget } => RequestAnswer::Watch(self.watch(id, budget)?),
+            CallRequest::WatchUsage {} => RequestAnswer::Session(self.watch_usage(id)?),
+            CallRequest::Inject(prompt) => {
+                RequestAnswer::Inject(self.find_session(id)?.inject(&prompt).await)
+            }
+            CallRequest::State {} => RequestAnswer::State(self.find_session(id)?.executors()),
+            CallRequest::SourceStates {} => {
+                RequestAnswer::SourceStates(self.find_session(id)?.source_states())
+            }
+            CallRequest::Plugins {} => RequestAnswer::Plugins(self.find_session(id)?.plugins()),
+            CallRequest::PluginServers {} => {
+                RequestAnswer::PluginServers(self.find_session(id)?.mcp_servers())
+            }
+            CallRequest::ToolResult(given) => {
+                let call = given.call;
+                let accepted = self.callbacks.answer(call, given.outcome()?);
+                RequestAnswer::ToolResult(AcceptedResult { accepted })
+            }
+            CallRequest::Cancel { request } => RequestAnswer::Cancel(CancelledRequests {
+                cancelled: self.in_flight.cancel(&request),
+            }),
+
+            CallRequest::Start(request) => RequestAnswer::Start(self.start(*request).await?),
+            CallRequest::Save {} => {
+                let saved = self.find_session(id)?.save();
+                RequestAnswer::Save(saved.map_err(|error| RequestError::failed(&error))?)
+            }
+            CallRequest::Restore { saved } => {
+                let request = SessionRequest {
+                    saved: Some(saved),
+                    ..SessionRequest::default()
+                };
+                RequestAnswer::Start(self.start(request).await?)
+            }
+            CallRequest::Changes {} => {
+                let changes = self.find_session(id)?.changes_since_save();
+                RequestAnswer::Changes(changes.iter().map(SavedChanges::from).collect())
+            }
+            CallRequest::Fork(request) => {
+                RequestAnswer::Session(self.fork(&self.find_open(id)?, &request)?)
+            }
+            CallRequest::Close {} => RequestAnswer::Session(self.close(&self.find_open(id)?).await),
+
+            CallRequest::Dispatcher(request) => {
+                let open = self.find_open(id)?;
+                RequestAnswer::Dispatcher(self.dispatchers.add(&open, &request)?)
+            }
+            CallRequest::CloseDispatcher { dispatcher } => {
+                RequestAnswer::Dispatcher(self.dispatchers.remove(dispatcher)?)
+            }
+            CallRequest::Dispatch(request) => {
+                RequestAnswer::Dispatch(self.dispatchers.dispatch(*request).await?)
+            }
+            CallRequest::RunTurn(request) => {
+                RequestAnswer::RunTurn(self.dispatchers.run_turn(request).await?)
+            }
+
+            CallRequest::Drain { dispatcher: None } => {
+                RequestAnswer::Drain(self.manager()?.drain().await?)
+            }
+            CallRequest::Drain {
+                dispatcher: Some(number),
+            } => RequestAnswer::Drain(self.dispatchers.drain(number).await?),
+            CallRequest::Listen {} => {
+                let stdin_ended = self.stdin_ended.subscribe();
+                self.manager()?.listen(stdin_ended).await?
+            }
+            CallRequest::Send(given) => self.manager()?.send(given).await?,
+        })
+    }
+
+    fn describe(&self) -> ProgramState {
+        let first = self.first.as_ref();
+        ProgramState {
+            version: env!("CARGO_PKG_VERSION"),
+            session: first.map(|open| open.session.id().to_owned()),
+            max_in_flight: MAX_IN_FLIGHT,
+            max_line_bytes: MAX_LINE_BYTES,
+        }
+    }
+
+    /// Returns the session with an id, or the first session.
+    fn find_session(&self, id: Option<&str>) -> Result<Arc<Session>, RequestError> {
+        Ok(self.find_open(id)?.session)
+    }
+
+    fn find_open(&self, id: Option<&str>) -> Result<OpenSession, RequestError> {
+        let first = self.first.as_ref();
+        match (id, first) {
+            (None, Some(open)) => return Ok(open.clone()),
+            (None, None) => {
+                let message = "there is no first session; name a session that `start` returned";
+                return Err(RequestError::invalid(message));
+            }
+            (Some(id), Some(open)) if open.session.id() == id => return Ok(open.clone()),
+            (Some(_), _) => {}
+        }
+
+        let id = id.unwrap_or_default();
+        self.others().get(id).cloned().ok_or_else(|| {
+            let shown = quote_value(id);
+            RequestError::invalid(format!(
+                "there is no session {shown}; start, fork or restore one"
+            ))
+        })
+    }
+
+    fn manager(&self) -> Result<&ManagedThread, RequestError> {
+        self.manager
+            .as_ref()
+            .ok_or_else(|| RequestError::invalid("there is no manager; start with --manager"))
+    }
+
+    /// Returns the text of a session, and prints its changes from now on.
+    fn watch(&self, id: Option<&str>, budget: usize) -> Result<WatchedText, RequestError> {
+        let open = self.find_open(id)?;
+        let mut watched = WatchedSession::new(&open);
+        let text = watched.follow_text(budget);
+        // The receiver ends with the process.
+        drop(self.watched.send(watched));
+
+        Ok(WatchedText {
+            session: open.session.id().to_owned(),
+            text,
+        })
+    }
+
+    /// Prints the uses of a session's skills from now on.
+    fn watch_usage(&self, id: Option<&str>) -> Result<SessionId, RequestError> {
+        let open = self.find_open(id)?;
+        // The receiver ends with the process.
+        drop(self.watched.send(WatchedSession::of_usage(&open)));
+        Ok(SessionId {
+            session: open.session.id().to_owned(),
+        })
+    }
+
+    /// Starts a session, or restores a saved session with options.
+    async fn start(&self, mut request: SessionRequest) -> Result<StartedSession, RequestError> {
+        let saved = request.saved.take();
+        if saved.is_some() && request.has_selection() {
+            return Err(RequestError::invalid(
+                "`saved` has the id, product, choice and roots of the session: leave out \
+                 `session_id`, `product`, `roots`, and the rules such as `include`",
+            ));
+        }
+        let given = GivenRoots {
+            roots: request.roots.take(),
+            are_saved: saved.is_some(),
+        };
+        let own = request.sources.take();
+
+        let mut mistakes = Vec::new();
+        let mut checked = self.check_options(request, &mut mistakes);
+        let places = if let Some(own) = own {
+            let options = &mut checked.options;
+            self.own_places(&own, &given, options, mistakes).await?
+        } else {
+            refuse_mistakes(mistakes)?;
+            let timeout = checked.options.start_timeout;
+            self.shared_places(&given, timeout).await?
+        };
+        match saved {
+            Some(saved) => self.restore(&saved, &checked, places).await,
+            None => self.begin(&checked, places).await,
+        }
+    }
+
+    /// Returns the executors, roots and other sources of the command line.
+    async fn shared_places(
+        &self,
+        given: &GivenRoots,
+        timeout: Duration,
+    ) -> Result<SessionPlaces, RequestError> {
+        let Some(executors) = &self.executors else {
+            let message = "with --no-session, each session has its own `sources`";
+            return Err(RequestError::invalid(message));
+        };
+        let sources = self.sources.clone().await;
+        let selected = if given.are_saved {
+            SessionRoots::default()
+        } else {
+            let has_other_source = !sources.is_empty();
+            executors
+                .select_roots(given.parse()?, has_other_source, timeout)
+                .await?
+        };
+        Ok(SessionPlaces {
+            fleet: executors.fleet.clone(),
+            shared: None,
+            selected,
+            sources,
+        })
+    }
+
+    /// Opens the executors and sources that a request names. All mistakes are one error.
+    async fn own_places(
+        &self,
+        own: &SourcesRequest,
+        given: &GivenRoots,
+        options: &mut SessionOptions,
+        mut mistakes: Vec<String>,
+    ) -> Result<SessionPlaces, RequestError> {
+        own.set_options(options, &self.callbacks, &mut mistakes);
+        let servers = own.parse_servers(&self.callbacks, &mut mistakes);
+        let roots = given.parse().unwrap_or_else(|error| {
+            mistakes.extend(error.mistakes);
+            None
+        });
+
+        let mut shared = None;
+        if let Some(executors) = &own.executors {
+            match self.fleets.open(executors, &self.callbacks).await {
+                Ok(opened) => shared = Some(opened),
+                Err(error) if !error.mistakes.is_empty() => mistakes.extend(error.mistakes),
+                Err(error) if !mistakes.is_empty() => drop(error),
+                // Nothing of the request names an executor.
+                Err(error) if executors.may_be_missing(&error) && !own.has_only_executors() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        refuse_mistakes(mistakes)?;
+
+        let selected = match (roots, &shared) {
+            (None, Some(shared)) if !given.are_saved => {
+                shared.published_roots(options.start_timeout).await?
+            }
+            (roots, _) => SessionRoots::given(roots.unwrap_or_default()),
+        };
+        if selected.is_lost() && own.has_only_executors() {
+            return Err(RequestError::unavailable(selected.messages.join("; ")));
+        }
+        Ok(SessionPlaces {
+            fleet: match &shared {
+                Some(shared) => shared.fleet.clone(),
+                None => Fleet::from_executors([]),
+            },
+            sources: own.start(servers, options).await?,
+            shared,
+            selected,
+        })
+    }
+
+    async fn begin(
+        &self,
+        checked: &CheckedOptions,
+        places: SessionPlaces,
+    ) -> Result<StartedSession, RequestError> {
+        let SessionRoots {
+            roots,
+            are_published,
+            messages,
+        } = places.selected;
+        let options = SessionOptions {
+            published_roots: are_published,
+            ..checked.options.clone()
+        };
+        let started = Session::start_with(&places.fleet, roots, places.sources, &options).await;
+        let session =
+            started.map_err(|error| RequestError::bad_config(error.sentences().to_vec()))?;
+        let mut warnings = messages;
+        warnings.extend(session.mcp_server_warnings());
+        Ok(StartedSession {
+            session: self.add_started(session, checked, places.shared)?,
+            changes: Vec::new(),
+            warnings,
+        })
+    }
+
+    async fn restore(
+        &self,
+        saved: &Value,
+        checked: &CheckedOptions,
+        places: SessionPlaces,
+    ) -> Result<StartedSession, RequestError> {
+        let text = saved.to_string();
+        let restored =
+            Session::restore_with(&places.fleet, &text, places.sources, &checked.options)
+                .await
+                .map_err(|error| RequestError::bad_config(vec![error.to_string()]))?;
+
+        let changes = restored.changes_since_save.iter();
+        Ok(StartedSession {
+            changes: changes.map(SavedChanges::from).collect(),
+            session: self.add_started(restored.session, checked, places.shared)?,
+            warnings: restored.warnings,
+        })
+    }
+
+    /// Returns the options of the command line with those of a request, and adds the mistakes.
+    fn check_options(&self, request: SessionRequest, mistakes: &mut Vec<String>) -> CheckedOptions {
+        let mut options = self.options.clone();
+        replace_rules(&mut options.choice, &request, mistakes);
+        options.id = request.session_id;
+        options.product = request.product.unwrap_or(options.product);
+        options.plugins = request.plugins.unwrap_or(options.plugins);
+        options.scripts = request.scripts.unwrap_or(options.scripts);
+        options.ready_only = request.ready_only.unwrap_or(options.ready_only);
+        options.result_bytes = request.result_bytes.unwrap_or(options.result_bytes);
+        if let Some(names) = request.plugin_servers {
+            options.mcp_servers.servers = choose_servers(names);
+        }
+        if let Some(text) = request.start_timeout {
+            options.start_timeout = parse_span("start_timeout", &text, mistakes);
+        }
+        if let Some(text) = request.grace_period {
+            options.grace_period = parse_span("grace_period", &text, mistakes);
+        }
+
+        let mut tools = self.tools.clone();
+        if let Some(definitions) = request.tools {
+            match register_tools(definitions, &self.callbacks) {
+                Ok(registered) => tools = registered,
+                Err(found) => mistakes.extend(found),
+            }
+        }
+        options.tools = tools.registry.clone();
+        CheckedOptions { options, tools }
+    }
+
+    fn fork(&self, open: &OpenSession, request: &ForkRequest) -> Result<SessionId, RequestError> {
+        let mut mistakes = Vec::new();
+        let narrower = SkillChoice {
+            include: ChoiceRule::parse_all(&request.include, &mut mistakes),
+            exclude: ChoiceRule::parse_all(&request.exclude, &mut mistakes),
+            pin: ChoiceRule::parse_all(&request.pin, &mut mistakes),
+            name_only: ChoiceRule::parse_all(&request.name_only, &mut mistakes),
+            manual: ChoiceRule::parse_all(&request.manual, &mut mistakes),
+            enable: ChoiceRule::parse_all(&request.enable, &mut mistakes),
+            product: request.product.clone().unwrap_or_default(),
+            within: None,
+        };
+        if !mistakes.is_empty() {
+            return Err(RequestError::bad_config(mistakes));
+        }
+
+        let roots: Option<Vec<&str>> = request
+            .roots
+            .as_ref()
+            .map(|roots| roots.iter().map(String::as_str).collect());
+        let scope = roots.as_deref().map_or(ForkScope::All, ForkScope::Only);
+        let fork = open
+            .session
+            .fork(scope)
+            .map_err(|error| RequestError::bad_config(vec![error.to_string()]))?
+            .with_narrower_choice(&narrower)
+            .map_err(|error| RequestError::bad_config(error.sentences().to_vec()))?;
+
+        let mut fork = OpenSession::new(fork, open.has_plugins);
+        fork.fleet.clone_from(&open.fleet);
+        Ok(SessionId {
+            session: self.add_session(fork)?,
+        })
+    }
+
+    async fn close(&self, open: &OpenSession) -> SessionId {
+        // The process has no store, so there is no saved state to delete.
+        let _ = open.session.close(false).await;
+        open.closed.cancel();
+
+        let id = open.session.id().to_owned();
+        self.dispatchers.remove_session(&id);
+        self.others().remove(&id);
+        SessionId { session: id }
+    }
+
+    /// Adds a session, and makes it the owner of its tools.
+    fn add_started(
+        &self,
+        session: Session,
+        checked: &CheckedOptions,
+        fleet: Option<Arc<ProgramFleet>>,
+    ) -> Result<String, RequestError> {
+        let mut open = OpenSession::new(session, checked.options.plugins);
+        open.fleet = fleet;
+        let id = self.add_session(open)?;
+        // The tools of `--tools` belong to the session that started first.
+        let _ = checked.tools.owner.set(id.clone());
+        Ok(id)
+    }
+
+    fn add_session(&self, open: OpenSession) -> Result<String, RequestError> {
+        let id = open.session.id().to_owned();
+        let is_first = self
+            .first
+            .as_ref()
+            .is_some_and(|first| first.session.id() == id);
+
+        let mut others = self.others();
+        if is_first || others.contains_key(&id) {
+            let message = format!("the session {id:?} is open; close it first");
+            return Err(RequestError::failed(&message));
+        }
+        if others.len() >= MAX_SESSIONS {
+            let message = format!("there are {MAX_SESSIONS} sessions already; close one first");
+            return Err(RequestError::failed(&message));
+        }
+
+        if let Some(file) = &self.usage_file {
+            file.follow(&open.session);
+        }
+        others.insert(id.clone(), open);
+        Ok(id)
+    }
+}
+
+/// Replaces the rules of the command line by those that a request has.
+fn replace_rules(choice: &mut SkillChoice, request: &SessionRequest, mistakes: &mut Vec<String>) {
+    for (rules, texts) in [
+        (&mut choice.include, &request.include),
+        (&mut choice.exclude, &request.exclude),
+        (&mut choice.pin, &request.pin),
+        (&mut choice.name_only, &request.name_only),
+        (&mut choice.manual, &request.manual),
+        (&mut choice.enable, &request.enable),
+    ] {
+        if let Some(texts) = texts {
+            *rules = ChoiceRule::parse_all(texts, mistakes);
+        }
+    }
+}
+
+fn refuse_mistakes(mistakes: Vec<String>) -> Result<(), RequestError> {
+    if mistakes.is_empty() {
+        Ok(())
+    } else {
+        Err(RequestError::bad_config(mistakes))
+    }
+}
+
+fn parse_span(name: &str, text: &str, mistakes: &mut Vec<String>) -> Duration {
+    parse_timeout(text).unwrap_or_else(|_| {
+        mistakes.push(format!(
+            "{name}: {text} is no time of more than zero and at most a day, such as 5s"
+        ));
+        Duration::ZERO
+    })
+}

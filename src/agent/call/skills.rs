@@ -1,0 +1,32 @@
+//! Files of the skills of a session, by the names of skills.
+
+use crate::agent::call::answer::{FileText, RequestError};
+use crate::agent::call::request::FileRequest;
+use caproot_client::session::{ListedSkill, Session};
+
+/// Reader of the skills of a session.
+pub struct SkillReader<'a> {
+    pub session: &'a Session,
+}
+
+impl SkillReader<'_> {
+    /// Returns all listed skills.
+    pub fn list(&self) -> Result<Vec<ListedSkill>, RequestError> {
+        let skills = self.session.listed_skills();
+        skills.map_err(|error| RequestError::from_tool_error(&error))
+    }
+
+    /// Returns a whole file.
+    pub async fn read(&self, request: &FileRequest) -> Result<FileText, RequestError> {
+        let FileRequest {
+            skill,
+            path,
+            authority,
+        } = request;
+        let text = self.session.read_file(skill, authority.as_ref(), path);
+        match text.await {
+            Ok(text) => Ok(FileText { text }),
+            Err(error) => Err(RequestError::from_tool_error(&error)),
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Tools of the program: definitions in a file or a request, and calls as lines. The program answers
+//! each call by a request.
+
+use crate::agent::call::event::CallEvent;
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use caproot_client::session::sources::mcp::McpToken;
+use caproot_client::session::{
+    CustomTool, ServerValues, ToolCaller, ToolFunctionError, ToolNames, ToolRegistry,
+};
+use caproot_core::bounded_file;
+use caproot_core::sync::Mutex;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard, OnceLock};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+/// Maximum number of events that wait for the program to read them. Executors are looked up again and
+/// again, also while the program reads nothing.
+const MAX_QUEUED_EVENTS: usize = 4096;
+/// Maximum size of the file: 128 tools with schemas of 16 KiB.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// Definition of a tool of the program.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ProgramTool {
+    /// Namespace, which becomes a part of the name: `NAMESPACE_NAME`.
+    #[serde(default)]
+    namespace: Option<String>,
+    /// Name of the tool.
+    name: String,
+    /// Description for the model.
+    description: String,
+    /// JSON Schema of the arguments.
+    input_schema: Value,
+    /// JSON Schema of the result, for the instruction text.
+    #[serde(default)]
+    output_schema: Option<Value>,
+    /// Description of the result, for the instruction text.
+    #[serde(default)]
+    output_description: Option<String>,
+    /// Time limit of a call, such as `30s`. The default is `1m`.
+    #[serde(default)]
+    time_limit: Option<String>,
+    /// Whether third parties write the results, such as of a web search.
+    #[serde(default)]
+    external_context: bool,
+}
+
+/// Tools of the program in one session and its forks.
+#[derive(Clone)]
+pub struct SessionTools {
+    pub registry: ToolRegistry,
+    /// Id of the session. Set before the session gets a call.
+    pub owner: Arc<OnceLock<String>>,
+}
+
+/// Calls that the program has to answer.
+pub struct ToolCallbacks {
+    state: Mutex<CallbackState>,
+    events: UnboundedSender<CallEvent>,
+    /// Number of events that are not written yet.
+    queued: AtomicUsize,
+}
+
+#[derive(Default)]
+struct CallbackState {
+    last_call: u64,
+    is_closed: bool,
+    waiting: HashMap<u64, oneshot::Sender<ToolOutcome>>,
+}
+
+/// Answer of the program.
+pub type ToolOutcome = Result<Value, ToolFunctionError>;
+
+/// Call that waits for its answer. If the call is dropped before, the program gets a line.
+struct WaitingCall<'a> {
+    callbacks: &'a ToolCallbacks,
+    call: u64,
+}
+
+impl ToolCallbacks {
+    /// Returns callbacks that send events to the program.
+    pub fn new(events: UnboundedSender<CallEvent>) -> Self {
+        Self {
+            state: Mutex::default(),
+            events,
+            queued: AtomicUsize::new(0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, CallbackState> {
+        self.state.lock()
+    }
+
+    /// Asks the program by an event with the number of the call, and waits for the answer.
+    async fn ask(&self, make_event: impl FnOnce(u64) -> CallEvent) -> ToolOutcome {
+        if self.queued.load(Ordering::Relaxed) >= MAX_QUEUED_EVENTS {
+            let reason = "the program reads no events".to_owned();
+            return Err(ToolFunctionError::Internal(reason));
+        }
+
+        let (call, outcome) = {
+            let mut state = self.state();
+            if state.is_closed {
+                return Err(stdin_closed());
+            }
+            let (sender, outcome) = oneshot::channel();
+            state.last_call += 1;
+            let call = state.last_call;
+            state.waiting.insert(call, sender);
+            (call, outcome)
+        };
+
+        let _waiting = WaitingCall {
+            callbacks: self,
+            call,
+        };
+        self.send_event(make_event(call));
+        outcome.await.unwrap_or_else(|_| Err(stdin_closed()))
+    }
+
+    /// Asks the program for a value of a type. An error is a sentence.
+    pub async fn ask_value<T: DeserializeOwned>(
+        &self,
+        make_event: impl FnOnce(u64) -> CallEvent,
+    ) -> Result<T, String> {
+        let value = self.ask(make_event).await.map_err(|error| match error {
+            ToolFunctionError::Failed(reason) | ToolFunctionError::Internal(reason) => reason,
+        })?;
+        serde_json::from_value(value)
+            .map_err(|error| format!("the answer of the program cannot be read: {error}"))
+    }
+
+    /// Answers a call. Returns whether the call waits for its answer.
+    pub fn answer(&self, call: u64, outcome: ToolOutcome) -> bool {
+        let waiting = self.state().waiting.remove(&call);
+        waiting.is_some_and(|sender| sender.send(outcome).is_ok())
+    }
+
+    /// Returns whether a call waits for its answer.
+    pub fn has_waiting(&self) -> bool {
+        !self.state().waiting.is_empty()
+    }
+
+    /// Fails all calls from now on, as nothing answers them any more.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        state.waiting.clear();
+    }
+
+    /// Stores how many events are not written yet.
+    pub fn set_queued(&self, count: usize) {
+        self.queued.store(count, Ordering::Relaxed);
+    }
+
+    fn send_event(&self, event: CallEvent) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        // The receiver ends with the process.
+        drop(self.events.send(event));
+    }
+}
+
+/// Returns the id of the request in which a tool is called; `null` for a call of a manager.
+fn calling_request() -> Value {
+    let caller = ToolCaller::current();
+    let id = caller.and_then(|caller| serde_json::from_str(caller.name()).ok());
+    id.unwrap_or_default()
+}
+
+fn stdin_closed() -> ToolFunctionError {
+    ToolFunctionError::Internal("the program closed stdin".to_owned())
+}
+
+impl Drop for WaitingCall<'_> {
+    fn drop(&mut self) {
+        if self.callbacks.state().waiting.remove(&self.call).is_some() {
+            let event = CallEvent::ToolCancelled { call: self.call };
+            self.callbacks.send_event(event);
+        }
+    }
+}
+
+/// Returns the token of an MCP server, which the program has.
+pub fn program_token(callbacks: Arc<ToolCallbacks>, key: String, server: String) -> McpToken {
+    McpToken::Callback(Arc::new(move || {
+        let callbacks = callbacks.clone();
+        let (key, server) = (key.clone(), server.clone());
+        let asked = async move {
+            let asked = callbacks.ask_value(|call| CallEvent::McpToken { call, key, server });
+            asked.await
+        };
+        Box::pin(asked)
+    }))
+}
+
+/// Returns the values of headers of plugins' MCP servers, which the program has.
+pub fn program_values(callbacks: &Arc<ToolCallbacks>, key: &str) -> ServerValues {
+    let callbacks = callbacks.clone();
+    let key = key.to_owned();
+    ServerValues::new(move |request| {
+        let (callbacks, key) = (callbacks.clone(), key.clone());
+        async move {
+            let asked = callbacks.ask_value(|call| CallEvent::ServerValue {
+                call,
+                key,
+                source_kind: request.source_kind.name(),
+                source_id: request.source_id,
+                package: request.package,
+                plugin: request.plugin,
+                server: request.server,
+                origin: request.origin,
+                name: request.name,
+            });
+            asked.await.unwrap_or_else(|reason| {
+                tracing::warn!("no value of a plugin's MCP server: {reason}");
+                None
+            })
+        }
+    })
+}
+
+/// Reads the tools of a file. Their calls go to the program.
+pub fn read_tools(
+    file: &Path,
+    callbacks: &Arc<ToolCallbacks>,
+) -> Result<SessionTools, CommandFailure> {
+    let text = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES)
+        .and_then(bounded_file::decode_text)
+        .map_err(|error| unusable_tools(file, &format!("the file {error}")))?;
+    let definitions: Vec<ProgramTool> =
+        serde_json::from_str(&text).map_err(|error| unusable_tools(file, &error))?;
+    register_tools(definitions, callbacks).map_err(|mistakes| {
+        let lines: Vec<_> = mistakes
+            .iter()
+            .map(|mistake| format!("cannot use --tools {}: {mistake}", file.display()))
+            .collect();
+        CommandFailure::from_messages(exit::BAD_CONFIG, &lines)
+    })
+}
+
+/// Returns the tools of a session, or all mistakes. Their calls go to the program.
+pub fn register_tools(
+    definitions: Vec<ProgramTool>,
+    callbacks: &Arc<ToolCallbacks>,
+) -> Result<SessionTools, Vec<String>> {
+    let tools = SessionTools::default();
+    let mut mistakes = Vec::new();
+
+    for definition in definitions {
+        let owner = tools.owner.clone();
+        let registered = program_tool(definition, callbacks, owner)
+            .and_then(|tool| tools.registry.register(tool).map_err(|e| e.to_string()));
+        mistakes.extend(registered.err());
+    }
+
+    if mistakes.is_empty() {
+        Ok(tools)
+    } else {
+        Err(mistakes)
+    }
+}
+
+impl Default for SessionTools {
+    fn default() -> Self {
+        Self {
+            registry: ToolRegistry::new(),
+            owner: Arc::default(),
+        }
+    }
+}
+
+fn unusable_tools(file: &Path, cause: &dyn Display) -> CommandFailure {
+    let sentence = format!("cannot use --tools {}: {cause}", file.display());
+    CommandFailure::new(exit::BAD_CONFIG, sentence)
+}
+
+fn program_tool(
+    definition: ProgramTool,
+    callbacks: &Arc<ToolCallbacks>,
+    owner: Arc<OnceLock<String>>,
+) -> Result<CustomTool, String> {
+    let ProgramTool {
+        namespace,
+        name,
+        description,
+        input_schema,
+        ..
+    } = definition;
+    let full_name = ToolNames::Flat.join(namespace.as_deref(), &name);
+
+    let callbacks = callbacks.clone();
+    let called_name = full_name.clone();
+    let mut tool = CustomTool::from_schema(&name, &description, input_schema, move |arguments| {
+        let callbacks = callbacks.clone();
+        let tool = called_name.clone();
+        let session = owner.get().cloned().unwrap_or_default();
+        async move {
+            let request = calling_request();
+            let asked = callbacks.ask(|call| CallEvent::Tool {
+                call,
+                session,
+                request,
+                tool,
+                arguments,
+            });
+            asked.await
+        }
+    });
+    tool = tool.external_context(definition.external_context);
+
+    if let Some(namespace) = namespace {
+        tool = tool.in_namespace(&namespace);
+    }
+    if let Some(schema) = definition.output_schema {
+        tool = tool.output_schema(schema);
+    }
+    if let Some(description) = definition.output_description {
+        tool = tool.output_description(&description);
+    }
+    if let Some(limit) = definition.time_limit {
+        let limit = humantime::parse_duration(&limit)
+            .map_err(|error| format!("invalid timeLimit {limit:?} of {full_name:?}: {error}"))?;
+        tool = tool.time_limit(limit);
+    }
+    Ok(tool)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CallEvent, MAX_QUEUED_EVENTS, ToolCallbacks, ToolFunctionError};
+    use serde_json::Value;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    fn find_executor(call: u64) -> CallEvent {
+        CallEvent::FindExecutor {
+            call,
+            key: String::new(),
+            environment_id: "a".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_reads_nothing_is_asked_a_limited_number_of_times() {
+        let (sender, mut events) = unbounded_channel();
+        let callbacks = ToolCallbacks::new(sender);
+        for _ in 0..2 * MAX_QUEUED_EVENTS {
+            // The caller waits no longer than this poll.
+            tokio::select! {
+                biased;
+                _ = callbacks.ask(find_executor) => {}
+                () = std::future::ready(()) => {}
+            }
+        }
+        assert!(events.len() <= MAX_QUEUED_EVENTS + 1, "{}", events.len());
+        let refused = callbacks.ask(find_executor).await;
+        assert!(matches!(refused, Err(ToolFunctionError::Internal(_))));
+
+        while events.try_recv().is_ok() {}
+        callbacks.set_queued(events.len());
+        let asked = callbacks.ask(find_executor);
+        let answered = async {
+            let Some(CallEvent::FindExecutor { call, .. }) = events.recv().await else {
+                panic!("an event")
+            };
+            callbacks.answer(call, Ok(Value::Null))
+        };
+        let both = tokio::join!(asked, answered);
+        assert!(matches!(both, (Ok(Value::Null), true)));
+    }
+}

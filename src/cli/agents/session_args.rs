@@ -1,0 +1,392 @@
+//! Flags of the commands that run a session, and the start of the session.
+
+use crate::agent::call::tools::{SessionTools, ToolCallbacks, read_tools};
+use crate::cli::agents::mcp_servers::McpServersArgs;
+use crate::cli::agents::sites_args::{SitesArgs, wait_for_sites};
+use crate::cli::args::{
+    ConnectionArgs, LockFileArgs, ProductArgs, ResultArgs, SelectionArgs, parse_timeout,
+    preset_parser, root_arg_parser,
+};
+use crate::cli::failure::CommandFailure;
+use crate::cli::root_arg::RootArg;
+use crate::cli::{exit, fleet};
+use crate::daemon::config::RootPreset;
+use crate::daemon::local_source::{LocalDirectories, LocalSource};
+use caproot_client::Fleet;
+use caproot_client::session::sources::mcp::McpServerList;
+use caproot_client::session::sources::site::SiteSource;
+use caproot_client::session::{
+    ChoiceRule, Session, SessionOptions, SkillChoice, SkillSource, ToolNames,
+};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use clap::Args;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared, join_all};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Flags of a session: its executors, roots, other sources and tools.
+#[derive(Debug, Args)]
+pub struct SessionArgs {
+    #[command(flatten)]
+    product: ProductArgs,
+    /// Only skills that match a rule: name:NAME, handle:HANDLE (also all skills below the handle),
+    /// or source:KIND/ID, where KIND is executor, local, mcp or site. Can be repeated
+    #[arg(long, value_name = "RULE")]
+    include: Vec<ChoiceRule>,
+    /// No skill that matches this rule, even if --include matches. Can be repeated
+    #[arg(long, value_name = "RULE")]
+    exclude: Vec<ChoiceRule>,
+    /// Never cut a skill that matches this rule from the text for the model while another skill is in
+    /// the text. Can be repeated
+    #[arg(long, value_name = "RULE")]
+    pin: Vec<ChoiceRule>,
+    /// List a skill that matches this rule without its description in the text for the model. Can be
+    /// repeated
+    #[arg(long, value_name = "RULE")]
+    name_only: Vec<ChoiceRule>,
+    /// Hide a skill that matches this rule from models: it is neither in the text nor in lists. Only a
+    /// person or your program may name it. Can be repeated
+    #[arg(long, value_name = "RULE")]
+    manual: Vec<ChoiceRule>,
+    /// Offer a skill that matches this rule to models although it or its plugin is switched off by
+    /// default. Can be repeated
+    #[arg(long, value_name = "RULE")]
+    enable: Vec<ChoiceRule>,
+    #[command(flatten)]
+    lock: LockFileArgs,
+    #[command(flatten)]
+    mcp_servers: McpServersArgs,
+    /// Also the skills below this directory of this machine, with ID as the id of their authority
+    /// and first part of their handles. All such directories are the source local/local. Can be
+    /// repeated
+    #[arg(long, value_name = "ID=DIR", value_parser = root_arg_parser())]
+    local: Vec<RootArg>,
+    /// Also the skills in the directories of a tool on this machine, such as .claude/skills: in the
+    /// working directory and above it up to the root of the repository, and at home. They are part of
+    /// the source local/local. Can be repeated
+    #[arg(long, value_name = "TOOL", value_parser = preset_parser())]
+    preset: Vec<RootPreset>,
+    #[command(flatten)]
+    sites: SitesArgs,
+    /// How long to wait at the start for executors that do not respond, such as 5s or 1m. An
+    /// executor is not waited for if its socket is missing or the connection is rejected
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
+    connect_timeout: Duration,
+    /// Say in the text for the model how to run a script by `caproot exec`, because the model has a shell
+    /// on the executor
+    #[arg(long)]
+    scripts: bool,
+    /// Leave out skills that miss a program, a variable or their platform on the executor; a warning
+    /// counts them
+    #[arg(long)]
+    ready_only: bool,
+    #[command(flatten)]
+    results: ResultArgs,
+    /// Tools of your program as a JSON array, each with namespace, name, description and
+    /// inputSchema
+    #[arg(long, value_name = "FILE")]
+    tools: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
+}
+
+/// Flags that name the executors and roots of a session.
+pub struct ExecutorFlags<'a> {
+    pub connection: &'a ConnectionArgs,
+    pub selection: &'a SelectionArgs,
+    pub connect_timeout: Duration,
+}
+
+/// Executors and roots of a session.
+pub struct OpenedFleet {
+    pub fleet: Fleet,
+    pub selected: SessionRoots,
+}
+
+/// Roots of a session.
+#[derive(Default)]
+pub struct SessionRoots {
+    pub roots: Vec<SelectedCapabilityRoot>,
+    /// Whether executors listed the roots.
+    pub are_published: bool,
+    /// Executors that the session does not have, one line each.
+    pub messages: Vec<String>,
+}
+
+/// Options, tools and other sources that the sessions of a process share.
+pub struct SessionParts {
+    pub options: SessionOptions,
+    pub tools: SessionTools,
+    pub sources: SharedSources,
+}
+
+/// Sources next to the executors, once they have started.
+pub type SharedSources = Shared<BoxFuture<'static, Vec<Arc<dyn SkillSource>>>>;
+
+impl SessionArgs {
+    /// Whether the roots are read from stdin.
+    pub fn reads_stdin(&self) -> bool {
+        self.selection.is_of_stdin()
+    }
+
+    /// Whether the sessions are on all executors of a fleet file.
+    pub fn has_whole_fleet(&self) -> bool {
+        self.connection.whole_fleet().is_some()
+    }
+
+    /// Returns the executors and roots of a session.
+    pub async fn open_fleet(&self, env: &ProcessEnv) -> Result<OpenedFleet, CommandFailure> {
+        match self.connection.whole_fleet() {
+            Some(file) => self.executor_flags().open_whole_fleet(file).await,
+            None => self.open_executor_if_needed(env).await,
+        }
+    }
+
+    /// Returns the roots of a session on all executors of a fleet.
+    pub async fn select_fleet_roots(
+        &self,
+        fleet: &Fleet,
+        timeout: Duration,
+    ) -> Result<SessionRoots, CommandFailure> {
+        select_fleet_roots(&self.selection, fleet, timeout).await
+    }
+
+    /// Connects to the one executor of the session. Without a daemon, a session with another source
+    /// has no executor.
+    pub async fn open_executor_if_needed(
+        &self,
+        env: &ProcessEnv,
+    ) -> Result<OpenedFleet, CommandFailure> {
+        match self.executor_flags().open_executor(env).await {
+            Err(failure) if !self.needs_executor() && failure.exit_code() == exit::NO_DAEMON => {
+                let reason = failure.sentence();
+                Ok(OpenedFleet {
+                    fleet: Fleet::from_executors([]),
+                    selected: SessionRoots {
+                        messages: vec![format!("the session has no executor: {reason}")],
+                        ..SessionRoots::default()
+                    },
+                })
+            }
+            opened => opened,
+        }
+    }
+
+    fn executor_flags(&self) -> ExecutorFlags<'_> {
+        ExecutorFlags {
+            connection: &self.connection,
+            selection: &self.selection,
+            connect_timeout: self.connect_timeout,
+        }
+    }
+
+    /// Starts the other sources, and returns what the sessions share. The calls of the program's tools
+    /// go to `callbacks`.
+    pub async fn start_parts(
+        &self,
+        callbacks: &Arc<ToolCallbacks>,
+        has_plugins: bool,
+    ) -> Result<SessionParts, CommandFailure> {
+        let tools = match &self.tools {
+            Some(file) => read_tools(file, callbacks)?,
+            None => SessionTools::default(),
+        };
+        let options = SessionOptions {
+            product: self.product.product.clone(),
+            choice: SkillChoice {
+                include: self.include.clone(),
+                exclude: self.exclude.clone(),
+                pin: self.pin.clone(),
+                name_only: self.name_only.clone(),
+                manual: self.manual.clone(),
+                enable: self.enable.clone(),
+                ..SkillChoice::default()
+            },
+            plugins: has_plugins,
+            scripts: self.scripts,
+            ready_only: self.ready_only,
+            trust: self.lock.read_trust()?,
+            tool_names: ToolNames::Flat,
+            result_bytes: self.results.result_bytes,
+            tools: tools.registry.clone(),
+            start_timeout: self.connect_timeout,
+            ..SessionOptions::default()
+        };
+
+        let local = start_local_source(&self.local, &self.preset, &options).await?;
+        let servers = self.mcp_servers.read().await?;
+        let sites = self.sites.open().await?;
+        Ok(SessionParts {
+            options,
+            tools,
+            sources: share_sources(local, servers, sites, self.connect_timeout),
+        })
+    }
+
+    /// Whether a flag names an executor or its roots, or there is no other source of skills.
+    fn needs_executor(&self) -> bool {
+        let has_servers = self.mcp_servers.has_servers();
+        let has_directories = !self.local.is_empty() || !self.preset.is_empty();
+        let has_other_source = has_servers || has_directories || self.sites.has_sites();
+        let names_roots = !self.selection.selects_published();
+        !has_other_source || names_roots || !self.connection.is_default()
+    }
+}
+
+impl ExecutorFlags<'_> {
+    /// Returns the executors of a fleet file, or the one executor, with their roots.
+    pub async fn open_fleet(&self, env: &ProcessEnv) -> Result<OpenedFleet, CommandFailure> {
+        match self.connection.whole_fleet() {
+            Some(file) => self.open_whole_fleet(file).await,
+            None => self.open_executor(env).await,
+        }
+    }
+
+    async fn open_whole_fleet(&self, file: &Path) -> Result<OpenedFleet, CommandFailure> {
+        let fleet = fleet::read_fleet(file).await?;
+        let selected = select_fleet_roots(self.selection, &fleet, self.connect_timeout).await?;
+        Ok(OpenedFleet { fleet, selected })
+    }
+
+    /// Connects to the one executor, within the time limit.
+    async fn open_executor(&self, env: &ProcessEnv) -> Result<OpenedFleet, CommandFailure> {
+        let opened = tokio::time::timeout(self.connect_timeout, async {
+            let mut executor = self.connection.connect(env).await?;
+            let roots = self.selection.selected_roots(&mut executor, env).await?;
+            Ok(OpenedFleet {
+                fleet: executor.session_fleet(),
+                selected: SessionRoots {
+                    roots,
+                    are_published: self.selection.selects_published(),
+                    messages: Vec::new(),
+                },
+            })
+        });
+
+        opened.await.unwrap_or_else(|_| {
+            let span = humantime::format_duration(self.connect_timeout);
+            let sentence = format!("no daemon answers within {span}");
+            let failure = CommandFailure::new(exit::NO_DAEMON, sentence);
+            Err(failure.with_hint("--connect-timeout sets how long to wait"))
+        })
+    }
+}
+
+/// Returns the roots of a file, or the published roots of all executors of a fleet.
+async fn select_fleet_roots(
+    selection: &SelectionArgs,
+    fleet: &Fleet,
+    timeout: Duration,
+) -> Result<SessionRoots, CommandFailure> {
+    if let Some(roots) = selection.roots_from_file()? {
+        return Ok(SessionRoots::given(roots));
+    }
+
+    let published = fleet.published_roots(timeout).await;
+    Ok(SessionRoots {
+        messages: published.omitted.iter().map(fleet::omitted_line).collect(),
+        roots: published.roots,
+        are_published: true,
+    })
+}
+
+impl SessionRoots {
+    /// Returns the roots that a user or a program names.
+    pub fn given(roots: Vec<SelectedCapabilityRoot>) -> Self {
+        Self {
+            roots,
+            ..Self::default()
+        }
+    }
+
+    /// Whether no executor answers.
+    pub fn is_lost(&self) -> bool {
+        self.roots.is_empty() && !self.messages.is_empty()
+    }
+
+    /// Returns the messages as lines of stderr.
+    pub fn message_lines(&self) -> Vec<String> {
+        let messages = self.messages.iter();
+        messages
+            .map(|message| format!("caproot: {message}"))
+            .collect()
+    }
+}
+
+impl SessionParts {
+    /// Starts a session on the executors of a fleet.
+    pub async fn start_session(
+        &self,
+        fleet: &Fleet,
+        selected: SessionRoots,
+    ) -> Result<Session, CommandFailure> {
+        let sources = self.sources.clone().await;
+        let options = SessionOptions {
+            published_roots: selected.are_published,
+            ..self.options.clone()
+        };
+        Session::start_with(fleet, selected.roots, sources, &options)
+            .await
+            .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))
+    }
+}
+
+/// Starts the servers on a task, as a server may need a token of the program first. The sources are the
+/// local ones, the servers and the sites, once the servers and the sites have their first lists.
+fn share_sources(
+    local: Vec<Arc<dyn SkillSource>>,
+    servers: McpServerList,
+    sites: Vec<SiteSource>,
+    within: Duration,
+) -> SharedSources {
+    let servers = servers.start(within).boxed();
+    let sites = wait_for_sites(sites, within).boxed();
+    let started = tokio::spawn(join_all([servers, sites]));
+    let sources = async move {
+        let mut sources = local;
+        // The task fails only if the process ends.
+        let started = started.await.unwrap_or_default();
+        sources.extend(started.into_iter().flatten());
+        sources
+    };
+    sources.boxed().shared()
+}
+
+/// Starts the source of the local directories, if there is one.
+async fn start_local_source(
+    directories: &[RootArg],
+    presets: &[RootPreset],
+    options: &SessionOptions,
+) -> Result<Vec<Arc<dyn SkillSource>>, CommandFailure> {
+    if directories.is_empty() && presets.is_empty() {
+        return Ok(Vec::new());
+    }
+
+    let mut named = Vec::with_capacity(directories.len());
+    for RootArg { id, dir } in directories {
+        let dir = PathBuf::from(dir);
+        let Some(id) = id else {
+            let sentence = format!("--local {} has no id; write --local ID=DIR", dir.display());
+            return Err(CommandFailure::new(exit::USAGE, sentence));
+        };
+        named.push((id.clone(), dir));
+    }
+
+    let directories = LocalDirectories {
+        named,
+        presets: presets.to_vec(),
+        project: None,
+    };
+    match LocalSource::start("local", directories, options).await {
+        Ok(source) => Ok(vec![Arc::new(source)]),
+        Err(error) => {
+            let sentence = format!("cannot use the local directories: {error}");
+            Err(CommandFailure::new(exit::BAD_CONFIG, sentence))
+        }
+    }
+}

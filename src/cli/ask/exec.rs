@@ -1,0 +1,548 @@
+//! `caproot exec`: runs a listed script of a skill from a verified copy of its package, as the user and
+//! in the directory of the caller, or prints the path in the copy. The daemon only lists and sends the files.
+
+mod exec_rules;
+
+use crate::cli::args::{ConnectionArgs, SelectionArgs};
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use crate::cli::handle_arg::{PackageArg, find_root, list_request};
+use crate::cli::output::write_stdout;
+use crate::cli::spinner::DelayedSpinner;
+use caproot_client::pull::{
+    CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError, PullLimits, copy_package,
+};
+use caproot_client::{CallError, Client, enclosing_package, error_reason, root_id};
+use caproot_core::lock::{ApprovedFiles, Lock};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, SelectedCapabilityRoot, Skill};
+use caproot_core::text::escape_text;
+use caproot_core::wire::handle::{HANDLE_SCHEME, encode_path};
+use caproot_core::wire::{ContentDigest, RelPath, parse_file_name};
+use clap::Args;
+use exec_rules::ExecRules;
+use percent_encoding::percent_decode_str;
+use rustix::fs::{Access, access};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// Interpreters of files without an execute bit or a shebang, by extension. The first that the PATH has
+/// runs the file.
+const INTERPRETERS: [(&str, &[&str]); 5] = [
+    ("py", &["python3", "python"]),
+    ("sh", &["bash", "sh"]),
+    ("js", &["node"]),
+    ("mjs", &["node"]),
+    ("rb", &["ruby"]),
+];
+/// Variable that keeps Python from writing `__pycache__` to the copy, which would then differ from its
+/// digest.
+const NO_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
+/// Variable for the directory of the skill, as Claude Code names it.
+const SKILL_DIR: &str = "CLAUDE_SKILL_DIR";
+/// Message about an argument that names no file.
+const EXPECTED_TARGET: &str = "expected skill://ROOT/SKILL/scripts/run.py or SKILL/scripts/run.py";
+/// Maximum length of a shebang line in a message; the kernel reads 256 bytes: execve(2).
+const MAX_SHEBANG_BYTES: u64 = 256;
+
+/// Run a listed script of a skill on this machine
+///
+/// For use on the executor, in the shell of an agent. Copies the files of the skill from the daemon to
+/// a directory that only this user can write, compares each file with the digest that the daemon
+/// listed, and runs the script there. So the script finds the files next to itself, and an edit of the
+/// skill cannot change a script that runs. The script has the user, the environment, the working
+/// directory and the sandbox of this command.
+///
+/// An executable file with a shebang runs by the shebang. Otherwise the extension decides: .py runs
+/// by python3, .sh by bash or sh, .js and .mjs by node, .rb by ruby.
+///
+/// With --print, the command runs nothing: it prints the path of the file or of the whole skill in the
+/// copy, which stays for at least an hour.
+///
+/// Without --lock, only a trusted daemon sends scripts: over a Unix socket of root, of this user or of the
+/// service's user, or over TLS with an authority of this machine.
+///
+/// The exit code is that of the script. If the script cannot run, the code is 125, 126 or 127, and
+/// stderr has a line that begins with `caproot:`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot exec pdf/scripts/fill.py -- form.pdf --out filled.pdf
+  caproot exec skill://team/build/run.sh --lock approved.lock
+  ls \"$(caproot exec --print pdf)\"")]
+pub struct ExecArgs {
+    /// File of a skill: its handle, or the name of the skill, a slash and the path. With --print also a
+    /// whole skill. `caproot resources SKILL` lists the files
+    #[arg(value_name = "FILE", value_parser = parse_target)]
+    target: ScriptTarget,
+    /// Print the path in the copy instead of running the file
+    #[arg(long, conflicts_with = "script_args")]
+    print: bool,
+    /// Run only if the skill has this digest over all its files, as read before; `caproot resources SKILL
+    /// --digests` shows the digest
+    #[arg(long, value_name = "DIGEST", value_parser = parse_digest)]
+    digest: Option<ContentDigest>,
+    /// Run only if this lock of `caproot lock` approves all files of the skill
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
+    /// With --lock: require an SSH signature of the lock in FILE.sig by a key of this file
+    #[arg(long, value_name = "FILE", requires = "lock")]
+    signers: Option<PathBuf>,
+    /// Directory of the copies, which only this user may write; at most 32 copies are kept [default:
+    /// `$XDG_CACHE_HOME/caproot/packages`]
+    #[arg(long, value_name = "DIR", env = "CAPROOT_COPIES")]
+    copies: Option<PathBuf>,
+    /// Maximum number of files of the skill
+    #[arg(long, value_name = "N", default_value_t = PullLimits::default().max_files)]
+    max_files: usize,
+    /// Maximum size of all files of the skill in bytes
+    #[arg(long, value_name = "N", default_value_t = PullLimits::default().max_bytes)]
+    max_bytes: u64,
+    /// Arguments of the script
+    #[arg(last = true, value_name = "ARGS")]
+    script_args: Vec<OsString>,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
+}
+
+/// File or package on the command line.
+#[derive(Debug, Clone)]
+enum ScriptTarget {
+    /// Handle of a file or a package.
+    Handle(String),
+    /// Name of a skill, and the path of a file as a part of a handle. The path is empty for the package.
+    InSkill { name: String, path: String },
+}
+
+fn parse_target(text: &str) -> Result<ScriptTarget, &'static str> {
+    if root_id(text).is_some() {
+        return Ok(ScriptTarget::Handle(text.to_owned()));
+    }
+    if text.starts_with("skill:") {
+        return Err(EXPECTED_TARGET);
+    }
+    let (name, path) = text.split_once('/').unwrap_or((text, ""));
+    let path = match path {
+        "" => Some(String::new()),
+        path => RelPath::new(path.as_bytes()).map(|path| format!("/{}", encode_path(&path))),
+    };
+    match path {
+        Some(path) if !name.is_empty() => Ok(ScriptTarget::InSkill {
+            name: name.to_owned(),
+            path,
+        }),
+        _ => Err(EXPECTED_TARGET),
+    }
+}
+
+impl ScriptTarget {
+    /// Returns the handle. A name must belong to exactly one skill of the roots.
+    async fn resolve(
+        &self,
+        client: &mut Client,
+        roots: &[SelectedCapabilityRoot],
+    ) -> Result<String, CommandFailure> {
+        match self {
+            Self::Handle(handle) => Ok(handle.clone()),
+            Self::InSkill { name, path } => {
+                let package = PackageArg::Name(name.clone());
+                let package = package.resolve(client, roots, Consistency::Cached).await;
+                Ok(package? + path)
+            }
+        }
+    }
+}
+
+fn parse_digest(text: &str) -> Result<ContentDigest, &'static str> {
+    ContentDigest::parse(text).ok_or("expected sha256: and 64 hex digits")
+}
+
+/// Replaces this process by the script, or prints the path. Returns only after a print, or if the script
+/// cannot run.
+pub async fn run(args: ExecArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let prepared = prepare_script(&args, env).await;
+    let done = match prepared {
+        Ok(script) if args.print => script.print_path(),
+        Ok(script) => Err(script.replace_process(&args.script_args)),
+        Err(failure) => Err(failure),
+    };
+    done.map(|()| exit::OK).map_err(with_exec_code)
+}
+
+/// Changes the exit code of a failure to 125, unless the code is one of `exec` already.
+fn with_exec_code(failure: CommandFailure) -> CommandFailure {
+    match failure.exit_code() {
+        exit::SCRIPT_CHANGED | exit::NOT_RUNNABLE => failure,
+        // The reader of the printed path is gone.
+        _ if failure.is_silent() => failure,
+        _ => failure.with_exit_code(exit::NOT_STARTED),
+    }
+}
+
+/// Script in a verified copy of its package.
+struct PreparedScript {
+    path: PathBuf,
+    copy: PackageCopy,
+    store: Arc<PackageStore>,
+}
+
+async fn prepare_script(
+    args: &ExecArgs,
+    env: &ProcessEnv,
+) -> Result<PreparedScript, CommandFailure> {
+    let rules = ExecRules::load(env)?;
+    let lock = rules.read_lock(args.lock.as_deref(), args.signers.as_deref())?;
+    let has_lock = lock.is_some();
+    let mut executor = rules.connect(&args.connection, has_lock, env).await?;
+    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let mut client = executor.client;
+    let handle = args.target.resolve(&mut client, &roots).await?;
+    let root = find_root(&handle, roots)?;
+    let mut files = find_target_files(&mut client, &root, &handle).await?;
+    if args.digest.is_none() {
+        files.truncate(1);
+    }
+    let store = open_store(args, env)?;
+
+    let mut first_failure = None;
+    for target in &files {
+        let copied = target.copy(args, &client, &store, &root, lock.as_ref());
+        match copied.await {
+            Ok(script) => return Ok(script),
+            Err(failure) => first_failure = first_failure.or(Some(failure)),
+        }
+    }
+    Err(first_failure.unwrap_or_else(|| no_listed_file(&handle)))
+}
+
+/// File or package that a handle may mean, with its skill.
+struct TargetFile {
+    handle: String,
+    skill: Option<Skill>,
+}
+
+impl TargetFile {
+    /// Copies the package, and returns the file in the copy.
+    async fn copy(
+        &self,
+        args: &ExecArgs,
+        client: &Client,
+        store: &Arc<PackageStore>,
+        root: &SelectedCapabilityRoot,
+        lock: Option<&Lock>,
+    ) -> Result<PreparedScript, CommandFailure> {
+        let skill = self.skill.as_ref();
+        let package = skill.map_or(&self.handle, |skill| &skill.package);
+        let file = if args.print && self.handle == *package {
+            None
+        } else {
+            Some(file_name(&self.handle, package)?)
+        };
+
+        let request = CopyRequest {
+            location: PackageLocation { root, package },
+            file,
+            digest: args.digest,
+            limits: PullLimits {
+                max_files: args.max_files,
+                max_bytes: args.max_bytes,
+            },
+            approved: approved_versions(lock, skill),
+        };
+        let spinner = DelayedSpinner::new("copying the skill");
+        let copied = spinner.run(copy_package(client, store, &request));
+        let copy = copied.await;
+        let copy = copy.map_err(|error| copy_failure(error, skill.is_some()))?;
+
+        let path = match file {
+            None => copy.dir().to_owned(),
+            Some(file) => parse_file_name(file)
+                .map(|path| copy.dir().join(OsStr::from_bytes(path.as_bytes())))
+                .map_err(|reason| {
+                    CommandFailure::invalid_response(&format!("the file {reason}"))
+                })?,
+        };
+        Ok(PreparedScript {
+            path,
+            copy,
+            store: store.clone(),
+        })
+    }
+}
+
+/// Returns the files that a handle may mean; not empty. A session with a lock shows the name of a skill in
+/// place of its path, and `--digest` decides if a path and a name are equal.
+async fn find_target_files(
+    client: &mut Client,
+    root: &SelectedCapabilityRoot,
+    handle: &str,
+) -> Result<Vec<TargetFile>, CommandFailure> {
+    let request = list_request(vec![root.clone()], Consistency::Cached);
+    let skills = client.list_skills(&request).await?.skills;
+    let packages = skills.iter().map(|skill| skill.package.as_str());
+    let enclosing = enclosing_package(handle, packages).map(str::to_owned);
+
+    let (named, below) = split_name_handle(handle);
+    let mut files = Vec::new();
+    for skill in skills {
+        if Some(&skill.package) == enclosing.as_ref() {
+            let handle = handle.to_owned();
+            files.insert(
+                0,
+                TargetFile {
+                    handle,
+                    skill: Some(skill),
+                },
+            );
+        } else if skill.name == named || is_version_of(&named, &skill.name) {
+            files.push(TargetFile {
+                handle: format!("{}{below}", skill.package),
+                skill: Some(skill),
+            });
+        }
+    }
+    if files.is_empty() {
+        files.push(TargetFile {
+            handle: handle.to_owned(),
+            skill: None,
+        });
+    }
+    Ok(files)
+}
+
+/// Returns the decoded first segment below the root of a handle, and the rest.
+fn split_name_handle(handle: &str) -> (String, &str) {
+    let path = handle.strip_prefix(HANDLE_SCHEME).unwrap_or_default();
+    let path = path.split_once('/').map_or("", |(_, path)| path);
+    let end = path.find('/').unwrap_or(path.len());
+    let named = percent_decode_str(&path[..end]).decode_utf8_lossy();
+    (named.into_owned(), &path[end..])
+}
+
+/// Whether a text is the name with `@` and eight digits of a digest.
+fn is_version_of(text: &str, name: &str) -> bool {
+    let digits = text
+        .strip_prefix(name)
+        .and_then(|rest| rest.strip_prefix('@'));
+    digits.is_some_and(|digits| digits.len() == 8)
+}
+
+/// Returns the name of the file in its package.
+fn file_name<'a>(handle: &'a str, package: &str) -> Result<&'a str, CommandFailure> {
+    let below = handle.strip_prefix(package);
+    below
+        .and_then(|rest| rest.strip_prefix('/'))
+        .filter(|name| !name.is_empty())
+        .ok_or_else(|| no_listed_file(handle))
+}
+
+fn no_listed_file(handle: &str) -> CommandFailure {
+    let sentence = format!("{handle} is no file of a listed skill");
+    CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+        .with_hint("`caproot list` lists the skills, `caproot resources PACKAGE` the files")
+}
+
+/// Returns the approved versions of a skill, with `--lock`.
+fn approved_versions(lock: Option<&Lock>, skill: Option<&Skill>) -> Option<Vec<ApprovedFiles>> {
+    let name = skill.map_or("", |skill| &skill.name);
+    let versions = lock?.versions(name).iter();
+    Some(versions.map(|version| version.files.clone()).collect())
+}
+
+fn open_store(args: &ExecArgs, env: &ProcessEnv) -> Result<Arc<PackageStore>, CommandFailure> {
+    let dir = args.copies.clone().unwrap_or_else(|| default_store(env));
+    let opened = PackageStore::open(&dir).map(Arc::new);
+    opened.map_err(|error| {
+        CommandFailure::new(exit::NOT_STARTED, error)
+            .with_hint("name another directory with --copies DIR or CAPROOT_COPIES")
+    })
+}
+
+/// Returns the default directory of the copies.
+fn default_store(env: &ProcessEnv) -> PathBuf {
+    let home_cache = env.home.as_ref().map(|home| home.join(".cache"));
+    match env.xdg_cache_home.clone().or(home_cache) {
+        Some(cache) => cache.join("caproot/packages"),
+        None => env.temp_dir.join(format!("caproot-packages-{}", env.uid)),
+    }
+}
+
+/// Returns the failure of a copy. A file that changed or that is not listed has its own exit code. A skill
+/// that was listed and is gone was hidden, because a file is not approved, or removed.
+fn copy_failure(error: PullError, was_listed: bool) -> CommandFailure {
+    let reason = match &error {
+        PullError::Call(CallError::Status(status)) => error_reason(status),
+        _ => None,
+    };
+    match (&error, reason) {
+        (PullError::NotListed { .. }, _) => CommandFailure::new(exit::NOT_RUNNABLE, error)
+            .with_hint("`caproot resources PACKAGE` lists the files"),
+        (_, Some(ErrorReason::PackageNotFound)) if !was_listed => {
+            CommandFailure::new(exit::NOT_RUNNABLE, error)
+        }
+        (PullError::OtherDigest(_), _) => CommandFailure::new(exit::SCRIPT_CHANGED, error)
+            .with_hint("read the skill again before you run it with the new --digest"),
+        (PullError::KeepsChanging | PullError::NotApproved(_), _)
+        | (_, Some(ErrorReason::NotApproved | ErrorReason::PackageNotFound)) => {
+            CommandFailure::from(error).with_exit_code(exit::SCRIPT_CHANGED)
+        }
+        _ => error.into(),
+    }
+}
+
+impl PreparedScript {
+    /// Prints the path in the copy, and keeps the copy.
+    fn print_path(self) -> Result<(), CommandFailure> {
+        self.store.reserve_copy(&self.copy)?;
+        self.copy.check_place()?;
+        let path = self.path.as_os_str().as_bytes();
+        if io::stdout().is_terminal() {
+            let text = escape_text(&self.path.to_string_lossy());
+            return write_stdout(|stdout| writeln!(stdout, "{text}"));
+        }
+        write_stdout(|stdout| stdout.write_all(path).and_then(|()| writeln!(stdout)))
+    }
+
+    /// Replaces this process by the script. Returns the reason if the system refuses.
+    fn replace_process(self, args: &[OsString]) -> CommandFailure {
+        let locked = self.copy.keep_locked_in_next_program();
+        if let Err(error) = locked.and_then(|()| self.copy.check_place()) {
+            return error.into();
+        }
+        let content = match ScriptContent::read(&self.path) {
+            Ok(content) => content,
+            Err(error) => return start_failure(&self.path, &error),
+        };
+        if content.has_relative_interpreter() {
+            let sentence = format!(
+                "the interpreter of the script is relative, and would be another program in each \
+                 directory: {}",
+                content.first_line
+            );
+            return CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+                .with_hint("an author writes `#!/usr/bin/env NAME` or an absolute path");
+        }
+        if content.runs_by_itself {
+            let error = self.start(self.path.as_os_str(), None, args);
+            return self.explain_own_start(&content, &error);
+        }
+
+        for name in interpreters_of(&self.path) {
+            if let Some(interpreter) = find_program(name) {
+                let error = self.start(interpreter.as_os_str(), Some(&self.path), args);
+                return start_failure(&interpreter, &error);
+            }
+        }
+        self.missing_interpreter()
+    }
+
+    /// Calls execve(2). Returns only on failure.
+    fn start(&self, program: &OsStr, script: Option<&Path>, args: &[OsString]) -> io::Error {
+        let mut command = Command::new(program);
+        command.args(script).args(args);
+        command.env(SKILL_DIR, self.copy.dir());
+        if std::env::var_os(NO_BYTECODE).is_none() {
+            command.env(NO_BYTECODE, "1");
+        }
+        command.exec()
+    }
+
+    /// Explains why an executable file did not start. The file exists, so its interpreter is missing if
+    /// the system finds no file.
+    fn explain_own_start(&self, content: &ScriptContent, error: &io::Error) -> CommandFailure {
+        match error.kind() {
+            io::ErrorKind::NotFound => {
+                let sentence = format!(
+                    "the interpreter of the script is missing: {}",
+                    content.first_line
+                );
+                CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+            }
+            io::ErrorKind::PermissionDenied => start_failure(&self.path, error).with_hint(
+                "if the filesystem of the copies forbids programs, name another directory with \
+                 --copies DIR or CAPROOT_COPIES",
+            ),
+            _ => start_failure(&self.path, error),
+        }
+    }
+
+    fn missing_interpreter(&self) -> CommandFailure {
+        let names = interpreters_of(&self.path);
+        let sentence = match names.first() {
+            Some(name) => format!("the PATH has no {name}, which runs files of this extension"),
+            None => "the script has no known interpreter".to_owned(),
+        };
+        CommandFailure::new(exit::NOT_RUNNABLE, sentence).with_hint(
+            "an author gives the file a `#!` line and an execute bit, or the extension .py, .sh, .js, \
+             .mjs or .rb",
+        )
+    }
+}
+
+/// Start of a script.
+struct ScriptContent {
+    /// Whether the kernel runs the file: an execute bit, and a shebang or an ELF header.
+    runs_by_itself: bool,
+    /// First line, shortened.
+    first_line: String,
+}
+
+impl ScriptContent {
+    /// Whether the kernel would look the interpreter up in the working directory.
+    fn has_relative_interpreter(&self) -> bool {
+        let interpreter = self
+            .first_line
+            .strip_prefix("#!")
+            .map(str::trim_ascii_start);
+        interpreter.is_some_and(|path| self.runs_by_itself && !path.starts_with('/'))
+    }
+
+    fn read(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let file = File::open(path)?;
+        let is_executable = file.metadata()?.permissions().mode() & 0o111 != 0;
+        let mut start = Vec::new();
+        file.take(MAX_SHEBANG_BYTES).read_to_end(&mut start)?;
+        let has_header = start.starts_with(b"#!") || start.starts_with(b"\x7fELF");
+        let line = start
+            .split(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
+
+        Ok(Self {
+            runs_by_itself: is_executable && has_header,
+            first_line: String::from_utf8_lossy(line).into_owned(),
+        })
+    }
+}
+
+/// Finds a program in the absolute directories of the PATH. A relative directory would be another one in
+/// each working directory.
+fn find_program(name: &str) -> Option<PathBuf> {
+    // A program without a PATH searches these directories: execvp(3).
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let dirs = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
+    let mut programs = dirs.map(|dir| dir.join(name));
+    programs.find(|program| access(program, Access::EXEC_OK).is_ok() && program.is_file())
+}
+
+/// Returns the interpreters of a file by its extension.
+fn interpreters_of(path: &Path) -> &'static [&'static str] {
+    let extension = path.extension().unwrap_or_default();
+    let known = INTERPRETERS.iter().find(|(name, _)| extension == *name);
+    known.map_or(&[], |(_, programs)| programs)
+}
+
+fn start_failure(program: &Path, error: &io::Error) -> CommandFailure {
+    let sentence = format!("cannot start {}: {error}", program.display());
+    CommandFailure::new(exit::NOT_STARTED, sentence)
+}

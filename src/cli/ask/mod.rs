@@ -1,0 +1,13 @@
+//! Commands that ask daemons for what they serve.
+
+pub mod exec;
+pub mod list;
+pub mod plugins;
+pub mod read;
+pub mod report;
+pub mod resolve;
+pub mod resources;
+pub mod roots;
+pub mod search;
+pub mod status;
+pub mod watch;

@@ -1,0 +1,125 @@
+//! `caproot resolve`: roots and the components of their plugins, without skills.
+
+use super::{plugins, report};
+use crate::cli::args::{ConnectionArgs, SelectionArgs};
+use crate::cli::ask::list::consistency;
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use crate::cli::output::{OutputFormat, print_json, print_stderr, print_table, write_stdout};
+use caproot_client::json::ResolvedRootsJson;
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{
+    ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot, RootKind, RootState,
+};
+use caproot_core::text::{EscapedText, escape_text};
+use clap::Args;
+use std::fmt::Write as _;
+
+/// Resolve roots: state, kind, counts, and components of plugins
+///
+/// Prints the roots to stdout, followed by a tree of the plugins of each root. Diagnostics and a
+/// summary go to stderr. Exits with 1 if a root is not ready.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot resolve                               # every published root
+  caproot resolve --root ./skills --fresh       # a directory, scanned again
+  caproot resolve --selected thread-start.json  # roots that a platform selected
+  caproot resolve --output json | jq '.roots[].diagnostics'")]
+pub struct ResolveArgs {
+    /// Include every change before the call
+    #[arg(long)]
+    fresh: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
+}
+
+/// Prints the roots.
+pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let mut executor = args.connection.connect(env).await?;
+    let request = ResolveRootsRequest {
+        selected_capability_roots: args.selection.selected_roots(&mut executor, env).await?,
+        consistency: consistency(args.fresh).into(),
+        ..ResolveRootsRequest::default()
+    };
+    let answer = executor.client.resolve_roots(request).await?;
+    let mut roots = answer.roots.iter();
+    let is_ready = roots.all(|root| root.state() == RootState::Ready);
+
+    match args.output {
+        OutputFormat::Text => {
+            print_table(&["ROOT", "STATE", "FOUND"], &resolved_root_rows(&answer))?;
+            write_stdout(|stdout| {
+                let mut trees = answer.roots.iter().filter_map(root_tree).flatten();
+                trees.try_for_each(|line| writeln!(stdout, "{line}"))
+            })?;
+            print_stderr(&report::resolve_report(&answer));
+        }
+        OutputFormat::Json => {
+            let roots = ResolvedRootsJson::new(answer);
+            print_json(&roots.map_err(|error| CommandFailure::invalid_response(&error))?)?;
+        }
+    }
+
+    Ok(exit::code_for_result(is_ready))
+}
+
+fn resolved_root_rows(answer: &ResolveRootsResponse) -> Vec<[String; 3]> {
+    let rows = answer.roots.iter().map(|root| {
+        [
+            escape_text(&root.id),
+            report::root_state_text(root.state(), root.reason),
+            root_contents(root),
+        ]
+    });
+    rows.collect()
+}
+
+/// Returns the tree of a root's plugins below the root's id, or `None` without plugins and
+/// marketplaces.
+fn root_tree(root: &ResolvedRoot) -> Option<Vec<String>> {
+    let lines = plugins::plugin_tree(&root.plugins, &root.marketplaces);
+    let head = [String::new(), escape_text(&root.id)];
+    (!lines.is_empty()).then(|| head.into_iter().chain(lines).collect())
+}
+
+/// Describes a root, such as `PLUGIN deploy 1.0: 3 skills, 1 omitted; directories: 12 scanned`.
+fn root_contents(root: &ResolvedRoot) -> String {
+    let Some(counts) = &root.counts else {
+        return String::new();
+    };
+
+    // A newer daemon may have kinds that this client does not know.
+    let mut text = RootKind::try_from(root.kind).map_or_else(
+        |number| number.0.to_string(),
+        |kind| report::strip_enum_prefix(kind.as_str_name(), "ROOT_KIND_").to_owned(),
+    );
+    if let Some(plugin) = &root.plugin {
+        let _ = write!(text, " {}", EscapedText(&plugin.name));
+        if !plugin.version.is_empty() {
+            let _ = write!(text, " {}", EscapedText(&plugin.version));
+        }
+    }
+
+    let skills = report::count_with_noun(counts.skills as usize, "skill");
+    let _ = write!(text, ": {skills}");
+    for (count, what) in [
+        (counts.omitted, "omitted"),
+        (counts.other_product, "for other products"),
+    ] {
+        if count > 0 {
+            let _ = write!(text, ", {count} {what}");
+        }
+    }
+
+    let _ = write!(text, "; directories: {} scanned", counts.directories);
+    if counts.skipped_directories > 0 {
+        let _ = write!(text, ", {} skipped", counts.skipped_directories);
+    }
+    text
+}

@@ -1,0 +1,150 @@
+//! `caproot watch`: every change of the skills below roots, until a signal comes, the reader of
+//! stdout is gone or the daemon rejects the watch.
+
+use crate::cli::args::{ConnectionArgs, ProductArgs, SelectionArgs};
+use crate::cli::changes::ChangeReporter;
+use crate::cli::failure::CommandFailure;
+use crate::cli::output::{OutputFormat, print_stderr, write_lines};
+use crate::cli::signals::run_until_signal_or_closed_stdout;
+use caproot_client::{CallError, MirrorSelection, MirrorStream, WatchMessage, json};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsResponse};
+use caproot_core::text::{escape_json, escape_text};
+use clap::Args;
+use jiff::Zoned;
+use std::error::Error as _;
+
+/// Show every change of the skills and plugins below roots
+///
+/// Prints one line per change: the time, + for added, ~ for changed or - for removed, the name and
+/// handle of the skill or plugin, and the change or the reason of the removal. A line for a root
+/// with a new state, and for a new diagnostic, starts with !. A line with = means that all changes
+/// so far are printed. A lost connection is reported on stderr, and the watch reconnects by itself.
+/// SIGINT and SIGTERM end the watch with exit code 0.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot watch                                 # every published root
+  caproot watch --root ./skills                 # a directory
+  caproot watch --selected thread-start.json    # roots that a platform selected
+  caproot watch --output json | jq -c .delta.removed")]
+pub struct WatchArgs {
+    #[command(flatten)]
+    product: ProductArgs,
+    /// Show bookmarks, too: the daemon sends a bookmark if nothing changed for a while
+    #[arg(long)]
+    bookmarks: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
+}
+
+/// Prints changes until a signal comes, stdout is closed or the watch fails.
+pub async fn run(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    // Before the first line, so that a reader of the line can stop the command properly.
+    run_until_signal_or_closed_stdout(print_changes(args, env)).await
+}
+
+async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let mut executor = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let selection = MirrorSelection {
+        product: args.product.product,
+        // Only the full view has plugins.
+        view: SkillView::Full,
+        ..MirrorSelection::new(roots)
+    };
+    let mut stream = MirrorStream::start(&executor.client, &selection, |_, skill| skill);
+    let mut reporter = ChangeReporter::new(args.bookmarks);
+    let mut outage = OutageReporter::default();
+
+    loop {
+        let event = match stream.next().await? {
+            WatchMessage::Lost { cause, .. } => {
+                outage.report_lost(&cause);
+                continue;
+            }
+            WatchMessage::Event(event) => *event,
+        };
+        outage.report_reconnected(&event);
+
+        let is_bookmark = matches!(event.event, Some(Event::Bookmark(_)));
+        let lines = match args.output {
+            OutputFormat::Text => {
+                let update = stream
+                    .apply_event(event)
+                    .map_err(|why| CommandFailure::invalid_response(&why))?;
+                let changes =
+                    update.map_or_else(Vec::new, |update| reporter.report_update(&update));
+                let now = Zoned::now().strftime("%H:%M:%S").to_string();
+                changes
+                    .iter()
+                    .map(|change| format!("{now} {change}"))
+                    .collect()
+            }
+            OutputFormat::Json if is_bookmark && !args.bookmarks => continue,
+            OutputFormat::Json => vec![json_line(&event)?],
+        };
+        write_lines(lines).await?;
+    }
+}
+
+fn json_line(event: &WatchSkillsResponse) -> Result<String, CommandFailure> {
+    let event = json::to_limited_dynamic(event)
+        .map_err(|error| CommandFailure::invalid_response(&error))?;
+    let line =
+        serde_json::to_string(&event).map_err(|error| CommandFailure::invalid_response(&error))?;
+    Ok(escape_json(&line))
+}
+
+/// State of a lost connection.
+#[derive(Default)]
+struct OutageReporter {
+    last_message: Option<String>,
+}
+
+impl OutageReporter {
+    /// Reports the cause of the loss, once for each cause.
+    fn report_lost(&mut self, cause: &CallError) {
+        let sentence = match cause {
+            CallError::Status(status) if status.source().is_some() => {
+                "connection lost; reconnecting".to_owned()
+            }
+            cause => format!("{}; reconnecting", escape_text(&cause.to_string())),
+        };
+        if self.last_message.as_ref() != Some(&sentence) {
+            print_stderr(&[format!("caproot: {sentence}")]);
+            self.last_message = Some(sentence);
+        }
+    }
+
+    /// Reports how the watch continues after a loss.
+    fn report_reconnected(&mut self, event: &WatchSkillsResponse) {
+        if self.last_message.take().is_none() {
+            return;
+        }
+
+        let how = match &event.event {
+            Some(Event::Reset(reset)) => {
+                let reason = ResetReason::try_from(reset.reason).map_or_else(
+                    |number| number.0.to_string(),
+                    |reason| {
+                        reason
+                            .as_str_name()
+                            .trim_start_matches("RESET_REASON_")
+                            .to_owned()
+                    },
+                );
+                format!("the stream starts from the whole state ({reason})")
+            }
+            _ => "resumed without a gap".to_owned(),
+        };
+
+        print_stderr(&[format!("caproot: reconnected; {how}")]);
+    }
+}

@@ -1,0 +1,7 @@
+//! Commands for authors of skills and plugins, and the codes of problems.
+
+pub mod check;
+pub mod codes;
+pub mod explain;
+pub mod file_check;
+pub mod new;

@@ -1,0 +1,505 @@
+//! `caproot lock`: records and compares approved skills.
+
+mod current_skills;
+mod out_file;
+mod report;
+
+use crate::cli::args::{ConnectionArgs, SelectionArgs};
+use crate::cli::ask::report::count_with_noun;
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use crate::cli::handle_arg::join_candidates;
+use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
+use caproot_core::document::ConfigError;
+use caproot_core::lock::{
+    ApprovedSkill, Lock, LockDifference, LockFile, SkillChange, SkillDifference,
+};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::text::escape_text;
+use caproot_core::text::similar::suggest_names;
+use clap::{ArgGroup, Args};
+use current_skills::{CurrentPackage, CurrentSkills, read_current_skills};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Maximum number of names in a hint.
+const MAX_HINT_NAMES: usize = 10;
+
+/// Record approved skills, or compare the skills with the record
+///
+/// A lock has the name, the description, and the digest, size and mode of each file of the approved
+/// skills. Reads the skills of directories exactly like a daemon that publishes them, or of the daemons of
+/// the connection options, and hashes each file.
+///
+/// If the file in --out does not exist, the command approves all skills. Afterwards the skills to approve
+/// are named. Exits with 1 if the skills differ from the lock and no skill is named, or if a skill
+/// cannot be approved.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("lock_file").args(["out", "check"]).required(true)))]
+#[command(group(ArgGroup::new("changes").args(["update", "add", "remove", "prune"]).multiple(true)))]
+#[command(after_help = "\
+Examples:
+  caproot lock ./skills --out caproot.lock      # approve all skills
+  caproot lock ./skills --check caproot.lock    # for CI
+  caproot lock ./skills --update pdf --out caproot.lock
+  caproot lock ./skills --check caproot.lock --signers allowed_signers
+  caproot lock --fleet fleet.yaml --check caproot.lock")]
+pub struct LockArgs {
+    /// Skill, plugin or directory of skills and plugins; repeat for more [default: the skills of a
+    /// daemon]
+    #[arg(value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Lock to write
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Lock to compare; writes nothing
+    #[arg(long, value_name = "FILE", conflicts_with = "changes")]
+    check: Option<PathBuf>,
+    /// Require an SSH signature of the lock in FILE.sig by a key of this file, which has the format of
+    /// `allowed_signers` in ssh-keygen(1)
+    #[arg(long, value_name = "FILE", conflicts_with = "out")]
+    signers: Option<PathBuf>,
+    /// Replace the entries of these skills, by qualified name
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    update: Vec<String>,
+    /// Approve the current version of these skills in addition to the versions of the lock
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    add: Vec<String>,
+    /// With --update or --add: of several packages with one name, approve only this one. The message about
+    /// them, and --check, have the handles
+    #[arg(long, value_name = "HANDLE", num_args = 1.., conflicts_with = "check")]
+    package: Vec<String>,
+    /// Remove the entries of these skills
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    remove: Vec<String>,
+    /// Remove the entries of all skills that do not exist
+    #[arg(long)]
+    prune: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    pub connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    pub selection: SelectionArgs,
+}
+
+impl From<ConfigError> for CommandFailure {
+    fn from(error: ConfigError) -> Self {
+        Self::new(exit::BAD_CONFIG, error)
+    }
+}
+
+/// Writes or compares the lock.
+pub async fn run(args: LockArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    if let Some(file) = &args.check {
+        let lock = read_lock(file, args.signers.as_deref())?;
+        let current = read_current_skills(&args, env).await?;
+        return report_check(&args, file, &lock, &current);
+    }
+
+    let Some(file) = &args.out else {
+        return Err(CommandFailure::new(
+            exit::USAGE,
+            "--out or --check is required",
+        ));
+    };
+    if args.has_changes() {
+        return change_lock(&args, file, env).await;
+    }
+
+    if !file.exists() {
+        let current = read_current_skills(&args, env).await?;
+        return create_lock(&args, file, &current);
+    }
+    let lock = Lock::read(file)?;
+    let current = read_current_skills(&args, env).await?;
+    report_existing(&args, file, &lock, &current)
+}
+
+/// Reads a lock. With `signers`, the lock needs a good signature.
+pub fn read_lock(file: &Path, signers: Option<&Path>) -> Result<Lock, CommandFailure> {
+    Ok(LockFile::read(file, signers)?.lock)
+}
+
+impl LockArgs {
+    fn has_changes(&self) -> bool {
+        self.prune || self.needs_skills() || !self.remove.is_empty()
+    }
+
+    /// Whether skills are approved by their names.
+    fn needs_skills(&self) -> bool {
+        !self.update.is_empty() || !self.add.is_empty()
+    }
+}
+
+/// Writes a new lock with all skills.
+fn create_lock(
+    args: &LockArgs,
+    file: &Path,
+    current: &CurrentSkills,
+) -> Result<u8, CommandFailure> {
+    let lock = &current.lock;
+    write_lock(file, lock)?;
+    let difference = Lock::default().difference(lock);
+    let mut lines = report::entry_lines(lock.skills());
+    // A new lock approves all packages, so that twins are only named.
+    lines.extend(report::difference_lines(&current.twins()));
+    print_written(args, file, lock, &difference, lines)?;
+    Ok(finish_report(current, true))
+}
+
+/// Reports the differences from a lock that exists, and leaves it as it is.
+fn report_existing(
+    args: &LockArgs,
+    file: &Path,
+    lock: &Lock,
+    current: &CurrentSkills,
+) -> Result<u8, CommandFailure> {
+    let difference = current.difference_from(lock);
+    if !difference.is_empty() {
+        let code = report_check(args, file, lock, current)?;
+        print_stderr(&[format!(
+            "caproot: nothing is written: {} exists; name the skills to approve",
+            file.display()
+        )]);
+        return Ok(code);
+    }
+
+    let unchanged = vec![format!("{} is unchanged", file.display())];
+    match args.output {
+        OutputFormat::Text => print_lines(&unchanged)?,
+        OutputFormat::Json => print_report(file, lock, &difference, current, false)?,
+    }
+    Ok(finish_report(current, true))
+}
+
+/// Prints the differences from a lock.
+fn report_check(
+    args: &LockArgs,
+    file: &Path,
+    lock: &Lock,
+    current: &CurrentSkills,
+) -> Result<u8, CommandFailure> {
+    let difference = current.difference_from(lock);
+    match args.output {
+        OutputFormat::Json => print_report(file, lock, &difference, current, false)?,
+        OutputFormat::Text => print_lines(&report::difference_lines(&difference))?,
+    }
+
+    if !difference.is_empty() {
+        let counts = report::count_differences(&difference);
+        let mut lines = vec![format!("caproot: {counts}")];
+        lines.push(change_hint(args, file, &difference));
+        print_stderr(&lines);
+    } else if args.output == OutputFormat::Text {
+        let count = count_with_noun(lock.skills().len(), "skill");
+        print_lines(&[format!(
+            "{}: {count} approved, no difference",
+            file.display()
+        )])?;
+    }
+    Ok(finish_report(current, difference.is_empty()))
+}
+
+/// Reports the skills that cannot be approved. Returns the exit code.
+fn finish_report(current: &CurrentSkills, is_equal: bool) -> u8 {
+    let rejected = &current.rejected;
+    print_stderr(
+        &rejected
+            .iter()
+            .map(report::rejection_line)
+            .collect::<Vec<_>>(),
+    );
+    exit::code_for_result(is_equal && rejected.is_empty())
+}
+
+impl CurrentSkills {
+    /// Compares the skills with a lock. A skill that cannot be approved is not gone.
+    fn difference_from(&self, lock: &Lock) -> LockDifference {
+        let mut difference = lock.difference(&self.lock);
+        difference.skills.retain(|skill| {
+            let mut rejected = self.rejected.iter();
+            skill.change != SkillChange::Gone || rejected.all(|other| *other.name != *skill.name)
+        });
+
+        for skill in &mut difference.skills {
+            if self.lock.versions(&skill.name).len() > 1 {
+                let packages = self.packages_of(&skill.name);
+                let packages = packages.map(|package| package.handle.clone()).collect();
+                skill.change = SkillChange::Twin { packages };
+            }
+        }
+        // Each version of a name is a difference of its own.
+        difference.skills.dedup();
+        difference
+    }
+
+    /// Returns the names that several packages with different files have.
+    fn twins(&self) -> LockDifference {
+        let mut twins = self.difference_from(&Lock::default());
+        let is_twin = |skill: &SkillDifference| matches!(skill.change, SkillChange::Twin { .. });
+        twins.skills.retain(is_twin);
+        twins
+    }
+
+    fn packages_of(&self, name: &str) -> impl Iterator<Item = &CurrentPackage> {
+        let packages = self.packages.iter();
+        packages.filter(move |package| *package.name == *name)
+    }
+}
+
+/// Approves and removes the named skills.
+async fn change_lock(args: &LockArgs, file: &Path, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let old = Lock::read(file)?;
+    let current = if args.needs_skills() || args.prune {
+        read_current_skills(args, env).await?
+    } else {
+        CurrentSkills::default()
+    };
+
+    let lock = args.changed_lock(&old, &current)?;
+    write_lock(file, &lock)?;
+    let difference = old.difference(&lock);
+    let lines = report::difference_lines(&difference);
+    print_written(args, file, &lock, &difference, lines)?;
+    Ok(exit::OK)
+}
+
+impl LockArgs {
+    /// Returns a lock with the changes of the flags.
+    fn changed_lock(&self, old: &Lock, current: &CurrentSkills) -> Result<Lock, CommandFailure> {
+        let mut lock = old.clone();
+        for name in &self.remove {
+            if !lock.remove(name) {
+                return Err(unknown_name(name, old, "the lock has no skill"));
+            }
+        }
+        self.check_packages(current)?;
+        for name in &self.update {
+            let versions = current.chosen_versions(name, &self.package)?;
+            lock.remove(name);
+            for skill in versions {
+                lock.approve(skill);
+            }
+        }
+        for name in &self.add {
+            let versions = current.chosen_versions(name, &self.package)?;
+            for skill in versions {
+                lock.approve(skill);
+            }
+        }
+        if self.prune {
+            for name in current
+                .difference_from(old)
+                .names(|change| *change == SkillChange::Gone)
+            {
+                lock.remove(name);
+            }
+        }
+
+        Ok(lock)
+    }
+}
+
+impl LockArgs {
+    /// Checks that each chosen package has one of the names to approve.
+    fn check_packages(&self, current: &CurrentSkills) -> Result<(), CommandFailure> {
+        let mut names = self.update.iter().chain(&self.add);
+        let known: Vec<_> = names
+            .by_ref()
+            .flat_map(|name| current.packages_of(name))
+            .map(|package| &*package.handle)
+            .collect();
+        let mut unknown = self.package.iter();
+        match unknown.find(|handle| !known.contains(&handle.as_str())) {
+            None => Ok(()),
+            Some(handle) => {
+                let handle = escape_text(handle);
+                let sentence = format!("no package of the named skills has the handle {handle}");
+                Err(
+                    CommandFailure::new(exit::REJECTED, sentence).with_hint(format!(
+                        "the packages are {}",
+                        join_handles(known.into_iter())
+                    )),
+                )
+            }
+        }
+    }
+}
+
+/// Joins the first handles, and counts the others.
+fn join_handles<'a>(handles: impl ExactSizeIterator<Item = &'a str>) -> String {
+    escape_text(&join_candidates(handles))
+}
+
+impl CurrentSkills {
+    /// Returns the versions of a named skill to approve. If several packages have different files, only the
+    /// chosen ones are approved, because an author could have added the others.
+    fn chosen_versions(
+        &self,
+        name: &str,
+        chosen: &[String],
+    ) -> Result<Vec<ApprovedSkill>, CommandFailure> {
+        let versions = self.versions(name)?;
+        let is_chosen = |package: &CurrentPackage| chosen.iter().any(|c| **c == *package.handle);
+        let digests: Vec<_> = self
+            .packages_of(name)
+            .filter(|package| is_chosen(package))
+            .map(|package| package.content_digest)
+            .collect();
+        if versions.len() > 1 && digests.is_empty() {
+            let packages: Vec<_> = self
+                .packages_of(name)
+                .map(|package| &*package.handle)
+                .collect();
+            let sentence = format!(
+                "{} packages with different files are named `{}`: {}",
+                packages.len(),
+                escape_text(name),
+                join_handles(packages.into_iter())
+            );
+            return Err(CommandFailure::new(exit::REJECTED, sentence)
+                .with_hint("review them, and name each one to approve with --package HANDLE"));
+        }
+
+        let mut versions = versions.to_vec();
+        versions.retain(|skill| digests.is_empty() || digests.contains(&skill.content_digest));
+        Ok(versions)
+    }
+
+    /// Returns the current versions of a named skill.
+    fn versions(&self, name: &str) -> Result<&[ApprovedSkill], CommandFailure> {
+        if let Some(rejected) = self.rejected.iter().find(|skill| skill.name == name) {
+            let line = report::rejection_line(rejected);
+            let sentence = line.trim_start_matches("caproot: ");
+            return Err(CommandFailure::new(exit::PROBLEMS_FOUND, sentence));
+        }
+        match self.lock.versions(name) {
+            [] => Err(unknown_name(
+                name,
+                &self.lock,
+                "no skill has the qualified name",
+            )),
+            versions => Ok(versions),
+        }
+    }
+}
+
+fn unknown_name(name: &str, known: &Lock, what: &str) -> CommandFailure {
+    let names: BTreeSet<&str> = known.skills().iter().map(|skill| &*skill.name).collect();
+    let question = suggest_names(name, names, |name| name);
+    let question = question.map(|text| format!("; {text}")).unwrap_or_default();
+    CommandFailure::new(exit::REJECTED, format!("{what} `{name}`{question}"))
+}
+
+fn write_lock(file: &Path, lock: &Lock) -> Result<(), CommandFailure> {
+    let text = lock.to_text().map_err(|error| {
+        let sentence = format!("the lock would not be valid: {error}");
+        CommandFailure::new(exit::BAD_CONFIG, sentence)
+    })?;
+    out_file::replace_file(file, &text)
+}
+
+/// Prints the changes of a written lock, and the number of its skills.
+fn print_written(
+    args: &LockArgs,
+    file: &Path,
+    lock: &Lock,
+    difference: &LockDifference,
+    mut lines: Vec<String>,
+) -> Result<(), CommandFailure> {
+    match args.output {
+        OutputFormat::Json => print_report(file, lock, difference, &CurrentSkills::default(), true),
+        OutputFormat::Text => {
+            let names: BTreeSet<_> = lock.skills().iter().map(|skill| &skill.name).collect();
+            let count = count_with_noun(names.len(), "skill");
+            lines.push(format!("{}: {count} approved", file.display()));
+            print_lines(&lines)
+        }
+    }
+}
+
+fn print_report(
+    file: &Path,
+    lock: &Lock,
+    difference: &LockDifference,
+    current: &CurrentSkills,
+    is_written: bool,
+) -> Result<(), CommandFailure> {
+    print_json(&json!({
+        "lock": file.to_string_lossy(),
+        "entries": lock.skills().len(),
+        "written": is_written,
+        "differences": report::difference_json(difference),
+        "unapprovable": report::rejections_json(&current.rejected),
+    }))
+}
+
+fn print_lines(lines: &[String]) -> Result<(), CommandFailure> {
+    write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
+}
+
+/// Returns the hint with the command that approves the differences. Names and paths that a shell could
+/// read as something else are placeholders, because authors choose the names.
+fn change_hint(args: &LockArgs, file: &Path, difference: &LockDifference) -> String {
+    let differing: BTreeSet<&str> = difference
+        .names(|change| *change != SkillChange::Gone)
+        .collect();
+    let file = shell_word(&file.to_string_lossy(), "FILE");
+    if differing.is_empty() {
+        let flag = format!("--prune --out {file}");
+        return format!(
+            "hint: to remove them from the lock, run: {}",
+            args.command(&flag)
+        );
+    }
+
+    let are_plain =
+        differing.len() <= MAX_HINT_NAMES && differing.iter().all(|name| is_plain_word(name));
+    let names = if are_plain {
+        differing.into_iter().collect::<Vec<_>>().join(" ")
+    } else {
+        "NAME".to_owned()
+    };
+    let has_twins = difference.names(|change| matches!(change, SkillChange::Twin { .. }));
+    let package = match has_twins.count() {
+        0 => "",
+        _ => " --package HANDLE",
+    };
+    let flags = format!("--update {names}{package} --out {file}");
+    format!("hint: review the files, then run: {}", args.command(&flags))
+}
+
+impl LockArgs {
+    /// Returns the command line with the same skills and other flags.
+    fn command(&self, flags: &str) -> String {
+        let dirs = self.dirs.iter();
+        let dirs = dirs.map(|dir| shell_word(&dir.to_string_lossy(), "DIR") + " ");
+        let connection = if self.dirs.is_empty() {
+            " (with the same connection options)"
+        } else {
+            ""
+        };
+        format!(
+            "caproot lock {}{flags}{connection}",
+            dirs.collect::<String>()
+        )
+    }
+}
+
+fn shell_word(text: &str, placeholder: &str) -> String {
+    if is_plain_word(text) {
+        text.to_owned()
+    } else {
+        placeholder.to_owned()
+    }
+}
+
+/// Whether a shell reads the text as one word without a special meaning.
+pub fn is_plain_word(text: &str) -> bool {
+    let mut chars = text.chars();
+    let is_word = chars.all(|c| c.is_ascii_alphanumeric() || "-_./:".contains(c));
+    is_word && !text.is_empty() && !text.starts_with('-')
+}

@@ -1,0 +1,174 @@
+//! `caproot link`: connects the daemon of this machine to a NATS broker.
+
+mod link_file;
+mod link_metrics;
+
+pub(in crate::cli) use link_file::LINK_EXAMPLE;
+
+use crate::cli::ask::report::count_with_noun;
+use crate::cli::author::file_check::{FileCheckArgs, FileFindings};
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use crate::cli::output::print_ready_lines;
+use crate::cli::signals::DaemonSignals;
+use crate::daemon::server::{notify_ready_with, serve_metrics_at};
+use crate::daemon::telemetry::logs;
+use caproot_client::link::LinkService;
+use caproot_core::text::escape_text;
+use clap::{Args, Subcommand};
+use link_file::LinkFile;
+use link_metrics::link_metrics;
+use serde_json::json;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use tokio::sync::{Notify, oneshot};
+use tokio_util::task::AbortOnDropHandle;
+
+/// Connect the daemon of this machine to a NATS broker
+///
+/// Orchestrators then reach the daemon through the broker, so the machine needs no address and no open
+/// port. The link opens no file of a skill, and cannot read the bytes of a tunnel: TLS between
+/// orchestrator and daemon runs inside.
+///
+/// Prints `linked ID` for each environment once the broker passes its dials on and the daemon took a
+/// connection. Logs go to stderr. SIGTERM and SIGINT release the environments and stop the link. If
+/// another link with the same environment id starts later, this link serves the environment no longer,
+/// and claims the environment again once the other link has ended.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "\
+Examples:
+  caproot link --config /etc/caproot-link/link.yaml
+  caproot link check link.yaml    # errors of the file")]
+pub struct LinkArgs {
+    #[command(subcommand)]
+    command: Option<LinkCommand>,
+    /// Config file of the link
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum LinkCommand {
+    Check(LinkCheckArgs),
+}
+
+/// Check the config file of a link, without a connection
+///
+/// Prints every error with its file, line, column, key and reason, and exits with 78. Without errors,
+/// prints a summary.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot link check /etc/caproot-link/link.yaml
+  caproot link check link.yaml --output json | jq '.errors[].line'
+  caproot config example --link | caproot link check /dev/stdin")]
+struct LinkCheckArgs {
+    #[command(flatten)]
+    check: FileCheckArgs,
+}
+
+/// Checks a file, or runs the link until a signal stops it.
+pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
+    match (args.command, args.config) {
+        (Some(LinkCommand::Check(LinkCheckArgs { check })), _) => {
+            check.print_findings(&check_link_file(&check.file))
+        }
+        (None, Some(config)) => run_link(&config).await,
+        // clap requires one of them.
+        (None, None) => Err(CommandFailure::new(exit::USAGE, "--config is missing")),
+    }
+}
+
+fn check_link_file(file: &Path) -> FileFindings {
+    let link = match LinkFile::load(file) {
+        Ok(loaded) => loaded.link,
+        Err(errors) => return FileFindings::from_errors(errors.iter()),
+    };
+
+    let environments = link.environment_ids.len();
+    FileFindings {
+        summary: count_with_noun(environments, "environment"),
+        counts: [("environments".to_owned(), json!(environments))]
+            .into_iter()
+            .collect(),
+        ..FileFindings::default()
+    }
+}
+
+async fn run_link(config: &Path) -> Result<u8, CommandFailure> {
+    let loaded = LinkFile::load(config).map_err(|errors| {
+        let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
+    })?;
+    let LinkFile {
+        link,
+        mut log,
+        metrics,
+    } = loaded;
+    // The link logs the events of the broker itself. A directive of the file takes precedence.
+    log.filter.insert_str(0, "async_nats=warn,");
+
+    let signals = DaemonSignals::new()?;
+    let _logs = logs::init_logging(&log, None)
+        .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))?;
+
+    let environment_ids = link.environment_ids.clone();
+    let service = LinkService::start(link)
+        .await
+        .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+    let _metrics = match metrics {
+        None => None,
+        Some(address) => Some(serve_link_metrics(&service, address).await?),
+    };
+
+    let ready = report_ready(&service, &environment_ids);
+    let (stop, stopped) = oneshot::channel();
+    let run = service.run(async { drop(stopped.await) });
+    // The link has nothing to reload.
+    let hangups = Notify::new();
+    tokio::select! {
+        // Without an outcome, a second signal ended the link.
+        ended = signals.run_until_stopped(run, stop, &hangups) => {
+            ended.unwrap_or(Ok(())).map_err(|error| {
+                CommandFailure::new(exit::INTERNAL, format!("the link has ended: {error}"))
+            })?;
+        }
+        failure = ready => return Err(failure),
+    }
+    Ok(exit::OK)
+}
+
+/// Prints the environments once the link is ready. Returns only if stdout fails.
+async fn report_ready(service: &LinkService, environment_ids: &[String]) -> CommandFailure {
+    service.wait_until_ready().await;
+
+    let lines: Vec<_> = environment_ids
+        .iter()
+        .map(|id| format!("linked {}", escape_text(id)))
+        .collect();
+    let summary = lines.join(", ");
+    let printed = print_ready_lines(lines).await;
+    notify_ready_with(&summary);
+
+    match printed {
+        Ok(()) => std::future::pending().await,
+        Err(failure) => failure,
+    }
+}
+
+/// Serves the metrics of the link until the handle is dropped.
+async fn serve_link_metrics(
+    service: &LinkService,
+    address: SocketAddr,
+) -> Result<AbortOnDropHandle<()>, CommandFailure> {
+    let endpoint = link_metrics(service.stats(), service.broker().state());
+    let served = serve_metrics_at(address, endpoint).await;
+    let (bound, task) = served.map_err(|error| {
+        let sentence = format!("cannot listen on {address} for metrics: {error}");
+        CommandFailure::new(exit::CANNOT_LISTEN, sentence)
+    })?;
+
+    print_ready_lines(vec![format!("metrics tcp:{bound}")]).await?;
+    Ok(task)
+}

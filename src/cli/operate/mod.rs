@@ -1,0 +1,6 @@
+//! Commands that run a daemon or a link on this machine.
+
+pub mod config;
+pub mod config_check;
+pub mod link;
+pub mod serve;
