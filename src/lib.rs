@@ -8,7 +8,8 @@
 //!
 //! # How caproot is built
 //!
-//! The rest of this page is the map of the code. Each folder or file at the top of `src` is a module.
+//! The rest of this page is the map of the code. [`daemon`] has the modules that look at the files of an
+//! executor, and needs Linux. `agent` and `cli` have the rest of the program, also on macOS and Windows.
 //! The package [`caproot_client`] in `crates/client` is the library of an orchestrator. The package
 //! [`caproot_core`] in `crates/core` has the modules that the daemon shares with it, such as
 //! [`caproot_core::wire`] and [`caproot_core::document`]. `docs/design/architecture.md` has the
@@ -160,8 +161,11 @@
 
 pub mod agent;
 pub mod cli;
+#[cfg(target_os = "linux")]
 pub mod daemon;
+#[cfg(target_os = "linux")]
 pub mod lint;
+pub mod log_config;
 
 /// Programs of the guide for Rust, as documentation tests.
 #[cfg(doctest)]

@@ -13,13 +13,14 @@ export const version: string = (require("../package.json") as { version: string 
 /** Returns the path of the program. */
 export function findProgram(): string {
   const name = `caproot-${process.platform}-${process.arch}`;
+  const file = process.platform === "win32" ? "caproot.exe" : "caproot";
   try {
-    return require.resolve(`${name}/bin/caproot`);
+    return require.resolve(`${name}/bin/${file}`);
   } catch {
     // The package for this platform is not installed.
   }
   for (const directory of (process.env.PATH ?? "").split(delimiter)) {
-    const path = join(directory || ".", "caproot");
+    const path = join(directory || ".", file);
     // `npx` puts the start script of this package on PATH.
     if (isExecutable(path) && !directory.includes("node_modules")) return path;
   }

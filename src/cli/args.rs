@@ -4,15 +4,14 @@ use super::executor::ConnectedExecutor;
 use super::exit;
 use super::failure::CommandFailure;
 use super::root_arg::{RootArg, select_roots};
-use crate::cli::copy::lock::read_lock;
-use crate::daemon::config::RootPreset;
+use crate::agent::RootPreset;
 use caproot_client::session::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use caproot_client::{
     ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, SpiffeId, Trust,
     find_default_endpoint, parse_selected_roots,
 };
 use caproot_core::bounded_file;
-use caproot_core::lock::Lock;
+use caproot_core::lock::{Lock, LockFile};
 use caproot_core::net::endpoint::{EndpointAddress, ProcessEnv};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
@@ -68,6 +67,11 @@ pub struct LockFileArgs {
     /// With --lock: require an SSH signature of the lock in FILE.sig by a key of this file
     #[arg(long, value_name = "FILE", requires = "lock")]
     signers: Option<PathBuf>,
+}
+
+/// Reads a lock. With `signers`, the lock needs a good signature.
+pub fn read_lock(file: &Path, signers: Option<&Path>) -> Result<Lock, CommandFailure> {
+    Ok(LockFile::read(file, signers)?.lock)
 }
 
 impl LockFileArgs {

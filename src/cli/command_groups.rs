@@ -66,7 +66,11 @@ pub fn with_command_groups(program: Command) -> Command {
     for group in COMMAND_GROUPS {
         let heading = format!("{header}{}:{header:#}\n", group.heading);
         template.push_str(&heading);
-        for name in group.commands {
+        // Commands that need Linux are not defined elsewhere.
+        let commands = group.commands.iter().filter(|name| {
+            **name == "help" || program.find_subcommand(name).is_some()
+        });
+        for name in commands {
             add_command_line(&mut template, &program, name);
         }
         template.push('\n');

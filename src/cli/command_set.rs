@@ -18,6 +18,11 @@ pub const CLIENT_COMMANDS: [&str; 14] = [
     "prompt",
 ];
 
+/// Commands that look at the files of this machine as the daemon does, or run on an executor.
+pub const LINUX_COMMANDS: &[&str] = &[
+    "serve", "config", "link", "exec", "pull", "lock", "new", "check", "explain", "man",
+];
+
 /// Set of commands. A subcommand is spelled with its parent, such as `config check`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandSet {

@@ -2,6 +2,7 @@
 
 use super::exit;
 use super::output::{print_failure, print_stderr};
+#[cfg(target_os = "linux")]
 use crate::daemon::telemetry::logs::flush_log;
 use caproot_client::{CallError, ConnectError, TlsError, TlsRequired, error_reason};
 use caproot_core::proto::caproot::v1::ErrorReason;
@@ -289,7 +290,10 @@ fn local_call_failure(status: &Status) -> Option<LocalCallFailure> {
 /// Reports the outcome on stderr, after the log, and returns the exit code of the process.
 #[must_use]
 pub fn report_outcome(outcome: Result<u8, CommandFailure>) -> ExitCode {
+    #[cfg(target_os = "linux")]
     let is_log_written = flush_log();
+    #[cfg(not(target_os = "linux"))]
+    let is_log_written = true;
 
     let failure = match outcome {
         Ok(code) => return ExitCode::from(code),

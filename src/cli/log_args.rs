@@ -2,7 +2,9 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-use crate::daemon::telemetry::{log_config, logs};
+#[cfg(target_os = "linux")]
+use crate::daemon::telemetry::logs::init_logging;
+use crate::log_config::{self, LogConfig};
 use clap::Args;
 
 /// Default filter: errors, and the problems that a session finds, such as an MCP server that does not answer. The
@@ -22,12 +24,24 @@ impl LogArgs {
     /// Starts the log of the process, as lines of text on stderr.
     pub fn start(&self) -> Result<(), CommandFailure> {
         let filter = self.log.as_deref().unwrap_or(DEFAULT_FILTER);
-        let config = log_config::LogConfig {
+        let config = LogConfig {
             filter: filter.to_owned(),
-            ..log_config::LogConfig::default()
+            ..LogConfig::default()
         };
-        logs::init_logging(&config, None)
+        init_logging(&config, None)
             .map(drop)
             .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))
     }
+}
+
+/// Writes the log to stderr as the subscriber formats it.
+#[cfg(not(target_os = "linux"))]
+fn init_logging(
+    log: &LogConfig,
+    _traces: Option<&log_config::TraceConfig>,
+) -> Result<(), String> {
+    let lines = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    // A second call keeps the first subscriber.
+    let _ = lines.with_env_filter(&log.filter).try_init();
+    Ok(())
 }

@@ -4,11 +4,13 @@
 pub(crate) mod agents;
 pub(crate) mod args;
 mod ask;
+#[cfg(target_os = "linux")]
 mod author;
 mod changes;
 mod color;
 mod command_groups;
 pub mod command_set;
+#[cfg(target_os = "linux")]
 mod copy;
 pub mod definition;
 pub mod environment;
@@ -19,7 +21,9 @@ mod flag_rules;
 pub(crate) mod fleet;
 mod handle_arg;
 pub(crate) mod log_args;
+#[cfg(target_os = "linux")]
 mod man;
+#[cfg(target_os = "linux")]
 mod operate;
 pub(crate) mod output;
 mod root_arg;
@@ -29,18 +33,25 @@ mod spinner;
 mod table;
 
 pub use failure::{CommandFailure, report_outcome, report_usage_error};
+#[cfg(target_os = "linux")]
 pub use man::ManualPage;
+#[cfg(target_os = "linux")]
 pub use operate::serve::sandbox_policy;
 
 use crate::agent::call;
 use agents::{mcp, prompt};
-use ask::{exec, list, read, resolve, resources, roots, search, status, watch};
+use ask::{list, read, resolve, resources, roots, search, status, watch};
+#[cfg(target_os = "linux")]
+use ask::exec;
+#[cfg(target_os = "linux")]
 use author::{check, explain, new};
 use caproot_core::net::endpoint::ProcessEnv;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
+#[cfg(target_os = "linux")]
 use copy::{lock, pull};
 use definition::CommandEntry;
+#[cfg(target_os = "linux")]
 use operate::{config, link, serve};
 use output::write_stdout;
 use std::path::{Path, PathBuf};
@@ -66,6 +77,7 @@ pub struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
+    #[cfg(target_os = "linux")]
     Serve(Box<serve::ServeArgs>),
     #[command(flatten)]
     User(Box<UserCommand>),
@@ -74,7 +86,9 @@ enum CliCommand {
 /// All commands except `serve`, in the order of their groups in the help.
 #[derive(Debug, Subcommand)]
 enum UserCommand {
+    #[cfg(target_os = "linux")]
     Config(config::ConfigArgs),
+    #[cfg(target_os = "linux")]
     Link(link::LinkArgs),
     Status(status::StatusArgs),
     Roots(roots::RootsArgs),
@@ -83,19 +97,29 @@ enum UserCommand {
     Search(search::SearchArgs),
     Resources(resources::ResourcesArgs),
     Read(read::ReadArgs),
+    #[cfg(target_os = "linux")]
     Exec(Box<exec::ExecArgs>),
     Watch(watch::WatchArgs),
+    #[cfg(target_os = "linux")]
     Pull(Box<pull::PullArgs>),
+    #[cfg(target_os = "linux")]
     Lock(lock::LockArgs),
+    #[cfg(target_os = "linux")]
     New(new::NewArgs),
+    #[cfg(target_os = "linux")]
     Check(check::CheckArgs),
+    #[cfg(target_os = "linux")]
     Explain(explain::ExplainArgs),
     Call(Box<call::CallArgs>),
     Mcp(mcp::McpArgs),
     Prompt(Box<prompt::PromptArgs>),
     Fleet(fleet::FleetArgs),
     Completions(CompletionsArgs),
+    #[cfg(target_os = "linux")]
     Man(ManArgs),
+    #[cfg(not(target_os = "linux"))]
+    #[command(external_subcommand)]
+    Other(Vec<std::ffi::OsString>),
 }
 
 /// Print the completions of a shell
@@ -114,6 +138,7 @@ struct CompletionsArgs {
 /// Print the manual page, or write all manual pages
 ///
 /// The pages are caproot(1), a page for each command, and caproot.yaml(5).
+#[cfg(target_os = "linux")]
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -141,6 +166,7 @@ pub fn commands() -> Vec<CommandEntry> {
 }
 
 /// Returns every manual page. The first is caproot(1).
+#[cfg(target_os = "linux")]
 #[must_use]
 pub fn manual_pages() -> Vec<ManualPage> {
     man::manual_pages(&commands())
@@ -152,6 +178,7 @@ pub struct PreparedCommand(PreparedKind);
 
 #[derive(Debug)]
 enum PreparedKind {
+    #[cfg(target_os = "linux")]
     Serve(serve::ServePreparation),
     User(Box<UserCommand>),
 }
@@ -162,6 +189,7 @@ pub fn prepare_command(
     env: &ProcessEnv,
 ) -> Result<PreparedCommand, CommandFailure> {
     Ok(PreparedCommand(match cli.command {
+        #[cfg(target_os = "linux")]
         CliCommand::Serve(args) => PreparedKind::Serve(serve::prepare_daemon(*args, env)?),
         CliCommand::User(other) => PreparedKind::User(other),
     }))
@@ -178,12 +206,15 @@ pub fn run_command(
 
 async fn run_prepared(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let command = match prepared.0 {
+        #[cfg(target_os = "linux")]
         PreparedKind::Serve(prepared) => return serve::run(prepared).await,
         PreparedKind::User(command) => *command,
     };
 
     match command {
+        #[cfg(target_os = "linux")]
         UserCommand::Config(args) => config::run(&args, env),
+        #[cfg(target_os = "linux")]
         UserCommand::Link(args) => link::run(args).await,
         UserCommand::Status(args) => status::run(args, env).await,
         UserCommand::Roots(args) => roots::run(args, env).await,
@@ -192,19 +223,28 @@ async fn run_prepared(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8,
         UserCommand::Search(args) => search::run(args, env).await,
         UserCommand::Resources(args) => resources::run(args, env).await,
         UserCommand::Read(args) => read::run(args, env).await,
+        #[cfg(target_os = "linux")]
         UserCommand::Exec(args) => exec::run(*args, env).await,
         UserCommand::Watch(args) => watch::run(args, env).await,
+        #[cfg(target_os = "linux")]
         UserCommand::Pull(args) => Box::pin(pull::run(*args, env)).await,
+        #[cfg(target_os = "linux")]
         UserCommand::Lock(args) => lock::run(args, env).await,
+        #[cfg(target_os = "linux")]
         UserCommand::New(args) => new::run(&args),
+        #[cfg(target_os = "linux")]
         UserCommand::Check(args) => check::run(args, env).await,
+        #[cfg(target_os = "linux")]
         UserCommand::Explain(args) => explain::run(&args),
         UserCommand::Call(args) => call::run(*args, env).await,
         UserCommand::Mcp(args) => mcp::run(args, env).await,
         UserCommand::Prompt(args) => prompt::run(*args, env).await,
         UserCommand::Fleet(args) => fleet::run(args).await,
         UserCommand::Completions(args) => print_completions(&args, CommandLine::command()),
+        #[cfg(target_os = "linux")]
         UserCommand::Man(args) => print_man_pages(&args),
+        #[cfg(not(target_os = "linux"))]
+        UserCommand::Other(args) => Err(unknown_command(&args)),
     }
 }
 
@@ -220,6 +260,7 @@ fn print_completions(
 }
 
 /// Prints the first manual page, or writes all.
+#[cfg(target_os = "linux")]
 fn print_man_pages(args: &ManArgs) -> Result<u8, CommandFailure> {
     let pages = manual_pages();
     if let Some(dir) = &args.dir {
@@ -230,7 +271,20 @@ fn print_man_pages(args: &ManArgs) -> Result<u8, CommandFailure> {
     Ok(exit::OK)
 }
 
+#[cfg(target_os = "linux")]
 fn man_write_failure(dir: &Path, error: &std::io::Error) -> CommandFailure {
     let sentence = format!("cannot write manual pages to {}: {error}", dir.display());
     CommandFailure::new(exit::OUTPUT_FAILED, sentence)
+}
+
+/// Returns the failure of a command that this system does not have.
+#[cfg(not(target_os = "linux"))]
+fn unknown_command(args: &[std::ffi::OsString]) -> CommandFailure {
+    let name = args.first().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    if command_set::LINUX_COMMANDS.contains(&name.as_str()) {
+        let sentence = format!("`caproot {name}` needs Linux; run it on the executor, or in a container");
+        return CommandFailure::new(exit::NEEDS_LINUX, sentence);
+    }
+    let sentence = format!("there is no command `{name}`; `caproot --help` lists the commands of this system");
+    CommandFailure::new(exit::USAGE, sentence)
 }

@@ -8,13 +8,19 @@ use caproot_client::json;
 use caproot_core::proto::NamedMessage;
 use caproot_core::text::escape_json;
 use clap::ValueEnum;
+#[cfg(unix)]
 use rustix::event::{PollFd, PollFlags, poll};
+#[cfg(unix)]
 use rustix::io::Errno;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::fd::AsFd;
+#[cfg(unix)]
+use std::os::fd::AsFd as AsTerminal;
+#[cfg(windows)]
+use std::os::windows::io::AsHandle as AsTerminal;
 use std::time::Duration;
+use terminal_size::{Height, Width, terminal_size_of};
 
 /// Longest wait for the reader of stdout before a daemon serves.
 const READY_LINES_TIMEOUT: Duration = Duration::from_secs(1);
@@ -73,8 +79,16 @@ pub async fn print_ready_lines(lines: Vec<String>) -> Result<(), CommandFailure>
     ignore_closed_stdout(outcome)
 }
 
+/// Waits until the reader of stdout is gone. Never returns if that cannot be known, as for a file or on
+/// Windows. Without this, only the next write would fail.
+#[cfg(windows)]
+pub fn stdout_closed() -> impl Future<Output = ()> {
+    std::future::pending()
+}
+
 /// Waits until the reader of stdout is gone. Never returns if that cannot be known, as for a file.
 /// Without this, only the next write would fail.
+#[cfg(unix)]
 pub async fn stdout_closed() {
     let polled = tokio::task::spawn_blocking(|| {
         let stdout = io::stdout();
@@ -209,9 +223,8 @@ pub struct TerminalSize {
 }
 
 /// Returns the size of a stream's terminal, or 80 columns and 24 rows if the size is not known.
-pub fn terminal_size(stream: &(impl IsTerminal + AsFd)) -> TerminalSize {
-    let size = rustix::termios::tcgetwinsize(stream);
-    let rows = size.map_or(0, |size| usize::from(size.ws_row));
+pub fn terminal_size(stream: &(impl IsTerminal + AsTerminal)) -> TerminalSize {
+    let rows = terminal_size_of(stream).map_or(0, |(_, Height(rows))| usize::from(rows));
     TerminalSize {
         columns: terminal_width(stream).unwrap_or(80),
         rows: if rows > 0 { rows } else { 24 },
@@ -220,7 +233,7 @@ pub fn terminal_size(stream: &(impl IsTerminal + AsFd)) -> TerminalSize {
 
 /// Returns the width of a stream's terminal: `COLUMNS` if set, otherwise the width that the terminal
 /// reports, otherwise 80. `None` if the stream is not a terminal.
-pub fn terminal_width(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+pub fn terminal_width(stream: &(impl IsTerminal + AsTerminal)) -> Option<usize> {
     if !stream.is_terminal() {
         return None;
     }
@@ -230,9 +243,16 @@ pub fn terminal_width(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
 
     columns
         .or_else(|| {
-            let size = rustix::termios::tcgetwinsize(stream).ok()?;
-            Some(usize::from(size.ws_col))
+            let (Width(columns), _) = terminal_size_of(stream)?;
+            Some(usize::from(columns))
         })
         .filter(|columns| *columns > 0)
         .or(Some(80))
+}
+
+/// Whether a shell reads the text as one word without a special meaning.
+pub fn is_plain_word(text: &str) -> bool {
+    let mut chars = text.chars();
+    let is_word = chars.all(|c| c.is_ascii_alphanumeric() || "-_./:".contains(c));
+    is_word && !text.is_empty() && !text.starts_with('-')
 }

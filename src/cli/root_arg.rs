@@ -4,6 +4,7 @@ use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilit
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+#[cfg(unix)]
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
@@ -26,7 +27,7 @@ impl RootArg {
     /// Parses `[ID=]DIR`. A value that starts like a path or URI (`/`, `./`, `../`, `file:`,
     /// `published:`) has no id, so that a directory may have a `=` in its name.
     pub fn parse(text: OsString) -> Result<Self, &'static str> {
-        let bytes = text.as_bytes();
+        let bytes = text.as_encoded_bytes();
         let starts: [&[u8]; 5] = [b"/", b"./", b"../", b"file:", b"published:"];
         let bare = starts.iter().any(|start| bytes.starts_with(start));
         let Some(equals) = bytes.iter().position(|b| *b == b'=').filter(|_| !bare) else {
@@ -36,10 +37,7 @@ impl RootArg {
         if id.is_empty() {
             return Err("the id before `=` is empty");
         }
-        Self::with_non_empty_dir(
-            Some(id.to_owned()),
-            OsString::from_vec(bytes[equals + 1..].to_vec()),
-        )
+        Self::with_non_empty_dir(Some(id.to_owned()), text_after(&text, equals + 1))
     }
 
     fn with_non_empty_dir(id: Option<String>, dir: OsString) -> Result<Self, &'static str> {
@@ -49,6 +47,18 @@ impl RootArg {
             Ok(Self { id, dir })
         }
     }
+}
+
+/// Returns the text from a position after an ASCII character on.
+#[cfg(unix)]
+fn text_after(text: &OsStr, start: usize) -> OsString {
+    OsString::from_vec(text.as_bytes()[start..].to_vec())
+}
+
+/// Returns the text from a position after an ASCII character on. A path of Linux is Unicode here.
+#[cfg(windows)]
+fn text_after(text: &OsStr, start: usize) -> OsString {
+    text.to_string_lossy()[start..].into()
 }
 
 /// Returns the selection for the flags. A relative directory is made absolute as text only. The
@@ -78,10 +88,25 @@ pub fn select_roots(
         .collect())
 }
 
+fn is_uri(text: &&str) -> bool {
+    text.starts_with("file:") || text.starts_with("published:")
+}
+
+/// Returns the directory in the form that the daemon accepts. No directory of this machine is one of an
+/// executor.
+#[cfg(windows)]
+fn wire_path(dir: &OsStr, _current_dir: Option<&Path>) -> Result<String, &'static str> {
+    let text = dir.to_str();
+    let is_absolute = |text: &&str| is_uri(text) || text.starts_with('/');
+    text.filter(is_absolute)
+        .map(str::to_owned)
+        .ok_or("give --root an absolute path of the executor, such as /srv/skills")
+}
+
 /// Returns the directory in the form that the daemon accepts: an absolute path, or a URI if it is a
 /// URI or not UTF-8.
+#[cfg(unix)]
 fn wire_path(dir: &OsStr, current_dir: Option<&Path>) -> Result<String, &'static str> {
-    let is_uri = |text: &&str| text.starts_with("file:") || text.starts_with("published:");
     if let Some(uri) = dir.to_str().filter(is_uri) {
         return Ok(uri.to_owned());
     }

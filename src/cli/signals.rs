@@ -1,35 +1,24 @@
-//! Signals of a process: stop, abort and reload.
+//! Signals that stop a command.
 
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::stdout_closed;
-use caproot_core::sync::run_blocking;
-use std::io;
-use std::pin::pin;
+#[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Notify, oneshot};
+#[cfg(windows)]
+use tokio::signal::windows::ctrl_c;
 
-/// Signal handlers of the daemon. Once they exist, no signal ends the process by itself.
-#[derive(Debug)]
-pub struct DaemonSignals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-    is_stopped_by_stdin: bool,
-}
-
-/// Runs a command until it ends. A SIGTERM or SIGINT ends the command earlier, with success.
+/// Runs a command until it ends. A SIGTERM or SIGINT, or Ctrl-C on
+/// Windows, ends the command earlier, with success.
 pub fn run_until_signal(
     command: impl Future<Output = Result<u8, CommandFailure>>,
 ) -> impl Future<Output = Result<u8, CommandFailure>> {
     let command = Box::pin(command);
     async {
         // Before the command starts, so that a reader of its first line can stop it properly.
-        let mut terminate = receive(SignalKind::terminate())?;
-        let mut interrupt = receive(SignalKind::interrupt())?;
+        let stopped = stop_signal()?;
         tokio::select! {
-            _ = terminate.recv() => Ok(exit::OK),
-            _ = interrupt.recv() => Ok(exit::OK),
+            () = stopped => Ok(exit::OK),
             outcome = command => outcome,
         }
     }
@@ -48,76 +37,31 @@ pub fn run_until_signal_or_closed_stdout(
     })
 }
 
-/// Waits for the end of stdin, and discards the input.
-async fn stdin_ended() {
-    let read = run_blocking(|| {
-        // An error of stdin is its end, too.
-        drop(io::copy(&mut io::stdin().lock(), &mut io::sink()));
-    });
-    if read.await.is_err() {
-        // The thread could not be started: only a signal ends the process.
-        std::future::pending::<()>().await;
-    }
-}
-
-fn receive(kind: SignalKind) -> Result<Signal, CommandFailure> {
-    signal(kind).map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
+/// Returns a future that ends at a signal that comes from now on.
+#[cfg(unix)]
+fn stop_signal() -> Result<impl Future<Output = ()>, CommandFailure> {
+    let mut terminate = receive(SignalKind::terminate())?;
+    let mut interrupt = receive(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     })
 }
 
-impl DaemonSignals {
-    pub fn new() -> Result<Self, CommandFailure> {
-        Ok(Self {
-            terminate: receive(SignalKind::terminate())?,
-            interrupt: receive(SignalKind::interrupt())?,
-            hangup: receive(SignalKind::hangup())?,
-            is_stopped_by_stdin: false,
-        })
-    }
+/// Returns a future that ends at a Ctrl-C that comes from now on.
+#[cfg(windows)]
+fn stop_signal() -> Result<impl Future<Output = ()>, CommandFailure> {
+    let mut pressed = ctrl_c().map_err(no_signals)?;
+    Ok(async move { drop(pressed.recv().await) })
+}
 
-    /// Sets whether the end of stdin stops the daemon as a signal does.
-    #[must_use]
-    pub fn stopped_by_stdin(mut self, is_stopped_by_stdin: bool) -> Self {
-        self.is_stopped_by_stdin = is_stopped_by_stdin;
-        self
-    }
+#[cfg(unix)]
+pub fn receive(kind: SignalKind) -> Result<Signal, CommandFailure> {
+    signal(kind).map_err(no_signals)
+}
 
-    /// Runs `run`, and sends `stop` at the first SIGTERM or SIGINT, or at the end of stdin. At the
-    /// second signal, drops `run` and returns `None`. Each SIGHUP notifies `hangups`; several signals at
-    /// once may be one notification.
-    pub async fn run_until_stopped<T>(
-        mut self,
-        run: impl Future<Output = T>,
-        stop: oneshot::Sender<()>,
-        hangups: &Notify,
-    ) -> Option<T> {
-        let mut run = pin!(run);
-        let mut input_end = pin!(stdin_ended());
-        let mut has_input_ended = !self.is_stopped_by_stdin;
-        let mut has_signal = false;
-        let mut stop = Some(stop);
-
-        loop {
-            tokio::select! {
-                outcome = &mut run => return Some(outcome),
-                () = &mut input_end, if !has_input_ended => has_input_ended = true,
-                _ = self.hangup.recv() => {
-                    hangups.notify_one();
-                    continue;
-                }
-                _ = self.terminate.recv() => if std::mem::replace(&mut has_signal, true) {
-                    return None;
-                },
-                _ = self.interrupt.recv() => if std::mem::replace(&mut has_signal, true) {
-                    return None;
-                },
-            }
-
-            if let Some(stop) = stop.take() {
-                // Fails only if `run` is already ending.
-                let _ = stop.send(());
-            }
-        }
-    }
+fn no_signals(error: std::io::Error) -> CommandFailure {
+    CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
 }

@@ -7,8 +7,7 @@ use crate::agent::call::tools::{ToolCallbacks, program_token, program_values};
 use crate::cli::agents::session_args::SessionRoots;
 use crate::cli::executor::EveryEnvironment;
 use crate::cli::fleet::omitted_line;
-use crate::daemon::config::RootPreset;
-use crate::daemon::local_source::{LocalDirectories, LocalSource};
+use crate::agent::{LocalDirectories, LocalSource, RootPreset};
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerList};
 use caproot_client::session::sources::site::{SiteConfig, SiteSource};
 use caproot_client::session::{SessionOptions, SkillSource};
@@ -340,7 +339,7 @@ impl SourcesRequest {
     ) -> Result<Vec<Arc<dyn SkillSource>>, RequestError> {
         let mut sources: Vec<Arc<dyn SkillSource>> = Vec::new();
         for local in &self.local {
-            sources.push(Arc::new(local.start(options).await?));
+            sources.push(local.start(options).await?);
         }
         sources.extend(servers.start(options.start_timeout).await);
         for site in &self.sites {
@@ -359,7 +358,7 @@ impl SourcesRequest {
 }
 
 impl LocalRequest {
-    async fn start(&self, options: &SessionOptions) -> Result<LocalSource, RequestError> {
+    async fn start(&self, options: &SessionOptions) -> Result<Arc<dyn SkillSource>, RequestError> {
         let mut presets = Vec::with_capacity(self.presets.len());
         for name in &self.presets {
             let Some(preset) = RootPreset::parse(name) else {
@@ -376,10 +375,12 @@ impl LocalRequest {
             presets,
             project: None,
         };
-        let started = LocalSource::start(&self.id, directories, options).await;
-        started.map_err(|error| {
-            let mistake = format!("cannot use the local directories: {error}");
-            RequestError::bad_config(vec![mistake])
-        })
+        match LocalSource::start(&self.id, directories, options).await {
+            Ok(source) => Ok(Arc::new(source)),
+            Err(error) => {
+                let mistake = format!("cannot use the local directories: {error}");
+                Err(RequestError::bad_config(vec![mistake]))
+            }
+        }
     }
 }

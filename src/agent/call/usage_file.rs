@@ -6,6 +6,7 @@ use caproot_client::session::{Session, UsageEvent};
 use caproot_core::sync::run_blocking;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+#[cfg(unix)]
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -68,9 +69,12 @@ impl UsageFile {
 
 fn open_regular_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o600);
+    options.append(true).create(true);
     // The open of a pipe must not wait for its reader.
-    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    #[cfg(unix)]
+    options
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
 
     let file = options.open(path)?;
     if file.metadata()?.is_file() {

@@ -5,11 +5,10 @@ use crate::agent::mcp::{
     ServerTransport, TOOL_NAMES, serve,
 };
 use crate::cli::args::{ConnectionArgs, LockFileArgs, ProductArgs, ResultArgs, SelectionArgs};
-use crate::cli::copy::lock::is_plain_word;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::log_args::LogArgs;
-use crate::cli::output::{print_stderr, write_stdout};
+use crate::cli::output::{is_plain_word, print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal;
 use caproot_client::CallError;
 use caproot_client::session::{Session, SessionOptions, SkillNameListOptions};

@@ -10,8 +10,7 @@ use crate::cli::args::{
 use crate::cli::failure::CommandFailure;
 use crate::cli::root_arg::RootArg;
 use crate::cli::{exit, fleet};
-use crate::daemon::config::RootPreset;
-use crate::daemon::local_source::{LocalDirectories, LocalSource};
+use crate::agent::{LocalDirectories, LocalSource, RootPreset};
 use caproot_client::Fleet;
 use caproot_client::session::sources::mcp::McpServerList;
 use caproot_client::session::sources::site::SiteSource;

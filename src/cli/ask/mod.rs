@@ -1,5 +1,6 @@
 //! Commands that ask daemons for what they serve.
 
+#[cfg(target_os = "linux")]
 pub mod exec;
 pub mod list;
 pub mod plugins;

@@ -3,5 +3,4 @@
 pub mod check;
 pub mod codes;
 pub mod explain;
-pub mod file_check;
 pub mod new;

@@ -2,7 +2,7 @@
 
 use super::progress::run_for_each;
 use crate::cli::ask::report::count_with_noun;
-use crate::cli::author::file_check::{FileCheckArgs, FileFindings};
+use crate::cli::file_check::{FileCheckArgs, FileFindings};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_client::{ConfigError, ExecutorConfig, Fleet};

@@ -2,5 +2,6 @@
 
 pub mod config;
 pub mod config_check;
+mod daemon_signals;
 pub mod link;
 pub mod serve;

@@ -1,13 +1,13 @@
 //! `caproot serve`: loads the configuration, binds listeners and applies the sandbox while the
 //! process has one thread, then runs the daemon until a signal.
 
+use super::daemon_signals::DaemonSignals;
 use crate::cli::args::{preset_parser, root_arg_parser};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::operate::config_check::{self, ConfigChecker};
 use crate::cli::output::print_ready_lines;
 use crate::cli::root_arg::RootArg;
-use crate::cli::signals::DaemonSignals;
 use crate::daemon::config::{
     Config, ConfigError, ConfigErrors, ListenAddress, LockPaths, READ_TIMEOUT, ReadProgress,
     RootFlag, RootPreset, ServeFlags, TlsFiles, TlsFlags, record_reading,
@@ -18,7 +18,8 @@ use crate::daemon::server::{
     self, BoundDaemon, BoundListeners, ConfigFile, ConfigFileCheck, ConfigLoader, ExitReason,
     ReloadSource, SandboxReadCheck, StartError,
 };
-use crate::daemon::telemetry::{log_config, logs};
+use crate::daemon::telemetry::logs;
+use crate::log_config;
 use caproot_core::file_watch::FileStamp;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::sync::run_blocking;

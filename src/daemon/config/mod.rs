@@ -40,7 +40,7 @@ pub use self::socket_access::{SocketAccess, SocketAccessRules};
 pub use self::socket_groups::{group_of_socket, unit_socket_group};
 pub use self::tls::{TlsFiles, TlsFlags};
 pub use self::trust::{LoadedTrust, LockPaths, ReadLock};
-pub use crate::daemon::telemetry::{LogConfig, LogFormat, TraceConfig};
+pub use crate::log_config::{LogConfig, LogFormat, TraceConfig};
 pub use caproot_core::document::{ConfigError, ConfigErrors, TextPosition};
 pub use caproot_core::net::endpoint::{InheritedSocketInfo, ProcessEnv};
 

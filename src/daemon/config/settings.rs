@@ -11,7 +11,7 @@ use super::{
 use crate::daemon::catalog::WatchTiming;
 use crate::daemon::model::{DisableRules, LandlockMode, PublishedRoot};
 use crate::daemon::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
-use crate::daemon::telemetry::{LogConfig, log_config};
+use crate::log_config::{self, LogConfig};
 use caproot_core::document::{DocumentNode, DocumentReader, DocumentSection};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::wire::{RelPath, RootId};

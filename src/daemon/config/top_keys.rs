@@ -6,7 +6,7 @@ use super::{callers, disabled_skills, limits, roots, socket_access, tls, traces,
 use crate::daemon::catalog::WatchTiming;
 use crate::daemon::model::LandlockMode;
 use crate::daemon::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
-use crate::daemon::telemetry::log_config;
+use crate::log_config;
 use humantime::format_duration;
 use std::time::Duration;
 

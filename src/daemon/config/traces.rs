@@ -1,7 +1,7 @@
 //! Reads `traces` of a config file: the collector of spans and the ratio of traced calls.
 
 use super::keys::{ConfigKey, KeyDefault, KeyValue, key_table};
-use crate::daemon::telemetry::TraceConfig;
+use crate::log_config::TraceConfig;
 use caproot_core::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
 use http::Uri;
 

@@ -1,7 +1,7 @@
 //! Setup of logging and of the export of spans.
 
 use super::journal::{self, JournalSocket};
-use super::log_config::{LogConfig, LogFormat, TraceConfig};
+use crate::log_config::{LogConfig, LogFormat, TraceConfig};
 use super::log_queue::{LogQueue, LogSink};
 use super::traces::{self, SpanProvider};
 use caproot_core::text::escape_text;

@@ -2,7 +2,6 @@
 
 mod call_metrics;
 mod journal;
-pub mod log_config;
 mod log_queue;
 pub mod logs;
 mod metrics;
@@ -16,7 +15,6 @@ mod traces;
 mod traces;
 
 pub use call_metrics::{CallMetricsLayer, CallMetricsService, RPC_METHODS};
-pub use log_config::{LogConfig, LogFormat, TraceConfig};
 pub use logs::LogHandle;
 pub(crate) use metrics::MetricWriter;
 pub use metrics::Metrics;

@@ -1,6 +1,6 @@
 //! Replaces `traces` in a build without the feature `otlp`: spans cannot be exported.
 
-use super::log_config::TraceConfig;
+use crate::log_config::TraceConfig;
 use http::HeaderMap;
 use tracing::Span;
 use tracing_subscriber::layer::Identity;

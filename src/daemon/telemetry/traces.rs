@@ -1,6 +1,6 @@
 //! Export of spans, and the trace of each call. Source: W3C Trace Context.
 
-use super::log_config::TraceConfig;
+use crate::log_config::TraceConfig;
 use caproot_core::sync::try_thread;
 use http::HeaderMap;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};

@@ -1,7 +1,7 @@
 //! Daemons that `caproot exec` trusts, and the file in which an operator fixes the daemon and the lock.
 
 use crate::cli::args::ConnectionArgs;
-use crate::cli::copy::lock::read_lock;
+use crate::cli::args::read_lock;
 use crate::cli::executor::ConnectedExecutor;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;

@@ -4,12 +4,12 @@ mod current_skills;
 mod out_file;
 mod report;
 
-use crate::cli::args::{ConnectionArgs, SelectionArgs};
+use crate::cli::args::{ConnectionArgs, SelectionArgs, read_lock};
 use crate::cli::ask::report::count_with_noun;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::join_candidates;
-use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
+use crate::cli::output::{OutputFormat, is_plain_word, print_json, print_stderr, write_stdout};
 use caproot_core::document::ConfigError;
 use caproot_core::lock::{
     ApprovedSkill, Lock, LockDifference, LockFile, SkillChange, SkillDifference,
@@ -116,11 +116,6 @@ pub async fn run(args: LockArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     let lock = Lock::read(file)?;
     let current = read_current_skills(&args, env).await?;
     report_existing(&args, file, &lock, &current)
-}
-
-/// Reads a lock. With `signers`, the lock needs a good signature.
-pub fn read_lock(file: &Path, signers: Option<&Path>) -> Result<Lock, CommandFailure> {
-    Ok(LockFile::read(file, signers)?.lock)
 }
 
 impl LockArgs {
@@ -495,11 +490,4 @@ fn shell_word(text: &str, placeholder: &str) -> String {
     } else {
         placeholder.to_owned()
     }
-}
-
-/// Whether a shell reads the text as one word without a special meaning.
-pub fn is_plain_word(text: &str) -> bool {
-    let mut chars = text.chars();
-    let is_word = chars.all(|c| c.is_ascii_alphanumeric() || "-_./:".contains(c));
-    is_word && !text.is_empty() && !text.starts_with('-')
 }

@@ -3,7 +3,7 @@
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
-use crate::daemon::config::{ConfigError, TextPosition};
+use caproot_core::document::{ConfigError, TextPosition};
 use caproot_core::text::{EscapedText, escape_text};
 use clap::Args;
 use serde_json::{Map, Value, json};
