@@ -1,5 +1,6 @@
-"""Build backend: the package, the `.proto` files and the program `caproot` in a wheel for every Python 3, and all crates in
-the sdist. Needs nothing but Python.
+"""Build backend: the package, the `.proto` files and the program `caproot` in a wheel for every Python 3, and all crates
+and the reference of the package in the sdist. Needs nothing but Python and the program, which has the schemas of
+`caproot/_line_types.py`.
 
 A wheel of an sdist has no program if the first `caproot` on PATH has the version of the package. Otherwise the program is
 built with Rust. The environment variable CAPROOT_WHEEL_PROGRAM is the path of a program that is taken instead, and
@@ -23,6 +24,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
+
+from _make_reference import make_pages
+from _make_types import make_types
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
@@ -72,6 +76,7 @@ def build_wheel(directory: str, settings: Any = None, metadata: str | None = Non
     tag = f"py3-none-{platform}"
     path = Path(directory) / f"caproot-{version}-{tag}.whl"
     information = f"caproot-{version}.dist-info"
+    write_types(program)
     wheel = WheelWriter(path, information)
 
     for source in sorted((HERE / "caproot").glob("**/*.py")):
@@ -92,21 +97,31 @@ def build_wheel(directory: str, settings: Any = None, metadata: str | None = Non
 
 
 def build_sdist(directory: str, settings: Any = None) -> str:
-    """Packs the sources of the package and of the program. PEP 517."""
+    """Packs the sources of the package and of the program, and the reference. PEP 517."""
     version = package_version()
+    types = write_types(find_program(version))
     name = f"caproot-{version}"
     archive = Path(directory) / f"{name}.tar.gz"
     # pip looks at the top of the archive.
     project = '[build-system]\nrequires = []\nbuild-backend = "_build"\nbackend-path = ["python"]\n'
+    made = {"pyproject.toml": project, "PKG-INFO": package_metadata(version)}
+    made |= {f"reference/{page}": text for page, text in make_pages(types).items()}
     with gzip.GzipFile(archive, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         for source in SOURCES:
             tar.add(TOP / source, f"{name}/{source}", filter=reset_entry)
-        for path, text in (("pyproject.toml", project), ("PKG-INFO", package_metadata(version))):
+        for path, text in made.items():
             content = text.encode()
             entry = tarfile.TarInfo(f"{name}/{path}")
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
     return archive.name
+
+
+def write_types(program: Path | None) -> str:
+    """Writes the types of the lines into the package, and returns them."""
+    types = make_types(program or "caproot")
+    (HERE / "caproot/_line_types.py").write_text(types, encoding="utf-8")
+    return types
 
 
 def find_program(version: str) -> Path | None:

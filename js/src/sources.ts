@@ -99,6 +99,7 @@ export class Site {
   }
 }
 
+/** Source of skills next to the executors. */
 export type Source = LocalSkills | McpServer | Site;
 
 /** Returns the token of an MCP server of now. */

@@ -19,11 +19,14 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._errors import ConfigError, Error, ProgramError, Refused
 from ._lines import JsonText, write_line
 from ._results import ResultImage, ToolResult
+
+if TYPE_CHECKING:
+    from ._line_types import AnswerImage, ProgramState, RequestError
 
 MAX_LINE_BYTES = 128 << 20
 """Limit of a line of the program: a file of 16 MiB in which each byte is escaped."""
@@ -80,7 +83,7 @@ class ProgramAnswer:
         """Returns the result of a tool."""
         text = self.result_text
         message = self._message
-        return ToolResult(message["success"], message["externalContext"], text, read_images(message.get("images", ())))
+        return ToolResult(message["success"], message["externalContext"], text, read_images(message.get("images")))
 
 
 class PendingRequest:
@@ -225,7 +228,7 @@ class CallChild:
         """Exit code, once the program has ended."""
         return self._process.returncode
 
-    def set_limits(self, hello: dict[str, Any]) -> None:
+    def set_limits(self, hello: ProgramState) -> None:
         """Takes the limits of the program from its first answer."""
         self._max_in_flight = hello["maxInFlight"]
         self._max_line_bytes = hello["maxLineBytes"]
@@ -594,7 +597,7 @@ def run_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., object]
     return True
 
 
-def read_images(images: Any) -> list[ResultImage]:
+def read_images(images: list[AnswerImage] | None) -> list[ResultImage]:
     """Decodes the images of a line."""
     if not images:
         return []
@@ -608,7 +611,7 @@ def copy_error(error: Exception) -> Exception:
     return type(error)(*error.args)
 
 
-def to_exception(error: dict[str, Any]) -> Exception:
+def to_exception(error: RequestError) -> Exception:
     """Returns the exception of the error of an answer."""
     code, message = error["code"], error["message"]
     if code == "BAD_CONFIG":

@@ -13,8 +13,17 @@ from ._host import HandlerEntry
 from ._results import ToolResult
 
 if TYPE_CHECKING:
+    from ._line_types import (
+        DispatchAnswer,
+        DispatcherNumber,
+        DrainCounts,
+        ListPendingEvent,
+        SendTurnEvent,
+        SubmitResultEvent,
+        TurnAnswer,
+    )
     from ._session import Session
-    from ._types import DispatchRecord, Drained, FinishedTurn, Manager, PendingCall, Thread
+    from ._types import Manager, PendingCall, Thread
 
 _UNNEEDED = {None: None, "not_found": "notFound", "already_answered": "alreadyAnswered"}
 """Results of `submit_result` by their names in a line."""
@@ -34,23 +43,20 @@ class Dispatcher:
         self._has_thread = has_thread
         weakref.finalize(self, _close, child, number).atexit = False
 
-    async def drain(self) -> Drained:
+    async def drain(self) -> DrainCounts:
         """Answers all pending calls. Raises `DispatchError`."""
         return await self._request("drain", {})  # type: ignore[no-any-return]
 
-    async def dispatch(self, call: PendingCall) -> DispatchRecord:
+    async def dispatch(self, call: PendingCall) -> DispatchAnswer:
         """Answers a call that the platform pushed. A dispatcher takes pushed calls or drains, not both.
         Raises `DispatchError`."""
         check_type("call", call, Mapping)
         try:
-            answer = await self._request("dispatch", {"call": _call_line(call)})
+            return await self._request("dispatch", {"call": _call_line(call)})  # type: ignore[no-any-return]
         except ValueError as error:
             raise ValueError(f"invalid call: {error}") from None
-        if "record" in answer:
-            return answer["record"]  # type: ignore[no-any-return]
-        return {"outcome": answer["outcome"]}
 
-    async def run_turn(self, turn: Any, until: Iterable[str]) -> FinishedTurn:
+    async def run_turn(self, turn: Any, until: Iterable[str]) -> TurnAnswer:
         """Sends a turn, once, and answers calls until the thread has one of the statuses.
 
         Args:
@@ -91,7 +97,8 @@ def make_dispatcher(
     entry = _platform_entry(manager, thread)
     state = session._state
     state.check_loop()
-    number = state.request_now("dispatcher", {"thread": thread_id, **limits}).result["dispatcher"]
+    made: DispatcherNumber = state.request_now("dispatcher", {"thread": thread_id, **limits}).result
+    number = made["dispatcher"]
     child = state.child_now
     state.host.platforms[number] = entry
     return Dispatcher(session, child, number, entry, thread is not None)
@@ -117,16 +124,18 @@ def _platform_entry(manager: Manager, thread: Thread | None) -> HandlerEntry:
     return HandlerEntry("the platform", answer)
 
 
-async def _call_platform(manager: Manager, thread: Thread | None, event: dict[str, Any]) -> Any:
+async def _call_platform(manager: Manager, thread: Thread | None, event: Any) -> Any:
     kind = event["event"]
     if kind == "listPending":
-        page = await manager.list_pending(event["token"], event["limit"])
+        listed: ListPendingEvent = event
+        page = await manager.list_pending(listed["token"], listed["limit"])
         calls = [_call_line(call) for call in page["calls"]]
         return {"calls": calls, "nextToken": page.get("next_token")}
     if kind == "submitResult":
-        images = read_images(event.get("images"))
-        result = ToolResult(event["success"], event["externalContext"], event["result"], images)
-        outcome = await manager.submit_result(event["requestId"], result)
+        answer: SubmitResultEvent = event
+        images = read_images(answer.get("images"))
+        result = ToolResult(answer["success"], answer["externalContext"], answer["result"], images)
+        outcome = await manager.submit_result(answer["requestId"], result)
         if outcome not in _UNNEEDED:
             raise ConfigError(
                 [f'submit_result returned {outcome!r}: expected None, "not_found" or "already_answered"']
@@ -134,7 +143,8 @@ async def _call_platform(manager: Manager, thread: Thread | None, event: dict[st
         return _UNNEEDED[outcome]
     assert thread is not None
     if kind == "sendTurn":
-        await thread.send_turn(event["turn"])
+        turn: SendTurnEvent = event
+        await thread.send_turn(turn["turn"])
         return None
     status = await thread.status()
     check_type("the result of status", status, str)

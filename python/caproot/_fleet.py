@@ -7,10 +7,13 @@ import os
 import weakref
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from ._check import check_strings, check_type, span
 from ._host import Handler, HandlerEntry, new_key
+
+if TYPE_CHECKING:
+    from ._line_types import FindExecutorEvent
 
 Token = Union[str, Callable[[], Union[str, Awaitable[str]]]]
 """A token, or a function that returns the token. The function may be asynchronous."""
@@ -190,7 +193,7 @@ class Fleet:
 def _make_answer(find: FindExecutor, table: dict[str, Executor]) -> Handler:
     """Returns the function that the program calls."""
 
-    async def answer(event: dict[str, Any]) -> dict[str, Any] | None:
+    async def answer(event: FindExecutorEvent) -> dict[str, Any] | None:
         environment = event["environmentId"]
         if table and environment not in table:
             return None

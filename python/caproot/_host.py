@@ -21,6 +21,7 @@ from ._lines import write_line
 from ._program import VERSION, ask_version, find_programs, missing_program
 
 if TYPE_CHECKING:
+    from ._line_types import ToolEvent
     from ._state import SessionState
 
 Handler = Callable[[Any], Awaitable[Any]]
@@ -141,7 +142,7 @@ class ProgramHost:
             others.append((child.program, version))
         raise missing_program(others)
 
-    def _on_event(self, child: CallChild, event: dict[str, Any]) -> None:
+    def _on_event(self, child: CallChild, event: Any) -> None:
         kind = event["event"]
         if kind == "toolCancelled":
             task = self._tasks.get((id(child), event["call"]))
@@ -161,7 +162,7 @@ class ProgramHost:
             if state is not None:
                 state.take_event(event)
 
-    def _call_tool(self, child: CallChild, event: dict[str, Any]) -> None:
+    def _call_tool(self, child: CallChild, event: ToolEvent) -> None:
         owned = self.owners.get(event["session"])
         found = None if owned is None else owned.functions.get(event["tool"])
         if owned is None or found is None:

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from ._line_types import ListedSkill
+
 
 class _Record:
     """Object whose attributes never change."""
@@ -120,8 +122,10 @@ class Skill(_Record):
     """Package in each environment, if several environments have the skill; otherwise empty."""
     authority: Authority
     """Authority that lists the skill."""
+    missing: list[str]
+    """Requirements that the executor does not have, such as `program jq`."""
 
-    __slots__ = ("name", "description", "package", "main_resource", "environments", "authority")
+    __slots__ = ("name", "description", "package", "main_resource", "environments", "authority", "missing")
 
     def __init__(
         self,
@@ -131,6 +135,7 @@ class Skill(_Record):
         main_resource: str,
         environments: Mapping[str, str],
         authority: Authority,
+        missing: Sequence[str] = (),
     ) -> None:
         _set(self, "name", name)
         _set(self, "description", description)
@@ -138,9 +143,10 @@ class Skill(_Record):
         _set(self, "main_resource", main_resource)
         _set(self, "environments", dict(environments))
         _set(self, "authority", authority)
+        _set(self, "missing", [*missing])
 
     @staticmethod
-    def _from_line(fields: dict[str, Any]) -> Skill:
+    def _from_line(fields: ListedSkill) -> Skill:
         """Returns the skill of a line."""
         authority = fields["authority"]
         return Skill(
@@ -150,6 +156,7 @@ class Skill(_Record):
             fields["mainResource"],
             fields.get("environments", {}),
             Authority(authority["kind"], authority["id"]),
+            fields.get("missing", ()),
         )
 
     def __hash__(self) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ._check import check_strings, check_type
+
+if TYPE_CHECKING:
+    from ._line_types import ServerValueEvent
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,18 @@ class PluginServers:
         self._private_origins = check_strings("private_origins", private_origins)
         self._value = value
 
-    async def _answer(self, event: dict[str, Any]) -> str | None:
+    async def _answer(self, event: ServerValueEvent) -> str | None:
         """Returns the value that the program asks for."""
         if self._value is None:
             return None
         request = ServerValueRequest(
             source_kind=event["sourceKind"],
             source_id=event["sourceId"],
-            **{name: event[name] for name in ("package", "plugin", "server", "origin", "name")},
+            package=event["package"],
+            plugin=event["plugin"],
+            server=event["server"],
+            origin=event["origin"],
+            name=event["name"],
         )
         value = self._value(request)
         if inspect.isawaitable(value):

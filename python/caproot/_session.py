@@ -27,25 +27,22 @@ if TYPE_CHECKING:
 
     from ._codex import Codex
     from ._dispatch import Dispatcher
-    from ._sources import LocalSkills, McpServer, Site
-    from ._types import (
-        Change,
-        Choice,
-        ExecutorChanges,
+    from ._line_types import (
         ExecutorState,
-        Injected,
-        InstructionText,
-        Manager,
-        Plugin,
-        PluginChanges,
-        Reinjected,
+        FileText,
+        InjectedSkills,
+        InstructionUpdate,
+        McpServerStatus,
+        ReinjectedSkills,
+        SavedChanges,
+        SessionPlugin,
         SourceState,
-        Store,
-        Thread,
-        ToolDefinition,
+        ToolPayload,
         UsageEvent,
         UsedSkill,
     )
+    from ._sources import LocalSkills, McpServer, Site
+    from ._types import Change, Choice, Manager, PluginChanges, Store, Thread, ToolDefinition
 
 T = TypeVar("T")
 
@@ -402,18 +399,19 @@ class Session:
         else:
             authority = {"kind": skill.authority.kind, "id": skill.authority.id}
             named = {"skill": skill.package, "authority": authority}
-        return (await self._ask("read", **named, path=path))["text"]  # type: ignore[no-any-return]
+        found: FileText = await self._ask("read", **named, path=path)
+        return found["text"]
 
     def changes(self) -> AsyncIterator[Change]:
         """Returns the changes from now on: `async for change in skills.changes()`. A change names its
         source, and `text`, `tools` and `list` are new. The iteration ends with the session."""
         return self._state.watch_changes(self._reader())
 
-    def plugins(self) -> builtins.list[Plugin]:
+    def plugins(self) -> builtins.list[SessionPlugin]:
         """Returns the plugins, if the session began with `plugins=True`, as JSON of the API."""
         return self._ask_now("plugins")  # type: ignore[no-any-return]
 
-    def plugin_servers(self) -> builtins.list[dict[str, Any]]:
+    def plugin_servers(self) -> builtins.list[McpServerStatus]:
         """Returns the MCP servers of plugins with their origins, tools and errors."""
         return self._ask_now("plugin_servers")  # type: ignore[no-any-return]
 
@@ -434,7 +432,7 @@ class Session:
         connectors: Iterable[str] = (),
         caller_skills: Iterable[str] = (),
         arguments: str = "",
-    ) -> Injected:
+    ) -> InjectedSkills:
         """Reads the skills that a user mentions, for a user message next to the prompt.
 
         Args:
@@ -456,7 +454,7 @@ class Session:
         to_json("mentions", prompt)
         return await self._ask("inject", **prompt)  # type: ignore[no-any-return]
 
-    def instruction_text(self, budget: int = 8000, *, known: str | None = None) -> InstructionText:
+    def instruction_text(self, budget: int = 8000, *, known: str | None = None) -> InstructionUpdate:
         """Returns the text of at most `budget` bytes, with its counts and warnings.
 
         Args:
@@ -474,7 +472,7 @@ class Session:
         first."""
         return await self._ask("used_skills")  # type: ignore[no-any-return]
 
-    async def reinject(self, budget: int = 32_000) -> Reinjected:
+    async def reinject(self, budget: int = 32_000) -> ReinjectedSkills:
         """Returns the files of `used_skills` for a model that has forgotten them, such as after a
         compaction.
 
@@ -485,7 +483,7 @@ class Session:
         return await self._ask("reinject", budget=budget)  # type: ignore[no-any-return]
 
     def executors(self) -> builtins.list[ExecutorState]:
-        """Returns the state of each executor: `live`, `stale` or `connecting`."""
+        """Returns the state of each executor."""
         return self._ask_now("state")  # type: ignore[no-any-return]
 
     def source_states(self) -> builtins.list[SourceState]:
@@ -537,9 +535,9 @@ class Session:
         """Returns the session as a text of JSON without the text of a skill, at most 4 MiB."""
         return self._state.request_now("save", {}).result_text
 
-    def changes_since_save(self) -> builtins.list[ExecutorChanges]:
+    def changes_since_save(self) -> builtins.list[SavedChanges]:
         """Returns the changes of each executor since the save; empty if the session was not restored."""
-        return [_executor_changes(changes) for changes in self._ask_now("changes")]
+        return self._ask_now("changes")  # type: ignore[no-any-return]
 
     async def persist(self) -> None:
         """Saves the session in its store. Raises `StoreError`."""
@@ -676,21 +674,8 @@ class Session:
         return self._store
 
 
-def _tool_definition(tool: dict[str, Any]) -> ToolDefinition:
-    namespace = tool.get("namespace")
-    name = f"{namespace}.{tool['name']}" if namespace else tool["name"]
-    return {"name": name, "description": tool["description"], "input_schema": tool["inputSchema"]}
-
-
-def _executor_changes(changes: dict[str, Any]) -> ExecutorChanges:
-    """Returns the changes of an executor with the names of this package."""
-    found = dict(changes["changes"])
-    kind = found.pop("state")
-    return {
-        "environmentId": changes["environmentId"],
-        "changes": None if kind == "waiting" else {"kind": kind, **found},
-        "changedAgain": changes["changedAgain"],
-    }
+def _tool_definition(tool: ToolPayload) -> ToolDefinition:
+    return {"name": tool["name"], "description": tool["description"], "input_schema": tool["inputSchema"]}
 
 
 def _read_roots(roots: Roots) -> Any:

@@ -13,6 +13,7 @@ from ._fleet import Path
 from ._host import HandlerEntry
 
 if TYPE_CHECKING:
+    from ._line_types import McpTokenEvent
     from ._servers import PluginServers
 
 McpTokenFunction = Callable[[], Union[str, Awaitable[str]]]
@@ -156,10 +157,11 @@ def describe_sources(
     if not tokens and not asks_values:
         return spec, None
 
-    async def answer(event: dict[str, Any]) -> str | None:
+    async def answer(event: Any) -> str | None:
         if event["event"] == "serverValue":
             return None if plugin_servers is None else await plugin_servers._answer(event)
-        token = tokens[event["server"]]()
+        asked: McpTokenEvent = event
+        token = tokens[asked["server"]]()
         if inspect.isawaitable(token):
             token = await token
         check_type("the result of token", token, str)

@@ -7,13 +7,16 @@ import os
 import time
 import weakref
 from contextvars import Context
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._changes import ChangeReader
 from ._child import CallChild, ProgramAnswer, copy_error, run_in_loop
 from ._errors import ProgramError, Refused
 from ._host import Handler, OwnedTools, ProgramHost
 from ._lines import JsonText
+
+if TYPE_CHECKING:
+    from ._line_types import ChangedEvent, PluginsEvent, SessionId, StartedSession, ToolPayload, WatchedText
 
 Reader = TypeVar("Reader", bound=ChangeReader)
 
@@ -37,7 +40,7 @@ class SessionState:
         self.loop = asyncio.get_running_loop()
         self.id = ""
         self.text = ""
-        self.tools: list[dict[str, Any]] = []
+        self.tools: list[ToolPayload] = []
         self.warnings: list[str] = []
         self.is_closed = False
         # Fields of the request `start` that a saved session does not have.
@@ -86,7 +89,7 @@ class SessionState:
         """Starts the session in the program."""
         try:
             child = await self.host.child()
-            started = (await child.request("start", {**selection, **self._settings})).result
+            started: StartedSession = (await child.request("start", {**selection, **self._settings})).result
             await self._attach(child, started["session"], started["warnings"])
         except BaseException:
             await self._leave()
@@ -129,13 +132,14 @@ class SessionState:
 
     def fork(self, rules: dict[str, Any]) -> SessionState:
         """Returns the state of a new session with roots and skills of this one."""
-        id = self.request_now("fork", rules).result["session"]
+        made: SessionId = self.request_now("fork", rules).result
         fork = SessionState(self.host, self._settings, self._functions, self._kept)
         # A fork has the tools of the session that started with them.
         fork._owned = self._owned
-        fork._begin_on(self.child_now, id)
+        fork._begin_on(self.child_now, made["session"])
         try:
-            fork.text = fork.request_now("watch", {}).result["text"]
+            watched: WatchedText = fork.request_now("watch", {}).result
+            fork.text = watched["text"]
             fork.tools = fork.request_now("tools", {}).result
             fork._saved = fork.request_now("save", {}).result
         except BaseException:
@@ -224,10 +228,11 @@ class SessionState:
         self._begin_on(child, id)
         self.warnings = warnings
         fields = {"session": id}
-        watched, tools, saved = await asyncio.gather(
+        watch, tools, saved = await asyncio.gather(
             child.request("watch", fields), child.request("tools", fields), child.request("save", fields)
         )
-        self.text = watched.result["text"]
+        watched: WatchedText = watch.result
+        self.text = watched["text"]
         self.tools = tools.result
         self._saved = saved.result
         if self._watches_usage:
@@ -241,7 +246,7 @@ class SessionState:
 
     async def _restore(self) -> CallChild:
         child = await self.host.child()
-        started = (await child.request("start", {"saved": self._saved, **self._settings})).result
+        started: StartedSession = (await child.request("start", {"saved": self._saved, **self._settings})).result
         await self._attach(child, started["session"], started["warnings"])
         for changed in started["changes"]:
             self._publish_source("executor", changed["environmentId"])
@@ -275,19 +280,22 @@ class SessionState:
     def _readers(self) -> list[ChangeReader]:
         return [*self._change_readers, *self._plugin_readers, *self._usage_readers]
 
-    def _publish(self, event: dict[str, Any]) -> None:
+    def _publish(self, event: Any) -> None:
         kind = event["event"]
         if kind == "plugins":
+            plugins: PluginsEvent = event
             for reader in list(self._plugin_readers):
-                reader.push({name: event[name] for name in ("added", "changed", "removed")})
+                reader.push({name: plugins[name] for name in ("added", "changed", "removed")})
         elif kind == "usage":
             used = {name: value for name, value in event.items() if name != "event"}
             for reader in list(self._usage_readers):
                 reader.push_use(used)
-        elif "source" in event:
-            self._publish_source(event["source"]["kind"], event["source"]["id"])
-        elif "executor" in event:
-            self._publish_source("executor", event["executor"]["environmentId"])
+        elif kind == "changed":
+            changed: ChangedEvent = event
+            if "source" in changed:
+                self._publish_source(changed["source"]["kind"], changed["source"]["id"])
+            elif "executor" in changed:
+                self._publish_source("executor", changed["executor"]["environmentId"])
 
     def _publish_source(self, kind: str, id: str) -> None:
         for reader in list(self._change_readers):

@@ -26,21 +26,20 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from . import _codex
-    from ._results import Skill, ToolResult
-    from ._types import (
-        Change,
-        ExecutorChanges,
+    from ._line_types import (
         ExecutorState,
-        Injected,
-        InstructionText,
-        Plugin,
-        PluginChanges,
-        Reinjected,
+        InjectedSkills,
+        InstructionUpdate,
+        McpServerStatus,
+        ReinjectedSkills,
+        SavedChanges,
+        SessionPlugin,
         SourceState,
-        ToolDefinition,
         UsageEvent,
         UsedSkill,
     )
+    from ._results import Skill, ToolResult
+    from ._types import Change, PluginChanges, ToolDefinition
 
 __all__ = ["Session", "connect", "restore"]
 
@@ -120,11 +119,11 @@ class Session:
         """Returns the changes from now on, until the session is closed."""
         return _iterate(self._inner.changes)
 
-    def plugins(self) -> builtins.list[Plugin]:
+    def plugins(self) -> builtins.list[SessionPlugin]:
         """Returns the plugins."""
         return _run(_now(self._inner, self._inner.plugins))
 
-    def plugin_servers(self) -> builtins.list[dict[str, Any]]:
+    def plugin_servers(self) -> builtins.list[McpServerStatus]:
         """Returns the MCP servers of plugins with their origins, tools and errors."""
         return _run(_now(self._inner, self._inner.plugin_servers))
 
@@ -144,7 +143,7 @@ class Session:
         connectors: Iterable[str] = (),
         caller_skills: Iterable[str] = (),
         arguments: str = "",
-    ) -> Injected:
+    ) -> InjectedSkills:
         """Reads the skills that a user mentions."""
         return _run(
             self._inner.inject(
@@ -156,7 +155,7 @@ class Session:
             )
         )
 
-    def instruction_text(self, budget: int = 8000, *, known: str | None = None) -> InstructionText:
+    def instruction_text(self, budget: int = 8000, *, known: str | None = None) -> InstructionUpdate:
         """Returns the text with its counts and warnings."""
         return _run(_now(self._inner, self._inner.instruction_text, budget, known=known))
 
@@ -164,7 +163,7 @@ class Session:
         """Returns the files of skills that the model read or was given."""
         return _run(self._inner.used_skills())
 
-    def reinject(self, budget: int = 32_000) -> Reinjected:
+    def reinject(self, budget: int = 32_000) -> ReinjectedSkills:
         """Returns these files again."""
         return _run(self._inner.reinject(budget))
 
@@ -210,7 +209,7 @@ class Session:
         """Returns the session as a text of JSON."""
         return _run(_now(self._inner, self._inner.save))
 
-    def changes_since_save(self) -> builtins.list[ExecutorChanges]:
+    def changes_since_save(self) -> builtins.list[SavedChanges]:
         """Returns the changes of each executor since the save."""
         return _run(_now(self._inner, self._inner.changes_since_save))
 

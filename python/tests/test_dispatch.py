@@ -96,8 +96,8 @@ def test_pushed_calls_are_answered_once(run: Any, demo: str) -> None:
             dispatcher = skills.dispatcher("thread-1", platform)
             platform.add("one", "count", {"text": "a"})
             call: Any = platform.pending["one"]
-            record = await dispatcher.dispatch(call)
-            assert (record["outcome"], record["success"]) == ("accepted", True)
+            answer = await dispatcher.dispatch(call)
+            assert answer["outcome"] == "accepted" and answer["record"]["success"]
             assert (await dispatcher.dispatch(call))["outcome"] == "alreadyKnown"
             other: Any = {**call, "session_id": "x"}
             assert (await dispatcher.dispatch(other))["outcome"] == "ignored"

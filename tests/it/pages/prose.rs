@@ -132,6 +132,7 @@ fn find_files_with_prose() -> Vec<PathBuf> {
             "js/packages",
             "js/schema",
             "js/src/lines.ts",
+            "python/caproot/_line_types.py",
             "python/dist",
         ];
         if generated.iter().any(|dir| path.starts_with(dir)) {

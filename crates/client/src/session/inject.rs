@@ -67,7 +67,7 @@ pub struct SkillFragment {
     pub name: String,
     /// Handle of the skill.
     pub package: String,
-    /// Text from `<skill>` to `</skill>`, at most [`MAX_FRAGMENT_BYTES`] bytes.
+    /// Text from `<skill>` to `</skill>`, at most 8,000 bytes.
     pub text: String,
     /// Whether the text is truncated. A truncated text ends with the call that continues it.
     pub truncated: bool,

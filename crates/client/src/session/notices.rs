@@ -48,7 +48,7 @@ pub struct InstructionUpdate {
 pub enum UpdateKind {
     /// The text is whole and replaces the text before.
     Whole,
-    /// The text is a notice of at most [`MAX_NOTICE_BYTES`] and follows the text before.
+    /// The text is a notice of at most 1,024 bytes and follows the text before.
     Notice,
     /// The model has the text, and nothing is sent.
     Unchanged,

@@ -1,9 +1,7 @@
-#!/usr/bin/env python3
-"""Writes the reference of the Python package, docs/reference/python-*.md, from the docstrings of its sources and
-stubs, or compares the pages with them.
+"""Pages of the reference of the Python package, made from the docstrings of its sources. As a program, writes the pages
+into a directory:
 
-    reference            compares; exit code 1 if a page is stale
-    reference --write    writes the pages
+    python _make_reference.py CAPROOT DIRECTORY
 """
 
 import ast
@@ -13,14 +11,15 @@ import re
 import sys
 from pathlib import Path
 
-TOP = Path(__file__).resolve().parents[2]
-SOURCES = TOP / "python/caproot"
-PAGES = TOP / "docs/reference"
+from _make_types import make_types
+
+SOURCES = Path(__file__).resolve().parent / "caproot"
+MAX_PAGE_BYTES = 12_288
 WIDTH = 100
 HEAD = """# {title}
 
 {text}
-The docstrings of the [Python package](../orchestrate/python.md) are the source.
+The docstrings of the Python package are the source.
 See also {others}.
 """
 
@@ -70,11 +69,21 @@ ALL_PAGES = [
             ("_sources.py", "McpTokenFunction"),
             ("_servers.py", "ServerValueRequest"),
             ("_results.py", "ToolResult ResultImage Skill Authority"),
+            ("_types.py", "ToolDefinition Choice Change PluginChanges PendingCall PendingPage Manager Thread Store"),
+        ],
+    ),
+    Page(
+        "python-results",
+        "Python: results",
+        "Results as the program writes them.",
+        [
             (
-                "_types.py",
-                "ToolDefinition Choice Change InstructionText NoticeChanges Injected Fragment AmbiguousName Candidate "
-                "OmittedMention UsedSkill Reinjected ReinjectedFragment ExecutorState ExecutorChanges SourceState UsageEvent "
-                "Plugin PluginChanges PendingCall PendingPage DispatchRecord Drained FinishedTurn Manager Thread Store",
+                "_line_types.py",
+                "InstructionUpdate UpdateKind NoticeChanges InjectedSkills SkillFragment AmbiguousName MentionCandidate "
+                "OmittedMention UsedSkill UsedState ReinjectedSkills ReinjectedFragment ExecutorState ExecutorStatus SavedChanges "
+                "ChangeState WaitingChangeState KnownChangeState UnknownChangeState SourceState UsageEvent UsageKind SkillAuthority "
+                "SessionPlugin ChangedPlugin ComponentChange ComponentChangeKind McpServerStatus DispatchAnswer SubmittedAnswer "
+                "DrainCounts TurnAnswer",
             ),
         ],
     ),
@@ -150,7 +159,7 @@ def signature(name, function, is_method):
 
 
 def docstring(node):
-    return ast.get_docstring(node) or ""
+    return ast.get_docstring(node) or sys.exit(f"{node.name} has no docstring")
 
 
 def prose(text):
@@ -209,7 +218,7 @@ def render_class(name, node):
     (begin,) = [item for item in functions if item.name == "__init__"] or [None]
     yield prose(docstring(node))
     # Errors and sessions are made by the package.
-    if begin is not None and docstring(begin):
+    if begin is not None and ast.get_docstring(begin):
         yield signature(node.name, begin, True)
         yield prose(docstring(begin))
     lines = attributes(node.body)
@@ -250,42 +259,45 @@ def render_object(body, prefix, name):
     sys.exit(f"no module defines {name}")
 
 
-def render_page(page):
+def render_page(page, trees):
     """Returns the text of a page."""
     others = [f"[{other.title.removeprefix('Python: ')}]({other.name}.md)" for other in ALL_PAGES if other is not page]
-    parts = [HEAD.format(title=page.title, text=page.text, others=" and ".join(others)).strip()]
+    parts = [HEAD.format(title=page.title, text=page.text, others=", ".join(others)).strip()]
     for module, names in page.objects:
-        tree = ast.parse((SOURCES / module).read_text(encoding="utf-8"))
         for name in names.split():
-            parts += [part for part in render_object(tree.body, PREFIXES.get(module, ""), name) if part]
-    return "\n\n".join(parts) + "\n"
+            parts += [part for part in render_object(trees[module].body, PREFIXES.get(module, ""), name) if part]
+    text = "\n\n".join(parts) + "\n"
+    if len(text.encode()) > MAX_PAGE_BYTES:
+        sys.exit(f"{page.name}.md has {len(text.encode())} bytes: divide the page")
+    return text
 
 
-def public_names():
+def public_names(trees):
     """Returns the names of the package that a page must have."""
-    tree = ast.parse((SOURCES / "__init__.py").read_text(encoding="utf-8"))
-    (names,) = [ast.literal_eval(node.value) for node in tree.body
+    (names,) = [ast.literal_eval(node.value) for node in trees["__init__.py"].body
                 if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]  # fmt: skip
     return {name for name in names if is_public(name)} - {"sync", "testing"}
 
 
-def main():
-    described = {name for page in ALL_PAGES for _, names in page.objects for name in names.split()}
-    missing = public_names() - described
-    if missing:
-        sys.exit(f"no page describes {sorted(missing)}: add the names to .ci/python/reference")
+def make_pages(types):
+    """Returns the texts of the pages by their names. The types are those of `make_types`."""
+    trees = {path.name: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES.glob("*.py")}
+    trees["_line_types.py"] = ast.parse(types)
+    pages = {f"{page.name}.md": render_page(page, trees) for page in ALL_PAGES}
 
-    stale = []
-    for page in ALL_PAGES:
-        path, text = PAGES / f"{page.name}.md", render_page(page)
-        if len(text.encode()) > 12_288:
-            sys.exit(f"{path.name} has {len(text.encode())} bytes: divide the page")
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(path)
-        if sys.argv[1:] == ["--write"]:
-            path.write_text(text, encoding="utf-8")
-    if stale and sys.argv[1:] != ["--write"]:
-        sys.exit(f"stale: {', '.join(path.name for path in stale)}; run .ci/python/reference --write")
+    described = {name for page in ALL_PAGES for _, names in page.objects for name in names.split()}
+    defined = set(re.findall(r"^(?:class )?([A-Z]\w+)(?: =|\()", types, re.MULTILINE))
+    mentioned = defined.intersection(re.findall(r"\w+", "".join(pages.values())))
+    missing = (public_names(trees) | mentioned) - described
+    if missing:
+        sys.exit(f"no page describes {sorted(missing)}: add the names to {Path(__file__).name}")
+    return pages
+
+
+def main():
+    program, directory = sys.argv[1:]
+    for name, text in make_pages(make_types(program)).items():
+        (Path(directory) / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

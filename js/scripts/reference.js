@@ -1,31 +1,21 @@
 /**
- * Writes the reference of the package, docs/reference/typescript-*.md, from the comments of its sources.
+ * Writes the reference of the package, typescript-*.md, from the comments of its sources into a directory:
  *
- *     node scripts/reference.ts [--check]
- *
- * With `--check`, compares the pages instead.
+ *     node scripts/reference.js DIRECTORY
  */
 
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import ts from "typescript";
 
-/** Page with some of the exports of the package. */
-interface Page {
-  name: string;
-  title: string;
-  text: string;
-  /** Exports by the file of their entry point. */
-  exports: [string, string][];
-}
-
 const top = join(import.meta.dirname, "..");
-const pages = join(top, "../docs/reference");
+const [directory] = process.argv.slice(2);
 /** Longest line of a signature. */
 const width = 100;
 const maxPageBytes = 12_288;
 
-const allPages: Page[] = [
+/** Pages, each with the names of exports by the file of their entry point. */
+const allPages = [
   {
     name: "typescript-session",
     title: "TypeScript: sessions",
@@ -82,45 +72,38 @@ const exported = new Map(entries.map((entry) => [entry, exportsOf(entry)]));
 const shownNames = renamedExports();
 
 checkCoverage();
-let stale = 0;
+mkdirSync(directory, { recursive: true });
 for (const page of allPages) {
   const text = renderPage(page);
-  const path = join(pages, `${page.name}.md`);
   const bytes = Buffer.byteLength(text);
   if (bytes > maxPageBytes) throw new Error(`${page.name}.md has ${bytes} bytes: divide the page`);
-  if (!process.argv.includes("--check")) {
-    writeFileSync(path, text);
-  } else if (!existsSync(path) || readFileSync(path, "utf8") !== text) {
-    console.error(`${page.name}.md is stale: run \`npm run reference\``);
-    stale += 1;
-  }
+  writeFileSync(join(directory, `${page.name}.md`), text);
 }
-process.exitCode = stale > 0 ? 1 : 0;
 
-function pathOf(entry: string): string {
+function pathOf(entry) {
   return join(top, `src/${entry}.ts`);
 }
 
-function readOptions(): ts.CompilerOptions {
-  const { config } = ts.readConfigFile(join(top, "tsconfig.json"), ts.sys.readFile) as { config: object };
+function readOptions() {
+  const { config } = ts.readConfigFile(join(top, "tsconfig.json"), ts.sys.readFile);
   return ts.parseJsonConfigFileContent(config, ts.sys, top).options;
 }
 
 /** Returns the exports of a file by their names. */
-function exportsOf(entry: string): Map<string, ts.Symbol> {
+function exportsOf(entry) {
   const file = program.getSourceFile(pathOf(entry));
   const module = file && checker.getSymbolAtLocation(file);
   if (!module) throw new Error(`${entry} has no exports`);
   return new Map(checker.getExportsOfModule(module).map((symbol) => [symbol.name, target(symbol)]));
 }
 
-function target(symbol: ts.Symbol): ts.Symbol {
+function target(symbol) {
   return symbol.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(symbol) : symbol;
 }
 
 /** Returns the names of exports by the names of their declarations, if the names differ. */
-function renamedExports(): Map<string, string> {
-  const found = new Map<string, string>();
+function renamedExports() {
+  const found = new Map();
   for (const symbols of exported.values()) {
     for (const [name, symbol] of symbols) if (symbol.name !== name) found.set(symbol.name, name);
   }
@@ -128,7 +111,7 @@ function renamedExports(): Map<string, string> {
 }
 
 /** Checks that a page describes each export. */
-function checkCoverage(): void {
+function checkCoverage() {
   const described = new Set(allPages.flatMap((page) => page.exports.flatMap(([, names]) => names.split(" "))));
   for (const [entry, symbols] of exported) {
     const missing = [...symbols.keys()].filter((name) => !described.has(name));
@@ -136,15 +119,15 @@ function checkCoverage(): void {
   }
 }
 
-function renderPage(page: Page): string {
+function renderPage(page) {
   const others = allPages.filter((other) => other !== page);
   const links = others.map(({ name, title }) => `[${title.replace("TypeScript: ", "")}](${name}.md)`);
   const parts = [
     `# ${page.title}`,
     [
       page.text,
-      "The comments of the [npm package](../orchestrate/typescript.md) are the source.",
-      `See also ${links.join(" and ")}.`,
+      "The comments of the npm package are the source.",
+      `See also ${links.join(", ")}.`,
     ].join("\n"),
   ];
   for (const [entry, names] of page.exports) {
@@ -159,10 +142,10 @@ function renderPage(page: Page): string {
 }
 
 /** Returns the parts of an export. */
-function renderExport(name: string, symbol: ts.Symbol): string[] {
+function renderExport(name, symbol) {
   const [declaration] = symbol.declarations ?? [];
   if (!declaration) throw new Error(`${name} has no declaration`);
-  const text = docOf(symbol);
+  const text = requireText(name, docOf(symbol));
   if (ts.isFunctionDeclaration(declaration)) return [block(signaturesOf(name, symbol)), text];
   if (ts.isClassDeclaration(declaration)) return [text, ...renderClass(name, declaration)];
   if (ts.isInterfaceDeclaration(declaration)) return [text, ...renderInterface(name, declaration)];
@@ -173,8 +156,8 @@ function renderExport(name: string, symbol: ts.Symbol): string[] {
   return [block([`const ${name}: ${checker.typeToString(checker.getTypeOfSymbol(symbol))}`]), text];
 }
 
-function renderClass(name: string, declaration: ts.ClassDeclaration): string[] {
-  const parts: string[] = [];
+function renderClass(name, declaration) {
+  const parts = [];
   const base = declaration.heritageClauses?.[0]?.types[0]?.getText();
   if (base && base !== "Error") parts.push(`A \`${base}\`.`);
   const members = declaration.members.filter(isPublic);
@@ -186,7 +169,7 @@ function renderClass(name: string, declaration: ts.ClassDeclaration): string[] {
   return [...parts, ...renderMethods(name, members)];
 }
 
-function renderInterface(name: string, declaration: ts.InterfaceDeclaration): string[] {
+function renderInterface(name, declaration) {
   const bases = declaration.heritageClauses?.flatMap((clause) => clause.types.map((type) => `\`${type.getText()}\``));
   const fields = declaration.members.filter(ts.isPropertySignature).filter((field) => !field.name.getText().startsWith("["));
   return [
@@ -196,7 +179,7 @@ function renderInterface(name: string, declaration: ts.InterfaceDeclaration): st
   ];
 }
 
-function renderMethods(name: string, members: readonly (ts.ClassElement | ts.TypeElement)[]): string[] {
+function renderMethods(name, members) {
   const methods = members.filter((member) => ts.isMethodDeclaration(member) || ts.isMethodSignature(member));
   return methods.flatMap((method) => {
     const own = method.name.getText();
@@ -206,26 +189,26 @@ function renderMethods(name: string, members: readonly (ts.ClassElement | ts.Typ
     return [
       `### ${name}.${own}`,
       block([wrapSignature(`${owner}.${own}`, parametersOf(method), resultOf(method))]),
-      commentOf(method),
+      requireText(`${name}.${own}`, commentOf(method)),
     ];
   });
 }
 
 /** Whether a member is for users: neither private nor marked as internal. */
-function isPublic(member: ts.ClassElement): boolean {
+function isPublic(member) {
   const isHidden = member.name !== undefined && (ts.isPrivateIdentifier(member.name) || member.name.getText().startsWith("["));
   const hasKey = (ts.getCombinedModifierFlags(member) & (ts.ModifierFlags.Private | ts.ModifierFlags.Override)) === 0;
   return !isHidden && hasKey && !ts.getJSDocTags(member).some((tag) => tag.tagName.text === "internal");
 }
 
-function signaturesOf(name: string, symbol: ts.Symbol): string[] {
+function signaturesOf(name, symbol) {
   const declared = (symbol.declarations ?? []).filter(ts.isFunctionDeclaration);
   // The last declaration of an overloaded function is its implementation.
   const shown = declared.length > 1 ? declared.slice(0, -1) : declared;
   return shown.map((declaration) => wrapSignature(name, parametersOf(declaration), resultOf(declaration)));
 }
 
-function parametersOf(declaration: ts.SignatureDeclaration): string[] {
+function parametersOf(declaration) {
   return declaration.parameters.map((parameter) => {
     const name = ts.isObjectBindingPattern(parameter.name) ? "options" : parameter.name.getText();
     const isOptional = parameter.questionToken !== undefined || parameter.initializer !== undefined;
@@ -234,15 +217,15 @@ function parametersOf(declaration: ts.SignatureDeclaration): string[] {
   });
 }
 
-function resultOf(declaration: ts.SignatureDeclaration): string {
+function resultOf(declaration) {
   const signature = checker.getSignatureFromDeclaration(declaration);
   if (!signature) return "";
   const text = declaration.type?.getText() ?? "";
   const isReadable = declaration.type !== undefined && !text.includes("Result<");
-  return `: ${isReadable ? typeText(declaration.type as ts.TypeNode) : rename(checker.typeToString(signature.getReturnType()))}`;
+  return `: ${isReadable ? typeText(declaration.type) : rename(checker.typeToString(signature.getReturnType()))}`;
 }
 
-function fieldLine(field: ts.PropertySignature | ts.PropertyDeclaration | ts.GetAccessorDeclaration): string {
+function fieldLine(field) {
   const isOptional = !ts.isGetAccessorDeclaration(field) && field.questionToken !== undefined;
   const type = field.type ? typeText(field.type) : checker.typeToString(checker.getTypeAtLocation(field));
   const text = commentOf(field).replaceAll(/\s+/g, " ");
@@ -250,32 +233,37 @@ function fieldLine(field: ts.PropertySignature | ts.PropertyDeclaration | ts.Get
 }
 
 /** Returns the text of a type in one line, without comments. */
-function typeText(type: ts.TypeNode): string {
+function typeText(type) {
   const printer = ts.createPrinter({ removeComments: true });
   const text = printer.printNode(ts.EmitHint.Unspecified, type, type.getSourceFile());
   return rename(text.replaceAll(/\s+/g, " ").replaceAll("; }", " }").replaceAll(/"(\w+)":/g, "$1:"));
 }
 
-function rename(text: string): string {
+function rename(text) {
   return text.replaceAll(/\b[A-Z]\w+\b/g, (name) => shownNames.get(name) ?? name);
 }
 
-function wrapSignature(name: string, parameters: string[], result: string): string {
+function wrapSignature(name, parameters, result) {
   const line = `${name}(${parameters.join(", ")})${result}`;
   return line.length <= width ? line : `${name}(\n${parameters.map((text) => `  ${text},\n`).join("")})${result}`;
 }
 
-function block(lines: string[]): string {
+function block(lines) {
   return `\`\`\`typescript\n${lines.join("\n")}\n\`\`\``;
 }
 
 /** Returns the comment of a symbol. Comments of the lines have links of Rust, which become names. */
-function docOf(symbol: ts.Symbol): string {
+function docOf(symbol) {
   const text = ts.displayPartsToString(symbol.getDocumentationComment(checker));
   return text.replaceAll(/\[`(?:\w+::)*(\w+)`\](?![(:])/g, "`$1`");
 }
 
-function commentOf(node: ts.Node & { name?: ts.Node | undefined }): string {
+function requireText(name, text) {
+  if (!text) throw new Error(`${name} has no comment`);
+  return text;
+}
+
+function commentOf(node) {
   const symbol = checker.getSymbolAtLocation(node.name ?? node);
   if (symbol) return docOf(symbol);
   const [comment] = ts.getJSDocCommentsAndTags(node);
