@@ -159,6 +159,9 @@
 //! the time, and tests compare both. `saphyr-parser` reads the files of operators and
 //! orchestrators, where each error needs its line; only [`caproot_core::document`] names it.
 
+// Commands that need Linux share code with the others.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code))]
+
 pub mod agent;
 pub mod cli;
 #[cfg(target_os = "linux")]

@@ -33,6 +33,8 @@ impl LocalSource {
         _directories: LocalDirectories,
         _options: &SessionOptions,
     ) -> Result<DaemonSource, &'static str> {
-        Err("they need Linux, where a daemon in the process watches them; use a daemon on another machine")
+        Err(
+            "they need Linux, where a daemon in the process watches them; use a daemon on another machine",
+        )
     }
 }

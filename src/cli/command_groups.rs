@@ -67,9 +67,10 @@ pub fn with_command_groups(program: Command) -> Command {
         let heading = format!("{header}{}:{header:#}\n", group.heading);
         template.push_str(&heading);
         // Commands that need Linux are not defined elsewhere.
-        let commands = group.commands.iter().filter(|name| {
-            **name == "help" || program.find_subcommand(name).is_some()
-        });
+        let commands = group
+            .commands
+            .iter()
+            .filter(|name| **name == "help" || program.find_subcommand(name).is_some());
         for name in commands {
             add_command_line(&mut template, &program, name);
         }

@@ -5,6 +5,7 @@ use super::output::{print_failure, print_stderr};
 #[cfg(target_os = "linux")]
 use crate::daemon::telemetry::logs::flush_log;
 use caproot_client::{CallError, ConnectError, TlsError, TlsRequired, error_reason};
+use caproot_core::document::ConfigError;
 use caproot_core::proto::caproot::v1::ErrorReason;
 use caproot_core::text::{escape_text, is_misleading};
 use std::borrow::Cow;
@@ -202,6 +203,12 @@ fn tls_hint(error: &TlsError) -> &'static str {
         | TlsError::ConnectionClosed
         | TlsError::Untrusted(_)
         | TlsError::Other(_) => "check --endpoint and the daemon's log",
+    }
+}
+
+impl From<ConfigError> for CommandFailure {
+    fn from(error: ConfigError) -> Self {
+        Self::new(exit::BAD_CONFIG, error)
     }
 }
 

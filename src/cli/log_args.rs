@@ -36,10 +36,7 @@ impl LogArgs {
 
 /// Writes the log to stderr as the subscriber formats it.
 #[cfg(not(target_os = "linux"))]
-fn init_logging(
-    log: &LogConfig,
-    _traces: Option<&log_config::TraceConfig>,
-) -> Result<(), String> {
+fn init_logging(log: &LogConfig, _traces: Option<&log_config::TraceConfig>) -> Result<(), String> {
     let lines = tracing_subscriber::fmt().with_writer(std::io::stderr);
     // A second call keeps the first subscriber.
     let _ = lines.with_env_filter(&log.filter).try_init();

@@ -1,11 +1,15 @@
 //! Manual pages: caproot(1), a page for each command, and caproot.yaml(5).
 
 use super::definition::CommandEntry;
+use super::failure::CommandFailure;
+use super::output::write_stdout;
+use super::{commands, exit};
 use crate::daemon::config::config_keys;
+use clap::Args;
 use clap::builder::Resettable;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// Name of the manual in the head of each page.
@@ -48,16 +52,46 @@ pub struct ManualPage {
     pub source: String,
 }
 
-/// Returns all pages. The first is caproot(1).
-pub(super) fn manual_pages(commands: &[CommandEntry]) -> Vec<ManualPage> {
+/// Print the manual page, or write all manual pages
+///
+/// The pages are caproot(1), a page for each command, and caproot.yaml(5).
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot man | man -l -
+  caproot man --dir /usr/local/share/man    # then: man caproot-list")]
+pub(super) struct ManArgs {
+    /// Write all pages to the directories man1 and man5 of this directory, which must exist
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Prints the first manual page, or writes all.
+pub(super) fn run(args: &ManArgs) -> Result<u8, CommandFailure> {
+    let pages = manual_pages();
+    if let Some(dir) = &args.dir {
+        write_pages(dir, &pages).map_err(|error| {
+            let sentence = format!("cannot write manual pages to {}: {error}", dir.display());
+            CommandFailure::new(exit::OUTPUT_FAILED, sentence)
+        })?;
+    } else {
+        write_stdout(|stdout| stdout.write_all(pages[0].source.as_bytes()))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Returns every manual page. The first is caproot(1).
+#[must_use]
+pub fn manual_pages() -> Vec<ManualPage> {
+    let commands = commands();
     let pages = commands
         .iter()
-        .map(|command| command_page(command, commands));
-    pages.chain([config_page(commands)]).collect()
+        .map(|command| command_page(command, &commands));
+    pages.chain([config_page(&commands)]).collect()
 }
 
 /// Writes the pages to the directories `man1` and `man5` of a directory.
-pub(super) fn write_pages(dir: &Path, pages: &[ManualPage]) -> io::Result<()> {
+fn write_pages(dir: &Path, pages: &[ManualPage]) -> io::Result<()> {
     for page in pages {
         let section = dir.join(format!("man{}", page.section));
         // The parent must exist, so that a misspelt path is an error.

@@ -17,6 +17,7 @@ pub mod environment;
 pub(crate) mod executor;
 pub mod exit;
 pub(crate) mod failure;
+mod file_check;
 mod flag_rules;
 pub(crate) mod fleet;
 mod handle_arg;
@@ -34,15 +35,15 @@ mod table;
 
 pub use failure::{CommandFailure, report_outcome, report_usage_error};
 #[cfg(target_os = "linux")]
-pub use man::ManualPage;
+pub use man::{ManualPage, manual_pages};
 #[cfg(target_os = "linux")]
 pub use operate::serve::sandbox_policy;
 
 use crate::agent::call;
 use agents::{mcp, prompt};
-use ask::{list, read, resolve, resources, roots, search, status, watch};
 #[cfg(target_os = "linux")]
 use ask::exec;
+use ask::{list, read, resolve, resources, roots, search, status, watch};
 #[cfg(target_os = "linux")]
 use author::{check, explain, new};
 use caproot_core::net::endpoint::ProcessEnv;
@@ -54,7 +55,8 @@ use definition::CommandEntry;
 #[cfg(target_os = "linux")]
 use operate::{config, link, serve};
 use output::write_stdout;
-use std::path::{Path, PathBuf};
+#[cfg(not(target_os = "linux"))]
+use std::ffi::OsString;
 
 /// Version and build of the program.
 const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("CAPROOT_BUILD"), ")");
@@ -116,10 +118,10 @@ enum UserCommand {
     Fleet(fleet::FleetArgs),
     Completions(CompletionsArgs),
     #[cfg(target_os = "linux")]
-    Man(ManArgs),
+    Man(man::ManArgs),
     #[cfg(not(target_os = "linux"))]
     #[command(external_subcommand)]
-    Other(Vec<std::ffi::OsString>),
+    Other(Vec<OsString>),
 }
 
 /// Print the completions of a shell
@@ -133,21 +135,6 @@ struct CompletionsArgs {
     /// The shell
     #[arg(value_enum, value_name = "SHELL")]
     shell: Shell,
-}
-
-/// Print the manual page, or write all manual pages
-///
-/// The pages are caproot(1), a page for each command, and caproot.yaml(5).
-#[cfg(target_os = "linux")]
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  caproot man | man -l -
-  caproot man --dir /usr/local/share/man    # then: man caproot-list")]
-struct ManArgs {
-    /// Write all pages to the directories man1 and man5 of this directory, which must exist
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
 }
 
 /// Parses the arguments of this process.
@@ -165,13 +152,6 @@ pub fn commands() -> Vec<CommandEntry> {
     definition::command_entries(CommandLine::command())
 }
 
-/// Returns every manual page. The first is caproot(1).
-#[cfg(target_os = "linux")]
-#[must_use]
-pub fn manual_pages() -> Vec<ManualPage> {
-    man::manual_pages(&commands())
-}
-
 /// Command that is ready for the runtime.
 #[derive(Debug)]
 pub struct PreparedCommand(PreparedKind);
@@ -184,6 +164,7 @@ enum PreparedKind {
 }
 
 /// Does the first part of a command, while the process has one thread.
+#[cfg_attr(not(target_os = "linux"), expect(unused_variables))] // only `serve` uses `env` here
 pub fn prepare_command(
     cli: CommandLine,
     env: &ProcessEnv,
@@ -242,7 +223,7 @@ async fn run_prepared(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8,
         UserCommand::Fleet(args) => fleet::run(args).await,
         UserCommand::Completions(args) => print_completions(&args, CommandLine::command()),
         #[cfg(target_os = "linux")]
-        UserCommand::Man(args) => print_man_pages(&args),
+        UserCommand::Man(args) => man::run(&args),
         #[cfg(not(target_os = "linux"))]
         UserCommand::Other(args) => Err(unknown_command(&args)),
     }
@@ -259,32 +240,18 @@ fn print_completions(
     Ok(exit::OK)
 }
 
-/// Prints the first manual page, or writes all.
-#[cfg(target_os = "linux")]
-fn print_man_pages(args: &ManArgs) -> Result<u8, CommandFailure> {
-    let pages = manual_pages();
-    if let Some(dir) = &args.dir {
-        man::write_pages(dir, &pages).map_err(|error| man_write_failure(dir, &error))?;
-    } else {
-        write_stdout(|stdout| stdout.write_all(pages[0].source.as_bytes()))?;
-    }
-    Ok(exit::OK)
-}
-
-#[cfg(target_os = "linux")]
-fn man_write_failure(dir: &Path, error: &std::io::Error) -> CommandFailure {
-    let sentence = format!("cannot write manual pages to {}: {error}", dir.display());
-    CommandFailure::new(exit::OUTPUT_FAILED, sentence)
-}
-
 /// Returns the failure of a command that this system does not have.
 #[cfg(not(target_os = "linux"))]
-fn unknown_command(args: &[std::ffi::OsString]) -> CommandFailure {
-    let name = args.first().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+fn unknown_command(args: &[OsString]) -> CommandFailure {
+    let name = args
+        .first()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     if command_set::LINUX_COMMANDS.contains(&name.as_str()) {
-        let sentence = format!("`caproot {name}` needs Linux; run it on the executor, or in a container");
+        let sentence =
+            format!("`caproot {name}` needs Linux; run it on the executor, or in a container");
         return CommandFailure::new(exit::NEEDS_LINUX, sentence);
     }
-    let sentence = format!("there is no command `{name}`; `caproot --help` lists the commands of this system");
+    let sentence =
+        format!("there is no command `{name}`; `caproot --help` lists the commands of this system");
     CommandFailure::new(exit::USAGE, sentence)
 }

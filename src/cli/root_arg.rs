@@ -6,7 +6,9 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 #[cfg(unix)]
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::{Component, Path, PathBuf};
+#[cfg(unix)]
+use std::path::PathBuf;
+use std::path::{Component, Path};
 
 /// Bytes that are not percent-encoded in the path of a `file:` URI (RFC 3986).
 const URI_PATH_ENCODE_SET: &AsciiSet = &NON_ALPHANUMERIC

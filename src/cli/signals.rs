@@ -54,7 +54,9 @@ fn stop_signal() -> Result<impl Future<Output = ()>, CommandFailure> {
 #[cfg(windows)]
 fn stop_signal() -> Result<impl Future<Output = ()>, CommandFailure> {
     let mut pressed = ctrl_c().map_err(no_signals)?;
-    Ok(async move { drop(pressed.recv().await) })
+    Ok(async move {
+        let _ = pressed.recv().await;
+    })
 }
 
 #[cfg(unix)]

@@ -4,10 +4,10 @@
 use crate::agent::call::answer::RequestError;
 use crate::agent::call::program_registry::{FoundConfig, FoundExecutor, ProgramRegistry};
 use crate::agent::call::tools::{ToolCallbacks, program_token, program_values};
+use crate::agent::{LocalDirectories, LocalSource, RootPreset};
 use crate::cli::agents::session_args::SessionRoots;
 use crate::cli::executor::EveryEnvironment;
 use crate::cli::fleet::omitted_line;
-use crate::agent::{LocalDirectories, LocalSource, RootPreset};
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerList};
 use caproot_client::session::sources::site::{SiteConfig, SiteSource};
 use caproot_client::session::{SessionOptions, SkillSource};

@@ -1,6 +1,7 @@
 //! Flags of the commands that run a session, and the start of the session.
 
 use crate::agent::call::tools::{SessionTools, ToolCallbacks, read_tools};
+use crate::agent::{LocalDirectories, LocalSource, RootPreset};
 use crate::cli::agents::mcp_servers::McpServersArgs;
 use crate::cli::agents::sites_args::{SitesArgs, wait_for_sites};
 use crate::cli::args::{
@@ -10,7 +11,6 @@ use crate::cli::args::{
 use crate::cli::failure::CommandFailure;
 use crate::cli::root_arg::RootArg;
 use crate::cli::{exit, fleet};
-use crate::agent::{LocalDirectories, LocalSource, RootPreset};
 use caproot_client::Fleet;
 use caproot_client::session::sources::mcp::McpServerList;
 use caproot_client::session::sources::site::SiteSource;

@@ -9,9 +9,8 @@ mod sources;
 
 use crate::cli::agents::mcp_servers::McpServersArgs;
 use crate::cli::agents::sites_args::SitesArgs;
-use crate::cli::args::{ConnectionArgs, SelectionArgs};
+use crate::cli::args::{ConnectionArgs, SelectionArgs, read_lock};
 use crate::cli::ask::report::{count_with_noun, withheld_lines};
-use crate::cli::copy::lock::read_lock;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::{PackageArg, find_root, find_skill, join_candidates};

@@ -2,9 +2,9 @@
 
 use super::progress::run_for_each;
 use crate::cli::ask::report::count_with_noun;
-use crate::cli::file_check::{FileCheckArgs, FileFindings};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
+use crate::cli::file_check::{FileCheckArgs, FileFindings};
 use caproot_client::{ConfigError, ExecutorConfig, Fleet};
 use clap::Args;
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! `caproot config`: checks a config file with the loader of the daemon, and prints an example
 //! file.
 
-use crate::cli::file_check::{FileCheckArgs, FileFindings};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
+use crate::cli::file_check::{FileCheckArgs, FileFindings};
 use crate::cli::operate::link::LINK_EXAMPLE;
 use crate::cli::output::write_stdout;
 use crate::daemon::config::{

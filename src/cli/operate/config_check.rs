@@ -3,9 +3,9 @@
 //! applied. The process can only read files and bind TCP ports, and the daemon can only request a
 //! check.
 
-use crate::cli::file_check::{config_error_from_json, config_error_json};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
+use crate::cli::file_check::{config_error_from_json, config_error_json};
 use crate::cli::output::write_stdout;
 use crate::daemon::config::{Config, ConfigError, ConfigErrors};
 use crate::daemon::model::LandlockMode;

@@ -7,9 +7,9 @@ pub(in crate::cli) use link_file::LINK_EXAMPLE;
 
 use super::daemon_signals::DaemonSignals;
 use crate::cli::ask::report::count_with_noun;
-use crate::cli::file_check::{FileCheckArgs, FileFindings};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
+use crate::cli::file_check::{FileCheckArgs, FileFindings};
 use crate::cli::output::print_ready_lines;
 use crate::daemon::server::{notify_ready_with, serve_metrics_at};
 use crate::daemon::telemetry::logs;

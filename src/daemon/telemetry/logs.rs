@@ -1,9 +1,9 @@
 //! Setup of logging and of the export of spans.
 
 use super::journal::{self, JournalSocket};
-use crate::log_config::{LogConfig, LogFormat, TraceConfig};
 use super::log_queue::{LogQueue, LogSink};
 use super::traces::{self, SpanProvider};
+use crate::log_config::{LogConfig, LogFormat, TraceConfig};
 use caproot_core::text::escape_text;
 use rustix::fs::fstat;
 use std::backtrace::{Backtrace, BacktraceStatus};

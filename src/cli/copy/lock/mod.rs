@@ -10,10 +10,7 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::join_candidates;
 use crate::cli::output::{OutputFormat, is_plain_word, print_json, print_stderr, write_stdout};
-use caproot_core::document::ConfigError;
-use caproot_core::lock::{
-    ApprovedSkill, Lock, LockDifference, LockFile, SkillChange, SkillDifference,
-};
+use caproot_core::lock::{ApprovedSkill, Lock, LockDifference, SkillChange, SkillDifference};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::escape_text;
 use caproot_core::text::similar::suggest_names;
@@ -83,12 +80,6 @@ pub struct LockArgs {
     pub connection: ConnectionArgs,
     #[command(flatten, next_help_heading = "Root options")]
     pub selection: SelectionArgs,
-}
-
-impl From<ConfigError> for CommandFailure {
-    fn from(error: ConfigError) -> Self {
-        Self::new(exit::BAD_CONFIG, error)
-    }
 }
 
 /// Writes or compares the lock.
