@@ -1,5 +1,6 @@
 /**
- * Writes the schemas of the lines of `caproot call` to `schema`, and their types to `src/lines.ts`.
+ * Writes the schemas of the lines of `caproot call` to `schema`, and their types to `src/lines.ts`, with the options of
+ * sessions that are fields of the request `start` as they are.
  *
  *     node scripts/lines.js CAPROOT
  */
@@ -23,10 +24,16 @@ writeFileSync(join(top, "src/lines.ts"), await makeTypes());
 async function makeTypes() {
   const { request, answer, event } = schemas;
   const { $defs: _, ...answerLine } = answer;
+  const options = startOptions(request);
   const definitions = {
     ...request.$defs,
     ...event.$defs,
     ...answer.$defs,
+    StartOptions: {
+      description: "Options of a session that the program reads as they are.",
+      type: "object",
+      properties: Object.fromEntries(options.map(({ name, schema }) => [name, schema])),
+    },
     CallRequest: { description: "Request by its `method`.", oneOf: request.oneOf },
     CallEvent: { description: event.description, oneOf: event.oneOf },
     AnswerLine: answerLine,
@@ -49,7 +56,21 @@ async function makeTypes() {
     style: { printWidth: 120 },
     unreachableDefinitions: true,
   });
-  return types.replaceAll(/(\n \*)?\n \* This interface was referenced by .*\n \* via the `definition` .*/g, "").replaceAll("/**\n */\n", "");
+  const fields = Object.fromEntries(options.map(({ name, field }) => [name, field]));
+  const names = `\n/** Fields of \`start\` by their options. */\nexport const START_FIELDS = ${JSON.stringify(fields)} as const;\n`;
+  return types.replaceAll(/(\n \*)?\n \* This interface was referenced by .*\n \* via the `definition` .*/g, "").replaceAll("/**\n */\n", "") + names;
+}
+
+/** Returns the fields of `start` that are a boolean or a number, with their options. */
+function startOptions(request) {
+  const { properties } = request.oneOf.find(({ properties }) => properties.method.const === "start");
+  return Object.entries(properties)
+    .filter(([, { type }]) => ["boolean", "integer"].includes(type?.[0]))
+    .map(([field, { description, type }]) => ({
+      name: field.replaceAll(/_(.)/g, (_, letter) => letter.toUpperCase()),
+      field,
+      schema: { description, type: type[0] },
+    }));
 }
 
 /** Returns a schema for the compiler: without keys that say nothing to a type. */

@@ -6,11 +6,11 @@ import { ConfigError } from "./errors.ts";
 /** Greatest number of edits between a name and the name that was meant. */
 const MAX_EDITS = 2;
 
-/** Names of the options of a type. The compiler checks that none is missing. */
-export type OptionNames<T> = Record<keyof Required<T>, true>;
+/** Object with the names of the options of a type. The compiler checks that none is missing. */
+export type OptionNames<T> = Record<keyof Required<T>, true | string>;
 
 /** Returns a sentence for each option that does not exist. `where` is the argument or option with the options. */
-export function unknownOptions(where: string, options: object | undefined | null, names: Record<string, true>): string[] {
+export function unknownOptions(where: string, options: object | undefined | null, names: Record<string, unknown>): string[] {
   if (options === undefined || options === null) return [];
   const known = Object.keys(names);
   return Object.keys(options)
@@ -23,7 +23,7 @@ export function unknownOptions(where: string, options: object | undefined | null
 }
 
 /** Throws `ConfigError` with all options that do not exist. */
-export function checkOptions(where: string, options: object | undefined | null, names: Record<string, true>): void {
+export function checkOptions(where: string, options: object | undefined | null, names: Record<string, unknown>): void {
   const mistakes = unknownOptions(where, options, names);
   if (mistakes.length > 0) throw new ConfigError(mistakes);
 }

@@ -8,7 +8,7 @@ import { Dispatcher, type DispatcherOptions, type Manager } from "./dispatch.ts"
 import { type CaprootError, ConfigError, Refused, StoreError } from "./errors.ts";
 import { Connection, CREDENTIAL_NAMES, type Credentials, type Executor, type FindExecutor, type FleetTable, type FoundFleet, spanOf } from "./fleet.ts";
 import { ProgramHost, SessionOrigin } from "./host.ts";
-import type { AnswerImage, CallEvent, ListedSkill, SavedChanges, SourcesRequest } from "./lines.ts";
+import { type AnswerImage, type CallEvent, type ListedSkill, type SavedChanges, type SourcesRequest, START_FIELDS, type StartOptions } from "./lines.ts";
 import { checkOptions, type OptionNames, unknownOptions } from "./options.ts";
 import { PLUGIN_SERVERS_NAMES, type PluginServers, serverNames } from "./plugin_servers.ts";
 import { describeSources, type Source } from "./sources.ts";
@@ -37,7 +37,7 @@ export interface Choice {
 }
 
 /** Options of a session apart from its executors. */
-export interface SessionOptions {
+export interface SessionOptions extends StartOptions {
   /** Selected roots, passed on unchanged; the published roots by default. */
   roots?: Roots;
   /** Own tools. They are sealed by the start. */
@@ -48,14 +48,6 @@ export interface SessionOptions {
   id?: string;
   /** Only skills for this product, or for every product. */
   product?: string;
-  /** Whether `plugins()` has the plugins of executors. */
-  plugins?: boolean;
-  /** Whether the text says how to run scripts by `caproot exec`: the model has a shell on the executors. */
-  scripts?: boolean;
-  /** Whether the session leaves out skills that miss something on the executor. */
-  readyOnly?: boolean;
-  /** Limit of the result of a tool in bytes, 8,192 to 65,536; 8,192 by default. A long SKILL.md then needs fewer calls. */
-  resultBytes?: number;
   /** Seconds to wait for executors that do not answer; 5 by default. Their skills appear later. */
   startTimeout?: number;
   /** Seconds for which the skills of a lost executor stay listed; 10 by default. */
@@ -85,6 +77,7 @@ export interface ConnectOptions extends SessionOptions, Credentials {
 const CHOICE_NAMES: OptionNames<Choice> = { include: true, exclude: true, pin: true, nameOnly: true, manual: true, enable: true };
 const CONNECT_NAMES: OptionNames<ConnectOptions & { address?: string }> = {
   ...CREDENTIAL_NAMES,
+  ...START_FIELDS,
   address: true,
   fleet: true,
   roots: true,
@@ -94,10 +87,6 @@ const CONNECT_NAMES: OptionNames<ConnectOptions & { address?: string }> = {
   store: true,
   id: true,
   product: true,
-  plugins: true,
-  scripts: true,
-  readyOnly: true,
-  resultBytes: true,
   lock: true,
   signers: true,
   pluginServers: true,
@@ -290,14 +279,16 @@ function describeOrigin(origin: SessionOrigin, { lock, signers }: ConnectOptions
   };
 }
 
+function ruleFields({ include = [], exclude = [], pin = [], nameOnly = [], manual = [], enable = [] }: Choice) {
+  return { include, exclude, pin, name_only: nameOnly, manual, enable };
+}
+
 async function begin({ host, origin }: OpenHost, options: ConnectOptions, saved: unknown): Promise<Session> {
   const tools = options.tools && Tools.seal(options.tools);
-  const settings: Settings = {
+  const fields = Object.entries(START_FIELDS).map(([name, field]) => [field, options[name as keyof StartOptions] ?? null]);
+  const settings: Fields<"start"> = {
+    ...(Object.fromEntries(fields) as Fields<"start">),
     tools: tools ?? [],
-    plugins: options.plugins ?? false,
-    scripts: options.scripts ?? false,
-    ready_only: options.readyOnly ?? false,
-    result_bytes: options.resultBytes ?? null,
     plugin_servers: serverNames(options.pluginServers),
     start_timeout: spanOf(options.startTimeout ?? 5) ?? null,
     grace_period: spanOf(options.gracePeriod ?? 10) ?? null,
@@ -309,12 +300,7 @@ async function begin({ host, origin }: OpenHost, options: ConnectOptions, saved:
           roots: typeof options.roots === "string" ? parseJson("roots", options.roots) : (options.roots ?? null),
           session_id: options.id ?? null,
           product: options.product ?? null,
-          include: options.choice?.include ?? null,
-          exclude: options.choice?.exclude ?? null,
-          pin: options.choice?.pin ?? null,
-          name_only: options.choice?.nameOnly ?? null,
-          manual: options.choice?.manual ?? null,
-          enable: options.choice?.enable ?? null,
+          ...ruleFields(options.choice ?? {}),
         }
       : { saved };
 
@@ -333,16 +319,11 @@ async function begin({ host, origin }: OpenHost, options: ConnectOptions, saved:
 
 /** Parts of a session that its forks have, too. */
 interface SharedParts {
-  settings: Settings;
+  settings: Fields<"start">;
   origin: SessionOrigin;
   tools: Tools | undefined;
   store: Store | undefined;
 }
-
-type Settings = Pick<
-  Fields<"start">,
-  "tools" | "plugins" | "scripts" | "ready_only" | "result_bytes" | "plugin_servers" | "start_timeout" | "grace_period" | "sources"
->;
 
 /**
  * Skills of one conversation: a text and tools for a model.
@@ -529,12 +510,11 @@ export class Session {
    * fork has the rules of this session, too, and no skill that this session does not have. */
   async fork(options: ForkOptions = {}): Promise<Session> {
     checkOptions("options", options, FORK_NAMES);
-    const { roots, product, include = [], exclude = [], pin = [], nameOnly = [], manual = [], enable = [] } = options;
+    const { roots, product, ...choice } = options;
     const child = await this.#attached();
     this.#host.retain();
     try {
-      const rules = { include, exclude, pin, name_only: nameOnly, manual, enable };
-      const { session: id } = await child.request("fork", { roots: roots ?? null, product: product ?? null, ...rules }, this.id);
+      const { session: id } = await child.request("fork", { roots: roots ?? null, product: product ?? null, ...ruleFields(choice) }, this.id);
       const fork = new Session(this.#host, id, this.#parts, this.#toolOwner);
       await Session.attach(fork, child);
       return fork;

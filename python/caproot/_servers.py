@@ -58,7 +58,7 @@ class PluginServers:
     ) -> None:
         if value is not None and not callable(value):
             raise TypeError(f"value must be callable, not {type(value).__name__}")
-        self._names = None if names == "all" else check_strings("names", names)
+        self._names = ["all"] if names == "all" else check_strings("names", names)
         self._private_origins = check_strings("private_origins", private_origins)
         self._value = value
 

@@ -51,6 +51,28 @@ STORE_TIMEOUT = 30.0
 _CLOSED_RESULT = '{"error":{"code":"SESSION_CLOSED","message":"the session is closed","next":"Go on without it."}}'
 """Result of a tool of a closed session."""
 
+_CREDENTIALS = ("ca", "cert", "key", "server_name", "spiffe_id", "token", "token_file")
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "plugins": (bool,),
+    "scripts": (bool,),
+    "ready_only": (bool,),
+    "result_bytes": (int,),
+}
+"""Arguments of `connect` that are fields of the request `start` as they are, with their types."""
+_TYPES: dict[str, tuple[type, ...]] = {
+    **_FIELDS,
+    "tools": (Tools, type(None)),
+    "id": (str, type(None)),
+    "product": (str,),
+    "choice": (Mapping, type(None)),
+    "lock": (str, os.PathLike, type(None)),
+    "signers": (str, os.PathLike, type(None)),
+    "plugin_servers": (PluginServers, type(None)),
+    "start_timeout": (int, float),
+    "grace_period": (int, float),
+}
+"""Types of arguments of `connect`."""
+
 Roots = Union[str, Iterable[Mapping[str, Any]], Mapping[str, Any]]
 """Selected roots as a platform made them: the array, an object with `selectedCapabilityRoots`, or the
 JSON of one of them."""
@@ -118,30 +140,10 @@ def connect(
         ConfigError: With all mistakes of the arguments.
         Refused: No daemon answers.
     """
-    credentials = {
-        "ca": ca, "cert": cert, "key": key, "server_name": server_name, "spiffe_id": spiffe_id,
-        "token": token, "token_file": token_file,
-    }  # fmt: skip
-    given = {name: value for name, value in credentials.items() if value is not None}
-    options = SessionOptions(
-        _choose_fleet(address, fleet, given),
-        roots,
-        tools=tools,
-        sources=sources,
-        choice=choice,
-        store=store,
-        id=id,
-        product=product,
-        plugins=plugins,
-        scripts=scripts,
-        ready_only=ready_only,
-        result_bytes=result_bytes,
-        lock=lock,
-        signers=signers,
-        plugin_servers=plugin_servers,
-        start_timeout=start_timeout,
-        grace_period=grace_period,
-    )
+    # Nothing else is local yet.
+    arguments = dict(locals())
+    given = {name: arguments[name] for name in _CREDENTIALS if arguments[name] is not None}
+    options = SessionOptions(_choose_fleet(address, fleet, given), arguments)
     options.is_default_fleet = address is None and fleet is None and not given
     return SessionStart(options)
 
@@ -167,64 +169,29 @@ def _choose_fleet(address: str | Executor | None, fleet: object, credentials: di
 class SessionOptions:
     """Checked arguments of a session that has not begun."""
 
-    def __init__(
-        self,
-        fleet: Fleet | None,
-        roots: Roots | None,
-        *,
-        tools: Tools | None = None,
-        sources: Iterable[LocalSkills | McpServer | Site] = (),
-        choice: Choice | None = None,
-        store: Store | None = None,
-        id: str | None = None,
-        product: str = "",
-        plugins: bool = False,
-        scripts: bool = False,
-        ready_only: bool = False,
-        result_bytes: int = 8192,
-        lock: Path | None = None,
-        signers: Path | None = None,
-        plugin_servers: PluginServers | None = None,
-        start_timeout: float = 5.0,
-        grace_period: float = 10.0,
-    ) -> None:
-        check_type("tools", tools, Tools, type(None))
-        check_type("id", id, str, type(None))
-        check_type("product", product, str)
-        check_type("plugins", plugins, bool)
-        check_type("scripts", scripts, bool)
-        check_type("ready_only", ready_only, bool)
-        check_type("result_bytes", result_bytes, int)
-        if result_bytes < 0:
-            raise ConfigError([f"result_bytes is {result_bytes}; expected 8192 to 65536"])
-        for name, path in (("lock", lock), ("signers", signers)):
-            check_type(name, path, str, os.PathLike, type(None))
-        check_type("plugin_servers", plugin_servers, PluginServers, type(None))
-        check_type("start_timeout", start_timeout, int, float)
-        check_type("grace_period", grace_period, int, float)
+    def __init__(self, fleet: Fleet | None, arguments: Mapping[str, Any]) -> None:
+        for name, types in _TYPES.items():
+            check_type(name, arguments[name], *types)
+        if arguments["result_bytes"] < 0:
+            raise ConfigError([f"result_bytes is {arguments['result_bytes']}; expected 8192 to 65536"])
+        roots, self.plugin_servers = arguments["roots"], arguments["plugin_servers"]
         self.fleet = fleet
         self.is_default_fleet = False
-        self.tools = tools
-        self.sources = _check_sources(sources)
-        self.store = _check_store(store)
+        self.tools: Tools | None = arguments["tools"]
+        self.sources = _check_sources(arguments["sources"])
+        self.store = _check_store(arguments["store"])
         self.saved: str | None = None
         self.stored_id: str | None = None
         self.roots = None if roots is None else _read_roots(roots)
-        check_type("choice", choice, Mapping, type(None))
-        if plugin_servers is None:
-            servers = None
-        else:
-            servers = ["all"] if plugin_servers._names is None else plugin_servers._names
-        self.selection = {"session_id": id, "product": product, **_choice_rules(choice or {})}
+        choice: Choice | None = arguments["choice"]
+        self.selection = {"session_id": arguments["id"], "product": arguments["product"], **_choice_rules(choice or {})}
         self.settings: dict[str, Any] = {
-            "plugins": plugins, "scripts": scripts, "ready_only": ready_only, "result_bytes": result_bytes,
-            "plugin_servers": servers, "start_timeout": span(start_timeout), "grace_period": span(grace_period),
-        }  # fmt: skip
-        self.lock_files = {
-            name: None if path is None else os.path.abspath(os.fspath(path))
-            for name, path in (("lock", lock), ("signers", signers))
+            **{name: arguments[name] for name in _FIELDS},
+            **{name: span(arguments[name]) for name in ("start_timeout", "grace_period")},
+            "plugin_servers": self.plugin_servers and self.plugin_servers._names,
         }
-        self.plugin_servers = plugin_servers
+        files = {name: arguments[name] for name in ("lock", "signers")}
+        self.lock_files = {name: None if path is None else os.path.abspath(os.fspath(path)) for name, path in files.items()}
 
     async def begin(self) -> Session:
         """Begins the session in the running loop."""

@@ -14,6 +14,7 @@ mod program_registry;
 mod request;
 mod schema;
 mod server;
+pub mod session_request;
 mod skills;
 pub mod tools;
 mod usage_file;

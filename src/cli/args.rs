@@ -37,20 +37,8 @@ pub struct ProductArgs {
     pub product: String,
 }
 
-/// Flag for the size of results.
-#[derive(Debug, Args)]
-pub struct ResultArgs {
-    /// Limit of the result of a tool in bytes, at most 65,536. A long SKILL.md then needs fewer calls
-    #[arg(
-        long,
-        value_name = "BYTES",
-        default_value_t = DEFAULT_RESULT_BYTES,
-        value_parser = parse_result_bytes
-    )]
-    pub result_bytes: usize,
-}
-
-fn parse_result_bytes(text: &str) -> Result<usize, String> {
+/// Parses the limit of the result of a tool.
+pub fn parse_result_bytes(text: &str) -> Result<usize, String> {
     let bytes = text.parse().ok();
     bytes
         .filter(|bytes| (DEFAULT_RESULT_BYTES..=MAX_RESULT_BYTES).contains(bytes))

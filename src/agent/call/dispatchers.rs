@@ -1,12 +1,12 @@
 //! Dispatchers of pending calls, with the platform in the program.
 
-use crate::agent::call::answer::{
+use super::answer::{
     AnswerImage, DispatchAnswer, DispatcherNumber, DrainCounts, RequestError, TurnAnswer,
 };
-use crate::agent::call::event::CallEvent;
-use crate::agent::call::request::{DispatchRequest, DispatcherRequest, TurnRequest};
-use crate::agent::call::server::OpenSession;
-use crate::agent::call::tools::ToolCallbacks;
+use super::event::CallEvent;
+use super::request::{DispatchRequest, DispatcherRequest, TurnRequest};
+use super::server::OpenSession;
+use super::tools::ToolCallbacks;
 use crate::cli::args::parse_timeout;
 use caproot_client::session::ToolResult;
 use caproot_client::session::dispatch::{

@@ -1,6 +1,6 @@
 //! Events of `caproot call`: lines of stdout that answer no request.
 
-use crate::agent::call::answer::{AnswerImage, SubmittedAnswer};
+use super::answer::{AnswerImage, SubmittedAnswer};
 use caproot_client::session::dispatch::DispatchRecord;
 use caproot_client::session::{
     ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind, UsageEvent,

@@ -1,6 +1,6 @@
 //! Executors of `caproot call`, and the roots of its sessions.
 
-use crate::agent::call::answer::RequestError;
+use super::answer::RequestError;
 use crate::cli::agents::session_args::{OpenedFleet, SessionArgs, SessionRoots};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;

@@ -1,10 +1,8 @@
 //! Calls and turns of a manager over HTTP, for the first session of `caproot call`.
 
-use crate::agent::call::answer::{
-    DrainCounts, ListenEnd, PromptAnswer, RequestAnswer, RequestError,
-};
-use crate::agent::call::event::CallEvent;
-use crate::agent::call::request::SendRequest;
+use super::answer::{DrainCounts, ListenEnd, PromptAnswer, RequestAnswer, RequestError};
+use super::event::CallEvent;
+use super::request::SendRequest;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_client::ClientToken;

@@ -1,9 +1,9 @@
 //! Executors, other sources and lock that a request names for its session, instead of the command line. Sessions of
 //! one process then share the process, and nothing else that they did not choose to share.
 
-use crate::agent::call::answer::RequestError;
-use crate::agent::call::program_registry::{FoundConfig, FoundExecutor, ProgramRegistry};
-use crate::agent::call::tools::{ToolCallbacks, program_token, program_values};
+use super::answer::RequestError;
+use super::program_registry::{FoundConfig, FoundExecutor, ProgramRegistry};
+use super::tools::{ToolCallbacks, program_token, program_values};
 use crate::agent::{LocalDirectories, LocalSource, RootPreset};
 use crate::cli::agents::session_args::SessionRoots;
 use crate::cli::executor::EveryEnvironment;

@@ -1,7 +1,7 @@
 //! Registry of executors whose addresses the program knows.
 
-use crate::agent::call::event::CallEvent;
-use crate::agent::call::tools::ToolCallbacks;
+use super::event::CallEvent;
+use super::tools::ToolCallbacks;
 use crate::cli::args::parse_timeout;
 use caproot_client::fleet::{ExecutorRegistry, RegistryFuture};
 use caproot_client::{

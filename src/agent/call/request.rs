@@ -1,10 +1,10 @@
 //! Requests of `caproot call`: one JSON object in each line of stdin.
 
-use crate::agent::call::answer::RequestError;
-use crate::agent::call::dispatchers::ProgramCall;
-use crate::agent::call::lines::InputLine;
-use crate::agent::call::own_sources::SourcesRequest;
-use crate::agent::call::tools::{ProgramTool, ToolOutcome};
+use super::answer::RequestError;
+use super::dispatchers::ProgramCall;
+use super::lines::InputLine;
+use super::session_request::SessionRequest;
+use super::tools::ToolOutcome;
 use caproot_client::session::{
     DEFAULT_BUDGET, MAX_INJECTED_BYTES, SkillAuthority, SkillMention, ToolFunctionError, UserPrompt,
 };
@@ -129,53 +129,6 @@ pub enum CallRequest {
     Listen {},
     /// Sends a prompt to the manager.
     Send(SendRequest),
-}
-
-/// Options of a new session. Each option that is missing has the value of the command line.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SessionRequest {
-    /// Selected roots as a platform made them: an array, or an object with
-    /// `selectedCapabilityRoots`. The default is the published roots.
-    pub roots: Option<Value>,
-    /// Result of `save`, instead of `roots`, `session_id`, `product` and the rules.
-    pub saved: Option<Value>,
-    /// Id of the new session. The default is random.
-    pub session_id: Option<String>,
-    /// Only skills for this product, or for every product.
-    pub product: Option<String>,
-    /// Rules that include skills.
-    pub include: Option<Vec<String>>,
-    /// Rules that exclude skills. They take precedence.
-    pub exclude: Option<Vec<String>>,
-    /// Rules of skills that the text never cuts while another skill is in the text.
-    pub pin: Option<Vec<String>>,
-    /// Rules of skills that the text lists without a description.
-    pub name_only: Option<Vec<String>>,
-    /// Rules of skills that are hidden from models.
-    pub manual: Option<Vec<String>>,
-    /// Rules of skills that are offered although they are switched off by default.
-    pub enable: Option<Vec<String>>,
-    /// Tools of the program in this session, instead of those of `--tools`.
-    pub tools: Option<Vec<ProgramTool>>,
-    /// Whether the session has the plugins of executors.
-    pub plugins: Option<bool>,
-    /// Whether the text says how to run scripts by `caproot exec`.
-    pub scripts: Option<bool>,
-    /// Whether the session leaves out skills that miss something on the executor.
-    pub ready_only: Option<bool>,
-    /// MCP servers of plugins whose tools the session has: handles such as
-    /// `skill://a/p#tracker`, or `PLUGIN/SERVER` or `PLUGIN` if only one server fits; or `all` alone.
-    pub plugin_servers: Option<Vec<String>>,
-    /// Limit of the result of a tool in bytes, 8,192 to 65,536.
-    pub result_bytes: Option<usize>,
-    /// How long to wait for executors that do not answer, such as `5s`.
-    pub start_timeout: Option<String>,
-    /// How long the skills of a lost executor stay listed, such as `10s`.
-    pub grace_period: Option<String>,
-    /// Executors, other sources and lock of the session, instead of those of the command line. With
-    /// `--no-session`, each session has some.
-    pub sources: Option<SourcesRequest>,
 }
 
 /// Roots and skills of a new session.
@@ -310,21 +263,6 @@ pub struct SendRequest {
     /// the prompt is only sent.
     #[serde(default)]
     pub until: Vec<String>,
-}
-
-impl SessionRequest {
-    /// Whether the request has a field that a saved session has.
-    pub fn has_selection(&self) -> bool {
-        self.roots.is_some()
-            || self.session_id.is_some()
-            || self.product.is_some()
-            || self.include.is_some()
-            || self.exclude.is_some()
-            || self.pin.is_some()
-            || self.name_only.is_some()
-            || self.manual.is_some()
-            || self.enable.is_some()
-    }
 }
 
 impl CallRequest {

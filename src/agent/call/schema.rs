@@ -1,14 +1,14 @@
 //! JSON Schemas of the lines of `caproot call`, made from the types of the lines.
 
-use crate::agent::call::answer::{
+use super::answer::{
     AcceptedResult, AnswerImage, CancelledRequests, DispatchAnswer, DispatcherNumber, DrainCounts,
     FileText, ListenEnd, ProgramState, PromptAnswer, RequestError, SavedChanges, SessionId,
     StartedSession, TurnAnswer, WatchedText,
 };
-use crate::agent::call::dispatchers::{ProgramCallPage, UnneededAnswer};
-use crate::agent::call::event::CallEvent;
-use crate::agent::call::program_registry::FoundExecutor;
-use crate::agent::call::request::RequestLine;
+use super::dispatchers::{ProgramCallPage, UnneededAnswer};
+use super::event::CallEvent;
+use super::program_registry::FoundExecutor;
+use super::request::RequestLine;
 use caproot_client::session::{
     ExecutorState, InjectedSkills, InstructionUpdate, ListedSkill, McpServerStatus,
     ReinjectedSkills, SessionPlugin, SourceState, UsedSkill,

@@ -1,25 +1,22 @@
 //! Sessions of `caproot call`, and the methods of their requests.
 
-use crate::agent::call::answer::{
+use super::answer::{
     AcceptedResult, CancelledRequests, ProgramState, RequestAnswer, RequestError, SavedChanges,
     SessionId, StartedSession, WatchedText,
 };
-use crate::agent::call::dispatchers::ProgramDispatchers;
-use crate::agent::call::executors::SessionExecutors;
-use crate::agent::call::in_flight::RequestsInFlight;
-use crate::agent::call::lines::{InputLine, MAX_LINE_BYTES};
-use crate::agent::call::manager::ManagedThread;
-use crate::agent::call::own_sources::{ProgramFleet, ProgramFleets, SourcesRequest};
-use crate::agent::call::plugin_server_args::choose_servers;
-use crate::agent::call::request::{
-    BadLine, CallRequest, ForkRequest, RequestLine, SessionRequest, parse_request,
-};
-use crate::agent::call::skills::SkillReader;
-use crate::agent::call::tools::{SessionTools, ToolCallbacks, register_tools};
-use crate::agent::call::usage_file::UsageFile;
-use crate::agent::call::watched::WatchedSession;
+use super::dispatchers::ProgramDispatchers;
+use super::executors::SessionExecutors;
+use super::in_flight::RequestsInFlight;
+use super::lines::{InputLine, MAX_LINE_BYTES};
+use super::manager::ManagedThread;
+use super::own_sources::{ProgramFleet, ProgramFleets, SourcesRequest};
+use super::request::{BadLine, CallRequest, ForkRequest, RequestLine, parse_request};
+use super::session_request::SessionRequest;
+use super::skills::SkillReader;
+use super::tools::{SessionTools, ToolCallbacks, register_tools};
+use super::usage_file::UsageFile;
+use super::watched::WatchedSession;
 use crate::cli::agents::session_args::{SessionRoots, SharedSources};
-use crate::cli::args::parse_timeout;
 use caproot_client::session::{
     ChoiceRule, ForkScope, Session, SessionOptions, SkillChoice, SkillSource, ToolCaller,
 };
@@ -525,22 +522,7 @@ impl CallServer<'_> {
     /// Returns the options of the command line with those of a request, and adds the mistakes.
     fn check_options(&self, request: SessionRequest, mistakes: &mut Vec<String>) -> CheckedOptions {
         let mut options = self.options.clone();
-        replace_rules(&mut options.choice, &request, mistakes);
-        options.id = request.session_id;
-        options.product = request.product.unwrap_or(options.product);
-        options.plugins = request.plugins.unwrap_or(options.plugins);
-        options.scripts = request.scripts.unwrap_or(options.scripts);
-        options.ready_only = request.ready_only.unwrap_or(options.ready_only);
-        options.result_bytes = request.result_bytes.unwrap_or(options.result_bytes);
-        if let Some(names) = request.plugin_servers {
-            options.mcp_servers.servers = choose_servers(names);
-        }
-        if let Some(text) = request.start_timeout {
-            options.start_timeout = parse_span("start_timeout", &text, mistakes);
-        }
-        if let Some(text) = request.grace_period {
-            options.grace_period = parse_span("grace_period", &text, mistakes);
-        }
+        request.apply(&mut options, mistakes);
 
         let mut tools = self.tools.clone();
         if let Some(definitions) = request.tools {
@@ -639,35 +621,10 @@ impl CallServer<'_> {
     }
 }
 
-/// Replaces the rules of the command line by those that a request has.
-fn replace_rules(choice: &mut SkillChoice, request: &SessionRequest, mistakes: &mut Vec<String>) {
-    for (rules, texts) in [
-        (&mut choice.include, &request.include),
-        (&mut choice.exclude, &request.exclude),
-        (&mut choice.pin, &request.pin),
-        (&mut choice.name_only, &request.name_only),
-        (&mut choice.manual, &request.manual),
-        (&mut choice.enable, &request.enable),
-    ] {
-        if let Some(texts) = texts {
-            *rules = ChoiceRule::parse_all(texts, mistakes);
-        }
-    }
-}
-
 fn refuse_mistakes(mistakes: Vec<String>) -> Result<(), RequestError> {
     if mistakes.is_empty() {
         Ok(())
     } else {
         Err(RequestError::bad_config(mistakes))
     }
-}
-
-fn parse_span(name: &str, text: &str, mistakes: &mut Vec<String>) -> Duration {
-    parse_timeout(text).unwrap_or_else(|_| {
-        mistakes.push(format!(
-            "{name}: {text} is no time of more than zero and at most a day, such as 5s"
-        ));
-        Duration::ZERO
-    })
 }

@@ -1,7 +1,7 @@
 //! Files of the skills of a session, by the names of skills.
 
-use crate::agent::call::answer::{FileText, RequestError};
-use crate::agent::call::request::FileRequest;
+use super::answer::{FileText, RequestError};
+use super::request::FileRequest;
 use caproot_client::session::{ListedSkill, Session};
 
 /// Reader of the skills of a session.

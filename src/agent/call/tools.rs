@@ -1,7 +1,7 @@
 //! Tools of the program: definitions in a file or a request, and calls as lines. The program answers
 //! each call by a request.
 
-use crate::agent::call::event::CallEvent;
+use super::event::CallEvent;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_client::session::sources::mcp::McpToken;

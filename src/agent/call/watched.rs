@@ -1,7 +1,7 @@
 //! Sessions whose changes or uses are events.
 
-use crate::agent::call::event::CallEvent;
-use crate::agent::call::server::OpenSession;
+use super::event::CallEvent;
+use super::server::OpenSession;
 use caproot_client::session::{PluginWatch, SessionWatch, UsageWatch};
 use std::future::pending;
 

@@ -1,19 +1,19 @@
 //! Methods of the MCP server: each method reads the view of the session, and a method that needs files takes
 //! a permit.
 
-use crate::agent::mcp::ServedDaemon;
-use crate::agent::mcp::address::SkillAddress;
-use crate::agent::mcp::call_error::McpCallError;
-use crate::agent::mcp::connection::{ServedState, SyncState};
-use crate::agent::mcp::cursor::{ListKind, McpListCursor};
-use crate::agent::mcp::files;
-use crate::agent::mcp::frontmatter::extra_fields;
-use crate::agent::mcp::limits::{
+use super::address::SkillAddress;
+use super::call_error::McpCallError;
+use super::connection::{ServedState, SyncState};
+use super::cursor::{ListKind, McpListCursor};
+use super::frontmatter::extra_fields;
+use super::limits::{
     CATALOG_TIMEOUT, FIRST_LIST_TIMEOUT, MAX_CALLS, MAX_ENTRY_BYTES, MAX_LISTENS, MAX_PAGE_BYTES,
     MAX_PAGE_ITEMS, MAX_PAGE_TIME, MAX_WAITING_CALLS,
 };
-use crate::agent::mcp::texts::{ServerTexts, json_bytes};
-use crate::agent::mcp::view::{ServedSkill, ServedView};
+use super::texts::{ServerTexts, json_bytes};
+use super::view::{ServedSkill, ServedView};
+use crate::agent::mcp::ServedDaemon;
+use crate::agent::mcp::files;
 use caproot_client::session::{ToolError, ToolErrorCode, fill_placeholders};
 use caproot_core::text::escape_hidden_chars;
 use futures_util::StreamExt as _;

@@ -1,6 +1,6 @@
 //! Errors of MCP calls, and their JSON-RPC form.
 
-use crate::agent::mcp::limits::{MAX_SUBSCRIBED_URIS, MAX_WALKED_FILES};
+use super::limits::{MAX_SUBSCRIBED_URIS, MAX_WALKED_FILES};
 use caproot_client::session::{ToolError, ToolErrorCode};
 use rmcp::ErrorData;
 use serde_json::json;

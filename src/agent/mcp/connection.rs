@@ -1,9 +1,9 @@
 //! Connects to the daemon, and publishes a view of its session after each change. Connects again if the
 //! published roots change, because the roots of a session never change.
 
+use super::texts::ServerTexts;
+use super::view::ServedView;
 use super::{ConnectFailure, ServedDaemon};
-use crate::agent::mcp::texts::ServerTexts;
-use crate::agent::mcp::view::ServedView;
 use caproot_client::session::{ExecutorState, ExecutorStatus};
 use caproot_client::{CallError, published_selection};
 use caproot_core::backoff::Backoff;

@@ -1,11 +1,11 @@
 //! Files of a skill, from the source of the session, as a host sees them. The daemon caches digests by
 //! file version. No digest is cached here, so a digest always belongs to the version that is read.
 
-use crate::agent::mcp::call_error::McpCallError;
-use crate::agent::mcp::limits::{
+use super::call_error::McpCallError;
+use super::limits::{
     MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
 };
-use crate::agent::mcp::view::{ResolvedUri, ServedSkill};
+use super::view::{ResolvedUri, ServedSkill};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use caproot_client::session::sources::{PackageFile, PackageFilesRequest, TextPageRequest};

@@ -1,10 +1,10 @@
 //! Handler of one MCP session: capabilities, methods and change notifications.
 
-use crate::agent::mcp::backend::{McpBackend, PROMPT_ARGUMENTS};
-use crate::agent::mcp::call_error::McpCallError;
-use crate::agent::mcp::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
-use crate::agent::mcp::list_changes::{GivenLists, HostList, ListChanges};
-use crate::agent::mcp::view::ServedView;
+use super::backend::{McpBackend, PROMPT_ARGUMENTS};
+use super::call_error::McpCallError;
+use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
+use super::list_changes::{GivenLists, HostList, ListChanges};
+use super::view::ServedView;
 use caproot_client::session::Session;
 use caproot_core::sync::Mutex;
 use rmcp::model::{

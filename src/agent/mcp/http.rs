@@ -1,10 +1,10 @@
 //! Server over streamable HTTP. Accepts a limited number of connections and passes requests for
 //! `/mcp` to the SDK, which rejects other hosts and origins.
 
-use crate::agent::mcp::backend::McpBackend;
-use crate::agent::mcp::handler::McpHandler;
-use crate::agent::mcp::limits::{MAX_CONNECTIONS, MAX_REQUEST_BYTES, REQUEST_BODY_TIMEOUT};
-use crate::agent::mcp::sessions::{IS_REFUSED, LimitedSessionManager};
+use super::backend::McpBackend;
+use super::handler::McpHandler;
+use super::limits::{MAX_CONNECTIONS, MAX_REQUEST_BYTES, REQUEST_BODY_TIMEOUT};
+use super::sessions::{IS_REFUSED, LimitedSessionManager};
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Method, Request, Response, StatusCode};

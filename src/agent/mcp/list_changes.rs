@@ -2,9 +2,9 @@
 //! the client was given. Only complete revisions are compared, and for a slow client several revisions
 //! are one change.
 
-use crate::agent::mcp::connection::{ServedState, SyncState};
-use crate::agent::mcp::limits::MIN_TOOL_LIST_INTERVAL;
-use crate::agent::mcp::view::{ServedSkill, ServedView};
+use super::connection::{ServedState, SyncState};
+use super::limits::MIN_TOOL_LIST_INTERVAL;
+use super::view::{ServedSkill, ServedView};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};

@@ -2,7 +2,7 @@
 //! places are in use, a new session is refused, so that a client cannot end the sessions of others. A
 //! session without a request gives its place back after [`SESSION_IDLE_TIMEOUT`].
 
-use crate::agent::mcp::limits::{MAX_SESSIONS, SESSION_IDLE_TIMEOUT};
+use super::limits::{MAX_SESSIONS, SESSION_IDLE_TIMEOUT};
 use caproot_core::sync::Mutex;
 use futures_util::Stream;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};

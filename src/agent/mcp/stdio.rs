@@ -2,7 +2,7 @@
 //! no further request, so that a client that does not read takes no memory. If stdout cannot be
 //! written, the server ends.
 
-use crate::agent::mcp::limits::{HOST_READ_TIMEOUT, MAX_REQUEST_BYTES, MAX_STDIO_REQUESTS};
+use super::limits::{HOST_READ_TIMEOUT, MAX_REQUEST_BYTES, MAX_STDIO_REQUESTS};
 use rmcp::model::{ClientNotification, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::async_rw::AsyncRwTransport;

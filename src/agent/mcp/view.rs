@@ -1,10 +1,10 @@
 //! Skills of a session at one moment, as a host sees them: their URIs, their order in lists, and the lookup
 //! of URIs.
 
-use crate::agent::mcp::address::{SkillAddress, assign_addresses};
-use crate::agent::mcp::frontmatter::text_field;
-use crate::agent::mcp::limits::MAX_URI_BYTES;
-use crate::agent::mcp::list_changes::HostList;
+use super::address::{SkillAddress, assign_addresses};
+use super::frontmatter::text_field;
+use super::limits::MAX_URI_BYTES;
+use super::list_changes::HostList;
 use caproot_client::Trust;
 use caproot_client::session::{Session, SkillNameList, SkillNameListOptions};
 use caproot_core::proto::caproot::v1::{

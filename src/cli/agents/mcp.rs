@@ -4,14 +4,18 @@ use crate::agent::mcp::{
     ConnectFailure, HttpAllowlist, HttpListener, MAX_NAMES_BYTES, ServedDaemon, ServerTexts,
     ServerTransport, TOOL_NAMES, serve,
 };
-use crate::cli::args::{ConnectionArgs, LockFileArgs, ProductArgs, ResultArgs, SelectionArgs};
+use crate::cli::args::{
+    ConnectionArgs, LockFileArgs, ProductArgs, SelectionArgs, parse_result_bytes,
+};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::log_args::LogArgs;
 use crate::cli::output::{is_plain_word, print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal;
 use caproot_client::CallError;
-use caproot_client::session::{Session, SessionOptions, SkillNameListOptions};
+use caproot_client::session::{
+    DEFAULT_RESULT_BYTES, Session, SessionOptions, SkillNameListOptions,
+};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::escape_text;
 use clap::Args;
@@ -39,8 +43,14 @@ pub struct McpArgs {
     product: ProductArgs,
     #[command(flatten)]
     lock: LockFileArgs,
-    #[command(flatten)]
-    results: ResultArgs,
+    /// Limit of the result of a tool in bytes, at most 65,536. A long SKILL.md then needs fewer calls
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = DEFAULT_RESULT_BYTES,
+        value_parser = parse_result_bytes
+    )]
+    result_bytes: usize,
     /// Serve no tools, for hosts whose model sees resources
     #[arg(long)]
     no_tools: bool,
@@ -150,7 +160,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
     let options = ServedDaemon::session_options(SessionOptions {
         product: args.product.product.clone(),
         tool_names: TOOL_NAMES,
-        result_bytes: args.results.result_bytes,
+        result_bytes: args.result_bytes,
         scripts: texts.exec_command.is_some(),
         ..SessionOptions::default()
     });

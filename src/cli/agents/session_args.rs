@@ -1,12 +1,12 @@
 //! Flags of the commands that run a session, and the start of the session.
 
+use crate::agent::call::session_request::SessionRequest;
 use crate::agent::call::tools::{SessionTools, ToolCallbacks, read_tools};
 use crate::agent::{LocalDirectories, LocalSource, RootPreset};
 use crate::cli::agents::mcp_servers::McpServersArgs;
 use crate::cli::agents::sites_args::{SitesArgs, wait_for_sites};
 use crate::cli::args::{
-    ConnectionArgs, LockFileArgs, ProductArgs, ResultArgs, SelectionArgs, parse_timeout,
-    preset_parser, root_arg_parser,
+    ConnectionArgs, LockFileArgs, SelectionArgs, parse_timeout, preset_parser, root_arg_parser,
 };
 use crate::cli::failure::CommandFailure;
 use crate::cli::root_arg::RootArg;
@@ -14,9 +14,7 @@ use crate::cli::{exit, fleet};
 use caproot_client::Fleet;
 use caproot_client::session::sources::mcp::McpServerList;
 use caproot_client::session::sources::site::SiteSource;
-use caproot_client::session::{
-    ChoiceRule, Session, SessionOptions, SkillChoice, SkillSource, ToolNames,
-};
+use caproot_client::session::{Session, SessionOptions, SkillSource, ToolNames};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
@@ -30,30 +28,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub struct SessionArgs {
     #[command(flatten)]
-    product: ProductArgs,
-    /// Only skills that match a rule: name:NAME, handle:HANDLE (also all skills below the handle),
-    /// or source:KIND/ID, where KIND is executor, local, mcp or site. Can be repeated
-    #[arg(long, value_name = "RULE")]
-    include: Vec<ChoiceRule>,
-    /// No skill that matches this rule, even if --include matches. Can be repeated
-    #[arg(long, value_name = "RULE")]
-    exclude: Vec<ChoiceRule>,
-    /// Never cut a skill that matches this rule from the text for the model while another skill is in
-    /// the text. Can be repeated
-    #[arg(long, value_name = "RULE")]
-    pin: Vec<ChoiceRule>,
-    /// List a skill that matches this rule without its description in the text for the model. Can be
-    /// repeated
-    #[arg(long, value_name = "RULE")]
-    name_only: Vec<ChoiceRule>,
-    /// Hide a skill that matches this rule from models: it is neither in the text nor in lists. Only a
-    /// person or your program may name it. Can be repeated
-    #[arg(long, value_name = "RULE")]
-    manual: Vec<ChoiceRule>,
-    /// Offer a skill that matches this rule to models although it or its plugin is switched off by
-    /// default. Can be repeated
-    #[arg(long, value_name = "RULE")]
-    enable: Vec<ChoiceRule>,
+    options: SessionRequest,
     #[command(flatten)]
     lock: LockFileArgs,
     #[command(flatten)]
@@ -74,16 +49,6 @@ pub struct SessionArgs {
     /// executor is not waited for if its socket is missing or the connection is rejected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
     connect_timeout: Duration,
-    /// Say in the text for the model how to run a script by `caproot exec`, because the model has a shell
-    /// on the executor
-    #[arg(long)]
-    scripts: bool,
-    /// Leave out skills that miss a program, a variable or their platform on the executor; a warning
-    /// counts them
-    #[arg(long)]
-    ready_only: bool,
-    #[command(flatten)]
-    results: ResultArgs,
     /// Tools of your program as a JSON array, each with namespace, name, description and
     /// inputSchema
     #[arg(long, value_name = "FILE")]
@@ -195,27 +160,16 @@ impl SessionArgs {
             Some(file) => read_tools(file, callbacks)?,
             None => SessionTools::default(),
         };
-        let options = SessionOptions {
-            product: self.product.product.clone(),
-            choice: SkillChoice {
-                include: self.include.clone(),
-                exclude: self.exclude.clone(),
-                pin: self.pin.clone(),
-                name_only: self.name_only.clone(),
-                manual: self.manual.clone(),
-                enable: self.enable.clone(),
-                ..SkillChoice::default()
-            },
+        let mut options = SessionOptions {
             plugins: has_plugins,
-            scripts: self.scripts,
-            ready_only: self.ready_only,
             trust: self.lock.read_trust()?,
             tool_names: ToolNames::Flat,
-            result_bytes: self.results.result_bytes,
             tools: tools.registry.clone(),
             start_timeout: self.connect_timeout,
             ..SessionOptions::default()
         };
+        // The command line is parsed, so that no mistake is left.
+        self.options.apply(&mut options, &mut Vec::new());
 
         let local = start_local_source(&self.local, &self.preset, &options).await?;
         let servers = self.mcp_servers.read().await?;

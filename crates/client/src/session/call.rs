@@ -58,7 +58,7 @@ impl Session {
     /// `inputSchema`, and with `namespace` unless the names are [flat](super::ToolNames::Flat).
     #[must_use]
     pub fn skill_tools(&self) -> Value {
-        self.inner.tool_names.skill_tools()
+        self.inner.options.tool_names.skill_tools()
     }
 
     /// Returns the payloads of all tools, as Codex and the Responses API register tools: an object for each
@@ -67,7 +67,7 @@ impl Session {
     /// returns [`Session::flat_tools`].
     #[must_use]
     pub fn dynamic_tools(&self) -> Value {
-        match self.inner.tool_names {
+        match self.inner.options.tool_names {
             ToolNames::Flat => self.flat_tools(),
             ToolNames::Namespaced => group_by_namespace(self.flat_tools()),
         }
@@ -139,7 +139,7 @@ impl Session {
             CalledTool::List => self.list_skills(arguments),
             CalledTool::Read(Ok(read)) => {
                 let read = read.read(self).await;
-                ToolResult::from_outcome(read.as_ref(), self.inner.result_form())
+                ToolResult::from_outcome(read.as_ref(), self.inner.options.result_form())
             }
             CalledTool::Read(Err(error)) => self.error_result(error),
             CalledTool::Search => self.call_search(arguments).await,
@@ -149,7 +149,7 @@ impl Session {
     }
 
     fn error_result(&self, error: &ToolError) -> ToolResult {
-        ToolResult::from_outcome(Err::<&(), _>(error), self.inner.result_form())
+        ToolResult::from_outcome(Err::<&(), _>(error), self.inner.options.result_form())
     }
 
     fn unknown_tool_result(&self, name: &str) -> ToolResult {
@@ -184,7 +184,7 @@ impl Session {
     fn list_skills(&self, arguments: &Value) -> ToolResult {
         match self.find_page_start(arguments) {
             Ok(ListPageStart { view, index }) => {
-                let form = self.inner.result_form();
+                let form = self.inner.options.result_form();
                 let page = list_page(&view, index, form.max_bytes);
                 self.inner
                     .usage
@@ -206,7 +206,7 @@ impl Session {
         };
 
         let Some(cursor) = ViewCursor::decode(&cursor, b"") else {
-            let names = self.inner.tool_names;
+            let names = self.inner.options.tool_names;
             let message = names.fill_placeholders("{list} returned no such cursor");
             return Err(ToolError::from_code(ToolErrorCode::InvalidCursor, &message));
         };
@@ -265,7 +265,7 @@ impl Session {
         let request = UpdateRequest {
             known,
             budget,
-            names: self.inner.tool_names,
+            names: self.inner.options.tool_names,
             short_names: &short_names,
         };
         self.texts.lock().update(request, whole)
@@ -273,8 +273,8 @@ impl Session {
 
     fn write_skills(&self, view: &SessionView, budget: usize) -> InstructionText {
         let style = TextStyle {
-            names: self.inner.tool_names,
-            has_scripts: self.inner.has_scripts,
+            names: self.inner.options.tool_names,
+            has_scripts: self.inner.options.scripts,
         };
         let mut short_names = self.inner.short_names.lock();
         let text = {

@@ -260,7 +260,7 @@ async fn inject_file(
     let invocation =
         InvocationGuard::start(inner.invocation_session(), InvocationKind::Inject, target);
 
-    let work = read_fragment(source, file, inner.tool_names).instrument(invocation.span());
+    let work = read_fragment(source, file, inner.options.tool_names).instrument(invocation.span());
     let read = inner.run_until_closed(work).await.flatten();
     invocation.finish_with_text(read.as_ref().map(|read| read.fragment.text.as_str()));
     read
@@ -581,7 +581,7 @@ fn resolve_mentions(
 
 /// Returns the names and handles of the skills that the choice of the session leaves out.
 fn excluded_skills(session: &Session) -> HashSet<String> {
-    let choice = &session.inner.choice;
+    let choice = &session.inner.options.choice;
     let mut excluded = HashSet::new();
     for source in session.sources().iter().filter(|_| !choice.is_empty()) {
         let listing = source.snapshot().listing;

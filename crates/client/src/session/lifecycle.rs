@@ -157,7 +157,7 @@ impl Session {
         let sources = self.sources.iter();
         sources
             .map(|source| {
-                let skills = self.inner.choice.count_included(&**source);
+                let skills = self.inner.options.choice.count_included(&**source);
                 SourceState::of_source(&**source, skills)
             })
             .collect()
@@ -296,15 +296,15 @@ impl Session {
     ///
     /// The choices of the fork have more than 256 rules together.
     pub fn with_narrower_choice(mut self, narrower: &SkillChoice) -> Result<Self, SelectionError> {
-        let choice = self.inner.choice.narrowed_to(narrower);
+        let choice = self.inner.options.choice.narrowed_to(narrower);
         choice.check()?;
-        self.inner.choice = choice;
+        self.inner.options.choice = choice;
         self.views = Mutex::default();
         #[cfg(feature = "servers")]
         {
             let servers = self
                 .plugin_servers
-                .restricted_to(|declared| declared.is_included(&self.inner.choice));
+                .restricted_to(|declared| declared.is_included(&self.inner.options.choice));
             self = self.with_servers(servers);
         }
         Ok(self)
@@ -339,14 +339,11 @@ impl Session {
     /// [`SavedError::TooLarge`], if the selection alone exceeds the limit.
     pub fn save(&self) -> Result<String, SavedError> {
         let inner = &self.inner;
-        let SessionInner {
-            id,
-            product,
-            choice,
-            selection,
-            ..
-        } = inner;
-        let saved = SavedSession::new(id, product, choice, selection, self.resume_points());
+        let SessionOptions {
+            product, choice, ..
+        } = &inner.options;
+        let points = self.resume_points();
+        let saved = SavedSession::new(&inner.id, product, choice, &inner.selection, points);
         #[cfg(feature = "servers")]
         let saved = saved.with_mcp_servers(self.plugin_servers.to_saved());
         saved
@@ -503,7 +500,7 @@ impl Session {
     fn resume_point(&self, executor: &DaemonSource) -> Option<ResumePoint> {
         let current = ResumePoint::from_snapshot(&executor.mirror_snapshot());
         let current = current.map(|point| ResumePoint {
-            view: mirrored_view(self.inner.has_plugins),
+            view: mirrored_view(self.inner.options.has_plugins()),
             ..point
         });
         let saved = self.inner.resume_points.get(executor.id());
@@ -535,20 +532,14 @@ impl SessionInner {
     fn fork(parent: &Self, selection: Vec<SelectedCapabilityRoot>) -> Self {
         Self {
             id: random_id(),
-            product: parent.product.clone(),
-            choice: parent.choice.clone(),
+            options: parent.options.clone(),
             masking: Vec::new(),
             selection,
             resume_points: parent.resume_points.clone(),
             usage: UsageRecorder::default(),
             used: Mutex::default(),
-            tool_names: parent.tool_names,
-            result_bytes: parent.result_bytes,
             // The model of a fork may know the texts of this session.
             short_names: Mutex::new(parent.short_names.lock().clone()),
-            has_scripts: parent.has_scripts,
-            has_plugins: parent.has_plugins,
-            trust: parent.trust.clone(),
             closed: CancellationToken::new(),
             store: parent.store.clone(),
             is_deleted: tokio::sync::Mutex::new(false),

@@ -1,7 +1,7 @@
 //! Options of a new session.
 
 use super::choice::SkillChoice;
-use super::result::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
+use super::result::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultForm};
 use super::selection::SelectionError;
 #[cfg(feature = "servers")]
 use super::server_options::{McpServerChoice, McpServerOptions};
@@ -76,9 +76,8 @@ impl SessionOptions {
     }
 
     /// Returns the form of the results of tools.
-    #[cfg(feature = "handlers")]
-    pub(super) fn result_form(&self) -> super::result::ResultForm {
-        super::result::ResultForm {
+    pub(super) fn result_form(&self) -> ResultForm {
+        ResultForm {
             names: self.tool_names,
             max_bytes: self.result_bytes,
         }

@@ -94,7 +94,7 @@ impl Session {
         if self.is_closed() {
             return Vec::new();
         }
-        collect_plugins(&self.sources, &self.inner.choice)
+        collect_plugins(&self.sources, &self.inner.options.choice)
     }
 
     /// Returns a watch for changes of the plugins from now on.
@@ -104,9 +104,9 @@ impl Session {
         let changes = self.watch();
         PluginWatch {
             sources: self.sources.clone(),
-            choice: self.inner.choice.clone(),
+            choice: self.inner.options.choice.clone(),
             changes,
-            known: collect_plugins(&self.sources, &self.inner.choice),
+            known: collect_plugins(&self.sources, &self.inner.options.choice),
         }
     }
 }

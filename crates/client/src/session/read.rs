@@ -229,7 +229,7 @@ impl<'a> FoundRead<'a> {
             package: &self.found.package,
             directory,
         };
-        let max_bytes = session.inner.result_bytes;
+        let max_bytes = session.inner.options.result_bytes;
         let page = list_directory(source, &listed, &self.cursor, max_bytes).await?;
         Ok(ReadResult::Directory(page))
     }
@@ -247,7 +247,7 @@ async fn read_page(
     }
 
     let had_cursor = !request.cursor.is_empty();
-    let files = if session.inner.has_scripts && !had_cursor {
+    let files = if session.inner.options.scripts && !had_cursor {
         // Before the page: a page of a later version does not match the digests.
         list_skill_files(source, &request).await
     } else {
@@ -255,7 +255,7 @@ async fn read_page(
     };
     let reserved = files.as_ref().map_or(0, |_| SKILL_DIGEST_BYTES);
 
-    let room = ResultRoom(session.inner.result_bytes.saturating_sub(reserved));
+    let room = ResultRoom(session.inner.options.result_bytes.saturating_sub(reserved));
     let first_bytes = room.contents_room(handle_bytes(&request), TYPICAL_CURSOR_BYTES);
     let package = request.package.clone();
     let skill = find_listed_skill(source, &request.authority, &request.package);
@@ -265,7 +265,7 @@ async fn read_page(
     let page = page.map_err(|error| match error.code() {
         // The other arguments were just looked up, so the cursor is the invalid one.
         ToolErrorCode::InvalidArguments if had_cursor => {
-            let names = session.inner.tool_names;
+            let names = session.inner.options.tool_names;
             let message = names.fill_placeholders("{read} returned no such cursor for this file");
             ToolError::from_code(ToolErrorCode::InvalidCursor, &message)
         }

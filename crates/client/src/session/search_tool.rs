@@ -81,7 +81,7 @@ impl Session {
 
     /// Returns the result of the tool for these arguments.
     pub(super) async fn call_search(&self, arguments: &Value) -> ToolResult {
-        let form = self.inner.result_form();
+        let form = self.inner.options.result_form();
         match self.find_results(arguments).await {
             Ok(results) => {
                 let SearchResults {
@@ -126,7 +126,7 @@ impl Session {
 
     fn decode_cursor(&self, text: &str, query: &str) -> Result<ViewCursor, ToolError> {
         ViewCursor::decode(text, cursor_binding(query).as_bytes()).ok_or_else(|| {
-            let names = self.inner.tool_names;
+            let names = self.inner.options.tool_names;
             let message =
                 names.fill_placeholders("{search} returned no such cursor for this query");
             ToolError::from_code(ToolErrorCode::InvalidCursor, &message)

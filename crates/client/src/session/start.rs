@@ -130,10 +130,10 @@ impl Session {
         }
         let request = ServerStart {
             sources: &self.sources,
-            choice: &self.inner.choice,
+            choice: &self.inner.options.choice,
             options,
             program: &self.custom_tools,
-            form: self.inner.result_form(),
+            form: self.inner.options.result_form(),
         };
         let servers = PluginServerSet::start(request).await;
         self.with_servers(servers)
@@ -158,19 +158,16 @@ impl SessionInner {
 
         Ok(Self {
             id: options.id.clone().unwrap_or_else(random_id),
-            product: options.product.clone(),
-            choice: options.choice.clone(),
+            options: SessionOptions {
+                trust,
+                ..options.clone()
+            },
             masking: Vec::new(),
             selection,
             resume_points,
             usage: UsageRecorder::default(),
             used: Mutex::default(),
-            tool_names: options.tool_names,
-            result_bytes: options.result_bytes,
             short_names: Mutex::default(),
-            has_scripts: options.scripts,
-            has_plugins: options.has_plugins(),
-            trust,
             closed: CancellationToken::new(),
             store: None,
             is_deleted: tokio::sync::Mutex::new(false),

@@ -1,12 +1,12 @@
 //! State of a session: its sources, their authorities, and the views of its skills.
 
 use super::authorities::{SessionAuthority, collect_authorities};
-use super::choice::SkillChoice;
 use super::invocation::InvocationSession;
 use super::notices::TextRegistry;
+use super::options::SessionOptions;
 #[cfg(feature = "servers")]
 use super::plugin_servers::PluginServerSet;
-use super::result::{ResultForm, ToolError, ToolErrorCode};
+use super::result::{ToolError, ToolErrorCode};
 use super::search::SessionSearch;
 use super::selection::SelectionError;
 use super::short_names::ShortNames;
@@ -14,7 +14,6 @@ use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::{SkillSource, SourceKind};
 use super::sources::{ApprovedSource, DaemonSource, ExecutorState};
 use super::store::SessionStore;
-use super::tool_names::ToolNames;
 #[cfg(feature = "handlers")]
 use super::tools::ToolSet;
 use super::usage::{UsageRecorder, UsageWatch};
@@ -60,8 +59,8 @@ pub struct AuthoritySource<'a> {
 #[derive(Debug)]
 pub struct SessionInner {
     pub id: String,
-    pub product: String,
-    pub choice: SkillChoice,
+    /// Options, with the trust and choice that apply.
+    pub options: SessionOptions,
     /// Sources of the parents of a fork that the fork does not have, and whose names it must not use
     /// for other skills.
     pub masking: Vec<Arc<dyn SkillSource>>,
@@ -72,16 +71,8 @@ pub struct SessionInner {
     pub usage: UsageRecorder,
     /// Files that the model read or was given.
     pub used: Mutex<UsedFiles>,
-    pub tool_names: ToolNames,
-    /// Limit of a result's JSON in bytes.
-    pub result_bytes: usize,
     /// Names that texts gave to skills.
     pub short_names: Mutex<ShortNames>,
-    /// Whether the text says how to run scripts.
-    pub has_scripts: bool,
-    /// Whether the mirrors of the executors have plugins.
-    pub has_plugins: bool,
-    pub trust: Trust,
     pub closed: CancellationToken,
     pub store: Option<Arc<dyn SessionStore>>,
     /// Whether the saved state was deleted. The lock is held during calls of the store, so that
@@ -102,7 +93,7 @@ impl Session {
         let executors = self.executors.iter();
         executors
             .map(|executor| ExecutorState {
-                skills: self.inner.choice.count_included(&**executor),
+                skills: self.inner.options.choice.count_included(&**executor),
                 ..executor.state()
             })
             .collect()
@@ -111,7 +102,7 @@ impl Session {
     /// Returns the skills that the session trusts: those of the options, or of the fleet.
     #[must_use]
     pub fn trust(&self) -> &Trust {
-        &self.inner.trust
+        &self.inner.options.trust
     }
 
     /// Returns the state of each root of the executors that have answered.
@@ -237,7 +228,7 @@ impl Session {
             sources: &self.sources,
             masking: &self.inner.masking,
             authorities: &self.authorities,
-            choice: &self.inner.choice,
+            choice: &self.inner.options.choice,
         };
         self.views.lock().current(&scope)
     }
@@ -261,7 +252,7 @@ impl Session {
         authority: &str,
         package: &str,
     ) -> Result<(), ToolError> {
-        let choice = &self.inner.choice;
+        let choice = &self.inner.options.choice;
         if choice.is_empty() {
             return Ok(());
         }
@@ -332,7 +323,7 @@ impl AuthoritySource<'_> {
 impl SessionInner {
     /// Returns a source with the skills that the session trusts.
     pub fn approved_source(&self, source: Arc<dyn SkillSource>) -> Arc<dyn SkillSource> {
-        match &self.trust {
+        match &self.options.trust {
             Trust::All => source,
             Trust::Lock(lock) => {
                 let id = match source.kind() {
@@ -340,16 +331,9 @@ impl SessionInner {
                     // The program chose the id.
                     _ => source.id().to_owned(),
                 };
-                Arc::new(ApprovedSource::new(source, id, lock.clone(), &self.product))
+                let product = &self.options.product;
+                Arc::new(ApprovedSource::new(source, id, lock.clone(), product))
             }
-        }
-    }
-
-    /// Returns the form of the results of tools.
-    pub fn result_form(&self) -> ResultForm {
-        ResultForm {
-            names: self.tool_names,
-            max_bytes: self.result_bytes,
         }
     }
 
@@ -358,7 +342,7 @@ impl SessionInner {
         InvocationSession {
             id: &self.id,
             usage: &self.usage,
-            tool_names: self.tool_names,
+            tool_names: self.options.tool_names,
         }
     }
 

@@ -75,7 +75,7 @@ impl CallHandler for Session {
     }
 
     fn max_result_bytes(&self) -> usize {
-        self.inner.result_bytes
+        self.inner.options.result_bytes
     }
 }
 
