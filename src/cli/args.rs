@@ -4,7 +4,7 @@ use super::executor::ConnectedExecutor;
 use super::exit;
 use super::failure::CommandFailure;
 use super::root_arg::{RootArg, select_roots};
-use crate::agent::RootPreset;
+use crate::agent::local::RootPreset;
 use caproot_client::session::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use caproot_client::{
     ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, SpiffeId, Trust,

@@ -19,6 +19,7 @@ pub const CLIENT_COMMANDS: [&str; 14] = [
 ];
 
 /// Commands that look at the files of this machine as the daemon does, or run on an executor.
+#[cfg(not(target_os = "linux"))]
 pub const LINUX_COMMANDS: &[&str] = &[
     "serve", "config", "link", "exec", "pull", "lock", "new", "check", "explain", "man",
 ];

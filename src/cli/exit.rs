@@ -1,7 +1,7 @@
 //! Exit codes for scripts. `--help`, the manual pages and the reference page use the same table,
 //! [`EXIT_CODES`]. Codes from 70 up are the codes of sysexits.h.
 
-use super::command_set::{CommandSet, LINUX_COMMANDS};
+use super::command_set::CommandSet;
 use tonic::Code;
 
 /// Exit code with its documentation.
@@ -75,8 +75,9 @@ exit_codes! {
     /// The daemon cannot respond now: a limit is reached, the timeout is over, or the connection was
     /// lost. Try again later.
     TRY_LATER = 6, "try later", CLIENT_BUT_EXEC;
-    /// The command needs Linux, and this is another system.
-    NEEDS_LINUX = 69, "needs Linux", CommandSet::Only(LINUX_COMMANDS);
+    /// The command needs Linux, and this is another system: `serve`, `config`, `link`, `exec`, `pull`, `lock`, `new`,
+    /// `check`, `explain` or `man`.
+    NEEDS_LINUX = 69, "needs Linux", CommandSet::Only(&[]);
     /// Internal error, or a response of the daemon that is not valid.
     INTERNAL = 70, "internal error", ALL_BUT_EXEC;
     /// The command cannot listen: the address is in use, or the directory of the socket is unsafe.

@@ -4,7 +4,7 @@
 use super::answer::RequestError;
 use super::program_registry::{FoundConfig, FoundExecutor, ProgramRegistry};
 use super::tools::{ToolCallbacks, program_token, program_values};
-use crate::agent::{LocalDirectories, LocalSource, RootPreset};
+use crate::agent::local::{LocalDirectories, LocalSource, RootPreset};
 use crate::cli::agents::session_args::SessionRoots;
 use crate::cli::executor::EveryEnvironment;
 use crate::cli::fleet::omitted_line;

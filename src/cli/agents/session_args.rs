@@ -2,7 +2,7 @@
 
 use crate::agent::call::session_request::SessionRequest;
 use crate::agent::call::tools::{SessionTools, ToolCallbacks, read_tools};
-use crate::agent::{LocalDirectories, LocalSource, RootPreset};
+use crate::agent::local::{LocalDirectories, LocalSource, RootPreset};
 use crate::cli::agents::mcp_servers::McpServersArgs;
 use crate::cli::agents::sites_args::{SitesArgs, wait_for_sites};
 use crate::cli::args::{

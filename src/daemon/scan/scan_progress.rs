@@ -181,8 +181,8 @@ impl ScanProgress {
     }
 
     /// Returns how long the scan did nothing but wait for the disk, or parse a slow file. A thread that
-    /// computes, waits for a processor or has not started makes progress. Of the time since the last
-    /// measurement at most [`MAX_MEASURED_GAP_MS`] counts: in a longer gap the process did not run.
+    /// computes, waits for a processor or has not started makes progress. A longer time between two
+    /// measurements counts as `MAX_MEASURED_GAP_MS`, because the process did not run.
     #[must_use]
     pub fn measure_idle_time(&self) -> Duration {
         let now_ms = self.age_ms();

@@ -44,7 +44,7 @@ fn each_end_of_a_step_is_counted_and_printed() {
     let dir = tempfile::tempdir().expect("a directory");
     let output = run_script(
         dir.path(),
-        "beside group 5 beside_good\nstep good bad hanging skipped unfit\ncollect group\necho lost >>\"$results/planned\"",
+        "beside idle_group beside_good\nstep good bad hanging skipped unfit\ncollect idle_group\necho lost >>\"$results/planned\"",
     );
     let stdout = String::from_utf8(output.stdout).expect("UTF-8");
 

@@ -11,10 +11,16 @@ fn exists(name: &str) -> bool {
     let path = name.replace("::", "/");
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.join(&path).is_dir()
-        || ["tests/it", "src", "crates/core/src", "crates/client/src"]
-            .map(|dir| package.join(dir).join(&path))
-            .iter()
-            .any(|module| module.with_extension("rs").is_file() || module.join("mod.rs").is_file())
+        || [
+            "tests/it",
+            "src",
+            "src/daemon",
+            "crates/core/src",
+            "crates/client/src",
+        ]
+        .map(|dir| package.join(dir).join(&path))
+        .iter()
+        .any(|module| module.with_extension("rs").is_file() || module.join("mod.rs").is_file())
 }
 
 #[test]
