@@ -17,7 +17,7 @@ from ._errors import ConfigError, StoreError
 from ._fleet import Executor, Fleet, Path, Token, to_fleet
 from ._host import ProgramHost
 from ._results import Skill, ToolResult
-from ._servers import PluginServers
+from ._servers import AuthorizationFunction, PluginServers
 from ._sources import describe_sources
 from ._state import SessionState
 from ._tools import Tools
@@ -77,6 +77,7 @@ def connect(
     lock: Path | None = None,
     signers: Path | None = None,
     plugin_servers: PluginServers | None = None,
+    authorize: AuthorizationFunction | None = None,
     start_timeout: float = 5.0,
     grace_period: float = 10.0,
     ca: Path | None = None,
@@ -112,6 +113,9 @@ def connect(
         lock: Lock of `caproot lock`: only skills that it approves, with its descriptions and verified files.
         signers: Keys that may sign the lock, as a file with the format of `allowed_signers`.
         plugin_servers: HTTP MCP servers of plugins whose tools the session has; none by default.
+        authorize: Function that returns the value of `Authorization` for an HTTP MCP server that answered 401 and
+            whose declaration has no credential: of plugins and of `sources`. The tools and skills of the server are a
+            change.
         start_timeout: Seconds to wait for executors that do not answer. Their skills appear later.
         grace_period: Seconds for which the skills of a lost executor stay listed.
         ca, cert, key, server_name, spiffe_id, token, token_file: As for `Executor`.
@@ -142,6 +146,7 @@ def connect(
         lock=lock,
         signers=signers,
         plugin_servers=plugin_servers,
+        authorize=authorize,
         start_timeout=start_timeout,
         grace_period=grace_period,
     )
@@ -188,6 +193,7 @@ class SessionOptions:
         lock: Path | None = None,
         signers: Path | None = None,
         plugin_servers: PluginServers | None = None,
+        authorize: AuthorizationFunction | None = None,
         start_timeout: float = 5.0,
         grace_period: float = 10.0,
     ) -> None:
@@ -203,6 +209,8 @@ class SessionOptions:
         for name, path in (("lock", lock), ("signers", signers)):
             check_type(name, path, str, os.PathLike, type(None))
         check_type("plugin_servers", plugin_servers, PluginServers, type(None))
+        if authorize is not None and not callable(authorize):
+            raise TypeError(f"authorize must be callable, not {type(authorize).__name__}")
         check_type("start_timeout", start_timeout, int, float)
         check_type("grace_period", grace_period, int, float)
         self.fleet = fleet
@@ -228,6 +236,7 @@ class SessionOptions:
             for name, path in (("lock", lock), ("signers", signers))
         }
         self.plugin_servers = plugin_servers
+        self.authorize = authorize
 
     async def begin(self) -> Session:
         """Begins the session in the running loop."""
@@ -236,7 +245,7 @@ class SessionOptions:
         saved = self.saved if self.stored_id is None else await self._load(self.stored_id)
         selection = {**self.selection, "roots": self.roots} if saved is None else {"saved": _read_saved(saved)}
 
-        sources, source_entry = describe_sources(self.sources, self.plugin_servers)
+        sources, source_entry = describe_sources(self.sources, self.plugin_servers, self.authorize)
         executors, fleet_entry = (None, None) if self.fleet is None else self.fleet._describe()
         if executors is not None:
             executors["optional"] = self.is_default_fleet
@@ -416,6 +425,11 @@ class Session:
     def plugin_servers(self) -> builtins.list[dict[str, Any]]:
         """Returns the MCP servers of plugins with their origins, tools and errors."""
         return self._ask_now("plugin_servers")  # type: ignore[no-any-return]
+
+    async def retry_servers(self) -> builtins.list[dict[str, Any]]:
+        """Tries again to use the MCP servers that cannot be used, of plugins and of `sources`, such as after a user
+        logged in: `authorize` is asked again after another 401. Returns those of plugins, as `plugin_servers`."""
+        return await self._ask("retry_servers")  # type: ignore[no-any-return]
 
     def plugin_changes(self) -> AsyncIterator[PluginChanges]:
         """Returns the changes of plugins from now on, with `added`, `changed` and `removed`."""

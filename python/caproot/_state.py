@@ -135,8 +135,8 @@ class SessionState:
         fork._owned = self._owned
         fork._begin_on(self.child_now, id)
         try:
-            fork.text = fork.request_now("watch", {}).result["text"]
-            fork.tools = fork.request_now("tools", {}).result
+            watched = fork.request_now("watch", {}).result
+            fork.text, fork.tools = watched["text"], watched["tools"]
             fork._saved = fork.request_now("save", {}).result
         except BaseException:
             fork.drop()
@@ -166,6 +166,7 @@ class SessionState:
         """Takes an event of the program, in any thread."""
         if event["event"] == "changed":
             self.text = event.get("text") or self.text
+            self.tools = event.get("tools") or self.tools
         run_in_loop(self.loop, self._publish, event)
 
     def take_exit(self, child: CallChild, reason: Exception) -> None:
@@ -224,11 +225,9 @@ class SessionState:
         self._begin_on(child, id)
         self.warnings = warnings
         fields = {"session": id}
-        watched, tools, saved = await asyncio.gather(
-            child.request("watch", fields), child.request("tools", fields), child.request("save", fields)
-        )
+        watched, saved = await asyncio.gather(child.request("watch", fields), child.request("save", fields))
         self.text = watched.result["text"]
-        self.tools = tools.result
+        self.tools = watched.result["tools"]
         self._saved = saved.result
         if self._watches_usage:
             await child.request("watch_usage", fields)

@@ -6,7 +6,8 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_client::session::sources::mcp::McpToken;
 use caproot_client::session::{
-    CustomTool, ServerValues, ToolCaller, ToolFunctionError, ToolNames, ToolRegistry,
+    AuthorizationFailed, CustomTool, ServerAuthorization, ServerValues, ToolCaller,
+    ToolFunctionError, ToolNames, ToolRegistry,
 };
 use caproot_core::bounded_file;
 use caproot_core::sync::Mutex;
@@ -225,6 +226,20 @@ pub fn program_values(callbacks: &Arc<ToolCallbacks>, key: &str) -> ServerValues
                 tracing::warn!("no value of a plugin's MCP server: {reason}");
                 None
             })
+        }
+    })
+}
+
+/// Returns `Authorization` of MCP servers, which the program has. An error of the program is not logged: it
+/// can have a credential.
+pub fn program_authorization(callbacks: &Arc<ToolCallbacks>, key: &str) -> ServerAuthorization {
+    let callbacks = callbacks.clone();
+    let key = key.to_owned();
+    ServerAuthorization::new(move |request| {
+        let (callbacks, key) = (callbacks.clone(), key.clone());
+        async move {
+            let asked = callbacks.ask_value(|call| CallEvent::Authorize { call, key, request });
+            asked.await.map_err(|_| AuthorizationFailed)
         }
     })
 }
