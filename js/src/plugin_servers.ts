@@ -30,8 +30,8 @@ export type AuthorizationRequest = Omit<Extract<CallEvent, { event: "authorize" 
 
 /**
  * Returns the value of `Authorization`, such as `Bearer …`, or `undefined` if the server must not get one. It may take
- * 15 minutes. Compare `origin` with the origin that the credential is for. `resourceMetadata` is a stranger's URL: its
- * host can resolve to a machine of your network. An error of the function is a warning of the process, and does not
+ * 15 minutes. Compare `origin` with the origin that the credential is for. The server names `resourceMetadata` and is not
+ * trusted: the host can resolve to a machine of your network. An error of the function is a warning of the process, and does not
  * reach the model.
  */
 export type AuthorizationFunction = (request: AuthorizationRequest) => string | undefined | Promise<string | undefined>;

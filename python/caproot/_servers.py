@@ -55,7 +55,7 @@ class AuthorizationRequest:
     origin: str
     """Origin that gets the value, such as `https://mcp.tracker.example`."""
     resource_metadata: str | None
-    """URL of the protected resource metadata (RFC 9728) that the server names. The URL is a stranger's: its host
+    """URL of the protected resource metadata (RFC 9728) that the server names. The server is not trusted: the host
     can resolve to a machine of your network."""
     scopes: tuple[str, ...]
     """Scopes that the server asks for."""

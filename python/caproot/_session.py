@@ -113,9 +113,7 @@ def connect(
         lock: Lock of `caproot lock`: only skills that it approves, with its descriptions and verified files.
         signers: Keys that may sign the lock, as a file with the format of `allowed_signers`.
         plugin_servers: HTTP MCP servers of plugins whose tools the session has; none by default.
-        authorize: Function that returns the value of `Authorization` for an HTTP MCP server that answered 401 and
-            whose declaration has no credential: of plugins and of `sources`. The tools and skills of the server are a
-            change.
+        authorize: Function that returns `Authorization` for an HTTP MCP server that answered 401 without a credential.
         start_timeout: Seconds to wait for executors that do not answer. Their skills appear later.
         grace_period: Seconds for which the skills of a lost executor stay listed.
         ca, cert, key, server_name, spiffe_id, token, token_file: As for `Executor`.
@@ -427,8 +425,7 @@ class Session:
         return self._ask_now("plugin_servers")  # type: ignore[no-any-return]
 
     async def retry_servers(self) -> builtins.list[dict[str, Any]]:
-        """Tries again to use the MCP servers that cannot be used, of plugins and of `sources`, such as after a user
-        logged in: `authorize` is asked again after another 401. Returns those of plugins, as `plugin_servers`."""
+        """Tries again to use the MCP servers that cannot be used, and returns `plugin_servers()`."""
         return await self._ask("retry_servers")  # type: ignore[no-any-return]
 
     def plugin_changes(self) -> AsyncIterator[PluginChanges]:

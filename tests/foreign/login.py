@@ -72,7 +72,7 @@ def page_program(url, tree):
 @contextlib.contextmanager
 def running(command, **options):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options) as process:
-        # A program that logs nobody in ends here.
+        # A program that waits for a login ends here.
         timer = threading.Timer(120, process.kill)
         timer.start()
         try:

@@ -59,12 +59,12 @@ pub struct AuthorizationRequest {
     pub url: String,
     /// Origin that gets the value, such as `https://mcp.tracker.example`.
     pub origin: String,
-    /// URL of the protected resource metadata (RFC 9728), as the server names it. The URL is a stranger's:
-    /// its host can resolve to a machine of your network. `null` if the server names none.
+    /// URL of the protected resource metadata (RFC 9728), as the server names it. The server is not
+    /// trusted: the host can resolve to a machine of your network. `null` if the server names no URL.
     pub resource_metadata: Option<String>,
     /// Scopes that the server asks for, at most 64.
     pub scopes: Vec<String>,
-    /// Error code of the server, such as `invalid_token`; `null` if the server names none.
+    /// Error code of the server, such as `invalid_token`; `null` if the server names no code.
     pub error: Option<String>,
 }
 

@@ -283,7 +283,9 @@ impl SharedServers {
             };
             let mut answers = authorizer.watch();
             // The program may have answered before.
-            answers.mark_changed();
+            if authorizer.value().is_some() {
+                answers.mark_changed();
+            }
             let shared = Arc::downgrade(self);
             tokio::spawn(async move {
                 while answers.changed().await.is_ok() {
