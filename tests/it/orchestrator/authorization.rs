@@ -156,9 +156,9 @@ async fn the_tools_come_by_a_change_after_the_program_authorized() {
 
     let mut changes = session.watch();
     program.permits.add_permits(1);
-    let changed = in_time(changes.next()).await;
+    let source = in_time(changes.next()).await;
     assert_eq!(
-        (changed.kind, changed.id.as_str()),
+        (source.kind, source.id.as_str()),
         (SourceKind::Local, "here")
     );
     wait_for_error(&session, "").await;
@@ -233,8 +233,8 @@ async fn a_refused_value_is_asked_for_once_more_and_then_only_when_told() {
 
 #[tokio::test]
 async fn each_failure_of_the_function_is_a_warning() {
-    let guarded = GuardedServer::start("Bearer").await;
     type Answer = fn() -> Result<Option<String>, AuthorizationFailed>;
+    let guarded = GuardedServer::start("Bearer").await;
     let answers: [(Answer, &str); 4] = [
         (|| Ok(None), "the program gave no value"),
         (

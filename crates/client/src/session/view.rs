@@ -307,14 +307,14 @@ impl SessionWatch {
     pub(super) fn new<'a>(
         watches: impl Iterator<Item = (&'a dyn SkillSource, Box<dyn SourceWatch>)>,
     ) -> Self {
-        let watched = watches.map(|(source, watch)| {
+        let by_source = watches.map(|(source, watch)| {
             let changed = ChangedSource {
                 kind: source.kind(),
                 id: source.id().to_owned(),
             };
             (changed, watch)
         });
-        Self(watched.collect())
+        Self(by_source.collect())
     }
 
     /// Waits for the next change and returns its source. Cancel-safe.

@@ -261,7 +261,43 @@ impl fmt::Debug for Authorizer {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_value;
+    use super::{ANSWER_TIMEOUT, Authorizer, ServerAuthorization, parse_value};
+    use crate::session::authorization::AuthorizationRequest;
+    use std::time::Duration;
+    use tokio::time::{Instant, sleep};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_function_that_never_answers_is_given_up() {
+        let request = AuthorizationRequest {
+            source_kind: "mcp".to_owned(),
+            source_id: "docs".to_owned(),
+            package: None,
+            plugin: None,
+            server: "docs".to_owned(),
+            url: "https://a.example/mcp".to_owned(),
+            origin: "https://a.example".to_owned(),
+            resource_metadata: None,
+            scopes: Vec::new(),
+            error: None,
+        };
+        let never = ServerAuthorization::new(|_| std::future::pending());
+        let authorizer = Authorizer::new(never, request, Vec::new());
+        let started_at = Instant::now();
+        for _ in 0..3 {
+            assert!(!authorizer.replace_refused(None, "Bearer").await);
+        }
+        assert!(started_at.elapsed() < Duration::from_secs(1));
+        let reason = authorizer.missing_reason().expect("a reason");
+        assert!(reason.contains("has not answered yet"), "{reason}");
+
+        sleep(ANSWER_TIMEOUT + Duration::from_secs(1)).await;
+        let reason = authorizer.missing_reason().expect("a reason");
+        assert!(reason.contains("within 15m"), "{reason}");
+        assert!(!authorizer.replace_refused(None, "Bearer").await);
+        assert_eq!(authorizer.missing_reason(), Some(reason));
+        authorizer.allow_question();
+        assert_eq!(authorizer.missing_reason(), None);
+    }
 
     #[test]
     fn only_values_of_the_header_are_sent() {

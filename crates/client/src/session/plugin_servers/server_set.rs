@@ -204,10 +204,10 @@ impl PluginServerSet {
 
     /// Returns the servers of the plugins that `includes` accepts.
     pub fn restricted_to(&self, includes: impl Fn(&DeclaredServer) -> bool) -> Self {
-        let included = self.included.iter().copied();
+        let indexes = self.included.iter().copied();
         Self {
             shared: self.shared.clone(),
-            included: included
+            included: indexes
                 .filter(|index| includes(&self.shared.servers[*index].declared))
                 .collect(),
             tools: Mutex::default(),
