@@ -31,7 +31,7 @@ const allPages = [
     text: "Own tools, sources, stores, dispatchers and errors.",
     exports: [
       ["index", "Tools ToolOptions ToolFunction ToolContext"],
-      ["index", "JsonSchema StandardSchema LocalSkills LocalPreset McpServer McpServerOptions Site SiteOptions Source PluginServers ServerValueRequest"],
+      ["index", "JsonSchema StandardSchema LocalSkills LocalPreset McpServer McpServerOptions Site SiteOptions Source PluginServers ServerValueRequest AuthorizationFunction AuthorizationRequest"],
       ["index", "Store FindExecutor Token"],
       ["index", "Dispatcher DispatcherOptions Manager Thread"],
       ["index", "CaprootError ConfigError Refused ProgramError SealedError StoreError DispatchError ToolError version"],

@@ -5,7 +5,7 @@ import { callPlatform, type Platform, type PlatformEvent } from "./dispatch.ts";
 import type { CaprootError } from "./errors.ts";
 import { type Connection, makeKey } from "./fleet.ts";
 import type { CallEvent } from "./lines.ts";
-import { type PluginServers, serverValue } from "./plugin_servers.ts";
+import { type AuthorizationFunction, type PluginServers, serverAuthorization, serverValue } from "./plugin_servers.ts";
 import { mcpToken, type Source } from "./sources.ts";
 import { type ToolOutcome, Tools, toJson } from "./tools.ts";
 
@@ -15,11 +15,18 @@ export class SessionOrigin {
   readonly connection: Connection;
   readonly sources: readonly Source[];
   readonly pluginServers: PluginServers | undefined;
+  readonly authorize: AuthorizationFunction | undefined;
 
-  constructor(connection: Connection, sources: readonly Source[], pluginServers: PluginServers | undefined) {
+  constructor(
+    connection: Connection,
+    sources: readonly Source[],
+    pluginServers: PluginServers | undefined,
+    authorize: AuthorizationFunction | undefined,
+  ) {
     this.connection = connection;
     this.sources = sources;
     this.pluginServers = pluginServers;
+    this.authorize = authorize;
   }
 }
 
@@ -179,6 +186,8 @@ export class ProgramHost {
         return secretOf("token", () => mcpToken(this.#origin(event.key).sources, event.server));
       case "serverValue":
         return secretOf("value", () => serverValue(this.#origin(event.key).pluginServers, event));
+      case "authorize":
+        return secretOf("credential", () => serverAuthorization(this.#origin(event.key).authorize, event));
       default:
         return outcomeOf(() => this.#callPlatform(event));
     }

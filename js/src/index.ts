@@ -58,7 +58,7 @@ export type {
   UsedSkill,
   UsedState,
 } from "./lines.ts";
-export type { PluginServers, ServerValueRequest } from "./plugin_servers.ts";
+export type { AuthorizationFunction, AuthorizationRequest, PluginServers, ServerValueRequest } from "./plugin_servers.ts";
 export { version } from "./program.ts";
 export {
   type Change,

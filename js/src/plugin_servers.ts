@@ -25,6 +25,25 @@ export const PLUGIN_SERVERS_NAMES: OptionNames<PluginServers> = { names: true, p
 /** Request of a value for a server of a plugin. */
 export type ServerValueRequest = Omit<Extract<CallEvent, { event: "serverValue" }>, "event" | "call" | "key">;
 
+/** HTTP MCP server that answered 401 and whose declaration has no credential. */
+export type AuthorizationRequest = Omit<Extract<CallEvent, { event: "authorize" }>, "event" | "call" | "key">;
+
+/**
+ * Returns the value of `Authorization`, such as `Bearer …`, or `undefined` if the server must not get one. It may take
+ * 15 minutes. Compare `origin` with the origin that the credential is for. The server names `resourceMetadata` and is not
+ * trusted: the host can resolve to a machine of your network. An error of the function is a warning of the process, and does not
+ * reach the model.
+ */
+export type AuthorizationFunction = (request: AuthorizationRequest) => string | undefined | Promise<string | undefined>;
+
+/** Returns the value of `Authorization` that the program of the caller gives, or `null`. */
+export async function serverAuthorization(
+  authorize: AuthorizationFunction | undefined,
+  { event: _event, call: _call, key: _key, ...request }: Extract<CallEvent, { event: "authorize" }>,
+): Promise<string | null> {
+  return (await authorize?.(request)) ?? null;
+}
+
 /** Returns the servers of a request. */
 export function serverNames(servers: PluginServers | undefined): string[] | null {
   return servers === undefined ? null : [...(servers.names ?? ["all"])];

@@ -10,7 +10,7 @@ import { Connection, CREDENTIAL_NAMES, type Credentials, type Executor, type Fin
 import { ProgramHost, SessionOrigin } from "./host.ts";
 import { type AnswerImage, type CallEvent, type ListedSkill, type SavedChanges, type SourcesRequest, START_FIELDS, type StartOptions } from "./lines.ts";
 import { checkOptions, type OptionNames, unknownOptions } from "./options.ts";
-import { PLUGIN_SERVERS_NAMES, type PluginServers, serverNames } from "./plugin_servers.ts";
+import { type AuthorizationFunction, PLUGIN_SERVERS_NAMES, type PluginServers, serverNames } from "./plugin_servers.ts";
 import { describeSources, type Source } from "./sources.ts";
 import { callStore, readStored, type Store } from "./store.ts";
 import { type JsonSchema, Tools } from "./tools.ts";
@@ -68,6 +68,11 @@ export interface ConnectOptions extends SessionOptions, Credentials {
   signers?: string;
   /** HTTP MCP servers of plugins whose tools the session has; none by default. */
   pluginServers?: PluginServers;
+  /**
+   * Returns the value of `Authorization` for an HTTP MCP server that answered 401 and whose declaration has no
+   * credential: of plugins and of `sources`. The tools and skills of the server are a change.
+   */
+  authorize?: AuthorizationFunction;
   /** Seconds within which the program must show that it runs; 10 by default. */
   programTimeout?: number;
   /** Gets each line that the program logs. */
@@ -90,6 +95,7 @@ const CONNECT_NAMES: OptionNames<ConnectOptions & { address?: string }> = {
   lock: true,
   signers: true,
   pluginServers: true,
+  authorize: true,
   startTimeout: true,
   gracePeriod: true,
   programTimeout: true,
@@ -264,7 +270,7 @@ function openHost(address: string | undefined, options: ConnectOptions): OpenHos
   const { fleet } = options;
   const { host, connection } =
     fleet instanceof Fleet ? Fleet.open(fleet, makeHost, connect) : { host: makeHost(), connection: connect(fleet) };
-  return { host, origin: new SessionOrigin(connection, options.sources ?? [], options.pluginServers) };
+  return { host, origin: new SessionOrigin(connection, options.sources ?? [], options.pluginServers, options.authorize) };
 }
 
 function describeOrigin(origin: SessionOrigin, { lock, signers }: ConnectOptions): SourcesRequest {
@@ -276,6 +282,7 @@ function describeOrigin(origin: SessionOrigin, { lock, signers }: ConnectOptions
     signers: signers === undefined ? null : resolve(signers),
     private_origins: [...(origin.pluginServers?.privateOrigins ?? [])],
     ask_values: origin.pluginServers?.value !== undefined,
+    ask_authorization: origin.authorize !== undefined,
   };
 }
 
@@ -377,13 +384,9 @@ export class Session {
       onExit: (reason) => session.#onExit(reason),
     });
     if (session.#parts.tools) session.#host.retainTools(session.#toolOwner, session.#parts.tools);
-    const [watched, tools, saved] = await Promise.all([
-      child.request("watch", {}, id),
-      child.request("tools", {}, id),
-      child.request("save", {}, id),
-    ]);
+    const [watched, saved] = await Promise.all([child.request("watch", {}, id), child.request("save", {}, id)]);
     session.#text = watched.text;
-    session.#definitions = tools.map(({ name, description, inputSchema }) => ({ name, description, inputSchema }));
+    session.#definitions = readTools(watched.tools);
     session.#saved = saved;
     session.#warnings = started?.warnings ?? session.#warnings;
     session.#child = child;
@@ -442,7 +445,7 @@ export class Session {
   }
 
   /** Returns the changes from now on: `for await (const change of skills.changes())`. A change names its source,
-   * and `text` and `list` are new. The iteration ends with the session. */
+   * and `text`, `tools` and `list` are new. The iteration ends with the session. */
   changes(): AsyncIterableIterator<Change> {
     return this.#watch(this.#changes);
   }
@@ -455,6 +458,12 @@ export class Session {
   /** Returns the changes of plugins from now on, with `added`, `changed` and `removed`. */
   pluginChanges(): AsyncIterableIterator<PluginChanges> {
     return this.#watch(this.#pluginChanges);
+  }
+
+  /** Tries again to use the MCP servers that cannot be used, of plugins and of `sources`, such as after a user logged
+   * in: `authorize` is asked again after another 401. Returns those of plugins with their tools and errors. */
+  retryServers(): Promise<Result<"retry_servers">> {
+    return this.#request("retry_servers", {});
   }
 
   /** Returns the uses of skills from now on: a skill is used if it is listed, read, injected or searched. An
@@ -665,6 +674,7 @@ export class Session {
       this.#publishUsage(used);
     } else if (event.event === "changed") {
       this.#text = event.text ?? this.#text;
+      if (event.tools) this.#definitions = readTools(event.tools);
       if (event.source) this.#publish({ kind: event.source.kind as Change["kind"], id: event.source.id });
       else if (event.executor) this.#publish({ kind: "executor", id: event.executor.environmentId });
     }
@@ -679,6 +689,10 @@ export class Session {
       for (const changes of open) changes.fail(error);
     });
   }
+}
+
+function readTools(tools: Result<"tools">): ToolDefinition[] {
+  return tools.map(({ name, description, inputSchema }) => ({ name, description, inputSchema }));
 }
 
 /** Decodes the images of a line. */

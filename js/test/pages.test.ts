@@ -1,10 +1,14 @@
 /** The programs of the page, with the strict compiler, with the output that the page shows, and with mock models. */
 
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { spawn, spawnSync } from "node:child_process";
+import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { test } from "node:test";
+import { createInterface } from "node:readline";
+import { json } from "node:stream/consumers";
+import { type TestContext, test } from "node:test";
 import { serveDemo } from "./support.ts";
 
 const top = join(import.meta.dirname, "..");
@@ -34,6 +38,94 @@ function compile(directory: string): void {
   }
   check(programs.map(({ name }) => join(directory, name)));
 }
+
+/** Serves an MCP server with one tool, and its authorization server, which lets each user in. Returns the origin. */
+async function serveLogin(t: TestContext): Promise<string> {
+  const discovery = { supportedVersions: ["2026-07-28"], capabilities: { tools: {} }, _meta: { "io.modelcontextprotocol/serverInfo": { name: "s", version: "1" } } };
+  const tools = { tools: [{ name: "echo", description: "Echoes.", inputSchema: { type: "object" } }] };
+  let origin = "";
+  const server = createServer(async (request, response) => {
+    const send = (body: object, status = 200) => {
+      response.writeHead(status, { "content-type": "application/json" });
+      response.end(JSON.stringify(body));
+    };
+    const { pathname, searchParams } = new URL(request.url ?? "", origin);
+    switch (pathname) {
+      case "/.well-known/oauth-protected-resource/mcp":
+        send({ resource: `${origin}/mcp`, authorization_servers: [origin], scopes_supported: ["read"] });
+        break;
+      case "/.well-known/oauth-authorization-server":
+        send({
+          issuer: origin,
+          authorization_endpoint: `${origin}/authorize`,
+          token_endpoint: `${origin}/token`,
+          registration_endpoint: `${origin}/register`,
+          response_types_supported: ["code"],
+          code_challenge_methods_supported: ["S256"],
+          token_endpoint_auth_methods_supported: ["none"],
+        });
+        break;
+      case "/register":
+        send({ ...((await json(request)) as object), client_id: "c1" }, 201);
+        break;
+      case "/authorize": {
+        assert.equal(searchParams.get("scope"), "read");
+        response.writeHead(302, { location: `${searchParams.get("redirect_uri")}?code=x&state=${searchParams.get("state") ?? ""}` }).end();
+        break;
+      }
+      case "/token":
+        send({ access_token: "t1", token_type: "Bearer" });
+        break;
+      default: {
+        if (request.headers.authorization !== "Bearer t1") {
+          const metadata = `${origin}/.well-known/oauth-protected-resource/mcp`;
+          response.writeHead(401, { "www-authenticate": `Bearer resource_metadata="${metadata}", scope="read"` }).end();
+          return;
+        }
+        const { id, method } = (await json(request)) as { id?: number; method: string };
+        const result = { resultType: "complete", ttlMs: 0, cacheScope: "private", ...(method === "tools/list" ? tools : discovery) };
+        send({ jsonrpc: "2.0", id, result });
+      }
+    }
+  });
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  t.after(() => server.close());
+  origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return origin;
+}
+
+test("the program of the login page logs in", async (t) => {
+  const origin = await serveLogin(t);
+  const directory = mkdtempSync(join(top, "test/pages-"));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const loginPage = readFileSync(join(top, "../docs/orchestrate/authorization.md"), "utf8");
+  const [, text = ""] = /```typescript\n(\/\/ log-in\.ts\n.*?)```/s.exec(loginPage) ?? [];
+  const sources = `sources: [new LocalSkills({ mine: ${JSON.stringify(join(directory, "mine"))} })], `;
+  const local = text
+    .replace("https://mcp.tracker.example", origin)
+    .replace("port = 8765", "port = 8766")
+    .replace("pluginServers: {}", `${sources}pluginServers: { privateOrigins: ["${origin}"] }`)
+    .replace("connect }", "connect, LocalSkills }");
+  const program = join(directory, "log-in.ts");
+  writeFileSync(program, local);
+  check([program]);
+
+  mkdirSync(join(directory, "mine/kit/.codex-plugin"), { recursive: true });
+  const manifest = { name: "kit", mcpServers: { web: { url: `${origin}/mcp` } } };
+  writeFileSync(join(directory, "mine/kit/.codex-plugin/plugin.json"), JSON.stringify(manifest));
+  const browser = join(directory, "xdg-open");
+  writeFileSync(browser, `#!${process.execPath}\nfetch(process.argv[2]);\n`);
+  chmodSync(browser, 0o755);
+  const env = { ...process.env, PATH: `${directory}:${process.env.PATH}` };
+  const child = spawn(process.execPath, [program], { env, stdio: ["ignore", "pipe", "inherit"], timeout: 60_000 });
+  t.after(() => child.kill());
+  let shown = "";
+  for await (const line of createInterface(child.stdout)) {
+    shown = line;
+    if (line.includes("mcp__kit__web_echo")) break;
+  }
+  assert.match(shown, /mcp__kit__web_echo/);
+});
 
 test("the program of the Codex page drives Codex", async (t) => {
   const { address } = await serveDemo(t);

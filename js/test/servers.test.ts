@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
-import { ConfigError, connect, LocalSkills, type ServerValueRequest } from "caproot";
+import { type AuthorizationRequest, ConfigError, connect, LocalSkills, type ServerValueRequest } from "caproot";
 import { makeDirectory, watchWarnings } from "./support.ts";
 
 interface Message {
@@ -33,8 +33,11 @@ const results: Record<string, (message: Message) => object> = {
   }),
 };
 
-/** Serves two tools over HTTP until the test ends. Returns the origin and the headers `Authorization`. */
-async function serveTools(t: TestContext): Promise<{ origin: string; seen: (string | undefined)[] }> {
+const METADATA = "https://tracker.example/.well-known/oauth-protected-resource";
+
+/** Serves two tools over HTTP until the test ends; with `accepted`, another `Authorization` gets 401. Returns the origin
+ * and the headers `Authorization`. */
+async function serveTools(t: TestContext, accepted?: string): Promise<{ origin: string; seen: (string | undefined)[] }> {
   const seen: (string | undefined)[] = [];
   const server = createServer(async (request, response) => {
     if (request.method !== "POST") {
@@ -43,6 +46,10 @@ async function serveTools(t: TestContext): Promise<{ origin: string; seen: (stri
     }
     seen.push(request.headers.authorization);
     const message = (await json(request)) as Message;
+    if (accepted !== undefined && request.headers.authorization !== accepted) {
+      response.writeHead(401, { "www-authenticate": `Bearer resource_metadata="${METADATA}", scope="read write"` }).end();
+      return;
+    }
     if (message.id === undefined) {
       response.writeHead(202).end();
       return;
@@ -57,9 +64,8 @@ async function serveTools(t: TestContext): Promise<{ origin: string; seen: (stri
 }
 
 /** Returns a directory with the plugin `kit` and its server `web`. */
-function writePlugin(t: TestContext, origin: string): string {
+function writePlugin(t: TestContext, origin: string, headers = { Authorization: "Bearer ${KIT_TOKEN}" } as object): string {
   const directory = makeDirectory(t);
-  const headers = { Authorization: "Bearer ${KIT_TOKEN}" };
   const manifest = { name: "kit", mcpServers: { web: { url: `${origin}/mcp`, headers } } };
   mkdirSync(join(directory, "kit/.codex-plugin"), { recursive: true });
   writeFileSync(join(directory, "kit/.codex-plugin/plugin.json"), JSON.stringify(manifest));
@@ -97,6 +103,38 @@ test("a session has the tools of a plugin's server", async (t) => {
     [origin, "KIT_TOKEN", "kit", "web"],
   ]);
   assert.ok(seen.length > 0 && seen.every((value) => value === "Bearer secret"), String(seen));
+});
+
+test("the tools of an authorized server are a change", async (t) => {
+  const { origin, seen } = await serveTools(t, "Bearer t1");
+  const asked: AuthorizationRequest[] = [];
+  const answers = [() => Promise.reject(new Error("no login")), () => "Bearer t1"];
+  const messages = watchWarnings(t);
+  const skills = await connect({
+    sources: [new LocalSkills({ mine: writePlugin(t, origin, {}) })],
+    pluginServers: { privateOrigins: [origin] },
+    authorize: (request) => {
+      asked.push(request);
+      return answers.shift()?.();
+    },
+  });
+  t.after(() => skills.close());
+  const hasEcho = () => skills.tools.some(({ name }) => name === "mcp__kit__web_echo");
+  const changes = skills.changes();
+  const error = async () => (await skills.retryServers())[0]?.error ?? "";
+  assert.equal(hasEcho(), false);
+  while (!messages.includes("the function of a credential failed: no login")) await changes.next();
+
+  // The function is asked again when the program says so.
+  assert.match(await error(), /has not answered yet|^$/);
+  while (!hasEcho()) await changes.next();
+  const echoed = await skills.call("mcp__kit__web_echo", {});
+  assert.equal(echoed.ok, true, echoed.text);
+  assert.deepEqual(
+    asked.map(({ plugin, server, origin, resourceMetadata, scopes }) => [plugin, server, origin, resourceMetadata, scopes]),
+    Array(2).fill(["kit", "web", origin, METADATA, ["read", "write"]]),
+  );
+  assert.equal(seen.at(-1), "Bearer t1");
 });
 
 test("a session has no servers and no secrets by default", async (t) => {

@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from ._codex import Codex
     from ._dispatch import Dispatcher
     from ._fleet import Executor, Fleet
-    from ._servers import PluginServers, ServerValueRequest
+    from ._servers import AuthorizationRequest, PluginServers, ServerValueRequest
     from ._session import Session, connect
     from ._sources import LocalSkills, McpServer, Site
     from ._tools import Tools
 
 __all__ = [
     "Authority",
+    "AuthorizationRequest",
     "Codex",
     "ConfigError",
     "DispatchError",
@@ -73,6 +74,7 @@ __all__ = [
 
 # Loaded when first used, as these modules need asyncio, typing and json.
 _LAZY = {
+    "AuthorizationRequest": "_servers",
     "Codex": "_codex",
     "Dispatcher": "_dispatch",
     "Executor": "_fleet",

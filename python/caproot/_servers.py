@@ -1,4 +1,4 @@
-"""MCP servers of plugins: which servers a session uses, and the values that declarations withhold."""
+"""MCP servers of plugins: which servers a session uses, and the values and credentials that the program gives."""
 
 from __future__ import annotations
 
@@ -36,6 +36,56 @@ class ServerValueRequest:
 
 ServerValueFunction: TypeAlias = Callable[[ServerValueRequest], "str | None | Awaitable[str | None]"]
 """Function that returns a withheld value, or `None` if the server must not get it."""
+
+
+@dataclass(frozen=True)
+class AuthorizationRequest:
+    """HTTP MCP server that answered 401 and whose declaration has no credential. A plugin's author and the
+    server choose all texts except the source and the package, so compare the origin."""
+
+    source_kind: str
+    """Kind of the source: `executor` or `local` of a plugin's server, `mcp` of an `McpServer`."""
+    source_id: str
+    """Id of the source: the environment of an executor, or the name of an `McpServer`."""
+    package: str | None
+    """Handle of the plugin; `None` for an `McpServer`."""
+    plugin: str | None
+    """Name of the plugin; `None` for an `McpServer`."""
+    server: str
+    """Name of the server."""
+    url: str
+    """URL of the server: the resource that the token is for."""
+    origin: str
+    """Origin that gets the value, such as `https://mcp.tracker.example`."""
+    resource_metadata: str | None
+    """URL of the protected resource metadata (RFC 9728) that the server names. The server is not trusted: the host
+    can resolve to a machine of your network."""
+    scopes: tuple[str, ...]
+    """Scopes that the server asks for."""
+    error: str | None
+    """Error code of the server, such as `invalid_token`."""
+
+
+AuthorizationFunction: TypeAlias = Callable[[AuthorizationRequest], "str | None | Awaitable[str | None]"]
+"""Function that returns the value of `Authorization`, such as `Bearer …`, or `None` if the server must not get
+one. It may take 15 minutes."""
+
+
+async def authorize_server(authorize: AuthorizationFunction, event: dict[str, Any]) -> str | None:
+    """Returns the value of `Authorization` that the program asks for."""
+    names = ("package", "plugin", "server", "url", "origin", "error")
+    request = AuthorizationRequest(
+        source_kind=event["sourceKind"],
+        source_id=event["sourceId"],
+        resource_metadata=event["resourceMetadata"],
+        scopes=tuple(event["scopes"]),
+        **{name: event[name] for name in names},
+    )
+    value = authorize(request)
+    if inspect.isawaitable(value):
+        value = await value
+    check_type("the result of authorize", value, str, type(None))
+    return value
 
 
 class PluginServers:

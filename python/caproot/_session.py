@@ -17,7 +17,7 @@ from ._errors import ConfigError, StoreError
 from ._fleet import Executor, Fleet, Path, Token, to_fleet
 from ._host import ProgramHost
 from ._results import Skill, ToolResult
-from ._servers import PluginServers
+from ._servers import AuthorizationFunction, PluginServers
 from ._sources import describe_sources
 from ._state import SessionState
 from ._tools import Tools
@@ -96,6 +96,7 @@ def connect(
     lock: Path | None = None,
     signers: Path | None = None,
     plugin_servers: PluginServers | None = None,
+    authorize: AuthorizationFunction | None = None,
     start_timeout: float = 5.0,
     grace_period: float = 10.0,
     ca: Path | None = None,
@@ -131,6 +132,7 @@ def connect(
         lock: Lock of `caproot lock`: only skills that it approves, with its descriptions and verified files.
         signers: Keys that may sign the lock, as a file with the format of `allowed_signers`.
         plugin_servers: HTTP MCP servers of plugins whose tools the session has; none by default.
+        authorize: Function that returns `Authorization` for an HTTP MCP server that answered 401 without a credential.
         start_timeout: Seconds to wait for executors that do not answer. Their skills appear later.
         grace_period: Seconds for which the skills of a lost executor stay listed.
         ca, cert, key, server_name, spiffe_id, token, token_file: As for `Executor`.
@@ -174,6 +176,9 @@ class SessionOptions:
             check_type(name, arguments[name], *types)
         if arguments["result_bytes"] < 0:
             raise ConfigError([f"result_bytes is {arguments['result_bytes']}; expected 8192 to 65536"])
+        self.authorize: AuthorizationFunction | None = arguments["authorize"]
+        if self.authorize is not None and not callable(self.authorize):
+            raise TypeError(f"authorize must be callable, not {type(self.authorize).__name__}")
         roots, self.plugin_servers = arguments["roots"], arguments["plugin_servers"]
         self.fleet = fleet
         self.is_default_fleet = False
@@ -200,7 +205,7 @@ class SessionOptions:
         saved = self.saved if self.stored_id is None else await self._load(self.stored_id)
         selection = {**self.selection, "roots": self.roots} if saved is None else {"saved": _read_saved(saved)}
 
-        sources, source_entry = describe_sources(self.sources, self.plugin_servers)
+        sources, source_entry = describe_sources(self.sources, self.plugin_servers, self.authorize)
         executors, fleet_entry = (None, None) if self.fleet is None else self.fleet._describe()
         if executors is not None:
             executors["optional"] = self.is_default_fleet
@@ -381,6 +386,10 @@ class Session:
     def plugin_servers(self) -> builtins.list[McpServerStatus]:
         """Returns the MCP servers of plugins with their origins, tools and errors."""
         return self._ask_now("plugin_servers")  # type: ignore[no-any-return]
+
+    async def retry_servers(self) -> builtins.list[dict[str, Any]]:
+        """Tries again to use the MCP servers that cannot be used, and returns `plugin_servers()`."""
+        return await self._ask("retry_servers")  # type: ignore[no-any-return]
 
     def plugin_changes(self) -> AsyncIterator[PluginChanges]:
         """Returns the changes of plugins from now on, with `added`, `changed` and `removed`."""

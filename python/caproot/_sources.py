@@ -11,10 +11,11 @@ from ._check import check_strings, check_type
 from ._errors import ConfigError
 from ._fleet import Path
 from ._host import HandlerEntry
+from ._servers import authorize_server
 
 if TYPE_CHECKING:
     from ._line_types import McpTokenEvent
-    from ._servers import PluginServers
+    from ._servers import AuthorizationFunction, PluginServers
 
 McpTokenFunction = Callable[[], Union[str, Awaitable[str]]]
 """Function that returns the token of an MCP server. It may be asynchronous."""
@@ -138,7 +139,7 @@ class Site:
 
 
 def describe_sources(
-    sources: list[Any], plugin_servers: PluginServers | None
+    sources: list[Any], plugin_servers: PluginServers | None, authorize: AuthorizationFunction | None
 ) -> tuple[dict[str, Any], HandlerEntry | None]:
     """Returns the sources as the program reads them, and the entry of their functions."""
     local = [source._spec for source in sources if isinstance(source, LocalSkills)]
@@ -153,13 +154,16 @@ def describe_sources(
         "sites": sites,
         "private_origins": [] if plugin_servers is None else plugin_servers._private_origins,
         "ask_values": asks_values,
+        "ask_authorization": authorize is not None,
     }
-    if not tokens and not asks_values:
+    if not tokens and not asks_values and authorize is None:
         return spec, None
 
     async def answer(event: Any) -> str | None:
         if event["event"] == "serverValue":
             return None if plugin_servers is None else await plugin_servers._answer(event)
+        if event["event"] == "authorize":
+            return None if authorize is None else await authorize_server(authorize, event)
         asked: McpTokenEvent = event
         token = tokens[asked["server"]]()
         if inspect.isawaitable(token):
@@ -167,5 +171,5 @@ def describe_sources(
         check_type("the result of token", token, str)
         return token
 
-    entry = HandlerEntry("the function of a token or value", answer)
+    entry = HandlerEntry("the function of a token, a value or authorize", answer)
     return {**spec, "key": entry.key}, entry

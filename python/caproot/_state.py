@@ -139,8 +139,7 @@ class SessionState:
         fork._begin_on(self.child_now, made["session"])
         try:
             watched: WatchedText = fork.request_now("watch", {}).result
-            fork.text = watched["text"]
-            fork.tools = fork.request_now("tools", {}).result
+            fork.text, fork.tools = watched["text"], watched["tools"]
             fork._saved = fork.request_now("save", {}).result
         except BaseException:
             fork.drop()
@@ -170,6 +169,7 @@ class SessionState:
         """Takes an event of the program, in any thread."""
         if event["event"] == "changed":
             self.text = event.get("text") or self.text
+            self.tools = event.get("tools") or self.tools
         run_in_loop(self.loop, self._publish, event)
 
     def take_exit(self, child: CallChild, reason: Exception) -> None:
@@ -228,12 +228,9 @@ class SessionState:
         self._begin_on(child, id)
         self.warnings = warnings
         fields = {"session": id}
-        watch, tools, saved = await asyncio.gather(
-            child.request("watch", fields), child.request("tools", fields), child.request("save", fields)
-        )
+        watch, saved = await asyncio.gather(child.request("watch", fields), child.request("save", fields))
         watched: WatchedText = watch.result
-        self.text = watched["text"]
-        self.tools = tools.result
+        self.text, self.tools = watched["text"], watched["tools"]
         self._saved = saved.result
         if self._watches_usage:
             await child.request("watch_usage", fields)

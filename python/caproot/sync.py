@@ -127,6 +127,10 @@ class Session:
         """Returns the MCP servers of plugins with their origins, tools and errors."""
         return _run(_now(self._inner, self._inner.plugin_servers))
 
+    def retry_servers(self) -> builtins.list[dict[str, Any]]:
+        """Tries again to use the MCP servers that cannot be used."""
+        return _run(self._inner.retry_servers())
+
     def plugin_changes(self) -> Iterator[PluginChanges]:
         """Returns the changes of plugins from now on, until the session is closed."""
         return _iterate(self._inner.plugin_changes)

@@ -1,5 +1,6 @@
 //! Answers of `caproot call`: one line of stdout for each request.
 
+use super::schema::ToolPayload;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use caproot_client::session::dispatch::{DispatchRecord, DrainSummary, SubmitOutcome};
@@ -55,7 +56,7 @@ pub enum RequestAnswer {
     SourceStates(Vec<SourceState>),
     /// `plugins`: the plugins in the order of their sources.
     Plugins(Vec<SessionPlugin>),
-    /// `plugin_servers`: the servers in the order of their plugins.
+    /// `plugin_servers` and `retry_servers`: the servers in the order of their plugins.
     PluginServers(Vec<McpServerStatus>),
     /// `tool_result`.
     ToolResult(AcceptedResult),
@@ -131,6 +132,9 @@ pub struct WatchedText {
     pub session: String,
     /// Text that describes the skills to a model.
     pub text: String,
+    /// Result of `tools`.
+    #[schemars(with = "Vec<ToolPayload>")]
+    pub tools: Value,
 }
 
 /// Requests that `cancel` ended.

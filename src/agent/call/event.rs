@@ -1,9 +1,11 @@
 //! Events of `caproot call`: lines of stdout that answer no request.
 
 use super::answer::{AnswerImage, SubmittedAnswer};
+use super::schema::ToolPayload;
 use caproot_client::session::dispatch::DispatchRecord;
 use caproot_client::session::{
-    ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind, UsageEvent,
+    AuthorizationRequest, ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind,
+    UsageEvent,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -30,6 +32,10 @@ pub enum CallEvent {
         /// After `watch`: the new text that describes the skills to a model, if the text changed.
         #[serde(skip_serializing_if = "Option::is_none")]
         text: Option<String>,
+        /// After `watch`: the result of `tools`, if the tools changed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(with = "Option<Vec<ToolPayload>>")]
+        tools: Option<Value>,
     },
     /// With `--events` or after `watch`, and with `--plugins`: plugins changed.
     Plugins {
@@ -100,6 +106,18 @@ pub enum CallEvent {
         /// Variable that the declaration names, or the name of the header.
         name: String,
     },
+    /// With `ask_authorization` of the request `start`: an HTTP MCP server answered 401. The author of the plugin and
+    /// the server chose all texts except the source and the package. The result is the value of `Authorization` for the
+    /// origin, such as `Bearer …`, or `null` if the server must not get one. The answer may take 15 minutes.
+    Authorize {
+        /// Number of the call.
+        call: u64,
+        /// Key of the sources in the request `start`.
+        key: String,
+        /// Server and challenge.
+        #[serde(flatten)]
+        request: AuthorizationRequest,
+    },
     /// A dispatcher needs a page of pending calls. The result is a `ProgramCallPage`.
     ListPending {
         /// Number of the call.
@@ -167,28 +185,30 @@ pub struct SourceName {
 }
 
 impl CallEvent {
-    /// Returns the event of a changed source, with the new text, if there is one.
-    pub fn from_source(session: &Session, changed: &ChangedSource, text: Option<String>) -> Self {
-        let id = session.id().to_owned();
-        if changed.kind != SourceKind::Executor {
+    /// Returns the event of a changed source, with the new text and the new tools, if there are some.
+    pub fn from_source(
+        session: &Session,
+        changed: &ChangedSource,
+        text: Option<String>,
+        tools: Option<Value>,
+    ) -> Self {
+        let (executor, source) = if changed.kind == SourceKind::Executor {
+            let mut executors = session.executors().into_iter();
+            let executor = executors.find(|executor| executor.environment_id == changed.id);
+            (executor, None)
+        } else {
             let source = SourceName {
                 kind: changed.kind.name(),
                 id: changed.id.clone(),
             };
-            return Self::Changed {
-                executor: None,
-                source: Some(source),
-                session: id,
-                text,
-            };
-        }
-
-        let mut executors = session.executors().into_iter();
+            (None, Some(source))
+        };
         Self::Changed {
-            executor: executors.find(|executor| executor.environment_id == changed.id),
-            source: None,
-            session: id,
+            executor,
+            source,
+            session: session.id().to_owned(),
             text,
+            tools,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::answer::RequestError;
 use super::program_registry::{FoundConfig, FoundExecutor, ProgramRegistry};
-use super::tools::{ToolCallbacks, program_token, program_values};
+use super::tools::{ToolCallbacks, program_authorization, program_token, program_values};
 use crate::agent::local::{LocalDirectories, LocalSource, RootPreset};
 use crate::cli::agents::session_args::SessionRoots;
 use crate::cli::executor::EveryEnvironment;
@@ -27,7 +27,7 @@ use std::time::Duration;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourcesRequest {
-    /// Key of the session in the events `mcpToken` and `serverValue`.
+    /// Key of the session in the events `mcpToken`, `serverValue` and `authorize`.
     key: String,
     /// Executors. By default the session has no executors.
     pub executors: Option<ExecutorsRequest>,
@@ -47,6 +47,9 @@ pub struct SourcesRequest {
     private_origins: Vec<String>,
     /// Whether the event `serverValue` asks for the values that declarations of plugins' MCP servers withhold.
     ask_values: bool,
+    /// Whether the event `authorize` asks for `Authorization` after a 401 of an HTTP MCP server whose declaration has
+    /// no credential: of plugins, and of `mcp_servers`.
+    ask_authorization: bool,
 }
 
 /// Executors of a session. The open sessions with the same key share the connections.
@@ -277,6 +280,9 @@ impl SourcesRequest {
         if self.ask_values {
             servers.values = program_values(callbacks, &self.key);
         }
+        if self.ask_authorization {
+            servers.authorize = program_authorization(callbacks, &self.key);
+        }
     }
 
     fn read_trust(&self, mistakes: &mut Vec<String>) -> Trust {
@@ -321,6 +327,9 @@ impl SourcesRequest {
         mistakes.append(&mut list.warnings);
 
         for server in &mut list.servers {
+            if self.ask_authorization {
+                server.authorize = program_authorization(callbacks, &self.key);
+            }
             if let McpEndpoint::Http { token, .. } = &mut server.endpoint
                 && self.ask_tokens.contains(&server.name)
             {

@@ -1,6 +1,6 @@
 //! Flags of `caproot call` for the MCP servers of plugins.
 
-use caproot_client::session::{McpServerChoice, McpServerOptions, ServerValues};
+use caproot_client::session::{McpServerChoice, McpServerOptions};
 use clap::Args;
 
 /// Word that chooses all servers.
@@ -27,12 +27,12 @@ impl PluginServerArgs {
         !self.plugin_servers.is_empty()
     }
 
-    /// Returns the options of sessions. The servers get no values that declarations withhold.
+    /// Returns the options of sessions. The servers get no values of the program.
     pub fn options(&self) -> McpServerOptions {
         McpServerOptions {
             servers: choose_servers(self.plugin_servers.clone()),
-            values: ServerValues::default(),
             private_origins: self.private_origin.clone(),
+            ..McpServerOptions::default()
         }
     }
 }

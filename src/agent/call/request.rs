@@ -39,7 +39,7 @@ pub enum CallRequest {
     List {},
     /// A whole text file of a skill.
     Read(FileRequest),
-    /// The text of the session of now, and the event `changed` after each change from now on.
+    /// The text and the tools of the session of now, and the event `changed` after each change from now on.
     Watch {
         /// Maximum size of the text in bytes. The default is 8,000.
         #[serde(default = "default_budget")]
@@ -92,6 +92,9 @@ pub enum CallRequest {
     /// The MCP servers of plugins that the session uses, with their tools. Empty without
     /// `--plugin-servers`.
     PluginServers {},
+    /// Another attempt to use the MCP servers that cannot be used, such as after a user logged in. A server that answers
+    /// 401 again causes the event `authorize` again.
+    RetryServers {},
     /// The outcome of a call of the program by an event with `call`, such as of a tool.
     ToolResult(ToolResultRequest),
     /// The session as JSON, for `restore`.

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only the schema is used")]
 #[schemars(rename_all = "camelCase")]
-struct ToolPayload {
+pub struct ToolPayload {
     /// Name of the tool.
     name: String,
     /// Description for the model.
@@ -62,6 +62,7 @@ impl ResultSchemas {
         results.add::<Vec<SourceState>>("source_states");
         results.add::<Vec<SessionPlugin>>("plugins");
         results.add::<Vec<McpServerStatus>>("plugin_servers");
+        results.add::<Vec<McpServerStatus>>("retry_servers");
         results.add::<AcceptedResult>("tool_result");
         results.add::<CancelledRequests>("cancel");
         results.add::<Map<String, Value>>("save");

@@ -243,6 +243,11 @@ impl CallServer<'_> {
             CallRequest::PluginServers {} => {
                 RequestAnswer::PluginServers(self.find_session(id)?.mcp_servers())
             }
+            CallRequest::RetryServers {} => {
+                let session = self.find_session(id)?;
+                session.retry_servers().await;
+                RequestAnswer::PluginServers(session.mcp_servers())
+            }
             CallRequest::ToolResult(given) => {
                 let call = given.call;
                 let accepted = self.callbacks.answer(call, given.outcome()?);
@@ -343,18 +348,14 @@ impl CallServer<'_> {
             .ok_or_else(|| RequestError::invalid("there is no manager; start with --manager"))
     }
 
-    /// Returns the text of a session, and prints its changes from now on.
+    /// Returns the text and the tools of a session, and prints its changes from now on.
     fn watch(&self, id: Option<&str>, budget: usize) -> Result<WatchedText, RequestError> {
         let open = self.find_open(id)?;
         let mut watched = WatchedSession::new(&open);
-        let text = watched.follow_text(budget);
+        let texts = watched.follow_texts(budget);
         // The receiver ends with the process.
         drop(self.watched.send(watched));
-
-        Ok(WatchedText {
-            session: open.session.id().to_owned(),
-            text,
-        })
+        Ok(texts)
     }
 
     /// Prints the uses of a session's skills from now on.

@@ -6,7 +6,8 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_client::session::sources::mcp::McpToken;
 use caproot_client::session::{
-    CustomTool, ServerValues, ToolCaller, ToolFunctionError, ToolNames, ToolRegistry,
+    AuthorizationFailed, CustomTool, ServerAuthorization, ServerValues, ToolCaller,
+    ToolFunctionError, ToolNames, ToolRegistry,
 };
 use caproot_core::bounded_file;
 use caproot_core::sync::Mutex;
@@ -75,7 +76,14 @@ pub struct ToolCallbacks {
 struct CallbackState {
     last_call: u64,
     is_closed: bool,
-    waiting: HashMap<u64, oneshot::Sender<ToolOutcome>>,
+    waiting: HashMap<u64, WaitingAnswer>,
+}
+
+/// Answer that a call waits for.
+struct WaitingAnswer {
+    sender: oneshot::Sender<ToolOutcome>,
+    /// Whether a request may wait for the answer. No request waits long for a login.
+    delays_requests: bool,
 }
 
 /// Answer of the program.
@@ -108,7 +116,7 @@ impl ToolCallbacks {
             return Err(ToolFunctionError::Internal(reason));
         }
 
-        let (call, outcome) = {
+        let (call, event, outcome) = {
             let mut state = self.state();
             if state.is_closed {
                 return Err(stdin_closed());
@@ -116,15 +124,20 @@ impl ToolCallbacks {
             let (sender, outcome) = oneshot::channel();
             state.last_call += 1;
             let call = state.last_call;
-            state.waiting.insert(call, sender);
-            (call, outcome)
+            let event = make_event(call);
+            let waiting = WaitingAnswer {
+                sender,
+                delays_requests: !matches!(event, CallEvent::Authorize { .. }),
+            };
+            state.waiting.insert(call, waiting);
+            (call, event, outcome)
         };
 
         let _waiting = WaitingCall {
             callbacks: self,
             call,
         };
-        self.send_event(make_event(call));
+        self.send_event(event);
         outcome.await.unwrap_or_else(|_| Err(stdin_closed()))
     }
 
@@ -143,12 +156,13 @@ impl ToolCallbacks {
     /// Answers a call. Returns whether the call waits for its answer.
     pub fn answer(&self, call: u64, outcome: ToolOutcome) -> bool {
         let waiting = self.state().waiting.remove(&call);
-        waiting.is_some_and(|sender| sender.send(outcome).is_ok())
+        waiting.is_some_and(|waiting| waiting.sender.send(outcome).is_ok())
     }
 
-    /// Returns whether a call waits for its answer.
+    /// Returns whether a call waits for its answer, and requests may wait for the call.
     pub fn has_waiting(&self) -> bool {
-        !self.state().waiting.is_empty()
+        let state = self.state();
+        state.waiting.values().any(|call| call.delays_requests)
     }
 
     /// Fails all calls from now on, as nothing answers them any more.
@@ -225,6 +239,20 @@ pub fn program_values(callbacks: &Arc<ToolCallbacks>, key: &str) -> ServerValues
                 tracing::warn!("no value of a plugin's MCP server: {reason}");
                 None
             })
+        }
+    })
+}
+
+/// Returns `Authorization` of MCP servers, which the program has. An error of the program is not logged: it
+/// can have a credential.
+pub fn program_authorization(callbacks: &Arc<ToolCallbacks>, key: &str) -> ServerAuthorization {
+    let callbacks = callbacks.clone();
+    let key = key.to_owned();
+    ServerAuthorization::new(move |request| {
+        let (callbacks, key) = (callbacks.clone(), key.clone());
+        async move {
+            let asked = callbacks.ask_value(|call| CallEvent::Authorize { call, key, request });
+            asked.await.map_err(|_| AuthorizationFailed)
         }
     })
 }

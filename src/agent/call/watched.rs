@@ -1,8 +1,10 @@
 //! Sessions whose changes or uses are events.
 
+use super::answer::WatchedText;
 use super::event::CallEvent;
 use super::server::OpenSession;
 use caproot_client::session::{PluginWatch, SessionWatch, UsageWatch};
+use serde_json::Value;
 use std::future::pending;
 
 /// Session whose changes are events until the session is closed.
@@ -11,14 +13,15 @@ pub struct WatchedSession {
     sources: Option<SessionWatch>,
     plugins: Option<PluginWatch>,
     usage: Option<UsageWatch>,
-    /// Text that the events renew.
-    text: Option<LatestText>,
+    /// Text and tools that the events renew.
+    latest: Option<LatestTexts>,
 }
 
-/// Text of a budget that the program has.
-struct LatestText {
+/// Text of a budget, and tools, that the program has.
+struct LatestTexts {
     budget: usize,
     text: String,
+    tools: Value,
 }
 
 /// Next event of a watched session.
@@ -36,7 +39,7 @@ impl WatchedSession {
             sources: Some(session.watch()),
             plugins: open.has_plugins.then(|| session.watch_plugins()),
             usage: None,
-            text: None,
+            latest: None,
         }
     }
 
@@ -47,18 +50,24 @@ impl WatchedSession {
             sources: None,
             plugins: None,
             usage: Some(open.session.watch_usage()),
-            text: None,
+            latest: None,
         }
     }
 
-    /// Also renews a text of at most `budget` bytes. Returns the text of now.
-    pub fn follow_text(&mut self, budget: usize) -> String {
-        let text = self.open.session.instruction_text(budget).text;
-        self.text = Some(LatestText {
+    /// Also renews the tools and a text of at most `budget` bytes. Returns those of now.
+    pub fn follow_texts(&mut self, budget: usize) -> WatchedText {
+        let session = &self.open.session;
+        let now = WatchedText {
+            session: session.id().to_owned(),
+            text: session.instruction_text(budget).text,
+            tools: session.flat_tools(),
+        };
+        self.latest = Some(LatestTexts {
             budget,
-            text: text.clone(),
+            text: now.text.clone(),
+            tools: now.tools.clone(),
         });
-        text
+        now
     }
 
     /// Waits for the next event. Returns `None` once the session is closed.
@@ -88,11 +97,14 @@ impl WatchedSession {
             used = used => CallEvent::Usage { used: used? },
             () = self.open.closed.cancelled() => return None,
             source = changed_source => {
-                let text = self.text.as_mut().and_then(|latest| {
-                    let text = self.open.session.instruction_text(latest.budget).text;
-                    latest.replace(text)
-                });
-                CallEvent::from_source(&self.open.session, &source, text)
+                let session = &self.open.session;
+                let (mut text, mut tools) = (None, None);
+                if let Some(latest) = &mut self.latest {
+                    let new = session.instruction_text(latest.budget).text;
+                    text = replace_value(&mut latest.text, new);
+                    tools = replace_value(&mut latest.tools, session.flat_tools());
+                }
+                CallEvent::from_source(session, &source, text, tools)
             }
             changes = plugin_changes => CallEvent::Plugins {
                 session: self.open.session.id().to_owned(),
@@ -106,13 +118,11 @@ impl WatchedSession {
     }
 }
 
-impl LatestText {
-    /// Stores a text. Returns the text if it is new.
-    fn replace(&mut self, text: String) -> Option<String> {
-        if text == self.text {
-            return None;
-        }
-        self.text.clone_from(&text);
-        Some(text)
+/// Stores a value. Returns the value if it is new.
+fn replace_value<T: Clone + PartialEq>(latest: &mut T, value: T) -> Option<T> {
+    if value == *latest {
+        return None;
     }
+    latest.clone_from(&value);
+    Some(value)
 }

@@ -1,6 +1,7 @@
 //! The orchestrator side against real daemons: clients, mirrors, fleets and sessions.
 
 mod accepted_calls;
+mod authorization;
 pub(crate) mod call_command;
 mod call_lines;
 mod call_session;

@@ -24,29 +24,34 @@ use crate::harness::test_servers::{HttpServer, free_port, start_http};
 use crate::harness::{HANG_TIMEOUT, in_time};
 
 /// Answer of a tool server.
-enum Reply {
+pub(crate) enum Reply {
     /// Result of the request.
     Result(Value),
     /// Body with a type.
     Body(&'static str, Bytes),
+    /// The answer of the request `server/discover`.
+    Discovery,
     /// Redirect to a URL.
     Redirect(String),
+    /// 401 with a challenge.
+    Unauthorized(String),
     /// No answer. The notification gets the end of the request.
     Never(Arc<Notify>),
 }
 
 /// Request that a tool server got.
-struct SeenRequest {
+pub(crate) struct SeenRequest {
     method: String,
-    authorization: String,
+    pub(crate) authorization: String,
 }
 
-type ToolScript = dyn Fn(&str, &Value) -> Reply + Send + Sync;
+/// Returns the answer to the `Authorization`, method and parameters of a request.
+type ToolScript = dyn Fn(&str, &str, &Value) -> Reply + Send + Sync;
 
 /// MCP server over HTTP with the answers of a test.
-struct ToolServer {
-    origin: String,
-    seen: Arc<Mutex<Vec<SeenRequest>>>,
+pub(crate) struct ToolServer {
+    pub(crate) origin: String,
+    pub(crate) seen: Arc<Mutex<Vec<SeenRequest>>>,
     _server: HttpServer,
 }
 
@@ -61,6 +66,17 @@ impl Drop for NotifyOnDrop {
 
 impl ToolServer {
     async fn start(script: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_guarded(move |_, method, params| match method {
+            "server/discover" => Reply::Discovery,
+            _ => script(method, params),
+        })
+        .await
+    }
+
+    /// Starts a server whose script also answers the discovery.
+    pub(crate) async fn start_guarded(
+        script: impl Fn(&str, &str, &Value) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let script: Arc<ToolScript> = Arc::new(script);
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = seen.clone();
@@ -78,7 +94,7 @@ impl ToolServer {
     }
 
     /// Starts a server with the tools `echo`, `long`, `picture` and `secret`.
-    async fn start_good() -> Self {
+    pub(crate) async fn start_good() -> Self {
         Self::start(|method, params| match method {
             "tools/list" => Reply::Result(tools(&["echo", "long", "picture", "fails", "secret"])),
             _ => Reply::Result(good_result(params)),
@@ -86,13 +102,13 @@ impl ToolServer {
         .await
     }
 
-    fn methods(&self) -> Vec<String> {
+    pub(crate) fn methods(&self) -> Vec<String> {
         let seen = self.seen.lock();
         seen.iter().map(|request| request.method.clone()).collect()
     }
 }
 
-fn tools(names: &[&str]) -> Value {
+pub(crate) fn tools(names: &[&str]) -> Value {
     let tools: Vec<_> = names
         .iter()
         .map(|name| {
@@ -103,7 +119,7 @@ fn tools(names: &[&str]) -> Value {
     json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": tools})
 }
 
-fn good_result(params: &Value) -> Value {
+pub(crate) fn good_result(params: &Value) -> Value {
     let (content, is_error) = match params["name"].as_str().expect("a name") {
         "long" => (
             json!({"type": "text", "text": "ä\"\n".repeat(10_000)}),
@@ -142,26 +158,30 @@ async fn answer(
     let method = message["method"].as_str().unwrap_or_default().to_owned();
     log.lock().push(SeenRequest {
         method: method.clone(),
-        authorization,
+        authorization: authorization.clone(),
     });
     let Some(id) = message.get("id") else {
         *response.status_mut() = StatusCode::ACCEPTED;
         return Ok(response);
     };
 
-    let reply = if method == "server/discover" {
-        Reply::Result(json!({
+    let json_reply = |result: Value| {
+        let reply = json!({"jsonrpc": "2.0", "id": id, "result": result});
+        ("application/json", Bytes::from(reply.to_string()))
+    };
+    let (media, bytes) = match script(&authorization, &method, &message["params"]) {
+        Reply::Result(result) => json_reply(result),
+        Reply::Discovery => json_reply(json!({
             "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
             "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
             "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "tools", "version": "1"}},
-        }))
-    } else {
-        script(&method, &message["params"])
-    };
-    let (media, bytes) = match reply {
-        Reply::Result(result) => {
-            let reply = json!({"jsonrpc": "2.0", "id": id, "result": result});
-            ("application/json", Bytes::from(reply.to_string()))
+        })),
+        Reply::Unauthorized(challenge) => {
+            *response.status_mut() = StatusCode::UNAUTHORIZED;
+            let challenge = HeaderValue::from_bytes(challenge.as_bytes()).expect("a header");
+            let headers = response.headers_mut();
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
+            ("text/plain", Bytes::new())
         }
         Reply::Body(media, bytes) => (media, bytes),
         Reply::Redirect(url) => {
@@ -190,14 +210,14 @@ fn authorization(headers: &HeaderMap) -> String {
 
 /// Returns a directory with the skill `notes` and the plugin `kit`, whose server `web` has this
 /// declaration.
-fn plugin_tree(declaration: &Value) -> Fixture {
+pub(crate) fn plugin_tree(declaration: &Value) -> Fixture {
     let manifest = json!({"name": "kit", "mcpServers": {"web": declaration}});
     Fixture::new(&format!(
         "file mine/kit/.codex-plugin/plugin.json\n| {manifest}\nskill mine/kit/skills/notes\n"
     ))
 }
 
-fn server_options(origins: &[&str]) -> SessionOptions {
+pub(crate) fn server_options(origins: &[&str]) -> SessionOptions {
     SessionOptions {
         start_timeout: HANG_TIMEOUT,
         mcp_servers: McpServerOptions {
@@ -215,7 +235,7 @@ async fn local_sources(fixture: &Fixture, options: &SessionOptions) -> Vec<Arc<d
     vec![Arc::new(local.expect("a directory"))]
 }
 
-async fn start_session(fixture: &Fixture, options: &SessionOptions) -> Session {
+pub(crate) async fn start_session(fixture: &Fixture, options: &SessionOptions) -> Session {
     let fleet = Fleet::from_executors([]);
     let sources = local_sources(fixture, options).await;
     in_time(Session::start_with(&fleet, Vec::new(), sources, options))
@@ -223,7 +243,7 @@ async fn start_session(fixture: &Fixture, options: &SessionOptions) -> Session {
         .expect("a session")
 }
 
-fn server_tool_names(session: &Session) -> Vec<String> {
+pub(crate) fn server_tool_names(session: &Session) -> Vec<String> {
     let tools = session.flat_tools();
     let all = tools.as_array().expect("an array").iter();
     let names = all.map(|tool| {

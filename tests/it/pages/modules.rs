@@ -324,7 +324,7 @@ const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
             "view_cursor",
         ],
         &["address_check", "equal_roots", "usage"],
-        &["short_names"],
+        &["authorization", "short_names"],
         &["fragment", "instructions", "result"],
         &["placeholders", "resource_path", "skill_source", "tools"],
         &[

@@ -3,6 +3,7 @@
 //! network between the check and the connection.
 
 use super::http_client::http_client_builder;
+use caproot_core::net::endpoint::is_loopback_host;
 use caproot_core::net::routable::check_globally_routable;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -16,6 +17,15 @@ pub enum AddressPolicy {
     Global,
     /// All addresses.
     Any,
+}
+
+/// Address of a server that may be connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerAddress {
+    pub url: Url,
+    pub origin: String,
+    /// The program may allow addresses that are not globally routable.
+    pub policy: AddressPolicy,
 }
 
 impl AddressPolicy {
@@ -72,10 +82,83 @@ impl Resolve for CheckedResolver {
     }
 }
 
+/// Returns the address of a declared URL. Errors are the end of a sentence about the server.
+pub fn parse_server_url(text: &str, private_origins: &[String]) -> Result<ServerAddress, String> {
+    let has_placeholder = text.contains(['{', '}', '<', '>', '$'])
+        || text.chars().any(|c| c.is_whitespace() || c.is_control());
+    if has_placeholder {
+        return Err("its URL has a placeholder or a part that is withheld".to_owned());
+    }
+    let url = Url::parse(text).map_err(|error| format!("its URL is invalid: {error}"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("its URL has user information".to_owned());
+    }
+
+    let origin = url.origin().ascii_serialization();
+    let host = url.host_str().ok_or("its URL has no host")?;
+    let allows_private = private_origins.iter().any(|allowed| {
+        let allowed = Url::parse(allowed).ok();
+        allowed.is_some_and(|allowed| allowed.origin() == url.origin())
+    });
+    match url.scheme() {
+        "https" => {}
+        "http" if allows_private && is_loopback_host(host) => {}
+        _ => return Err("its URL must use https".to_owned()),
+    }
+
+    let policy = if allows_private {
+        AddressPolicy::Any
+    } else {
+        AddressPolicy::Global
+    };
+    policy.check_host(&url)?;
+    Ok(ServerAddress {
+        url,
+        origin,
+        policy,
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{AddressPolicy, checked_client_builder};
+    use super::{AddressPolicy, checked_client_builder, parse_server_url};
     use crate::session::http_client::root_cause;
+
+    #[test]
+    fn only_safe_urls_are_used() {
+        for (url, part) in [
+            ("http://a.example/mcp", "must use https"),
+            ("ftp://a.example/mcp", "must use https"),
+            ("https://user@a.example/mcp", "user information"),
+            ("https://:x@a.example/mcp", "user information"),
+            ("https://${HOST}/mcp", "placeholder"),
+            ("https://a.example/mcp?key=<redacted>", "placeholder"),
+            ("https://a.example/{tenant}", "placeholder"),
+            ("https://127.0.0.1/mcp", "not a globally routable"),
+            ("https://2130706433/mcp", "not a globally routable"),
+            ("https://[::ffff:10.0.0.1]/mcp", "not a globally routable"),
+            ("https://169.254.169.254/", "not a globally routable"),
+            ("https://0.0.0.0/", "not a globally routable"),
+            ("http://127.0.0.1:1/mcp", "must use https"),
+            ("mcp", "invalid"),
+        ] {
+            let error = parse_server_url(url, &[]).expect_err(url);
+            assert!(error.contains(part), "{url}: {error}");
+        }
+
+        let allowed = [
+            "http://127.0.0.1:1".to_owned(),
+            "http://a.example".to_owned(),
+        ];
+        let address = parse_server_url("http://127.0.0.1:1/mcp", &allowed).expect("allowed");
+        assert_eq!(address.origin, "http://127.0.0.1:1");
+        assert_eq!(address.policy, AddressPolicy::Any);
+        assert!(parse_server_url("http://127.0.0.1:2/mcp", &allowed).is_err());
+        assert!(parse_server_url("http://a.example/mcp", &allowed).is_err());
+        let address = parse_server_url("https://A.example:443/mcp", &allowed).expect("global");
+        assert_eq!(address.origin, "https://a.example");
+        assert_eq!(address.policy, AddressPolicy::Global);
+    }
 
     #[tokio::test]
     async fn only_addresses_of_the_policy_are_connected_to() {

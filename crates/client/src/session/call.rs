@@ -30,7 +30,7 @@ enum CalledTool<'a> {
     Search,
     /// Custom tool with this full name.
     #[cfg_attr(not(feature = "handlers"), allow(dead_code))] // found only with the feature
-    Custom(&'a str),
+    Custom(String),
     Unknown,
 }
 
@@ -79,7 +79,7 @@ impl Session {
     pub fn flat_tools(&self) -> Value {
         let tools = self.skill_tools();
         #[cfg(feature = "handlers")]
-        let tools = self.custom_tools.append_payloads(tools);
+        let tools = self.tool_set().append_payloads(tools);
         tools
     }
 
@@ -108,8 +108,8 @@ impl Session {
         }
 
         #[cfg(feature = "handlers")]
-        if let Some(name) = self.custom_tools.find_name(name) {
-            return CalledTool::Custom(name);
+        if let Some(name) = self.tool_set().find_name(name) {
+            return CalledTool::Custom(name.to_owned());
         }
         CalledTool::Unknown
     }
@@ -154,7 +154,7 @@ impl Session {
 
     fn unknown_tool_result(&self, name: &str) -> ToolResult {
         #[cfg(feature = "handlers")]
-        let has_custom_tools = !self.custom_tools.is_empty();
+        let has_custom_tools = !self.tool_set().is_empty();
         #[cfg(not(feature = "handlers"))]
         let has_custom_tools = false;
 
@@ -174,7 +174,7 @@ impl Session {
     #[cfg_attr(not(feature = "handlers"), allow(clippy::unused_async))] // waits for a custom tool
     async fn call_custom_tool(&self, name: &str, arguments: &Value) -> ToolResult {
         #[cfg(feature = "handlers")]
-        if let Some(result) = self.custom_tools.call_tool(name, arguments).await {
+        if let Some(result) = self.tool_set().call_tool(name, arguments).await {
             return result;
         }
         let _ = arguments;
@@ -227,7 +227,7 @@ impl Session {
         let view = self.current_view();
         #[cfg(feature = "handlers")]
         let text = self
-            .custom_tools
+            .tool_set()
             .write_instructions(budget, |budget| self.write_skills(&view, budget));
         #[cfg(not(feature = "handlers"))]
         let text = self.write_skills(&view, budget);

@@ -163,6 +163,17 @@ impl Session {
             .collect()
     }
 
+    /// Tries again to use the MCP servers that cannot be used, of plugins and of sources, such as after a
+    /// user logged in. A server that answers 401 again makes the program be asked for `Authorization` again.
+    /// Waits for the connections to servers of plugins, but not for the program.
+    pub async fn retry_servers(&self) {
+        for source in &self.sources {
+            source.retry();
+        }
+        #[cfg(feature = "servers")]
+        self.plugin_servers.retry().await;
+    }
+
     /// Saves the session in its store, in place of the state that was saved before.
     pub async fn persist(&self) -> Result<(), PersistError> {
         let store = self.inner.store.as_ref().ok_or(PersistError::NoStore)?;
@@ -263,10 +274,12 @@ impl Session {
             ..fork
         };
         #[cfg(feature = "servers")]
-        let fork = fork.with_servers(
-            self.plugin_servers
+        let fork = Self {
+            plugin_servers: self
+                .plugin_servers
                 .restricted_to(|declared| scope.includes(declared.authority())),
-        );
+            ..fork
+        };
         Ok(fork)
     }
 
@@ -302,10 +315,9 @@ impl Session {
         self.views = Mutex::default();
         #[cfg(feature = "servers")]
         {
-            let servers = self
+            self.plugin_servers = self
                 .plugin_servers
                 .restricted_to(|declared| declared.is_included(&self.inner.options.choice));
-            self = self.with_servers(servers);
         }
         Ok(self)
     }

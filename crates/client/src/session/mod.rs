@@ -103,6 +103,8 @@
 mod address_check;
 mod arguments;
 mod authorities;
+#[cfg(feature = "mcp")]
+mod authorization;
 mod call;
 mod choice;
 pub mod dispatch;
@@ -156,6 +158,8 @@ mod view;
 mod view_cursor;
 mod whole_reads;
 
+#[cfg(feature = "mcp")]
+pub use authorization::{AuthorizationFailed, AuthorizationRequest, ServerAuthorization};
 pub use choice::{ChoiceRule, ChoiceRuleError, SkillChoice};
 pub use inject::{
     AmbiguousName, InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, MentionCandidate,

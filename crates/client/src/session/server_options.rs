@@ -1,6 +1,7 @@
 //! Options of the MCP servers of plugins: which servers a session uses, and the values that their
 //! declarations withhold.
 
+use super::authorization::ServerAuthorization;
 use super::selection::SelectionError;
 use super::skill_source::SourceKind;
 use caproot_core::proto::caproot::v1::{McpServer, Plugin};
@@ -34,6 +35,9 @@ pub struct McpServerOptions {
     pub servers: McpServerChoice,
     /// Values that declarations withhold; no values by default.
     pub values: ServerValues,
+    /// Function that gives `Authorization` for servers that answer 401 and whose declarations have no
+    /// credential; no values by default.
+    pub authorize: ServerAuthorization,
     /// Origins that may have addresses that are not globally routable, such as
     /// `https://mcp.internal.example`; none by default. Only these may use `http`, on a loopback
     /// address, such as `http://127.0.0.1:8080`.

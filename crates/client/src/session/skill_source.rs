@@ -115,6 +115,10 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Tries again to use the source, if the program has to do something first, such as to log in. Does
+    /// not wait. By default, does nothing.
+    fn retry(&self) {}
+
     /// Returns a page of a file of a listed skill.
     fn read_page<'a>(
         &'a self,

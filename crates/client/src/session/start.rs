@@ -135,8 +135,10 @@ impl Session {
             program: &self.custom_tools,
             form: self.inner.options.result_form(),
         };
-        let servers = PluginServerSet::start(request).await;
-        self.with_servers(servers)
+        Self {
+            plugin_servers: PluginServerSet::start(request).await,
+            ..self
+        }
     }
 }
 

@@ -42,10 +42,11 @@ pub struct Session {
     /// Texts that the session returned last.
     pub(super) texts: Mutex<TextRegistry>,
     pub(super) inner: SessionInner,
+    /// Tools of the program.
     #[cfg(feature = "handlers")]
     pub(super) custom_tools: Arc<ToolSet>,
     #[cfg(feature = "servers")]
-    pub(super) plugin_servers: Arc<PluginServerSet>,
+    pub(super) plugin_servers: PluginServerSet,
 }
 
 /// Authority of a session with its source.
@@ -134,10 +135,17 @@ impl Session {
         &self.inner.selection
     }
 
-    /// Returns a watch for changes of the listed skills and of the state of sources.
+    /// Returns a watch for changes of the listed skills, of the state of sources, and of the tools of MCP
+    /// servers of plugins, whose change is one of the plugin's source.
     #[must_use]
     pub fn watch(&self) -> SessionWatch {
-        SessionWatch::new(&self.sources)
+        let watches = self.sources.iter().filter_map(|source| {
+            let watch = source.watch()?;
+            Some((&**source, watch))
+        });
+        #[cfg(feature = "servers")]
+        let watches = watches.chain(self.plugin_servers.watches());
+        SessionWatch::new(watches)
     }
 
     /// Returns a watch for the uses of skills from now on.
@@ -195,18 +203,17 @@ impl Session {
             #[cfg(feature = "handlers")]
             custom_tools: Arc::default(),
             #[cfg(feature = "servers")]
-            plugin_servers: Arc::default(),
+            plugin_servers: PluginServerSet::default(),
         })
     }
 
-    /// Returns the session with these servers and their tools.
-    #[cfg(feature = "servers")]
-    pub(super) fn with_servers(self, servers: PluginServerSet) -> Self {
-        Self {
-            custom_tools: Arc::new(self.custom_tools.with_server_tools(servers.tools())),
-            plugin_servers: Arc::new(servers),
-            ..self
-        }
+    /// Returns the tools of the program, followed by those of servers, of now.
+    #[cfg(feature = "handlers")]
+    pub(super) fn tool_set(&self) -> Arc<ToolSet> {
+        #[cfg(feature = "servers")]
+        return self.plugin_servers.tool_set(&self.custom_tools);
+        #[cfg(not(feature = "servers"))]
+        self.custom_tools.clone()
     }
 
     /// Returns an error if the session is closed.

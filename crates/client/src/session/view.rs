@@ -304,15 +304,17 @@ impl SessionViewCache {
 }
 
 impl SessionWatch {
-    pub(super) fn new(sources: &[Arc<dyn SkillSource>]) -> Self {
-        let watched = sources.iter().filter_map(|source| {
+    pub(super) fn new<'a>(
+        watches: impl Iterator<Item = (&'a dyn SkillSource, Box<dyn SourceWatch>)>,
+    ) -> Self {
+        let by_source = watches.map(|(source, watch)| {
             let changed = ChangedSource {
                 kind: source.kind(),
                 id: source.id().to_owned(),
             };
-            Some((changed, source.watch()?))
+            (changed, watch)
         });
-        Self(watched.collect())
+        Self(by_source.collect())
     }
 
     /// Waits for the next change and returns its source. Cancel-safe.

@@ -2,16 +2,16 @@
 //! headers with the values of the program.
 
 use super::limits::{MAX_VALUE_BYTES, VALUE_TIMEOUT};
-use crate::session::address_check::AddressPolicy;
+use crate::session::address_check::{ServerAddress, parse_server_url};
+use crate::session::authorization::{AuthorizationRequest, Authorizer};
 use crate::session::choice::SkillChoice;
-use crate::session::server_options::{ServerValueRequest, ServerValues};
+use crate::session::server_options::{McpServerOptions, ServerValueRequest, ServerValues};
 use crate::session::skill_source::SkillSource;
-use caproot_core::net::endpoint::is_loopback_host;
+use crate::session::sources::mcp::token::is_credential;
 use caproot_core::proto::caproot::v1::{McpServer, McpTransport, Plugin};
 use caproot_core::wire::handle::format_server_handle;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
-use reqwest::Url;
 use std::sync::Arc;
 use tokio::time::timeout;
 
@@ -31,15 +31,6 @@ pub struct DeclaredServer {
     pub source: Arc<dyn SkillSource>,
     pub plugin: Arc<Plugin>,
     pub server: McpServer,
-}
-
-/// Address of a server that may be connected to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerAddress {
-    pub url: Url,
-    pub origin: String,
-    /// The program may allow addresses that are not globally routable.
-    pub policy: AddressPolicy,
 }
 
 /// Headers of each request, and the names of the values that the program did not give.
@@ -91,6 +82,40 @@ impl DeclaredServer {
             return Err("its declaration disables it".to_owned());
         }
         parse_server_url(&self.server.url, private_origins)
+    }
+
+    /// Returns the authorizer of the server at an address; `None` if the declaration has a credential.
+    pub fn authorizer(
+        &self,
+        address: &ServerAddress,
+        options: &McpServerOptions,
+    ) -> Option<Arc<Authorizer>> {
+        let server = &self.server;
+        let mut names = server.headers.iter().map(|header| &header.name);
+        if !server.bearer_token_variable.is_empty()
+            || names.any(|name| is_credential(&name.to_ascii_lowercase()))
+        {
+            return None;
+        }
+
+        let request = AuthorizationRequest {
+            source_kind: self.source.kind().name().to_owned(),
+            source_id: self.source.id().to_owned(),
+            package: Some(self.plugin.package.clone()),
+            plugin: Some(self.plugin.name.clone()),
+            server: server.name.clone(),
+            url: address.url.to_string(),
+            origin: address.origin.clone(),
+            resource_metadata: None,
+            scopes: Vec::new(),
+            error: None,
+        };
+        let authorize = options.authorize.clone();
+        Some(Authorizer::new(
+            authorize,
+            request,
+            options.private_origins.clone(),
+        ))
     }
 
     /// Checks that the plugin still declares the server with its URL. A source that is unavailable
@@ -234,83 +259,10 @@ fn split_variables(value: &str) -> Vec<ValuePart<'_>> {
     parts
 }
 
-/// Returns the address of a declared URL. Errors are the end of a sentence about the server.
-pub fn parse_server_url(text: &str, private_origins: &[String]) -> Result<ServerAddress, String> {
-    let has_placeholder = text.contains(['{', '}', '<', '>', '$'])
-        || text.chars().any(|c| c.is_whitespace() || c.is_control());
-    if has_placeholder {
-        return Err("its URL has a placeholder or a part that is withheld".to_owned());
-    }
-    let url = Url::parse(text).map_err(|error| format!("its URL is invalid: {error}"))?;
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("its URL has user information".to_owned());
-    }
-
-    let origin = url.origin().ascii_serialization();
-    let host = url.host_str().ok_or("its URL has no host")?;
-    let allows_private = private_origins.iter().any(|allowed| {
-        let allowed = Url::parse(allowed).ok();
-        allowed.is_some_and(|allowed| allowed.origin() == url.origin())
-    });
-    match url.scheme() {
-        "https" => {}
-        "http" if allows_private && is_loopback_host(host) => {}
-        _ => return Err("its URL must use https".to_owned()),
-    }
-
-    let policy = if allows_private {
-        AddressPolicy::Any
-    } else {
-        AddressPolicy::Global
-    };
-    policy.check_host(&url)?;
-    Ok(ServerAddress {
-        url,
-        origin,
-        policy,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{AddressPolicy, ValuePart, parse_server_url, split_variables};
+    use super::{ValuePart, split_variables};
     use proptest::prelude::*;
-
-    #[test]
-    fn only_safe_urls_are_used() {
-        for (url, part) in [
-            ("http://a.example/mcp", "must use https"),
-            ("ftp://a.example/mcp", "must use https"),
-            ("https://user@a.example/mcp", "user information"),
-            ("https://:x@a.example/mcp", "user information"),
-            ("https://${HOST}/mcp", "placeholder"),
-            ("https://a.example/mcp?key=<redacted>", "placeholder"),
-            ("https://a.example/{tenant}", "placeholder"),
-            ("https://127.0.0.1/mcp", "not a globally routable"),
-            ("https://2130706433/mcp", "not a globally routable"),
-            ("https://[::ffff:10.0.0.1]/mcp", "not a globally routable"),
-            ("https://169.254.169.254/", "not a globally routable"),
-            ("https://0.0.0.0/", "not a globally routable"),
-            ("http://127.0.0.1:1/mcp", "must use https"),
-            ("mcp", "invalid"),
-        ] {
-            let error = parse_server_url(url, &[]).expect_err(url);
-            assert!(error.contains(part), "{url}: {error}");
-        }
-
-        let allowed = [
-            "http://127.0.0.1:1".to_owned(),
-            "http://a.example".to_owned(),
-        ];
-        let address = parse_server_url("http://127.0.0.1:1/mcp", &allowed).expect("allowed");
-        assert_eq!(address.origin, "http://127.0.0.1:1");
-        assert_eq!(address.policy, AddressPolicy::Any);
-        assert!(parse_server_url("http://127.0.0.1:2/mcp", &allowed).is_err());
-        assert!(parse_server_url("http://a.example/mcp", &allowed).is_err());
-        let address = parse_server_url("https://A.example:443/mcp", &allowed).expect("global");
-        assert_eq!(address.origin, "https://a.example");
-        assert_eq!(address.policy, AddressPolicy::Global);
-    }
 
     #[test]
     fn variables_of_values_are_found() {

@@ -1,16 +1,18 @@
 //! Connection to one MCP server of a plugin: its tools and their calls.
 
-use super::declaration::{DeclaredServer, ServerAddress};
+use super::declaration::DeclaredServer;
 use super::limits::{
     DEFAULT_STARTUP_TIME, MAX_CALL_TIME, MAX_LISTED_TOOLS, MAX_SERVER_CALLS, MAX_STARTUP_TIME,
 };
-use crate::session::address_check::checked_client_builder;
+use crate::session::address_check::{ServerAddress, checked_client_builder};
+use crate::session::authorization::Authorizer;
 use crate::session::http_client::no_client;
 use crate::session::sources::mcp::connection::{
     HostHandler, McpConnection, connect_http, transport_reason,
 };
 use crate::session::sources::mcp::limits::MAX_PAGES;
 use crate::session::sources::mcp::messages::{OmittedEntries, OmittedEntry};
+use crate::session::sources::mcp::token::HttpCredential;
 use crate::session::tools::limits::DEFAULT_TIME_LIMIT;
 use caproot_core::json::{MAX_TREE_MEMORY, estimate_tree_memory};
 use caproot_core::text::{single_line, truncate_with_ellipsis};
@@ -37,6 +39,8 @@ pub struct PluginServer {
     pub address: ServerAddress,
     client: reqwest::Client,
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// Missing if the declaration has a credential.
+    pub authorizer: Option<Arc<Authorizer>>,
     /// The lock is held during a connection attempt, so that one attempt serves all calls.
     connection: Mutex<Option<McpConnection>>,
     changed_tools: Arc<AtomicBool>,
@@ -62,6 +66,7 @@ impl PluginServer {
         declared: DeclaredServer,
         address: ServerAddress,
         headers: Vec<(HeaderName, HeaderValue)>,
+        authorizer: Option<Arc<Authorizer>>,
     ) -> Result<Self, String> {
         let builder = checked_client_builder(&address.url, address.policy).await?;
         let client = builder
@@ -74,6 +79,7 @@ impl PluginServer {
             address,
             client,
             headers,
+            authorizer,
             connection: Mutex::default(),
             changed_tools: Arc::default(),
             omitted: Arc::default(),
@@ -116,10 +122,14 @@ impl PluginServer {
     pub async fn list_tools(&self) -> Result<ListedTools, String> {
         let limit = self.startup_time();
         let listed = timeout(limit, self.list_pages()).await;
-        listed.unwrap_or_else(|_| {
+        let listed = listed.unwrap_or_else(|_| {
             let limit = humantime::format_duration(limit);
             Err(format!("it does not answer within {limit}"))
-        })
+        })?;
+        if let Some(authorizer) = &self.authorizer {
+            authorizer.accept_value();
+        }
+        Ok(listed)
     }
 
     async fn list_pages(&self) -> Result<ListedTools, String> {
@@ -195,7 +205,11 @@ impl PluginServer {
             ..HostHandler::default()
         };
         let url = self.address.url.as_str();
-        let connected = connect_http(host, self.client.clone(), url, &self.headers, None);
+        let credential = match &self.authorizer {
+            Some(authorizer) => HttpCredential::OnDemand(authorizer.clone()),
+            None => HttpCredential::None,
+        };
+        let connected = connect_http(host, self.client.clone(), url, &self.headers, credential);
         let connection = connected.await.map_err(|reason| clean_reason(&reason))?;
         let peer = connection.peer().clone();
         *current = Some(connection);

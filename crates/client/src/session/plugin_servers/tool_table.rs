@@ -25,6 +25,7 @@ const MAX_REPORTED: usize = 8;
 const SUFFIX_BYTES: usize = 8;
 
 /// Builder of the tools of a session's servers.
+#[derive(Debug)]
 pub struct ToolTable {
     names: ToolNames,
     taken: HashSet<String>,

@@ -468,6 +468,10 @@ impl SkillSource for ApprovedSource {
         self.source.watch()
     }
 
+    fn retry(&self) {
+        self.source.retry();
+    }
+
     fn read_timeout(&self) -> Duration {
         self.source.read_timeout()
     }

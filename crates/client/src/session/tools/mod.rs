@@ -135,9 +135,6 @@ struct RegistryState {
 pub struct ToolSet {
     /// Tools of the program, then those of servers.
     tools: Arc<[Arc<RegisteredTool>]>,
-    /// Number of the program's tools.
-    #[cfg_attr(not(feature = "servers"), allow(dead_code))] // read only with the feature
-    program_tools: usize,
     form: ResultForm,
     permits: Arc<Semaphore>,
 }
@@ -224,7 +221,6 @@ impl ToolRegistry {
         let shared = sealed.get_or_insert_with(|| tools.as_slice().into());
         let tools = flattened.unwrap_or_else(|| shared.clone());
         Ok(ToolSet {
-            program_tools: tools.len(),
             tools,
             form,
             ..ToolSet::default()
@@ -254,7 +250,6 @@ impl Default for ToolSet {
     fn default() -> Self {
         Self {
             tools: Arc::default(),
-            program_tools: 0,
             form: ResultForm::default(),
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
         }
@@ -333,10 +328,9 @@ impl ToolSet {
     /// Returns the tools of the program followed by these tools of servers.
     #[cfg(feature = "servers")]
     pub fn with_server_tools(&self, servers: impl Iterator<Item = Arc<RegisteredTool>>) -> Self {
-        let own = self.tools[..self.program_tools].iter().cloned();
+        let own = self.tools.iter().cloned();
         Self {
             tools: own.chain(servers).collect(),
-            program_tools: self.program_tools,
             form: self.form,
             permits: self.permits.clone(),
         }

@@ -2,7 +2,8 @@
 
 use super::limits::MAX_MESSAGE_BYTES;
 use super::messages::{LineTransport, OmittedEntries};
-use super::token::{McpToken, TokenClient, check_credentials};
+use super::token::{HttpCredential, McpToken, TokenClient, check_credentials};
+use crate::session::authorization::Authorizer;
 use crate::session::http_client::{http_client_builder, no_client, root_cause};
 #[cfg(unix)]
 use caproot_core::process_group::kill_group;
@@ -159,8 +160,12 @@ impl McpConnection {
     }
 }
 
-/// Connects to a server. Errors are the end of a sentence.
-pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpConnection, String> {
+/// Connects to a server, whose credential can be given after a 401. Errors are the end of a sentence.
+pub async fn connect(
+    endpoint: &McpEndpoint,
+    authorizer: Option<&Arc<Authorizer>>,
+    relist: Arc<Notify>,
+) -> Result<McpConnection, String> {
     let host = HostHandler {
         relist,
         ..HostHandler::default()
@@ -182,7 +187,11 @@ pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpC
             token,
         } => {
             let client = http_client(url).await?;
-            connect_http(host, client, url, headers, token.as_ref()).await
+            let credential = match authorizer {
+                Some(authorizer) => HttpCredential::OnDemand(authorizer.clone()),
+                None => HttpCredential::from_token(token.clone()),
+            };
+            connect_http(host, client, url, headers, credential).await
         }
 
         McpEndpoint::Process {
@@ -207,11 +216,12 @@ pub async fn connect_http(
     client: reqwest::Client,
     url: &str,
     headers: &[(HeaderName, HeaderValue)],
-    token: Option<&McpToken>,
+    credential: HttpCredential,
 ) -> Result<McpConnection, String> {
-    check_credentials(url, headers, token)?;
+    let has_token = matches!(credential, HttpCredential::Token(_));
+    check_credentials(url, headers, has_token)?;
 
-    let client = TokenClient::new(client, token.cloned(), host.omitted.clone());
+    let client = TokenClient::new(client, credential, host.omitted.clone());
     host.open_http(client, url, headers).await
 }
 
@@ -263,6 +273,7 @@ fn initialize_error_reason(error: &ClientInitializeError) -> String {
 pub fn transport_reason(error: &DynamicTransportError) -> String {
     match error.error.downcast_ref() {
         Some(StreamableHttpError::<reqwest::Error>::Client(error)) => root_cause(error),
+        Some(StreamableHttpError::Io(error)) => error.to_string(),
         _ => error.error.to_string(),
     }
 }

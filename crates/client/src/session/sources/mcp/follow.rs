@@ -7,6 +7,7 @@ use super::limits::{
 };
 use super::listing::{SkillOrigin, list_skills};
 use super::{McpServerConfig, McpSourceState};
+use crate::session::authorization::Authorizer;
 use caproot_core::backoff::Backoff;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use rmcp::RoleClient;
@@ -26,17 +27,26 @@ const MAX_LOGGED_BYTES: usize = 512;
 /// Follows a server. Returns only if the connection is the program's and has ended.
 pub async fn follow_server(
     server: McpServerConfig,
+    authorizer: Option<Arc<Authorizer>>,
     sender: watch::Sender<McpSourceState>,
     relist: Arc<Notify>,
 ) {
+    let authorizer = authorizer.as_ref();
+    let mut answers = authorizer.map(|authorizer| authorizer.watch());
     let mut backoff = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
     loop {
         let started_at = Instant::now();
-        let connected = timeout(CONNECT_TIMEOUT, connect(&server.endpoint, relist.clone())).await;
+        let connected = connect(&server.endpoint, authorizer, relist.clone());
+        let connected = timeout(CONNECT_TIMEOUT, connected).await;
         let reason = match connected.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(connected) => {
                 log_declarations(&server.name, connected.peer());
-                relist_until_lost(&server.name, &connected, &sender, &relist).await
+                let accept_value = || {
+                    if let Some(authorizer) = authorizer {
+                        authorizer.accept_value();
+                    }
+                };
+                relist_until_lost(&server.name, &connected, &sender, &relist, accept_value).await
             }
             Err(reason) => reason,
         };
@@ -65,7 +75,19 @@ pub async fn follow_server(
         if started_at.elapsed() > MAX_RETRY_DELAY {
             backoff.reset();
         }
-        sleep(backoff.next_delay()).await;
+        tokio::select! {
+            () = sleep(backoff.next_delay()) => {}
+            () = wait_for_answer(answers.as_mut()) => {}
+        }
+    }
+}
+
+/// Waits until the program gave the credential of the server, or lets it be asked for again.
+async fn wait_for_answer(answers: Option<&mut watch::Receiver<()>>) {
+    match answers {
+        // The source has the sender.
+        Some(answers) => drop(answers.changed().await),
+        None => std::future::pending().await,
     }
 }
 
@@ -75,6 +97,7 @@ async fn relist_until_lost(
     connected: &McpConnection,
     sender: &watch::Sender<McpSourceState>,
     relist: &Notify,
+    on_listed: impl Fn(),
 ) -> String {
     let peer = connected.peer();
     let mut subscription = None;
@@ -89,9 +112,12 @@ async fn relist_until_lost(
         let list = list_skills(name, peer, &connected.omitted, &before);
         let listed = timeout(LIST_TIMEOUT, list).await;
         match listed.unwrap_or_else(|_| Err("listing its skills takes too long".to_owned())) {
-            Ok(listed) => sender.send_if_modified(|state| state.store_list(listed, peer)),
+            Ok(listed) => {
+                on_listed();
+                sender.send_if_modified(|state| state.store_list(listed, peer));
+            }
             Err(reason) => return reason,
-        };
+        }
 
         tokio::select! {
             () = relist.notified() => {}
@@ -187,7 +213,7 @@ mod tests {
             .iter()
             .map(|sender| {
                 let server = McpServerConfig::new("s", endpoint.clone());
-                let followed = follow_server(server, sender.clone(), Arc::default());
+                let followed = follow_server(server, None, sender.clone(), Arc::default());
                 AbortOnDropHandle::new(tokio::spawn(followed))
             })
             .collect();

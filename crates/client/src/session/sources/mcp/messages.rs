@@ -277,7 +277,15 @@ fn content_type(response: &Response) -> String {
 
 /// Returns the error of a response that asks for another token.
 fn challenge_error(response: &Response) -> Option<HttpError> {
-    let challenge = header_text(response, WWW_AUTHENTICATE)?.to_owned();
+    // Each header can have several challenges. Characters that are no text are rejected later.
+    let challenges = response.headers().get_all(WWW_AUTHENTICATE).iter();
+    let challenges: Vec<_> = challenges
+        .map(|value| String::from_utf8_lossy(value.as_bytes()))
+        .collect();
+    if challenges.is_empty() {
+        return None;
+    }
+    let challenge = challenges.join(", ");
     match response.status() {
         StatusCode::UNAUTHORIZED => {
             Some(HttpError::AuthRequired(AuthRequiredError::new(challenge)))

@@ -82,7 +82,7 @@ pub(in crate::session) mod messages;
 pub(super) mod remote_skill;
 mod server_list;
 mod statement;
-mod token;
+pub(in crate::session) mod token;
 
 pub use connection::McpEndpoint;
 pub use remote_skill::McpSkillFile;
@@ -97,6 +97,7 @@ use super::{
     SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest, invalid_response_error,
     unavailable_error, unlisted_package_error, wrong_authority_error,
 };
+use crate::session::authorization::{AuthorizationRequest, Authorizer, ServerAuthorization};
 use crate::session::skill_source::unlisted_files_error;
 use crate::session::{ToolError, ToolErrorCode};
 use caproot_core::sync::Mutex;
@@ -121,6 +122,9 @@ pub struct McpServerConfig {
     pub name: String,
     /// Endpoint of the server.
     pub endpoint: McpEndpoint,
+    /// Function that gives `Authorization` if the server answers 401 and the endpoint is an HTTP URL
+    /// without a token and a header that is a credential; no value by default.
+    pub authorize: ServerAuthorization,
     /// Whether the server is used. caproot never connects to a disabled server, and lists none of
     /// its skills.
     pub enabled: bool,
@@ -141,11 +145,48 @@ impl McpServerConfig {
         Self {
             name: name.to_owned(),
             endpoint,
+            authorize: ServerAuthorization::default(),
             enabled: true,
             read_timeout: limits::READ_TIMEOUT,
             max_age: limits::MAX_AGE,
             start_timeout: limits::START_TIMEOUT,
         }
+    }
+
+    /// Returns the authorizer of a server over HTTP without a credential.
+    fn authorizer(&self) -> Option<Arc<Authorizer>> {
+        let McpEndpoint::Http {
+            url,
+            headers,
+            token: None,
+        } = &self.endpoint
+        else {
+            return None;
+        };
+        let mut names = headers.iter().map(|(name, _)| name.as_str());
+        if names.any(token::is_credential) || !token::is_protected(url) {
+            return None;
+        }
+
+        let parsed: reqwest::Url = url.parse().ok()?;
+        let origin = parsed.origin().ascii_serialization();
+        let request = AuthorizationRequest {
+            source_kind: SourceKind::Mcp.name().to_owned(),
+            source_id: self.name.clone(),
+            package: None,
+            plugin: None,
+            server: self.name.clone(),
+            url: url.clone(),
+            origin: origin.clone(),
+            resource_metadata: None,
+            scopes: Vec::new(),
+            error: None,
+        };
+        Some(Authorizer::new(
+            self.authorize.clone(),
+            request,
+            vec![origin],
+        ))
     }
 }
 
@@ -166,6 +207,7 @@ pub struct McpSource {
     relist: Arc<Notify>,
     /// Latest verified files, so that a page does not need a fetch of the whole file.
     file_cache: Mutex<VerifiedFileCache>,
+    authorizer: Option<Arc<Authorizer>>,
     _follow_task: Option<AbortOnDropHandle<()>>,
 }
 
@@ -293,12 +335,14 @@ impl McpSource {
         let read_timeout = server.read_timeout;
         let max_age = server.max_age;
         let start_timeout = server.start_timeout;
+        let authorizer = server.authorizer();
         let relist = Arc::new(Notify::new());
         let (sender, mut state) =
             watch::channel(McpSourceState::without_listing("it does not answer yet"));
 
         let follow_task = if server.enabled {
-            let follow = follow::follow_server(server, sender.clone(), relist.clone());
+            let follow =
+                follow::follow_server(server, authorizer.clone(), sender.clone(), relist.clone());
             let task = AbortOnDropHandle::new(tokio::spawn(follow));
             drop(timeout(start_timeout, state.wait_for(McpSourceState::has_result)).await);
             Some(task)
@@ -315,6 +359,7 @@ impl McpSource {
             sender,
             relist,
             file_cache: Mutex::default(),
+            authorizer,
             _follow_task: follow_task,
         })
     }
@@ -564,6 +609,12 @@ impl SkillSource for McpSource {
 
     fn owns_handle(&self, authority: &str, handle: &str) -> bool {
         address::handle_server(handle) == Some(authority)
+    }
+
+    fn retry(&self) {
+        if let Some(authorizer) = &self.authorizer {
+            authorizer.allow_question();
+        }
     }
 
     fn list_files<'a>(

@@ -282,7 +282,7 @@ impl EntryReader<'_> {
         }
 
         let url = self.expand(url)?;
-        check_credentials(&url, &headers, token.as_ref())?;
+        check_credentials(&url, &headers, token.is_some())?;
         Ok(McpEndpoint::Http {
             url,
             headers,

@@ -3,6 +3,7 @@
 
 use super::limits::{MAX_MESSAGE_BYTES, MAX_TOKEN_BYTES, TOKEN_TIMEOUT};
 use super::messages::{HttpError, McpPost, OmittedEntries, check_events};
+use crate::session::authorization::Authorizer;
 use crate::session::http_client::is_loopback_url;
 use crate::{bearer_header, read_token_file};
 use futures_util::future::BoxFuture;
@@ -127,17 +128,17 @@ const CREDENTIAL_PARTS: [&str; 6] = ["auth", "cookie", "credential", "key", "sec
 pub fn check_credentials(
     url: &str,
     headers: &[(HeaderName, HeaderValue)],
-    token: Option<&McpToken>,
+    has_token: bool,
 ) -> Result<(), String> {
     if is_protected(url) {
         return Ok(());
     }
 
     let mut names = headers.iter().map(|(name, _)| name.as_str());
-    let credential = names.find(|name| CREDENTIAL_PARTS.iter().any(|part| name.contains(part)));
+    let credential = names.find(|name| is_credential(name));
     let subject = match credential {
         Some(name) => format!("header `{name}`"),
-        None if token.is_some() => "token".to_owned(),
+        None if has_token => "token".to_owned(),
         None => return Ok(()),
     };
     Err(format!(
@@ -145,8 +146,13 @@ pub fn check_credentials(
     ))
 }
 
+/// Returns whether a header is a credential by its name, in lower case.
+pub fn is_credential(name: &str) -> bool {
+    CREDENTIAL_PARTS.iter().any(|part| name.contains(part))
+}
+
 /// Returns whether a credential may be sent to a URL.
-fn is_protected(url: &str) -> bool {
+pub fn is_protected(url: &str) -> bool {
     url.parse::<reqwest::Url>()
         .is_ok_and(|url| url.scheme() == "https")
         || is_loopback_url(url)
@@ -156,11 +162,21 @@ fn is_protected(url: &str) -> bool {
 #[derive(Clone)]
 pub struct TokenClient {
     client: reqwest::Client,
-    token: Option<Arc<CachedToken>>,
+    credential: HttpCredential,
     omitted: Arc<OmittedEntries>,
 }
 
-struct CachedToken {
+/// `Authorization` of the requests to a server, next to its headers.
+#[derive(Clone)]
+pub enum HttpCredential {
+    None,
+    Token(Arc<CachedToken>),
+    /// Value that the program gives after a 401.
+    OnDemand(Arc<Authorizer>),
+}
+
+/// Latest token of an origin.
+pub struct CachedToken {
     origin: McpToken,
     /// Latest token. The lock is held during a request, so that one request serves all.
     latest: Mutex<Option<HeaderValue>>,
@@ -171,26 +187,22 @@ type HttpHeaders = HashMap<HeaderName, HeaderValue>;
 impl TokenClient {
     pub fn new(
         client: reqwest::Client,
-        token: Option<McpToken>,
+        credential: HttpCredential,
         omitted: Arc<OmittedEntries>,
     ) -> Self {
-        let token = token.map(|origin| {
-            Arc::new(CachedToken {
-                origin,
-                latest: Mutex::default(),
-            })
-        });
         Self {
             client,
-            token,
+            credential,
             omitted,
         }
     }
 
     /// Sends a request with the token. If the server rejects the token, sends the request once more
-    /// with a new token.
+    /// with a new token. Only a refused message makes the program be asked for a value: servers refuse
+    /// streams for other reasons.
     async fn send<T, F>(
         &self,
+        is_message: bool,
         mut headers: HttpHeaders,
         request: impl Fn(HttpHeaders) -> F + Send,
     ) -> Result<T, HttpError>
@@ -198,8 +210,16 @@ impl TokenClient {
         T: Send,
         F: Future<Output = Result<T, HttpError>> + Send,
     {
-        let Some(token) = &self.token else {
-            return request(headers).await;
+        let token = match &self.credential {
+            HttpCredential::None => return request(headers).await,
+            HttpCredential::OnDemand(authorizer) if is_message => {
+                return send_authorized(authorizer, headers, request).await;
+            }
+            HttpCredential::OnDemand(authorizer) => {
+                headers.extend(authorizer.value().map(|value| (AUTHORIZATION, value)));
+                return request(headers).await;
+            }
+            HttpCredential::Token(token) => token,
         };
 
         let sent = token.current(None).await?;
@@ -215,6 +235,57 @@ impl TokenClient {
         }
         headers.insert(AUTHORIZATION, renewed);
         request(headers).await
+    }
+}
+
+/// Sends a request with the value that the program gave. If the server answers 401 to a value that it
+/// accepted before, sends the request once more with a new value.
+async fn send_authorized<T, F>(
+    authorizer: &Arc<Authorizer>,
+    mut headers: HttpHeaders,
+    request: impl Fn(HttpHeaders) -> F + Send,
+) -> Result<T, HttpError>
+where
+    T: Send,
+    F: Future<Output = Result<T, HttpError>> + Send,
+{
+    let mut is_renewed = false;
+    loop {
+        let sent = authorizer.value();
+        headers.remove(&AUTHORIZATION);
+        headers.extend(sent.clone().map(|value| (AUTHORIZATION, value)));
+
+        let outcome = request(headers.clone()).await;
+        let challenge = match &outcome {
+            Err(HttpError::AuthRequired(error)) => error.www_authenticate_header.as_str(),
+            Err(error) if is_unauthorized(error) => "",
+            _ => {
+                if is_renewed && outcome.is_ok() {
+                    authorizer.accept_value();
+                }
+                return outcome;
+            }
+        };
+        let has_other = authorizer.replace_refused(sent.as_ref(), challenge).await;
+        if !has_other || is_renewed {
+            // The reason has no text of the server.
+            let reason = authorizer.missing_reason();
+            let reason = reason.unwrap_or_else(|| "it answers 401".to_owned());
+            return Err(HttpError::Io(io::Error::other(reason)));
+        }
+        is_renewed = true;
+    }
+}
+
+impl HttpCredential {
+    /// Returns the credential of an endpoint whose token comes from an origin.
+    pub fn from_token(token: Option<McpToken>) -> Self {
+        token.map_or(Self::None, |origin| {
+            Self::Token(Arc::new(CachedToken {
+                origin,
+                latest: Mutex::default(),
+            }))
+        })
     }
 }
 
@@ -278,7 +349,7 @@ impl StreamableHttpClient for TokenClient {
         headers: HttpHeaders,
         _: usize,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
-        self.send(headers, |headers| {
+        self.send(true, headers, |headers| {
             let post = McpPost {
                 uri: uri.clone(),
                 message: message.clone(),
@@ -298,7 +369,7 @@ impl StreamableHttpClient for TokenClient {
         auth_header: Option<String>,
         headers: HttpHeaders,
     ) -> Result<(), HttpError> {
-        self.send(headers, |headers| {
+        self.send(false, headers, |headers| {
             self.client.delete_session(
                 uri.clone(),
                 session_id.clone(),
@@ -337,7 +408,7 @@ impl StreamableHttpClient for TokenClient {
         headers: HttpHeaders,
         max_sse_event_size: usize,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
-        let events = self.send(headers, |headers| {
+        let events = self.send(false, headers, |headers| {
             self.client.get_stream_with_max_sse_event_size(
                 uri.clone(),
                 session_id.clone(),
@@ -353,7 +424,7 @@ impl StreamableHttpClient for TokenClient {
 
 #[cfg(test)]
 mod tests {
-    use super::{McpToken, check_credentials, is_protected};
+    use super::{check_credentials, is_protected};
     use http::{HeaderName, HeaderValue};
 
     #[test]
@@ -383,7 +454,7 @@ mod tests {
     fn credentials_in_headers_need_tls_or_a_loopback_address() {
         let check = |url: &str, name: &'static str| {
             let header = HeaderName::from_static(name);
-            check_credentials(url, &[(header, HeaderValue::from_static("x"))], None)
+            check_credentials(url, &[(header, HeaderValue::from_static("x"))], false)
         };
         for name in [
             "authorization",
@@ -398,7 +469,6 @@ mod tests {
             assert_eq!(check("http://127.0.0.1:1/mcp", name), Ok(()), "{name}");
         }
         assert_eq!(check("http://a.example/mcp", "accept-language"), Ok(()));
-        let token = McpToken::File("/run/token".into());
-        assert!(check_credentials("http://a.example/", &[], Some(&token)).is_err());
+        assert!(check_credentials("http://a.example/", &[], true).is_err());
     }
 }
