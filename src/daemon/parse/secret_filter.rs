@@ -228,8 +228,15 @@ impl<'t> LineFilter<'t> {
         if self.cover != NameCover::Nothing {
             let is_shown = (is_scheme && self.cover != NameCover::Word) || is_harmless(word, true);
             self.show(word, is_shown);
-            // A sign alone is no value: `apikey := …`.
-            let is_value = !is_scheme && word.contains(char::is_alphanumeric);
+            // A sign alone is no value: `apikey := …`. After another name, the value is still to come:
+            // `-u --token: …`.
+            let name = word.trim_end_matches([':', '=']);
+            let is_name = is_telling(name)
+                && !name.contains([':', '='])
+                && (name.starts_with('-')
+                    || name.len() < word.len()
+                    || rest.trim_start().starts_with([':', '=']));
+            let is_value = !is_scheme && word.contains(char::is_alphanumeric) && !is_name;
             if let (NameCover::Next { is_rest }, true) = (self.cover, is_value) {
                 self.cover = if is_rest {
                     NameCover::Rest

@@ -92,6 +92,8 @@ fn words_after_the_name_of_a_secret_are_withheld() {
         ("sign \"${KEY:-abc}\"", "sign \"<redacted>\""),
         ("me:word@db", "me:<redacted>"),
         ("password: ab{{c}d e", "password: <redacted> e"),
+        ("-u --token: hunter2", "-u <redacted> <redacted>"),
+        ("--key --password hunter2", "--key --password <redacted>"),
     ] {
         assert_eq!(redact_in_line(line), shown);
     }
@@ -270,7 +272,7 @@ fn withheld_values_of_a_declaration_are_named() {
 proptest! {
     #[test]
     fn secrets_after_any_separator_are_withheld(
-        before in "[a-z -]{0,8}",
+        before in "([a-z -]{0,8}|-u|--user|--key|--password)",
         name in "(--token|--api-key|PASSWORD|X-Auth-Token|client_secret)",
         separator in "(=| = |: |:| := )",
         quote in "(|\"|'|\\\\\")",
