@@ -166,6 +166,7 @@ impl Session {
     /// Tries again to use the MCP servers that cannot be used, of plugins and of sources, such as after a
     /// user logged in. A server that answers 401 again makes the program be asked for `Authorization` again.
     /// Waits for the connections to servers of plugins, but not for the program.
+    #[cfg_attr(not(feature = "servers"), expect(clippy::unused_async))]
     pub async fn retry_servers(&self) {
         for source in &self.sources {
             source.retry();
