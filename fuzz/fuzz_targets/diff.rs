@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use caproot::daemon::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
+use caproot::daemon::model::catalog::{
+    BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind,
+};
 use caproot::daemon::model::diff::{CatalogDiff, diff_catalogs};
 use caproot::daemon::model::skill::{SkillFile, assemble_skill};
 use caproot::daemon::model::{DisabledPackages, Skill, SkillMdFrontmatter};

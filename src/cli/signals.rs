@@ -53,7 +53,7 @@ fn stop_signal() -> Result<impl Future<Output = ()>, CommandFailure> {
 /// Returns a future that ends at a Ctrl-C that comes from now on.
 #[cfg(windows)]
 fn stop_signal() -> Result<impl Future<Output = ()>, CommandFailure> {
-    let mut pressed = ctrl_c().map_err(no_signals)?;
+    let mut pressed = ctrl_c().map_err(|error| no_signals(&error))?;
     Ok(async move {
         let _ = pressed.recv().await;
     })
@@ -61,9 +61,9 @@ fn stop_signal() -> Result<impl Future<Output = ()>, CommandFailure> {
 
 #[cfg(unix)]
 pub fn receive(kind: SignalKind) -> Result<Signal, CommandFailure> {
-    signal(kind).map_err(no_signals)
+    signal(kind).map_err(|error| no_signals(&error))
 }
 
-fn no_signals(error: std::io::Error) -> CommandFailure {
+fn no_signals(error: &std::io::Error) -> CommandFailure {
     CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
 }

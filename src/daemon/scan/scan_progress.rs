@@ -200,8 +200,8 @@ impl ScanProgress {
             self.record_progress();
         }
 
-        let last_ms = self.last_tick_ms.load(Ordering::Relaxed);
-        Duration::from_millis(now_ms.saturating_sub(last_ms))
+        let idle_ms = now_ms.saturating_sub(self.last_tick_ms.load(Ordering::Relaxed));
+        Duration::from_millis(idle_ms)
     }
 
     /// Parses a file within the budget of a file. Returns a problem if the parsing was given up.
