@@ -175,7 +175,7 @@ def test_the_tools_of_an_authorized_server_are_a_change(
         start = caproot.connect(sources=[open_plugin], plugin_servers=servers, authorize=authorize)
         async with start as skills:
             assert not [tool for tool in skills.tools if tool["name"].startswith("mcp__")]
-            assert "has not answered yet" in skills.plugin_servers()[0]["error"]
+            assert "has not answered yet" in (skills.plugin_servers()[0]["error"] or "")
             fork = skills.fork()
             changes = skills.changes()
             log_in.set()
@@ -212,7 +212,7 @@ def test_a_function_that_fails_is_asked_again_when_told(
         start = caproot.connect(sources=[open_plugin], plugin_servers=servers, authorize=authorize)
         async with start as skills:
             for part in ("`authorize` of the program failed", "such as `Bearer …`"):
-                while part not in (error := skills.plugin_servers()[0]["error"]):
+                while part not in (error := skills.plugin_servers()[0]["error"] or ""):
                     await asyncio.sleep(0.01)
                 assert "t1" not in error
                 await skills.retry_servers()
