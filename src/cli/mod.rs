@@ -28,7 +28,7 @@ mod man;
 mod operate;
 pub(crate) mod output;
 mod root_arg;
-pub(crate) mod runtime;
+mod runtime;
 pub(crate) mod signals;
 mod spinner;
 mod table;
