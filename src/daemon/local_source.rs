@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use caproot_client::Fleet;
-//! use caproot::local_source::LocalSource;
+//! use caproot::daemon::local_source::LocalSource;
 //! use caproot_client::session::{DEFAULT_BUDGET, Session, SessionOptions};
 //! use std::sync::Arc;
 //!

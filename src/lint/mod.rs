@@ -3,11 +3,11 @@
 //! scripts and its links.
 //!
 //! ```
-//! use caproot::check::text::{ColorMode, render_finding};
-//! use caproot::check::{CheckExclusions, CheckRequest, CheckSummary, check_dir};
-//! use caproot::config::{Config, RootFlag, ServeFlags};
+//! use caproot::lint::text::{ColorMode, render_finding};
+//! use caproot::lint::{CheckExclusions, CheckRequest, CheckSummary, check_dir};
+//! use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 //! use caproot_core::net::endpoint::ProcessEnv;
-//! use caproot::scan::{ScanProgress, ScanTarget};
+//! use caproot::daemon::scan::{ScanProgress, ScanTarget};
 //! use std::{fs, path::Path};
 //!
 //! /// Returns the request that `caproot check DIR` makes.

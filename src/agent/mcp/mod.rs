@@ -6,7 +6,7 @@
 //! ```
 //! use caproot_client::session::{Session, SessionOptions};
 //! use caproot_client::{Client, ClientCredentials, ExecutorConfig, Fleet};
-//! use caproot::mcp::{
+//! use caproot::agent::mcp::{
 //!     HttpAllowlist, HttpListener, ServedDaemon, ServerTexts, ServerTransport, serve,
 //! };
 //! use std::time::Duration;

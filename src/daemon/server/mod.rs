@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use caproot_client::{Client, ClientCredentials};
-//! use caproot::config::{Config, RootFlag, ServeFlags};
+//! use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 //! use caproot_core::net::endpoint::ProcessEnv;
 //! use std::time::Duration;
 //! use tokio::sync::oneshot;
@@ -18,7 +18,7 @@
 //! };
 //! let config = Config::from_flags(flags, &ProcessEnv::from_process());
 //! let config = config.map_err(|errors| format!("{errors:?}"))?;
-//! let daemon = caproot::server::build_daemon(config).await?;
+//! let daemon = caproot::daemon::server::build_daemon(config).await?;
 //! let endpoint = daemon.listen_addresses()[0].parse()?;
 //! let (stop, stopped) = oneshot::channel::<()>();
 //! let running = tokio::spawn(daemon.run(async { drop(stopped.await) }));
