@@ -15,7 +15,6 @@ use caproot::daemon::scan::{ScanProgress, ScanTarget, scan_root};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock, SkillDescription};
 use caproot_core::wire::{ContentDigest, FileChecksum, RelPath};
 use criterion::Criterion;
-use sha2::{Digest as _, Sha256};
 use std::fs;
 use std::hint::black_box;
 use std::os::unix::ffi::OsStrExt as _;
@@ -73,7 +72,7 @@ fn write_skill(top: &Path, number: usize) -> ApprovedSkill {
             fs::create_dir_all(file.parent().expect("a parent")).expect("a directory");
             fs::write(file, text).expect("a file");
             let checksum = FileChecksum {
-                digest: ContentDigest(Sha256::digest(text).into()),
+                digest: ContentDigest::of(text),
                 bytes: text.len() as u64,
                 executable: false,
             };
@@ -145,7 +144,7 @@ fn bench_pages(criterion: &mut Criterion) {
     fs::write(dir.path().join("a/SKILL.md"), "x").expect("a file");
 
     let checksum = |bytes: &[u8]| FileChecksum {
-        digest: ContentDigest(Sha256::digest(bytes).into()),
+        digest: ContentDigest::of(bytes),
         bytes: bytes.len() as u64,
         executable: false,
     };
@@ -184,7 +183,7 @@ fn bench_pages(criterion: &mut Criterion) {
                     published: &[],
                 },
                 manifest_files: &manifest_files,
-                plugin: None,
+                is_plugin: false,
                 approved_files,
             },
             max_file_bytes: 1 << 20,

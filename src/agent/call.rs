@@ -35,7 +35,7 @@ use event::CallEvent;
 use executors::SessionExecutors;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use in_flight::RequestsInFlight;
-use lines::stdin_lines;
+use lines::{stdin_lines, takes_at_once};
 use manager::ManagerArgs;
 use own_sources::ProgramFleets;
 use plugin_server_args::PluginServerArgs;
@@ -277,13 +277,18 @@ impl RequestRoom {
     }
 }
 
-/// Writes a line on a blocking thread, so that a slow reader blocks nothing else.
+/// Writes a line, on a blocking thread if a slow reader could block the write.
 async fn write_line(line: serde_json::Result<String>) -> Result<(), CommandFailure> {
     let mut line = line.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
     if io::stdout().is_terminal() {
         line = escape_json(&line);
     }
 
+    // Most answers fit into the empty pipe of a program that waits, and another thread costs them as much
+    // time as all the rest.
+    if takes_at_once(line.len() + 1) {
+        return write_stdout(|stdout| writeln!(stdout, "{line}"));
+    }
     let written =
         tokio::task::spawn_blocking(move || write_stdout(|stdout| writeln!(stdout, "{line}")));
     written

@@ -60,6 +60,6 @@ pub use selected_roots::{
 };
 pub use tls_error::TlsError;
 pub use trust::{
-    ApprovedListing, Trust, approve_list, approve_skill, approved_root_id, listed_skill_files,
+    ApprovedListing, Trust, approve_list, approve_skill, approved_root_id, listed_package_files,
 };
 pub use watch::{SkillWatch, WatchMessage};

@@ -7,7 +7,6 @@ use caproot_core::proto::caproot::v1::{
     ListSkillsResponse, NotOffered, Resource, SelectedCapabilityRoot, Skill, TrustState,
 };
 use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name};
-use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
 /// Limit of an id of an executor that a model may see, in bytes.
@@ -83,10 +82,10 @@ pub struct ApprovedListing<'a> {
     pub versions: Vec<&'a ApprovedSkill>,
 }
 
-/// Returns the listed files of a skill as a lock has them, for the digest of the skill. Returns `None` if a
-/// file has no digest, or if a lock could not approve the files.
+/// Returns the listed files of a skill or a plugin as a lock has them, for the digest of the package. Returns
+/// `None` if a file has no digest, or if a lock could not approve the files.
 #[must_use]
-pub fn listed_skill_files(package: &str, listed: &[Resource]) -> Option<ApprovedFiles> {
+pub fn listed_package_files(package: &str, listed: &[Resource]) -> Option<ApprovedFiles> {
     let files = listed.iter().map(|file| {
         let name = file.resource.strip_prefix(package)?.strip_prefix('/')?;
         let checksum = FileChecksum {
@@ -96,7 +95,7 @@ pub fn listed_skill_files(package: &str, listed: &[Resource]) -> Option<Approved
         };
         Some((parse_file_name(name).ok()?, checksum))
     });
-    ApprovedFiles::new(files.collect::<Option<Vec<_>>>()?).ok()
+    ApprovedFiles::of_package(files.collect::<Option<Vec<_>>>()?).ok()
 }
 
 /// Returns an id that an executor may have chosen, in a form that a model may see: the id if it is an
@@ -111,7 +110,7 @@ pub(crate) fn shown_id(id: &str) -> String {
 
 /// Returns `id-` and eight digits of the digest of an id, for a model that must not see what an executor chose.
 pub(crate) fn id_digest(id: &str) -> String {
-    let digest = ContentDigest(Sha256::digest(id).into()).to_string();
+    let digest = ContentDigest::of(id).to_string();
     format!("id-{}", short_digest(&digest))
 }
 

@@ -1,4 +1,4 @@
-//! Lines of stdin, each of limited size.
+//! Lines of stdin, each of limited size, and the room of stdout for a line.
 
 use std::io::{self, BufRead};
 use std::thread;
@@ -30,6 +30,21 @@ pub fn stdin_lines() -> Receiver<InputLine> {
         }
     });
     receive
+}
+
+/// Whether stdout is an empty pipe that takes so many bytes without blocking. No other thread writes to it.
+#[cfg(target_os = "linux")]
+pub fn takes_at_once(bytes: usize) -> bool {
+    let stdout = io::stdout();
+    let capacity = rustix::pipe::fcntl_getpipe_size(&stdout);
+    capacity.is_ok_and(|capacity| bytes <= capacity)
+        && rustix::io::ioctl_fionread(&stdout).is_ok_and(|waiting| waiting == 0)
+}
+
+/// Whether stdout takes so many bytes without blocking, which only Linux says.
+#[cfg(not(target_os = "linux"))]
+pub fn takes_at_once(_: usize) -> bool {
+    false
 }
 
 fn next_line(source: &mut impl BufRead) -> io::Result<Option<InputLine>> {

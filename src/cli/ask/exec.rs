@@ -1,7 +1,9 @@
-//! `caproot exec`: runs a listed script of a skill from a verified copy of its package, as the user and
-//! in the directory of the caller, or prints the path in the copy. The daemon only lists and sends the files.
+//! `caproot exec`: runs a listed script of a skill, or a declared MCP server of a plugin, from a verified copy
+//! of its package, as the user of the caller, or prints the path in the copy. The daemon only lists and sends
+//! the files.
 
 mod exec_rules;
+mod plugin_server;
 
 use crate::cli::args::{ConnectionArgs, SelectionArgs};
 use crate::cli::exit;
@@ -23,6 +25,7 @@ use clap::Args;
 use exec_rules::ExecRules;
 use percent_encoding::percent_decode_str;
 use rustix::fs::{Access, access};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _};
@@ -65,27 +68,40 @@ const MAX_SHEBANG_BYTES: u64 = 256;
 /// With --print, the command runs nothing: it prints the path of the file or of the whole skill in the
 /// copy, which stays for at least an hour.
 ///
+/// With --server, the command starts an MCP server that a plugin declares, from a verified copy of the
+/// plugin that the server cannot write, with the variables of the declaration. The server speaks over
+/// stdin and stdout.
+///
 /// Without --lock, only a trusted daemon sends scripts: over a Unix socket of root, of this user or of the
 /// service's user, or over TLS with an authority of this machine.
 ///
-/// The exit code is that of the script. If the script cannot run, the code is 125, 126 or 127, and
+/// The exit code is that of the script or server. If it cannot run, the code is 125, 126 or 127, and
 /// stderr has a line that begins with `caproot:`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot exec pdf/scripts/fill.py -- form.pdf --out filled.pdf
   caproot exec skill://team/build/run.sh --lock approved.lock
-  ls \"$(caproot exec --print pdf)\"")]
+  ls \"$(caproot exec --print pdf)\"
+  ssh build-1 caproot exec --server 'skill://team/kit#db'")]
 pub struct ExecArgs {
     /// File of a skill: its handle, or the name of the skill, a slash and the path. With --print also a
     /// whole skill. `caproot resources SKILL` lists the files
-    #[arg(value_name = "FILE", value_parser = parse_target)]
-    target: ScriptTarget,
+    #[arg(value_name = "FILE", value_parser = parse_target, required_unless_present = "server")]
+    target: Option<ScriptTarget>,
+    /// Instead of a file: start this stdio MCP server, by the handle of its plugin, `#` and its name, as
+    /// `caproot resolve` lists it
+    #[arg(long, value_name = "HANDLE", conflicts_with_all = ["target", "print"])]
+    server: Option<String>,
+    /// With --server: also start a server whose program is no file of the plugin, such as npx, or whose
+    /// variables name code outside the plugin
+    #[arg(long, requires = "server")]
+    allow_program: bool,
     /// Print the path in the copy instead of running the file
     #[arg(long, conflicts_with = "script_args")]
     print: bool,
-    /// Run only if the skill has this digest over all its files, as read before; `caproot resources SKILL
-    /// --digests` shows the digest
+    /// Run only if the skill or plugin has this digest over all its files, as read before; `caproot
+    /// resources PACKAGE --digests` shows the digest
     #[arg(long, value_name = "DIGEST", value_parser = parse_digest)]
     digest: Option<ContentDigest>,
     /// Run only if this lock of `caproot lock` approves all files of the skill
@@ -104,7 +120,7 @@ pub struct ExecArgs {
     /// Maximum size of all files of the skill in bytes
     #[arg(long, value_name = "N", default_value_t = PullLimits::default().max_bytes)]
     max_bytes: u64,
-    /// Arguments of the script
+    /// Arguments of the script, or further arguments of the server
     #[arg(last = true, value_name = "ARGS")]
     script_args: Vec<OsString>,
     #[command(flatten, next_help_heading = "Connection options")]
@@ -168,11 +184,14 @@ fn parse_digest(text: &str) -> Result<ContentDigest, &'static str> {
 /// Replaces this process by the script, or prints the path. Returns only after a print, or if the script
 /// cannot run.
 pub async fn run(args: ExecArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let prepared = prepare_script(&args, env).await;
-    let done = match prepared {
-        Ok(script) if args.print => script.print_path(),
-        Ok(script) => Err(script.replace_process(&args.script_args)),
-        Err(failure) => Err(failure),
+    let done = match (&args.server, &args.target) {
+        (Some(server), _) => plugin_server::start(server, &args, env).await,
+        (None, Some(target)) => match prepare_script(target, &args, env).await {
+            Ok(script) if args.print => script.print_path(),
+            Ok(script) => Err(script.replace_process(&args.script_args)),
+            Err(failure) => Err(failure),
+        },
+        (None, None) => Err(CommandFailure::new(exit::USAGE, EXPECTED_TARGET)),
     };
     done.map(|()| exit::OK).map_err(with_exec_code)
 }
@@ -187,14 +206,22 @@ fn with_exec_code(failure: CommandFailure) -> CommandFailure {
     }
 }
 
-/// Script in a verified copy of its package.
+/// Program in a verified copy of its package.
 struct PreparedScript {
     path: PathBuf,
     copy: PackageCopy,
     store: Arc<PackageStore>,
+    /// Directory and whole environment of a server; `None` for those of the command.
+    surroundings: Option<Surroundings>,
+}
+
+struct Surroundings {
+    dir: PathBuf,
+    variables: BTreeMap<String, OsString>,
 }
 
 async fn prepare_script(
+    target: &ScriptTarget,
     args: &ExecArgs,
     env: &ProcessEnv,
 ) -> Result<PreparedScript, CommandFailure> {
@@ -204,7 +231,7 @@ async fn prepare_script(
     let mut executor = rules.connect(&args.connection, has_lock, env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
-    let handle = args.target.resolve(&mut client, &roots).await?;
+    let handle = target.resolve(&mut client, &roots).await?;
     let root = find_root(&handle, roots)?;
     let mut files = find_target_files(&mut client, &root, &handle).await?;
     if args.digest.is_none() {
@@ -251,10 +278,7 @@ impl TargetFile {
             location: PackageLocation { root, package },
             file,
             digest: args.digest,
-            limits: PullLimits {
-                max_files: args.max_files,
-                max_bytes: args.max_bytes,
-            },
+            limits: args.limits(),
             approved: approved_versions(lock, skill),
         };
         let spinner = DelayedSpinner::new("copying the skill");
@@ -274,6 +298,7 @@ impl TargetFile {
             path,
             copy,
             store: store.clone(),
+            surroundings: None,
         })
     }
 }
@@ -357,6 +382,15 @@ fn approved_versions(lock: Option<&Lock>, skill: Option<&Skill>) -> Option<Vec<A
     Some(versions.map(|version| version.files.clone()).collect())
 }
 
+impl ExecArgs {
+    fn limits(&self) -> PullLimits {
+        PullLimits {
+            max_files: self.max_files,
+            max_bytes: self.max_bytes,
+        }
+    }
+}
+
 fn open_store(args: &ExecArgs, env: &ProcessEnv) -> Result<Arc<PackageStore>, CommandFailure> {
     let dir = args.copies.clone().unwrap_or_else(|| default_store(env));
     let opened = PackageStore::open(&dir).map(Arc::new);
@@ -413,8 +447,7 @@ impl PreparedScript {
 
     /// Replaces this process by the script. Returns the reason if the system refuses.
     fn replace_process(self, args: &[OsString]) -> CommandFailure {
-        let locked = self.copy.keep_locked_in_next_program();
-        if let Err(error) = locked.and_then(|()| self.copy.check_place()) {
+        if let Err(error) = self.hold_copy() {
             return error.into();
         }
         let content = match ScriptContent::read(&self.path) {
@@ -444,11 +477,32 @@ impl PreparedScript {
         self.missing_interpreter()
     }
 
+    /// Replaces this process by a program outside the copy. Returns the reason if the system refuses.
+    fn replace_process_by_program(self, args: &[OsString]) -> CommandFailure {
+        if let Err(error) = self.hold_copy() {
+            return error.into();
+        }
+        let error = self.start(self.path.as_os_str(), None, args);
+        start_failure(&self.path, &error)
+    }
+
+    fn hold_copy(&self) -> Result<(), PullError> {
+        self.copy.keep_locked_in_next_program()?;
+        self.copy.check_place()
+    }
+
     /// Calls execve(2). Returns only on failure.
     fn start(&self, program: &OsStr, script: Option<&Path>, args: &[OsString]) -> io::Error {
         let mut command = Command::new(program);
         command.args(script).args(args);
-        command.env(SKILL_DIR, self.copy.dir());
+        match &self.surroundings {
+            Some(Surroundings { dir, variables }) => {
+                command.current_dir(dir).env_clear().envs(variables);
+            }
+            None => {
+                command.env(SKILL_DIR, self.copy.dir());
+            }
+        }
         if std::env::var_os(NO_BYTECODE).is_none() {
             command.env(NO_BYTECODE, "1");
         }

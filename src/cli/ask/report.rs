@@ -245,7 +245,7 @@ pub fn count_with_noun(count: usize, thing: &str) -> String {
 pub fn withheld_lines(withheld: &[String]) -> Vec<String> {
     let lines = withheld.iter().map(|handle| {
         format!(
-            "not served, because it may hold keys or passwords: {}",
+            "not served, because it may hold secrets, leads out of its plugin or cannot be read: {}",
             escape_text(handle)
         )
     });

@@ -6,7 +6,7 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::{PackageArg, find_root};
 use crate::cli::output::{OutputFormat, print_full_table, print_message, print_stderr};
-use caproot_client::listed_skill_files;
+use caproot_client::listed_package_files;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
     Consistency, ListResourcesRequest, ListResourcesResponse, Resource,
@@ -29,7 +29,7 @@ pub struct ResourcesArgs {
     /// --long` shows both
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
     package: PackageArg,
-    /// Show the digest of each file, and the digest of the skill, for `caproot exec --digest`
+    /// Show the digest of each file, and the digest of the package, for `caproot exec --digest`
     #[arg(long)]
     digests: bool,
     /// Output format
@@ -69,9 +69,9 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
                 let head = ["BYTES", "X", "TYPE", "RESOURCE"];
                 print_full_table(&head, &rows_without_digests(&answer))?;
             }
-            let digest = listed_skill_files(&package, &answer.resources)
+            let digest = listed_package_files(&package, &answer.resources)
                 .filter(|_| !answer.truncated)
-                .map(|files| format!("; digest of the skill: {}", files.content_digest()));
+                .map(|files| format!("; digest of the package: {}", files.content_digest()));
             print_stderr(&[resources_summary(&answer) + &digest.unwrap_or_default()]);
             print_stderr(&report::withheld_lines(&answer.withheld));
         }

@@ -3,14 +3,13 @@
 mod dir_check;
 mod dir_mirror;
 mod pass_report;
-mod plugin_skills;
 mod skill_list;
 mod sources;
 
 use crate::cli::agents::mcp_servers::McpServersArgs;
 use crate::cli::agents::sites_args::SitesArgs;
 use crate::cli::args::{ConnectionArgs, SelectionArgs, read_lock};
-use crate::cli::ask::report::{count_with_noun, withheld_lines};
+use crate::cli::ask::report::{count_with_noun, diagnostic_line, withheld_lines};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::{PackageArg, find_root, find_skill, join_candidates};
@@ -24,8 +23,11 @@ use caproot_client::session::ToolErrorCode;
 use caproot_client::{CallError, Client, Mirror, MirrorSelection};
 use caproot_core::lock::{ApprovedFiles, Lock};
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot_core::proto::caproot::v1::{Consistency, SelectedCapabilityRoot, SkillView};
+use caproot_core::proto::caproot::v1::{
+    Consistency, ResolveRootsRequest, SelectedCapabilityRoot, SkillView,
+};
 use caproot_core::text::escape_text;
+use caproot_core::wire::handle::is_within;
 use clap::Args;
 use dir_check::{check_dir, difference_lines, differences_json};
 use serde_json::{Value, json};
@@ -143,7 +145,9 @@ impl From<PullError> for CommandFailure {
             | PullError::PulledCopy
             | PullError::NoDigest(_) => exit::REJECTED,
             PullError::KeepsChanging | PullError::InUse(_) => exit::TRY_LATER,
-            PullError::Conflicts(_) | PullError::Unapprovable(_) => exit::PROBLEMS_FOUND,
+            PullError::Conflicts(_) | PullError::Unapprovable(_) | PullError::Withheld(_) => {
+                exit::PROBLEMS_FOUND
+            }
             PullError::NotApproved(_) => {
                 return Self::new(exit::PROBLEMS_FOUND, error).with_hint(
                     "review the files, then approve them with `caproot lock --update NAME`",
@@ -204,12 +208,13 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
         Err(PullError::Conflicts(conflicts)) => {
             return print_conflicts(&request, &conflicts, args.output);
         }
-        Err(PullError::NoFiles) => {
-            return Err(plugin_skills::no_files_failure(&mut client, &request).await);
+        Err(error @ PullError::Withheld(_)) => {
+            print_stderr(&package_problems(&mut client, &request).await?);
+            return Err(CommandFailure::from(error)
+                .with_hint("a host that reads the plugin's own directory can use such files"));
         }
         Err(error) => return Err(error.into()),
     }
-    plugin_skills::report_other_packages(&mut client, &request).await?;
 
     match watched {
         Some(mirror) => follow_package(&client, &request, mirror, args.output).await,
@@ -270,6 +275,21 @@ impl PullOptions {
         }
         Ok(request)
     }
+}
+
+/// Returns the lines of the problems in a package, which name the values that are withheld.
+async fn package_problems(
+    client: &mut Client,
+    request: &PullRequest,
+) -> Result<Vec<String>, CommandFailure> {
+    let resolve = ResolveRootsRequest {
+        selected_capability_roots: vec![request.root.clone()],
+        ..ResolveRootsRequest::default()
+    };
+    let roots = client.resolve_roots(resolve).await?.roots;
+    let problems = roots.iter().flat_map(|root| &root.diagnostics);
+    let problems = problems.filter(|found| is_within(&found.resource, &request.package));
+    Ok(problems.filter_map(diagnostic_line).collect())
 }
 
 fn contains_home(request: &PullRequest, env: &ProcessEnv) -> bool {
@@ -342,6 +362,7 @@ fn is_temporary(error: &PullError) -> bool {
         | PullError::KeepsChanging
         | PullError::NoDigest(_)
         | PullError::NoFiles
+        | PullError::Withheld(_)
         | PullError::NotApproved(_)
         | PullError::InUse(_) => true,
         _ => false,

@@ -232,10 +232,9 @@ impl FileBlocks {
         // An empty file has one block, which is empty.
         let is_empty_file = bytes.is_empty() && self.digests.len() == 1 && first == 0;
         if is_empty_file {
-            return content::digest_bytes(bytes) == self.digests[0];
+            return ContentDigest::of(bytes) == self.digests[0];
         }
         let mut chunks = bytes.chunks(BLOCK_BYTES).enumerate();
-        chunks
-            .all(|(at, block)| self.digests.get(first + at) == Some(&content::digest_bytes(block)))
+        chunks.all(|(at, block)| self.digests.get(first + at) == Some(&ContentDigest::of(block)))
     }
 }

@@ -114,11 +114,6 @@ pub fn read_digested_page(
     })
 }
 
-/// Digests the content of a file.
-pub fn digest_bytes(bytes: &[u8]) -> ContentDigest {
-    ContentDigest(Sha256::digest(bytes).into())
-}
-
 /// Digests a file of `size` bytes. Returns the digest and whether the file is UTF-8; `None` if the
 /// file has another size. Cancellation is an error.
 pub fn digest_file(
@@ -178,7 +173,7 @@ pub fn digest_blocks(
         }
         hasher.update(block.as_ref());
         utf8.push_chunk(block.as_ref());
-        blocks.push(digest_bytes(block.as_ref()));
+        blocks.push(ContentDigest::of(block.as_ref()));
         at += block.len() as u64;
     }
 

@@ -47,7 +47,7 @@ impl DigestCache {
         known: KnownDigest,
         bytes: &[u8],
     ) -> KnownDigest {
-        let digest = content::digest_bytes(bytes);
+        let digest = ContentDigest::of(bytes);
         if digest == known.digest {
             return known;
         }

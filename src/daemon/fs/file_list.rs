@@ -41,7 +41,7 @@ pub struct FileListRequest<'a> {
 pub struct FileListPage {
     /// Files in the byte order of their handles.
     pub files: Vec<ListedFile>,
-    /// Paths below the package of files that may hold keys or passwords, and are never served.
+    /// Paths below the package of files that are not served: see [`ResolvedPackage::is_withheld`].
     pub withheld: Vec<RelPath>,
     /// Start of the next page; `None` at the end.
     pub next: Option<FileListToken>,
@@ -178,7 +178,7 @@ impl PageDraft<'_> {
         let opened = self.package.open(path);
         let is_withheld = opened
             .as_ref()
-            .is_err_and(|error| *error == FileReadError::Secret);
+            .is_err_and(|error| self.package.is_withheld(error));
         let opened = skip_unavailable(opened)?;
         if opened.is_none() && !is_withheld {
             return Ok(PushOutcome::Skipped);

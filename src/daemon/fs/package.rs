@@ -6,7 +6,7 @@ use super::disabled_skills::{DisabledFileFilter, DisabledSkills};
 use super::file_page::FileReadError;
 use super::open_file::{self, FileFingerprint, OpenFile};
 use crate::daemon::model::{
-    FileVersion, ManifestFiles, Plugin, ResolvedPath, resource_filter, skill_file_name,
+    FileVersion, ManifestFiles, ResolvedPath, resource_filter, skill_file_name,
 };
 use caproot_core::lock::ApprovedFiles;
 use caproot_core::wire::RelPath;
@@ -22,8 +22,8 @@ pub struct ReadRules<'a> {
     pub disabled_skills: DisabledSkills<'a>,
     /// Manifest files, of which only versions without secrets are served.
     pub manifest_files: &'a ManifestFiles,
-    /// Plugin of the package; `None` if the package is a skill.
-    pub plugin: Option<&'a Plugin>,
+    /// Whether the package is a plugin and no skill, so that no link leads out of it.
+    pub is_plugin: bool,
     /// Approved files, if others must not be read; `None` if approval does not matter.
     pub approved_files: Option<&'a ApprovedFiles>,
 }
@@ -108,6 +108,11 @@ impl<'a> ResolvedPackage<'a> {
     /// Opens a file by its path as walked from the package, if the file may be read.
     pub fn open(&self, resource: &RelPath) -> Result<OpenFile, FileReadError> {
         self.check_walked_path(resource)?;
+        if self.rules.is_plugin {
+            // A link to a directory out of the plugin is no file, and is still reported as a link.
+            let target = open_file::find_target(self.snapshot, &self.real_path, resource)?;
+            self.check_real_path(resource, &target.real_path)?;
+        }
         let opened = open_file::open_file(self.snapshot, &self.real_path, resource)?;
         self.check_real_path(resource, &opened.real_path)?;
         self.check_version(resource, &opened.real_path, Some(&opened.version))?;
@@ -122,24 +127,18 @@ impl<'a> ResolvedPackage<'a> {
     fn check_walked_path(&self, resource: &RelPath) -> Result<(), FileReadError> {
         let ReadRules {
             skipped_dirs,
-            manifest_files,
-            plugin,
             approved_files,
             ..
         } = self.rules;
         let is_hidden = !resource_filter::may_serve_path(resource, skipped_dirs)
-            || approved_files.is_some_and(|files| files.get(resource).is_none())
-            || plugin.is_some_and(|plugin| {
-                !plugin.may_read(resource)
-                    && !manifest_files.contains(&self.walked_path.join_path(resource))
-            });
-        // A list of approved files, or of a plugin's own files, does not have the file at all.
+            || approved_files.is_some_and(|files| files.get(resource).is_none());
+        // A list of approved files does not have the file at all.
         let has_secret_name = resource
             .file_name()
             .is_some_and(resource_filter::is_secret_name);
         if !is_hidden {
             Ok(())
-        } else if has_secret_name && approved_files.is_none() && plugin.is_none() {
+        } else if has_secret_name && approved_files.is_none() {
             Err(FileReadError::Secret)
         } else {
             Err(FileReadError::NotFound)
@@ -155,12 +154,12 @@ impl<'a> ResolvedPackage<'a> {
         let ReadRules {
             skipped_dirs,
             follow_links,
-            plugin,
+            is_plugin,
             ..
         } = self.rules;
 
         // Links out of a plugin are not followed.
-        if plugin.is_some() && real.strip_prefix(&self.real_path).is_none() {
+        if is_plugin && real.strip_prefix(&self.real_path).is_none() {
             return Err(FileReadError::Outside);
         }
 
@@ -208,7 +207,17 @@ impl<'a> ResolvedPackage<'a> {
         if may_serve {
             Ok(())
         } else {
-            Err(FileReadError::NotFound)
+            Err(FileReadError::Secret)
+        }
+    }
+
+    /// Whether a list of the package names a file with this error as withheld. Nothing of a plugin is
+    /// omitted in silence, because a plugin without one of its files may do something else.
+    pub fn is_withheld(&self, error: &FileReadError) -> bool {
+        match error {
+            FileReadError::Secret => true,
+            FileReadError::Outside | FileReadError::Denied => self.rules.is_plugin,
+            _ => false,
         }
     }
 

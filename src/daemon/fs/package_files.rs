@@ -95,7 +95,7 @@ impl<'a> PackageFileWalk<'a> {
         dir.join(path.file_name().unwrap_or_default())
     }
 
-    /// Follows a link. Returns whether it leads to a regular file.
+    /// Follows a link. Returns whether it leads to a regular file, or is named as withheld.
     fn visit_link(
         &mut self,
         path: &RelPath,
@@ -103,9 +103,24 @@ impl<'a> PackageFileWalk<'a> {
         observer: &mut dyn PackageObserver,
     ) -> Result<bool, FileReadError> {
         let found = open_file::find_target(self.package.snapshot, &self.package.real_path, path);
-        let Some(target) = skip_unavailable(found.map_err(FileReadError::from))? else {
+        let found = found.map_err(FileReadError::from);
+        if found
+            .as_ref()
+            .is_err_and(|error| self.package.is_withheld(error))
+        {
+            return Ok(true);
+        }
+        let Some(target) = skip_unavailable(found)? else {
             return Ok(false);
         };
+        if self.rules.is_plugin
+            && target
+                .real_path
+                .strip_prefix(&self.package.real_path)
+                .is_none()
+        {
+            return Ok(true);
+        }
 
         match (FileType::from_raw_mode(target.stat.st_mode), kind) {
             (FileType::RegularFile, WalkEntryKind::Link) => return Ok(true),

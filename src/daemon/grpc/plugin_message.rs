@@ -162,18 +162,18 @@ impl PluginEncoder<'_> {
             declared_by: self.handle(&server.declared_by),
             more: other_keys(&server.more),
             handle: format_server_handle(&self.handle(&RelPath::root()), &server.name),
+            digest: digest_text(server.digest),
         }
     }
 
     fn component(&self, component: &PluginComponent) -> pb::PluginComponent {
-        let digest = component.digest.as_ref().map(ContentDigest::to_string);
         pb::PluginComponent {
             kind: component_kind(component.kind).into(),
             name: (*component.name).to_owned(),
             file: self.handle(&component.file),
             declaration: Some(to_struct(&component.declaration)),
             redacted: component.redacted,
-            digest: digest.unwrap_or_default(),
+            digest: digest_text(component.digest),
             size_bytes: component.size,
         }
     }
@@ -269,6 +269,13 @@ fn named_value(value: &NamedValue) -> pb::NamedValue {
 /// Returns the message of a mapping that is passed on as it is; `None` for an absent one.
 fn other_keys(value: &DynamicValue) -> Option<Struct> {
     value.as_map().map(|_| to_struct(value))
+}
+
+fn digest_text(digest: Option<ContentDigest>) -> String {
+    digest
+        .as_ref()
+        .map(ContentDigest::to_string)
+        .unwrap_or_default()
 }
 
 fn text(text: Option<&str>) -> String {

@@ -46,7 +46,7 @@ fn parse_manifest(
     Ok(PluginManifest {
         name,
         version,
-        declarations: plugin::read_manifest_details(&value, problems),
+        declarations: plugin::read_manifest_details(&value, bytes, problems),
     })
 }
 

@@ -10,7 +10,6 @@ use super::scanned_dir::{
 };
 use super::watches::{DirWatcher, WatchRecorder};
 use super::worktree::{GIT_FILE, is_copy_of_repository};
-use crate::daemon::fs::content::digest_bytes;
 use crate::daemon::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use crate::daemon::fs::file_head;
 use crate::daemon::fs::open_file::{
@@ -21,6 +20,7 @@ use crate::daemon::model::skill::{SidecarFile, SkillFile};
 use crate::daemon::model::{FileProblem, Limits, ResolvedPath, Severity};
 use crate::daemon::parse::frontmatter::{self, ParsedSkillMd};
 use crate::daemon::parse::sidecar;
+use caproot_core::wire::ContentDigest;
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -312,7 +312,7 @@ impl<'a> DirLister<'a> {
                     .read_small()
                     .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error));
                 bytes.and_then(|bytes| {
-                    digest = Some(digest_bytes(&bytes));
+                    digest = Some(ContentDigest::of(&bytes));
                     self.progress
                         .parse_file(&opened.real_path, || sidecar::read(&bytes))
                 })

@@ -5,7 +5,7 @@ use super::file_problem::{READ_FAILED, is_harmless, is_transient, open_problem};
 use super::plugin_dir::DeclarationFile;
 use super::scan_progress::ScanProgress;
 use crate::daemon::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
-use crate::daemon::fs::open_file::{self, FileFingerprint, OpenError};
+use crate::daemon::fs::open_file::{self, FileFingerprint, OpenError, OpenFile};
 use crate::daemon::model::catalog::BoundedDiagnostics;
 use crate::daemon::model::plugin::{MANIFEST_PATHS, ManifestProduct, PluginSkillList};
 use crate::daemon::model::skill::PluginNamespace;
@@ -16,6 +16,7 @@ use crate::daemon::parse::manifest;
 use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::num::NonZero;
 use std::sync::Arc;
 
 /// Names of the manifest directories of plugins, one for each of [`MANIFEST_PATHS`].
@@ -36,6 +37,8 @@ pub struct ManifestLookup {
     pub file: Option<RelPath>,
     /// Other manifest files, which are ignored.
     pub other_files: Vec<RelPath>,
+    /// Manifest files in which nothing is redacted, with their fingerprints.
+    harmless: Vec<(RelPath, NonZero<u64>)>,
     /// Fingerprint of each of the manifest files; `None` if a file could not be opened.
     fingerprints: [Option<FileFingerprint>; 3],
     /// Problems of files below the directory.
@@ -48,26 +51,13 @@ impl ManifestLookup {
         Some((self.manifest.clone()?, self.file.clone()?))
     }
 
-    /// Returns the manifest as a file, if nothing in it is redacted.
-    pub fn harmless_manifest(&self) -> Option<DeclarationFile<'_>> {
-        let is_harmless = is_harmless(self.problems.iter().map(|(_, problem)| problem));
-        let file = self
-            .file
-            .as_ref()
-            .filter(|_| self.manifest.is_some() && is_harmless)?;
-        Some(DeclarationFile {
+    /// Returns the manifests in which nothing is redacted, also those that are ignored.
+    pub fn harmless_manifests(&self) -> impl Iterator<Item = DeclarationFile<'_>> {
+        self.harmless.iter().map(|(file, version)| DeclarationFile {
             file,
             real_path: None,
-            harmless: Some(self.file_fingerprint()?.number()),
+            harmless: Some(*version),
         })
-    }
-
-    /// Returns the fingerprint of the manifest file; `None` if the file could not be opened.
-    fn file_fingerprint(&self) -> Option<FileFingerprint> {
-        let paths = manifest_paths();
-        let mut files = paths.iter().zip(self.fingerprints);
-        let (_, fingerprint) = files.find(|(path, _)| Some(*path) == self.file.as_ref())?;
-        fingerprint
     }
 
     /// Whether the manifest file cannot be used.
@@ -259,40 +249,44 @@ fn read_first_manifest(reader: ManifestReader<'_>, dir: &ResolvedPath) -> Manife
         }
     }
 
-    let mut existing = existing.into_iter();
-    let Some((path, opened)) = existing.next() else {
-        return ManifestLookup {
-            fingerprints,
-            ..ManifestLookup::default()
-        };
-    };
-
-    let bytes = opened.map(|opened| (opened.read_small(), opened.real_path));
-    let other_files = existing.map(|(path, _)| path).collect();
-
-    let (manifest, problems) = match bytes {
-        Ok((Ok(bytes), real_path)) => {
-            let name = snapshot.dir_name(dir);
-            let parsed = progress.parse_file(&real_path, || manifest::read(&bytes, name));
-            parsed.unwrap_or_else(|problem| (None, vec![problem]))
-        }
-        Ok((Err(_), _)) => (
-            None,
-            vec![FileProblem::error(
-                DiagnosticCode::ManifestInvalid,
-                READ_FAILED,
-            )],
-        ),
-        Err(problem) => (None, vec![problem]),
-    };
-
-    let problems_by_path = problems.into_iter().map(|p| (path.clone(), p)).collect();
-
-    ManifestLookup {
-        manifest,
-        file: Some(path),
-        other_files,
+    let name = snapshot.dir_name(dir);
+    let mut lookup = ManifestLookup {
         fingerprints,
-        problems: problems_by_path,
+        ..ManifestLookup::default()
+    };
+    for (path, opened) in existing {
+        let version = opened.as_ref().ok().map(|opened| opened.version);
+        let (manifest, problems) = match opened {
+            Ok(opened) => parse_manifest(progress, &opened, name),
+            Err(problem) => (None, vec![problem]),
+        };
+        if let (Some(version), Some(_), true) = (version, &manifest, is_harmless(&problems)) {
+            let version = FileFingerprint::from_version(&version).number();
+            lookup.harmless.push((path.clone(), version));
+        }
+
+        // Only the first manifest counts. The others are files of the plugin.
+        if lookup.file.is_some() {
+            lookup.other_files.push(path);
+        } else {
+            let by_path = problems.into_iter().map(|found| (path.clone(), found));
+            lookup.problems = by_path.collect();
+            lookup.manifest = manifest;
+            lookup.file = Some(path);
+        }
     }
+    lookup
+}
+
+fn parse_manifest(
+    progress: &ScanProgress,
+    opened: &OpenFile,
+    name: Option<&[u8]>,
+) -> (Option<PluginManifest>, Vec<FileProblem>) {
+    let Ok(bytes) = opened.read_small() else {
+        let problem = FileProblem::error(DiagnosticCode::ManifestInvalid, READ_FAILED);
+        return (None, vec![problem]);
+    };
+    let parsed = progress.parse_file(&opened.real_path, || manifest::read(&bytes, name));
+    parsed.unwrap_or_else(|problem| (None, vec![problem]))
 }

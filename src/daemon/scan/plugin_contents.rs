@@ -253,12 +253,13 @@ impl PluginScan<'_, '_> {
         let (components, problems) = if let Ok(bytes) = file.read_small() {
             let progress = self.reader.progress;
             let parsed = progress.parse_file(&file.real_path, || read_file(kind, &bytes));
-            parsed.unwrap_or_else(|problem| (None, vec![problem]))
+            let (components, problems) = parsed.unwrap_or_else(|problem| (None, vec![problem]));
+            let of_file = |found: PluginComponents| found.with_file(path).with_content(&bytes);
+            (components.map(of_file), problems)
         } else {
             let failed = OpenError::Resolve(ResolveError::Failed);
             (None, vec![open_problem(failed, Severity::Error)])
         };
-        let components = components.map(|components| components.with_file(path));
         self.push_file(kind, path, file, fingerprint, components, problems);
     }
 

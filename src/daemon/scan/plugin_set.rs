@@ -280,8 +280,10 @@ impl PluginIndex {
                 }
             }
 
-            let manifest_version = lookup.and_then(ManifestLookup::harmless_manifest);
-            for declaration in plugin_dir.declaration_files().chain(manifest_version) {
+            let manifests = lookup
+                .into_iter()
+                .flat_map(ManifestLookup::harmless_manifests);
+            for declaration in plugin_dir.declaration_files().chain(manifests) {
                 let path = dir.path.join_path(declaration.file);
                 let real = match declaration.real_path {
                     Some(path) => path.strip_prefix(root),

@@ -55,15 +55,13 @@ impl SearchRules {
             published,
         };
         // The rules of skills apply to a package that is a skill and a plugin.
-        let plugin = catalog
-            .plugin(package)
-            .filter(|_| catalog.skill(package).is_none());
+        let is_plugin = catalog.plugin(package).is_some() && catalog.skill(package).is_none();
         ReadRules {
             skipped_dirs: &self.skipped_dirs,
             follow_links: catalog.header.follow_links,
             disabled_skills,
             manifest_files: catalog.manifest_files(),
-            plugin: plugin.map(|plugin| &**plugin),
+            is_plugin,
             approved_files: None,
         }
     }

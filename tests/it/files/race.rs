@@ -142,7 +142,7 @@ fn read_directly(
         follow_links: true,
         disabled_skills: off,
         manifest_files: &declaring,
-        plugin: None,
+        is_plugin: false,
         approved_files: None,
     };
     let versions = ReadCaches::default();
@@ -385,7 +385,7 @@ fn read_small_page(
                 published: &[],
             },
             manifest_files: &ManifestFiles::default(),
-            plugin: None,
+            is_plugin: false,
             approved_files: None,
         },
         max_file_bytes: 4_096,

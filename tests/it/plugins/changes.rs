@@ -1,8 +1,8 @@
 //! Changes of plugin declarations in open watches.
 
 use crate::harness::replica::Replica;
-use crate::harness::selected;
 use crate::harness::watch_harness::{WatchHarness, watch_request};
+use crate::harness::{content_digest, selected};
 use caproot_core::proto::caproot::v1::{
     ComponentKind, DiagnosticCode, Plugin, SkillView, WatchSkillsRequest,
 };
@@ -145,12 +145,17 @@ async fn an_edit_without_a_change_of_meaning_makes_no_revision() {
     live.replica.catch_up(&live.daemon).await;
     let before = live.fresh_list().await.revision;
     live.fixture
-        .replace("r/p/.mcp.json", "{\"a\":   {\"command\": \"x\"}}");
-    live.fixture
         .replace("r/p/.codex-plugin/plugin.json", "{ \"name\": \"p\" }");
     live.fixture.write("r/p/README.md", "nothing");
     live.fixture.write("r/p/config.json", "{}");
     assert_eq!(live.fresh_list().await.revision, before);
+
+    // A component has the digest of its file.
+    let text = "{\"a\":   {\"command\": \"x\"}}";
+    live.fixture.replace("r/p/.mcp.json", text);
+    live.next_change().await;
+    let server = &plugin(&live).mcp_servers[0];
+    assert_eq!(server.digest, content_digest(text.as_bytes()));
     live.finish().await;
 }
 

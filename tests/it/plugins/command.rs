@@ -45,7 +45,7 @@ async fn resolve_prints_components_and_read_prints_their_files() {
         done.stderr
     );
     let done = run_command(client_command_with(&daemon, ["resources", "skill://r"])).await;
-    assert_eq!(done.text().lines().count(), 12);
+    assert_eq!(done.text().lines().count(), 16);
     daemon.stop().await;
 }
 

@@ -39,8 +39,8 @@ file r/.lsp.json
     let listed = daemon
         .list_resources(files_request(&root, "skill://r"))
         .await;
-    let listed = listed.expect("a list").resources;
-    let listed: Vec<_> = listed.iter().map(|file| &*file.resource).collect();
+    let list = listed.expect("a list");
+    let listed: Vec<_> = list.resources.iter().map(|file| &*file.resource).collect();
     assert_eq!(
         listed,
         [
@@ -48,6 +48,10 @@ file r/.lsp.json
             "skill://r/.mcp.json",
             "skill://r/SKILL.md"
         ]
+    );
+    assert_eq!(
+        list.withheld,
+        ["skill://r/.lsp.json", "skill://r/hooks/hooks.json"]
     );
 
     // No version that the daemon has not judged is served.

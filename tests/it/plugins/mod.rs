@@ -8,7 +8,9 @@ mod invalid_declarations;
 mod products;
 
 use crate::harness::fixture::Fixture;
-use crate::harness::{Daemon, Setup, bytes_of, files_request, read_request, rpc_error, selected};
+use crate::harness::{
+    Daemon, Setup, bytes_of, content_digest, files_request, read_request, rpc_error, selected,
+};
 use caproot_core::proto::caproot::v1::{
     ComponentKind, Diagnostic, DiagnosticCode, HostCapability, McpTransport, Plugin,
     PluginComponent, ResolveRootsRequest, ResolveRootsResponse, RootKind, SelectedCapabilityRoot,
@@ -239,7 +241,15 @@ async fn every_kind_of_declaration_is_reported() {
     assert_eq!(declared_text(hook, "matcher"), "Bash");
     assert_eq!(declared_text(hook, "command"), "${CLAUDE_PLUGIN_ROOT}/x");
     assert_eq!(declared_text(reviewer, "model"), "fast");
-    assert!(hook.digest.is_empty() && hook.size_bytes == 0);
+    let hooks = std::fs::read(fixture.path("r/hooks/hooks.json")).expect("the hooks");
+    assert_eq!(hook.digest, content_digest(&hooks));
+    assert_eq!(hook.size_bytes, hooks.len() as u64);
+    let servers = std::fs::read(fixture.path("r/config/mcp.json")).expect("the servers");
+    assert!(
+        demo.mcp_servers
+            .iter()
+            .all(|server| server.digest == content_digest(&servers))
+    );
     assert!(reviewer.digest.starts_with("sha256:") && reviewer.size_bytes > 0);
     assert!(demo.components.iter().all(|component| !component.redacted));
     assert_eq!(
@@ -270,7 +280,7 @@ async fn every_kind_of_declaration_is_reported() {
 }
 
 #[tokio::test]
-async fn only_component_files_can_be_read() {
+async fn all_files_can_be_read_except_those_with_secrets() {
     // In the second tree, a skill has the same package as the plugin. In the third, a skill contains
     // the nested plugin.
     for tree in [
@@ -303,6 +313,7 @@ async fn only_component_files_can_be_read() {
         }
         for file in [
             ".codex-plugin/plugin.json",
+            ".claude-plugin/plugin.json",
             ".agents/plugins/marketplace.json",
             "config/apps.json",
             "hooks/hooks.json",
@@ -311,8 +322,8 @@ async fn only_component_files_can_be_read() {
         ] {
             daemon.read(get("", file)).await.expect(file);
         }
-        // The daemon reads none of the first two, and the third has a secret.
-        for file in [".claude-plugin/plugin.json", ".mcp.json", "config/mcp.json"] {
+        // The daemon does not read the first, and the second has a secret.
+        for file in [".mcp.json", "config/mcp.json"] {
             let refused = daemon.read(get("", file)).await.expect_err(file);
             let refused = rpc_error(&refused);
             assert_eq!(
@@ -322,18 +333,16 @@ async fn only_component_files_can_be_read() {
             );
         }
         if tree == TREE {
-            for file in ["secret.txt", "skills/one/SKILL.md", "agents/README.md"] {
-                let refused = daemon.read(get("", file)).await.expect_err(file);
-                assert_eq!(refused.code(), Code::NotFound, "{file}");
-            }
             let request = files_request(&root, "skill://r");
-            let listed = daemon.list_resources(request).await.expect("a list");
-            let listed: Vec<_> = listed.resources.into_iter().map(|r| r.resource).collect();
+            let list = daemon.list_resources(request).await.expect("a list");
+            let listed: Vec<_> = list.resources.into_iter().map(|r| r.resource).collect();
             assert_eq!(
                 listed,
                 [
                     "skill://r/.agents/plugins/marketplace.json",
+                    "skill://r/.claude-plugin/plugin.json",
                     "skill://r/.codex-plugin/plugin.json",
+                    "skill://r/agents/README.md",
                     "skill://r/agents/reviewer.md",
                     "skill://r/assets/logo.svg",
                     "skill://r/assets/one.png",
@@ -343,7 +352,13 @@ async fn only_component_files_can_be_read() {
                     "skill://r/nested/inner/.claude-plugin/plugin.json",
                     "skill://r/nested/inner/.mcp.json",
                     "skill://r/output-styles/terse.md",
+                    "skill://r/secret.txt",
+                    "skill://r/skills/one/SKILL.md",
                 ]
+            );
+            assert_eq!(
+                list.withheld,
+                ["skill://r/.mcp.json", "skill://r/config/mcp.json"]
             );
         }
         daemon.stop().await;

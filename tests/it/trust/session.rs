@@ -10,7 +10,6 @@ use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock, SkillDescription};
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::wire::{ContentDigest, FileChecksum, RelPath};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::{LockedDaemon, lock_skills};
 use crate::harness::fixture::Fixture;
@@ -26,7 +25,7 @@ use crate::orchestrator::{executor, published};
 fn lock(main: &str, data: &str) -> Lock {
     let file = |name: &[u8], text: &str| {
         let checksum = FileChecksum {
-            digest: ContentDigest(Sha256::digest(text).into()),
+            digest: ContentDigest::of(text),
             bytes: text.len() as u64,
             executable: false,
         };
@@ -47,7 +46,7 @@ fn listed(main: &str) -> Skill {
     Skill {
         description: "Evil text.".into(),
         short_description: "Evil text.".into(),
-        digest: ContentDigest(Sha256::digest(main).into()).to_string(),
+        digest: ContentDigest::of(main).to_string(),
         ..hostile_skill("r", "skill://r/a")
     }
 }
@@ -189,7 +188,7 @@ async fn no_path_of_an_executor_reaches_a_model() {
     let session = start(both, skills, read).await;
     let list = call(&session, "skills.list", json!({})).await;
     for (index, main) in ["main a", "main b"].into_iter().enumerate() {
-        let digest = ContentDigest(Sha256::digest(main).into()).to_string();
+        let digest = ContentDigest::of(main).to_string();
         let package = format!("skill://r/a%40{}", &digest[7..15]);
         assert_eq!(list["skills"][index]["package"], package, "{list}");
         let read = call(&session, "skills.read", json!({"package": package})).await;
@@ -427,7 +426,7 @@ async fn a_name_that_the_lock_does_not_approve_is_reserved() {
 /// Returns an approval of a skill `a` that has only this SKILL.md.
 fn lock_of_main(text: &str) -> ApprovedSkill {
     let checksum = FileChecksum {
-        digest: ContentDigest(Sha256::digest(text).into()),
+        digest: ContentDigest::of(text),
         bytes: text.len() as u64,
         executable: false,
     };

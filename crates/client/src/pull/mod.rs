@@ -77,6 +77,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use target_dir::{ScannedTarget, TargetDir};
 
+/// File that each skill has. A package without it is a plugin.
+const SKILL_FILE: &str = "SKILL.md";
 /// How often a pull starts again if the package or the directory changes in the meantime.
 const MAX_ATTEMPTS: u32 = 5;
 /// Delays before further attempts, in which the package may settle.
@@ -178,7 +180,7 @@ pub struct PullReport {
     pub written: Vec<String>,
     /// Files and directories that the directory had and the package does not have, in order.
     pub removed: Vec<String>,
-    /// Files that the daemon never serves, because they may hold keys or passwords, in order.
+    /// Files of a skill that the daemon never serves, because they may hold secrets, in order.
     pub withheld: Vec<String>,
     /// Files that were read from the daemon. The others were linked.
     pub read_files: usize,
@@ -224,12 +226,16 @@ pub enum PullError {
     /// The package exceeds a limit of the request.
     #[error("the package has more than {0}; raise the limit if you trust the package")]
     TooLarge(String),
-    /// The daemon serves no file of the package, or only a manifest, so the package is a plugin.
-    #[error(
-        "the daemon serves no file of this package: the manifest of a plugin alone does nothing, and its \
-         skills are packages of their own"
-    )]
+    /// The daemon serves no file of the package.
+    #[error("the daemon serves no file of this package")]
     NoFiles,
+    /// The daemon does not serve these files of a plugin, which may do something else without them.
+    #[error(
+        "the daemon does not serve {} of the plugin, so nothing is written: {}",
+        if .0.len() == 1 { "a file" } else { "files" },
+        .0.join(", ")
+    )]
+    Withheld(Vec<String>),
     /// The daemon's list is incomplete.
     #[error("a limit of the daemon omits files of the package, so the package cannot be pulled")]
     Truncated,
@@ -469,6 +475,9 @@ async fn try_pull(
         Err(error @ PullError::NoDigest(_)) => return Ok(PullAttempt::Changed(error)),
         outcome => outcome?,
     };
+    if !withheld.is_empty() && !files.contains_key(SKILL_FILE) {
+        return Err(PullError::Withheld(withheld));
+    }
     package_list::check_pulled_names(&files)?;
     check_approval(request.approved.as_deref(), &files)?;
 

@@ -32,6 +32,7 @@ pub async fn hash_package(
             Err(error) => return Err(error),
             Ok(files) => {
                 return approved_files(&files)
+                    .and_then(ApprovedFiles::require_skill_file)
                     .map_err(|error| PullError::Unapprovable(error.to_string()));
             }
         }
@@ -98,5 +99,5 @@ pub fn approved_files(files: &PackageFiles) -> Result<ApprovedFiles, FilesError>
     let files = files.iter();
     // The names were checked when they were listed.
     let files = files.filter_map(|(name, file)| Some((parse_file_name(name).ok()?, *file)));
-    ApprovedFiles::new(files.collect())
+    ApprovedFiles::of_package(files.collect())
 }

@@ -47,8 +47,7 @@ pub async fn list_files(
     if list.truncated && list.resources.len() <= limits.max_files {
         return Err(PullError::Truncated);
     }
-    let mut handles = list.resources.iter().map(|file| file.resource.as_str());
-    if handles.all(|handle| is_manifest(location.package, handle)) {
+    if list.resources.is_empty() && list.withheld.is_empty() {
         return Err(PullError::NoFiles);
     }
     let withheld = list.withheld.iter().filter_map(|handle| {
@@ -169,10 +168,4 @@ pub fn name_of_path(path: &[u8]) -> String {
         .as_ref()
         .map(encode_path)
         .unwrap_or_default()
-}
-
-/// Whether a file is the manifest of the plugin that is the package.
-fn is_manifest(package: &str, handle: &str) -> bool {
-    let name = handle.strip_prefix(package).unwrap_or(handle);
-    name.starts_with("/.claude-plugin/") || name.starts_with("/.codex-plugin/")
 }

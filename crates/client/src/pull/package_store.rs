@@ -12,11 +12,11 @@ use rustix::fs::{
     fstat, futimens, lstat, open, openat, renameat_with,
 };
 use rustix::io::{FdFlags, fcntl_setfd};
-use sha2::{Digest as _, Sha256};
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::hash::{BuildHasher as _, RandomState};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -213,7 +213,9 @@ impl PackageStore {
     /// it differs from its digest.
     fn remove_copy(&self, copy: &CopyName) {
         if let Some(_lock) = self.lock_copy(copy, FlockOperation::NonBlockingLockExclusive) {
-            let _ = fs::remove_dir_all(self.path.join(&copy.name));
+            let path = self.path.join(&copy.name);
+            let _ = set_writable(&path, true);
+            let _ = fs::remove_dir_all(path);
             let _ = fs::remove_file(self.path.join(reservation_name(&copy.name)));
         }
     }
@@ -264,6 +266,12 @@ impl PackageCopy {
         reject_other_writers(&found, &path, true)
     }
 
+    /// Takes the write permission of all files and directories away, so that a program in the copy changes
+    /// nothing by mistake. Blocks on the disk.
+    pub fn make_read_only(&self) -> Result<(), PullError> {
+        set_writable(&self.dir, false).map_err(PullError::at(&self.dir))
+    }
+
     /// Keeps the lock in a program that replaces this process, until the program and its children end.
     pub fn keep_locked_in_next_program(&self) -> Result<(), PullError> {
         fcntl_setfd(&self.lock, FdFlags::empty()).map_err(PullError::at(&self.dir))
@@ -284,9 +292,30 @@ impl CopyName {
     }
 }
 
+/// Sets the permission of the owner to write a directory and everything below it. A copy has no links.
+fn set_writable(path: &Path, is_writable: bool) -> io::Result<()> {
+    let meta = fs::symlink_metadata(path)?;
+    let mode = meta.permissions().mode();
+    let mode = if is_writable {
+        mode | 0o200
+    } else {
+        mode & !0o222
+    };
+    if meta.is_file() {
+        return fs::set_permissions(path, Permissions::from_mode(mode));
+    }
+    if is_writable {
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
+    }
+    for entry in fs::read_dir(path)? {
+        set_writable(&entry?.path(), is_writable)?;
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
 /// Returns the start of the names of the copies with these files.
 fn name_prefix(files: &ChecksumFile) -> Result<String, PullError> {
-    let digest = ContentDigest(Sha256::digest(files.to_text()?).into()).to_string();
+    let digest = ContentDigest::of(files.to_text()?).to_string();
     let hex = digest.strip_prefix("sha256:").unwrap_or(&digest);
     Ok(format!("{hex}."))
 }

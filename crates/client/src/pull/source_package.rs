@@ -9,7 +9,6 @@ use crate::session::{SkillSource, ToolErrorCode};
 use caproot_core::backoff::Backoff;
 use caproot_core::proto::caproot::v1::Resource;
 use caproot_core::wire::ContentDigest;
-use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
@@ -80,7 +79,7 @@ impl SourcePackage {
         let files = self.files.iter().map(|(name, bytes)| Resource {
             resource: format!("{}/{name}", self.package),
             size_bytes: bytes.len() as u64,
-            digest: ContentDigest(Sha256::digest(bytes).into()).to_string(),
+            digest: ContentDigest::of(bytes).to_string(),
             ..Resource::default()
         });
         files.collect()

@@ -5,7 +5,7 @@ use super::skill_source::{SkillSource, SourceKind};
 use super::state::Session;
 use super::view::SessionWatch;
 use crate::json;
-use caproot_core::proto::caproot::v1::Plugin;
+use caproot_core::proto::caproot::v1::{McpServer, McpTransport, Plugin};
 use prost::Message as _;
 use serde::ser::{Error as _, SerializeStruct as _};
 use serde::{Serialize, Serializer};
@@ -142,6 +142,21 @@ impl PluginWatch {
 }
 
 impl SessionPlugin {
+    /// Returns the command line of each server that runs as a process, by the server's name. The program
+    /// runs the command on the machine of the plugin and uses the process as an MCP server, for example
+    /// through ssh(1). A server that the declaration disables has none.
+    #[must_use]
+    pub fn server_commands(&self) -> BTreeMap<String, [String; 4]> {
+        let servers = self.plugin.mcp_servers.iter().filter(|server| {
+            server.transport() == McpTransport::Stdio && server.enabled != Some(false)
+        });
+        let command = |server: &McpServer| {
+            let words = ["caproot", "exec", "--server", &server.handle];
+            (server.name.clone(), words.map(str::to_owned))
+        };
+        servers.map(command).collect()
+    }
+
     fn key(&self) -> PluginKey<'_> {
         PluginKey {
             source_kind: self.source_kind,
@@ -153,11 +168,12 @@ impl SessionPlugin {
 
 impl Serialize for SessionPlugin {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("SessionPlugin", 3)?;
+        let mut fields = serializer.serialize_struct("SessionPlugin", 4)?;
         fields.serialize_field("sourceKind", self.source_kind.name())?;
         fields.serialize_field("sourceId", &self.source_id)?;
         let plugin = json::to_limited_dynamic(&*self.plugin).map_err(S::Error::custom)?;
         fields.serialize_field("plugin", &plugin)?;
+        fields.serialize_field("serverCommands", &self.server_commands())?;
         fields.end()
     }
 }
@@ -182,8 +198,13 @@ impl schemars::JsonSchema for SessionPlugin {
                     "type": "object",
                     "description": "JSON of the message `Plugin` of the API.",
                 },
+                "serverCommands": {
+                    "type": "object",
+                    "additionalProperties": {"type": "array", "items": {"type": "string"}},
+                    "description": "Command line of each server that runs as a process, by its name.",
+                },
             },
-            "required": ["sourceKind", "sourceId", "plugin"],
+            "required": ["sourceKind", "sourceId", "plugin", "serverCommands"],
         })
     }
 }

@@ -86,7 +86,7 @@ impl ApprovedFiles {
             });
         }
 
-        let digest = ContentDigest(Sha256::digest(bytes).into());
+        let digest = ContentDigest::of(bytes);
         if digest == file.digest {
             Ok(file)
         } else {
@@ -97,8 +97,21 @@ impl ApprovedFiles {
         }
     }
 
-    /// Checks and sorts files.
-    pub fn new(mut files: Vec<(RelPath, FileChecksum)>) -> Result<Self, FilesError> {
+    /// Checks and sorts the files of a skill.
+    pub fn new(files: Vec<(RelPath, FileChecksum)>) -> Result<Self, FilesError> {
+        Self::of_package(files)?.require_skill_file()
+    }
+
+    /// Returns the files if there is a SKILL.md at the top.
+    pub fn require_skill_file(self) -> Result<Self, FilesError> {
+        match RelPath::new(SKILL_FILE).and_then(|path| self.get(&path)) {
+            Some(_) => Ok(self),
+            None => Err(FilesError::NoSkillFile),
+        }
+    }
+
+    /// Checks and sorts the files of a skill or a plugin.
+    pub fn of_package(mut files: Vec<(RelPath, FileChecksum)>) -> Result<Self, FilesError> {
         if files.len() > MAX_SKILL_FILES {
             return Err(FilesError::TooManyFiles);
         }
@@ -126,11 +139,7 @@ impl ApprovedFiles {
             }
         }
 
-        let files = Self(files.into());
-        match RelPath::new(SKILL_FILE).and_then(|path| files.get(&path)) {
-            Some(_) => Ok(files),
-            None => Err(FilesError::NoSkillFile),
-        }
+        Ok(Self(files.into()))
     }
 
     /// Returns the digest of the paths and contents of all files: SHA-256 of the path, a byte 0, the

@@ -35,7 +35,6 @@ pub use text_list::TextList;
 use crate::bounded_file;
 use crate::document::{ConfigError, TextPosition};
 use crate::wire::ContentDigest;
-use sha2::{Digest as _, Sha256};
 use signature::MAX_SIGNATURE_BYTES;
 use std::fmt;
 use std::path::Path;
@@ -192,7 +191,7 @@ impl LockFile {
             read_file(path, max_bytes).map_err(|reason| ConfigError::file(path, reason))
         };
         let text = read(path, MAX_LOCK_BYTES)?;
-        let digest = ContentDigest(Sha256::digest(&text).into());
+        let digest = ContentDigest::of(&text);
         let Some(signers) = signers else {
             let lock = Lock::parse(&text).map_err(|error| error.in_file(path))?;
             return Ok(Self {

@@ -5,7 +5,6 @@ use super::{
 use crate::wire::handle::encode_path;
 use crate::wire::{ContentDigest, FileChecksum, RelPath};
 use proptest::prelude::*;
-use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -14,7 +13,7 @@ type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn checksum(content: &[u8]) -> FileChecksum {
     FileChecksum {
-        digest: ContentDigest(Sha256::digest(content).into()),
+        digest: ContentDigest::of(content),
         bytes: content.len() as u64,
         executable: false,
     }

@@ -50,6 +50,8 @@ pub struct ProcessEnv {
     pub xdg_runtime_dir: Option<PathBuf>,
     /// Directory of caches: `XDG_CACHE_HOME`, if the path is absolute.
     pub xdg_cache_home: Option<PathBuf>,
+    /// Directory of data: `XDG_DATA_HOME`, if the path is absolute.
+    pub xdg_data_home: Option<PathBuf>,
     /// Directory for temporary files: `TMPDIR`, else `/tmp`.
     pub temp_dir: PathBuf,
     /// Current directory; `None` if it no longer exists.
@@ -103,6 +105,7 @@ impl ProcessEnv {
             unit_runtime_dir: directory("RUNTIME_DIRECTORY"),
             xdg_runtime_dir: directory("XDG_RUNTIME_DIR"),
             xdg_cache_home: directory("XDG_CACHE_HOME"),
+            xdg_data_home: directory("XDG_DATA_HOME"),
             temp_dir: std::env::temp_dir(),
             current_dir: std::env::current_dir().ok(),
             uid: effective_ids().0,
@@ -356,6 +359,7 @@ mod tests {
             unit_runtime_dir: None,
             xdg_runtime_dir: Some("/run/user/7".into()),
             xdg_cache_home: None,
+            xdg_data_home: None,
             temp_dir: "/tmp".into(),
             current_dir: None,
             uid: 7,

@@ -7,6 +7,7 @@ pub mod fences;
 mod hidden_chars;
 pub mod position;
 pub mod similar;
+pub mod variables;
 
 pub use hidden_chars::{escape_hidden_chars, is_hidden_char, is_ignorable_char};
 

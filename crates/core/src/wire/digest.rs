@@ -2,6 +2,7 @@
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
 use std::fmt;
 
 /// Start of each digest.
@@ -12,6 +13,12 @@ const ALGORITHM_PREFIX: &str = "sha256:";
 pub struct ContentDigest(pub [u8; 32]);
 
 impl ContentDigest {
+    /// Returns the digest of a whole content.
+    #[must_use]
+    pub fn of(content: impl AsRef<[u8]>) -> Self {
+        Self(Sha256::digest(content).into())
+    }
+
     /// Parses a digest as the protocol writes it: `sha256:` and 64 lower-case hex digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

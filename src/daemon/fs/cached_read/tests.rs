@@ -70,7 +70,7 @@ impl ReadFixture {
                 follow_links: true,
                 disabled_skills,
                 manifest_files,
-                plugin: None,
+                is_plugin: false,
                 approved_files: None,
             },
             max_file_bytes: 1 << 20,

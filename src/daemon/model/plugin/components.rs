@@ -27,9 +27,9 @@ pub struct PluginComponent {
     pub declaration: DynamicValue,
     /// Whether a part of the declaration is redacted.
     pub redacted: bool,
-    /// Digest of the whole Markdown file; `None` if the file is over `max_file_bytes`, or JSON.
+    /// Digest of the whole file; `None` if the file is over `max_file_bytes`.
     pub digest: Option<ContentDigest>,
-    /// Size of the Markdown file in bytes; 0 for JSON.
+    /// Size of the file in bytes.
     pub size: u64,
 }
 
@@ -58,6 +58,8 @@ pub struct McpServer {
     pub redacted: bool,
     /// Path of the declaring file below the plugin.
     pub declared_by: RelPath,
+    /// Digest of the whole file.
+    pub digest: Option<ContentDigest>,
     /// Mapping of the other keys, without possible secrets; null if there are none.
     pub more: DynamicValue,
 }
@@ -91,6 +93,20 @@ impl PluginComponents {
         }
         for component in &mut self.others {
             component.file = file.clone();
+        }
+        self
+    }
+
+    /// Sets the digest and the size of the file that declares the components.
+    #[must_use]
+    pub fn with_content(mut self, bytes: &[u8]) -> Self {
+        let digest = ContentDigest::of(bytes);
+        for server in &mut self.mcp_servers {
+            server.digest = Some(digest);
+        }
+        for component in &mut self.others {
+            component.digest = Some(digest);
+            component.size = bytes.len() as u64;
         }
         self
     }

@@ -97,16 +97,6 @@ impl Plugin {
         Err(FileProblem::error(DiagnosticCode::HandleTooLong, why))
     }
 
-    /// Whether a client may read this file of the plugin: an agent, a command, an output style or
-    /// an image.
-    #[must_use]
-    pub fn may_read(&self, file: &RelPath) -> bool {
-        let mut components = self.components.others.iter();
-        let mut images = self.images.iter().flatten().chain(&self.screenshots);
-        components.any(|component| !component.kind.is_json() && component.file == *file)
-            || images.any(|known| known == file)
-    }
-
     /// Omits the components that exceed the limits of one plugin, or `left`, the bytes that remain
     /// for all plugins below the root. Subtracts the bytes of this plugin from `left`. The problem
     /// says how many components were omitted.

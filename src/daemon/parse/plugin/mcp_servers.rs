@@ -157,6 +157,7 @@ fn read_server(
         startup_timeout_ms: read_timeout_ms(fields, at, STARTUP_TIMEOUT_KEYS),
         tool_timeout_ms: read_timeout_ms(fields, at, TOOL_TIMEOUT_KEYS),
         declared_by: RelPath::root(),
+        digest: None,
         name: name.clone(),
     })
 }

@@ -45,9 +45,10 @@ fn invalid_file(why: String) -> FileProblem {
     FileProblem::error(DiagnosticCode::PluginFileInvalid, why)
 }
 
-/// Reads the fields of a manifest except the name and version.
+/// Reads the fields of a manifest with these bytes, except the name and version.
 pub(super) fn read_manifest_details(
     value: &DynamicValue,
+    bytes: &[u8],
     problems: &mut Vec<FileProblem>,
 ) -> Arc<ManifestDetails> {
     let mut fields = FieldReader::new(problems);
@@ -65,7 +66,7 @@ pub(super) fn read_manifest_details(
         info,
         sources,
         is_switched_off,
-        inline_components,
+        inline_components: inline_components.with_content(bytes),
         more: more.value,
     })
 }

@@ -2,6 +2,7 @@
 //! own exit codes.
 
 mod races;
+mod servers;
 mod trusted_daemons;
 
 use std::fs;
@@ -259,7 +260,7 @@ async fn skill_digest(daemon: &Daemon) -> String {
     let listed = run_client(daemon, "resources kit --digests").await;
     let (_, digest) = listed
         .stderr
-        .split_once("digest of the skill: ")
+        .split_once("digest of the package: ")
         .expect("a digest");
     digest.lines().next().unwrap_or_default().to_owned()
 }

@@ -137,43 +137,69 @@ async fn a_pull_of_all_skills_writes_each_to_its_directory() {
 }
 
 #[tokio::test]
-async fn a_plugin_without_served_files_says_why() {
+async fn a_plugin_is_written_whole_or_not_at_all() {
     let manifest = "/.claude-plugin/plugin.json\n| {\"name\": \"kit\"}\n";
+    let secret = r#"{"db": {"command": "node", "env": {"PASSWORD": "hunter2"}}}"#;
     let tree = format!(
-        "file r/bare{manifest}skill r/bare/skills/deploy\nskill r/bare/skills/test\n\
-         file r/full{manifest}skill r/full/skills/mail\nfile r/full/agents/a.md\n\
-         | ---\n| name: a\n| description: A.\n| ---\n"
+        "file r/whole{manifest}file r/whole/.codex-plugin/plugin.json\n| {{\"name\": \"kit\"}}\n\
+         skill r/whole/skills/mail\nfile r/whole/bin/run\n| x\nmode 0755 r/whole/bin/run\n\
+         link r/whole/latest -> bin/run\nfile r/whole/.mcp.json\n\
+         | {{\"db\": {{\"command\": \"node\", \"env\": {{\"PASSWORD\": \"${{DB}}\"}}}}}}\n\
+         file r/secret{manifest}file r/secret/.mcp.json\n| {secret}\n\
+         file r/linked{manifest}dir r/shared\nfile r/shared/x.md\n| X.\nlink r/linked/shared -> ../shared\n\
+         file r/keys{manifest}file r/keys/conf/.env\n| A=1\n"
     );
     let (fixture, daemon) = publish_tree(&tree).await;
 
-    let bare = run_pull(&daemon, &fixture, "pull skill://r/bare --into out/bare").await;
-    assert_eq!((bare.code, bare.text()), (Some(4), ""), "{}", bare.stderr);
-    assert!(
-        bare.stderr
-            .starts_with("caproot: the daemon serves no file of this package: ")
-            && bare.stderr.contains(
-                "hint: 2 skills of the plugin can be pulled, each to its own directory: \
-                 skill://r/bare/skills/deploy, skill://r/bare/skills/test"
-            ),
-        "{}",
-        bare.stderr
+    let whole = run_pull(&daemon, &fixture, "pull skill://r/whole --into out/whole").await;
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    let written: Vec<_> = whole
+        .text()
+        .lines()
+        .filter(|line| line.starts_with('+'))
+        .collect();
+    assert_eq!(
+        written,
+        [
+            "+ .claude-plugin/plugin.json",
+            "+ .codex-plugin/plugin.json",
+            "+ .mcp.json",
+            "+ bin/run",
+            "+ latest",
+            "+ skills/mail/SKILL.md"
+        ]
     );
-    assert!(!fixture.path("out/bare").exists());
+    let check = run_pull(&daemon, &fixture, "pull --check --into out/whole").await;
+    assert_eq!(check.code, Some(0), "{}", check.stderr);
 
-    let full = run_pull(&daemon, &fixture, "pull skill://r/full --into out/full").await;
-    assert_eq!(full.code, Some(0), "{}", full.stderr);
-    assert!(
-        full.text()
-            .starts_with("+ .claude-plugin/plugin.json\n+ agents/a.md\n"),
-        "{}",
-        full.text()
-    );
-    assert!(
-        full.stderr
-            .contains("hint: 1 skill of the plugin can be pulled"),
-        "{}",
-        full.stderr
-    );
+    for (plugin, parts) in [
+        (
+            "secret",
+            [
+                "so nothing is written: .mcp.json\n",
+                "`env.PASSWORD` may be secret",
+            ],
+        ),
+        ("linked", ["so nothing is written: shared\n", "hint: "]),
+        ("keys", ["so nothing is written: conf/.env\n", "hint: "]),
+    ] {
+        let words = format!("pull skill://r/{plugin} --into out/{plugin}");
+        let refused = run_pull(&daemon, &fixture, &words).await;
+        assert_eq!(
+            (refused.code, refused.text()),
+            (Some(1), ""),
+            "{}",
+            refused.stderr
+        );
+        for part in parts {
+            assert!(
+                refused.stderr.contains(part),
+                "{plugin}: {}",
+                refused.stderr
+            );
+        }
+        assert!(!fixture.path(&format!("out/{plugin}")).exists());
+    }
     daemon.stop().await;
 }
 

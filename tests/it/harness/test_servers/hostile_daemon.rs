@@ -15,7 +15,6 @@ use caproot_core::proto::caproot::v1::{
     WatchSkillsRequest, WatchSkillsResponse,
 };
 use caproot_core::wire::ContentDigest;
-use sha2::{Digest as _, Sha256};
 use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -192,7 +191,7 @@ pub(crate) fn read_response(
     ReadResourceResponse {
         resource: request.resource.clone(),
         body: Some(Body::Contents(body.into())),
-        digest: ContentDigest(Sha256::digest(body).into()).to_string(),
+        digest: ContentDigest::of(body).to_string(),
         next_cursor: next.into(),
         ..ReadResourceResponse::default()
     }

@@ -94,6 +94,8 @@ impl Machine {
             skill home/.agents/skills/a\nskill codex/skills/b\nfile broken/a/SKILL.md\n| none
             file skills/a-skill-with-a-name-that-is-longer-than-thirty-columns/env.sh
             | echo bytecode=$PYTHONDONTWRITEBYTECODE
+            file skills/kit/.claude-plugin/plugin.json
+            | {\"name\": \"kit\", \"mcpServers\": {\"s\": {\"command\": \"echo\"}}}
             file skills/needs/SKILL.md
             | ---\n| name: needs\n| description: N.\n| allowed-tools: Bash(sh:*)\n| ---
             file caproot.yaml\n| environment_ids: [local]\ndir run\nmode 0700 run\ndir none",
@@ -126,6 +128,7 @@ impl Machine {
         const REMOTE: &str = "status --endpoint tls:127.0.0.1:1";
         const EXEC: &str = "exec --endpoint unix:$TMP/run/c.sock \
              skill://skills/a-skill-with-a-name-that-is-longer-than-thirty-columns/env.sh";
+        const SERVER: &str = "exec --endpoint unix:$TMP/run/c.sock --server skill://skills/kit#s";
         type Runner = fn(Command) -> String;
         let home: &[(&str, &str)] = &[("HOME", "$TMP/home")];
         let terminal: &[(&str, &str)] = &[("TERM", "xterm")];
@@ -182,6 +185,13 @@ impl Machine {
                 "CAPROOT_COPIES" | "XDG_CACHE_HOME" => {
                     (output, EXEC, home, "$TMP/caproot.yaml", "$TMP/caproot.yaml")
                 }
+                "XDG_DATA_HOME" => (
+                    output,
+                    SERVER,
+                    home,
+                    "$TMP/caproot.yaml",
+                    "$TMP/caproot.yaml",
+                ),
                 "PYTHONDONTWRITEBYTECODE" => (output, EXEC, home, "own", "bytecode=own"),
                 "PATH" => {
                     let words = "check $TMP/skills";

@@ -9,6 +9,7 @@ use crate::session::server_options::{McpServerOptions, ServerValueRequest, Serve
 use crate::session::skill_source::SkillSource;
 use crate::session::sources::mcp::token::is_credential;
 use caproot_core::proto::caproot::v1::{McpServer, McpTransport, Plugin};
+use caproot_core::text::variables::{ValuePart, split_variables};
 use caproot_core::wire::handle::format_server_handle;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
@@ -40,13 +41,6 @@ pub struct ServerHeaders {
     pub missing: Vec<String>,
 }
 
-/// Part of a declared value.
-#[derive(Debug, PartialEq, Eq)]
-enum ValuePart<'a> {
-    Text(&'a str),
-    Variable(&'a str),
-}
-
 impl DeclaredServer {
     /// Returns the handle of the server.
     pub fn handle(&self) -> String {
@@ -76,7 +70,12 @@ impl DeclaredServer {
             McpTransport::Sse => {
                 return Err("its transport `sse` is obsolete; use streamable HTTP".to_owned());
             }
-            _ => return Err("it runs as a process, and only HTTP servers are used".to_owned()),
+            _ => {
+                let handle = self.handle();
+                return Err(format!(
+                    "it runs as a process; on its executor, `caproot exec --server {handle}` starts it"
+                ));
+            }
         }
         if self.server.enabled == Some(false) {
             return Err("its declaration disables it".to_owned());
@@ -191,7 +190,7 @@ impl DeclaredServer {
         for part in split_variables(value) {
             match part {
                 ValuePart::Text(text) => expanded.push_str(text),
-                ValuePart::Variable(name) => {
+                ValuePart::Variable { name, .. } => {
                     expanded.push_str(&self.request_value(name, origin, values).await?);
                 }
             }
@@ -236,54 +235,6 @@ impl ServerHeaders {
             }
             Ok(header) => self.headers.push(header),
             Err(name) => self.missing.push(name),
-        }
-    }
-}
-
-/// Returns the parts of a value: `${NAME}` and `${NAME:-default}` are variables.
-fn split_variables(value: &str) -> Vec<ValuePart<'_>> {
-    let mut parts = Vec::new();
-    let mut rest = value;
-    while let Some(start) = rest.find("${") {
-        let Some(length) = rest[start..].find('}') else {
-            break;
-        };
-        let inner = &rest[start + 2..start + length];
-        let name = inner.split_once(":-").map_or(inner, |(name, _)| name);
-        parts.push(ValuePart::Text(&rest[..start]));
-        parts.push(ValuePart::Variable(name));
-        rest = &rest[start + length + 1..];
-    }
-    parts.push(ValuePart::Text(rest));
-    parts.retain(|part| *part != ValuePart::Text(""));
-    parts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{ValuePart, split_variables};
-    use proptest::prelude::*;
-
-    #[test]
-    fn variables_of_values_are_found() {
-        let parts = split_variables("Bearer ${TOKEN:-x}!");
-        assert_eq!(
-            parts,
-            [
-                ValuePart::Text("Bearer "),
-                ValuePart::Variable("TOKEN"),
-                ValuePart::Text("!")
-            ]
-        );
-        assert_eq!(split_variables("${A"), [ValuePart::Text("${A")]);
-    }
-
-    proptest! {
-        #[test]
-        fn values_without_variables_stay_as_they_are(value in "[^$]{0,40}") {
-            let mut expected = vec![ValuePart::Text(&value)];
-            expected.retain(|_| !value.is_empty());
-            prop_assert_eq!(split_variables(&value), expected);
         }
     }
 }

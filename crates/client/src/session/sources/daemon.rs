@@ -15,7 +15,7 @@ use crate::session::result::{ToolError, ToolErrorCode};
 use crate::session::skill::mirrored_view;
 use crate::{
     CallError, Client, Fleet, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState,
-    ResumePoint, is_of_root, listed_skill_files,
+    ResumePoint, is_of_root, listed_package_files,
 };
 use caproot_core::lock::{ApprovedFiles, MAX_SKILL_FILES};
 use caproot_core::proto::caproot::v1::{
@@ -310,7 +310,7 @@ impl DaemonSource {
         let listed = listed.await.map_err(|error| self.tool_error(&error))?;
         let is_whole = !listed.truncated && listed.next_page_token.is_empty();
         is_whole
-            .then(|| listed_skill_files(package, &listed.resources))
+            .then(|| listed_package_files(package, &listed.resources))
             .flatten()
             .ok_or_else(unknown_digests_error)
     }

@@ -1,0 +1,352 @@
+//! `caproot exec --server`: starts the stdio MCP server that a plugin declares, from a verified copy of the
+//! plugin, with the directory, the arguments and the variables of the declaration.
+
+use super::exec_rules::ExecRules;
+use super::{
+    ExecArgs, INTERPRETERS, PreparedScript, Surroundings, copy_failure, find_program, open_store,
+    start_failure,
+};
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use crate::cli::handle_arg::find_root;
+use crate::cli::spinner::DelayedSpinner;
+use caproot_client::Client;
+use caproot_client::pull::{CopyRequest, PackageCopy, PackageLocation, copy_package};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{
+    Consistency, McpServer, McpTransport, Plugin, ResolveRootsRequest, SelectedCapabilityRoot,
+};
+use caproot_core::text::variables::{ValuePart, split_variables};
+use caproot_core::wire::{ContentDigest, parse_file_name};
+use std::collections::{BTreeMap, BTreeSet};
+use std::env::{split_paths, var_os};
+use std::ffi::{OsStr, OsString};
+use std::fs::DirBuilder;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Component, Path, PathBuf};
+
+/// Variables that a server gets without a declaration: those of the MCP SDKs, and the language.
+const INHERITED_VARIABLES: [&str; 10] = [
+    "HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
+];
+/// Variables for the directory of the plugin, as Claude Code and Codex name them.
+const PLUGIN_DIR_VARIABLES: [&str; 3] = ["CLAUDE_PLUGIN_ROOT", "CODEX_PLUGIN_ROOT", "PLUGIN_ROOT"];
+/// Variables for the directory that the server may write.
+const DATA_DIR_VARIABLES: [&str; 2] = ["CLAUDE_PLUGIN_DATA", "PLUGIN_DATA"];
+/// Variables by which a program loads code.
+const CODE_VARIABLES: [&str; 14] = [
+    "BASH_ENV",
+    "ENV",
+    "LD_AUDIT",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "PATH",
+    "PERL5OPT",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "RUBYLIB",
+    "RUBYOPT",
+];
+/// Letters of the name of a data directory that come from the name of the plugin.
+const MAX_DATA_NAME: usize = 40;
+
+/// Server as its plugin declares it.
+#[derive(PartialEq)]
+struct FoundServer {
+    plugin: Plugin,
+    server: McpServer,
+}
+
+/// Replaces this process by the server. Returns only the reason why it does not run.
+pub async fn start(handle: &str, args: &ExecArgs, env: &ProcessEnv) -> Result<(), CommandFailure> {
+    let rules = ExecRules::load(env)?;
+    if rules
+        .read_lock(args.lock.as_deref(), args.signers.as_deref())?
+        .is_some()
+    {
+        let sentence = "a lock has no plugins, so it cannot approve a server";
+        return Err(CommandFailure::new(exit::NOT_STARTED, sentence)
+            .with_hint("pin the plugin with --digest, and use a trusted daemon"));
+    }
+    let mut executor = rules.connect(&args.connection, false, env).await?;
+    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let mut client = executor.client;
+    let package = handle
+        .split_once('#')
+        .map_or(handle, |(package, _)| package);
+    let root = find_root(package, roots)?;
+
+    let found = find_server(&mut client, &root, handle).await?;
+    found.check_startable()?;
+    let store = open_store(args, env)?;
+    let request = CopyRequest {
+        location: PackageLocation {
+            root: &root,
+            package,
+        },
+        file: None,
+        digest: args.digest,
+        limits: args.limits(),
+        approved: None,
+    };
+    let spinner = DelayedSpinner::new("copying the plugin");
+    let copied = spinner.run(copy_package(&client, &store, &request)).await;
+    let copy = copied.map_err(|error| copy_failure(error, true))?;
+    // The declaration must be that of the copied files.
+    if find_server(&mut client, &root, handle).await? != found {
+        let sentence = "the plugin changed while it was copied; try again";
+        return Err(CommandFailure::new(exit::SCRIPT_CHANGED, sentence));
+    }
+    copy.make_read_only()?;
+
+    let program = found.prepare(&copy, args.allow_program, env)?;
+    let mut all = program.args;
+    all.extend(args.script_args.iter().cloned());
+    let script = PreparedScript {
+        path: program.path,
+        copy,
+        store,
+        surroundings: Some(program.surroundings),
+    };
+    Err(if program.is_file_of_plugin {
+        script.replace_process(&all)
+    } else {
+        script.replace_process_by_program(&all)
+    })
+}
+
+async fn find_server(
+    client: &mut Client,
+    root: &SelectedCapabilityRoot,
+    handle: &str,
+) -> Result<FoundServer, CommandFailure> {
+    let request = ResolveRootsRequest {
+        selected_capability_roots: vec![root.clone()],
+        consistency: Consistency::Fresh.into(),
+        ..ResolveRootsRequest::default()
+    };
+    let roots = client.resolve_roots(request).await?.roots;
+    for plugin in roots.into_iter().flat_map(|root| root.plugins) {
+        let mut servers = plugin.mcp_servers.iter();
+        if let Some(server) = servers.find(|server| server.handle == handle).cloned() {
+            return Ok(FoundServer { plugin, server });
+        }
+    }
+    let sentence = format!("{handle} is no MCP server of a listed plugin");
+    Err(CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+        .with_hint("`caproot resolve` lists the plugins with their servers"))
+}
+
+/// Program of a server, with everything in place of the variables.
+struct ServerProgram {
+    path: PathBuf,
+    /// Whether the program is a file of the copy, so that its extension may decide how it runs.
+    is_file_of_plugin: bool,
+    args: Vec<OsString>,
+    surroundings: Surroundings,
+}
+
+impl FoundServer {
+    fn check_startable(&self) -> Result<(), CommandFailure> {
+        let Self { plugin, server } = self;
+        let fail = |sentence: String| Err(CommandFailure::new(exit::NOT_RUNNABLE, sentence));
+        if server.transport() != McpTransport::Stdio {
+            return fail(format!(
+                "the server is not a process, but at {}",
+                server.url
+            ));
+        }
+        if server.enabled == Some(false) {
+            return fail("the declaration disables the server".to_owned());
+        }
+        if plugin.stale {
+            return fail("a file that declares parts of the plugin is not valid now".to_owned());
+        }
+        if server.redacted {
+            let sentence = format!(
+                "the declaration of the server in {} has a value that may be a secret, which the daemon \
+                 does not send",
+                server.declared_by
+            );
+            return Err(CommandFailure::new(exit::NOT_RUNNABLE, sentence).with_hint(
+                "an author writes `${NAME}` in its place, and you set the variable NAME",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Replaces the variables, and finds the program.
+    fn prepare(
+        &self,
+        copy: &PackageCopy,
+        allows_program: bool,
+        env: &ProcessEnv,
+    ) -> Result<ServerProgram, CommandFailure> {
+        let server = &self.server;
+        let dir = copy.dir().join(self.working_dir()?);
+        let data_dir = self.create_data_dir(env)?;
+        let mut variables = BTreeMap::new();
+        for name in INHERITED_VARIABLES {
+            variables.extend(var_os(name).map(|value| (name.to_owned(), value)));
+        }
+        let mut places = BTreeMap::new();
+        places.extend(PLUGIN_DIR_VARIABLES.map(|name| (name, copy.dir().as_os_str().to_owned())));
+        places.extend(DATA_DIR_VARIABLES.map(|name| (name, data_dir.clone().into_os_string())));
+
+        let mut values = DeclaredValues {
+            places: &places,
+            missing: BTreeSet::new(),
+        };
+        let mut unverified = Vec::new();
+        for declared in &server.environment {
+            let value = match &declared.value {
+                Some(value) => Some(values.expand(value)),
+                // Codex passes such a variable on if it is set.
+                None => var_os(&declared.from_variable),
+            };
+            let Some(value) = value else { continue };
+            if CODE_VARIABLES.contains(&&*declared.name)
+                && !split_paths(&value).all(|path| is_below(&path, copy.dir()))
+            {
+                unverified.push(format!("its variable {} names code", declared.name));
+            }
+            variables.insert(declared.name.clone(), value);
+        }
+        let own = places.iter();
+        variables.extend(own.map(|(name, value)| ((*name).to_owned(), value.clone())));
+
+        let command = values.expand(&server.command);
+        let args: Vec<_> = server.args.iter().map(|arg| values.expand(arg)).collect();
+        let file_in_copy = |text: &OsStr| {
+            let path = dir.join(text);
+            (is_below(&path, copy.dir()) && path.is_file()).then_some(path)
+        };
+
+        let has_path = command.as_bytes().contains(&b'/');
+        let own_file = has_path.then(|| file_in_copy(&command)).flatten();
+        let is_file_of_plugin = own_file.is_some();
+        let runs_own_file = is_interpreter(&command)
+            && args
+                .first()
+                .is_some_and(|script| file_in_copy(script).is_some());
+        if !is_file_of_plugin && !runs_own_file {
+            unverified.push(format!("it runs `{}`", command.to_string_lossy()));
+        }
+        if let (Some(reason), false) = (unverified.first(), allows_program) {
+            let sentence =
+                format!("the server is not verified: {reason}, which is no file of the plugin");
+            return Err(CommandFailure::new(exit::NOT_RUNNABLE, sentence).with_hint(
+                "review the declaration with `caproot resolve --output json`, then add --allow-program",
+            ));
+        }
+        if !values.missing.is_empty() {
+            let names: Vec<_> = values.missing.into_iter().collect();
+            let sentence = format!(
+                "the server needs {}, which the environment lacks",
+                names.join(", ")
+            );
+            return Err(CommandFailure::new(exit::NOT_RUNNABLE, sentence).with_hint(
+                "set the variables, for example before the command or in `ssh -o SetEnv`",
+            ));
+        }
+
+        let path = match own_file {
+            Some(path) => path,
+            None if has_path => dir.join(&command),
+            None => find_program(&command.to_string_lossy()).ok_or_else(|| {
+                let sentence = format!("the PATH has no {}", command.to_string_lossy());
+                CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+            })?,
+        };
+        Ok(ServerProgram {
+            path,
+            is_file_of_plugin,
+            args,
+            surroundings: Surroundings { dir, variables },
+        })
+    }
+
+    /// Returns the working directory below the plugin.
+    fn working_dir(&self) -> Result<PathBuf, CommandFailure> {
+        let cwd = &self.server.cwd;
+        if cwd.is_empty() {
+            return Ok(PathBuf::new());
+        }
+        let path = parse_file_name(cwd).map_err(|reason| {
+            CommandFailure::invalid_response(&format!("the working directory {reason}"))
+        })?;
+        Ok(PathBuf::from(OsStr::from_bytes(path.as_bytes())))
+    }
+
+    /// Creates the directory that the server may write. The plugins of one handle share it, in each of
+    /// their versions.
+    fn create_data_dir(&self, env: &ProcessEnv) -> Result<PathBuf, CommandFailure> {
+        let home_data = env.home.as_ref().map(|home| home.join(".local/share"));
+        let data = env.xdg_data_home.clone().or(home_data).ok_or_else(|| {
+            let sentence =
+                "the server has no directory for its data: neither HOME nor XDG_DATA_HOME is set";
+            CommandFailure::new(exit::NOT_STARTED, sentence)
+        })?;
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_".contains(*c);
+        let name: String = self
+            .plugin
+            .name
+            .chars()
+            .filter(is_plain)
+            .take(MAX_DATA_NAME)
+            .collect();
+        let digest = ContentDigest::of(self.plugin.package.as_bytes()).to_string();
+        let digits = digest.trim_start_matches("sha256:");
+        let dir = data.join(format!("caproot/plugins/{name}-{}", &digits[..8]));
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        created.map_err(|error| start_failure(&dir, &error))?;
+        Ok(dir)
+    }
+}
+
+/// Values in place of the variables of a declaration.
+struct DeclaredValues<'a> {
+    /// Directories of the plugin, by variable.
+    places: &'a BTreeMap<&'static str, OsString>,
+    /// Variables without a value.
+    missing: BTreeSet<String>,
+}
+
+impl DeclaredValues<'_> {
+    /// Replaces the variables of a declared value by the places and the variables of this process.
+    fn expand(&mut self, declared: &str) -> OsString {
+        let mut expanded = OsString::new();
+        for part in split_variables(declared) {
+            let (name, default) = match part {
+                ValuePart::Text(text) => {
+                    expanded.push(text);
+                    continue;
+                }
+                ValuePart::Variable { name, default } => (name, default),
+            };
+            let value = self.places.get(name).cloned().or_else(|| var_os(name));
+            match value.or_else(|| default.map(OsString::from)) {
+                Some(value) => expanded.push(value),
+                None => drop(self.missing.insert(name.to_owned())),
+            }
+        }
+        expanded
+    }
+}
+
+/// Whether a program is one of the interpreters of scripts, named without a path.
+fn is_interpreter(command: &OsStr) -> bool {
+    INTERPRETERS
+        .iter()
+        .flat_map(|(_, programs)| *programs)
+        .any(|program| command == *program)
+}
+
+/// Whether an absolute path is below a directory, without `..`.
+fn is_below(path: &Path, dir: &Path) -> bool {
+    path.starts_with(dir) && !path.components().any(|part| part == Component::ParentDir)
+}
