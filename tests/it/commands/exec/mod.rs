@@ -86,8 +86,14 @@ fn socket_of(fixture: &Fixture) -> String {
 /// Command `caproot exec` for a file of the skill `kit`, in the directory `work`.
 fn exec_command(fixture: &Fixture, daemon: &Daemon, file: &str, words: &[&str]) -> Command {
     let handle = format!("skill://r/kit/{file}");
-    let mut command = client_command_with(daemon, ["exec", &handle]);
+    target_command(fixture, daemon, &[&handle], words)
+}
+
+/// Command `caproot exec` for a file or a server, in the directory `work`.
+fn target_command(fixture: &Fixture, daemon: &Daemon, target: &[&str], words: &[&str]) -> Command {
+    let mut command = client_command_with(daemon, ["exec"]);
     command
+        .args(target)
         .args(words)
         .current_dir(fixture.path("work"))
         .env("PWD", fixture.path("work"))
@@ -255,9 +261,9 @@ async fn write_script(fixture: &Fixture, daemon: &Daemon, text: &str) -> String 
     skill_digest(daemon).await
 }
 
-/// Returns the digest of the skill `kit` as `caproot resources` shows the digest.
+/// Returns the digest of the package `skill://r/kit` as `caproot resources` shows the digest.
 async fn skill_digest(daemon: &Daemon) -> String {
-    let listed = run_client(daemon, "resources kit --digests").await;
+    let listed = run_client(daemon, "resources skill://r/kit --digests").await;
     let (_, digest) = listed
         .stderr
         .split_once("digest of the package: ")

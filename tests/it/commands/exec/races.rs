@@ -1,5 +1,5 @@
-//! `caproot exec` while an author changes the script: by renames, by writes in place, and by writes
-//! through a mapping. Only the version whose digest the caller names ever runs.
+//! `caproot exec` while an author changes the script, or the program of an MCP server: by renames, by writes in
+//! place, and by writes through a mapping. Only the version whose digest the caller names ever runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,9 +9,20 @@ use std::thread;
 use std::time::Instant;
 
 use crate::harness::HANG_TIMEOUT;
+use crate::harness::process::run_command;
 use crate::harness::shared_mapping::SharedMapping;
 
-use super::{exec, publish, skill_digest};
+use super::{publish, skill_digest, target_command};
+
+/// Skill that is a plugin, too. Its server runs the script.
+const TREE: &str = r#"
+skill r/kit
+file r/kit/.claude-plugin/plugin.json
+| {"name": "kit", "mcpServers": {"go": {"command": "bash", "args": ["go.sh"]}}}
+dir work
+dir home
+"#;
+const TARGETS: [&[&str]; 2] = [&["skill://r/kit/go.sh"], &["--server", "skill://r/kit#go"]];
 
 /// Two versions of the script with the same size. Both check themselves for a mixture of versions.
 const GOOD: &str = "echo good # good\n";
@@ -26,7 +37,7 @@ struct RacingAuthor {
 }
 
 impl RacingAuthor {
-    fn start(path: PathBuf, mut change: impl FnMut(&PathBuf, &str) + Send + 'static) -> Self {
+    fn start(path: PathBuf, change: fn(&PathBuf, &str)) -> Self {
         let is_stopped = Arc::new(AtomicBool::new(false));
         let stop = is_stopped.clone();
         let thread = thread::spawn(move || {
@@ -54,8 +65,14 @@ impl Drop for RacingAuthor {
 }
 
 /// Runs the script with the digest of the good version until both outcomes came.
-async fn race(kind: &str, change: impl FnMut(&PathBuf, &str) + Send + 'static) {
-    let (fixture, daemon) = publish("skill r/kit\ndir work\ndir home").await;
+async fn race(kind: &str, change: fn(&PathBuf, &str)) {
+    for target in TARGETS {
+        race_for(target, kind, change).await;
+    }
+}
+
+async fn race_for(target: &[&str], kind: &str, change: fn(&PathBuf, &str)) {
+    let (fixture, daemon) = publish(TREE).await;
     fixture.write("r/kit/go.sh", GOOD);
     let digest = skill_digest(&daemon).await;
     let author = RacingAuthor::start(fixture.path("r/kit/go.sh"), change);
@@ -63,7 +80,8 @@ async fn race(kind: &str, change: impl FnMut(&PathBuf, &str) + Send + 'static) {
     let (mut good, mut changed) = (0, 0);
     let deadline = Instant::now() + HANG_TIMEOUT;
     while (good < MIN_OUTCOMES || changed < MIN_OUTCOMES) && Instant::now() < deadline {
-        let output = exec(&fixture, &daemon, "go.sh", &["--digest", &digest]).await;
+        let words = ["--digest", &digest];
+        let output = run_command(target_command(&fixture, &daemon, target, &words)).await;
         match output.code {
             Some(0) => {
                 assert_eq!(output.text(), "good\n", "{kind}");
@@ -76,7 +94,7 @@ async fn race(kind: &str, change: impl FnMut(&PathBuf, &str) + Send + 'static) {
             other => panic!("{kind}: {other:?}: {}", output.stderr),
         }
     }
-    println!("exec race by {kind}: {good} good, {changed} changed");
+    println!("exec race of {target:?} by {kind}: {good} good, {changed} changed");
     assert!(
         good >= MIN_OUTCOMES && changed >= MIN_OUTCOMES,
         "{kind}: no race"
@@ -105,13 +123,12 @@ async fn a_script_that_is_written_in_place_never_runs_in_part() {
 
 #[tokio::test]
 async fn a_script_that_is_written_through_a_mapping_never_runs() {
-    let (fixture, daemon) = publish("skill r/kit\ndir work\ndir home").await;
+    let (fixture, daemon) = publish(TREE).await;
     fixture.write("r/kit/go.sh", GOOD);
     let digest = skill_digest(&daemon).await;
     let mut mapping = SharedMapping::new(&fixture.path("r/kit/go.sh"));
-    exec(&fixture, &daemon, "go.sh", &["--digest", &digest])
-        .await
-        .succeeded();
+    let warm = target_command(&fixture, &daemon, TARGETS[0], &["--digest", &digest]);
+    run_command(warm).await.succeeded();
 
     // The file's times stay, so the daemon lists the old digest until it reads the file.
     let expected = ["--digest", &digest];
@@ -121,16 +138,21 @@ async fn a_script_that_is_written_through_a_mapping_never_runs() {
         (GOOD, &expected, 0, "good\n"),
         (EVIL, &expected, 126, ""),
     ];
-    for (content, words, code, text) in cases {
+    for (number, (content, words, code, text)) in cases.into_iter().enumerate() {
         mapping.write(content.as_bytes());
-        fs::remove_dir_all(fixture.path("home/.cache")).expect("no copy");
-        let output = exec(&fixture, &daemon, "go.sh", words).await;
-        assert_eq!(
-            (output.code, output.text()),
-            (Some(code), text),
-            "{}",
-            output.stderr
-        );
+        for (target, kind) in TARGETS.into_iter().zip(["script", "server"]) {
+            // No copy of an earlier run.
+            let copies = fixture.path(&format!("home/{kind}{number}"));
+            let mut command = target_command(&fixture, &daemon, target, words);
+            command.arg("--copies").arg(copies);
+            let output = run_command(command).await;
+            assert_eq!(
+                (output.code, output.text()),
+                (Some(code), text),
+                "{kind}: {}",
+                output.stderr
+            );
+        }
     }
     drop(mapping);
     daemon.stop().await;
