@@ -11,6 +11,8 @@ pub fn run_in_runtime(
     threads: usize,
     run: impl Future<Output = Result<u8, CommandFailure>>,
 ) -> Result<u8, CommandFailure> {
+    #[cfg(target_os = "linux")]
+    crate::daemon::server::set_mmap_threshold();
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(threads).enable_all();
     let runtime = build_quietly(&mut builder)

@@ -81,6 +81,16 @@ pub async fn reserve_tree(text: &[u8]) -> Result<TreePermit, BoundedJsonError> {
     Ok(TreePermit(BUDGET.acquire_many(units).await.ok()))
 }
 
+/// Checks that the tree of a text is little more than the text: a message with a large file. The caller bounds
+/// the number of such texts, so that they take no part of the budget.
+pub fn permit_large_text(text: &[u8]) -> Result<TreePermit, BoundedJsonError> {
+    let memory = estimate_tree_memory(text);
+    if memory - 2 * text.len() > MAX_ENTRY_MEMORY {
+        return Err(BoundedJsonError::TooManyValues { memory });
+    }
+    Ok(TreePermit(None))
+}
+
 /// Parses a text within the budget.
 pub async fn parse_message<T: DeserializeOwned>(text: &[u8]) -> Result<T, BoundedJsonError> {
     let _permit = reserve_tree(text).await?;

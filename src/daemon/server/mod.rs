@@ -59,6 +59,7 @@ mod tls;
 mod unread;
 
 pub use embedded::{EmbeddedConnector, EmbeddedDaemon};
+pub use heap::set_mmap_threshold;
 pub use inherited::{InheritedSockets, take_inherited_sockets};
 pub use listen::check_listeners;
 pub use metrics_server::serve_metrics_at;
@@ -211,7 +212,7 @@ pub async fn build_daemon_on(
     let capacity = open_file_limit::raise_open_file_limit(&mut limits, listeners.grpc.len());
 
     // Before the first large block is freed: glibc raises its threshold then.
-    heap::set_mmap_threshold();
+    set_mmap_threshold();
 
     let first_call_timeout = config.connection_timing.first_call_timeout;
     let connection_quota = ConnectionQuota::new(&limits, first_call_timeout);

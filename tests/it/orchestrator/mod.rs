@@ -25,6 +25,7 @@ mod http_manager;
 mod inject;
 mod invocation;
 mod invocations;
+mod large_files;
 mod mirror;
 mod moving_executors;
 mod pages;

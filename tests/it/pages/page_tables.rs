@@ -188,9 +188,10 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
 fn the_limits_of_an_mcp_source_are_those_of_the_code() {
     use source_limits::{
         CONNECT_TIMEOUT, LIST_TIMEOUT, MAX_CACHED_BYTES, MAX_DIRECTORIES, MAX_FILE_BYTES,
-        MAX_LISTING_BYTES, MAX_MANIFEST_BYTES, MAX_MANIFESTS, MAX_MESSAGE_BYTES, MAX_PAGES,
-        MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS, MAX_TOKEN_BYTES, MAX_UNLISTED_SKILLS,
-        MAX_URI_BYTES, PAGE_TIMEOUT, READ_TIMEOUT, START_TIMEOUT, TOKEN_TIMEOUT,
+        MAX_LARGE_MESSAGE_BYTES, MAX_LISTING_BYTES, MAX_MANIFEST_BYTES, MAX_MANIFESTS,
+        MAX_MESSAGE_BYTES, MAX_PAGES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS,
+        MAX_TOKEN_BYTES, MAX_UNLISTED_SKILLS, MAX_URI_BYTES, PAGE_TIMEOUT, READ_TIMEOUT,
+        SMALL_FILE_BYTES, START_TIMEOUT, TOKEN_TIMEOUT,
     };
     assert_rows(
         MCP_SOURCES_PAGE,
@@ -228,12 +229,20 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
                     mebibytes(MAX_SKILL_BYTES)
                 ),
             ),
-            ("file", mebibytes(MAX_FILE_BYTES)),
+            (
+                "file",
+                format!(
+                    "{max}, one over {small} at a time in a process; {small} if the server declares no size",
+                    max = mebibytes(MAX_FILE_BYTES),
+                    small = mebibytes(SMALL_FILE_BYTES)
+                ),
+            ),
             (
                 "message",
                 format!(
-                    "{}; values that take {} of memory, for all servers of the process together",
+                    "{}, with a large file {}; values that take {} of memory, for all servers of the process together",
                     mebibytes(MAX_MESSAGE_BYTES as u64),
+                    mebibytes(MAX_LARGE_MESSAGE_BYTES as u64),
                     mebibytes(MAX_TREE_MEMORY as u64)
                 ),
             ),
@@ -259,7 +268,8 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
 fn the_limits_of_a_site_are_those_of_the_code() {
     use site_limits::{
         CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_FILE_BYTES, MAX_INDEX_BYTES, MAX_REDIRECTS,
-        MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS, READ_TIMEOUT, START_TIMEOUT,
+        MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS, READ_TIMEOUT, SMALL_FILE_BYTES,
+        START_TIMEOUT,
     };
     assert_rows(
         SITES_PAGE,
@@ -275,7 +285,14 @@ fn the_limits_of_a_site_are_those_of_the_code() {
             ),
             ("files of a skill", MAX_SKILL_FILES.to_string()),
             ("copied skill", mebibytes(MAX_SKILL_BYTES as u64)),
-            ("file", mebibytes(MAX_FILE_BYTES as u64)),
+            (
+                "file",
+                format!(
+                    "{}, one over {} at a time in a process",
+                    mebibytes(MAX_FILE_BYTES),
+                    mebibytes(SMALL_FILE_BYTES)
+                ),
+            ),
             ("redirects", MAX_REDIRECTS.to_string()),
             ("read", time(READ_TIMEOUT)),
             ("start", time(START_TIMEOUT)),

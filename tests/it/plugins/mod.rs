@@ -241,15 +241,6 @@ async fn every_kind_of_declaration_is_reported() {
     assert_eq!(declared_text(hook, "matcher"), "Bash");
     assert_eq!(declared_text(hook, "command"), "${CLAUDE_PLUGIN_ROOT}/x");
     assert_eq!(declared_text(reviewer, "model"), "fast");
-    let hooks = std::fs::read(fixture.path("r/hooks/hooks.json")).expect("the hooks");
-    assert_eq!(hook.digest, content_digest(&hooks));
-    assert_eq!(hook.size_bytes, hooks.len() as u64);
-    let servers = std::fs::read(fixture.path("r/config/mcp.json")).expect("the servers");
-    assert!(
-        demo.mcp_servers
-            .iter()
-            .all(|server| server.digest == content_digest(&servers))
-    );
     assert!(reviewer.digest.starts_with("sha256:") && reviewer.size_bytes > 0);
     assert!(demo.components.iter().all(|component| !component.redacted));
     assert_eq!(
@@ -275,6 +266,29 @@ async fn every_kind_of_declaration_is_reported() {
     assert!(
         !text.contains("hunter2") && !text.contains("unread"),
         "{text}"
+    );
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_component_has_the_digest_of_its_file() {
+    let (fixture, daemon, plugins, _) = resolve_tree(TREE).await;
+    let demo = &plugins[0];
+    let of_file = |file: &str| {
+        let bytes = std::fs::read(fixture.path(&format!("r/{file}"))).expect(file);
+        (content_digest(&bytes), bytes.len() as u64)
+    };
+    for component in &demo.components {
+        let file = component.file.strip_prefix("skill://r/").expect("a file");
+        let stated = (component.digest.clone(), component.size_bytes);
+        assert_eq!(stated, of_file(file), "{}", component.name);
+    }
+    let (servers, _) = of_file("config/mcp.json");
+    assert!(!demo.mcp_servers.is_empty());
+    assert!(
+        demo.mcp_servers
+            .iter()
+            .all(|server| server.digest == servers)
     );
     daemon.stop().await;
 }

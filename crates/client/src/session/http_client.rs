@@ -44,7 +44,9 @@ pub async fn http_client_builder(url: &str) -> Result<reqwest::ClientBuilder, St
 
 /// Reads a body of at most `limit` bytes.
 pub async fn read_body(mut response: reqwest::Response, limit: usize) -> Result<Vec<u8>, String> {
-    let mut body = Vec::new();
+    // A vector that grows would take up to twice the memory.
+    let declared = usize::try_from(response.content_length().unwrap_or_default());
+    let mut body = Vec::with_capacity(declared.unwrap_or(usize::MAX).min(limit));
     while let Some(chunk) = response.chunk().await.map_err(|error| root_cause(&error))? {
         if body.len() + chunk.len() > limit {
             return Err(format!("the response is over {limit} bytes"));

@@ -326,7 +326,7 @@ async fn hostile_sites_are_bounded() {
     assert!(snapshot.listing.skills.len() <= limits::MAX_SKILLS);
     assert!(snapshot.unavailable_reason.is_some() || snapshot.listing.truncated);
 
-    let large = "x".repeat(limits::MAX_FILE_BYTES + 1);
+    let large = "x".repeat(limits::MAX_FILE_BYTES as usize + 1);
     let lying = "---\nname: lying\ndescription: Steals.\n---\n";
     let index = json!({"skills": [
         with_paths("large", &["SKILL.md", "x"]),
@@ -416,7 +416,7 @@ async fn a_site_that_changes_while_it_is_read_is_reported() {
     let base = "/.well-known/agent-skills";
     let main = format!("{base}/a/SKILL.md");
     let other = format!("{base}/a/x");
-    let long = "x".repeat(limits::MAX_FILE_BYTES);
+    let long = "x".repeat(limits::SMALL_FILE_BYTES as usize);
     let site = TestSite::start(
         &entry("Does a."),
         &[(&main, &skill_text("a")), (&other, &long)],
@@ -429,7 +429,7 @@ async fn a_site_that_changes_while_it_is_read_is_reported() {
     let mut arguments = site.read("a", "x");
     let first = call(&session, "skills.read", arguments.clone()).await;
     arguments["cursor"] = first["next_cursor"].clone();
-    site.write(&other, &"y".repeat(limits::MAX_FILE_BYTES));
+    site.write(&other, &"y".repeat(limits::SMALL_FILE_BYTES as usize));
     let error = read_error(&session, arguments).await;
     assert_eq!(error.0, "RESOURCE_CHANGED", "{}", error.1);
 

@@ -11,7 +11,7 @@ use crate::session::sources::mcp::connection::{
     HostHandler, McpConnection, connect_http, transport_reason,
 };
 use crate::session::sources::mcp::limits::MAX_PAGES;
-use crate::session::sources::mcp::messages::{OmittedEntries, OmittedEntry};
+use crate::session::sources::mcp::messages::{OmittedEntry, ReceivedMessages};
 use crate::session::sources::mcp::token::HttpCredential;
 use crate::session::tools::limits::DEFAULT_TIME_LIMIT;
 use caproot_core::json::{MAX_TREE_MEMORY, estimate_tree_memory};
@@ -44,7 +44,7 @@ pub struct PluginServer {
     /// The lock is held during a connection attempt, so that one attempt serves all calls.
     connection: Mutex<Option<McpConnection>>,
     changed_tools: Arc<AtomicBool>,
-    omitted: Arc<OmittedEntries>,
+    messages: Arc<ReceivedMessages>,
     /// Reason of the end; the end of a sentence.
     end_reason: OnceLock<String>,
     permits: Semaphore,
@@ -82,7 +82,7 @@ impl PluginServer {
             authorizer,
             connection: Mutex::default(),
             changed_tools: Arc::default(),
-            omitted: Arc::default(),
+            messages: Arc::default(),
             end_reason: OnceLock::new(),
             permits: Semaphore::new(MAX_SERVER_CALLS),
         })
@@ -134,7 +134,7 @@ impl PluginServer {
 
     async fn list_pages(&self) -> Result<ListedTools, String> {
         let peer = self.connect().await?;
-        self.omitted.take();
+        self.messages.take_omitted();
         let mut listed = ListedTools::default();
         let mut memory = 0;
         let mut cursor = None;
@@ -145,7 +145,7 @@ impl PluginServer {
                 format!("its tools cannot be listed: {}", service_reason(&error))
             })?;
 
-            listed.omitted.extend(self.omitted.take());
+            listed.omitted.extend(self.messages.take_omitted());
             for tool in page.tools {
                 let json = serde_json::to_vec(&tool).unwrap_or_default();
                 memory += estimate_tree_memory(&json);
@@ -201,7 +201,7 @@ impl PluginServer {
 
         let host = HostHandler {
             changed_tools: self.changed_tools.clone(),
-            omitted: self.omitted.clone(),
+            messages: self.messages.clone(),
             ..HostHandler::default()
         };
         let url = self.address.url.as_str();

@@ -4,6 +4,8 @@
 mod approved;
 mod daemon;
 #[cfg(feature = "mcp")]
+mod large_file;
+#[cfg(feature = "mcp")]
 pub mod mcp;
 mod mirror_watch;
 #[cfg(feature = "mcp")]

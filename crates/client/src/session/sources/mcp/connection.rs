@@ -1,7 +1,7 @@
 //! Connections to an MCP server over HTTP, or to a child process over stdin and stdout.
 
-use super::limits::MAX_MESSAGE_BYTES;
-use super::messages::{LineTransport, OmittedEntries};
+use super::limits::MAX_LARGE_MESSAGE_BYTES;
+use super::messages::{LineTransport, ReceivedMessages};
 use super::token::{HttpCredential, McpToken, TokenClient, check_credentials};
 use crate::session::authorization::Authorizer;
 use crate::session::http_client::{http_client_builder, no_client, root_cause};
@@ -128,8 +128,8 @@ impl fmt::Debug for McpEndpoint {
 /// Initialized connection. Closed on drop, unless the program made the connection.
 pub struct McpConnection {
     peer: Peer<RoleClient>,
-    /// Malformed entries of the server's lists.
-    pub omitted: Arc<OmittedEntries>,
+    /// Messages of the server.
+    pub messages: Arc<ReceivedMessages>,
     _service: Option<RunningService<RoleClient, HostHandler>>,
     _process: Option<ServerProcess>,
 }
@@ -176,7 +176,7 @@ pub async fn connect(
         }
         McpEndpoint::Connected(peer) => Ok(McpConnection {
             peer: peer.clone(),
-            omitted: Arc::default(),
+            messages: Arc::default(),
             _service: None,
             _process: None,
         }),
@@ -221,7 +221,7 @@ pub async fn connect_http(
     let has_token = matches!(credential, HttpCredential::Token(_));
     check_credentials(url, headers, has_token)?;
 
-    let client = TokenClient::new(client, credential, host.omitted.clone());
+    let client = TokenClient::new(client, credential, host.messages.clone());
     host.open_http(client, url, headers).await
 }
 
@@ -253,7 +253,7 @@ async fn connect_process(host: HostHandler, mut command: Command) -> Result<McpC
     let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
         return Err("its stdin and stdout cannot be opened".to_owned());
     };
-    let lines = LineTransport::new(stdin, stdout, host.omitted.clone());
+    let lines = LineTransport::new(stdin, stdout, host.messages.clone());
     host.open_connection(lines, Some(ServerProcess(child)))
         .await
 }
@@ -301,8 +301,8 @@ pub struct HostHandler {
     pub relist: Arc<Notify>,
     /// Whether the server reported that its tools changed.
     pub changed_tools: Arc<AtomicBool>,
-    /// Malformed entries of the server's lists.
-    pub omitted: Arc<OmittedEntries>,
+    /// Messages of the server.
+    pub messages: Arc<ReceivedMessages>,
 }
 
 impl HostHandler {
@@ -316,7 +316,7 @@ impl HostHandler {
         let headers: HashMap<_, _> = headers.iter().cloned().collect();
         let config = StreamableHttpClientTransportConfig::with_uri(url)
             .custom_headers(headers)
-            .max_sse_event_size(MAX_MESSAGE_BYTES);
+            .max_sse_event_size(MAX_LARGE_MESSAGE_BYTES);
         let transport = StreamableHttpClientTransport::with_client(client, config);
         self.open_connection(transport, None).await
     }
@@ -336,7 +336,7 @@ impl HostHandler {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
             legacy_version: None,
         };
-        let omitted = self.omitted.clone();
+        let messages = self.messages.clone();
         let service = self
             .serve_with_lifecycle(transport, lifecycle)
             .await
@@ -351,7 +351,7 @@ impl HostHandler {
             .await;
         Ok(McpConnection {
             peer,
-            omitted,
+            messages,
             _service: Some(service),
             _process: process,
         })

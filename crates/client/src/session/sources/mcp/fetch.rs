@@ -1,14 +1,18 @@
 //! Files of an MCP server: fetched whole and verified against the list. A file that fails verification is
 //! never returned.
 
+use super::ServerLink;
 use super::frontmatter::find_difference;
 use super::invalid_response_error;
-use super::limits::{MAX_CACHED_BYTES, MAX_FILE_BYTES};
+use super::limits::MAX_CACHED_BYTES;
 use super::remote_skill::{DeclaredFile, ExpectedFile, RemoteSkill};
+use crate::session::sources::large_file::{
+    FileContent, MAX_FILE_BYTES, SMALL_FILE_BYTES, keep_text, last_text, take_turn,
+};
 use crate::session::sources::verified_file::VerifiedFile;
 use crate::session::{ToolError, ToolErrorCode};
-use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use base64::{DecodeSliceError, Engine as _};
 use caproot_core::sync::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{
@@ -17,6 +21,8 @@ use rmcp::model::{
 use rmcp::service::{Peer, ServiceError};
 use std::collections::VecDeque;
 
+/// Bytes that are decoded at once: a multiple of three, so that no padding is inside.
+const DECODED_CHUNK: usize = 3 << 10;
 /// Error codes of a server that does not have a file.
 pub const MISSING_FILE_CODES: [ErrorCode; 3] = [
     ErrorCode::RESOURCE_NOT_FOUND,
@@ -32,13 +38,19 @@ pub struct VerifiedFileCache(VecDeque<VerifiedFile>);
 impl VerifiedFileCache {
     /// Returns the file with a digest, if it is cached.
     pub fn get(&mut self, digest: &str) -> Option<VerifiedFile> {
-        let position = self.0.iter().position(|file| file.digest == digest)?;
+        let position = self.0.iter().position(|file| file.digest == digest);
+        let Some(position) = position else {
+            return last_text(digest);
+        };
         let file = self.0.remove(position)?;
         self.0.push_front(file.clone());
         Some(file)
     }
 
     pub fn insert(&mut self, file: &VerifiedFile) {
+        if file.text.len() as u64 > SMALL_FILE_BYTES {
+            return keep_text(file);
+        }
         self.0.retain(|cached| cached.digest != file.digest);
         self.0.push_front(file.clone());
 
@@ -53,7 +65,7 @@ impl VerifiedFileCache {
 
 /// Connection and cache of a server, to fetch its files.
 pub struct FileFetcher<'a> {
-    pub peer: Option<&'a Peer<RoleClient>>,
+    pub link: Option<&'a ServerLink>,
     pub cache: &'a Mutex<VerifiedFileCache>,
 }
 
@@ -78,9 +90,10 @@ impl FileFetcher<'_> {
         }
 
         let fetched = self.fetch_verified(entry, uri, declared).await?;
-        let text = String::from_utf8(fetched.bytes)
+        let VerifiedBytes { digest, content } = fetched;
+        let text = String::from_utf8(content.bytes)
             .map_err(|_| ToolError::from_code(ToolErrorCode::NotText, "the file is not text"))?;
-        let file = VerifiedFile::new(fetched.digest, text);
+        let file = VerifiedFile::new(digest, text);
 
         // A file without a listed digest cannot be checked later, so it is fetched for each page.
         if declared.is_some() {
@@ -93,7 +106,7 @@ impl FileFetcher<'_> {
     pub async fn fetch_bytes(&self, entry: &RemoteSkill, uri: &str) -> Result<Vec<u8>, ToolError> {
         let declared = find_declaration(entry, uri)?;
         let fetched = self.fetch_verified(entry, uri, declared).await?;
-        Ok(fetched.bytes)
+        Ok(fetched.content.bytes)
     }
 
     async fn fetch_verified(
@@ -102,23 +115,39 @@ impl FileFetcher<'_> {
         uri: &str,
         declared: Option<DeclaredFile<'_>>,
     ) -> Result<VerifiedBytes, ToolError> {
-        let Some(peer) = self.peer else {
+        let Some(ServerLink { peer, messages }) = self.link else {
             let message = "the MCP server does not respond yet";
             return Err(ToolError::from_code(
                 ToolErrorCode::SourceUnavailable,
                 message,
             ));
         };
-        let bytes = read_contents(peer, uri, MAX_FILE_BYTES).await?;
-        let digest = verify_bytes(entry, uri, declared, &bytes)?;
-        Ok(VerifiedBytes { digest, bytes })
+        // Only a declared size says that a large file is worth its turn.
+        let size = declared.and_then(|declared| declared.size);
+        let size = size.filter(|size| *size > SMALL_FILE_BYTES);
+        let content = match size {
+            None => FileContent {
+                bytes: read_contents(peer, uri, SMALL_FILE_BYTES).await?,
+                turn: None,
+            },
+            Some(size) => {
+                let turn = take_turn().await;
+                let _expected = messages.expect_large();
+                FileContent {
+                    bytes: read_contents(peer, uri, size).await?,
+                    turn: Some(turn),
+                }
+            }
+        };
+        let digest = verify_bytes(entry, uri, declared, &content.bytes)?;
+        Ok(VerifiedBytes { digest, content })
     }
 }
 
 /// Content of a file that passed verification.
 struct VerifiedBytes {
     digest: String,
-    bytes: Vec<u8>,
+    content: FileContent,
 }
 
 /// Returns the declaration of a file; `None` if the server declares no files.
@@ -174,7 +203,7 @@ pub async fn read_contents(
 fn decode_contents(contents: ResourceContents, requested: &str) -> Result<Vec<u8>, ToolError> {
     let (uri, bytes) = match contents {
         ResourceContents::TextResourceContents { uri, text, .. } => (uri, Ok(text.into_bytes())),
-        ResourceContents::BlobResourceContents { uri, blob, .. } => (uri, STANDARD.decode(blob)),
+        ResourceContents::BlobResourceContents { uri, blob, .. } => (uri, decode_in_place(blob)),
         _ => {
             let reason = "the contents of a file are neither text nor bytes";
             return Err(invalid_response(reason));
@@ -184,6 +213,22 @@ fn decode_contents(contents: ResourceContents, requested: &str) -> Result<Vec<u8
         return Err(invalid_response("it returns another file"));
     }
     bytes.map_err(|_| invalid_response("the base64 of a file is invalid"))
+}
+
+/// Decodes base64 into the memory of its text.
+fn decode_in_place(text: String) -> Result<Vec<u8>, DecodeSliceError> {
+    let mut bytes = text.into_bytes();
+    let mut buffer = [0; DECODED_CHUNK];
+    let (mut read, mut written) = (0, 0);
+    while read < bytes.len() {
+        let end = (read + DECODED_CHUNK / 3 * 4).min(bytes.len());
+        let decoded = STANDARD.decode_slice(&bytes[read..end], &mut buffer)?;
+        // The decoded bytes are fewer than those that were read.
+        bytes[written..written + decoded].copy_from_slice(&buffer[..decoded]);
+        (read, written) = (end, written + decoded);
+    }
+    bytes.truncate(written);
+    Ok(bytes)
 }
 
 /// Returns the digest of a file, if the file matches the list. If a SKILL.md fails the check, no file
@@ -279,6 +324,27 @@ pub fn tool_error(error: &ServiceError) -> ToolError {
         error => {
             let message = format!("the MCP server does not respond: {error}");
             ToolError::from_code(ToolErrorCode::SourceUnavailable, &message)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DECODED_CHUNK, STANDARD, decode_in_place};
+    use base64::Engine as _;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn decoding_in_place_is_decoding(size in 0..3 * DECODED_CHUNK, byte: u8) {
+            let bytes: Vec<u8> = (0..size).map(|at| (at as u8).wrapping_mul(byte)).collect();
+            let decoded = decode_in_place(STANDARD.encode(&bytes)).expect("base64");
+            prop_assert_eq!(decoded, bytes);
+        }
+
+        #[test]
+        fn a_text_that_is_no_base64_is_an_error(text in "[A-Za-z=]{0,40}") {
+            prop_assert_eq!(decode_in_place(text.clone()).is_ok(), STANDARD.decode(&text).is_ok());
         }
     }
 }

@@ -6,7 +6,7 @@ use super::limits::{
     CONNECT_TIMEOUT, LIST_TIMEOUT, MAX_RETRY_DELAY, MIN_RETRY_DELAY, RELIST_INTERVAL,
 };
 use super::listing::{SkillOrigin, list_skills};
-use super::{McpServerConfig, McpSourceState};
+use super::{McpServerConfig, McpSourceState, ServerLink};
 use crate::session::authorization::Authorizer;
 use caproot_core::backoff::Backoff;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
@@ -60,7 +60,7 @@ pub async fn follow_server(
 
             // The entries stay, so that no other source takes their names.
             state.unavailable_reason = Some(reason);
-            state.peer = None;
+            state.link = None;
             state.has_result = true;
 
             if is_changed {
@@ -100,6 +100,10 @@ async fn relist_until_lost(
     on_listed: impl Fn(),
 ) -> String {
     let peer = connected.peer();
+    let link = ServerLink {
+        peer: peer.clone(),
+        messages: connected.messages.clone(),
+    };
     let mut subscription = None;
     loop {
         // The subscription starts before the list, so that no change is lost in between.
@@ -109,12 +113,12 @@ async fn relist_until_lost(
 
         let listed_at = Instant::now();
         let before = sender.borrow().entries.clone();
-        let list = list_skills(name, peer, &connected.omitted, &before);
+        let list = list_skills(name, peer, &connected.messages, &before);
         let listed = timeout(LIST_TIMEOUT, list).await;
         match listed.unwrap_or_else(|_| Err("listing its skills takes too long".to_owned())) {
             Ok(listed) => {
                 on_listed();
-                sender.send_if_modified(|state| state.store_list(listed, peer));
+                sender.send_if_modified(|state| state.store_list(listed, &link));
             }
             Err(reason) => return reason,
         }

@@ -1,6 +1,7 @@
 //! Limits of an MCP server. A list that exceeds a limit ends there, a skill that exceeds a limit is
 //! omitted, both with a warning, and a read that exceeds a limit is an error.
 
+pub use crate::session::sources::large_file::{MAX_FILE_BYTES, SMALL_FILE_BYTES};
 use std::time::Duration;
 
 /// Pages of one list; a server may return pages without end.
@@ -13,8 +14,6 @@ pub const MAX_SKILLS: usize = 5_000;
 pub const MAX_SKILL_FILES: usize = 512;
 /// Bytes of all files of a skill: the limit of the specification.
 pub const MAX_SKILL_BYTES: u64 = 16 << 20;
-/// Bytes of a file: the whole file is in memory for verification.
-pub const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Bytes of the cached verified files of a server, so that the next page does not need a fetch of the
 /// whole file.
 pub const MAX_CACHED_BYTES: usize = 8 << 20;
@@ -28,8 +27,10 @@ pub const MAX_MANIFEST_BYTES: u64 = 512 << 10;
 pub const MAX_UNLISTED_SKILLS: usize = 64;
 /// Directories of a skill that one list of its files reads.
 pub const MAX_DIRECTORIES: usize = 64;
-/// Bytes of one message of a server: a file in base64, or a page of a list.
+/// Bytes of one message of a server: a file of 1 MiB, or a page of a list.
 pub const MAX_MESSAGE_BYTES: usize = 6 << 20;
+/// Bytes of a message while a large file is requested: 16 MiB in base64.
+pub const MAX_LARGE_MESSAGE_BYTES: usize = 24 << 20;
 /// Bytes of a URI.
 pub const MAX_URI_BYTES: usize = 1_900;
 /// Bytes of a token.

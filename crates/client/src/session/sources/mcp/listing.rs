@@ -6,7 +6,7 @@ use super::limits::{
     MAX_CONCURRENT_MANIFESTS, MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIMEOUT,
 };
 use super::manifest::{ManifestError, ManifestSkill, find_manifest_skills, read_manifest};
-use super::messages::OmittedEntries;
+use super::messages::ReceivedMessages;
 use super::remote_skill::RemoteSkill;
 use crate::session::SourceKind;
 use crate::session::sources::SkillListing;
@@ -56,16 +56,16 @@ impl SkillOrigin {
     }
 }
 
-/// Fetches the list. An unchanged entry of `before` is reused. `omitted` has the malformed entries of the
+/// Fetches the list. An unchanged entry of `before` is reused. `messages` has the malformed entries of the
 /// connection.
 pub async fn list_skills(
     server: &str,
     peer: &Peer<RoleClient>,
-    omitted: &OmittedEntries,
+    messages: &ReceivedMessages,
     before: &RemoteSkills,
 ) -> Result<ListedSkills, String> {
     match SkillOrigin::of_server(peer) {
-        SkillOrigin::Extension => list_pages(server, peer, omitted, before).await,
+        SkillOrigin::Extension => list_pages(server, peer, messages, before).await,
         SkillOrigin::Manifests => list_manifests(server, peer, before).await,
     }
 }
@@ -120,10 +120,10 @@ async fn read_manifest_skill(
 async fn list_pages(
     server: &str,
     peer: &Peer<RoleClient>,
-    omitted: &OmittedEntries,
+    messages: &ReceivedMessages,
     before: &RemoteSkills,
 ) -> Result<ListedSkills, String> {
-    omitted.take();
+    messages.take_omitted();
     let mut builder = ListingBuilder::default();
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
@@ -136,7 +136,7 @@ async fn list_pages(
                 format!("it does not list its skills: {reason}")
             })?;
 
-        for entry in omitted.take() {
+        for entry in messages.take_omitted() {
             builder.record_invalid(&entry.name, &entry.reason);
         }
         if let Some(reason) = builder.add_page(server, page.skills, before) {

@@ -1,9 +1,11 @@
 //! Messages of an MCP server. The memory of each message is checked before its tree is built, and an entry
 //! of a list that the protocol does not permit is omitted, so that the other entries stay.
 
-use super::limits::MAX_MESSAGE_BYTES;
+use super::limits::{MAX_LARGE_MESSAGE_BYTES, MAX_MESSAGE_BYTES};
 use crate::session::http_client::{event_stream, read_body};
-use caproot_core::json::{BoundedJsonError, ListEntries, TreePermit, reserve_tree};
+use caproot_core::json::{
+    BoundedJsonError, ListEntries, TreePermit, permit_large_text, reserve_tree,
+};
 use caproot_core::sync::Mutex;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
@@ -12,7 +14,8 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use reqwest::Response;
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorData, Resource, ServerJsonRpcMessage, Skill, Tool,
+    ClientJsonRpcMessage, ClientRequest, ErrorData, ReadResourceResult, RequestId, Resource,
+    ServerJsonRpcMessage, ServerResult, Skill, Tool,
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -27,6 +30,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
 };
@@ -55,17 +59,45 @@ pub struct OmittedEntry {
     pub reason: String,
 }
 
-/// Entries that were omitted since they were last taken.
+/// Messages of a connection: the entries that were omitted since they were last taken, and the limit.
 #[derive(Debug, Default)]
-pub struct OmittedEntries(Mutex<Vec<OmittedEntry>>);
+pub struct ReceivedMessages {
+    omitted: Mutex<Vec<OmittedEntry>>,
+    /// Number of large files that are requested now: with the process's turns, at most one.
+    large_files: AtomicUsize,
+}
 
-impl OmittedEntries {
-    pub fn take(&self) -> Vec<OmittedEntry> {
-        std::mem::take(&mut self.0.lock())
+/// Request for a large file. Until it is dropped, the server may send a large message.
+pub struct LargeRequest<'a>(&'a ReceivedMessages);
+
+impl Drop for LargeRequest<'_> {
+    fn drop(&mut self) {
+        self.0.large_files.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl ReceivedMessages {
+    pub fn take_omitted(&self) -> Vec<OmittedEntry> {
+        std::mem::take(&mut self.omitted.lock())
+    }
+
+    /// Lets the server send a large message.
+    pub fn expect_large(&self) -> LargeRequest<'_> {
+        self.large_files.fetch_add(1, Ordering::Relaxed);
+        LargeRequest(self)
+    }
+
+    /// Returns the limit of a message in bytes.
+    fn max_bytes(&self) -> usize {
+        if self.large_files.load(Ordering::Relaxed) > 0 {
+            MAX_LARGE_MESSAGE_BYTES
+        } else {
+            MAX_MESSAGE_BYTES
+        }
     }
 
     fn record(&self, entry: OmittedEntry) {
-        let mut entries = self.0.lock();
+        let mut entries = self.omitted.lock();
         if entries.len() < MAX_NAMED {
             entries.push(entry);
         }
@@ -81,17 +113,21 @@ struct CheckedText {
 /// Checks a message, and removes malformed entries from its lists.
 async fn check_text(
     text: String,
-    omitted: &OmittedEntries,
+    messages: &ReceivedMessages,
 ) -> Result<CheckedText, BoundedJsonError> {
+    if text.len() > MAX_MESSAGE_BYTES {
+        let permit = permit_large_text(text.as_bytes())?;
+        return Ok(CheckedText { text, permit });
+    }
     let permit = reserve_tree(text.as_bytes()).await?;
-    let text = remove_malformed_entries(&text, omitted).unwrap_or(text);
+    let text = remove_malformed_entries(&text, messages).unwrap_or(text);
     Ok(CheckedText { text, permit })
 }
 
 type RawFields = BTreeMap<String, Box<RawValue>>;
 
 /// Returns the message without malformed entries; `None` if there is none.
-fn remove_malformed_entries(text: &str, omitted: &OmittedEntries) -> Option<String> {
+fn remove_malformed_entries(text: &str, messages: &ReceivedMessages) -> Option<String> {
     let mut message: RawFields = serde_json::from_str(text).ok()?;
     let result = message.get("result")?;
     let mut fields: RawFields = serde_json::from_str(result.get()).ok()?;
@@ -102,7 +138,7 @@ fn remove_malformed_entries(text: &str, omitted: &OmittedEntries) -> Option<Stri
         ("skills", check_entry::<Skill>),
         ("resources", check_entry::<Resource>),
     ] {
-        if let Some(list) = valid_entries(result.get(), field, check, omitted) {
+        if let Some(list) = valid_entries(result.get(), field, check, messages) {
             fields.insert(field.to_owned(), list);
             has_changed = true;
         }
@@ -129,7 +165,7 @@ fn valid_entries(
     result: &str,
     field: &str,
     check: EntryCheck,
-    omitted: &OmittedEntries,
+    messages: &ReceivedMessages,
 ) -> Option<Box<RawValue>> {
     let list = ListEntries::split(result.as_bytes(), &[field], MAX_ENTRIES).ok()?;
     let mut valid = Vec::new();
@@ -140,7 +176,7 @@ fn valid_entries(
             Err(error) => {
                 has_malformed = true;
                 let name = entry.text_field("name");
-                omitted.record(OmittedEntry {
+                messages.record(OmittedEntry {
                     name: if name.is_empty() {
                         entry.text_field("uri")
                     } else {
@@ -159,22 +195,22 @@ fn valid_entries(
 /// for.
 pub fn check_events(
     events: impl Stream<Item = Result<Sse, SseError>> + Send + 'static,
-    omitted: Arc<OmittedEntries>,
+    messages: Arc<ReceivedMessages>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
-    let source = (Box::pin(events), None::<TreePermit>, omitted);
-    let checked = stream::try_unfold(source, async |(mut events, last, omitted)| {
+    let source = (Box::pin(events), None::<TreePermit>, messages);
+    let checked = stream::try_unfold(source, async |(mut events, last, messages)| {
         drop(last);
         let Some(mut event) = events.try_next().await? else {
             return Ok(None);
         };
         let mut permit = None;
         if let Some(text) = event.data.take() {
-            let checked = check_text(text, &omitted).await;
+            let checked = check_text(text, &messages).await;
             let checked = checked.map_err(|error| SseError::Body(Box::new(error)))?;
             event.data = Some(checked.text);
             permit = Some(checked.permit);
         }
-        Ok(Some((event, (events, permit, omitted))))
+        Ok(Some((event, (events, permit, messages))))
     });
     checked.boxed()
 }
@@ -193,7 +229,7 @@ impl McpPost {
     pub async fn send(
         self,
         client: &reqwest::Client,
-        omitted: &Arc<OmittedEntries>,
+        messages: &Arc<ReceivedMessages>,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
         let reserved = [ACCEPT.as_str(), SESSION_HEADER, "last-event-id"];
         if let Some(name) = self.headers.keys().find(|n| reserved.contains(&n.as_str())) {
@@ -229,8 +265,8 @@ impl McpPost {
         let session_id = header_text(&response, SESSION_HEADER).map(str::to_owned);
         let content_type = content_type(&response);
         if content_type.starts_with(EVENT_STREAM) {
-            let events = event_stream(response, MAX_MESSAGE_BYTES);
-            let events = check_events(events, omitted.clone());
+            let events = event_stream(response, messages.max_bytes());
+            let events = check_events(events, messages.clone());
             return Ok(StreamableHttpPostResponse::Sse(events, session_id));
         }
 
@@ -243,8 +279,8 @@ impl McpPost {
             let content_type = Some(content_type).filter(|text| !text.is_empty());
             return Err(HttpError::UnexpectedContentType(content_type));
         }
-        let parsed = match read_body(response, MAX_MESSAGE_BYTES).await {
-            Ok(body) => parse_body(body, omitted).await,
+        let parsed = match read_body(response, messages.max_bytes()).await {
+            Ok(body) => parse_body(body, messages).await,
             Err(reason) => Err(reason),
         };
         match parsed {
@@ -257,12 +293,29 @@ impl McpPost {
 
 async fn parse_body(
     body: Vec<u8>,
-    omitted: &OmittedEntries,
+    messages: &ReceivedMessages,
 ) -> Result<ServerJsonRpcMessage, String> {
     let text = String::from_utf8(body).map_err(|error| error.to_string())?;
-    let checked = check_text(text, omitted).await;
+    let checked = check_text(text, messages).await;
     let checked = checked.map_err(|error| error.to_string())?;
-    serde_json::from_str(&checked.text).map_err(|error| format!("it is no message: {error}"))
+    parse_message(&checked.text).map_err(|error| format!("it is no message: {error}"))
+}
+
+/// Answer with a file.
+#[derive(serde::Deserialize)]
+struct FileAnswer {
+    id: RequestId,
+    result: ReadResourceResult,
+}
+
+/// Parses a message. To try each type of result would copy a large file for each of them.
+fn parse_message(text: &str) -> serde_json::Result<ServerJsonRpcMessage> {
+    if text.len() <= MAX_MESSAGE_BYTES {
+        return serde_json::from_str(text);
+    }
+    let FileAnswer { id, result } = serde_json::from_str(text)?;
+    let result = ServerResult::ReadResourceResult(result);
+    Ok(ServerJsonRpcMessage::response(result, id))
 }
 
 fn header_text(response: &Response, name: impl http::header::AsHeaderName) -> Option<&str> {
@@ -359,10 +412,10 @@ pub struct LineTransport {
 }
 
 impl LineTransport {
-    pub fn new(stdin: ChildStdin, stdout: ChildStdout, omitted: Arc<OmittedEntries>) -> Self {
+    pub fn new(stdin: ChildStdin, stdout: ChildStdout, messages: Arc<ReceivedMessages>) -> Self {
         let (sender, received) = mpsc::channel(1);
         let lines = BufReader::new(stdout);
-        let reader = tokio::spawn(read_lines(lines, sender, omitted));
+        let reader = tokio::spawn(read_lines(lines, sender, messages));
         Self {
             stdin: Arc::new(tokio::sync::Mutex::new(Some(stdin))),
             received,
@@ -376,33 +429,37 @@ impl LineTransport {
 async fn read_lines(
     mut lines: impl AsyncBufRead + Unpin,
     sender: mpsc::Sender<ReceivedLine>,
-    omitted: Arc<OmittedEntries>,
+    messages: Arc<ReceivedMessages>,
 ) {
     let mut line = Vec::new();
     loop {
         line.clear();
-        let mut limited = (&mut lines).take(MAX_MESSAGE_BYTES as u64 + 1);
-        match limited.read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) if line.len() > MAX_MESSAGE_BYTES => {
-                tracing::warn!("an MCP server sent a line over {MAX_MESSAGE_BYTES} bytes");
-                return;
+        // A large file may be requested while the reader waits for a line.
+        for limit in [MAX_MESSAGE_BYTES, MAX_LARGE_MESSAGE_BYTES] {
+            let mut limited = (&mut lines).take((limit + 1 - line.len()) as u64);
+            match limited.read_until(b'\n', &mut line).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) if line.len() <= limit => break,
+                Ok(_) if limit < messages.max_bytes() => {}
+                Ok(_) => {
+                    tracing::warn!("an MCP server sent a line over {limit} bytes");
+                    return;
+                }
             }
-            Ok(_) => {}
         }
 
         // Some servers log to stdout.
         let Ok(text) = String::from_utf8(std::mem::take(&mut line)) else {
             continue;
         };
-        let checked = match check_text(text, &omitted).await {
+        let checked = match check_text(text, &messages).await {
             Ok(checked) => checked,
             Err(error) => {
                 tracing::warn!(%error, "an MCP server sent a message over a limit");
                 return;
             }
         };
-        let Ok(message) = serde_json::from_str(&checked.text) else {
+        let Ok(message) = parse_message(&checked.text) else {
             continue;
         };
         if sender.send((message, checked.permit)).await.is_err() {
@@ -444,21 +501,25 @@ impl Transport<RoleClient> for LineTransport {
 
 #[cfg(test)]
 mod tests {
-    use super::{OmittedEntries, remove_malformed_entries};
+    use super::{ReceivedMessages, remove_malformed_entries};
 
     #[test]
     fn malformed_entries_are_removed_and_named() {
-        let omitted = OmittedEntries::default();
+        let messages = ReceivedMessages::default();
         let text = r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[
             {"name":"good","inputSchema":{"type":"object"}},{"name":"bad"},null],"nextCursor":"x"}}"#;
-        let cleaned = remove_malformed_entries(text, &omitted).expect("malformed entries");
+        let cleaned = remove_malformed_entries(text, &messages).expect("malformed entries");
         assert!(
             cleaned.contains("good") && !cleaned.contains("bad"),
             "{cleaned}"
         );
         assert!(cleaned.contains("nextCursor"), "{cleaned}");
-        let names: Vec<_> = omitted.take().into_iter().map(|entry| entry.name).collect();
+        let names: Vec<_> = messages
+            .take_omitted()
+            .into_iter()
+            .map(|entry| entry.name)
+            .collect();
         assert_eq!(names, ["bad", ""]);
-        assert_eq!(remove_malformed_entries(&cleaned, &omitted), None);
+        assert_eq!(remove_malformed_entries(&cleaned, &messages), None);
     }
 }

@@ -104,6 +104,7 @@ use caproot_core::sync::Mutex;
 use fetch::VerifiedFileCache;
 use futures_util::future::BoxFuture;
 use listing::{ListedSkills, RemoteSkills, SkillOrigin, is_same_entries};
+use messages::ReceivedMessages;
 use remote_skill::RemoteSkill;
 use rmcp::RoleClient;
 use rmcp::service::Peer;
@@ -222,8 +223,15 @@ struct McpSourceState {
     unavailable_reason: Option<String>,
     /// Whether the server is disabled.
     disabled: bool,
-    peer: Option<Peer<RoleClient>>,
+    link: Option<ServerLink>,
     has_result: bool,
+}
+
+/// Connection to a server.
+#[derive(Debug, Clone)]
+pub(super) struct ServerLink {
+    pub(super) peer: Peer<RoleClient>,
+    pub(super) messages: Arc<ReceivedMessages>,
 }
 
 impl McpSourceState {
@@ -234,7 +242,7 @@ impl McpSourceState {
             unlisted: Arc::default(),
             unavailable_reason: Some(reason.to_owned()),
             disabled: false,
-            peer: None,
+            link: None,
             has_result: false,
         }
     }
@@ -255,7 +263,7 @@ impl McpSourceState {
     }
 
     /// Stores a list of the server. Returns whether the snapshot changed.
-    fn store_list(&mut self, listed: ListedSkills, peer: &Peer<RoleClient>) -> bool {
+    fn store_list(&mut self, listed: ListedSkills, link: &ServerLink) -> bool {
         let is_same =
             *self.listing == listed.listing && is_same_entries(&self.entries, &listed.entries);
         let is_changed = !is_same || self.unavailable_reason.is_some();
@@ -265,7 +273,7 @@ impl McpSourceState {
             self.entries = Arc::new(listed.entries);
         }
         self.unavailable_reason = None;
-        self.peer = Some(peer.clone());
+        self.link = Some(link.clone());
         self.has_result = true;
         is_changed
     }
@@ -384,9 +392,10 @@ impl McpSource {
     async fn list_package_files(&self, package: &str) -> Result<PackageFilesPage, ToolError> {
         let current = timeout(self.read_timeout, self.current_entry(package, self.max_age)).await;
         let current = current.unwrap_or_else(|_| Err(self.silence_error()))?;
-        let CurrentEntry { entry, peer } = current;
+        let CurrentEntry { entry, link } = current;
 
         if entry.is_dynamic() {
+            let peer = link.map(|link| link.peer);
             let Some(peer) = peer.filter(directory::lists_directories) else {
                 let message = "the MCP server does not declare the files of this skill";
                 return Err(unlisted_files_error(message));
@@ -431,7 +440,7 @@ impl McpSource {
 
     /// Returns a page of a file, without a time limit.
     async fn fetch_current_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
-        let CurrentEntry { entry, peer } =
+        let CurrentEntry { entry, link } =
             self.current_entry(&request.package, self.max_age).await?;
         let resource = match request.resource.as_str() {
             "" => entry.main_resource(),
@@ -447,7 +456,7 @@ impl McpSource {
         }
         let cursor = verified_file::parse_cursor(&request.cursor, &uri)?;
         let fetcher = fetch::FileFetcher {
-            peer: peer.as_ref(),
+            link: link.as_ref(),
             cache: &self.file_cache,
         };
         let file = fetcher.fetch_file(&entry, &uri).await?;
@@ -456,7 +465,7 @@ impl McpSource {
 
     /// Returns all files of a skill. The server says at the end, too, that these are the files.
     async fn fetch_declared_files(&self, package: &str) -> Result<Vec<FetchedFile>, ToolError> {
-        let CurrentEntry { entry, peer } = self.current_entry(package, self.max_age).await?;
+        let CurrentEntry { entry, link } = self.current_entry(package, self.max_age).await?;
         if entry.is_dynamic() {
             let message = "the MCP server does not declare the files of this skill";
             return Err(unlisted_files_error(message));
@@ -466,7 +475,7 @@ impl McpSource {
         }
 
         let fetcher = fetch::FileFetcher {
-            peer: peer.as_ref(),
+            link: link.as_ref(),
             cache: &self.file_cache,
         };
         let mut files = Vec::new();
@@ -512,21 +521,21 @@ impl McpSource {
         }
 
         let known = state.find(package).cloned();
-        let current = match (known, &state.peer) {
+        let current = match (known, &state.link) {
             (Some(known), _) if known.age() <= max_age => Some(known),
-            (Some(known), Some(peer)) => {
+            (Some(known), Some(link)) => {
                 let request =
-                    statement::request_statement(&self.name, peer, &known, &state.entries);
+                    statement::request_statement(&self.name, &link.peer, &known, &state.entries);
                 let statement = request.await?;
-                self.store_statement(package, peer, statement)
+                self.store_statement(package, link, statement)
             }
-            (None, Some(peer)) => self.request_unlisted(package, peer).await?,
+            (None, Some(link)) => self.request_unlisted(package, link).await?,
             (_, None) => None,
         };
         let entry = current.ok_or_else(unlisted_package_error)?;
         Ok(CurrentEntry {
             entry,
-            peer: state.peer,
+            link: state.link,
         })
     }
 
@@ -535,29 +544,29 @@ impl McpSource {
     async fn request_unlisted(
         &self,
         package: &str,
-        peer: &Peer<RoleClient>,
+        link: &ServerLink,
     ) -> Result<Option<Arc<RemoteSkill>>, ToolError> {
-        let is_declared = SkillOrigin::of_server(peer) == SkillOrigin::Extension;
+        let is_declared = SkillOrigin::of_server(&link.peer) == SkillOrigin::Extension;
         let main_handle = format!("{package}/SKILL.md");
         let Some(uri) = address::handle_to_uri(&main_handle).filter(|_| is_declared) else {
             return Ok(None);
         };
 
-        let statement = statement::get_skill(&self.name, peer, &uri).await?;
-        Ok(statement.and_then(|statement| self.store_statement(package, peer, statement)))
+        let statement = statement::get_skill(&self.name, &link.peer, &uri).await?;
+        Ok(statement.and_then(|statement| self.store_statement(package, link, statement)))
     }
 
     /// Stores a statement of the server. Returns the skill of the package, if the server serves it.
     fn store_statement(
         &self,
         package: &str,
-        peer: &Peer<RoleClient>,
+        link: &ServerLink,
         statement: SkillStatement,
     ) -> Option<Arc<RemoteSkill>> {
         self.sender.send_if_modified(|state| match statement {
             SkillStatement::Served(skill) => state.replace_entry(package, Some(*skill)),
             SkillStatement::Gone => state.replace_entry(package, None),
-            SkillStatement::Listed(listed) => state.store_list(listed, peer),
+            SkillStatement::Listed(listed) => state.store_list(listed, link),
         });
         self.state.borrow().find(package).cloned()
     }
@@ -570,7 +579,7 @@ impl McpSource {
 /// Skill as the server declares it now, and the connection to the server.
 struct CurrentEntry {
     entry: Arc<RemoteSkill>,
-    peer: Option<Peer<RoleClient>>,
+    link: Option<ServerLink>,
 }
 
 impl SkillSource for McpSource {

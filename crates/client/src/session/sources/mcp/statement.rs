@@ -4,7 +4,7 @@
 use super::fetch::{MISSING_FILE_CODES, invalid_response, tool_error};
 use super::listing::{ListedSkills, RemoteSkills, list_skills};
 use super::manifest::{ManifestError, read_manifest};
-use super::messages::OmittedEntries;
+use super::messages::ReceivedMessages;
 use super::remote_skill::{EntryOrigin, RemoteSkill};
 use crate::session::{ToolError, ToolErrorCode};
 use rmcp::RoleClient;
@@ -70,7 +70,7 @@ async fn relist(
     peer: &Peer<RoleClient>,
     before: &RemoteSkills,
 ) -> Result<SkillStatement, ToolError> {
-    let listed = list_skills(server, peer, &OmittedEntries::default(), before).await;
+    let listed = list_skills(server, peer, &ReceivedMessages::default(), before).await;
     listed.map(SkillStatement::Listed).map_err(|reason| {
         let message = format!("the MCP server {reason}");
         ToolError::from_code(ToolErrorCode::SourceUnavailable, &message)

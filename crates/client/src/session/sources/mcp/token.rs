@@ -2,7 +2,7 @@
 //! rejects with 401 is requested again, once for each request.
 
 use super::limits::{MAX_MESSAGE_BYTES, MAX_TOKEN_BYTES, TOKEN_TIMEOUT};
-use super::messages::{HttpError, McpPost, OmittedEntries, check_events};
+use super::messages::{HttpError, McpPost, ReceivedMessages, check_events};
 use crate::session::authorization::Authorizer;
 use crate::session::http_client::is_loopback_url;
 use crate::{bearer_header, read_token_file};
@@ -163,7 +163,7 @@ pub fn is_protected(url: &str) -> bool {
 pub struct TokenClient {
     client: reqwest::Client,
     credential: HttpCredential,
-    omitted: Arc<OmittedEntries>,
+    messages: Arc<ReceivedMessages>,
 }
 
 /// `Authorization` of the requests to a server, next to its headers.
@@ -188,12 +188,12 @@ impl TokenClient {
     pub fn new(
         client: reqwest::Client,
         credential: HttpCredential,
-        omitted: Arc<OmittedEntries>,
+        messages: Arc<ReceivedMessages>,
     ) -> Self {
         Self {
             client,
             credential,
-            omitted,
+            messages,
         }
     }
 
@@ -357,7 +357,7 @@ impl StreamableHttpClient for TokenClient {
                 auth_header: auth_header.clone(),
                 headers,
             };
-            post.send(&self.client, &self.omitted)
+            post.send(&self.client, &self.messages)
         })
         .await
     }
@@ -418,7 +418,7 @@ impl StreamableHttpClient for TokenClient {
                 max_sse_event_size,
             )
         });
-        Ok(check_events(events.await?, self.omitted.clone()))
+        Ok(check_events(events.await?, self.messages.clone()))
     }
 }
 

@@ -2,11 +2,10 @@
 //! same host only, and checked addresses.
 
 use super::index::SiteLocation;
-use super::limits::{
-    CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_FILE_BYTES, MAX_INDEX_BYTES, MAX_REDIRECTS,
-};
+use super::limits::{CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_INDEX_BYTES, MAX_REDIRECTS};
 use crate::session::address_check::{AddressPolicy, checked_client_builder};
 use crate::session::http_client::{is_loopback_url, no_client, read_body, root_cause};
+use crate::session::sources::large_file::{FileContent, read_file_body};
 use crate::session::{ToolError, ToolErrorCode};
 use http::header::{ETAG, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use http::{HeaderValue, StatusCode};
@@ -129,7 +128,7 @@ impl SiteClient {
     }
 
     /// Requests a file, without a time limit.
-    pub async fn fetch_file(&self, url: &Url) -> Result<Vec<u8>, ToolError> {
+    pub async fn fetch_file(&self, url: &Url) -> Result<FileContent, ToolError> {
         let sent = self.client.get(url.clone()).send().await;
         let response = sent.map_err(|error| unavailable(&root_cause(&error)))?;
         if matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
@@ -141,7 +140,7 @@ impl SiteClient {
         }
 
         check_status(&response).map_err(|reason| unavailable(&reason))?;
-        let body = read_body(response, MAX_FILE_BYTES).await;
+        let body = read_file_body(response).await;
         body.map_err(|reason| ToolError::from_code(ToolErrorCode::TooLarge, &reason))
     }
 }

@@ -1,6 +1,7 @@
 //! Limits of a site. A list that exceeds a limit ends there, a skill that exceeds a limit is omitted,
 //! both with a warning, and a read that exceeds a limit is an error.
 
+pub use crate::session::sources::large_file::{MAX_FILE_BYTES, SMALL_FILE_BYTES};
 use std::time::Duration;
 
 /// Bytes of an index.
@@ -11,8 +12,6 @@ pub const MAX_SKILLS: usize = 5_000;
 pub const MAX_SKILL_FILES: usize = 512;
 /// Bytes of all files of a copied skill.
 pub const MAX_SKILL_BYTES: usize = 16 << 20;
-/// Bytes of a file: the whole file is in memory for verification.
-pub const MAX_FILE_BYTES: usize = 1 << 20;
 /// Characters of a description; a longer one is truncated.
 pub const MAX_DESCRIPTION_CHARS: usize = 1_024;
 /// Redirects of one request, all to the same host.

@@ -22,6 +22,7 @@ mod follow;
 mod index;
 pub mod limits;
 
+use super::large_file::FileContent;
 use super::mcp::fetch::{VerifiedFileCache, check_declaration, not_verified_error};
 use super::mcp::frontmatter::find_difference;
 use super::mcp::remote_skill::DeclaredFile;
@@ -272,11 +273,12 @@ impl SiteSource {
             return verify_main_file(skill, resource, &file.text).map(|()| file);
         }
 
-        let bytes = self.fetch_bytes(skill, resource, declared).await?;
+        let FileContent { bytes, turn } = self.fetch_content(skill, resource, declared).await?;
         let digest = sha256_digest(&bytes);
         let text = String::from_utf8(bytes)
             .map_err(|_| ToolError::from_code(ToolErrorCode::NotText, "the file is not text"))?;
         let file = VerifiedFile::new(digest, text);
+        drop(turn);
         if declared.digest.is_some() {
             self.file_cache.lock().insert(&file);
         }
@@ -284,24 +286,25 @@ impl SiteSource {
     }
 
     /// Fetches and verifies the content of a file, which need not be text.
-    async fn fetch_bytes(
+    async fn fetch_content(
         &self,
         skill: &SiteSkill,
         resource: &str,
         declared: &DeclaredSiteFile,
-    ) -> Result<Vec<u8>, ToolError> {
-        let bytes = self.client.fetch_file(&declared.url).await?;
+    ) -> Result<FileContent, ToolError> {
+        let content = self.client.fetch_file(&declared.url).await?;
+        let bytes = &content.bytes;
         let is_main = resource == skill.skill.main_resource;
         if let Some(listed) = &declared.digest {
             let listed = DeclaredFile {
                 digest: listed,
                 size: None,
             };
-            check_declaration(listed, bytes.len() as u64, &sha256_digest(&bytes))
+            check_declaration(listed, bytes.len() as u64, &sha256_digest(bytes))
                 .inspect_err(|error| reject_main_file(skill, is_main, error))?;
         }
-        verify_main_file(skill, resource, &String::from_utf8_lossy(&bytes))?;
-        Ok(bytes)
+        verify_main_file(skill, resource, &String::from_utf8_lossy(bytes))?;
+        Ok(content)
     }
 
     /// Returns all files of a skill. The index must be the same at the end.
@@ -316,9 +319,10 @@ impl SiteSource {
         for (resource, declared) in &skill.files {
             let fetch = timeout(
                 self.read_timeout,
-                self.fetch_bytes(&skill, resource, declared),
+                self.fetch_content(&skill, resource, declared),
             );
-            let bytes = fetch.await.unwrap_or_else(|_| Err(self.silence_error()))?;
+            let content = fetch.await.unwrap_or_else(|_| Err(self.silence_error()))?;
+            let bytes = content.bytes;
             room = room.checked_sub(bytes.len()).ok_or_else(|| {
                 let limit = limits::MAX_SKILL_BYTES;
                 let message = format!("the files of the skill are over {limit} bytes");
