@@ -25,6 +25,9 @@ const LARGE: usize = (16 << 20) - 200;
 /// Memory of a process that reads one of them at a time, and has the last one.
 const MAX_PROCESS_KIB: u64 = 96 << 10;
 
+/// Name of a large file that is no text.
+const BINARY: &str = "data.bin";
+
 /// Skill of a server: its files by name.
 type Files = BTreeMap<&'static str, Vec<u8>>;
 
@@ -32,7 +35,7 @@ fn skill_files(name: &str, large: &'static str, letter: char) -> Files {
     let main = format!("---\nname: {name}\ndescription: Does {name}.\n---\n");
     let line = format!("{}\n", letter.to_string().repeat(99));
     let mut text = line.repeat(LARGE / 100).into_bytes();
-    if large.ends_with(".bin") {
+    if large == BINARY {
         text[7] = 0xff;
     }
     Files::from([("SKILL.md", main.into_bytes()), (large, text)])
@@ -107,7 +110,7 @@ fn read_resource(name: &str, files: &Files, uri: &Value) -> Value {
         .expect("a file");
     let content = &files[file];
     let contents = match String::from_utf8(content.clone()) {
-        Ok(text) if file.ends_with(".md") => json!({"uri": uri, "text": text}),
+        Ok(text) if file != BINARY => json!({"uri": uri, "text": text}),
         _ => json!({"uri": uri, "blob": STANDARD.encode(content)}),
     };
     json!({"contents": [contents]})
@@ -178,7 +181,7 @@ async fn large_texts_are_read_one_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_skill_is_pulled_from_a_server_and_a_site() {
-    let files = skill_files("big", "data.bin", 'x');
+    let files = skill_files("big", BINARY, 'x');
     let server = start_server("big", files.clone()).await;
     let fixture = Fixture::new("");
     let config = json!({"mcpServers": {"s": {"url": format!("http://{}/mcp", server.address)}}});

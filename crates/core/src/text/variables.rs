@@ -9,7 +9,7 @@ pub enum ValuePart<'a> {
     Variable {
         /// Name between the braces.
         name: &'a str,
-        /// Text after `:-`, which counts if nobody gives a value.
+        /// Text after `:-`, which counts without a value.
         default: Option<&'a str>,
     },
 }

@@ -192,17 +192,16 @@ async fn invalid_entries_are_omitted() {
         assert!(warnings[0].contains("skill://a/SKILL.md"), "{warnings:?}");
     }
     let mock = start_lying_server(
-        |entry| entry["resources"][1]["size"] = json!(2 << 20),
+        |entry| entry["resources"][1]["size"] = json!(17 << 20),
         |_| None,
     )
     .await;
-    let large = start_mcp_session(&mock.url).await;
-    assert_eq!(
-        read_error(&large, arguments_of_a("mcp+skill://s/a/x"))
-            .await
-            .0,
-        "TOO_LARGE"
+    let (packages, warnings) = list_all(&start_mcp_session(&mock.url).await).await;
+    assert!(
+        !packages.contains(&"mcp+skill://s/a".to_owned()),
+        "{packages:?}"
     );
+    assert!(warnings[0].contains("its files are over"), "{warnings:?}");
     assert_eq!(mock.reads.load(Ordering::SeqCst), 0);
 }
 

@@ -326,7 +326,7 @@ async fn hostile_sites_are_bounded() {
     assert!(snapshot.listing.skills.len() <= limits::MAX_SKILLS);
     assert!(snapshot.unavailable_reason.is_some() || snapshot.listing.truncated);
 
-    let large = "x".repeat(limits::MAX_FILE_BYTES as usize + 1);
+    let large = "x".repeat(bytes(limits::MAX_FILE_BYTES) + 1);
     let lying = "---\nname: lying\ndescription: Steals.\n---\n";
     let index = json!({"skills": [
         with_paths("large", &["SKILL.md", "x"]),
@@ -410,13 +410,17 @@ async fn a_silent_site_delays_no_other_source() {
     assert_eq!(read_all(&session, fine.read("a", "x")).await, "X.");
 }
 
+fn bytes(limit: u64) -> usize {
+    usize::try_from(limit).expect("a limit of memory")
+}
+
 #[tokio::test]
 async fn a_site_that_changes_while_it_is_read_is_reported() {
     let entry = |description: &str| json!({"skills": [{"name": "a", "description": description, "files": ["SKILL.md", "x"]}]});
     let base = "/.well-known/agent-skills";
     let main = format!("{base}/a/SKILL.md");
     let other = format!("{base}/a/x");
-    let long = "x".repeat(limits::SMALL_FILE_BYTES as usize);
+    let long = "x".repeat(bytes(limits::SMALL_FILE_BYTES));
     let site = TestSite::start(
         &entry("Does a."),
         &[(&main, &skill_text("a")), (&other, &long)],
@@ -429,7 +433,7 @@ async fn a_site_that_changes_while_it_is_read_is_reported() {
     let mut arguments = site.read("a", "x");
     let first = call(&session, "skills.read", arguments.clone()).await;
     arguments["cursor"] = first["next_cursor"].clone();
-    site.write(&other, &"y".repeat(limits::SMALL_FILE_BYTES as usize));
+    site.write(&other, &"y".repeat(bytes(limits::SMALL_FILE_BYTES)));
     let error = read_error(&session, arguments).await;
     assert_eq!(error.0, "RESOURCE_CHANGED", "{}", error.1);
 
