@@ -14,10 +14,11 @@ use caproot_client::Client;
 use caproot_client::pull::{CopyRequest, PackageCopy, PackageLocation, copy_package};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    Consistency, McpServer, McpTransport, Plugin, ResolveRootsRequest, SelectedCapabilityRoot,
+    Consistency, McpServer, McpTransport, NamedValue, Plugin, ResolveRootsRequest,
+    SelectedCapabilityRoot,
 };
 use caproot_core::text::variables::{ValuePart, split_variables};
-use caproot_core::wire::{ContentDigest, parse_file_name};
+use caproot_core::wire::{ContentDigest, RelPath};
 use std::collections::{BTreeMap, BTreeSet};
 use std::env::{split_paths, var_os};
 use std::ffi::{OsStr, OsString};
@@ -186,77 +187,32 @@ impl FoundServer {
         allows_program: bool,
         env: &ProcessEnv,
     ) -> Result<ServerProgram, CommandFailure> {
-        let server = &self.server;
-        let dir = copy.dir().join(self.working_dir()?);
         let data_dir = self.create_data_dir(env)?;
-        let mut variables = BTreeMap::new();
-        for name in INHERITED_VARIABLES {
-            variables.extend(var_os(name).map(|value| (name.to_owned(), value)));
-        }
-        let mut places = BTreeMap::new();
-        places.extend(PLUGIN_DIR_VARIABLES.map(|name| (name, copy.dir().as_os_str().to_owned())));
-        places.extend(DATA_DIR_VARIABLES.map(|name| (name, data_dir.clone().into_os_string())));
-
-        let mut values = DeclaredValues {
-            places: &places,
-            missing: BTreeSet::new(),
-        };
-        let mut unverified = Vec::new();
-        for declared in &server.environment {
-            let value = match &declared.value {
-                Some(value) => Some(values.expand(value)),
-                // Codex passes such a variable on if it is set.
-                None => var_os(&declared.from_variable),
-            };
-            let Some(value) = value else { continue };
-            if CODE_VARIABLES.contains(&&*declared.name)
-                && !split_paths(&value).all(|path| is_below(&path, copy.dir()))
-            {
-                unverified.push(format!("its variable {} names code", declared.name));
-            }
-            variables.insert(declared.name.clone(), value);
-        }
-        let own = places.iter();
-        variables.extend(own.map(|(name, value)| ((*name).to_owned(), value.clone())));
-
-        let command = values.expand(&server.command);
-        let args: Vec<_> = server.args.iter().map(|arg| values.expand(arg)).collect();
-        let file_in_copy = |text: &OsStr| {
-            let path = dir.join(text);
-            (is_below(&path, copy.dir()) && path.is_file()).then_some(path)
-        };
+        let mut setup = ServerSetup::new(copy.dir(), self.working_dir()?, &data_dir);
+        let variables = setup.environment(&self.server.environment);
+        let command = setup.expand(&self.server.command);
+        let args: Vec<_> = self
+            .server
+            .args
+            .iter()
+            .map(|arg| setup.expand(arg))
+            .collect();
 
         let has_path = command.as_bytes().contains(&b'/');
-        let own_file = has_path.then(|| file_in_copy(&command)).flatten();
+        let own_file = has_path.then(|| setup.file_of_plugin(&command)).flatten();
         let is_file_of_plugin = own_file.is_some();
-        let runs_own_file = is_interpreter(&command)
-            && args
-                .first()
-                .is_some_and(|script| file_in_copy(script).is_some());
-        if !is_file_of_plugin && !runs_own_file {
-            unverified.push(format!("it runs `{}`", command.to_string_lossy()));
+        let script = args.first().filter(|_| is_interpreter(&command));
+        if !is_file_of_plugin && script.is_none_or(|script| setup.file_of_plugin(script).is_none())
+        {
+            setup
+                .unverified
+                .push(format!("it runs `{}`", command.to_string_lossy()));
         }
-        if let (Some(reason), false) = (unverified.first(), allows_program) {
-            let sentence =
-                format!("the server is not verified: {reason}, which is no file of the plugin");
-            return Err(CommandFailure::new(exit::NOT_RUNNABLE, sentence).with_hint(
-                "review the declaration with `caproot resolve --output json`, then add --allow-program",
-            ));
-        }
-        if !values.missing.is_empty() {
-            let names: Vec<_> = values.missing.into_iter().collect();
-            let sentence = format!(
-                "the server needs {}, which the environment lacks",
-                names.join(", ")
-            );
-            return Err(CommandFailure::new(exit::NOT_RUNNABLE, sentence).with_hint(
-                "set the variables, for example before the command or in `ssh -o SetEnv`",
-            ));
-        }
+        setup.check(allows_program)?;
 
         let path = match own_file {
             Some(path) => path,
-            None if has_path => dir.join(&command),
+            None if has_path => setup.dir.join(&command),
             None => find_program(&command.to_string_lossy()).ok_or_else(|| {
                 let sentence = format!("the PATH has no {}", command.to_string_lossy());
                 CommandFailure::new(exit::NOT_RUNNABLE, sentence)
@@ -266,7 +222,10 @@ impl FoundServer {
             path,
             is_file_of_plugin,
             args,
-            surroundings: Surroundings { dir, variables },
+            surroundings: Surroundings {
+                dir: setup.dir,
+                variables,
+            },
         })
     }
 
@@ -276,9 +235,8 @@ impl FoundServer {
         if cwd.is_empty() {
             return Ok(PathBuf::new());
         }
-        let path = parse_file_name(cwd).map_err(|reason| {
-            CommandFailure::invalid_response(&format!("the working directory {reason}"))
-        })?;
+        let path = RelPath::new(cwd.as_bytes())
+            .ok_or_else(|| CommandFailure::invalid_response(&"the working directory is no path"))?;
         Ok(PathBuf::from(OsStr::from_bytes(path.as_bytes())))
     }
 
@@ -308,15 +266,33 @@ impl FoundServer {
     }
 }
 
-/// Values in place of the variables of a declaration.
-struct DeclaredValues<'a> {
+/// Values in place of the variables of a declaration, and the reasons not to start the server.
+struct ServerSetup<'a> {
+    /// Directory of the copy.
+    copy: &'a Path,
+    /// Working directory.
+    dir: PathBuf,
     /// Directories of the plugin, by variable.
-    places: &'a BTreeMap<&'static str, OsString>,
+    places: BTreeMap<&'static str, &'a Path>,
     /// Variables without a value.
     missing: BTreeSet<String>,
+    /// Parts that are no file of the plugin, as the end of a sentence about the server.
+    unverified: Vec<String>,
 }
 
-impl DeclaredValues<'_> {
+impl<'a> ServerSetup<'a> {
+    fn new(copy: &'a Path, working_dir: PathBuf, data_dir: &'a Path) -> Self {
+        let of_copy = PLUGIN_DIR_VARIABLES.map(|name| (name, copy));
+        let of_data = DATA_DIR_VARIABLES.map(|name| (name, data_dir));
+        Self {
+            copy,
+            dir: copy.join(working_dir),
+            places: of_copy.into_iter().chain(of_data).collect(),
+            missing: BTreeSet::new(),
+            unverified: Vec::new(),
+        }
+    }
+
     /// Replaces the variables of a declared value by the places and the variables of this process.
     fn expand(&mut self, declared: &str) -> OsString {
         let mut expanded = OsString::new();
@@ -328,13 +304,81 @@ impl DeclaredValues<'_> {
                 }
                 ValuePart::Variable { name, default } => (name, default),
             };
-            let value = self.places.get(name).cloned().or_else(|| var_os(name));
+            let place = self
+                .places
+                .get(name)
+                .map(|place| place.as_os_str().to_owned());
+            let value = place.or_else(|| var_os(name));
             match value.or_else(|| default.map(OsString::from)) {
                 Some(value) => expanded.push(value),
                 None => drop(self.missing.insert(name.to_owned())),
             }
         }
         expanded
+    }
+
+    /// Returns the whole environment of the server.
+    fn environment(&mut self, declared: &[NamedValue]) -> BTreeMap<String, OsString> {
+        let mut variables = BTreeMap::new();
+        for name in INHERITED_VARIABLES {
+            variables.extend(var_os(name).map(|value| (name.to_owned(), value)));
+        }
+
+        for NamedValue {
+            name,
+            value,
+            from_variable,
+        } in declared
+        {
+            let value = match value {
+                Some(value) => Some(self.expand(value)),
+                // Codex passes such a variable on if it is set.
+                None => var_os(from_variable),
+            };
+            let Some(value) = value else { continue };
+            if CODE_VARIABLES.contains(&&**name)
+                && !split_paths(&value).all(|path| is_below(&path, self.copy))
+            {
+                self.unverified
+                    .push(format!("its variable {name} names code"));
+            }
+            variables.insert(name.clone(), value);
+        }
+
+        for (name, place) in &self.places {
+            variables.insert((*name).to_owned(), place.as_os_str().to_owned());
+        }
+        variables
+    }
+
+    /// Returns the path of a file of the copy.
+    fn file_of_plugin(&self, text: &OsStr) -> Option<PathBuf> {
+        let path = self.dir.join(text);
+        (is_below(&path, self.copy) && path.is_file()).then_some(path)
+    }
+
+    /// Returns an error if a part is not verified, unless the caller allows it, or if a value is missing.
+    fn check(&self, allows_program: bool) -> Result<(), CommandFailure> {
+        let fail = |sentence: String, hint: &'static str| {
+            Err(CommandFailure::new(exit::NOT_RUNNABLE, sentence).with_hint(hint))
+        };
+        if let (Some(reason), false) = (self.unverified.first(), allows_program) {
+            return fail(
+                format!("the server is not verified: {reason}, which is no file of the plugin"),
+                "review the declaration with `caproot resolve --output json`, then add --allow-program",
+            );
+        }
+        if !self.missing.is_empty() {
+            let names: Vec<_> = self.missing.iter().map(String::as_str).collect();
+            return fail(
+                format!(
+                    "the server needs {}, which the environment lacks",
+                    names.join(", ")
+                ),
+                "set the variables, for example before the command or in `ssh -o SetEnv`",
+            );
+        }
+        Ok(())
     }
 }
 
