@@ -41,7 +41,8 @@ pub struct FileListRequest<'a> {
 pub struct FileListPage {
     /// Files in the byte order of their handles.
     pub files: Vec<ListedFile>,
-    /// Paths below the package of files that are not served: see [`ResolvedPackage::is_withheld`].
+    /// Paths below the package of files that may hold secrets. For a plugin, also of links that lead out of it and
+    /// of files that cannot be read.
     pub withheld: Vec<RelPath>,
     /// Start of the next page; `None` at the end.
     pub next: Option<FileListToken>,
