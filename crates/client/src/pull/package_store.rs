@@ -292,25 +292,27 @@ impl CopyName {
     }
 }
 
-/// Sets the permission of the owner to write a directory and everything below it. A copy has no links.
+/// Takes the permission to write a directory and everything below it away, or gives it back to the owner of the
+/// directories, as a removal needs. Follows no link, which a script may have made in its copy.
 fn set_writable(path: &Path, is_writable: bool) -> io::Result<()> {
     let meta = fs::symlink_metadata(path)?;
+    if meta.is_symlink() || (is_writable && !meta.is_dir()) {
+        return Ok(());
+    }
     let mode = meta.permissions().mode();
     let mode = if is_writable {
         mode | 0o200
     } else {
         mode & !0o222
     };
-    if meta.is_file() {
-        return fs::set_permissions(path, Permissions::from_mode(mode));
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+
+    if meta.is_dir() {
+        for entry in fs::read_dir(path)? {
+            set_writable(&entry?.path(), is_writable)?;
+        }
     }
-    if is_writable {
-        fs::set_permissions(path, Permissions::from_mode(mode))?;
-    }
-    for entry in fs::read_dir(path)? {
-        set_writable(&entry?.path(), is_writable)?;
-    }
-    fs::set_permissions(path, Permissions::from_mode(mode))
+    Ok(())
 }
 
 /// Returns the start of the names of the copies with these files.
@@ -379,9 +381,9 @@ fn is_in_uid_map(map: &str, uid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{CopyName, PackageStore, is_in_uid_map};
+    use super::{CopyName, PackageStore, is_in_uid_map, set_writable};
     use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     #[test]
     fn other_names_are_no_copies() {
@@ -396,6 +398,35 @@ mod tests {
         ] {
             assert!(CopyName::parse(name).is_none(), "{name}");
         }
+    }
+
+    #[test]
+    fn the_permissions_of_a_copy_end_at_its_links() {
+        let top = tempfile::tempdir().expect("a directory");
+        let [copy, other] = ["copy", "other"].map(|name| top.path().join(name));
+        for dir in [&copy, &other] {
+            fs::create_dir_all(dir.join("below")).expect("a directory");
+            fs::write(dir.join("below/file"), "x").expect("a file");
+        }
+        symlink(&other, copy.join("below/link")).expect("a link");
+        let is_writable = |path: &str| {
+            let meta = fs::metadata(top.path().join(path)).expect(path);
+            meta.permissions().mode() & 0o200 != 0
+        };
+
+        set_writable(&copy, false).expect("permissions");
+        assert!(
+            ["copy", "copy/below", "copy/below/file"]
+                .iter()
+                .all(|path| !is_writable(path))
+        );
+        assert!(
+            ["other", "other/below", "other/below/file"]
+                .iter()
+                .all(|path| is_writable(path))
+        );
+        set_writable(&copy, true).expect("permissions");
+        assert!(is_writable("copy/below") && !is_writable("copy/below/file"));
     }
 
     #[test]
