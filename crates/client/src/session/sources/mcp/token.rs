@@ -406,7 +406,7 @@ impl StreamableHttpClient for TokenClient {
         last_event_id: Option<String>,
         auth_header: Option<String>,
         headers: HttpHeaders,
-        max_sse_event_size: usize,
+        _: usize,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
         let events = self.send(false, headers, |headers| {
             self.client.get_stream_with_max_sse_event_size(
@@ -415,7 +415,8 @@ impl StreamableHttpClient for TokenClient {
                 last_event_id.clone(),
                 auth_header.clone(),
                 headers,
-                max_sse_event_size,
+                // A large file comes as the answer of its request.
+                MAX_MESSAGE_BYTES,
             )
         });
         Ok(check_events(events.await?, self.messages.clone()))
