@@ -35,15 +35,17 @@ use event::CallEvent;
 use executors::SessionExecutors;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use in_flight::RequestsInFlight;
-use lines::{stdin_lines, takes_at_once};
+use lines::InputLines;
 use manager::ManagerArgs;
 use own_sources::ProgramFleets;
 use plugin_server_args::PluginServerArgs;
+use rmcp::transport::{StdioWriter, stdio_pipes};
 use schema::lines_schema;
 use server::{CallServer, MAX_FILES, MAX_IN_FLIGHT, OpenSession};
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
 use tools::ToolCallbacks;
@@ -210,7 +212,8 @@ async fn write_lines_of(
     mut events: UnboundedReceiver<CallEvent>,
     mut new_watches: UnboundedReceiver<WatchedSession>,
 ) -> Result<(), CommandFailure> {
-    let mut requests = stdin_lines();
+    let (stdin, mut stdout) = stdio_pipes();
+    let mut requests = InputLines::new(stdin);
     let mut working = FuturesUnordered::new();
     let mut watching = FuturesUnordered::new();
     let mut has_input = true;
@@ -226,7 +229,7 @@ async fn write_lines_of(
                 event.to_line()
             }
             Some(answer) = working.next() => answer,
-            line = requests.recv(), if has_input && room.reads => {
+            line = requests.next(), if has_input && room.reads => {
                 if let Some(line) = line {
                     working.push(server.answer_line(line, room.is_overloaded));
                 } else {
@@ -245,11 +248,11 @@ async fn write_lines_of(
                 event.to_line()
             }
         };
-        write_line(line_out).await?;
+        write_line(&mut stdout, line_out).await?;
     }
 
     while let Ok(event) = events.try_recv() {
-        write_line(event.to_line()).await?;
+        write_line(&mut stdout, event.to_line()).await?;
     }
     Ok(())
 }
@@ -277,21 +280,21 @@ impl RequestRoom {
     }
 }
 
-/// Writes a line, on a blocking thread if a slow reader could block the write.
-async fn write_line(line: serde_json::Result<String>) -> Result<(), CommandFailure> {
+async fn write_line(
+    stdout: &mut StdioWriter,
+    line: serde_json::Result<String>,
+) -> Result<(), CommandFailure> {
     let mut line = line.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
     if io::stdout().is_terminal() {
         line = escape_json(&line);
     }
+    line.push('\n');
 
-    // Most answers fit into the empty pipe of a program that waits, and another thread costs them as much
-    // time as all the rest.
-    if takes_at_once(line.len() + 1) {
-        return write_stdout(|stdout| writeln!(stdout, "{line}"));
-    }
-    let written =
-        tokio::task::spawn_blocking(move || write_stdout(|stdout| writeln!(stdout, "{line}")));
+    let written = async {
+        stdout.write_all(line.as_bytes()).await?;
+        stdout.flush().await
+    };
     written
         .await
-        .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+        .map_err(|error| CommandFailure::from_write_error(&error))
 }

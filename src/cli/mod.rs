@@ -57,6 +57,7 @@ use operate::{config, link, serve};
 use output::write_stdout;
 #[cfg(not(target_os = "linux"))]
 use std::ffi::OsString;
+use tokio::runtime::Builder;
 
 /// Version and build of the program.
 const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("CAPROOT_BUILD"), ")");
@@ -182,7 +183,17 @@ pub fn run_command(
     env: &ProcessEnv,
     threads: usize,
 ) -> Result<u8, CommandFailure> {
-    runtime::run_in_runtime(threads, run_prepared(prepared, env))
+    let builder = if let PreparedKind::User(command) = &prepared.0
+        && matches!(**command, UserCommand::Call(_))
+    {
+        // Each wake-up of another thread costs a line more than its answer.
+        Builder::new_current_thread()
+    } else {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(threads);
+        builder
+    };
+    runtime::run_in_runtime(builder, run_prepared(prepared, env))
 }
 
 async fn run_prepared(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, CommandFailure> {

@@ -6,15 +6,14 @@ use super::failure::CommandFailure;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use tokio::runtime::{Builder, Runtime};
 
-/// Runs a future on a runtime with this number of threads.
+/// Runs a future on a runtime.
 pub fn run_in_runtime(
-    threads: usize,
+    mut builder: Builder,
     run: impl Future<Output = Result<u8, CommandFailure>>,
 ) -> Result<u8, CommandFailure> {
     #[cfg(target_os = "linux")]
     crate::daemon::server::set_mmap_threshold();
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(threads).enable_all();
+    builder.enable_all();
     let runtime = build_quietly(&mut builder)
         .map_err(|reason| CommandFailure::new(exit::INTERNAL, reason))?;
 

@@ -115,7 +115,7 @@ pub struct ProgramState {
     /// `OVERLOADED` while calls of own tools wait.
     pub max_in_flight: usize,
     /// Maximum size of a line of stdin in bytes.
-    pub max_line_bytes: u64,
+    pub max_line_bytes: usize,
 }
 
 /// Whole text file.

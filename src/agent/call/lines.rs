@@ -1,13 +1,10 @@
-//! Lines of stdin, each of limited size, and the room of stdout for a line.
+//! Lines of stdin, each of limited size.
 
-use std::io::{self, BufRead};
-use std::thread;
-use tokio::sync::mpsc::{Receiver, channel};
+use std::mem;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
 /// Maximum size of a line: a saved session of 4 MiB fits.
-pub const MAX_LINE_BYTES: u64 = 5 << 20;
-/// Maximum number of lines that were read but not yet handled.
-const MAX_QUEUED_LINES: usize = 16;
+pub const MAX_LINE_BYTES: usize = 5 << 20;
 
 /// One line, without its line feed.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,67 +15,75 @@ pub enum InputLine {
     NotUtf8,
 }
 
-/// Reads the lines of stdin in a thread. Empty lines are skipped. A read error counts as the end.
-pub fn stdin_lines() -> Receiver<InputLine> {
-    let (send, receive) = channel(MAX_QUEUED_LINES);
-    thread::spawn(move || {
-        let mut stdin = io::stdin().lock();
-        while let Ok(Some(line)) = next_line(&mut stdin) {
-            if send.blocking_send(line).is_err() {
-                return;
+/// Reader of lines. Empty lines are skipped. A read error counts as the end.
+pub struct InputLines<R> {
+    source: BufReader<R>,
+    /// What was read of the next line.
+    line: Vec<u8>,
+    /// Whether the next line is over 5 MiB. `line` then has its start.
+    is_too_long: bool,
+}
+
+impl<R: AsyncRead + Unpin> InputLines<R> {
+    pub fn new(source: R) -> Self {
+        Self {
+            source: BufReader::new(source),
+            line: Vec::new(),
+            is_too_long: false,
+        }
+    }
+
+    /// Returns the next line, or `None` at the end. Cancel-safe.
+    pub async fn next(&mut self) -> Option<InputLine> {
+        loop {
+            let bytes = self.source.fill_buf().await.unwrap_or_default();
+            if bytes.is_empty() {
+                return self.take_line();
+            }
+
+            let end = bytes.iter().position(|&byte| byte == b'\n');
+            let part = &bytes[..end.unwrap_or(bytes.len())];
+            if self.line.len() + part.len() <= MAX_LINE_BYTES {
+                self.line.extend_from_slice(part);
+            } else {
+                self.is_too_long = true;
+            }
+            let used = part.len() + usize::from(end.is_some());
+            self.source.consume(used);
+
+            if end.is_some()
+                && let Some(line) = self.take_line()
+            {
+                return Some(line);
             }
         }
-    });
-    receive
-}
+    }
 
-/// Whether stdout is an empty pipe that takes so many bytes without blocking. No other thread writes to it.
-#[cfg(target_os = "linux")]
-pub fn takes_at_once(bytes: usize) -> bool {
-    let stdout = io::stdout();
-    let capacity = rustix::pipe::fcntl_getpipe_size(&stdout);
-    capacity.is_ok_and(|capacity| bytes <= capacity)
-        && rustix::io::ioctl_fionread(&stdout).is_ok_and(|waiting| waiting == 0)
-}
-
-/// Whether stdout takes so many bytes without blocking, which only Linux says.
-#[cfg(not(target_os = "linux"))]
-pub fn takes_at_once(_: usize) -> bool {
-    false
-}
-
-fn next_line(source: &mut impl BufRead) -> io::Result<Option<InputLine>> {
-    loop {
-        let mut bytes = Vec::new();
-        let mut limited = io::Read::take(&mut *source, MAX_LINE_BYTES + 1);
-        if limited.read_until(b'\n', &mut bytes)? == 0 {
-            return Ok(None);
+    fn take_line(&mut self) -> Option<InputLine> {
+        let bytes = mem::take(&mut self.line);
+        if mem::take(&mut self.is_too_long) {
+            return Some(InputLine::TooLong);
         }
-        if bytes.len() as u64 > MAX_LINE_BYTES && !bytes.ends_with(b"\n") {
-            source.skip_until(b'\n')?;
-            return Ok(Some(InputLine::TooLong));
+        if bytes.trim_ascii().is_empty() {
+            return None;
         }
-        if !bytes.trim_ascii().is_empty() {
-            return Ok(Some(
-                String::from_utf8(bytes).map_or(InputLine::NotUtf8, InputLine::Text),
-            ));
-        }
+        Some(String::from_utf8(bytes).map_or(InputLine::NotUtf8, InputLine::Text))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{InputLine, next_line};
+    use super::{InputLine, InputLines};
 
-    #[test]
-    fn invalid_and_long_lines_are_reported() {
+    #[tokio::test]
+    async fn invalid_and_long_lines_are_reported() {
         let long = "x".repeat((5 << 20) + 5);
         let mut source = b"a\n\n \nb\xff\n".to_vec();
         source.extend(long.as_bytes());
         source.extend(b"\n\nlast");
-        let mut source = source.as_slice();
+        let mut lines = InputLines::new(source.as_slice());
         let mut all = Vec::new();
-        while let Some(line) = next_line(&mut source).expect("memory") {
+        while let Some(line) = lines.next().await {
             all.push(line);
         }
         let [

@@ -167,7 +167,7 @@ impl CallServer<'_> {
         } = request;
 
         let answered = if request.is_urgent() {
-            self.answer_request(session.as_deref(), request).await
+            Box::pin(self.answer_request(session.as_deref(), request)).await
         } else if is_overloaded {
             Err(RequestError::overloaded())
         } else if request.is_of_manager() {
@@ -193,7 +193,8 @@ impl CallServer<'_> {
     ) -> Result<RequestAnswer, RequestError> {
         let permit = self.permits.acquire().await;
         let _permit = permit.map_err(|error| RequestError::failed(&error))?;
-        self.answer_request(id, request).await
+        // Large: a request `start` has many parts, and the future of a line is moved some times.
+        Box::pin(self.answer_request(id, request)).await
     }
 
     /// Answers a request. `id` is the session of the request; without an id, the first session is meant.
