@@ -4,9 +4,11 @@
 
 mod blocking;
 mod shared_map;
+mod weighted_lru;
 
 pub use blocking::{BlockingError, report_refused_thread, run_blocking, try_thread};
 pub use shared_map::SharedMap;
+pub use weighted_lru::WeightedLru;
 
 use std::num::NonZero;
 use std::panic::resume_unwind;

@@ -7,9 +7,8 @@ use super::file_page::{FilePage, FilePageRequest, FileReadError};
 use super::open_file::OpenFile;
 use super::package::ResolvedPackage;
 use crate::daemon::model::FileVersion;
-use caproot_core::sync::Mutex;
+use caproot_core::sync::{Mutex, WeightedLru};
 use caproot_core::wire::{ContentDigest, FileChecksum};
-use lru::LruCache;
 use std::fs::File;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -19,16 +18,10 @@ pub const BLOCK_BYTES: usize = 16 << 10;
 /// Maximum number of digests of blocks in the cache, which take 8 MiB.
 const MAX_CACHED_BLOCKS: usize = (8 << 20) / size_of::<ContentDigest>();
 
-/// Digests of the blocks of approved files, by the digest of the file.
+/// Digests of the blocks of approved files, by the digest of the file. The weight of a file is the number of
+/// its blocks.
 #[derive(Debug)]
-pub struct BlockDigestCache(Mutex<CachedBlocks>);
-
-#[derive(Debug)]
-struct CachedBlocks {
-    files: LruCache<ContentDigest, Arc<FileBlocks>>,
-    /// Number of digests of all files.
-    len: usize,
-}
+pub struct BlockDigestCache(Mutex<WeightedLru<ContentDigest, Arc<FileBlocks>>>);
 
 /// Digests of the blocks of a file.
 #[derive(Debug)]
@@ -40,31 +33,18 @@ pub struct FileBlocks {
 
 impl Default for BlockDigestCache {
     fn default() -> Self {
-        Self(Mutex::new(CachedBlocks {
-            files: LruCache::unbounded(),
-            len: 0,
-        }))
+        Self(Mutex::new(WeightedLru::new(MAX_CACHED_BLOCKS, usize::MAX)))
     }
 }
 
 impl BlockDigestCache {
     fn get(&self, file: &ContentDigest) -> Option<Arc<FileBlocks>> {
-        self.0.lock().files.get(file).cloned()
+        self.0.lock().get(file).cloned()
     }
 
-    /// Adds a file, and removes the files that were not used for the longest time.
     fn put(&self, file: ContentDigest, blocks: Arc<FileBlocks>) {
-        let mut cached = self.0.lock();
-        cached.len += blocks.digests.len();
-        if let Some((_, old)) = cached.files.push(file, blocks) {
-            cached.len -= old.digests.len();
-        }
-        while cached.len > MAX_CACHED_BLOCKS {
-            let Some((_, oldest)) = cached.files.pop_lru() else {
-                break;
-            };
-            cached.len -= oldest.digests.len();
-        }
+        let weight = blocks.digests.len();
+        self.0.lock().put(file, blocks, weight);
     }
 }
 

@@ -2,8 +2,7 @@
 //! message is encoded once, and it is in memory once until all callers have received it.
 
 use crate::daemon::catalog::{CatalogView, RootState};
-use caproot_core::sync::Mutex;
-use lru::LruCache;
+use caproot_core::sync::{Mutex, WeightedLru};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -62,8 +61,7 @@ pub struct MessageKey {
 struct CachedMessages<T> {
     limits: CacheLimits,
     /// Messages that stay cached after all callers have received them.
-    recent: LruCache<MessageKey, Arc<T>>,
-    recent_bytes: usize,
+    recent: WeightedLru<MessageKey, Arc<T>>,
     /// All messages in memory, and some that were dropped.
     by_key: HashMap<MessageKey, Weak<T>>,
     /// Number of messages in memory at the last sweep.
@@ -112,9 +110,8 @@ impl<T: AsRef<[u8]> + Send + Sync + 'static> MessageCache<T> {
     /// Creates an empty cache.
     pub fn new(limits: CacheLimits) -> Self {
         Self(Arc::new(Mutex::new(CachedMessages {
+            recent: WeightedLru::new(limits.max_bytes, limits.max_messages),
             limits,
-            recent: LruCache::unbounded(),
-            recent_bytes: 0,
             by_key: HashMap::new(),
             live_count: 0,
             revision: 0,
@@ -153,7 +150,8 @@ impl<T: AsRef<[u8]> + Send + Sync + 'static> MessageCache<T> {
             .insert(key, Arc::downgrade(&message))
             .is_none();
         if !(is_first && messages.limits.needs_second_insertion) {
-            messages.add_recent(key, message.clone());
+            let bytes = T::as_ref(&message).len();
+            messages.recent.put(key, message.clone(), bytes);
         }
 
         if messages.by_key.len() > MIN_SWEEP_LEN.max(2 * messages.live_count) {
@@ -171,25 +169,8 @@ impl<T: AsRef<[u8]>> CachedMessages<T> {
             .or_else(|| self.by_key.get(key)?.upgrade())
     }
 
-    fn add_recent(&mut self, key: MessageKey, message: Arc<T>) {
-        self.recent_bytes += T::as_ref(&message).len();
-        self.recent.put(key, message);
-        let CacheLimits {
-            max_bytes,
-            max_messages,
-            ..
-        } = self.limits;
-        while self.recent_bytes > max_bytes || self.recent.len() > max_messages {
-            let Some((_, oldest)) = self.recent.pop_lru() else {
-                break;
-            };
-            self.recent_bytes -= T::as_ref(&oldest).len();
-        }
-    }
-
     fn clear_recent(&mut self) {
-        self.recent = LruCache::unbounded();
-        self.recent_bytes = 0;
+        self.recent.clear();
         self.sweep();
         self.by_key.shrink_to_fit();
     }
@@ -322,7 +303,7 @@ mod tests {
         assert!(!is_cached(0));
         let events = cache.0.lock();
         assert!(events.by_key.len() <= 2 * MIN_SWEEP_LEN);
-        assert!(events.recent_bytes <= EVENT_CACHE_LIMITS.max_bytes);
+        assert!(events.recent.weight() <= EVENT_CACHE_LIMITS.max_bytes);
     }
 
     #[tokio::test]
@@ -376,7 +357,7 @@ mod tests {
             insert_twice(100 + number, &Bytes::from_static(b"page"));
         }
         let pages = cache.0.lock();
-        assert_eq!((pages.recent.len(), pages.recent_bytes), (64, 4 * 64));
+        assert_eq!((pages.recent.len(), pages.recent.weight()), (64, 4 * 64));
         assert!(pages.by_key.len() <= 2 * MIN_SWEEP_LEN);
     }
 }

@@ -3,8 +3,7 @@
 
 use super::root_contents::RootContents;
 use caproot_core::proto::caproot::v1::{Skill, SkillView};
-use caproot_core::sync::Mutex;
-use lru::LruCache;
+use caproot_core::sync::{Mutex, WeightedLru};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -46,9 +45,7 @@ struct SharedState<S> {
     /// Number of catalogs at which the next sweep removes ended catalogs.
     next_sweep_len: usize,
     /// Catalogs of ended mirrors.
-    retained: LruCache<SharedCatalogKey, Arc<RootContents<S>>>,
-    retained_bytes: usize,
-    max_bytes: usize,
+    retained: WeightedLru<SharedCatalogKey, Arc<RootContents<S>>>,
     /// Transfers in progress.
     transfers: HashMap<SharedCatalogKey, TransferInProgress>,
     last_transfer_id: u64,
@@ -105,9 +102,7 @@ impl<S> SharedCatalogs<S> {
         Self(Arc::new(Mutex::new(SharedState {
             known: HashMap::new(),
             next_sweep_len: MIN_SWEEP_LEN,
-            retained: LruCache::unbounded(),
-            retained_bytes: 0,
-            max_bytes,
+            retained: WeightedLru::new(max_bytes, usize::MAX),
             transfers: HashMap::new(),
             last_transfer_id: 0,
             hits: 0,
@@ -124,7 +119,7 @@ impl<S> SharedCatalogs<S> {
                 .values()
                 .filter(|known| known.strong_count() > 0)
                 .count(),
-            retained_bytes: state.retained_bytes,
+            retained_bytes: state.retained.weight(),
             hits: state.hits,
             rejected: state.rejected,
         }
@@ -204,18 +199,10 @@ impl<S> SharedCatalogs<S> {
 
     /// Retains a catalog whose mirror ended.
     pub fn retain(&self, key: &SharedCatalogKey, contents: &Arc<RootContents<S>>) {
-        let mut evicted = Vec::new();
         let mut state = self.0.lock();
         state.add(key, contents);
-        if state.retained.put(key.clone(), contents.clone()).is_none() {
-            state.retained_bytes += contents.bytes();
-        }
-        while state.retained_bytes > state.max_bytes
-            && let Some((_, oldest)) = state.retained.pop_lru()
-        {
-            state.retained_bytes -= oldest.bytes();
-            evicted.push(oldest);
-        }
+        let weight = contents.bytes();
+        let evicted = state.retained.put(key.clone(), contents.clone(), weight);
         // A large catalog takes a while to drop.
         drop(state);
         drop(evicted);
@@ -225,7 +212,7 @@ impl<S> SharedCatalogs<S> {
 impl<S> SharedState<S> {
     fn find(&mut self, key: &SharedCatalogKey) -> Option<Arc<RootContents<S>>> {
         // Marks the catalog as used.
-        self.retained.promote(key);
+        self.retained.get(key);
         self.known.get(key)?.upgrade()
     }
 

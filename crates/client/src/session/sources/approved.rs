@@ -12,12 +12,11 @@ use crate::session::{ToolError, ToolErrorCode};
 use crate::trust::{approve_skill, is_for_product, short_digest};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
 use caproot_core::proto::caproot::v1::Skill;
-use caproot_core::sync::Mutex;
+use caproot_core::sync::{Mutex, WeightedLru};
 use caproot_core::wire::handle::{encode_path, format_name_handle};
 use caproot_core::wire::limits::MAX_READ_BYTES;
 use caproot_core::wire::{ContentDigest, RelPath, parse_file_name};
 use futures_util::future::BoxFuture;
-use lru::LruCache;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -34,7 +33,8 @@ const MAX_PAGE_FILES: usize = 1_000;
 const MAX_SAME_PACKAGES: usize = 8;
 
 /// Verified contents of all sessions of the process, by digest.
-static CONTENTS: LazyLock<ContentCache> = LazyLock::new(|| ContentCache::new(MAX_CACHED_BYTES));
+static CONTENTS: LazyLock<Mutex<ContentCache>> =
+    LazyLock::new(|| Mutex::new(WeightedLru::new(MAX_CACHED_BYTES, usize::MAX)));
 
 /// Source with the approved skills of another source. Handles have the approved names in place of paths,
 /// which the author of a skill chooses.
@@ -80,17 +80,7 @@ struct ApprovedSkills {
 }
 
 /// Verified contents by digest, bounded by their bytes.
-#[derive(Debug)]
-struct ContentCache {
-    contents: Mutex<CachedContents>,
-    max_bytes: usize,
-}
-
-#[derive(Debug)]
-struct CachedContents {
-    by_digest: LruCache<ContentDigest, Arc<str>>,
-    bytes: usize,
-}
+type ContentCache = WeightedLru<ContentDigest, Arc<str>>;
 
 impl ApprovedSource {
     /// Creates a source with an id that a model may see. An empty product lists the skills of all products.
@@ -301,7 +291,7 @@ impl ApprovedSource {
         let first = files.first().ok_or_else(unlisted_package_error)?;
         let is_known =
             candidates.is_narrowed || files.iter().all(|file| file.digest == first.digest);
-        if is_known && let Some(text) = CONTENTS.get(&first.digest) {
+        if is_known && let Some(text) = CONTENTS.lock().get(&first.digest).cloned() {
             return Ok(VerifiedFile::new(first.digest.to_string(), text));
         }
         let max_bytes = files.iter().map(|file| file.bytes).max();
@@ -316,7 +306,7 @@ impl ApprovedSource {
             .verify_versions(found, text.as_bytes())
             .ok_or_else(changed_content_error)?;
         let text = Arc::<str>::from(text);
-        CONTENTS.put(digest, text.clone());
+        CONTENTS.lock().put(digest, text.clone(), text.len());
         Ok(VerifiedFile::new(digest.to_string(), text))
     }
 
@@ -511,60 +501,5 @@ impl SkillSource for ApprovedSource {
     ) -> BoxFuture<'a, Result<PackageFilesPage, ToolError>> {
         let listed = self.list_approved_files(request);
         Box::pin(std::future::ready(listed))
-    }
-}
-
-impl ContentCache {
-    fn new(max_bytes: usize) -> Self {
-        Self {
-            contents: Mutex::new(CachedContents {
-                by_digest: LruCache::unbounded(),
-                bytes: 0,
-            }),
-            max_bytes,
-        }
-    }
-
-    fn get(&self, digest: &ContentDigest) -> Option<Arc<str>> {
-        self.contents.lock().by_digest.get(digest).cloned()
-    }
-
-    /// Adds a content, and removes the contents that were not used for the longest time.
-    fn put(&self, digest: ContentDigest, text: Arc<str>) {
-        let mut contents = self.contents.lock();
-        contents.bytes += text.len();
-        if let Some((_, old)) = contents.by_digest.push(digest, text) {
-            contents.bytes -= old.len();
-        }
-        while contents.bytes > self.max_bytes {
-            let Some((_, oldest)) = contents.by_digest.pop_lru() else {
-                break;
-            };
-            contents.bytes -= oldest.len();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ContentCache;
-    use caproot_core::wire::ContentDigest;
-    use std::sync::Arc;
-
-    #[test]
-    fn the_cache_keeps_the_contents_that_were_used_last() {
-        let cache = ContentCache::new(10);
-        let digests = [1, 2, 3].map(|byte| ContentDigest([byte; 32]));
-        for digest in digests {
-            cache.put(digest, Arc::from("12345"));
-            cache.put(digest, Arc::from("12345"));
-        }
-        let [first, second, third] = digests.map(|digest| cache.get(&digest));
-        assert!(first.is_none() && second.is_some() && third.is_some());
-        cache.put(
-            digests[0],
-            Arc::from("a content that is larger than the cache"),
-        );
-        assert!(digests.iter().all(|digest| cache.get(digest).is_none()));
     }
 }
