@@ -4,8 +4,10 @@ use super::exit;
 use super::output::{print_failure, print_stderr};
 #[cfg(target_os = "linux")]
 use crate::daemon::telemetry::logs::flush_log;
+use caproot_client::json::MessageJsonError;
+use caproot_client::session::SelectionError;
 use caproot_client::{CallError, ConnectError, TlsError, TlsRequired, error_reason};
-use caproot_core::document::ConfigError;
+use caproot_core::document::{ConfigError, ConfigErrors};
 use caproot_core::proto::caproot::v1::ErrorReason;
 use caproot_core::text::{escape_text, is_misleading};
 use std::borrow::Cow;
@@ -209,6 +211,32 @@ fn tls_hint(error: &TlsError) -> &'static str {
 impl From<ConfigError> for CommandFailure {
     fn from(error: ConfigError) -> Self {
         Self::new(exit::BAD_CONFIG, error)
+    }
+}
+
+impl From<ConfigErrors> for CommandFailure {
+    fn from(errors: ConfigErrors) -> Self {
+        let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        Self::from_messages(exit::BAD_CONFIG, &sentences)
+    }
+}
+
+impl From<SelectionError> for CommandFailure {
+    fn from(error: SelectionError) -> Self {
+        Self::new(exit::BAD_CONFIG, error)
+    }
+}
+
+impl From<MessageJsonError> for CommandFailure {
+    fn from(error: MessageJsonError) -> Self {
+        Self::invalid_response(&error)
+    }
+}
+
+/// Failure to write a message of the daemon as JSON.
+impl From<serde_json::Error> for CommandFailure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::invalid_response(&error)
     }
 }
 

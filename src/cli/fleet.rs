@@ -52,10 +52,7 @@ pub async fn run(args: FleetArgs) -> Result<u8, CommandFailure> {
 
 /// Reads a fleet file. The failure has all errors of the file.
 pub async fn read_fleet(file: &Path) -> Result<Fleet, CommandFailure> {
-    Fleet::from_file(file).await.map_err(|errors| {
-        let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
-    })
+    Ok(Fleet::from_file(file).await?)
 }
 
 /// Converts the failure to find an executor in a fleet file. An unknown environment is an error of

@@ -111,8 +111,8 @@ pub fn print_json(value: &impl Serialize) -> Result<(), CommandFailure> {
     } else {
         serde_json::to_string(value)
     };
-    let json = text.map_err(|error| CommandFailure::invalid_response(&error))?;
-    write_stdout(|stdout| writeln!(stdout, "{}", escape_json(&json)))
+    let json = escape_json(&text?);
+    write_stdout(|stdout| writeln!(stdout, "{json}"))
 }
 
 /// Prints rows in aligned columns that fit the terminal, below a header. Without rows, prints
@@ -161,9 +161,7 @@ fn print_lines(
 
 /// Prints a response of the daemon as proto3 JSON.
 pub fn print_message(message: &impl NamedMessage) -> Result<(), CommandFailure> {
-    print_json(
-        &json::to_dynamic(message).map_err(|error| CommandFailure::invalid_response(&error))?,
-    )
+    print_json(&json::to_dynamic(message)?)
 }
 
 /// Prints messages to stderr. On a terminal, they break between words and have colors. Write errors are

@@ -35,8 +35,9 @@ pub enum MessageJsonError {
 
 /// Returns the message with its descriptor. Serde serializes it as proto3 JSON. Fails only if the
 /// message is nested more deeply than decoders accept.
-pub fn to_dynamic<M: NamedMessage>(message: &M) -> Result<DynamicMessage, prost::DecodeError> {
-    DynamicMessage::decode(descriptor::<M>(), message.encode_to_vec().as_slice())
+pub fn to_dynamic<M: NamedMessage>(message: &M) -> Result<DynamicMessage, MessageJsonError> {
+    let bytes = message.encode_to_vec();
+    Ok(DynamicMessage::decode(descriptor::<M>(), &*bytes)?)
 }
 
 /// Returns a message with a `google.protobuf.Struct` like [`to_dynamic`]. Fails if the message has
@@ -48,7 +49,7 @@ pub fn to_limited_dynamic<M: NamedMessage>(
     if cost.is_ok_and(|cost| cost.messages > MAX_VALUES) {
         return Err(MessageJsonError::TooManyValues);
     }
-    Ok(to_dynamic(message)?)
+    to_dynamic(message)
 }
 
 /// List of skills that serde serializes as proto3 JSON, one skill after the other. The descriptors of

@@ -249,9 +249,7 @@ async fn connect_to_daemon(
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
 
-    let session = Session::start(&executor.session_fleet(), roots, &options)
-        .await
-        .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+    let session = Session::start(&executor.session_fleet(), roots, &options).await?;
 
     let environment_id = executor.fleet_environment().map(str::to_owned);
     let daemon = ServedDaemon::new(executor.client, session);

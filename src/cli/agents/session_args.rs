@@ -283,9 +283,7 @@ impl SessionParts {
             published_roots: selected.are_published,
             ..self.options.clone()
         };
-        Session::start_with(fleet, selected.roots, sources, &options)
-            .await
-            .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))
+        Ok(Session::start_with(fleet, selected.roots, sources, &options).await?)
     }
 }
 

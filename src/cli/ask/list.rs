@@ -109,7 +109,7 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
 
     match args.output {
         OutputFormat::Text => print_list(&list, &args)?,
-        OutputFormat::Json => print_json(&skill_list_json(&list)?)?,
+        OutputFormat::Json => print_json(&SkillListJson::new(&list)?)?,
     }
     Ok(exit::code_for_result(is_ready(&list)))
 }
@@ -436,17 +436,12 @@ fn fleet_json(listed: &[ExecutorListing]) -> Result<Value, CommandFailure> {
         executors.push(match outcome {
             Err(why) => json!({ "environmentId": environment_id, "error": why }),
             Ok(list) => {
-                let list = serde_json::to_value(skill_list_json(list)?)
-                    .map_err(|error| CommandFailure::invalid_response(&error))?;
+                let list = serde_json::to_value(SkillListJson::new(list)?)?;
                 json!({ "environmentId": environment_id, "list": list })
             }
         });
     }
     Ok(json!({ "executors": executors }))
-}
-
-fn skill_list_json(list: &ListSkillsResponse) -> Result<SkillListJson<'_>, CommandFailure> {
-    SkillListJson::new(list).map_err(|error| CommandFailure::invalid_response(&error))
 }
 
 /// Progress of each executor, on stderr if stderr is a terminal.

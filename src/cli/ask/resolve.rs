@@ -61,8 +61,7 @@ pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
             print_stderr(&report::resolve_report(&answer));
         }
         OutputFormat::Json => {
-            let roots = ResolvedRootsJson::new(answer);
-            print_json(&roots.map_err(|error| CommandFailure::invalid_response(&error))?)?;
+            print_json(&ResolvedRootsJson::new(answer)?)?;
         }
     }
 

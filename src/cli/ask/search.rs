@@ -84,8 +84,7 @@ pub async fn run(args: SearchArgs, env: &ProcessEnv) -> Result<u8, CommandFailur
         start_timeout: args.connect_timeout,
         ..SessionOptions::default()
     };
-    let session = Session::start(&fleet, selected.roots, &options).await;
-    let session = session.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+    let session = Session::start(&fleet, selected.roots, &options).await?;
 
     let query = args.query.join(" ");
     let found = session.search_skills(&query, args.limit).await;
@@ -108,8 +107,7 @@ fn print_list_json(found: &[Arc<Skill>]) -> Result<(), CommandFailure> {
         skills: found.iter().map(|skill| Skill::clone(skill)).collect(),
         ..ListSkillsResponse::default()
     };
-    let json = SkillListJson::new(&list);
-    print_json(&json.map_err(|error| CommandFailure::invalid_response(&error))?)
+    print_json(&SkillListJson::new(&list)?)
 }
 
 fn print_table(

@@ -64,8 +64,7 @@ pub async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailur
     let mut dynamic = None;
     if let Some(executor) = &executor {
         connected.check_description(executor)?;
-        let message = json::to_dynamic(executor);
-        dynamic = Some(message.map_err(|error| CommandFailure::invalid_response(&error))?);
+        dynamic = Some(json::to_dynamic(executor)?);
     }
 
     match args.output {
@@ -84,8 +83,7 @@ pub async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailur
         OutputFormat::Json => {
             let mut answer = json!({ "health": health.as_str_name() });
             if let Some(executor) = dynamic {
-                answer["executor"] = serde_json::to_value(executor)
-                    .map_err(|error| CommandFailure::invalid_response(&error))?;
+                answer["executor"] = serde_json::to_value(executor)?;
             }
             print_json(&answer)?;
         }

@@ -95,10 +95,7 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
 }
 
 fn json_line(event: &WatchSkillsResponse) -> Result<String, CommandFailure> {
-    let event = json::to_limited_dynamic(event)
-        .map_err(|error| CommandFailure::invalid_response(&error))?;
-    let line =
-        serde_json::to_string(&event).map_err(|error| CommandFailure::invalid_response(&error))?;
+    let line = serde_json::to_string(&json::to_limited_dynamic(event)?)?;
     Ok(escape_json(&line))
 }
 

@@ -47,8 +47,13 @@ impl ProbeFailure {
     }
 }
 
-impl From<CommandFailure> for ProbeFailure {
-    fn from(failure: CommandFailure) -> Self {
+/// Failure that a command would have after the same error.
+impl<E> From<E> for ProbeFailure
+where
+    CommandFailure: From<E>,
+{
+    fn from(error: E) -> Self {
+        let failure = CommandFailure::from(error);
         let entry = EXIT_CODES
             .iter()
             .find(|entry| entry.code == failure.exit_code());
@@ -85,8 +90,7 @@ async fn connect_and_ask(target: &FleetTarget) -> Result<ProbedExecutor, ProbeFa
         called.map_err(CommandFailure::from_first_call)?;
         client
     } else {
-        let connected = Client::connect(endpoint, credentials, call_limit).await;
-        connected.map_err(CommandFailure::from)?
+        Client::connect(endpoint, credentials, call_limit).await?
     };
     let connect_time = start.elapsed();
 
@@ -102,7 +106,7 @@ pub async fn describe_executor(
     client: &mut Client,
     environment_id: &str,
 ) -> Result<GetExecutorResponse, ProbeFailure> {
-    let description = client.get_executor().await.map_err(CommandFailure::from)?;
+    let description = client.get_executor().await?;
     match wrong_environment(&description, environment_id) {
         Some(sentence) => {
             let reason = sentence.trim_start_matches("WRONG_ENVIRONMENT: ");

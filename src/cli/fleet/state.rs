@@ -3,7 +3,6 @@
 use super::probe::{ProbeFailure, ProbedExecutor, describe_executor, probe_executor};
 use super::target::FleetTarget;
 use crate::cli::ask::report::{count_with_noun, root_state_text};
-use crate::cli::failure::CommandFailure;
 use caproot_client::Client;
 use caproot_core::proto::caproot::v1::{
     GetExecutorResponse, ListSkillsRequest, PublishedRoot, RootState, SkillView,
@@ -186,13 +185,13 @@ pub async fn read_state(client: &mut Client, target: &FleetTarget) -> ProbedStat
 }
 
 async fn ask_state(client: &mut Client, id: &str) -> Result<ProbedState, ProbeFailure> {
-    let health = client.check_health().await.map_err(CommandFailure::from)?;
+    let health = client.check_health().await?;
     if health != ServingStatus::Serving {
         return Ok(ProbedState::NotServing(health));
     }
 
     let description = describe_executor(client, id).await?;
-    let listed = client.list_roots().await.map_err(CommandFailure::from)?;
+    let listed = client.list_roots().await?;
     let mut digests = catalog_digests(client, &description, &listed.roots).await?;
 
     let roots = listed
@@ -235,10 +234,7 @@ async fn catalog_digests(
             view: SkillView::Full.into(),
             ..ListSkillsRequest::default()
         };
-        let states = client
-            .list_root_states(&request)
-            .await
-            .map_err(CommandFailure::from)?;
+        let states = client.list_root_states(&request).await?;
         digests.extend(
             states
                 .into_iter()

@@ -292,7 +292,5 @@ fn change_json(change: &StateChange) -> Result<String, CommandFailure> {
     };
     json["time"] = Timestamp::now().to_string().into();
 
-    let line =
-        serde_json::to_string(&json).map_err(|error| CommandFailure::invalid_response(&error))?;
-    Ok(escape_json(&line))
+    Ok(escape_json(&serde_json::to_string(&json)?))
 }

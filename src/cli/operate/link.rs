@@ -97,10 +97,7 @@ fn check_link_file(file: &Path) -> FileFindings {
 }
 
 async fn run_link(config: &Path) -> Result<u8, CommandFailure> {
-    let loaded = LinkFile::load(config).map_err(|errors| {
-        let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
-    })?;
+    let loaded = LinkFile::load(config)?;
     let LinkFile {
         link,
         mut log,

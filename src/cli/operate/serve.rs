@@ -183,10 +183,7 @@ pub fn prepare_daemon(
         inherited_sockets: handed_over,
         ..env.clone()
     };
-    let LoadedConfig { config, file } = load_config_in_time(&args, env).map_err(|errors| {
-        let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
-    })?;
+    let LoadedConfig { config, file } = load_config_in_time(&args, env)?;
 
     // The listeners are bound first, so that the sandbox can deny binding, locking and creating
     // sockets.

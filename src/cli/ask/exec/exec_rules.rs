@@ -38,10 +38,8 @@ impl ExecRules {
         }
         let text = read_config_file(&file).map_err(ConfigErrors::from);
         let parsed = text.and_then(|text| Self::parse(&file, &text));
-        parsed.map_err(|errors| {
-            let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-            CommandFailure::from_messages(exit::NOT_STARTED, &lines)
-        })
+        parsed
+            .map_err(|errors| CommandFailure::from(errors).with_exit_code(exit::NOT_STARTED))
     }
 
     fn parse(file: &Path, text: &str) -> Result<Self, ConfigErrors> {
