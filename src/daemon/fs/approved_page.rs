@@ -160,8 +160,7 @@ impl ApprovedPage<'_> {
         if let Some(known) = self.known_blocks(cache) {
             return Ok(known);
         }
-        let read = content::digest_blocks(file, self.approved.bytes, BLOCK_BYTES, cancel_token);
-        let read = read.map_err(|_| FileReadError::Failed)?;
+        let read = content::digest_blocks(file, self.approved.bytes, BLOCK_BYTES, cancel_token)?;
         if read.digest != self.approved.digest {
             return Err(self.refusal(Some(read.digest)));
         }

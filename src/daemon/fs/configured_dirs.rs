@@ -202,6 +202,11 @@ impl ConfiguredDir {
 }
 
 impl AllowedDir {
+    /// Returns the descriptor, or the error of opening the directory.
+    pub fn descriptor(&self) -> Io<&OwnedFd> {
+        self.fd.as_ref().map_err(|error| *error)
+    }
+
     fn open_now(path: &[u8], open: impl OpenDirFn) -> Self {
         let mut recorder = LookupRecorder::new(OperatorLookup);
         let walked = resolve_path_with(PathStart::absolute(path), &mut recorder);

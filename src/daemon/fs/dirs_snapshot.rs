@@ -486,7 +486,7 @@ impl AllowedDirsSnapshot {
         flags: OFlags,
         cached_only: bool,
     ) -> Io<OwnedFd> {
-        let dir = self.dir_at(dir_index).fd.as_ref().map_err(|error| *error)?;
+        let dir = self.dir_at(dir_index).descriptor()?;
         if cached_only {
             self.opener.open_cached(dir, rel_path, flags)
         } else {
@@ -528,10 +528,7 @@ impl AllowedDirsSnapshot {
         if !self.is_in_access_scope(path) {
             return Err(Errno::XDEV);
         }
-        let dir = self.outermost[path.dir_index]
-            .fd
-            .as_ref()
-            .map_err(|error| *error)?;
+        let dir = self.outermost[path.dir_index].descriptor()?;
         self.opener.open(dir, path.rel_path.as_bytes(), flags)
     }
 
@@ -543,10 +540,7 @@ impl AllowedDirsSnapshot {
         if !self.is_in_access_scope(path) {
             return Err(Errno::XDEV);
         }
-        let dir = self.outermost[path.dir_index]
-            .fd
-            .as_ref()
-            .map_err(|error| *error)?;
+        let dir = self.outermost[path.dir_index].descriptor()?;
         self.opener
             .open_cached(dir, path.rel_path.as_bytes(), flags)
     }

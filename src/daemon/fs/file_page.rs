@@ -10,6 +10,8 @@ use super::package::{ReadRules, ResolvedPackage};
 use super::page_bytes::PageBytes;
 use crate::daemon::model::FileVersion;
 use caproot_core::wire::{ContentDigest, RelPath};
+use rustix::io::Errno;
+use std::io;
 use tokio_util::sync::CancellationToken;
 
 /// Request for a page of a file.
@@ -134,8 +136,7 @@ pub fn read_page(
         let len = usize::try_from(version.size - offset)
             .unwrap_or(usize::MAX)
             .min(page.max_bytes);
-        let bytes =
-            content::read_range(&opened.file, offset, len).map_err(|_| FileReadError::Failed)?;
+        let bytes = content::read_range(&opened.file, offset, len)?;
         if !opened.is_unchanged()? || bytes.len() < len {
             continue;
         }
@@ -160,8 +161,7 @@ fn read_page_of_unknown_size(
         page.max_bytes,
         page.max_file_bytes,
         cancel_token,
-    );
-    let page_read = page_read.map_err(|_| FileReadError::Failed)?;
+    )?;
 
     if page_read.size > page.max_file_bytes {
         return Err(FileReadError::TooLarge {
@@ -283,6 +283,19 @@ fn text_body(mut bytes: PageBytes) -> Result<(PageBody, usize), FileReadError> {
     }
     let taken = bytes.len();
     Ok((PageBody::Text(bytes), taken))
+}
+
+impl From<Errno> for FileReadError {
+    fn from(errno: Errno) -> Self {
+        OpenError::from(errno).into()
+    }
+}
+
+/// Error of a read from an open file.
+impl From<io::Error> for FileReadError {
+    fn from(_: io::Error) -> Self {
+        Self::Failed
+    }
 }
 
 impl From<OpenError> for FileReadError {

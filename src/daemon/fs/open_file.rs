@@ -50,7 +50,7 @@ impl OpenFile {
 
     /// Whether the file still has the version that was opened.
     pub fn is_unchanged(&self) -> Result<bool, OpenError> {
-        Ok(version_from_stat(&fstat(&self.file).map_err(resolve_error)?) == self.version)
+        Ok(version_from_stat(&fstat(&self.file)?) == self.version)
     }
 }
 
@@ -129,7 +129,7 @@ pub fn find_target(
             }
             // The last component or another component is a link.
             Ok(_) | Err(Errno::LOOP) => snapshot.resolve_below(dir, walked)?,
-            Err(error) => return Err(resolve_error(error).into()),
+            Err(error) => return Err(error.into()),
         };
 
         match stat_path(snapshot, &real_path) {
@@ -138,7 +138,7 @@ pub fn find_target(
             }
             // The path was replaced after it was resolved.
             Ok(_) | Err(Errno::LOOP | Errno::AGAIN) => {}
-            Err(error) => return Err(resolve_error(error).into()),
+            Err(error) => return Err(error.into()),
         }
     }
     Err(ResolveError::Failed.into())
@@ -173,10 +173,10 @@ pub fn open_real_path(
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = snapshot.open(&real_path, flags).map_err(|e| match e {
         Errno::NXIO | Errno::NODEV => OpenError::NotRegular,
-        e => resolve_error(e).into(),
+        e => e.into(),
     })?;
 
-    let stat = fstat(&fd).map_err(resolve_error)?;
+    let stat = fstat(&fd)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(OpenError::NotRegular);
     }
@@ -199,9 +199,9 @@ pub fn follow_link(
     dir_fd: &OwnedFd,
     name: &[u8],
 ) -> Result<PathTarget, OpenError> {
-    let target = readlinkat(dir_fd, name, Vec::new()).map_err(resolve_error)?;
+    let target = readlinkat(dir_fd, name, Vec::new())?;
     let real_path = snapshot.resolve_link(dir, name, target.as_bytes())?;
-    let stat = stat_path(snapshot, &real_path).map_err(resolve_error)?;
+    let stat = stat_path(snapshot, &real_path)?;
     Ok(PathTarget { real_path, stat })
 }
 
@@ -317,15 +317,23 @@ pub fn version_from_stat(stat: &Stat) -> FileVersion {
     }
 }
 
-pub fn resolve_error(error: Errno) -> ResolveError {
-    match error {
-        Errno::NOENT | Errno::NAMETOOLONG => ResolveError::Missing,
-        Errno::NOTDIR => ResolveError::NotADirectory,
-        Errno::ACCESS | Errno::PERM => ResolveError::Denied,
-        Errno::LOOP => ResolveError::Loop,
-        Errno::XDEV => ResolveError::Outside,
-        Errno::MFILE | Errno::NFILE => ResolveError::TooManyOpenFiles,
-        _ => ResolveError::Failed,
+impl From<Errno> for ResolveError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT | Errno::NAMETOOLONG => Self::Missing,
+            Errno::NOTDIR => Self::NotADirectory,
+            Errno::ACCESS | Errno::PERM => Self::Denied,
+            Errno::LOOP => Self::Loop,
+            Errno::XDEV => Self::Outside,
+            Errno::MFILE | Errno::NFILE => Self::TooManyOpenFiles,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl From<Errno> for OpenError {
+    fn from(errno: Errno) -> Self {
+        Self::Resolve(errno.into())
     }
 }
 

@@ -298,8 +298,7 @@ impl FoundFile {
         };
 
         let cancel_token = CancellationToken::new();
-        let digested = content::digest_file(&file, self.version.size, &cancel_token);
-        let digested = digested.map_err(|_| FileReadError::Failed)?;
+        let digested = content::digest_file(&file, self.version.size, &cancel_token)?;
         self.digest = digested.map(|(digest, _)| digest);
         Ok(())
     }

@@ -2,13 +2,12 @@
 
 use super::dirs_snapshot::identity;
 use super::file_page::FileReadError;
-use super::open_file::{self, OpenError, OpenFile, read_names, resolve_error};
+use super::open_file::{self, OpenFile, read_names};
 use super::package::{ReadRules, ResolvedPackage};
 use super::package_walk::{FileListToken, PackageWalk, WalkEntryKind, WalkLimits};
 use crate::daemon::model::{DirIdentity, ResolvedPath, resource_filter};
 use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags, fstat};
-use rustix::io::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 /// Observer of the directories and files of a package.
@@ -153,9 +152,8 @@ impl<'a> PackageFileWalk<'a> {
         } = self.rules;
 
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let opened = self.package.snapshot.open(&dir_path, flags);
-        let fd = opened.map_err(read_error)?;
-        let identity = identity(&fstat(&fd).map_err(read_error)?);
+        let fd = self.package.snapshot.open(&dir_path, flags)?;
+        let identity = identity(&fstat(&fd)?);
 
         if self
             .walk
@@ -166,7 +164,7 @@ impl<'a> PackageFileWalk<'a> {
         }
 
         observer.on_dir(fd.as_fd());
-        let names = read_names(&fd, self.limits.entries, &mut Vec::new()).map_err(read_error)?;
+        let names = read_names(&fd, self.limits.entries, &mut Vec::new())?;
         let entries = names.into_iter().filter_map(|(name, kind)| {
             let kind = match kind {
                 FileType::RegularFile => WalkEntryKind::File,
@@ -204,8 +202,4 @@ pub fn skip_unavailable<T>(result: Result<T, FileReadError>) -> Result<Option<T>
             | FileReadError::Secret,
         ) => Ok(None),
     }
-}
-
-fn read_error(errno: Errno) -> FileReadError {
-    OpenError::from(resolve_error(errno)).into()
 }

@@ -12,9 +12,7 @@ use super::watches::{DirWatcher, WatchRecorder};
 use super::worktree::{GIT_FILE, is_copy_of_repository};
 use crate::daemon::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use crate::daemon::fs::file_head;
-use crate::daemon::fs::open_file::{
-    self, FileFingerprint, OpenError, OpenFile, read_names, resolve_error,
-};
+use crate::daemon::fs::open_file::{self, FileFingerprint, OpenError, OpenFile, read_names};
 use crate::daemon::model::sidecar::{SkillSidecar, sidecar_path};
 use crate::daemon::model::skill::{SidecarFile, SkillFile};
 use crate::daemon::model::{FileProblem, Limits, ResolvedPath, Severity};
@@ -331,7 +329,7 @@ impl<'a> DirLister<'a> {
 
 /// Returns the problem of a directory that cannot be listed.
 fn unreadable_dir(error: Errno) -> FileProblem {
-    unreadable_problem(resolve_error(error), Severity::Warning)
+    unreadable_problem(error.into(), Severity::Warning)
 }
 
 /// Whether sorted names contain a name.

@@ -13,10 +13,10 @@ use super::scanned_dir::{DirToScan, ListedDir, ListingEntryKind, ScannedDir, Sca
 use super::search::{SearchOutcome, SearchRules, SkillSearch};
 use super::watches::{DirWatcher, PathChange, RootWatches};
 use crate::daemon::fs::allowed_dirs::AllowedDirs;
-use crate::daemon::fs::dirs_snapshot::{AllowedDirsSnapshot, identity};
+use crate::daemon::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use crate::daemon::fs::disabled_skills::SkillFilter;
 use crate::daemon::fs::filesystem_types::FilesystemTypes;
-use crate::daemon::fs::open_file::{LinkText, read_names, resolve_error};
+use crate::daemon::fs::open_file::{LinkText, read_names};
 use crate::daemon::model::catalog::BoundedDiagnostics;
 use crate::daemon::model::skill::Skill;
 use crate::daemon::model::{
@@ -90,7 +90,7 @@ impl ScannedRoot {
         let fd = snapshot
             .open(&path, OFlags::RDONLY | OFlags::DIRECTORY)
             .map_err(|error| root_open_reason(&snapshot, &path, error))?;
-        let stat = fstat(&fd).map_err(resolve_error)?;
+        let stat = fstat(&fd).map_err(ResolveError::from)?;
         if is_removed_mount(&fd, &stat) {
             return Err(RootReason::MountRemoved);
         }
@@ -513,7 +513,7 @@ fn root_open_reason(
     root: &ResolvedPath,
     error: Errno,
 ) -> RootReason {
-    let reason = RootReason::from(resolve_error(error));
+    let reason = RootReason::from(ResolveError::from(error));
     if reason != RootReason::PermissionDenied {
         return reason;
     }

@@ -157,7 +157,7 @@ impl AllowedDirsSnapshot {
         if self.access_scope.is_some() {
             return Err(Errno::XDEV);
         }
-        let top = self.dir_of(path).fd.as_ref().map_err(|error| *error)?;
+        let top = self.dir_of(path).descriptor()?;
 
         let dir_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let mut dir = self
