@@ -251,16 +251,11 @@ fn create_socket(path: &Path, access: SocketAccess) -> Result<(OwnedFd, SocketFi
             path.display()
         ))
     })?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(|error| unix_error(path, &error.into()))?;
-
-    // Before bind, so that other users cannot connect in between.
-    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|error| unix_error(path, &error.into()))?;
-    bind(&socket, &address).map_err(|error| unix_error(path, &error.into()))?;
+    let (socket, identity) =
+        bind_private_socket(path, &address).map_err(|error| unix_error(path, &error))?;
     let mut file = SocketFile {
         path: path.to_owned(),
-        identity: FileIdentity::of_path(path).map_err(|error| unix_error(path, &error))?,
+        identity,
         missing_group: None,
     };
 
@@ -274,6 +269,19 @@ fn create_socket(path: &Path, access: SocketAccess) -> Result<(OwnedFd, SocketFi
         return Err(error);
     }
     Ok((socket, file))
+}
+
+/// Binds a socket to which only the user of the daemon can connect.
+fn bind_private_socket(
+    path: &Path,
+    address: &SocketAddrUnix,
+) -> io::Result<(OwnedFd, FileIdentity)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Before bind, so that other users cannot connect in between.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, address)?;
+    Ok((socket, FileIdentity::of_path(path)?))
 }
 
 fn unix_error(path: &Path, error: &io::Error) -> StartError {
