@@ -9,6 +9,7 @@ pub use fields::{DocumentField, DocumentReader, DocumentSection};
 
 use crate::text::{position, quote_value, truncate_chars};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
+use std::path::Path;
 
 /// Maximum nesting. The configuration needs 4 levels.
 const MAX_NESTING: usize = 16;
@@ -105,6 +106,16 @@ pub fn decode(bytes: Vec<u8>) -> Result<String, SyntaxError> {
             reason,
         }
     })
+}
+
+/// Decodes the bytes of the file at a path as UTF-8.
+pub fn decode_file(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
+    decode(bytes).map_err(|error| ConfigError::syntax(path, error))
+}
+
+/// Parses the text of the file at a path as one document.
+pub fn parse_file(path: &Path, text: &str) -> Result<DocumentNode, ConfigError> {
+    parse(text).map_err(|error| ConfigError::syntax(path, error))
 }
 
 /// Parses one document. An empty document is `Null`.

@@ -25,7 +25,7 @@ pub fn decode(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
         };
         return Err(ConfigError::file(path, error.to_string()));
     }
-    document::decode(bytes).map_err(|error| ConfigError::syntax(path, error))
+    document::decode_file(path, bytes)
 }
 
 /// Parses the text of a file. Adds every error to `errors` and returns the valid settings.
@@ -36,8 +36,7 @@ pub fn parse(
     env: &ProcessEnv,
     errors: &mut ConfigErrors,
 ) -> FileSettings {
-    let document = text
-        .and_then(|text| document::parse(&text).map_err(|error| ConfigError::syntax(path, error)));
+    let document = text.and_then(|text| document::parse_file(path, &text));
 
     // Relative paths start at the directory of the file, not at the one of the daemon.
     let absolute = address::absolute_path(path, env.current_dir.as_deref()).ok();

@@ -101,9 +101,7 @@ pub async fn read(path: &Path) -> Result<FleetTable, ConfigErrors> {
 }
 
 fn parse(path: &Path, bytes: Vec<u8>) -> Result<FleetTable, ConfigErrors> {
-    let node = document::decode(bytes)
-        .and_then(|text| document::parse(&text))
-        .map_err(|error| ConfigError::syntax(path, error))?;
+    let node = document::parse_file(path, &document::decode_file(path, bytes)?)?;
 
     let mut errors = ConfigErrors::default();
     let mut reader = DocumentReader {

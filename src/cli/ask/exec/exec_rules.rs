@@ -7,7 +7,7 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::daemon::config::{read_config_file, service_uid};
 use caproot_client::{DaemonEndpoint, ExecutorConfig};
-use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader};
+use caproot_core::document::{self, ConfigErrors, DocumentReader};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::{EndpointAddress, ProcessEnv};
 use std::path::{Path, PathBuf};
@@ -38,12 +38,11 @@ impl ExecRules {
         }
         let text = read_config_file(&file).map_err(ConfigErrors::from);
         let parsed = text.and_then(|text| Self::parse(&file, &text));
-        parsed
-            .map_err(|errors| CommandFailure::from(errors).with_exit_code(exit::NOT_STARTED))
+        parsed.map_err(|errors| CommandFailure::from(errors).with_exit_code(exit::NOT_STARTED))
     }
 
     fn parse(file: &Path, text: &str) -> Result<Self, ConfigErrors> {
-        let node = document::parse(text).map_err(|error| ConfigError::syntax(file, error))?;
+        let node = document::parse_file(file, text)?;
         let mut errors = ConfigErrors::default();
         let mut reader = DocumentReader {
             file,

@@ -43,7 +43,7 @@ impl LinkFile {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigErrors> {
-        let node = document::parse(text).map_err(|error| ConfigError::syntax(path, error))?;
+        let node = document::parse_file(path, text)?;
         let mut errors = ConfigErrors::default();
         let mut reader = DocumentReader {
             file: path,
