@@ -11,11 +11,10 @@
 //! use std::{fs, path::Path};
 //!
 //! /// Returns the request that `caproot check DIR` makes.
-//! fn check_request(dir: &Path) -> Result<CheckRequest, String> {
+//! fn check_request(dir: &Path) -> Result<CheckRequest, Box<dyn std::error::Error>> {
 //!     let roots = vec![RootFlag { id: Some("checked".to_owned()), dir: dir.to_owned() }];
 //!     let flags = ServeFlags { roots, ..ServeFlags::default() };
-//!     let config = Config::from_flags(flags, &ProcessEnv::from_process());
-//!     let config = config.map_err(|errors| format!("{errors:?}"))?;
+//!     let config = Config::from_flags(flags, &ProcessEnv::from_process())?;
 //!     let root = config.published_roots.first().ok_or("no root")?;
 //!     Ok(CheckRequest {
 //!         display_dir: dir.to_owned(),

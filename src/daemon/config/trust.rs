@@ -13,6 +13,7 @@ use caproot_core::lock::{LockFile, signature_path};
 use caproot_core::wire::RootId;
 use nix::unistd::Uid;
 use rustix::fs::{StatVfsMountFlags, statvfs};
+use std::error::Error;
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt as _;
@@ -198,10 +199,10 @@ fn read_protected_file(
     path: &Path,
     max_bytes: u64,
     allowed_dirs: &[PathBuf],
-) -> Result<Vec<u8>, String> {
-    let file = bounded_file::open(path).map_err(|error| error.to_string())?;
+) -> Result<Vec<u8>, Box<dyn Error>> {
+    let file = bounded_file::open(path)?;
     check_place(path, file.metadata(), allowed_dirs)?;
-    file.read(max_bytes).map_err(|error| error.to_string())
+    Ok(file.read(max_bytes)?)
 }
 
 /// Rejects an open file that an author of skills could write or replace.

@@ -16,8 +16,7 @@
 //!     listen: vec!["tcp:127.0.0.1:0".to_owned()],
 //!     ..ServeFlags::default()
 //! };
-//! let config = Config::from_flags(flags, &ProcessEnv::from_process());
-//! let config = config.map_err(|errors| format!("{errors:?}"))?;
+//! let config = Config::from_flags(flags, &ProcessEnv::from_process())?;
 //! let daemon = caproot::daemon::server::build_daemon(config).await?;
 //! let endpoint = daemon.listen_addresses()[0].parse()?;
 //! let (stop, stopped) = oneshot::channel::<()>();

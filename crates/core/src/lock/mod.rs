@@ -36,6 +36,7 @@ use crate::bounded_file;
 use crate::document::{ConfigError, TextPosition};
 use crate::wire::ContentDigest;
 use signature::MAX_SIGNATURE_BYTES;
+use std::error::Error;
 use std::fmt;
 use std::path::Path;
 
@@ -176,7 +177,7 @@ impl LockFile {
     /// file: see [`signature_path`]. Blocks on the disk.
     pub fn read(path: &Path, signers: Option<&Path>) -> Result<Self, ConfigError> {
         Self::read_by(path, signers, |path, max_bytes| {
-            bounded_file::read(path, max_bytes).map_err(|error| error.to_string())
+            Ok(bounded_file::read(path, max_bytes)?)
         })
     }
 
@@ -185,10 +186,10 @@ impl LockFile {
     pub fn read_by(
         path: &Path,
         signers: Option<&Path>,
-        read_file: impl Fn(&Path, u64) -> Result<Vec<u8>, String>,
+        read_file: impl Fn(&Path, u64) -> Result<Vec<u8>, Box<dyn Error>>,
     ) -> Result<Self, ConfigError> {
         let read = |path: &Path, max_bytes| {
-            read_file(path, max_bytes).map_err(|reason| ConfigError::file(path, reason))
+            read_file(path, max_bytes).map_err(|error| ConfigError::file(path, error.to_string()))
         };
         let text = read(path, MAX_LOCK_BYTES)?;
         let digest = ContentDigest::of(&text);
@@ -291,7 +292,7 @@ impl fmt::Display for LockError {
     }
 }
 
-impl std::error::Error for LockError {}
+impl Error for LockError {}
 
 #[cfg(test)]
 mod tests;
