@@ -2,7 +2,7 @@
 
 use super::auth_channel::TlsAlertFlag;
 use super::credentials::ClientCredentials;
-use super::dial::{ConnectorError, find_connector_error, open_stream, root_cause};
+use super::dial::{ConnectorError, open_stream, root_cause};
 use super::response_budget::{MAX_HEADER_BYTES, WINDOW_BYTES};
 use super::tls_error::TlsError;
 #[cfg(unix)]
@@ -149,8 +149,7 @@ async fn build_channel(endpoint: &DaemonEndpoint) -> Result<Channel, ConnectorEr
 
     let channel = http_origin(endpoint)?
         .connect_with_connector(connector)
-        .await
-        .map_err(|error| find_connector_error(&error))?;
+        .await?;
     if is_tls {
         wait_for_first_bytes(first_bytes).await?;
     }
@@ -190,8 +189,7 @@ pub fn http_origin(endpoint: &DaemonEndpoint) -> Result<transport::Endpoint, Con
         EndpointAddress::Tcp(address) => format!("http://{address}"),
         EndpointAddress::Tls(address) => format!("https://{address}"),
     };
-    let settings =
-        transport::Endpoint::from_shared(origin).map_err(|error| find_connector_error(&error))?;
+    let settings = transport::Endpoint::from_shared(origin)?;
     // Unread bytes of a hostile daemon wait in the connection.
     Ok(settings
         .initial_stream_window_size(WINDOW_BYTES)

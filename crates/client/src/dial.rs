@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
-use tonic::transport::Uri;
+use tonic::transport::{self, Uri};
 use tower::ServiceExt as _;
 
 /// Error of any library below a connection.
@@ -45,6 +45,12 @@ pub enum ConnectorError {
     /// The registry cannot be asked now.
     #[error("{0}")]
     Lookup(String),
+}
+
+impl From<transport::Error> for ConnectorError {
+    fn from(error: transport::Error) -> Self {
+        find_connector_error(&error)
+    }
 }
 
 impl From<io::Error> for ConnectorError {

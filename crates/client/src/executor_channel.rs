@@ -4,7 +4,7 @@
 use super::auth_channel::{AuthChannel, TlsAlertFlag};
 use super::connect::{http_origin, wait_for_first_bytes};
 use super::credentials::BearerToken;
-use super::dial::{BoxError, ConnectorError, find_connector_error};
+use super::dial::{BoxError, ConnectorError};
 use super::executor_stream::{ConnectionLife, ExecutorStream};
 use super::tls_probe::TlsProbeIo;
 use caproot_core::net::endpoint::DaemonEndpoint;
@@ -123,10 +123,7 @@ impl ExecutorConnection {
             .http2_keep_alive_interval(ping_interval)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true);
-        let channel: Channel = origin
-            .connect_with_connector(connector)
-            .await
-            .map_err(|error| find_connector_error(&error))?;
+        let channel: Channel = origin.connect_with_connector(connector).await?;
         if let Some(first_bytes) = first_bytes {
             wait_for_first_bytes(first_bytes).await?;
         }

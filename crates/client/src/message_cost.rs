@@ -5,6 +5,7 @@
 //! type that prost generates.
 
 use caproot_core::proto::{FILE_DESCRIPTOR_SET, NamedMessage};
+use prost::DecodeError;
 use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use prost_types::field_descriptor_proto::{Label, Type};
@@ -32,6 +33,12 @@ pub enum CostError {
     OverLimit,
     /// The bytes are no protobuf message.
     Malformed,
+}
+
+impl From<DecodeError> for CostError {
+    fn from(_: DecodeError) -> Self {
+        Self::Malformed
+    }
 }
 
 /// Memory of a decoded message.
@@ -263,11 +270,10 @@ impl CostWalk<'_> {
         let mut occurred = 0_u64;
 
         while !bytes.is_empty() {
-            let (number, wire_type) = decode_key(&mut bytes).map_err(|_| CostError::Malformed)?;
+            let (number, wire_type) = decode_key(&mut bytes)?;
             let field = layout.fields.get(number as usize).copied().flatten();
             let Some(field) = field else {
-                let skipped = skip_field(wire_type, number, &mut bytes, DecodeContext::default());
-                skipped.map_err(|_| CostError::Malformed)?;
+                skip_field(wire_type, number, &mut bytes, DecodeContext::default())?;
                 continue;
             };
 
@@ -280,8 +286,7 @@ impl CostWalk<'_> {
                 let content = split_content(&mut bytes)?;
                 self.add_content(field.content, content, depth)?;
             } else {
-                let skipped = skip_field(wire_type, number, &mut bytes, DecodeContext::default());
-                skipped.map_err(|_| CostError::Malformed)?;
+                skip_field(wire_type, number, &mut bytes, DecodeContext::default())?;
             }
         }
         Ok(())
@@ -313,8 +318,8 @@ impl CostWalk<'_> {
 
 /// Takes the content of a length-delimited field.
 fn split_content<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], CostError> {
-    let len = decode_varint(bytes).map_err(|_| CostError::Malformed)?;
-    let len = usize::try_from(len).map_err(|_| CostError::Malformed)?;
+    // A length that does not fit is beyond the end, too.
+    let len = usize::try_from(decode_varint(bytes)?).unwrap_or(usize::MAX);
     let (content, rest) = bytes.split_at_checked(len).ok_or(CostError::Malformed)?;
     *bytes = rest;
     Ok(content)

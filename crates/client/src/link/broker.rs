@@ -6,6 +6,8 @@ use async_nats::{Client, ConnectOptions, Event, Message, ServerAddr, StatusCode,
 use bytes::Bytes;
 use caproot_core::backoff::Backoff;
 use futures_util::StreamExt as _;
+use std::fmt::{Debug, Display};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -57,6 +59,21 @@ pub struct BrokerMessage {
 #[derive(Debug, thiserror::Error)]
 #[error("the connection to the broker has ended")]
 pub struct BrokerEnded;
+
+impl<Kind> From<async_nats::error::Error<Kind>> for BrokerEnded
+where
+    Kind: Clone + Debug + Display + PartialEq,
+{
+    fn from(_: async_nats::error::Error<Kind>) -> Self {
+        Self
+    }
+}
+
+impl From<BrokerEnded> for io::Error {
+    fn from(error: BrokerEnded) -> Self {
+        Self::other(error)
+    }
+}
 
 impl Broker {
     /// Starts to connect to the broker. Returns an error for files that cannot be used.
@@ -136,21 +153,18 @@ impl Broker {
         let published =
             self.client
                 .publish_with_reply(subject.to_owned(), reply.to_owned(), payload);
-        published.await.map_err(|_| BrokerEnded)
+        Ok(published.await?)
     }
 
     /// Publishes a message without a reply subject.
     pub async fn announce(&self, subject: &str, payload: Bytes) -> Result<(), BrokerEnded> {
-        self.client
-            .publish(subject.to_owned(), payload)
-            .await
-            .map_err(|_| BrokerEnded)
+        Ok(self.client.publish(subject.to_owned(), payload).await?)
     }
 
     /// Subscribes to a subject.
     pub async fn subscribe(&self, subject: &str) -> Result<BrokerSubscription, BrokerEnded> {
-        let subscribed = self.client.subscribe(subject.to_owned()).await;
-        subscribed.map(BrokerSubscription).map_err(|_| BrokerEnded)
+        let subscriber = self.client.subscribe(subject.to_owned()).await?;
+        Ok(BrokerSubscription(subscriber))
     }
 
     /// Subscribes to a subject in a group: one member receives each message.
@@ -159,16 +173,16 @@ impl Broker {
         subject: &str,
         group: &str,
     ) -> Result<BrokerSubscription, BrokerEnded> {
-        let subscribed = self
+        let subscriber = self
             .client
             .queue_subscribe(subject.to_owned(), group.to_owned())
-            .await;
-        subscribed.map(BrokerSubscription).map_err(|_| BrokerEnded)
+            .await?;
+        Ok(BrokerSubscription(subscriber))
     }
 
     /// Waits until the broker has received all published messages.
     pub async fn flush(&self) -> Result<(), BrokerEnded> {
-        self.client.flush().await.map_err(|_| BrokerEnded)
+        Ok(self.client.flush().await?)
     }
 }
 

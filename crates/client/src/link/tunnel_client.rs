@@ -48,15 +48,14 @@ impl TunnelClient {
         let subjects = EnvironmentSubjects::new(&self.prefix, environment_id);
         let tunnel = RandomToken::generate().map_err(Error::other)?;
         let own = subjects.to_orchestrator(&self.orchestrator, &tunnel);
-        let mut incoming = self.broker.subscribe(&own).await.map_err(Error::other)?;
+        let mut incoming = self.broker.subscribe(&own).await?;
         let request = DialRequest {
             orchestrator: self.orchestrator.to_string(),
             tunnel: tunnel.to_string(),
         };
         self.broker
             .publish(&subjects.dial(), &own, request.encode_to_vec().into())
-            .await
-            .map_err(Error::other)?;
+            .await?;
 
         let instance = tokio::select! {
             instance = wait_for_answer(&mut incoming) => instance?,
