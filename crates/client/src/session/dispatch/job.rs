@@ -84,9 +84,7 @@ impl DispatchContext {
 
     /// Checks that the delivery mode allows polling.
     pub fn check_polling(&self) -> Result<(), DispatchError> {
-        self.tracker()
-            .check_mode(DeliveryMode::Polled)
-            .map_err(DispatchError::Mode)
+        self.tracker().check_mode(DeliveryMode::Polled)
     }
 
     /// Waits for the end of a job.

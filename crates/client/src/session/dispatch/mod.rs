@@ -280,10 +280,7 @@ impl CallDispatcher {
         let Some((request_id, job)) = self.job_for_call(call) else {
             return Ok(DispatchOutcome::Ignored);
         };
-        self.context
-            .tracker()
-            .set_mode(DeliveryMode::Pushed)
-            .map_err(DispatchError::Mode)?;
+        self.context.tracker().set_mode(DeliveryMode::Pushed)?;
 
         let mode = DeliveryMode::Pushed;
         match self.start_call(mode, request_id, job).await? {
@@ -427,7 +424,7 @@ impl CallDispatcher {
         request_id: &RequestId,
     ) -> Result<CallStep, DispatchError> {
         let mut tracker = self.context.tracker();
-        tracker.set_mode(mode).map_err(DispatchError::Mode)?;
+        tracker.set_mode(mode)?;
 
         match tracker.look_up(request_id) {
             CallStatus::New => {

@@ -1,6 +1,7 @@
 //! Tracker of calls: the delivery mode, and the calls that are in flight, unsent or done. All sets
 //! are limited.
 
+use super::DispatchError;
 use super::call::RequestId;
 use crate::session::ToolResult;
 use lru::LruCache;
@@ -74,15 +75,16 @@ impl CallTracker {
         }
     }
 
-    /// Checks that calls may be delivered in this mode. Returns the current mode as an error.
-    pub fn check_mode(&self, mode: DeliveryMode) -> Result<(), DeliveryMode> {
-        self.mode
-            .filter(|current| *current != mode)
-            .map_or(Ok(()), Err)
+    /// Checks that calls may be delivered in this mode.
+    pub fn check_mode(&self, mode: DeliveryMode) -> Result<(), DispatchError> {
+        match self.mode {
+            Some(current) if current != mode => Err(DispatchError::Mode(current)),
+            _ => Ok(()),
+        }
     }
 
     /// Sets the mode.
-    pub fn set_mode(&mut self, mode: DeliveryMode) -> Result<(), DeliveryMode> {
+    pub fn set_mode(&mut self, mode: DeliveryMode) -> Result<(), DispatchError> {
         self.check_mode(mode)?;
         self.mode = Some(mode);
         Ok(())
@@ -184,7 +186,7 @@ impl CallTracker {
 mod tests {
     use super::{CallStatus, CallTracker, DeliveryMode, UnsentAnswer};
     use crate::session::ToolResult;
-    use crate::session::dispatch::RequestId;
+    use crate::session::dispatch::{DispatchError, RequestId};
     use std::num::NonZeroUsize;
 
     fn id(n: usize) -> RequestId {
@@ -278,7 +280,7 @@ mod tests {
         );
         assert_eq!(
             tracker.set_mode(DeliveryMode::Polled),
-            Err(DeliveryMode::Pushed)
+            Err(DispatchError::Mode(DeliveryMode::Pushed))
         );
         tracker.reset_mode();
         assert_eq!(tracker.set_mode(DeliveryMode::Polled), Ok(()));

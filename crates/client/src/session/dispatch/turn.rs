@@ -42,7 +42,7 @@ pub enum TurnError {
     Status(String),
     /// Calls cannot be dispatched.
     #[error(transparent)]
-    Dispatch(DispatchError),
+    Dispatch(#[from] DispatchError),
     /// The turn did not end in time.
     #[error(
         "no status {expected} within {}; {}",
@@ -110,7 +110,7 @@ pub async fn run_turn(
         return Err(TurnError::NoTerminal);
     }
     let context = &dispatcher.context;
-    context.check_polling().map_err(TurnError::Dispatch)?;
+    context.check_polling()?;
 
     let mut run = PollRun::new(dispatcher);
     let latest = Mutex::new(None);
@@ -121,7 +121,7 @@ pub async fn run_turn(
     let either = async {
         tokio::select! {
             status = watch => status,
-            error = run.poll_until_error() => Err(TurnError::Dispatch(error)),
+            error = run.poll_until_error() => Err(error.into()),
         }
     };
     let after = context.options.turn_timeout;

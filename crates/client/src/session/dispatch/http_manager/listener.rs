@@ -34,7 +34,7 @@ const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(1);
 pub enum ListenError {
     /// The dispatcher polls for calls.
     #[error(transparent)]
-    Dispatch(DispatchError),
+    Dispatch(#[from] DispatchError),
     /// The manager rejects the request, so that another attempt is of no use.
     #[error("no event stream: {0}")]
     Rejected(String),
@@ -117,8 +117,10 @@ impl CallListener {
     /// The manager responds with another status than 2xx, 408, 429 or 5xx, or with another content
     /// type, or the dispatcher polls.
     pub async fn listen(&mut self, dispatcher: &CallDispatcher) -> Result<(), ListenError> {
-        let mode = dispatcher.context.tracker().set_mode(DeliveryMode::Pushed);
-        mode.map_err(|mode| ListenError::Dispatch(DispatchError::Mode(mode)))?;
+        dispatcher
+            .context
+            .tracker()
+            .set_mode(DeliveryMode::Pushed)?;
         tokio::select! {
             ended = self.follow(dispatcher) => ended,
             never = resend_unsent(dispatcher) => match never {},
@@ -220,7 +222,7 @@ impl CallListener {
                 Err(error @ DispatchError::TooManyUnsent { .. }) => {
                     return Ok(Some(StreamEnd::Lost(error.to_string())));
                 }
-                Err(error) => return Err(ListenError::Dispatch(error)),
+                Err(error) => return Err(error.into()),
             }
         }
 

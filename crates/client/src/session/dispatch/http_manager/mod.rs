@@ -8,10 +8,13 @@ use super::call::{CallKind, PendingCall, RequestId};
 use super::drain::MAX_PAGE_CALLS;
 use super::manager::{AgentThread, CallManager, PendingPage, SubmitOutcome};
 use super::record::DispatchRecord;
+use crate::dial::BoxError;
 use crate::session::ToolResult;
 use crate::session::http_client::{http_client_builder, no_client, read_body, root_cause};
 use crate::{BearerToken, ClientToken};
-use caproot_core::json::{ListEntries, MAX_TREE_MEMORY, estimate_tree_memory, parse_message};
+use caproot_core::json::{
+    BoundedJsonError, ListEntries, MAX_TREE_MEMORY, estimate_tree_memory, parse_message,
+};
 use caproot_core::net::endpoint::is_loopback_host;
 use futures_util::future::BoxFuture;
 use http::StatusCode;
@@ -268,8 +271,7 @@ impl HttpManager {
                 page.unread += 1;
                 continue;
             }
-            let message = entry.parse().map_err(|error| error.to_string());
-            match self.read_call(message) {
+            match self.read_call(entry.parse()) {
                 Some(call) => page.calls.push(call),
                 None => page.unread += 1,
             }
@@ -289,23 +291,23 @@ impl HttpManager {
     }
 
     /// Returns the call of a message, or `None` with a log line if the message is invalid.
-    fn read_call(&self, message: Result<Value, String>) -> Option<PendingCall> {
-        match message.and_then(|message| self.parse_call(message)) {
+    fn read_call(&self, message: Result<Value, BoundedJsonError>) -> Option<PendingCall> {
+        match self.parse_call(message) {
             Ok(call) => Some(call),
-            Err(reason) => {
-                tracing::warn!(session = self.session_id, "invalid pending call: {reason}");
+            Err(error) => {
+                tracing::warn!(session = self.session_id, "invalid pending call: {error}");
                 None
             }
         }
     }
 
-    fn parse_call(&self, message: Value) -> Result<PendingCall, String> {
-        let call: CallMessage =
-            serde_json::from_value(message).map_err(|error| error.to_string())?;
-        let request_id =
-            RequestId::try_from(call.request_id.as_str()).map_err(|error| error.to_string())?;
+    fn parse_call(
+        &self,
+        message: Result<Value, BoundedJsonError>,
+    ) -> Result<PendingCall, BoxError> {
+        let call: CallMessage = serde_json::from_value(message?)?;
         Ok(PendingCall {
-            request_id,
+            request_id: RequestId::try_from(call.request_id.as_str())?,
             session_id: self.session_id.clone(),
             kind: CallKind::Tool {
                 name: call.tool_name,
