@@ -8,7 +8,6 @@ use super::used::{UsedFile, UsedFiles};
 use crate::ResumePoint;
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot, SkillView};
 use caproot_core::text::quote_value;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -31,6 +30,12 @@ pub enum SavedError {
     /// The text has more than 4 MiB; with its bytes.
     #[error("the saved session has {0} bytes; the limit is {MAX_SAVED_BYTES}")]
     TooLarge(usize),
+}
+
+impl From<serde_json::Error> for SavedError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Corrupt(error.to_string())
+    }
 }
 
 /// Saved state.
@@ -183,8 +188,7 @@ impl SavedSession {
 
     /// Returns the state as JSON, if the JSON is within the limit.
     pub fn to_json(&self) -> Result<String, SavedError> {
-        let text =
-            serde_json::to_string(self).map_err(|error| SavedError::Corrupt(error.to_string()))?;
+        let text = serde_json::to_string(self)?;
         if text.len() > MAX_SAVED_BYTES {
             Err(SavedError::TooLarge(text.len()))
         } else {
@@ -198,7 +202,7 @@ impl SavedSession {
             return Err(SavedError::TooLarge(text.len()));
         }
 
-        let header: SavedHeader = parse_json(text)?;
+        let header: SavedHeader = serde_json::from_str(text)?;
         if header.format != FORMAT {
             let found = quote_value(&header.format);
             let reason = format!("`format` is {found}; expected {FORMAT:?}");
@@ -208,7 +212,7 @@ impl SavedSession {
             return Ok(header.into_session());
         }
 
-        let session: Self = parse_json(text)?;
+        let session: Self = serde_json::from_str(text)?;
         check_session_id(&session.id).map_err(SavedError::Corrupt)?;
         session.used_files()?;
         Ok(ParsedSession {
@@ -300,10 +304,6 @@ impl SavedHeader {
         };
         ParsedSession { session, warnings }
     }
-}
-
-fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, SavedError> {
-    serde_json::from_str(text).map_err(|error| SavedError::Corrupt(error.to_string()))
 }
 
 impl SavedExecutor {

@@ -161,8 +161,7 @@ impl ResultStore {
             next_cursor: has_more.then(|| cursor.encode(b"")),
             truncated: has_more || text.truncated,
         };
-        let json = serde_json::to_string(&page)
-            .map_err(|error| ToolFailure::NotJson(error.to_string()))?;
+        let json = serde_json::to_string(&page)?;
         Ok(ToolOutput { json, images })
     }
 

@@ -6,6 +6,7 @@ use super::limits::{
 };
 use super::result_store::ResultStore;
 use super::server::{ListedTools, PluginServer};
+use crate::dial::BoxError;
 use crate::session::tool_names::ToolNames;
 use crate::session::tools::limits::{MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES};
 use crate::session::tools::{CustomTool, RegisteredTool, ToolFailure, ToolHandler, ToolSet};
@@ -156,14 +157,14 @@ impl ToolTable {
         server: &Arc<PluginServer>,
         namespace: &str,
         tool: &Tool,
-    ) -> Result<RegisteredTool, String> {
+    ) -> Result<RegisteredTool, BoxError> {
         let mut schema = Value::Object(Map::clone(&tool.input_schema));
         if !escape_descriptions(&mut schema) {
-            return Err("its schema has hidden characters".to_owned());
+            return Err("its schema has hidden characters".into());
         }
         let root = schema["type"].take();
         if !root.is_null() && root != "object" {
-            return Err("its schema is not of an object".to_owned());
+            return Err("its schema is not of an object".into());
         }
         schema["type"] = json!("object");
 
@@ -173,15 +174,15 @@ impl ToolTable {
             .in_namespace(namespace)
             .description(&describe_tool(server, tool))
             .time_limit(server.call_time());
-        let registered = RegisteredTool::new(definition).map_err(|error| error.to_string())?;
+        let registered = RegisteredTool::new(definition)?;
         self.spell(registered)
     }
 
     /// Returns a tool with the names of the session.
-    fn spell(&self, tool: RegisteredTool) -> Result<RegisteredTool, String> {
+    fn spell(&self, tool: RegisteredTool) -> Result<RegisteredTool, BoxError> {
         match self.names {
             ToolNames::Namespaced => Ok(tool),
-            ToolNames::Flat => tool.with_flat_name().map_err(|error| error.to_string()),
+            ToolNames::Flat => Ok(tool.with_flat_name()?),
         }
     }
 

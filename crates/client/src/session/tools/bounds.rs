@@ -2,6 +2,7 @@
 
 use super::limits::MAX_DEPTH;
 use serde::Serialize;
+use serde::ser::Error as _;
 use serde_json::Value;
 use std::io;
 
@@ -27,14 +28,6 @@ impl io::Write for BoundedWriter {
     }
 }
 
-/// Error of [`write_bounded_json`].
-#[derive(Debug)]
-pub enum JsonWriteError {
-    TooLarge,
-    /// JSON cannot represent the value.
-    NotJson(String),
-}
-
 /// Checks that a value has at most `bytes` bytes of JSON and [`MAX_DEPTH`] levels.
 pub fn check_json_bounds(value: &Value, bytes: usize) -> Result<(), String> {
     if is_deeper(value, MAX_DEPTH) {
@@ -47,18 +40,14 @@ pub fn check_json_bounds(value: &Value, bytes: usize) -> Result<(), String> {
     serde_json::to_writer(&mut counter, value).map_err(|_| format!("it is over {bytes} bytes"))
 }
 
-/// Writes at most `bytes` bytes of JSON. A larger value never takes more memory.
-pub fn write_bounded_json(value: &impl Serialize, bytes: usize) -> Result<String, JsonWriteError> {
+/// Writes at most `bytes` bytes of JSON. A larger value never takes more memory, and is an I/O error.
+pub fn write_bounded_json(value: &impl Serialize, bytes: usize) -> serde_json::Result<String> {
     let mut writer = BoundedWriter {
         remaining: bytes,
         bytes: Some(Vec::new()),
     };
-    match serde_json::to_writer(&mut writer, value) {
-        Ok(()) => String::from_utf8(writer.bytes.unwrap_or_default())
-            .map_err(|error| JsonWriteError::NotJson(error.to_string())),
-        Err(error) if error.is_io() => Err(JsonWriteError::TooLarge),
-        Err(error) => Err(JsonWriteError::NotJson(error.to_string())),
-    }
+    serde_json::to_writer(&mut writer, value)?;
+    String::from_utf8(writer.bytes.unwrap_or_default()).map_err(serde_json::Error::custom)
 }
 
 fn is_deeper(value: &Value, levels: usize) -> bool {
@@ -74,7 +63,7 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{JsonWriteError, MAX_DEPTH, check_json_bounds, write_bounded_json};
+    use super::{MAX_DEPTH, check_json_bounds, write_bounded_json};
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -91,10 +80,7 @@ mod tests {
     #[test]
     fn a_map_with_tuple_keys_is_not_json() {
         let keys = std::collections::HashMap::from([((1, 2), 3)]);
-        assert!(matches!(
-            write_bounded_json(&keys, 100),
-            Err(JsonWriteError::NotJson(_))
-        ));
+        assert!(write_bounded_json(&keys, 100).is_err_and(|error| !error.is_io()));
     }
 
     proptest! {
@@ -105,8 +91,10 @@ mod tests {
             prop_assert_eq!(check_json_bounds(&value, room).is_ok(), json.len() <= room);
             match write_bounded_json(&value, room) {
                 Ok(text) => prop_assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(value)),
-                Err(JsonWriteError::TooLarge) => prop_assert!(json.len() > room),
-                Err(JsonWriteError::NotJson(reason)) => prop_assert!(false, "{}", reason),
+                Err(error) => {
+                    prop_assert!(error.is_io(), "{}", error);
+                    prop_assert!(json.len() > room);
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ mod registered_tool;
 pub(in crate::session) use registered_tool::RegisteredTool;
 
 use super::super::result::{MAX_RESULT_BYTES, ResultImage};
-use super::bounds::{JsonWriteError, write_bounded_json};
+use super::bounds::write_bounded_json;
 use super::limits::DEFAULT_TIME_LIMIT;
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
@@ -102,6 +102,16 @@ pub(in crate::session) enum ToolFailure {
     TooLarge,
     /// JSON cannot represent the output.
     NotJson(String),
+}
+
+impl From<serde_json::Error> for ToolFailure {
+    fn from(error: serde_json::Error) -> Self {
+        if error.is_io() {
+            Self::TooLarge
+        } else {
+            Self::NotJson(error.to_string())
+        }
+    }
 }
 
 impl CustomTool {
@@ -336,10 +346,7 @@ where
 }
 
 fn write_output(output: &impl Serialize) -> Result<ToolOutput, ToolFailure> {
-    let json = write_bounded_json(output, MAX_RESULT_BYTES).map_err(|error| match error {
-        JsonWriteError::TooLarge => ToolFailure::TooLarge,
-        JsonWriteError::NotJson(reason) => ToolFailure::NotJson(reason),
-    })?;
+    let json = write_bounded_json(output, MAX_RESULT_BYTES)?;
     Ok(ToolOutput {
         json,
         images: Vec::new(),

@@ -26,6 +26,8 @@ use tracing::Instrument as _;
 const MAX_REASON_BYTES: usize = 512;
 /// Schema errors in one error message about arguments.
 const MAX_SCHEMA_ERRORS: usize = 4;
+/// Name of a part in errors.
+const INPUT_SCHEMA: &str = "the schema of the input";
 
 /// Tool that passed all checks and can be called.
 #[derive(Clone)]
@@ -55,12 +57,11 @@ struct InvalidToolPart {
 }
 
 impl InvalidToolPart {
-    fn new(part: &'static str, reason: String) -> Self {
-        Self { part, reason }
-    }
-
-    fn input(reason: String) -> Self {
-        Self::new("the schema of the input", reason)
+    fn new(part: &'static str, reason: impl Into<String>) -> Self {
+        Self {
+            part,
+            reason: reason.into(),
+        }
     }
 }
 
@@ -89,31 +90,28 @@ impl RegisteredTool {
     fn check_parts(tool: CustomTool, full_name: &str) -> Result<Self, InvalidToolPart> {
         let schema = tool.input.schema().clone();
         let validator = if tool.checks_arguments {
-            Some(compile_schema(&schema).map_err(InvalidToolPart::input)?)
+            Some(compile_schema(INPUT_SCHEMA, &schema)?)
         } else {
-            check_json_bounds(&schema, MAX_SCHEMA_BYTES).map_err(InvalidToolPart::input)?;
+            check_schema_bounds(INPUT_SCHEMA, &schema)?;
             None
         };
         if schema["type"] != "object" {
             let reason = "its root has no `\"type\": \"object\"`; use a struct as the input, or set a schema";
-            return Err(InvalidToolPart::input(reason.to_owned()));
+            return Err(InvalidToolPart::new(INPUT_SCHEMA, reason));
         }
 
+        let part = "the description";
         let own_description = tool.description.as_deref().or(tool.input.doc());
-        let description = check_description(own_description)
-            .and_then(|text| {
-                let reason =
-                    "it is missing; set one, or write a doc comment on the type of the input";
-                text.ok_or_else(|| reason.to_owned())
-            })
-            .map_err(|reason| InvalidToolPart::new("the description", reason))?;
+        let description = check_description(part, own_description)?.ok_or_else(|| {
+            let reason = "it is missing; set one, or write a doc comment on the type of the input";
+            InvalidToolPart::new(part, reason)
+        })?;
 
         let output = tool.output.schema();
-        compile_schema(output)
-            .map_err(|reason| InvalidToolPart::new("the schema of the output", reason))?;
+        compile_schema("the schema of the output", output)?;
         let own_description = tool.output_description.as_deref().or(tool.output.doc());
-        let output_description = check_description(own_description)
-            .map_err(|reason| InvalidToolPart::new("the description of the output", reason))?;
+        let output_description =
+            check_description("the description of the output", own_description)?;
 
         let is_any = output.as_object().is_none_or(Map::is_empty);
         let wraps_result = !is_any && output["type"] != "object";
@@ -125,7 +123,7 @@ impl RegisteredTool {
         );
 
         if tool.time_limit.is_zero() || tool.time_limit > MAX_TIME_LIMIT {
-            let reason = "expected more than zero and at most a day".to_owned();
+            let reason = "expected more than zero and at most a day";
             return Err(InvalidToolPart::new("the time limit", reason));
         }
         let other_name = tool
@@ -412,29 +410,38 @@ fn check_name(name: &str) -> Result<(), ToolRegistryError> {
     Err(ToolRegistryError::InvalidName(shown))
 }
 
-/// Returns a description, `None` if it is empty, or the reason if it is too long.
-fn check_description(text: Option<&str>) -> Result<Option<String>, String> {
+/// Returns a description, `None` if it is empty, or an error if it is too long.
+fn check_description(
+    part: &'static str,
+    text: Option<&str>,
+) -> Result<Option<String>, InvalidToolPart> {
     match text.filter(|text| !text.trim().is_empty()) {
         Some(text) if text.len() > MAX_DESCRIPTION_BYTES => {
-            Err(format!("it is over {MAX_DESCRIPTION_BYTES} bytes"))
+            let reason = format!("it is over {MAX_DESCRIPTION_BYTES} bytes");
+            Err(InvalidToolPart::new(part, reason))
         }
         text => Ok(text.map(str::to_owned)),
     }
 }
 
+fn check_schema_bounds(part: &'static str, schema: &Value) -> Result<(), InvalidToolPart> {
+    check_json_bounds(schema, MAX_SCHEMA_BYTES).map_err(|reason| InvalidToolPart::new(part, reason))
+}
+
 /// Compiles a schema. References to other documents are not fetched.
-fn compile_schema(schema: &Value) -> Result<Validator, String> {
-    check_json_bounds(schema, MAX_SCHEMA_BYTES)?;
+fn compile_schema(part: &'static str, schema: &Value) -> Result<Validator, InvalidToolPart> {
+    check_schema_bounds(part, schema)?;
     jsonschema::options()
         .offline()
         .build(schema)
         .map_err(|error| {
             let pointer = error.instance_path().as_str();
-            if pointer.is_empty() {
+            let reason = if pointer.is_empty() {
                 error.to_string()
             } else {
                 format!("at {pointer}: {error}")
-            }
+            };
+            InvalidToolPart::new(part, reason)
         })
 }
 
