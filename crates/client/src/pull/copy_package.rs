@@ -107,9 +107,7 @@ fn check_has_file(name: &str, files: &PackageFiles) -> Result<(), PullError> {
 
 /// Returns an error if the skill has another digest.
 fn check_skill_digest(digest: ContentDigest, files: &PackageFiles) -> Result<(), PullError> {
-    let files = approved_files(files);
-    let files = files.map_err(|error| PullError::Unapprovable(error.to_string()))?;
-    let listed = files.content_digest();
+    let listed = approved_files(files)?.content_digest();
     if listed == digest {
         Ok(())
     } else {

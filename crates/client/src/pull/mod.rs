@@ -58,7 +58,7 @@ pub use source_package::pull_skill;
 use crate::session::ToolError;
 use crate::{CallError, Client, error_reason};
 use caproot_core::backoff::Backoff;
-use caproot_core::lock::{ApprovedFiles, FileDifference};
+use caproot_core::lock::{ApprovedFiles, FileDifference, FilesError};
 use caproot_core::proto::caproot::v1::{ErrorReason, SelectedCapabilityRoot};
 use caproot_core::wire::handle::encode_path;
 use caproot_core::wire::{ContentDigest, FileChecksum};
@@ -251,7 +251,7 @@ pub enum PullError {
     PulledCopy,
     /// No lock can approve the files of the package.
     #[error("the package cannot be approved: it {0}")]
-    Unapprovable(String),
+    Unapprovable(#[from] FilesError),
     /// The lock does not have these files of the package.
     #[error("the lock does not approve the package: {}", describe_differences(.0))]
     NotApproved(Vec<FileDifference>),
@@ -664,8 +664,7 @@ fn check_approval(
     let Some(approved) = approved else {
         return Ok(());
     };
-    let current = package_hash::approved_files(files)
-        .map_err(|error| PullError::Unapprovable(error.to_string()))?;
+    let current = package_hash::approved_files(files)?;
     let differences = approved
         .iter()
         .map(|version| current.difference_from(version));

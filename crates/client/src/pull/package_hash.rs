@@ -30,11 +30,7 @@ pub async fn hash_package(
                 tokio::time::sleep(backoff.next_limit()).await;
             }
             Err(error) => return Err(error),
-            Ok(files) => {
-                return approved_files(&files)
-                    .and_then(ApprovedFiles::require_skill_file)
-                    .map_err(|error| PullError::Unapprovable(error.to_string()));
-            }
+            Ok(files) => return Ok(approved_files(&files)?.require_skill_file()?),
         }
         attempt += 1;
     }

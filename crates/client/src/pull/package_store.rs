@@ -63,8 +63,8 @@ impl PackageStore {
     pub fn open(dir: &Path) -> Result<Self, PullError> {
         let mut builder = DirBuilder::new();
         let created = builder.recursive(true).mode(0o700).create(dir);
-        created.map_err(PullError::at(dir))?;
-        let path = dir.canonicalize().map_err(PullError::at(dir))?;
+        let path = created.and_then(|()| dir.canonicalize());
+        let path = path.map_err(PullError::at(dir))?;
         for ancestor in path.ancestors() {
             let stat = lstat(ancestor).map_err(PullError::at(ancestor))?;
             reject_other_writers(&stat, ancestor, ancestor == path)?;
@@ -109,10 +109,9 @@ impl PackageStore {
         let name = format!("lock.{}", &prefix[..1]);
         let path = self.path.join(&name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&self.dir, &name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(PullError::at(&path))?;
-        flock(&file, FlockOperation::LockExclusive).map_err(PullError::at(&path))?;
-        Ok(file)
+        openat(&self.dir, &name, flags, Mode::RUSR | Mode::WUSR)
+            .and_then(|file| flock(&file, FlockOperation::LockExclusive).map(|()| file))
+            .map_err(PullError::at(&path))
     }
 
     /// Finds a copy that has exactly these files, and marks the copy as used. Each file is compared with
