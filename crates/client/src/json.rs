@@ -22,9 +22,12 @@ fn descriptor<M: NamedMessage>() -> MessageDescriptor {
         .expect("the descriptors of the build contain every message")
 }
 
-/// Reason why a message has no JSON form.
+/// Error of a conversion from or to JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageJsonError {
+    /// The JSON is not of the message.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
     /// The message is nested more deeply than decoders accept.
     #[error("{0}")]
     Decode(#[from] prost::DecodeError),
@@ -136,8 +139,6 @@ fn serialize_messages<M: NamedMessage, S: Serializer>(
 }
 
 /// Reads proto3 JSON. Unknown fields are rejected.
-pub fn parse<M: NamedMessage>(value: serde_json::Value) -> Result<M, String> {
-    let message =
-        DynamicMessage::deserialize(descriptor::<M>(), value).map_err(|error| error.to_string())?;
-    message.transcode_to().map_err(|error| error.to_string())
+pub fn parse<M: NamedMessage>(value: serde_json::Value) -> Result<M, MessageJsonError> {
+    Ok(DynamicMessage::deserialize(descriptor::<M>(), value)?.transcode_to()?)
 }

@@ -102,7 +102,10 @@ pub fn parse_selected_roots(text: &str) -> Result<Vec<SelectedCapabilityRoot>, S
         .into_iter()
         .enumerate()
         .map(|(index, value)| {
-            json::parse(value).map_err(|cause| SelectedRootsError::Element { index, cause })
+            json::parse(value).map_err(|error| SelectedRootsError::Element {
+                index,
+                cause: error.to_string(),
+            })
         })
         .collect()
 }
