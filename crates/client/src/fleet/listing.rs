@@ -2,6 +2,7 @@
 
 use super::Fleet;
 use crate::call::Client;
+use crate::dial::BoxError;
 use crate::selected_roots::{PublishedRootId, published_selection};
 use caproot_core::proto::caproot::v1::{
     GetExecutorResponse, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,
@@ -104,18 +105,19 @@ async fn list_executor_roots(
     timeout: Duration,
 ) -> Result<Vec<SelectedCapabilityRoot>, OmittedExecutor> {
     let listed = tokio::time::timeout(timeout, async {
-        let found = fleet.client(environment_id).await;
-        let mut client = found.map_err(|error| error.to_string())?;
+        let mut client = fleet.client(environment_id).await?;
         let roots = published_roots(&mut client, environment_id).await?;
         let named = roots.into_iter();
-        named
-            .map(|root| with_environment(root, environment_id))
-            .collect()
+        Ok::<_, BoxError>(
+            named
+                .map(|root| with_environment(root, environment_id))
+                .collect::<Result<_, _>>()?,
+        )
     });
 
     let (reason, timed_out) = match listed.await {
         Ok(Ok(roots)) => return Ok(roots),
-        Ok(Err(reason)) => (reason, false),
+        Ok(Err(error)) => (error.to_string(), false),
         Err(_) => {
             let limit = humantime::format_duration(timeout);
             (format!("no response within {limit}"), true)
@@ -152,8 +154,9 @@ pub async fn list_fleet_skills(
         .into_iter()
         .map(|(environment_id, roots)| async move {
             on_progress(&environment_id, ListStage::Connecting);
-            let outcome =
-                list_executor_skills(fleet, &environment_id, roots, request, on_progress).await;
+            let outcome = list_executor_skills(fleet, &environment_id, roots, request, on_progress)
+                .await
+                .map_err(|error| error.to_string());
             let stage = if outcome.is_ok() {
                 ListStage::Done
             } else {
@@ -178,11 +181,8 @@ async fn list_executor_skills(
     roots: Option<Vec<SelectedCapabilityRoot>>,
     request: &ListSkillsRequest,
     on_progress: &(dyn Fn(&str, ListStage) + Sync),
-) -> Result<ListSkillsResponse, String> {
-    let mut client = fleet
-        .client(environment_id)
-        .await
-        .map_err(|error| error.to_string())?;
+) -> Result<ListSkillsResponse, BoxError> {
+    let mut client = fleet.client(environment_id).await?;
     let roots = if let Some(roots) = roots {
         roots
     } else {
@@ -195,10 +195,7 @@ async fn list_executor_skills(
         selected_capability_roots: roots,
         ..request.clone()
     };
-    client
-        .list_skills(&request)
-        .await
-        .map_err(|error| error.to_string())
+    Ok(client.list_skills(&request).await?)
 }
 
 /// Groups roots by environment. Roots without a location have the environment id `""`.
@@ -219,11 +216,8 @@ pub fn group_by_environment(
 async fn published_roots(
     client: &mut Client,
     environment_id: &str,
-) -> Result<Vec<SelectedCapabilityRoot>, String> {
-    let published = client
-        .list_roots()
-        .await
-        .map_err(|error| error.to_string())?;
+) -> Result<Vec<SelectedCapabilityRoot>, BoxError> {
+    let published = client.list_roots().await?;
     let selected = published
         .roots
         .iter()
@@ -232,12 +226,9 @@ async fn published_roots(
 
     // A daemon with several environments names its first one in each root.
     if !locations.all(|location| location.environment_id == environment_id) {
-        let executor = client
-            .get_executor()
-            .await
-            .map_err(|error| error.to_string())?;
+        let executor = client.get_executor().await?;
         if let Some(sentence) = wrong_environment(&executor, environment_id) {
-            return Err(sentence);
+            return Err(sentence.into());
         }
     }
 
