@@ -1,10 +1,11 @@
 //! Flag of the log of commands that run a session.
 
+#[cfg(target_os = "linux")]
 use super::exit;
 use super::failure::CommandFailure;
 #[cfg(target_os = "linux")]
-use crate::daemon::telemetry::logs::init_logging;
-use crate::log_config::{self, LogConfig};
+use crate::daemon::telemetry::logs::{LogHandle, init_logging};
+use crate::log_config::{self, LogConfig, TraceConfig};
 use clap::Args;
 
 /// Default filter: errors, and the problems that a session finds, such as an MCP server that does not answer. The
@@ -28,15 +29,22 @@ impl LogArgs {
             filter: filter.to_owned(),
             ..LogConfig::default()
         };
-        init_logging(&config, None)
-            .map(drop)
-            .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))
+        start_log(&config, None).map(drop)
     }
+}
+
+/// Starts the log of the process.
+#[cfg(target_os = "linux")]
+pub fn start_log(
+    log: &LogConfig,
+    traces: Option<&TraceConfig>,
+) -> Result<LogHandle, CommandFailure> {
+    init_logging(log, traces).map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))
 }
 
 /// Writes the log to stderr as the subscriber formats it.
 #[cfg(not(target_os = "linux"))]
-fn init_logging(log: &LogConfig, _traces: Option<&log_config::TraceConfig>) -> Result<(), String> {
+fn start_log(log: &LogConfig, _traces: Option<&TraceConfig>) -> Result<(), CommandFailure> {
     let lines = tracing_subscriber::fmt().with_writer(std::io::stderr);
     // A second call keeps the first subscriber.
     let _ = lines.with_env_filter(&log.filter).try_init();

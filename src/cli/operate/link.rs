@@ -10,9 +10,9 @@ use crate::cli::ask::report::count_with_noun;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::file_check::{FileCheckArgs, FileFindings};
+use crate::cli::log_args::start_log;
 use crate::cli::output::print_ready_lines;
 use crate::daemon::server::{notify_ready_with, serve_metrics_at};
-use crate::daemon::telemetry::logs;
 use caproot_client::link::LinkService;
 use caproot_core::text::escape_text;
 use clap::{Args, Subcommand};
@@ -107,8 +107,7 @@ async fn run_link(config: &Path) -> Result<u8, CommandFailure> {
     log.filter.insert_str(0, "async_nats=warn,");
 
     let signals = DaemonSignals::new()?;
-    let _logs = logs::init_logging(&log, None)
-        .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))?;
+    let _logs = start_log(&log, None)?;
 
     let environment_ids = link.environment_ids.clone();
     let service = LinkService::start(link)

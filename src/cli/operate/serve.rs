@@ -5,6 +5,7 @@ use super::daemon_signals::DaemonSignals;
 use crate::cli::args::{preset_parser, root_arg_parser};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
+use crate::cli::log_args::start_log;
 use crate::cli::operate::config_check::{self, ConfigChecker};
 use crate::cli::output::print_ready_lines;
 use crate::cli::root_arg::RootArg;
@@ -312,8 +313,7 @@ pub async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
 
     // Before the listeners are printed, so that a signal after that stops the daemon properly.
     let signals = DaemonSignals::new()?.stopped_by_stdin(stops_with_stdin);
-    let logs = logs::init_logging(&config.log, config.traces.as_ref())
-        .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))?;
+    let logs = start_log(&config.log, config.traces.as_ref())?;
     let logs = Arc::new(logs);
     log_sandbox(&sandbox_guard);
 
