@@ -1,5 +1,6 @@
 //! File of the keys that may sign a lock: the format of `allowed_signers` in ssh-keygen(1).
 
+use super::LockError;
 use super::signature::{SIGNATURE_NAMESPACE, SignatureError, SignerKey};
 use crate::bounded_file;
 use crate::document::{ConfigError, TextPosition};
@@ -25,20 +26,11 @@ pub struct AllowedSigners(Vec<AllowedSigner>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct AllowedSigner {
     /// Line from 1.
-    line: usize,
+    line: u32,
     principals: Box<str>,
     key: SignerKey,
     valid_after: Option<SystemTime>,
     valid_before: Option<SystemTime>,
-}
-
-/// Error in a line of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SignersError {
-    /// Line from 1.
-    pub line: usize,
-    /// Description of the error and its fix.
-    pub reason: String,
 }
 
 /// Options of a line.
@@ -52,25 +44,22 @@ struct SignerOptions {
 
 impl AllowedSigners {
     /// Parses the text of the file. Lines of other namespaces are skipped.
-    pub fn parse(text: &str) -> Result<Self, SignersError> {
+    pub fn parse(text: &str) -> Result<Self, LockError> {
         let mut signers = Vec::new();
-        for (at, line) in text.lines().enumerate() {
-            let line_number = at + 1;
-            let line = line.trim();
+        for (line, line_number) in text.lines().map(str::trim).zip(1..) {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let signer =
-                AllowedSigner::parse(line, line_number).map_err(|reason| SignersError {
-                    line: line_number,
-                    reason,
-                })?;
+            let start = TextPosition {
+                line: line_number,
+                column: 1,
+            };
+            let signer = AllowedSigner::parse(line, line_number)
+                .map_err(|reason| LockError::at(start, reason))?;
             signers.extend(signer);
             if signers.len() > MAX_SIGNERS {
-                return Err(SignersError {
-                    line: line_number,
-                    reason: format!("over {MAX_SIGNERS} keys, the limit of allowed signers"),
-                });
+                let reason = format!("over {MAX_SIGNERS} keys, the limit of allowed signers");
+                return Err(LockError::at(start, reason));
             }
         }
         Ok(Self(signers))
@@ -80,13 +69,7 @@ impl AllowedSigners {
     pub(super) fn parse_file(path: &Path, bytes: Vec<u8>) -> Result<Self, ConfigError> {
         let text = bounded_file::decode_text(bytes)
             .map_err(|error| ConfigError::file(path, error.to_string()))?;
-        let signers = Self::parse(&text).map_err(|error| ConfigError {
-            position: Some(TextPosition {
-                line: u32::try_from(error.line).unwrap_or(u32::MAX),
-                column: 1,
-            }),
-            ..ConfigError::file(path, error.reason)
-        })?;
+        let signers = Self::parse(&text).map_err(|error| error.in_file(path))?;
 
         if signers.0.is_empty() {
             let reason = format!("has no key for the namespace {SIGNATURE_NAMESPACE}");
@@ -122,7 +105,7 @@ impl AllowedSigners {
 
 impl AllowedSigner {
     /// Parses a line that is no comment. Returns `None` for a line of other namespaces.
-    fn parse(text: &str, line: usize) -> Result<Option<Self>, String> {
+    fn parse(text: &str, line: u32) -> Result<Option<Self>, String> {
         let words = split_words(text).ok_or("a quote is not closed")?;
         let [principals, rest @ ..] = &words[..] else {
             return Err(EXPECTED_FORM.to_owned());

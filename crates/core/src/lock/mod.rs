@@ -26,7 +26,7 @@ mod signature;
 mod text_list;
 mod writer;
 
-pub use allowed_signers::{AllowedSigners, SignersError};
+pub use allowed_signers::AllowedSigners;
 pub use approved_files::{ApprovedFiles, FilesError, MAX_SKILL_FILES, UnapprovedContent};
 pub use difference::{FileChange, FileDifference, LockDifference, SkillChange, SkillDifference};
 pub use signature::{SIGNATURE_NAMESPACE, SignedLock, signature_path};
@@ -94,7 +94,7 @@ pub struct SkillDescription {
     pub products: TextList,
 }
 
-/// Error in a lock. Prints as `LINE:COLUMN: KEY: REASON`.
+/// Error in a lock or in its allowed signers. Prints as `LINE:COLUMN: KEY: REASON`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockError {
     /// Position in the text; `None` if the error is about the whole text.

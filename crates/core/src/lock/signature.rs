@@ -61,7 +61,7 @@ pub enum SignatureError {
     /// The key is not valid at this time.
     NotValidNow {
         /// Line of the key in the file of the allowed signers.
-        line: usize,
+        line: u32,
     },
 }
 

@@ -295,7 +295,7 @@ fn invalid_lines_of_allowed_signers_have_a_reason() {
         ),
     ] {
         let error = AllowedSigners::parse(&format!("# c\n{line}")).expect_err(line);
-        assert_eq!((error.line, error.reason.as_str()), (2, sentence));
+        assert_eq!(error.to_string(), format!("2:1: {sentence}"));
     }
     let day = "me valid-before=\"20261399Z\" ssh-ed25519 AAAA";
     let error = AllowedSigners::parse(day).expect_err(day).reason;
