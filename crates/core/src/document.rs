@@ -60,7 +60,7 @@ pub struct DocumentEntry {
     pub node: DocumentNode,
 }
 
-/// Error of [`decode`] or [`parse`].
+/// Error of [`parse`].
 #[derive(Debug, PartialEq)]
 pub struct SyntaxError {
     /// Position of the first invalid character.
@@ -95,27 +95,24 @@ enum OpenContainer {
     ),
 }
 
-/// Decodes the bytes of a file as UTF-8.
-pub fn decode(bytes: Vec<u8>) -> Result<String, SyntaxError> {
+/// Decodes the bytes of the file at a path as UTF-8.
+pub fn decode_file(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|error| {
         let end = error.utf8_error().valid_up_to();
         let (line, column) = position::position_of_byte(error.as_bytes(), end);
-        let reason = "invalid UTF-8; save the file as UTF-8".to_owned();
-        SyntaxError {
-            position: TextPosition { line, column },
-            reason,
+        ConfigError {
+            position: Some(TextPosition { line, column }),
+            ..ConfigError::file(path, "invalid UTF-8; save the file as UTF-8")
         }
     })
 }
 
-/// Decodes the bytes of the file at a path as UTF-8.
-pub fn decode_file(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
-    decode(bytes).map_err(|error| ConfigError::syntax(path, error))
-}
-
 /// Parses the text of the file at a path as one document.
 pub fn parse_file(path: &Path, text: &str) -> Result<DocumentNode, ConfigError> {
-    parse(text).map_err(|error| ConfigError::syntax(path, error))
+    parse(text).map_err(|error| ConfigError {
+        position: Some(error.position),
+        ..ConfigError::file(path, error.reason)
+    })
 }
 
 /// Parses one document. An empty document is `Null`.

@@ -1,6 +1,6 @@
 //! Errors in a configuration.
 
-use super::{SyntaxError, TextPosition};
+use super::TextPosition;
 use crate::text::quote_value;
 use std::fmt;
 use std::ops::Deref;
@@ -52,15 +52,6 @@ impl ConfigError {
         Self {
             file: Some(file.to_owned()),
             ..Self::key("", reason)
-        }
-    }
-
-    /// Creates an error about the text of a file.
-    #[must_use]
-    pub fn syntax(file: &Path, error: SyntaxError) -> Self {
-        Self {
-            position: Some(error.position),
-            ..Self::file(file, error.reason)
         }
     }
 }
