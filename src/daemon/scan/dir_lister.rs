@@ -20,7 +20,7 @@ use crate::daemon::parse::frontmatter::{self, ParsedSkillMd};
 use crate::daemon::parse::sidecar;
 use caproot_core::wire::ContentDigest;
 use rustix::fs::{FileType, OFlags, fstat};
-use rustix::io::Errno;
+use rustix::io::{self, Errno};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
@@ -88,6 +88,7 @@ impl<'a> DirLister<'a> {
             Err(vanished_problem())
         } else {
             self.watch_and_list(to_scan, buffers, &mut record)
+                .map_err(|errno| unreadable_problem(errno.into(), Severity::Warning))
         };
 
         let ListingRecord {
@@ -107,11 +108,10 @@ impl<'a> DirLister<'a> {
         to_scan: &DirToScan,
         buffers: &mut ListBuffers,
         record: &mut ListingRecord<'_>,
-    ) -> Result<DirListing, FileProblem> {
+    ) -> io::Result<DirListing> {
         let dir = self.open_watched(&to_scan.resolved, record)?;
-        let stat = fstat(&dir).map_err(unreadable_dir)?;
-        let names = read_names(&dir, self.limits.max_entries, &mut buffers.names)
-            .map_err(unreadable_dir)?;
+        let stat = fstat(&dir)?;
+        let names = read_names(&dir, self.limits.max_entries, &mut buffers.names)?;
 
         let total_entries = names.len();
         let may_hold_manifest = MANIFEST_DIRECTORIES
@@ -170,7 +170,7 @@ impl<'a> DirLister<'a> {
         &self,
         path: &ResolvedPath,
         record: &mut ListingRecord<'_>,
-    ) -> Result<OwnedFd, FileProblem> {
+    ) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         if let Ok(dir) = self.snapshot.open(path, flags) {
             record.watches.watch_dir(dir.as_fd());
@@ -181,12 +181,12 @@ impl<'a> DirLister<'a> {
         match self.snapshot.open(path, OFlags::PATH | OFlags::DIRECTORY) {
             Ok(dir) => record.watches.watch_dir(dir.as_fd()),
             // There is no watch, so the directory must not be listed: it would count as watched.
-            Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable_dir(error)),
+            Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(error),
             Err(_) => {}
         }
 
         // Permission may have been granted before the watch existed.
-        self.snapshot.open(path, flags).map_err(unreadable_dir)
+        self.snapshot.open(path, flags)
     }
 
     /// Watches the manifests of a directory, which `namespaces` reads later.
@@ -328,10 +328,6 @@ impl<'a> DirLister<'a> {
 }
 
 /// Returns the problem of a directory that cannot be listed.
-fn unreadable_dir(error: Errno) -> FileProblem {
-    unreadable_problem(error.into(), Severity::Warning)
-}
-
 /// Whether sorted names contain a name.
 fn has_name(names: &[(Box<[u8]>, FileType)], wanted: &[u8]) -> bool {
     names
