@@ -80,6 +80,12 @@ pub enum PackageReadError {
     NoThread,
 }
 
+impl From<DeadlineExceeded> for PackageReadError {
+    fn from(_: DeadlineExceeded) -> Self {
+        Self::DeadlineExceeded
+    }
+}
+
 /// Catalog that lists the requested package.
 struct KeyedCatalog {
     catalog: Arc<Catalog>,
@@ -316,10 +322,7 @@ async fn find_package(
         access_scope: access_scope.clone(),
         roots: vec![root.clone()],
     };
-    let mut view = store
-        .view(&selection, consistency, wait_budget)
-        .await
-        .map_err(|DeadlineExceeded| PackageReadError::DeadlineExceeded)?;
+    let mut view = store.view(&selection, consistency, wait_budget).await?;
 
     let state = view
         .roots

@@ -90,12 +90,11 @@ pub enum RpcError {
     AuthorityMismatch,
     CatalogChanged,
     Read(PackageReadError),
-    DeadlineExceeded,
 }
 
 impl From<DeadlineExceeded> for RpcError {
-    fn from(_: DeadlineExceeded) -> Self {
-        Self::DeadlineExceeded
+    fn from(error: DeadlineExceeded) -> Self {
+        Self::Read(error.into())
     }
 }
 
@@ -122,7 +121,7 @@ impl RpcError {
                 ErrorReason::CatalogChanged,
                 "the revision of the page token is no longer kept; list again from the first page",
             ),
-            Self::DeadlineExceeded | Self::Read(PackageReadError::DeadlineExceeded) => (
+            Self::Read(PackageReadError::DeadlineExceeded) => (
                 ErrorReason::DeadlineExceeded,
                 "the scan of the root did not finish in time; allow more time, or request CACHED",
             ),
@@ -351,7 +350,7 @@ mod tests {
         BadField, RpcError, call_deadline_exceeded, caller_denied, overloaded, request_timed_out,
         shutting_down, too_many_streams,
     };
-    use crate::daemon::catalog::PackageReadError;
+    use crate::daemon::catalog::{DeadlineExceeded, PackageReadError};
     use crate::daemon::fs::FileReadError;
     use crate::daemon::grpc::auth::AuthDenial;
     use crate::daemon::grpc::quota::QuotaExceeded;
@@ -389,7 +388,7 @@ mod tests {
             caller_denied(AuthDenial::NotAllowed),
             caller_denied(AuthDenial::NoThread),
             RpcError::CatalogChanged.into_status(None),
-            RpcError::DeadlineExceeded.into_status(None),
+            RpcError::from(DeadlineExceeded).into_status(None),
             of_root(RpcError::AuthorityMismatch),
             of_root(RpcError::Read(PackageReadError::DeadlineExceeded)),
             of_root(RpcError::Read(PackageReadError::RootPending)),
