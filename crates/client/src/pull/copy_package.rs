@@ -1,15 +1,15 @@
 //! Copy of a package for a program that runs one of its files.
 
-use super::package_hash::approved_files;
+use super::package_hash::{approved_files, check_approval};
+use super::package_list::{self, confirm_list};
+use super::package_reader::PackageReader;
 use super::package_store::{PackageCopy, PackageStore};
+use super::repeat::PullAttempts;
 use super::staging_dir::StagingDir;
 use super::{
-    ChecksumFile, FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY, MAX_ATTEMPTS, PackageFiles,
-    PackageLocation, PackageOrigin, PackageReader, PullError, PullLimits, check_approval,
-    confirm_list, is_concurrent_change, package_list, run_blocking,
+    ChecksumFile, PackageFiles, PackageLocation, PackageOrigin, PullError, PullLimits, run_blocking,
 };
 use crate::Client;
-use caproot_core::backoff::Backoff;
 use caproot_core::lock::ApprovedFiles;
 use caproot_core::wire::ContentDigest;
 use std::sync::Arc;
@@ -38,22 +38,13 @@ pub async fn copy_package(
     store: &Arc<PackageStore>,
     request: &CopyRequest<'_>,
 ) -> Result<PackageCopy, PullError> {
-    let mut backoff = Backoff::new(FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY);
-    let mut attempt = 1;
+    let mut attempts = PullAttempts::new();
     loop {
-        match try_copy(client, store, request).await {
-            Err(error) if is_retried(&error) && attempt < MAX_ATTEMPTS => {
-                tokio::time::sleep(backoff.next_limit()).await;
-            }
-            outcome => return outcome,
+        let outcome = try_copy(client, store, request).await;
+        if let Some(outcome) = attempts.finish(outcome).await {
+            return outcome;
         }
-        attempt += 1;
     }
-}
-
-/// Whether the package or the store changed during the attempt.
-fn is_retried(error: &PullError) -> bool {
-    matches!(error, PullError::NoDigest(_)) || is_concurrent_change(error)
 }
 
 async fn try_copy(

@@ -74,7 +74,8 @@ impl FileReader<'_> {
             return Err(failure);
         }
         // The client compared the bytes with the digest of the response.
-        if response?.digest != file.digest.to_string() {
+        let response = response.map_err(PullError::after_list)?;
+        if response.digest != file.digest.to_string() {
             return Err(PullError::KeepsChanging);
         }
         if pages.bytes == file.bytes {

@@ -1,13 +1,11 @@
 //! Digests of the files of a package, computed from the bytes that the daemon sends.
 
 use super::file_reader::{FileReader, PageSink};
-use super::{
-    CONCURRENT_READS, FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY, MAX_ATTEMPTS, PackageFiles,
-    PackageLocation, PackageOrigin, PullError, PullLimits, confirm_list, is_concurrent_change,
-    package_list,
-};
+use super::package_list::{self, confirm_list};
+use super::package_reader::CONCURRENT_READS;
+use super::repeat::PullAttempts;
+use super::{PackageFiles, PackageLocation, PackageOrigin, PullError, PullLimits};
 use crate::Client;
-use caproot_core::backoff::Backoff;
 use caproot_core::lock::{ApprovedFiles, FilesError};
 use caproot_core::wire::{ContentDigest, FileChecksum, parse_file_name};
 use futures_util::{StreamExt as _, stream};
@@ -22,23 +20,13 @@ pub async fn hash_package(
     location: PackageLocation<'_>,
     limits: PullLimits,
 ) -> Result<ApprovedFiles, PullError> {
-    let mut backoff = Backoff::new(FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY);
-    let mut attempt = 1;
+    let mut attempts = PullAttempts::new();
     loop {
-        match try_hash(client, location, limits).await {
-            Err(error) if is_retried(&error) && attempt < MAX_ATTEMPTS => {
-                tokio::time::sleep(backoff.next_limit()).await;
-            }
-            Err(error) => return Err(error),
-            Ok(files) => return Ok(approved_files(&files)?.require_skill_file()?),
+        let outcome = try_hash(client, location, limits).await;
+        if let Some(outcome) = attempts.finish(outcome).await {
+            return Ok(approved_files(&outcome?)?.require_skill_file()?);
         }
-        attempt += 1;
     }
-}
-
-/// Whether the package changed during the attempt.
-fn is_retried(error: &PullError) -> bool {
-    matches!(error, PullError::NoDigest(_)) || is_concurrent_change(error)
 }
 
 async fn try_hash(
@@ -96,4 +84,22 @@ pub fn approved_files(files: &PackageFiles) -> Result<ApprovedFiles, FilesError>
     // The names were checked when they were listed.
     let files = files.filter_map(|(name, file)| Some((parse_file_name(name).ok()?, *file)));
     ApprovedFiles::of_package(files.collect())
+}
+
+/// Returns an error if there are approved versions and the package equals no approved version.
+pub fn check_approval(
+    approved: Option<&[ApprovedFiles]>,
+    files: &PackageFiles,
+) -> Result<(), PullError> {
+    let Some(approved) = approved else {
+        return Ok(());
+    };
+    let current = approved_files(files)?;
+    let differences = approved
+        .iter()
+        .map(|version| current.difference_from(version));
+    match differences.min_by_key(Vec::len) {
+        Some(nearest) if nearest.is_empty() => Ok(()),
+        nearest => Err(PullError::NotApproved(nearest.unwrap_or_default())),
+    }
 }

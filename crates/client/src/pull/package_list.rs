@@ -169,3 +169,18 @@ pub fn name_of_path(path: &[u8]) -> String {
         .map(encode_path)
         .unwrap_or_default()
 }
+
+/// Lists the package again. If both lists agree, each file had its digest when the first list ended.
+pub async fn confirm_list(
+    origin: PackageOrigin<'_>,
+    location: PackageLocation<'_>,
+    limits: PullLimits,
+    files: &PackageFiles,
+) -> Result<(), PullError> {
+    match list_files(origin, location, limits).await {
+        Ok(current) if current.files == *files => Ok(()),
+        Ok(_) | Err(PullError::NoDigest(_)) => Err(PullError::KeepsChanging),
+        Err(PullError::Call(error)) => Err(PullError::after_list(error)),
+        Err(error) => Err(error),
+    }
+}

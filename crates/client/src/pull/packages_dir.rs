@@ -1,12 +1,11 @@
 //! Directory in which each directory has one pulled package, as `caproot pull --all` writes it.
 
+use super::attempt::check_conflicts;
 use super::checksum_file::CHECKSUM_FILE;
+use super::repeat::MAX_ATTEMPTS;
 use super::staging_dir::StagingDir;
-use super::target_dir::TargetDir;
-use super::{
-    MAX_ATTEMPTS, PackageLocation, PullError, PullRequest, check_conflicts, intact_files,
-    run_blocking, scan_target,
-};
+use super::target_dir::{TargetDir, intact_files, scan_target};
+use super::{PackageLocation, PullError, PullRequest, run_blocking};
 use crate::{CallError, Client};
 use caproot_core::proto::caproot::v1::{ErrorReason, ReadResourceRequest, SelectedCapabilityRoot};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};

@@ -1,12 +1,9 @@
 //! Skill of an MCP server or a site as files on this machine: the source fetches and verifies all
 //! files, which are few and small, and the pull writes them as those of a daemon.
 
-use super::{
-    FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY, MAX_ATTEMPTS, PackageOrigin, PullError, PullProgress,
-    PullReport, PullRequest, pull_from,
-};
-use crate::session::{SkillSource, ToolErrorCode};
-use caproot_core::backoff::Backoff;
+use super::repeat::PullAttempts;
+use super::{PackageOrigin, PullError, PullProgress, PullReport, PullRequest, pull_from};
+use crate::session::SkillSource;
 use caproot_core::proto::caproot::v1::Resource;
 use caproot_core::wire::ContentDigest;
 use std::collections::BTreeMap;
@@ -34,27 +31,14 @@ pub async fn pull_skill(
     request: &PullRequest,
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullReport, PullError> {
-    let mut backoff = Backoff::new(FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY);
-    let mut attempt = 1;
-    loop {
-        let error = match SourcePackage::fetch(source, &request.package).await {
-            Ok(package) => {
-                let origin = PackageOrigin::Source(&package);
-                return pull_from(origin, request, report_progress).await;
-            }
-            Err(error) => error,
-        };
-
-        let has_changed = matches!(
-            &error,
-            PullError::Source(error) if error.code() == ToolErrorCode::ResourceChanged
-        );
-        if !has_changed || attempt == MAX_ATTEMPTS {
-            return Err(error);
+    let mut attempts = PullAttempts::new();
+    let package = loop {
+        let fetched = SourcePackage::fetch(source, &request.package).await;
+        if let Some(fetched) = attempts.finish(fetched).await {
+            break fetched?;
         }
-        tokio::time::sleep(backoff.next_limit()).await;
-        attempt += 1;
-    }
+    };
+    pull_from(PackageOrigin::Source(&package), request, report_progress).await
 }
 
 impl SourcePackage {

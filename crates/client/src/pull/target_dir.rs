@@ -3,21 +3,24 @@
 use super::checksum_file::{CHECKSUM_FILE, ChecksumFile, MAX_CHECKSUM_FILE_BYTES};
 use super::dir_scan::{DirScan, ScanDepth, open_dir_at, open_regular, scan_dir};
 use super::staging_dir::{STAGING_PREFIX, StagingDir};
-use super::{PackageFiles, PullError};
+use super::{PackageFiles, PullError, run_blocking};
 use caproot_core::bounded_file;
 use caproot_core::mountinfo::parse_mountinfo;
+use caproot_core::wire::FileChecksum;
 use rustix::fs::{
     AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, fchmod, fchown, flock, fstat, fsync,
     open, renameat_with, statat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const MOUNTINFO_PATH: &str = "/proc/self/mountinfo";
 
@@ -326,4 +329,44 @@ fn read_checksums(dir: BorrowedFd<'_>, path: &Path) -> Result<Option<ChecksumFil
     ChecksumFile::parse(&text)
         .map(Some)
         .map_err(|reason| PullError::unusable(&shown, reason))
+}
+
+/// Locks the target and compares it with its checksum file. Without a checksum file, compares it with
+/// `equal_files`, too. Returns `None` if the target does not exist.
+pub async fn scan_target(
+    target: &Arc<TargetDir>,
+    ignores_invalid: bool,
+    equal_files: Option<PackageFiles>,
+) -> Result<Option<ScannedTarget>, PullError> {
+    let scanned = target.clone();
+    run_blocking(move || {
+        let Some(open) = scanned.open_dir(ignores_invalid)? else {
+            return Ok(None);
+        };
+        open.lock()?;
+        if !scanned.is_current(&open) {
+            return Err(PullError::KeepsChanging);
+        }
+
+        open.reject_mounts()?;
+        let scan = open.scan(ScanDepth::Contents)?;
+        let is_equal = match equal_files {
+            Some(files) if open.checksums.is_none() => open.has_files(files)?,
+            _ => false,
+        };
+        Ok(Some(ScannedTarget {
+            open,
+            scan,
+            is_equal,
+        }))
+    })
+    .await
+}
+
+/// Returns the files of the directory that are as the last pull wrote them.
+pub fn intact_files(local: &ScannedTarget) -> BTreeMap<&String, &FileChecksum> {
+    let known = local.open.checksums.iter().flat_map(|known| &known.files);
+    known
+        .filter(|(name, _)| local.scan.stamps.contains_key(*name))
+        .collect()
 }
