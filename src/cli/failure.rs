@@ -177,7 +177,7 @@ impl From<ConnectError> for CommandFailure {
     }
 }
 
-/// Returns the exit code and hint for a TLS failure.
+/// Returns the hint for a TLS failure.
 fn tls_hint(error: &TlsError) -> &'static str {
     match error {
         TlsError::NotTls => {

@@ -3,13 +3,12 @@
 mod bracket_depth;
 mod fast_path;
 
-use serde::de::DeserializeSeed;
-
 use super::value_seed::DocumentBudget;
 use crate::daemon::model::limits::{MAX_ALIAS_BYTES, MAX_NESTING};
 use crate::daemon::model::value::DynamicValue;
 use caproot_core::text;
 use caproot_core::text::position;
+use serde::de::DeserializeSeed as _;
 
 /// Upper limit of the estimated number of open `[` and `{`. The library visits each open bracket
 /// for each token, and reads the whole text before it can reject anything. Without this limit, the
@@ -71,45 +70,34 @@ pub fn parse(text: &str) -> Result<DynamicValue, YamlError> {
 fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
     let budget = DocumentBudget::new(text.len() + MAX_ALIAS_BYTES);
     let deserializer = serde_yaml::Deserializer::from_str(text);
-    let value = budget.seed().deserialize(deserializer);
+    let error = match budget.seed().deserialize(deserializer) {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
 
-    value.map_err(|error| {
-        let message = error.to_string();
-        let unreadable = text.find(|c: char| !is_yaml_char(c));
-        let index = match error.location() {
-            // The library has no position for a character that YAML does not allow.
-            _ if message.starts_with("control characters") => unreadable,
-            found => found.map(|at| at.index()),
-        };
+    let message = error.to_string();
+    // The library has no position for a character that YAML does not allow.
+    let noticed_at = if message.starts_with("control characters") {
+        text.find(|c: char| !is_yaml_char(c))
+    } else {
+        error.location().map(|at| at.index())
+    };
+    let started_at = start_of_fault(&message).map(|at| byte_index_of(text, at));
+    let index = started_at.or(noticed_at);
+    let (line, column) = index.map_or((0, 0), |at| position::position_of_byte(text.as_bytes(), at));
 
-        let index = start_of_fault(&message)
-            .map(|at| byte_index_of(text, at))
-            .or(index);
-        let (line, column) =
-            index.map_or((0, 0), |at| position::position_of_byte(text.as_bytes(), at));
-
-        if let Some(message) = budget.into_rejection() {
-            // Drop the path that the library prepends to the message, which can be long.
-            return YamlError {
-                line,
-                column,
-                message,
-                kind: YamlErrorKind::Rejected,
-            };
-        }
-
-        let kind = if is_rejection_message(&message) {
-            YamlErrorKind::Rejected
-        } else {
-            YamlErrorKind::Syntax
-        };
-
-        YamlError {
-            line,
-            column,
-            message: text::escape_text(&strip_positions(&message)),
-            kind,
-        }
+    // A rejection of the budget has its own message. The library prepends a path, which can be long.
+    let rejection = budget.into_rejection();
+    let kind = if rejection.is_some() || is_rejection_message(&message) {
+        YamlErrorKind::Rejected
+    } else {
+        YamlErrorKind::Syntax
+    };
+    Err(YamlError {
+        line,
+        column,
+        message: rejection.unwrap_or_else(|| text::escape_text(&strip_positions(&message))),
+        kind,
     })
 }
 

@@ -135,21 +135,15 @@ impl<S> RootContents<S> {
 
     fn compute_digest(&self) -> String {
         let mut messages: Vec<_> = self.skills.values().map(|stored| stored.digest).collect();
-        let plugins = self
-            .plugins
-            .values()
-            .map(|plugin| digest(CatalogMessage::Plugin, &**plugin));
-        messages.extend(plugins);
-        let lists = self
-            .marketplaces
-            .iter()
-            .map(|list| digest(CatalogMessage::Marketplace, list));
-        messages.extend(lists);
-        let problems = self
-            .diagnostics
-            .iter()
-            .map(|d| digest(CatalogMessage::Diagnostic, d));
-        messages.extend(problems);
+        for plugin in self.plugins.values() {
+            messages.push(digest(CatalogMessage::Plugin, &**plugin));
+        }
+        for list in &self.marketplaces {
+            messages.push(digest(CatalogMessage::Marketplace, list));
+        }
+        for diagnostic in &self.diagnostics {
+            messages.push(digest(CatalogMessage::Diagnostic, diagnostic));
+        }
         digest_catalog(messages).to_string()
     }
 
