@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -257,9 +258,11 @@ test("presets are local directories", async (t) => {
 });
 
 test("a site is a source", async (t) => {
+  const main = "---\nname: pdf\ndescription: Fills forms.\n---\n# Body\n";
+  const digest = `sha256:${createHash("sha256").update(main).digest("hex")}`;
   const files: Record<string, string> = {
-    "index.json": JSON.stringify({ skills: [{ name: "pdf", description: "Fills forms.", files: ["SKILL.md"] }] }),
-    "pdf/SKILL.md": "---\nname: pdf\ndescription: Fills forms.\n---\n# Body\n",
+    "index.json": JSON.stringify({ skills: [{ name: "pdf", description: "Fills forms.", url: "pdf/SKILL.md", digest }] }),
+    "pdf/SKILL.md": main,
   };
   const server = createServer((request, response) => {
     const text = files[request.url?.replace("/.well-known/agent-skills/", "") ?? ""];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import http.server
 import json
 import os
@@ -378,12 +379,14 @@ def test_presets_are_local_directories(
 
 
 def test_sites(run: Any) -> None:
-    files = {
-        "index.json": json.dumps(
-            {"skills": [{"name": "pdf", "description": "Fills forms.", "files": ["SKILL.md"]}]}
-        ),
-        "pdf/SKILL.md": "---\nname: pdf\ndescription: Fills forms.\n---\n# Body\n",
+    main = "---\nname: pdf\ndescription: Fills forms.\n---\n# Body\n"
+    entry = {
+        "name": "pdf",
+        "description": "Fills forms.",
+        "url": "pdf/SKILL.md",
+        "digest": f"sha256:{hashlib.sha256(main.encode()).hexdigest()}",
     }
+    files = {"index.json": json.dumps({"skills": [entry]}), "pdf/SKILL.md": main}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

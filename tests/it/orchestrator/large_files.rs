@@ -25,12 +25,14 @@ const LARGE: usize = (16 << 20) - 200;
 /// Memory of a process that reads one of them at a time, and has the last one.
 const MAX_PROCESS_KIB: u64 = 96 << 10;
 
+const MAIN: &str = "SKILL.md";
 /// Name of a large file that is no text.
 const BINARY: &str = "data.bin";
 
 /// Skill of a server: its files by name.
 type Files = BTreeMap<&'static str, Vec<u8>>;
 
+/// Returns the files of a skill with a large file, which can be the SKILL.md.
 fn skill_files(name: &str, large: &'static str, letter: char) -> Files {
     let main = format!("---\nname: {name}\ndescription: Does {name}.\n---\n");
     let line = format!("{}\n", letter.to_string().repeat(99));
@@ -38,7 +40,10 @@ fn skill_files(name: &str, large: &'static str, letter: char) -> Files {
     if large == BINARY {
         text[7] = 0xff;
     }
-    Files::from([("SKILL.md", main.into_bytes()), (large, text)])
+    if large == MAIN {
+        return Files::from([(MAIN, [main.into_bytes(), text].concat())]);
+    }
+    Files::from([(MAIN, main.into_bytes()), (large, text)])
 }
 
 /// Starts an MCP server and site with one skill.
@@ -116,12 +121,12 @@ fn read_resource(name: &str, files: &Files, uri: &Value) -> Value {
     json!({"contents": [contents]})
 }
 
+/// Returns the index of a site. A skill of a site is one file.
 fn site_index(name: &str, files: &Files) -> String {
-    let files = files
-        .iter()
-        .map(|(file, content)| json!({"path": file, "digest": content_digest(content)}));
-    json!({"skills": [{"name": name, "description": format!("Does {name}."), "files": files.collect::<Vec<_>>()}]})
-        .to_string()
+    let digest = content_digest(&files[MAIN]);
+    json!({"skills": [{"name": name, "type": "skill-md", "description": format!("Does {name}."),
+        "url": format!("{name}/SKILL.md"), "digest": digest}]})
+    .to_string()
 }
 
 /// Starts a session with three MCP servers and a site, which have a large text each.
@@ -147,7 +152,8 @@ async fn large_texts_are_read_one_at_a_time() {
     let names = ["aa", "bb", "cc", "dd"];
     let starts = names.map(|name| {
         let letter = name.chars().next().expect("a letter");
-        start_server(name, skill_files(name, "big.md", letter))
+        let large = if name == "dd" { MAIN } else { "big.md" };
+        start_server(name, skill_files(name, large, letter))
     });
     let servers = join_all(starts).await;
     let (mut process, session) = start_session(&servers).await;
@@ -158,8 +164,13 @@ async fn large_texts_are_read_one_at_a_time() {
     let mut requests = BTreeMap::new();
     for skill in listed["result"].as_array().expect("the skills") {
         let package = skill["package"].as_str().expect("a package");
+        let large = if skill["name"] == "dd" {
+            MAIN
+        } else {
+            "big.md"
+        };
         let arguments = json!({"authority": skill["authority"], "package": package,
-            "resource": format!("{package}/big.md")});
+            "resource": format!("{package}/{large}")});
         let request = json!({"id": skill["name"], "method": "call", "session": session,
             "tool": "skills_read", "arguments": arguments});
         process.send(&request);
@@ -177,7 +188,7 @@ async fn large_texts_are_read_one_at_a_time() {
         let contents = answer["result"]["contents"].as_str();
         let contents = contents.unwrap_or_else(|| panic!("{answer}"));
         let name = answer["id"].as_str().expect("an id");
-        assert!(contents.starts_with(&name[..1]), "{answer}");
+        assert!(contents.contains(&name[..1].repeat(99)), "{answer}");
         assert!(!answer["result"]["next_cursor"].is_null(), "{answer}");
         requests.remove(&answer["id"].to_string());
     }
@@ -188,18 +199,19 @@ async fn large_texts_are_read_one_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_skill_is_pulled_from_a_server_and_a_site() {
-    let files = skill_files("big", BINARY, 'x');
-    let server = start_server("big", files.clone()).await;
     let fixture = Fixture::new("");
-    let config = json!({"mcpServers": {"s": {"url": format!("http://{}/mcp", server.address)}}});
-    fixture.write("servers.json", config.to_string());
-    let servers = fixture.path("servers.json").display().to_string();
-    let site = format!("http://{}", server.address);
+    for (flag, large) in [("--mcp-servers", BINARY), ("--private-site", MAIN)] {
+        let files = skill_files("big", large, 'x');
+        let server = start_server("big", files.clone()).await;
+        let site = format!("http://{}", server.address);
+        let config = json!({"mcpServers": {"s": {"url": format!("{site}/mcp")}}});
+        fixture.write("servers.json", config.to_string());
+        let servers = fixture.path("servers.json").display().to_string();
 
-    for (flag, value) in [("--mcp-servers", &servers), ("--private-site", &site)] {
         let into = fixture.path(&format!("out{flag}"));
-        let mut command = caproot(["pull", "big", flag, value, "--into"]);
-        command.arg(&into);
+        let mut command = caproot(["pull", "big", flag]);
+        let value = if large == MAIN { &site } else { &servers };
+        command.arg(value).arg("--into").arg(&into);
         run_command(command).await.succeeded();
         for (name, content) in &files {
             let pulled = fs::read(into.join(name)).expect(name);

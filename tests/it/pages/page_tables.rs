@@ -267,9 +267,8 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
 #[test]
 fn the_limits_of_a_site_are_those_of_the_code() {
     use site_limits::{
-        CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_FILE_BYTES, MAX_INDEX_BYTES, MAX_REDIRECTS,
-        MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS, READ_TIMEOUT, SMALL_FILE_BYTES,
-        START_TIMEOUT,
+        CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_FILE_BYTES, MAX_INDEX_BYTES, MAX_REDIRECTS, MAX_SKILLS,
+        READ_TIMEOUT, SMALL_FILE_BYTES, START_TIMEOUT,
     };
     assert_rows(
         SITES_PAGE,
@@ -283,8 +282,6 @@ fn the_limits_of_a_site_are_those_of_the_code() {
                     count(MAX_SKILLS)
                 ),
             ),
-            ("files of a skill", MAX_SKILL_FILES.to_string()),
-            ("copied skill", mebibytes(MAX_SKILL_BYTES as u64)),
             (
                 "file",
                 format!(

@@ -152,43 +152,42 @@ fn respond(
     response
 }
 
-/// Returns an entry with the paths of its files only.
-fn with_paths(name: &str, paths: &[&str]) -> Value {
-    json!({"name": name, "description": format!("Does {name}."), "files": paths})
+/// Returns an entry with the URL of a SKILL.md, whose text is that of the harness.
+fn entry_at(name: &str, url: &str) -> Value {
+    entry_of(name, url, &skill_text(name))
 }
 
-/// Returns an entry with the URL and the digest of its SKILL.md.
-fn with_url(name: &str, url: &str) -> Value {
+/// Returns an entry with the URL and the digest of a SKILL.md.
+fn entry_of(name: &str, url: &str, text: &str) -> Value {
     json!({
         "name": name, "type": "skill-md", "description": format!("Does {name}."), "url": url,
-        "digest": content_digest(skill_text(name).as_bytes()),
+        "digest": content_digest(text.as_bytes()),
     })
 }
 
+/// Returns an entry whose SKILL.md is next to the index.
+fn listed(name: &str) -> Value {
+    entry_at(name, &format!("{name}/SKILL.md"))
+}
+
+/// Returns the path of a SKILL.md next to the index.
+fn main_path(name: &str) -> String {
+    format!("/.well-known/agent-skills/{name}/SKILL.md")
+}
+
 #[tokio::test]
-async fn each_form_of_an_index_is_read() {
-    let declared =
-        |path: &str, text: &str| json!({"path": path, "digest": content_digest(text.as_bytes())});
-    let with_digests = json!({
-        "name": "b", "description": "Does b.",
-        "files": [declared("SKILL.md", &skill_text("b")), declared("ref/x y.md", "More."),
-            declared("ref/other.md", "Listed.")],
-    });
+async fn the_index_of_a_site_is_read() {
     let index = json!({"$schema": "https://schemas.agentskills.io/discovery/0.2.0/schema.json", "skills": [
-        with_paths("a", &["SKILL.md", "x.md"]),
-        with_digests,
-        with_url("c", "/elsewhere/c/SKILL.md"),
+        listed("a"),
+        listed("b"),
+        entry_at("c", "/elsewhere/c/SKILL.md"),
     ]});
-    let base = "/.well-known/agent-skills";
     let site = TestSite::start(
         &index,
         &[
-            (&format!("{base}/a/SKILL.md"), &skill_text("a")),
-            (&format!("{base}/a/x.md"), "=> /moved.md"),
-            ("/moved.md", "Moved."),
-            (&format!("{base}/b/SKILL.md"), &skill_text("b")),
-            (&format!("{base}/b/ref/x%20y.md"), "More."),
-            (&format!("{base}/b/ref/other.md"), "Stolen."),
+            (&main_path("a"), "=> /moved/SKILL.md"),
+            ("/moved/SKILL.md", &skill_text("a")),
+            (&main_path("b"), &skill_text("a")),
             ("/elsewhere/c/SKILL.md", &skill_text("c")),
             ("/elsewhere/c/y.md", "Not declared."),
         ],
@@ -197,34 +196,27 @@ async fn each_form_of_an_index_is_read() {
     let session = start_session(vec![site.source().await]).await;
     let (packages, warnings) = list_all(&session).await;
     assert_eq!(packages, ["a", "b", "c"].map(|name| site.package(name)));
-    assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(
-        warnings[0].contains("no digests for files of 1 "),
-        "{warnings:?}"
-    );
+    assert!(warnings.is_empty(), "{warnings:?}");
     assert_eq!(
         site.requests.load(Ordering::SeqCst),
         1,
         "no file is read ahead"
     );
 
-    for name in ["a", "b", "c"] {
+    for name in ["a", "c"] {
         let text = read_all(&session, site.read(name, "")).await;
         assert_eq!(text, skill_text(name));
     }
-    assert_eq!(read_all(&session, site.read("a", "x.md")).await, "Moved.");
-    let spaced = site.read("b", "ref/x%20y.md");
-    assert_eq!(read_all(&session, spaced).await, "More.");
-    let listed = call(&session, "skills.read", site.read("b", "./")).await;
-    assert_eq!(listed["files"].as_array().expect("files").len(), 3);
+    let files = call(&session, "skills.read", site.read("c", "./")).await;
+    assert_eq!(files["files"][0]["path"], "SKILL.md");
+    assert_eq!(files["files"].as_array().expect("files").len(), 1);
 
-    // A file with a digest is cached.
+    // A verified file is cached.
     let requests = site.requests.load(Ordering::SeqCst);
     read_all(&session, site.read("c", "")).await;
     assert_eq!(site.requests.load(Ordering::SeqCst), requests);
     for (name, resource, code) in [
-        ("b", "ref/other.md", "NOT_VERIFIED"),
-        ("b", "none.md", "RESOURCE_NOT_FOUND"),
+        ("b", "", "NOT_VERIFIED"),
         ("c", "y.md", "RESOURCE_NOT_FOUND"),
         ("d", "", "PACKAGE_NOT_FOUND"),
     ] {
@@ -236,10 +228,7 @@ async fn each_form_of_an_index_is_read() {
 #[tokio::test]
 async fn a_changed_index_is_followed_by_conditional_requests() {
     let index = |names: &[&str]| {
-        let skills: Vec<_> = names
-            .iter()
-            .map(|name| with_paths(name, &["SKILL.md"]))
-            .collect();
+        let skills: Vec<_> = names.iter().map(|name| listed(name)).collect();
         json!({ "skills": skills })
     };
     let site = TestSite::start(&index(&["a"]), &[]).await;
@@ -280,28 +269,25 @@ async fn a_changed_index_is_followed_by_conditional_requests() {
 
 #[tokio::test]
 async fn invalid_entries_of_a_site_are_omitted() {
-    let mut archive = with_url("archive", "/archive.tar.gz");
+    let mut archive = entry_at("archive", "/archive.tar.gz");
     archive["type"] = json!("archive");
-    let mut bad_digest = with_url("digest", "/digest/SKILL.md");
+    let mut bad_digest = entry_at("digest", "/digest/SKILL.md");
     bad_digest["digest"] = json!("md5:1");
     let entries = [
-        with_paths("fine", &["SKILL.md"]),
-        with_paths("fine", &["SKILL.md"]),
-        with_paths("Fine", &["SKILL.md"]),
-        with_paths("a\u{202e}b", &["SKILL.md"]),
-        with_paths("", &["SKILL.md"]),
-        with_paths("outside", &["SKILL.md", "../fine/SKILL.md"]),
-        with_paths("absolute", &["SKILL.md", "//elsewhere/x"]),
-        with_paths("twice", &["SKILL.md", "x", "x"]),
-        with_paths("main", &["x"]),
-        with_url("elsewhere", "https://elsewhere.example/elsewhere/SKILL.md"),
-        with_url("file", "file:///etc/passwd/SKILL.md"),
-        with_url("loopback", "http://127.0.0.1:1/loopback/SKILL.md"),
-        with_url("query", "/query/SKILL.md?x"),
-        with_url("other", "/other/README.md"),
+        listed("fine"),
+        listed("fine"),
+        listed("Fine"),
+        listed("a\u{202e}b"),
+        listed(""),
+        entry_at("elsewhere", "https://elsewhere.example/elsewhere/SKILL.md"),
+        entry_at("file", "file:///etc/passwd/SKILL.md"),
+        entry_at("loopback", "http://127.0.0.1:1/loopback/SKILL.md"),
+        entry_at("query", "/query/SKILL.md?x"),
+        entry_at("other", "/other/README.md"),
         archive,
         bad_digest,
-        json!({"name": "neither"}),
+        json!({"name": "unverifiable", "url": "/unverifiable/SKILL.md"}),
+        json!({"name": "paths", "files": ["SKILL.md"]}),
         json!(7),
     ];
     let count = entries.len() - 1;
@@ -316,9 +302,7 @@ async fn invalid_entries_of_a_site_are_omitted() {
 
 #[tokio::test]
 async fn hostile_sites_are_bounded() {
-    let many: Vec<_> = (0..100_000)
-        .map(|n| json!({"name": format!("a{n}"), "files": ["SKILL.md"]}))
-        .collect();
+    let many: Vec<_> = (0..100_000).map(|n| listed(&format!("a{n}"))).collect();
     let site = TestSite::start(&json!({ "skills": many }), &[]).await;
     let source = site.source().await;
     let snapshot = source.snapshot();
@@ -329,40 +313,34 @@ async fn hostile_sites_are_bounded() {
     let large = "x".repeat(bytes(limits::MAX_FILE_BYTES) + 1);
     let lying = "---\nname: lying\ndescription: Steals.\n---\n";
     let index = json!({"skills": [
-        with_paths("large", &["SKILL.md", "x"]),
-        with_url("lying", "/lying/SKILL.md"),
-        with_paths("renamed", &["SKILL.md"]),
-        with_paths("moved", &["SKILL.md"]),
-        with_paths("loop", &["SKILL.md"]),
+        listed("large"),
+        listed("lost"),
+        entry_at("lying", "/lying/SKILL.md"),
+        entry_of("renamed", "renamed/SKILL.md", lying),
+        listed("moved"),
+        listed("loop"),
     ]});
-    let base = "/.well-known/agent-skills";
     let site = TestSite::start(
         &index,
         &[
-            (&format!("{base}/large/x"), &large),
+            (&main_path("large"), &large),
             ("/lying/SKILL.md", lying),
-            (&format!("{base}/renamed/SKILL.md"), lying),
-            (
-                &format!("{base}/moved/SKILL.md"),
-                "=> https://elsewhere.example/SKILL.md",
-            ),
-            (
-                &format!("{base}/loop/SKILL.md"),
-                &format!("=> {base}/loop/SKILL.md"),
-            ),
+            (&main_path("renamed"), lying),
+            (&main_path("moved"), "=> https://elsewhere.example/SKILL.md"),
+            (&main_path("loop"), &format!("=> {}", main_path("loop"))),
         ],
     )
     .await;
     let session = start_session(vec![site.source().await]).await;
-    for (name, resource, code) in [
-        ("large", "x", "TOO_LARGE"),
-        ("large", "", "RESOURCE_NOT_FOUND"),
-        ("lying", "", "NOT_VERIFIED"),
-        ("renamed", "", "NOT_VERIFIED"),
-        ("moved", "", "SOURCE_UNAVAILABLE"),
-        ("loop", "", "SOURCE_UNAVAILABLE"),
+    for (name, code) in [
+        ("large", "TOO_LARGE"),
+        ("lost", "RESOURCE_NOT_FOUND"),
+        ("lying", "NOT_VERIFIED"),
+        ("renamed", "NOT_VERIFIED"),
+        ("moved", "SOURCE_UNAVAILABLE"),
+        ("loop", "SOURCE_UNAVAILABLE"),
     ] {
-        let (found, error) = read_error(&session, site.read(name, resource)).await;
+        let (found, error) = read_error(&session, site.read(name, "")).await;
         assert_eq!(found, code, "{name}: {error}");
         assert!(!error.contains("Steals"), "{error}");
     }
@@ -371,13 +349,12 @@ async fn hostile_sites_are_bounded() {
 /// A site that does not answer in time is a state with a reason, and the other sources go on.
 #[tokio::test]
 async fn a_silent_site_delays_no_other_source() {
-    let index = json!({"skills": [with_paths("a", &["SKILL.md", "x"])]});
-    let base = "/.well-known/agent-skills";
-    let main = format!("{base}/a/SKILL.md");
+    let index = json!({"skills": [listed("a"), listed("c")]});
+    let main = main_path("a");
     let slow = TestSite::start(&index, &[(&main, "gate: never"), (INDEX, "gate: never")]).await;
     let fine = TestSite::start(
         &index,
-        &[(&main, "gate: never"), (&format!("{base}/a/x"), "X.")],
+        &[(&main, "gate: never"), (&main_path("c"), &skill_text("c"))],
     )
     .await;
     let mock = start_with_skills(&[("b", &[])]).await;
@@ -400,14 +377,22 @@ async fn a_silent_site_delays_no_other_source() {
     .await;
 
     let (packages, warnings) = list_all(&session).await;
-    assert_eq!(packages, ["mcp+skill://s/b".to_owned(), fine.package("a")]);
+    let expected = [
+        "mcp+skill://s/b".to_owned(),
+        fine.package("a"),
+        fine.package("c"),
+    ];
+    assert_eq!(packages, expected);
     let named = warnings.iter().any(|warning| warning.contains(slow.id()));
     assert!(named, "{warnings:?}");
     for site in [&slow, &fine] {
         let error = read_error(&session, site.read("a", "")).await;
         assert_eq!(error.0, "SOURCE_UNAVAILABLE", "{}", error.1);
     }
-    assert_eq!(read_all(&session, fine.read("a", "x")).await, "X.");
+    assert_eq!(
+        read_all(&session, fine.read("c", "")).await,
+        skill_text("c")
+    );
 }
 
 fn bytes(limit: u64) -> usize {
@@ -416,38 +401,38 @@ fn bytes(limit: u64) -> usize {
 
 #[tokio::test]
 async fn a_site_that_changes_while_it_is_read_is_reported() {
-    let entry = |description: &str| json!({"skills": [{"name": "a", "description": description, "files": ["SKILL.md", "x"]}]});
-    let base = "/.well-known/agent-skills";
-    let main = format!("{base}/a/SKILL.md");
-    let other = format!("{base}/a/x");
-    let long = "x".repeat(bytes(limits::SMALL_FILE_BYTES));
-    let site = TestSite::start(
-        &entry("Does a."),
-        &[(&main, &skill_text("a")), (&other, &long)],
-    )
-    .await;
+    let text = |letter: &str| skill_text("a") + &letter.repeat(bytes(limits::SMALL_FILE_BYTES) / 2);
+    let index = |text: &str| json!({"skills": [entry_of("a", "a/SKILL.md", text)]});
+    let main = main_path("a");
+    let site = TestSite::start(&index(&text("x")), &[(&main, &text("x"))]).await;
     let source = site.source().await;
     let session = start_session(vec![source.clone() as Arc<dyn SkillSource>]).await;
+    let mut watch = source.watch().expect("changes");
 
     // The second page is of another version.
-    let mut arguments = site.read("a", "x");
+    let mut arguments = site.read("a", "");
     let first = call(&session, "skills.read", arguments.clone()).await;
     arguments["cursor"] = first["next_cursor"].clone();
-    site.write(&other, &"y".repeat(bytes(limits::SMALL_FILE_BYTES)));
+    site.write(&main, &text("y"));
+    site.write(INDEX, &index(&text("y")).to_string());
+    source.refresh();
+    in_time(watch.changed()).await;
     let error = read_error(&session, arguments).await;
     assert_eq!(error.0, "RESOURCE_CHANGED", "{}", error.1);
 
-    // The index changes between two files of a copy.
-    site.write(&other, "gate: opened later");
+    // The index changes while a copy is made.
+    site.write(&main, "gate: opened later");
     let count = site.requests.load(Ordering::SeqCst);
-    let mut watch = source.watch().expect("changes");
     let package = site.package("a");
     let fetch = tokio::spawn({
         let (source, package) = (source.clone(), package.clone());
         async move { source.fetch_package(&package).await }
     });
-    site.wait_for_requests(count + 2).await;
-    site.write(INDEX, &entry("Does\u{202e} more.").to_string());
+    site.wait_for_requests(count + 1).await;
+    site.write(&main, &text("y"));
+    let mut changed = index(&text("y"));
+    changed["skills"][0]["description"] = json!("Does\u{202e} more.");
+    site.write(INDEX, &changed.to_string());
     source.refresh();
     in_time(watch.changed()).await;
     site.gate.notify_one();
@@ -492,7 +477,7 @@ async fn only_allowed_addresses_are_connected_to() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_of_the_command_has_the_skills_of_a_site() {
-    let index = json!({"skills": [with_url("c", "/c/SKILL.md")]});
+    let index = json!({"skills": [entry_at("c", "/c/SKILL.md")]});
     let site = TestSite::start(&index, &[("/c/SKILL.md", &skill_text("c"))]).await;
     let mut command = caproot(["call"]);
     command
@@ -517,22 +502,12 @@ async fn a_session_of_the_command_has_the_skills_of_a_site() {
 /// A pull writes the files of a skill with their digests, and refuses a file that differs from the index.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn skills_of_sites_and_mcp_servers_are_pulled() {
-    let declared =
-        |path: &str, text: &str| json!({"path": path, "digest": content_digest(text.as_bytes())});
-    let index = json!({"skills": [
-        {"name": "b", "description": "Does b.", "files": [
-            declared("SKILL.md", &skill_text("b")), declared("ref/x y.md", "More.")]},
-        {"name": "bad", "description": "Does bad.", "files": [
-            declared("SKILL.md", &skill_text("bad")), declared("x", "Listed.")]},
-    ]});
-    let base = "/.well-known/agent-skills";
+    let index = json!({"skills": [listed("b"), listed("bad")]});
     let site = TestSite::start(
         &index,
         &[
-            (&format!("{base}/b/SKILL.md"), &skill_text("b")),
-            (&format!("{base}/b/ref/x%20y.md"), "More."),
-            (&format!("{base}/bad/SKILL.md"), &skill_text("bad")),
-            (&format!("{base}/bad/x"), "Stolen."),
+            (&main_path("b"), &skill_text("b")),
+            (&main_path("bad"), "Stolen."),
         ],
     )
     .await;
@@ -559,18 +534,17 @@ async fn skills_of_sites_and_mcp_servers_are_pulled() {
 
     let pulled = pull("b", "out/b").await.succeeded();
     assert!(
-        pulled.text().contains("pulled: 2 files"),
+        pulled.text().contains("pulled: 1 file"),
         "{}",
         pulled.text()
     );
     let read = |path: &str| std::fs::read_to_string(fixture.path(path)).expect("a file");
     assert_eq!(read("out/b/SKILL.md"), skill_text("b"));
-    assert_eq!(read("out/b/ref/x y.md"), "More.");
     let verified = caproot_client::pull::verify_dir(&fixture.path("out/b")).expect("a directory");
     assert!(verified.differences.is_empty() && verified.package == site.package("b"));
     let again = pull(&site.package("b"), "out/b").await.succeeded();
     assert!(
-        again.text().contains("unchanged: 2 files"),
+        again.text().contains("unchanged: 1 file"),
         "{}",
         again.text()
     );
@@ -583,7 +557,6 @@ async fn skills_of_sites_and_mcp_servers_are_pulled() {
     let mut approve = caproot(["lock"]);
     approve.arg(fixture.path("dir")).arg("--out").arg(&lock);
     fixture.write("dir/b/SKILL.md", skill_text("b"));
-    fixture.write("dir/b/ref/x y.md", "More.");
     run_command(approve).await.succeeded();
     for wanted in ["b", &site.package("b")] {
         pull_locked(wanted, "out/locked").await.succeeded();

@@ -120,7 +120,8 @@ async fn a_lost_server_keeps_its_names() {
         })
     };
     let mock = start(answers).await;
-    let index = json!({"skills": [{"name": "a", "files": ["SKILL.md"]}]});
+    let index = json!({"skills": [{"name": "a", "url": "/a/SKILL.md",
+        "digest": content_digest(skill_text("a").as_bytes())}]});
     let site = TestSite::start(&index, &[]).await;
     let session = start_session(vec![
         start_careful_source(&mock.url).await,

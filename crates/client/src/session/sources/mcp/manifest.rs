@@ -1,4 +1,4 @@
-//! Skills of a server that has neither the skills extension nor an index, as `FastMCP` serves them: the
+//! Skills of a server without the skills extension, as `FastMCP` serves them: the
 //! resource `…/SKILL.md`, next to it the resource `…/_manifest` with the size and the SHA-256 of each
 //! file, and a template for the other files (<https://gofastmcp.com/servers/skills>). A resource
 //! without a manifest is no skill.

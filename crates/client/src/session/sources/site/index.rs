@@ -1,13 +1,11 @@
-//! Index of a site. Sites publish three forms: entries with the `url` and the `digest` of a SKILL.md
-//! (<https://schemas.agentskills.io/discovery/0.2.0/schema.json>), entries with `files` that each have
-//! a digest, and entries with the paths of `files` only, as vercel-labs/skills and opencode read them.
-//! Archives are refused.
+//! Index of a site, as the Agent Skills discovery format has it
+//! (<https://schemas.agentskills.io/discovery/0.2.0/schema.json>): each entry has the `url` and the
+//! `digest` of a SKILL.md. Archives are refused.
 
-use super::limits::{MAX_DESCRIPTION_CHARS, MAX_SKILL_FILES, MAX_SKILLS};
+use super::limits::{MAX_DESCRIPTION_CHARS, MAX_SKILLS};
 use crate::session::SourceKind;
 use crate::session::ToolError;
 use crate::session::sources::SkillListing;
-use crate::session::sources::mcp::address::{file_uri, is_in_dir};
 use caproot_core::json::ListEntries;
 use caproot_core::proto::caproot::v1::{Authority, Skill};
 use caproot_core::text::{quote_value, single_line, truncate_chars};
@@ -30,34 +28,8 @@ struct SiteEntry {
     #[serde(default)]
     description: String,
     r#type: Option<String>,
-    url: Option<String>,
-    digest: Option<String>,
-    files: Option<Vec<SiteFile>>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum SiteFile {
-    PathOnly(String),
-    Declared {
-        path: String,
-        digest: Option<String>,
-    },
-}
-
-impl SiteFile {
-    fn path(&self) -> &str {
-        match self {
-            Self::PathOnly(path) | Self::Declared { path, .. } => path,
-        }
-    }
-
-    fn digest(&self) -> Option<&str> {
-        match self {
-            Self::PathOnly(_) => None,
-            Self::Declared { digest, .. } => digest.as_deref(),
-        }
-    }
+    url: String,
+    digest: String,
 }
 
 /// Skill of a site.
@@ -76,8 +48,8 @@ pub struct SiteSkill {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeclaredSiteFile {
     pub url: Url,
-    /// `sha256:` and the SHA-256 of the file, if the index has it.
-    pub digest: Option<String>,
+    /// `sha256:` and the SHA-256 of the file.
+    pub digest: String,
 }
 
 /// Skills of a site by package.
@@ -113,12 +85,16 @@ impl SiteSkill {
             return Err(format!("its type {} is not supported", quote_value(kind)));
         }
 
+        if !is_digest(&entry.digest) {
+            return Err("its digest is not a SHA-256".to_owned());
+        }
+
         let package = format!("site://{}/{}", site.id, entry.name);
-        let files = declared_files(site, &package, &entry)?;
         let main_resource = format!("{package}/{MAIN_FILE}");
-        let main = files
-            .get(&main_resource)
-            .ok_or("its SKILL.md is not declared")?;
+        let file = DeclaredSiteFile {
+            url: main_file_url(site, &entry.url)?,
+            digest: entry.digest.clone(),
+        };
 
         let description = single_line(&entry.description);
         let skill = Skill {
@@ -129,9 +105,9 @@ impl SiteSkill {
             package,
             name: entry.name.clone(),
             description: truncate_chars(&description, MAX_DESCRIPTION_CHARS).to_owned(),
-            digest: main.digest.clone().unwrap_or_default(),
+            digest: entry.digest,
             user_invocable: true,
-            main_resource,
+            main_resource: main_resource.clone(),
             ..Skill::default()
         };
         let frontmatter = [("name", entry.name), ("description", entry.description)];
@@ -139,7 +115,7 @@ impl SiteSkill {
         Ok(Self {
             skill: Arc::new(skill),
             frontmatter: frontmatter.into_iter().collect(),
-            files,
+            files: BTreeMap::from([(main_resource, file)]),
             rejection: OnceLock::new(),
         })
     }
@@ -152,44 +128,6 @@ fn is_skill_name(name: &str) -> bool {
         .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let has_stray_hyphen = name.starts_with('-') || name.ends_with('-') || name.contains("--");
     is_plain && !has_stray_hyphen && (1..=64).contains(&name.len())
-}
-
-/// Returns the files of an entry by handle.
-fn declared_files(
-    site: &SiteLocation,
-    package: &str,
-    entry: &SiteEntry,
-) -> Result<BTreeMap<String, DeclaredSiteFile>, String> {
-    let Some(listed) = &entry.files else {
-        let url = entry.url.as_deref().ok_or("it has neither url nor files")?;
-        let file = DeclaredSiteFile {
-            url: main_file_url(site, url)?,
-            digest: checked_digest(entry.digest.as_deref())?,
-        };
-        return Ok(BTreeMap::from([(format!("{package}/{MAIN_FILE}"), file)]));
-    };
-    if listed.len() > MAX_SKILL_FILES {
-        return Err(format!("it has over {MAX_SKILL_FILES} files"));
-    }
-
-    let mut files = BTreeMap::new();
-    for file in listed {
-        let handle = file_uri(package, file.path());
-        if !is_in_dir(&handle, package) {
-            return Err("a file is not in its directory".to_owned());
-        }
-
-        let path = file_uri(&entry.name, file.path());
-        let url = site.index.join(&path).map_err(|error| error.to_string())?;
-        let file = DeclaredSiteFile {
-            url,
-            digest: checked_digest(file.digest())?,
-        };
-        if files.insert(handle, file).is_some() {
-            return Err("a file is declared twice".to_owned());
-        }
-    }
-    Ok(files)
 }
 
 /// Returns the URL of a SKILL.md, which must be of the same site.
@@ -207,13 +145,6 @@ fn main_file_url(site: &SiteLocation, url: &str) -> Result<Url, String> {
         return Err("its URL is not a SKILL.md".to_owned());
     }
     Ok(url)
-}
-
-fn checked_digest(digest: Option<&str>) -> Result<Option<String>, String> {
-    match digest {
-        Some(digest) if !is_digest(digest) => Err("a digest is not a SHA-256".to_owned()),
-        digest => Ok(digest.map(str::to_owned)),
-    }
 }
 
 /// Parses an index. An unchanged skill of `before` is reused. Invalid entries are omitted with a
@@ -247,8 +178,6 @@ struct SiteListBuilder {
     skills: BTreeMap<String, Arc<SiteSkill>>,
     invalid: Vec<String>,
     invalid_count: usize,
-    /// Number of skills with a file without a digest.
-    unverifiable_count: usize,
 }
 
 impl SiteListBuilder {
@@ -256,8 +185,6 @@ impl SiteListBuilder {
         if self.skills.contains_key(name) {
             return self.record_invalid(name, "it is listed twice");
         }
-        let is_unverifiable = skill.files.values().any(|file| file.digest.is_none());
-        self.unverifiable_count += usize::from(is_unverifiable);
 
         let skill = match before.get(&skill.skill.package) {
             Some(known) if known.is_same(&skill) => known.clone(),
@@ -287,13 +214,6 @@ impl SiteListBuilder {
             let count = self.invalid_count;
             warnings.push(format!("{count} skills of {phrase} are omitted: {named}"));
         }
-        if self.unverifiable_count > 0 {
-            let count = self.unverifiable_count;
-            warnings.push(format!(
-                "{phrase} declares no digests for files of {count} of its skills"
-            ));
-        }
-
         let skills = self.skills.into_values();
         let by_package: SiteSkills = skills
             .map(|skill| (skill.skill.package.clone(), skill))

@@ -8,10 +8,6 @@ use std::time::Duration;
 pub const MAX_INDEX_BYTES: usize = 4 << 20;
 /// Skills of an index.
 pub const MAX_SKILLS: usize = 5_000;
-/// Files of a skill.
-pub const MAX_SKILL_FILES: usize = 512;
-/// Bytes of all files of a copied skill.
-pub const MAX_SKILL_BYTES: usize = 16 << 20;
 /// Characters of a description; a longer one is truncated.
 pub const MAX_DESCRIPTION_CHARS: usize = 1_024;
 /// Redirects of one request, all to the same host.

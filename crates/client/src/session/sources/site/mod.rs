@@ -1,7 +1,6 @@
 //! Site as a source of skills: the index `https://HOST/.well-known/agent-skills/index.json` and the
-//! files that it names. The index is requested at the start, every five minutes, and after a failed
-//! verification, with conditional requests. Each file is requested when it is read, and is verified if
-//! the index has its digest. All responses are [limited](limits).
+//! SKILL.md files that it names. The index is requested at the start, every five minutes, and after a failed
+//! verification, with conditional requests. Each file is requested when it is read, and is verified. All responses are [limited](limits).
 //!
 //! A site is reached over https. Redirects to another host, archives, and addresses that are not
 //! globally routable are refused, and proxies of the environment are not used. A handle begins with
@@ -268,8 +267,8 @@ impl SiteSource {
         resource: &str,
         declared: &DeclaredSiteFile,
     ) -> Result<VerifiedFile, ToolError> {
-        let cached = declared.digest.as_deref();
-        if let Some(file) = cached.and_then(|digest| self.file_cache.lock().get(digest)) {
+        let cached = self.file_cache.lock().get(&declared.digest);
+        if let Some(file) = cached {
             return verify_main_file(skill, resource, &file.text).map(|()| file);
         }
 
@@ -279,9 +278,7 @@ impl SiteSource {
             .map_err(|_| ToolError::from_code(ToolErrorCode::NotText, "the file is not text"))?;
         let file = VerifiedFile::new(digest, text);
         drop(turn);
-        if declared.digest.is_some() {
-            self.file_cache.lock().insert(&file);
-        }
+        self.file_cache.lock().insert(&file);
         Ok(file)
     }
 
@@ -295,14 +292,12 @@ impl SiteSource {
         let content = self.client.fetch_file(&declared.url).await?;
         let bytes = &content.bytes;
         let is_main = resource == skill.skill.main_resource;
-        if let Some(listed) = &declared.digest {
-            let listed = DeclaredFile {
-                digest: listed,
-                size: None,
-            };
-            check_declaration(listed, bytes.len() as u64, &sha256_digest(bytes))
-                .inspect_err(|error| reject_main_file(skill, is_main, error))?;
-        }
+        let listed = DeclaredFile {
+            digest: &declared.digest,
+            size: None,
+        };
+        check_declaration(listed, bytes.len() as u64, &sha256_digest(bytes))
+            .inspect_err(|error| reject_main_file(skill, is_main, error))?;
         verify_main_file(skill, resource, &String::from_utf8_lossy(bytes))?;
         Ok(content)
     }
@@ -315,22 +310,15 @@ impl SiteSource {
         }
 
         let mut files = Vec::new();
-        let mut room = limits::MAX_SKILL_BYTES;
         for (resource, declared) in &skill.files {
             let fetch = timeout(
                 self.read_timeout,
                 self.fetch_content(&skill, resource, declared),
             );
             let content = fetch.await.unwrap_or_else(|_| Err(self.silence_error()))?;
-            let bytes = content.bytes;
-            room = room.checked_sub(bytes.len()).ok_or_else(|| {
-                let limit = limits::MAX_SKILL_BYTES;
-                let message = format!("the files of the skill are over {limit} bytes");
-                ToolError::from_code(ToolErrorCode::TooLarge, &message)
-            })?;
             files.push(FetchedFile {
                 resource: resource.clone(),
-                bytes,
+                bytes: content.bytes,
             });
         }
 
