@@ -1,7 +1,7 @@
 //! Source that lists only approved skills of another source. Descriptions come from the lock. A file is
 //! fetched whole, verified, and kept by its digest for all sessions of the process.
 
-use super::verified_file::{VerifiedFile, parse_cursor};
+use super::verified_file::{ContentCache, VerifiedFile, parse_cursor};
 use super::{
     PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
     SourceSnapshot, SourceWatch, TextPage, TextPageRequest, WholeFile, unknown_digests_error,
@@ -12,7 +12,7 @@ use crate::session::{ToolError, ToolErrorCode};
 use crate::trust::{approve_skill, is_for_product, short_digest};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
 use caproot_core::proto::caproot::v1::Skill;
-use caproot_core::sync::{Mutex, WeightedLru};
+use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::{encode_path, format_name_handle};
 use caproot_core::wire::limits::MAX_READ_BYTES;
 use caproot_core::wire::{ContentDigest, RelPath, parse_file_name};
@@ -33,8 +33,7 @@ const MAX_PAGE_FILES: usize = 1_000;
 const MAX_SAME_PACKAGES: usize = 8;
 
 /// Verified contents of all sessions of the process, by digest.
-static CONTENTS: LazyLock<Mutex<ContentCache>> =
-    LazyLock::new(|| Mutex::new(WeightedLru::new(MAX_CACHED_BYTES, usize::MAX)));
+static CONTENTS: LazyLock<ContentCache> = LazyLock::new(|| ContentCache::new(MAX_CACHED_BYTES));
 
 /// Source with the approved skills of another source. Handles have the approved names in place of paths,
 /// which the author of a skill chooses.
@@ -78,9 +77,6 @@ struct ApprovedSkills {
     /// are one skill of the session.
     by_package: HashMap<String, Vec<SharedSkill>>,
 }
-
-/// Verified contents by digest, bounded by their bytes.
-type ContentCache = WeightedLru<ContentDigest, Arc<str>>;
 
 impl ApprovedSource {
     /// Creates a source with an id that a model may see. An empty product lists the skills of all products.
@@ -248,7 +244,7 @@ impl ApprovedSource {
         for file in &files {
             match self.fetch_file(file).await {
                 Ok(file) => {
-                    return file.cut_page(cursor, &resource, resource.clone(), request.max_bytes);
+                    return file.cut_page(cursor, &resource, request.max_bytes);
                 }
                 Err(error) => first_error = first_error.or(Some(error)),
             }
@@ -291,8 +287,8 @@ impl ApprovedSource {
         let first = files.first().ok_or_else(unlisted_package_error)?;
         let is_known =
             candidates.is_narrowed || files.iter().all(|file| file.digest == first.digest);
-        if is_known && let Some(text) = CONTENTS.lock().get(&first.digest).cloned() {
-            return Ok(VerifiedFile::new(first.digest.to_string(), text));
+        if is_known && let Some(text) = CONTENTS.get(&first.digest) {
+            return Ok(VerifiedFile::new(first.digest, text));
         }
         let max_bytes = files.iter().map(|file| file.bytes).max();
         let max_bytes = max_bytes.unwrap_or_default();
@@ -306,8 +302,8 @@ impl ApprovedSource {
             .verify_versions(found, text.as_bytes())
             .ok_or_else(changed_content_error)?;
         let text = Arc::<str>::from(text);
-        CONTENTS.lock().put(digest, text.clone(), text.len());
-        Ok(VerifiedFile::new(digest.to_string(), text))
+        CONTENTS.put(digest, text.clone());
+        Ok(VerifiedFile::new(digest, text))
     }
 
     /// Returns the digest of a content that approved versions have, and records these versions.

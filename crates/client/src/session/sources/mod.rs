@@ -4,10 +4,10 @@
 mod approved;
 mod daemon;
 #[cfg(feature = "mcp")]
-mod large_file;
-#[cfg(feature = "mcp")]
 pub mod mcp;
 mod mirror_watch;
+#[cfg(feature = "mcp")]
+mod remote;
 #[cfg(feature = "mcp")]
 pub mod site;
 mod verified_file;
@@ -18,6 +18,8 @@ pub use super::skill_source::{
 };
 pub(super) use approved::ApprovedSource;
 pub use daemon::{DaemonSource, ExecutorState, ExecutorStatus};
+#[cfg(feature = "mcp")]
+pub use remote::RemoteSource;
 
 use super::result::{ToolError, ToolErrorCode};
 use super::skill_source::{unavailable_error, unknown_digests_error};
@@ -52,7 +54,7 @@ impl WholeFile {
     /// Returns the file of a response, which must have the whole file.
     fn from_response(page: ReadResourceResponse, max_bytes: usize) -> Result<Self, ToolError> {
         if !page.next_cursor.is_empty() {
-            return Err(larger_file_error(page.total_bytes, max_bytes));
+            return Err(larger_file_error(page.total_bytes, max_bytes as u64));
         }
         let bytes = match page.body {
             Some(Body::Contents(text)) => text.into_bytes(),
@@ -93,7 +95,7 @@ impl TextPage {
 }
 
 /// Returns the error of a file that is over the limit of a read.
-fn larger_file_error(bytes: u64, max_bytes: usize) -> ToolError {
+fn larger_file_error(bytes: u64, max_bytes: u64) -> ToolError {
     let message = format!("the file has {bytes} bytes; the limit is {max_bytes}");
     ToolError::from_code(ToolErrorCode::TooLarge, &message)
 }

@@ -1,18 +1,23 @@
-//! Text file that was fetched whole and passed verification, and its pages.
+//! Text file that was fetched whole and passed verification, its pages, and the cache of such files.
 
 use super::TextPage;
 use crate::session::{ToolError, ToolErrorCode};
+use caproot_core::sync::{Mutex, WeightedLru};
+use caproot_core::wire::ContentDigest;
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter, checksum};
 use std::sync::Arc;
+
+/// Bytes that an entry of a cache takes next to its text.
+const ENTRY_BYTES: usize = 256;
 
 /// Text file that passed verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedFile {
-    pub digest: String,
+    pub digest: ContentDigest,
     pub text: Arc<str>,
 }
 
-/// Position in a version of a file where a page begins. Bound to the URI of the file.
+/// Position in a version of a file where a page begins. Bound to the handle of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct VerifiedFileCursor {
     offset: usize,
@@ -37,11 +42,11 @@ impl Cursor for VerifiedFileCursor {
 }
 
 /// Decodes the cursor of a file; `None` for an empty text, which is the beginning.
-pub fn parse_cursor(text: &str, uri: &str) -> Result<Option<VerifiedFileCursor>, ToolError> {
+pub fn parse_cursor(text: &str, resource: &str) -> Result<Option<VerifiedFileCursor>, ToolError> {
     if text.is_empty() {
         return Ok(None);
     }
-    VerifiedFileCursor::decode(text, uri.as_bytes())
+    VerifiedFileCursor::decode(text, resource.as_bytes())
         .map(Some)
         .ok_or_else(invalid_cursor)
 }
@@ -54,7 +59,7 @@ fn invalid_cursor() -> ToolError {
 }
 
 impl VerifiedFile {
-    pub fn new(digest: String, text: impl Into<Arc<str>>) -> Self {
+    pub fn new(digest: ContentDigest, text: impl Into<Arc<str>>) -> Self {
         Self {
             digest,
             text: text.into(),
@@ -65,11 +70,10 @@ impl VerifiedFile {
     pub fn cut_page(
         &self,
         cursor: Option<VerifiedFileCursor>,
-        uri: &str,
-        resource: String,
+        resource: &str,
         max_bytes: usize,
     ) -> Result<TextPage, ToolError> {
-        let version = checksum([self.digest.as_bytes()]);
+        let version = checksum([&self.digest.0[..]]);
         let begin = cursor.unwrap_or(VerifiedFileCursor { offset: 0, version });
         if begin.version != version {
             let message = "the file changed since the cursor was made";
@@ -88,15 +92,34 @@ impl VerifiedFile {
             String::new()
         } else {
             let offset = begin.offset + contents.len();
-            VerifiedFileCursor { offset, version }.encode(uri.as_bytes())
+            VerifiedFileCursor { offset, version }.encode(resource.as_bytes())
         };
 
         Ok(TextPage {
-            resource,
+            resource: resource.to_owned(),
             contents: contents.to_owned(),
             next_cursor,
-            digest: self.digest.clone(),
+            digest: self.digest.to_string(),
         })
+    }
+}
+
+/// Verified contents by digest, bounded by their bytes.
+#[derive(Debug)]
+pub struct ContentCache(Mutex<WeightedLru<ContentDigest, Arc<str>>>);
+
+impl ContentCache {
+    pub fn new(max_bytes: usize) -> Self {
+        Self(Mutex::new(WeightedLru::new(max_bytes, usize::MAX)))
+    }
+
+    pub fn get(&self, digest: &ContentDigest) -> Option<Arc<str>> {
+        self.0.lock().get(digest).cloned()
+    }
+
+    pub fn put(&self, digest: ContentDigest, text: Arc<str>) {
+        let weight = text.len() + ENTRY_BYTES;
+        self.0.lock().put(digest, text, weight);
     }
 }
 
@@ -104,26 +127,27 @@ impl VerifiedFile {
 mod tests {
     use super::{VerifiedFile, VerifiedFileCursor, parse_cursor};
     use crate::session::ToolErrorCode;
+    use caproot_core::wire::ContentDigest;
     use caproot_core::wire::cursor::Cursor as _;
     use proptest::prelude::*;
 
     const URI: &str = "skill://a/SKILL.md";
 
     fn file(text: &str) -> VerifiedFile {
-        VerifiedFile::new(format!("digest of {text}"), text)
+        VerifiedFile::new(ContentDigest::of(text), text)
     }
 
     #[test]
     fn a_cursor_of_another_file_or_version_is_rejected() {
         let text = file("äbcdefgh");
-        let first = text.cut_page(None, URI, String::new(), 4).expect("a page");
+        let first = text.cut_page(None, URI, 4).expect("a page");
         assert_eq!(first.contents, "äbc");
         for (cursor, uri) in [(&*first.next_cursor, "skill://b/SKILL.md"), ("x", URI)] {
             let error = parse_cursor(cursor, uri).expect_err("another file");
             assert_eq!(error.code(), ToolErrorCode::InvalidCursor);
         }
         let begin = parse_cursor(&first.next_cursor, URI).expect("a cursor of this file");
-        let changed = file("another").cut_page(begin, URI, String::new(), 4);
+        let changed = file("another").cut_page(begin, URI, 4);
         assert_eq!(
             changed.expect_err("changed").code(),
             ToolErrorCode::ResourceChanged
@@ -136,7 +160,7 @@ mod tests {
                 offset,
                 version: next.version,
             };
-            let result = text.cut_page(Some(forged), URI, String::new(), 4);
+            let result = text.cut_page(Some(forged), URI, 4);
             let error = result.expect_err("an invalid offset");
             assert_eq!(error.code(), ToolErrorCode::InvalidCursor);
         }
@@ -149,7 +173,7 @@ mod tests {
             let (mut joined, mut cursor) = (String::new(), String::new());
             loop {
                 let begin = parse_cursor(&cursor, URI).expect("a cursor of this file");
-                let page = file.cut_page(begin, URI, String::new(), bytes).expect("a page");
+                let page = file.cut_page(begin, URI, bytes).expect("a page");
                 prop_assert!(page.contents.len() <= bytes);
                 joined.push_str(&page.contents);
                 cursor = page.next_cursor;

@@ -5,6 +5,7 @@ use super::address::{is_in_dir, to_handle};
 use super::fetch::{invalid_response, tool_error};
 use super::limits::{MAX_DIRECTORIES, MAX_PAGES, MAX_SKILL_FILES};
 use crate::session::ToolError;
+use crate::session::sources::remote::undeclared_files_error;
 use crate::session::sources::{PackageFile, PackageFilesPage};
 use rmcp::RoleClient;
 use rmcp::model::{ReadResourceDirectoryRequestParams, Resource};
@@ -22,17 +23,20 @@ struct DirectoryWalk<'a> {
 }
 
 /// Returns whether a server lists directories.
-pub fn lists_directories(peer: &Peer<RoleClient>) -> bool {
+fn lists_directories(peer: &Peer<RoleClient>) -> bool {
     peer.peer_info()
         .is_some_and(|info| info.capabilities.supports_directory_read())
 }
 
-/// Lists the files below the directory of a skill, all on one page.
+/// Lists the files below the directory of a skill, all on one page, if the server lists directories.
 pub async fn list_directory_files(
     server: &str,
     peer: &Peer<RoleClient>,
     directory: &str,
 ) -> Result<PackageFilesPage, ToolError> {
+    if !lists_directories(peer) {
+        return Err(undeclared_files_error());
+    }
     let mut walk = DirectoryWalk {
         directory,
         pending: VecDeque::from([directory.to_owned()]),

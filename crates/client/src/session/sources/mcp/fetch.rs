@@ -1,25 +1,12 @@
-//! Files of an MCP server: fetched whole and verified against the list. A file that fails verification is
-//! never returned.
+//! Files of an MCP server, fetched whole.
 
-use super::ServerLink;
-use super::frontmatter::find_difference;
-use super::invalid_response_error;
-use super::limits::MAX_CACHED_BYTES;
-use super::remote_skill::{DeclaredFile, ExpectedFile, RemoteSkill};
-use crate::session::sources::large_file::{
-    FileContent, SMALL_FILE_BYTES, keep_text, last_text, take_turn,
-};
-use crate::session::sources::verified_file::VerifiedFile;
+use crate::session::sources::{invalid_response_error, larger_file_error};
 use crate::session::{ToolError, ToolErrorCode};
 use base64::engine::general_purpose::STANDARD;
 use base64::{DecodeSliceError, Engine as _};
-use caproot_core::sync::Mutex;
 use rmcp::RoleClient;
-use rmcp::model::{
-    ErrorCode, ReadResourceRequestParams, ReadResourceResponse, ResourceContents, sha256_digest,
-};
+use rmcp::model::{ErrorCode, ReadResourceRequestParams, ReadResourceResponse, ResourceContents};
 use rmcp::service::{Peer, ServiceError};
-use std::collections::VecDeque;
 
 /// Bytes that are decoded at once: a multiple of three, so that no padding is inside.
 const DECODED_CHUNK: usize = 3 << 10;
@@ -29,144 +16,6 @@ pub const MISSING_FILE_CODES: [ErrorCode; 3] = [
     ErrorCode::INVALID_PARAMS,
     ErrorCode::METHOD_NOT_FOUND,
 ];
-
-/// Latest verified files of a server by digest, the most recent first. Files with one digest and
-/// different URIs have the same bytes.
-#[derive(Debug, Default)]
-pub struct VerifiedFileCache(VecDeque<VerifiedFile>);
-
-impl VerifiedFileCache {
-    /// Returns the file with a digest, if it is cached.
-    pub fn get(&mut self, digest: &str) -> Option<VerifiedFile> {
-        let position = self.0.iter().position(|file| file.digest == digest);
-        let Some(position) = position else {
-            return last_text(digest);
-        };
-        let file = self.0.remove(position)?;
-        self.0.push_front(file.clone());
-        Some(file)
-    }
-
-    pub fn insert(&mut self, file: &VerifiedFile) {
-        if file.text.len() as u64 > SMALL_FILE_BYTES {
-            return keep_text(file);
-        }
-        self.0.retain(|cached| cached.digest != file.digest);
-        self.0.push_front(file.clone());
-
-        let mut bytes = 0;
-        self.0.retain(|cached| {
-            // The digest and the entry itself have a size, too.
-            bytes += cached.text.len() + 256;
-            bytes <= MAX_CACHED_BYTES
-        });
-    }
-}
-
-/// Connection and cache of a server, to fetch its files.
-pub struct FileFetcher<'a> {
-    pub link: Option<&'a ServerLink>,
-    pub cache: &'a Mutex<VerifiedFileCache>,
-}
-
-impl FileFetcher<'_> {
-    /// Fetches and verifies a file of a skill that a model reads.
-    pub async fn fetch_file(
-        &self,
-        entry: &RemoteSkill,
-        uri: &str,
-    ) -> Result<VerifiedFile, ToolError> {
-        let declared = find_declaration(entry, uri)?;
-        if let Some(declared) = declared {
-            // A cached file with the listed digest is current. The frontmatter in the list can be
-            // another.
-            let cached = self.cache.lock().get(declared.digest);
-            if let Some(file) = cached {
-                return check_size(declared, file.text.len() as u64)
-                    .and_then(|()| check_frontmatter(entry, uri, &file.text))
-                    .map(|()| file)
-                    .inspect_err(|error| entry.mark_main_rejected(uri, error));
-            }
-        }
-
-        let fetched = self.fetch_verified(entry, uri, declared).await?;
-        let VerifiedBytes { digest, content } = fetched;
-        let text = String::from_utf8(content.bytes)
-            .map_err(|_| ToolError::from_code(ToolErrorCode::NotText, "the file is not text"))?;
-        let file = VerifiedFile::new(digest, text);
-
-        // A file without a listed digest cannot be checked later, so it is fetched for each page.
-        if declared.is_some() {
-            self.cache.lock().insert(&file);
-        }
-        Ok(file)
-    }
-
-    /// Fetches and verifies a file of a skill, which need not be text.
-    pub async fn fetch_bytes(&self, entry: &RemoteSkill, uri: &str) -> Result<Vec<u8>, ToolError> {
-        let declared = find_declaration(entry, uri)?;
-        let fetched = self.fetch_verified(entry, uri, declared).await?;
-        Ok(fetched.content.bytes)
-    }
-
-    async fn fetch_verified(
-        &self,
-        entry: &RemoteSkill,
-        uri: &str,
-        declared: Option<DeclaredFile<'_>>,
-    ) -> Result<VerifiedBytes, ToolError> {
-        let Some(ServerLink { peer, messages }) = self.link else {
-            let message = "the MCP server does not respond yet";
-            return Err(ToolError::from_code(
-                ToolErrorCode::SourceUnavailable,
-                message,
-            ));
-        };
-        // Only a declared size says that a large file is worth its turn.
-        let size = declared.and_then(|declared| declared.size);
-        let size = size.filter(|size| *size > SMALL_FILE_BYTES);
-        let content = match size {
-            None => FileContent {
-                bytes: read_contents(peer, uri, SMALL_FILE_BYTES).await?,
-                turn: None,
-            },
-            Some(size) => {
-                let turn = take_turn().await;
-                let _expected = messages.expect_large();
-                FileContent {
-                    bytes: read_contents(peer, uri, size).await?,
-                    turn: Some(turn),
-                }
-            }
-        };
-        let digest = verify_bytes(entry, uri, declared, &content.bytes)?;
-        Ok(VerifiedBytes { digest, content })
-    }
-}
-
-/// Content of a file that passed verification.
-struct VerifiedBytes {
-    digest: String,
-    content: FileContent,
-}
-
-/// Returns the declaration of a file; `None` if the server declares no files.
-fn find_declaration<'a>(
-    entry: &'a RemoteSkill,
-    uri: &str,
-) -> Result<Option<DeclaredFile<'a>>, ToolError> {
-    match entry.expected_file(uri) {
-        ExpectedFile::Missing => {
-            let message = "the skill has no such file";
-            Err(ToolError::from_code(
-                ToolErrorCode::ResourceNotFound,
-                message,
-            ))
-        }
-        ExpectedFile::Declared(declared) => Ok(Some(declared)),
-        ExpectedFile::Undeclared => Ok(None),
-    }
-}
 
 /// Requests the bytes of a URI from the server.
 pub async fn read_contents(
@@ -190,7 +39,7 @@ pub async fn read_contents(
     let bytes = decode_contents(contents, uri)?;
     let size = bytes.len() as u64;
     if size > max_bytes {
-        Err(too_large_error(size, max_bytes))
+        Err(larger_file_error(size, max_bytes))
     } else {
         Ok(bytes)
     }
@@ -226,80 +75,6 @@ fn decode_in_place(text: String) -> Result<Vec<u8>, DecodeSliceError> {
     }
     bytes.truncate(written);
     Ok(bytes)
-}
-
-/// Returns the digest of a file, if the file matches the list. If a SKILL.md fails the check, no file
-/// of its skill is used any more.
-fn verify_bytes(
-    entry: &RemoteSkill,
-    uri: &str,
-    declared: Option<DeclaredFile<'_>>,
-    bytes: &[u8],
-) -> Result<String, ToolError> {
-    let digest = sha256_digest(bytes);
-    let checked = match declared {
-        Some(declared) => check_declaration(declared, bytes.len() as u64, &digest),
-        None => Ok(()),
-    };
-    checked
-        .and_then(|()| check_main_file(entry, uri, bytes))
-        .map(|()| digest)
-        .inspect_err(|error| entry.mark_main_rejected(uri, error))
-}
-
-/// Checks the size and the digest of a file against the list.
-pub fn check_declaration(
-    declared: DeclaredFile<'_>,
-    size: u64,
-    digest: &str,
-) -> Result<(), ToolError> {
-    check_size(declared, size)?;
-    if declared.digest != digest {
-        let reason = "the digest of the file differs from the list";
-        return Err(not_verified_error(reason));
-    }
-    Ok(())
-}
-
-fn check_size(declared: DeclaredFile<'_>, size: u64) -> Result<(), ToolError> {
-    if let Some(listed) = declared.size.filter(|listed| *listed != size) {
-        let reason = format!("the file has {size} bytes; the list declares {listed}");
-        return Err(not_verified_error(&reason));
-    }
-    Ok(())
-}
-
-/// Checks that a SKILL.md is text with the frontmatter of the list.
-fn check_main_file(entry: &RemoteSkill, uri: &str, bytes: &[u8]) -> Result<(), ToolError> {
-    if entry.uri != uri {
-        return Ok(());
-    }
-    let text = str::from_utf8(bytes)
-        .map_err(|error| not_verified_error(&format!("the SKILL.md is not text: {error}")))?;
-    check_frontmatter(entry, uri, text)
-}
-
-/// Checks the frontmatter of a SKILL.md against the list. Other files have none.
-pub fn check_frontmatter(entry: &RemoteSkill, uri: &str, text: &str) -> Result<(), ToolError> {
-    if entry.uri != uri {
-        return Ok(());
-    }
-    match find_difference(text, &entry.frontmatter, entry.has_all_fields) {
-        None => Ok(()),
-        Some(difference) => {
-            let reason = format!("the SKILL.md differs from the list: {difference}");
-            Err(not_verified_error(&reason))
-        }
-    }
-}
-
-pub fn not_verified_error(reason: &str) -> ToolError {
-    ToolError::from_code(ToolErrorCode::NotVerified, reason)
-}
-
-pub fn too_large_error(size: u64, limit: u64) -> ToolError {
-    let message = format!("the file has {size} bytes; the limit is {limit}");
-    ToolError::from_code(ToolErrorCode::TooLarge, &message)
 }
 
 pub fn invalid_response(reason: &str) -> ToolError {

@@ -1,47 +1,54 @@
 //! Current statements of a server about one skill: before a read if the latest statement is too old,
 //! and for a skill that no list has.
 
+use super::address::handle_to_uri;
+use super::declared_skill::{directory_uri, read_listed_skill, read_manifest_skill};
 use super::fetch::{MISSING_FILE_CODES, invalid_response, tool_error};
-use super::listing::{ListedSkills, RemoteSkills, list_skills};
-use super::manifest::{ManifestError, read_manifest};
+use super::listing::{list_skills, skill_origin};
+use super::manifest::{ManifestError, ManifestSkill, read_manifest};
 use super::messages::ReceivedMessages;
-use super::remote_skill::{EntryOrigin, RemoteSkill};
+use crate::session::sources::remote::{
+    MAIN_FILE, RemoteSkill, RemoteSkills, SkillOrigin, SkillStatement,
+};
 use crate::session::{ToolError, ToolErrorCode};
 use rmcp::RoleClient;
 use rmcp::model::{ErrorCode, GetSkillRequestParams};
 use rmcp::service::{Peer, ServiceError};
 
-/// Statement of a server about a skill.
-pub enum SkillStatement {
-    /// The server serves the skill with these declarations.
-    Served(Box<RemoteSkill>),
-    /// The server does not serve the skill.
-    Gone,
-    /// New list, from a server that makes no statements about single skills.
-    Listed(ListedSkills),
-}
-
 /// Requests the current statement about a known skill.
-pub async fn request_statement(
+pub async fn request_known(
     server: &str,
     peer: &Peer<RoleClient>,
     known: &RemoteSkill,
     before: &RemoteSkills,
 ) -> Result<SkillStatement, ToolError> {
-    match known.origin {
-        EntryOrigin::Extension => {
-            if let Some(statement) = get_skill(server, peer, &known.uri).await? {
-                return Ok(statement);
-            }
-            relist(server, peer, before).await
-        }
-        EntryOrigin::Manifest => get_manifest(server, peer, known).await,
+    if known.origin == SkillOrigin::Manifest {
+        return get_manifest(server, peer, known).await;
+    }
+    match get_skill(server, peer, &known.location).await? {
+        Some(statement) => Ok(statement),
+        None => relist(server, peer, before).await,
+    }
+}
+
+/// Requests a skill that no list has. A host must be able to use such a skill by its URI, because a list
+/// may be partial.
+pub async fn request_unlisted(
+    server: &str,
+    peer: &Peer<RoleClient>,
+    package: &str,
+) -> Result<Option<SkillStatement>, ToolError> {
+    let is_declared = skill_origin(peer) == SkillOrigin::Extension;
+    let uri = handle_to_uri(&format!("{package}/{MAIN_FILE}"));
+    match uri.filter(|_| is_declared) {
+        Some(uri) => get_skill(server, peer, &uri).await,
+        None => Ok(None),
     }
 }
 
 /// Requests the skill of a SKILL.md with `skills/get`. Returns `None` if the server has no such
 /// method, as in drafts of the extension.
-pub async fn get_skill(
+async fn get_skill(
     server: &str,
     peer: &Peer<RoleClient>,
     uri: &str,
@@ -60,7 +67,7 @@ pub async fn get_skill(
     if result.skill.uri != uri {
         return Err(invalid_response("it returns another skill"));
     }
-    let skill = RemoteSkill::from_listed(server, result.skill)
+    let skill = read_listed_skill(server, result.skill)
         .map_err(|reason| invalid_response(&format!("the skill is not valid: {reason}")))?;
     Ok(Some(SkillStatement::Served(Box::new(skill))))
 }
@@ -82,7 +89,7 @@ async fn get_manifest(
     peer: &Peer<RoleClient>,
     known: &RemoteSkill,
 ) -> Result<SkillStatement, ToolError> {
-    let files = match read_manifest(peer, &known.directory).await {
+    let files = match read_manifest(peer, directory_uri(known)).await {
         Ok(files) => files,
         Err(ManifestError::Unreadable(error))
             if error.code() == ToolErrorCode::ResourceNotFound =>
@@ -93,7 +100,11 @@ async fn get_manifest(
         Err(ManifestError::Invalid(reason)) => return Err(invalid_response(&reason)),
     };
 
-    let skill = RemoteSkill::from_manifest(server, known.to_manifest_skill(), files)
+    let listed = ManifestSkill {
+        directory: directory_uri(known).to_owned(),
+        description: known.declared_description().to_owned(),
+    };
+    let skill = read_manifest_skill(server, listed, files)
         .map_err(|reason| invalid_response(&format!("the skill is not valid: {reason}")))?;
     Ok(SkillStatement::Served(Box::new(skill)))
 }

@@ -5,10 +5,10 @@ use super::index::SiteLocation;
 use super::limits::{CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_INDEX_BYTES, MAX_REDIRECTS};
 use crate::session::address_check::{AddressPolicy, checked_client_builder};
 use crate::session::http_client::{is_loopback_url, no_client, read_body, root_cause};
-use crate::session::sources::large_file::{FileContent, read_file_body};
+use crate::session::sources::remote::{FileContent, read_file_body};
 use crate::session::{ToolError, ToolErrorCode};
-use http::header::{ETAG, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
-use http::{HeaderValue, StatusCode};
+use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use http::{HeaderMap, StatusCode};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Response, Url};
 use tokio::time::timeout;
@@ -23,22 +23,11 @@ pub struct SiteClient {
     index: Url,
 }
 
-/// Validators of a response, for a conditional request (RFC 9110, section 13.1).
-#[derive(Debug, Default)]
-pub struct IndexValidators {
-    etag: Option<HeaderValue>,
-    last_modified: Option<HeaderValue>,
-}
-
-/// Response to a request of the index.
-pub enum IndexResponse {
-    /// The index is unchanged.
-    Unchanged,
-    /// The index, with its validators.
-    Changed {
-        bytes: Vec<u8>,
-        validators: IndexValidators,
-    },
+/// Index with the conditions of the next request.
+pub struct FetchedIndex {
+    pub bytes: Vec<u8>,
+    /// Headers with the validators of the response (RFC 9110, section 13.1).
+    pub conditions: HeaderMap,
 }
 
 /// Returns the location of a site that is given as a host, such as `docs.example`, or as a URL
@@ -92,35 +81,26 @@ impl SiteClient {
         })
     }
 
-    /// Requests the index with a condition: an unchanged index is not sent. Errors are the end of a
-    /// sentence about the site.
-    pub async fn fetch_index(&self, validators: &IndexValidators) -> Result<IndexResponse, String> {
-        let mut request = self.client.get(self.index.clone());
-        let conditions = [
-            (IF_NONE_MATCH, &validators.etag),
-            (IF_MODIFIED_SINCE, &validators.last_modified),
-        ];
-        let mut is_conditional = false;
-        for (name, value) in conditions {
-            if let Some(value) = value {
-                request = request.header(name, value);
-                is_conditional = true;
-            }
-        }
-
+    /// Requests the index with conditions. Returns `None` if the index is unchanged. Errors are the end of
+    /// a sentence about the site.
+    pub async fn fetch_index(&self, conditions: HeaderMap) -> Result<Option<FetchedIndex>, String> {
         let fetch = async {
+            let is_conditional = !conditions.is_empty();
+            let request = self.client.get(self.index.clone()).headers(conditions);
             let response = request.send().await.map_err(|error| root_cause(&error))?;
             if is_conditional && response.status() == StatusCode::NOT_MODIFIED {
-                return Ok(IndexResponse::Unchanged);
+                return Ok(None);
             }
             check_status(&response)?;
 
-            let validators = IndexValidators {
-                etag: header(&response, &ETAG),
-                last_modified: header(&response, &LAST_MODIFIED),
-            };
+            let mut conditions = HeaderMap::new();
+            for (name, validator) in [(IF_NONE_MATCH, ETAG), (IF_MODIFIED_SINCE, LAST_MODIFIED)] {
+                if let Some(value) = response.headers().get(validator) {
+                    conditions.insert(name, value.clone());
+                }
+            }
             let bytes = read_body(response, MAX_INDEX_BYTES).await?;
-            Ok(IndexResponse::Changed { bytes, validators })
+            Ok(Some(FetchedIndex { bytes, conditions }))
         };
         let fetched = timeout(INDEX_TIMEOUT, fetch).await;
         let fetched = fetched.unwrap_or_else(|_| Err("it does not answer in time".to_owned()));
@@ -128,8 +108,8 @@ impl SiteClient {
     }
 
     /// Requests a file, without a time limit.
-    pub async fn fetch_file(&self, url: &Url) -> Result<FileContent, ToolError> {
-        let sent = self.client.get(url.clone()).send().await;
+    pub async fn fetch_file(&self, url: &str) -> Result<FileContent, ToolError> {
+        let sent = self.client.get(url).send().await;
         let response = sent.map_err(|error| unavailable(&root_cause(&error)))?;
         if matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
             let message = "the site does not have the file now";
@@ -166,10 +146,6 @@ fn check_status(response: &Response) -> Result<(), String> {
         return Err(format!("it answers with {status}"));
     }
     Ok(())
-}
-
-fn header(response: &Response, name: &HeaderName) -> Option<HeaderValue> {
-    response.headers().get(name).cloned()
 }
 
 fn unavailable(reason: &str) -> ToolError {

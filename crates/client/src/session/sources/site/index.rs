@@ -2,24 +2,19 @@
 //! (<https://schemas.agentskills.io/discovery/0.2.0/schema.json>): each entry has the `url` and the
 //! `digest` of a SKILL.md. Archives are refused.
 
-use super::limits::{MAX_DESCRIPTION_CHARS, MAX_SKILLS};
+use super::limits::MAX_SKILLS;
 use crate::session::SourceKind;
-use crate::session::ToolError;
-use crate::session::sources::SkillListing;
+use crate::session::sources::remote::{
+    DeclaredFile, DeclaredFiles, ListedSkills, MAIN_FILE, RemoteSkill, RemoteSkills,
+    SkillDeclaration, SkillListBuilder, SkillOrigin,
+};
 use caproot_core::json::ListEntries;
-use caproot_core::proto::caproot::v1::{Authority, Skill};
-use caproot_core::text::{quote_value, single_line, truncate_chars};
-use caproot_core::wire::is_digest;
+use caproot_core::proto::caproot::v1::Authority;
+use caproot_core::text::quote_value;
+use caproot_core::wire::ContentDigest;
 use reqwest::Url;
 use serde::Deserialize;
-use serde_json::{Map, Value};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, OnceLock};
-
-/// Name of the file that each skill has.
-pub const MAIN_FILE: &str = "SKILL.md";
-/// Invalid entries that a warning names.
-const MAX_REPORTED: usize = 4;
+use serde_json::Value;
 
 /// Entry of an index. Unknown fields are ignored.
 #[derive(Deserialize)]
@@ -32,36 +27,6 @@ struct SiteEntry {
     digest: String,
 }
 
-/// Skill of a site.
-#[derive(Debug)]
-pub struct SiteSkill {
-    pub skill: Arc<Skill>,
-    /// Declared fields of the frontmatter.
-    pub frontmatter: Map<String, Value>,
-    /// Files by handle.
-    pub files: BTreeMap<String, DeclaredSiteFile>,
-    /// Error of a failed verification. Once set, no file of the skill is read.
-    pub rejection: OnceLock<ToolError>,
-}
-
-/// File that a site declares.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeclaredSiteFile {
-    pub url: Url,
-    /// `sha256:` and the SHA-256 of the file.
-    pub digest: String,
-}
-
-/// Skills of a site by package.
-pub type SiteSkills = HashMap<String, Arc<SiteSkill>>;
-
-/// List of a site.
-#[derive(Debug, Default)]
-pub struct ListedSite {
-    pub listing: SkillListing,
-    pub skills: SiteSkills,
-}
-
 /// Location of a site.
 #[derive(Debug, Clone)]
 pub struct SiteLocation {
@@ -71,54 +36,36 @@ pub struct SiteLocation {
     pub index: Url,
 }
 
-impl SiteSkill {
-    fn is_same(&self, other: &Self) -> bool {
-        self.skill == other.skill && self.files == other.files
+/// Returns the skill of an entry, or the reason for its rejection.
+fn read_entry(site: &SiteLocation, entry: SiteEntry) -> Result<RemoteSkill, String> {
+    if !is_skill_name(&entry.name) {
+        return Err("its name is not 1 to 64 of a-z, 0-9 and single hyphens".to_owned());
+    }
+    if let Some(kind) = entry.r#type.as_deref().filter(|kind| *kind != "skill-md") {
+        return Err(format!("its type {} is not supported", quote_value(kind)));
     }
 
-    /// Returns the skill of an entry, or the reason for its rejection.
-    fn from_entry(site: &SiteLocation, entry: SiteEntry) -> Result<Self, String> {
-        if !is_skill_name(&entry.name) {
-            return Err("its name is not 1 to 64 of a-z, 0-9 and single hyphens".to_owned());
-        }
-        if let Some(kind) = entry.r#type.as_deref().filter(|kind| *kind != "skill-md") {
-            return Err(format!("its type {} is not supported", quote_value(kind)));
-        }
-
-        if !is_digest(&entry.digest) {
-            return Err("its digest is not a SHA-256".to_owned());
-        }
-
-        let package = format!("site://{}/{}", site.id, entry.name);
-        let main_resource = format!("{package}/{MAIN_FILE}");
-        let file = DeclaredSiteFile {
-            url: main_file_url(site, &entry.url)?,
-            digest: entry.digest.clone(),
-        };
-
-        let description = single_line(&entry.description);
-        let skill = Skill {
-            authority: Some(Authority {
-                kind: SourceKind::Site.name().to_owned(),
-                id: site.id.clone(),
-            }),
-            package,
-            name: entry.name.clone(),
-            description: truncate_chars(&description, MAX_DESCRIPTION_CHARS).to_owned(),
-            digest: entry.digest,
-            user_invocable: true,
-            main_resource: main_resource.clone(),
-            ..Skill::default()
-        };
-        let frontmatter = [("name", entry.name), ("description", entry.description)];
-        let frontmatter = frontmatter.map(|(key, text)| (key.to_owned(), Value::String(text)));
-        Ok(Self {
-            skill: Arc::new(skill),
-            frontmatter: frontmatter.into_iter().collect(),
-            files: BTreeMap::from([(main_resource, file)]),
-            rejection: OnceLock::new(),
-        })
-    }
+    let main = DeclaredFile {
+        digest: ContentDigest::parse(&entry.digest).ok_or("its digest is not a SHA-256")?,
+        size: None,
+    };
+    let package = format!("site://{}/{}", site.id, entry.name);
+    let fields = [("name", entry.name), ("description", entry.description)];
+    let fields = fields.map(|(key, text)| (key.to_owned(), Value::String(text)));
+    RemoteSkill::new(SkillDeclaration {
+        authority: Authority {
+            kind: SourceKind::Site.name().to_owned(),
+            id: site.id.clone(),
+        },
+        files: Some(DeclaredFiles::from([(
+            format!("{package}/{MAIN_FILE}"),
+            main,
+        )])),
+        package,
+        origin: SkillOrigin::Index,
+        location: main_file_url(site, &entry.url)?.into(),
+        frontmatter: fields.into_iter().collect(),
+    })
 }
 
 /// Returns whether the Agent Skills format allows a name.
@@ -147,90 +94,26 @@ fn main_file_url(site: &SiteLocation, url: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Parses an index. An unchanged skill of `before` is reused. Invalid entries are omitted with a
-/// warning.
+/// Parses an index. An unchanged skill of `before` is reused.
 pub fn parse_index(
     site: &SiteLocation,
     bytes: &[u8],
-    before: &SiteSkills,
-) -> Result<ListedSite, String> {
+    before: &RemoteSkills,
+) -> Result<ListedSkills, String> {
     let list = ListEntries::split(bytes, &["skills"], MAX_SKILLS)
         .map_err(|error| format!("its index is not an index of skills: {error}"))?;
 
-    let mut builder = SiteListBuilder::default();
+    let mut builder = SkillListBuilder::new(before);
     for entry in list.entries {
-        let label = entry.text_field("name");
         let skill = entry
             .parse::<SiteEntry>()
             .map_err(|error| error.to_string())
-            .and_then(|entry| SiteSkill::from_entry(site, entry));
-        match skill {
-            Ok(skill) => builder.add_skill(&label, skill, before),
-            Err(reason) => builder.record_invalid(&label, &reason),
-        }
+            .and_then(|entry| read_entry(site, entry));
+        builder.add_skill(&entry.text_field("name"), skill);
     }
-    Ok(builder.finish(site, list.is_cut))
-}
-
-#[derive(Default)]
-struct SiteListBuilder {
-    /// Skills by name.
-    skills: BTreeMap<String, Arc<SiteSkill>>,
-    invalid: Vec<String>,
-    invalid_count: usize,
-}
-
-impl SiteListBuilder {
-    fn add_skill(&mut self, name: &str, skill: SiteSkill, before: &SiteSkills) {
-        if self.skills.contains_key(name) {
-            return self.record_invalid(name, "it is listed twice");
-        }
-
-        let skill = match before.get(&skill.skill.package) {
-            Some(known) if known.is_same(&skill) => known.clone(),
-            _ => Arc::new(skill),
-        };
-        self.skills.insert(name.to_owned(), skill);
-    }
-
-    fn record_invalid(&mut self, name: &str, reason: &str) {
-        self.invalid_count += 1;
-        if self.invalid.len() < MAX_REPORTED {
-            self.invalid
-                .push(format!("{}: {reason}", quote_value(name)));
-        }
-    }
-
-    fn finish(self, site: &SiteLocation, is_cut: bool) -> ListedSite {
-        let phrase = SourceKind::Site.describe(&site.id);
-        let mut warnings = Vec::new();
-        if is_cut {
-            warnings.push(format!(
-                "the list of {phrase} is truncated: it has over {MAX_SKILLS} skills"
-            ));
-        }
-        if self.invalid_count > 0 {
-            let named = self.invalid.join("; ");
-            let count = self.invalid_count;
-            warnings.push(format!("{count} skills of {phrase} are omitted: {named}"));
-        }
-        let skills = self.skills.into_values();
-        let by_package: SiteSkills = skills
-            .map(|skill| (skill.skill.package.clone(), skill))
-            .collect();
-        let mut listed: Vec<_> = by_package
-            .values()
-            .map(|skill| skill.skill.clone())
-            .collect();
-        listed.sort_by(|a, b| a.name.cmp(&b.name));
-        ListedSite {
-            listing: SkillListing {
-                skills: listed,
-                warnings,
-                truncated: is_cut,
-                reserved_names: Vec::new(),
-            },
-            skills: by_package,
-        }
-    }
+    let cut_reason = list
+        .is_cut
+        .then(|| format!("it has over {MAX_SKILLS} skills"));
+    let phrase = SourceKind::Site.describe(&site.id);
+    Ok(builder.finish(&phrase, cut_reason.as_deref()))
 }

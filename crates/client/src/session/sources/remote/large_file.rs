@@ -2,15 +2,12 @@
 //! memory as a whole, and with it the message that has it. Therefore the process fetches one large file at a
 //! time.
 
-use super::verified_file::VerifiedFile;
+use super::limits::{MAX_CACHED_BYTES, MAX_FILE_BYTES, SMALL_FILE_BYTES};
 use crate::session::http_client::root_cause;
+use crate::session::sources::verified_file::{ContentCache, VerifiedFile};
 use caproot_core::sync::Mutex;
+use caproot_core::wire::ContentDigest;
 use tokio::sync::{Semaphore, SemaphorePermit};
-
-/// Bytes of a file that is fetched beside others.
-pub const SMALL_FILE_BYTES: u64 = 1 << 20;
-/// Bytes of a file: the limit of a whole skill in the specification of MCP.
-pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 static TURNS: Semaphore = Semaphore::const_new(1);
 /// Last large text, so that its next page needs no fetch.
@@ -35,15 +32,34 @@ pub struct FileContent {
     pub turn: Option<FileTurn>,
 }
 
-/// Returns the last large text, if it has this digest.
-pub fn last_text(digest: &str) -> Option<VerifiedFile> {
-    let last = LAST_TEXT.lock();
-    last.as_ref().filter(|file| file.digest == digest).cloned()
+/// Latest verified texts of a server. The process has one large text, which is that of the last server.
+#[derive(Debug)]
+pub struct VerifiedFileCache(ContentCache);
+
+impl Default for VerifiedFileCache {
+    fn default() -> Self {
+        Self(ContentCache::new(MAX_CACHED_BYTES))
+    }
 }
 
-/// Keeps a large text in place of the last one.
-pub fn keep_text(file: &VerifiedFile) {
-    *LAST_TEXT.lock() = Some(file.clone());
+impl VerifiedFileCache {
+    /// Returns the file with a digest, if it is cached. Files with one digest have the same bytes.
+    pub fn find_file(&self, digest: ContentDigest) -> Option<VerifiedFile> {
+        if let Some(text) = self.0.get(&digest) {
+            return Some(VerifiedFile { digest, text });
+        }
+        let last = LAST_TEXT.lock();
+        last.as_ref().filter(|file| file.digest == digest).cloned()
+    }
+
+    /// Adds a file. A large text takes the place of the last one.
+    pub fn insert_file(&self, file: &VerifiedFile) {
+        if file.text.len() as u64 > SMALL_FILE_BYTES {
+            *LAST_TEXT.lock() = Some(file.clone());
+        } else {
+            self.0.put(file.digest, file.text.clone());
+        }
+    }
 }
 
 /// Reads the body of a file.
