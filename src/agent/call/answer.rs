@@ -3,11 +3,13 @@
 use super::schema::ToolPayload;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use caproot_client::session::dispatch::{DispatchRecord, DrainSummary, SubmitOutcome};
+use caproot_client::session::dispatch::{
+    DispatchError, DispatchRecord, DrainError, DrainSummary, SubmitOutcome, TurnError,
+};
 use caproot_client::session::{
     ExecutorChanges, ExecutorState, InjectedSkills, InstructionUpdate, ListedSkill,
-    McpServerStatus, ReinjectedSkills, ResultImage, SessionPlugin, SourceState, ToolError,
-    ToolResult, UsedSkill,
+    McpServerStatus, ReinjectedSkills, ResultImage, SelectionError, SessionPlugin, SourceState,
+    ToolError, ToolResult, UsedSkill,
 };
 use caproot_client::{CallError, ChangesSince};
 use schemars::JsonSchema;
@@ -15,6 +17,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
+use tokio::sync::AcquireError;
 use tonic::Code;
 
 /// Code of executors that do not answer.
@@ -338,6 +341,36 @@ impl AnswerImage {
                 data: STANDARD.encode(&image.bytes),
             })
             .collect()
+    }
+}
+
+impl From<SelectionError> for RequestError {
+    fn from(error: SelectionError) -> Self {
+        Self::bad_config(error.sentences().to_vec())
+    }
+}
+
+impl From<DrainError> for RequestError {
+    fn from(error: DrainError) -> Self {
+        Self::failed(&error)
+    }
+}
+
+impl From<DispatchError> for RequestError {
+    fn from(error: DispatchError) -> Self {
+        Self::failed(&error)
+    }
+}
+
+impl From<TurnError> for RequestError {
+    fn from(error: TurnError) -> Self {
+        Self::failed(&error)
+    }
+}
+
+impl From<AcquireError> for RequestError {
+    fn from(error: AcquireError) -> Self {
+        Self::failed(&error)
     }
 }
 

@@ -144,10 +144,8 @@ impl ProgramDispatchers {
 
     /// Answers all pending calls.
     pub async fn drain(&self, number: u64) -> Result<DrainCounts, RequestError> {
-        let drained = self.find(number)?.dispatcher.drain().await;
-        drained
-            .map(|drained| DrainCounts::from(&drained))
-            .map_err(|error| RequestError::failed(&error))
+        let drained = self.find(number)?.dispatcher.drain().await?;
+        Ok(DrainCounts::from(&drained))
     }
 
     /// Answers a call that the platform pushed.
@@ -155,8 +153,7 @@ impl ProgramDispatchers {
         let entry = self.find(request.dispatcher)?;
         let call = request.call.into_call();
         let call = call.map_err(|reason| RequestError::invalid(format!("call: {reason}")))?;
-        let outcome = entry.dispatcher.dispatch_call(call).await;
-        let outcome = outcome.map_err(|error| RequestError::failed(&error))?;
+        let outcome = entry.dispatcher.dispatch_call(call).await?;
         Ok(DispatchAnswer::from(&outcome))
     }
 
@@ -169,12 +166,11 @@ impl ProgramDispatchers {
             Some(turn) => {
                 dispatcher
                     .send_and_handle(thread, turn, request.until)
-                    .await
+                    .await?
             }
-            None => dispatcher.handle_until(thread, request.until).await,
+            None => dispatcher.handle_until(thread, request.until).await?,
         };
 
-        let ended = ended.map_err(|error| RequestError::failed(&error))?;
         Ok(TurnAnswer {
             drained: DrainCounts::from(&ended.drained),
             status: ended.status,

@@ -74,10 +74,8 @@ impl ManagerArgs {
 impl ManagedThread {
     /// Answers everything that is pending.
     pub async fn drain(&self) -> Result<DrainCounts, RequestError> {
-        let drained = self.thread.dispatcher().drain().await;
-        drained
-            .map(|drained| DrainCounts::from(&drained))
-            .map_err(|error| RequestError::failed(&error))
+        let drained = self.thread.dispatcher().drain().await?;
+        Ok(DrainCounts::from(&drained))
     }
 
     /// Answers the calls of the event stream, until the stream or stdin ends.
@@ -105,8 +103,7 @@ impl ManagedThread {
     pub async fn send(&self, request: SendRequest) -> Result<RequestAnswer, RequestError> {
         let prompt = request.prompt();
         if request.until.is_empty() {
-            let sent = self.thread.send(prompt, request.inject).await;
-            let injected = sent.map_err(|error| RequestError::failed(&error))?;
+            let injected = self.thread.send(prompt, request.inject).await?;
             return Ok(RequestAnswer::Send(Box::new(PromptAnswer {
                 injected,
                 status: None,
@@ -118,8 +115,7 @@ impl ManagedThread {
         let sent = self
             .thread
             .send_and_handle(prompt, request.inject, until)
-            .await
-            .map_err(|error| RequestError::failed(&error))?;
+            .await?;
         Ok(RequestAnswer::Send(Box::new(PromptAnswer {
             injected: sent.injected,
             status: Some(sent.turn.status),

@@ -191,8 +191,7 @@ impl CallServer<'_> {
         id: Option<&str>,
         request: CallRequest,
     ) -> Result<RequestAnswer, RequestError> {
-        let permit = self.permits.acquire().await;
-        let _permit = permit.map_err(|error| RequestError::failed(&error))?;
+        let _permit = self.permits.acquire().await?;
         // Large: a request `start` has many parts, and the future of a line is moved some times.
         Box::pin(self.answer_request(id, request)).await
     }
@@ -216,8 +215,7 @@ impl CallServer<'_> {
             }
             CallRequest::Read(file) => {
                 let session = self.find_session(id)?;
-                let permit = self.file_permits.acquire().await;
-                let _permit = permit.map_err(|error| RequestError::failed(&error))?;
+                let _permit = self.file_permits.acquire().await?;
                 RequestAnswer::Read(SkillReader { session: &session }.read(&file).await?)
             }
             CallRequest::Instructions { budget, known } => {
@@ -489,9 +487,7 @@ impl CallServer<'_> {
             published_roots: are_published,
             ..checked.options.clone()
         };
-        let started = Session::start_with(&places.fleet, roots, places.sources, &options).await;
-        let session =
-            started.map_err(|error| RequestError::bad_config(error.sentences().to_vec()))?;
+        let session = Session::start_with(&places.fleet, roots, places.sources, &options).await?;
         let mut warnings = messages;
         warnings.extend(session.mcp_server_warnings());
         Ok(StartedSession {
@@ -562,8 +558,7 @@ impl CallServer<'_> {
             .session
             .fork(scope)
             .map_err(|error| RequestError::bad_config(vec![error.to_string()]))?
-            .with_narrower_choice(&narrower)
-            .map_err(|error| RequestError::bad_config(error.sentences().to_vec()))?;
+            .with_narrower_choice(&narrower)?;
 
         let mut fork = OpenSession::new(fork, open.has_plugins);
         fork.fleet.clone_from(&open.fleet);

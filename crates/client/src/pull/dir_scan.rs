@@ -4,6 +4,7 @@
 use super::PullError;
 use super::checksum_file::{CHECKSUM_FILE, ChecksumFile};
 use super::package_list::{name_of_path, parse_name};
+use super::pull_error::SystemResult as _;
 use caproot_core::wire::{ContentDigest, FileChecksum};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
@@ -112,9 +113,7 @@ pub fn scan_dir(
         depth,
         scan: DirScan::default(),
     };
-    scanner
-        .scan_entries(dir, b"")
-        .map_err(PullError::at(dir_path))?;
+    scanner.scan_entries(dir, b"").at(dir_path)?;
     Ok(scanner.finish())
 }
 

@@ -1,5 +1,6 @@
 //! Read of one listed file of a package.
 
+use super::pull_error::SystemResult as _;
 use super::{PackageLocation, PullError};
 use crate::Client;
 use caproot_core::proto::caproot::v1::ReadResourceRequest;
@@ -29,7 +30,7 @@ pub struct FileSink {
 impl PageSink for FileSink {
     fn take_page(&mut self, page: &[u8]) -> Result<(), PullError> {
         let written = self.out.write_all(page);
-        written.map_err(PullError::at(&self.path))
+        written.at(&self.path)
     }
 }
 

@@ -66,6 +66,7 @@ use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::wire::FileChecksum;
 use checksum_file::ChecksumFile;
 use dir_scan::ScanDepth;
+use pull_error::SystemResult as _;
 use repeat::{MAX_ATTEMPTS, PullAttempts};
 use source_package::SourcePackage;
 use std::collections::BTreeMap;
@@ -228,7 +229,7 @@ async fn pull_from(
     let dir = request.dir.clone();
     let target = run_blocking(move || {
         if let Some(parent) = dir.parent() {
-            fs::create_dir_all(parent).map_err(PullError::at(parent))?;
+            fs::create_dir_all(parent).at(parent)?;
         }
         let target = TargetDir::open_parent(&dir)?;
         target.reject_working_directory()?;

@@ -3,6 +3,7 @@
 
 use super::PullError;
 use super::dir_scan::{ScanDepth, open_dir_at, scan_dir};
+use super::pull_error::SystemResult as _;
 use super::staging_dir::StagingDir;
 use super::target_dir::TargetDir;
 use super::{ChecksumFile, total_bytes};
@@ -64,14 +65,14 @@ impl PackageStore {
         let mut builder = DirBuilder::new();
         let created = builder.recursive(true).mode(0o700).create(dir);
         let path = created.and_then(|()| dir.canonicalize());
-        let path = path.map_err(PullError::at(dir))?;
+        let path = path.at(dir)?;
         for ancestor in path.ancestors() {
-            let stat = lstat(ancestor).map_err(PullError::at(ancestor))?;
+            let stat = lstat(ancestor).at(ancestor)?;
             reject_other_writers(&stat, ancestor, ancestor == path)?;
         }
 
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = open(&path, flags, Mode::empty()).map_err(PullError::at(&path))?;
+        let dir = open(&path, flags, Mode::empty()).at(&path)?;
         Ok(Self { path, dir })
     }
 
@@ -97,7 +98,7 @@ impl PackageStore {
             name,
             RenameFlags::NOREPLACE,
         )
-        .map_err(PullError::at(target.path()))?;
+        .at(target.path())?;
         staging.set_disposable(false);
         Ok(())
     }
@@ -111,7 +112,7 @@ impl PackageStore {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(&self.dir, &name, flags, Mode::RUSR | Mode::WUSR)
             .and_then(|file| flock(&file, FlockOperation::LockExclusive).map(|()| file))
-            .map_err(PullError::at(&path))
+            .at(&path)
     }
 
     /// Finds a copy that has exactly these files, and marks the copy as used. Each file is compared with
@@ -170,7 +171,7 @@ impl PackageStore {
             Mode::RUSR | Mode::WUSR,
         )
         .and_then(|file| mark_used(&file))
-        .map_err(PullError::at(&mark))
+        .at(&mark)
     }
 
     /// Removes the least recently used copies until the others are within the limits. A copy in which a
@@ -192,10 +193,10 @@ impl PackageStore {
 
     /// Lists the copies. Ignores other names.
     fn copies(&self) -> Result<Vec<CopyName>, PullError> {
-        let entries = Dir::read_from(&self.dir).map_err(PullError::at(&self.path))?;
+        let entries = Dir::read_from(&self.dir).at(&self.path)?;
         let mut copies = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(PullError::at(&self.path))?;
+            let entry = entry.at(&self.path)?;
             let name = entry.file_name().to_str().unwrap_or_default();
             copies.extend(CopyName::parse(name));
         }
@@ -248,17 +249,17 @@ impl PackageCopy {
     pub fn check_place(&self) -> Result<(), PullError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut path = PathBuf::from("/");
-        let mut dir = open(&path, flags, Mode::empty()).map_err(PullError::at(&path))?;
+        let mut dir = open(&path, flags, Mode::empty()).at(&path)?;
         for name in self.dir.iter().skip(1) {
-            reject_other_writers(&fstat(&dir).map_err(PullError::at(&path))?, &path, false)?;
+            reject_other_writers(&fstat(&dir).at(&path)?, &path, false)?;
             path.push(name);
-            dir = openat(&dir, name, flags, Mode::empty()).map_err(PullError::at(&path))?;
+            dir = openat(&dir, name, flags, Mode::empty()).at(&path)?;
         }
 
         let (found, copy) = (fstat(&dir), fstat(&self.lock));
         let (found, copy) = found
             .and_then(|found| copy.map(|copy| (found, copy)))
-            .map_err(PullError::at(&path))?;
+            .at(&path)?;
         if (found.st_dev, found.st_ino) != (copy.st_dev, copy.st_ino) {
             return Err(PullError::KeepsChanging);
         }
@@ -268,12 +269,12 @@ impl PackageCopy {
     /// Takes the write permission of all files and directories away, so that a program in the copy changes
     /// nothing by mistake. Blocks on the disk.
     pub fn make_read_only(&self) -> Result<(), PullError> {
-        set_writable(&self.dir, false).map_err(PullError::at(&self.dir))
+        set_writable(&self.dir, false).at(&self.dir)
     }
 
     /// Keeps the lock in a program that replaces this process, until the program and its children end.
     pub fn keep_locked_in_next_program(&self) -> Result<(), PullError> {
-        fcntl_setfd(&self.lock, FdFlags::empty()).map_err(PullError::at(&self.dir))
+        fcntl_setfd(&self.lock, FdFlags::empty()).at(&self.dir)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::attempt::check_conflicts;
 use super::checksum_file::CHECKSUM_FILE;
+use super::pull_error::SystemResult as _;
 use super::repeat::MAX_ATTEMPTS;
 use super::staging_dir::StagingDir;
 use super::target_dir::{TargetDir, intact_files, scan_target};
@@ -32,9 +33,9 @@ impl PackagesDir {
     ///
     /// [`PullError::InUse`] if another value has the directory.
     pub fn open(path: &Path) -> Result<Self, PullError> {
-        fs::create_dir_all(path).map_err(PullError::at(path))?;
+        fs::create_dir_all(path).at(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = open(path, flags, Mode::empty()).map_err(PullError::at(path))?;
+        let dir = open(path, flags, Mode::empty()).at(path)?;
         match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => Err(PullError::InUse(path.to_owned())),
             // A filesystem without locks: each package has checks of its own.
@@ -50,12 +51,12 @@ impl PackagesDir {
     pub fn packages(&self) -> Result<BTreeMap<String, String>, PullError> {
         let entries = match fs::read_dir(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
-            outcome => outcome.map_err(PullError::at(&self.path))?,
+            outcome => outcome.at(&self.path)?,
         };
 
         let mut packages = BTreeMap::new();
         for entry in entries {
-            let entry = entry.map_err(PullError::at(&self.path))?;
+            let entry = entry.at(&self.path)?;
             // A pull of all packages writes no other names.
             let Ok(name) = entry.file_name().into_string() else {
                 continue;

@@ -145,17 +145,24 @@ fn count_files(count: usize) -> String {
     }
 }
 
+/// Result of a system call on a file or directory.
+pub trait SystemResult<T> {
+    /// Adds the path to the error.
+    fn at(self, path: &Path) -> Result<T, PullError>;
+}
+
+impl<T, E: Into<io::Error>> SystemResult<T> for Result<T, E> {
+    fn at(self, path: &Path) -> Result<T, PullError> {
+        self.map_err(|error| PullError::io(path, error))
+    }
+}
+
 impl PullError {
     pub(super) fn io(path: &Path, error: impl Into<io::Error>) -> Self {
         Self::Io {
             path: path.to_owned(),
             error: error.into(),
         }
-    }
-
-    /// Returns a function that makes the error of a call on `path`.
-    pub(super) fn at<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
-        move |error| Self::io(path, error)
     }
 
     pub(super) fn unusable(path: &Path, reason: impl Into<String>) -> Self {

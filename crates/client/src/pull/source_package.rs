@@ -1,6 +1,7 @@
 //! Skill of an MCP server or a site as files on this machine: the source fetches and verifies all
 //! files, which are few and small, and the pull writes them as those of a daemon.
 
+use super::pull_error::SystemResult as _;
 use super::repeat::PullAttempts;
 use super::{PackageOrigin, PullError, PullProgress, PullReport, PullRequest, pull_from};
 use crate::session::SkillSource;
@@ -72,6 +73,6 @@ impl SourcePackage {
     /// Writes a file.
     pub fn write_file(&self, name: &str, mut out: File, path: &Path) -> Result<(), PullError> {
         let bytes = self.files.get(name).ok_or(PullError::KeepsChanging)?;
-        out.write_all(bytes).map_err(PullError::at(path))
+        out.write_all(bytes).at(path)
     }
 }

@@ -4,6 +4,7 @@ use super::PullError;
 use super::checksum_file::CHECKSUM_FILE;
 use super::dir_scan::open_dir_at;
 use super::package_list::listed_path;
+use super::pull_error::SystemResult as _;
 use super::target_dir::TargetDir;
 use rustix::fs::{
     AtFlags, FlockOperation, Mode, OFlags, fchmod, flock, fstat, linkat, mkdirat, openat, unlinkat,
@@ -44,7 +45,7 @@ impl StagingDir {
             let name = format!("{STAGING_PREFIX}{random:016x}");
             match mkdirat(target.parent(), &name, Mode::from_raw_mode(0o777)) {
                 Err(Errno::EXIST) => continue,
-                outcome => outcome.map_err(PullError::at(target.parent_path()))?,
+                outcome => outcome.at(target.parent_path())?,
             }
 
             // Another pull may take the new directory for an abandoned one until it is locked.
@@ -61,12 +62,11 @@ impl StagingDir {
                 Ok(()) => {}
             }
 
-            let stat = fstat(&fd).map_err(PullError::at(target.parent_path()))?;
+            let stat = fstat(&fd).at(target.parent_path())?;
             if stat.st_nlink > 0 {
                 let new_dir_mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
                 // The target may be closed to other users. New files keep their group.
-                fchmod(&fd, Mode::RWXU | (new_dir_mode & Mode::SGID))
-                    .map_err(PullError::at(target.parent_path()))?;
+                fchmod(&fd, Mode::RWXU | (new_dir_mode & Mode::SGID)).at(target.parent_path())?;
                 return Ok(Self {
                     target: target.clone(),
                     name,
@@ -103,8 +103,7 @@ impl StagingDir {
     /// Writes the checksum file.
     pub fn write_checksum_file(&self, text: &str) -> Result<(), PullError> {
         let (mut file, path) = self.create_at(Path::new(CHECKSUM_FILE), 0o666)?;
-        file.write_all(text.as_bytes())
-            .map_err(PullError::at(&path))
+        file.write_all(text.as_bytes()).at(&path)
     }
 
     /// Links a file of another directory of the same filesystem. No link on the path is followed.
@@ -130,7 +129,7 @@ impl StagingDir {
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = open_parents(self.fd(), path, true)
             .and_then(|parent| openat(&parent.dir, parent.name, flags, Mode::from_raw_mode(mode)))
-            .map_err(PullError::at(&shown))?;
+            .at(&shown)?;
         Ok((file.into(), shown))
     }
 }

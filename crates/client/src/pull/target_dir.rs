@@ -2,6 +2,7 @@
 
 use super::checksum_file::{CHECKSUM_FILE, ChecksumFile, MAX_CHECKSUM_FILE_BYTES};
 use super::dir_scan::{DirScan, ScanDepth, open_dir_at, open_regular, scan_dir};
+use super::pull_error::SystemResult as _;
 use super::staging_dir::{STAGING_PREFIX, StagingDir};
 use super::{PackageFiles, PullError, run_blocking};
 use caproot_core::bounded_file;
@@ -54,14 +55,14 @@ pub struct ScannedTarget {
 impl TargetDir {
     /// Opens the directory above a target.
     pub fn open_parent(dir: &Path) -> Result<Self, PullError> {
-        let path = std::path::absolute(dir).map_err(PullError::at(dir))?;
+        let path = std::path::absolute(dir).at(dir)?;
         let Some((parent_path, name)) = path.parent().zip(path.file_name()) else {
             let reason = "the path must end with the name of a directory";
             return Err(PullError::unusable(dir, reason));
         };
 
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = open(parent_path, flags, Mode::empty()).map_err(PullError::at(parent_path))?;
+        let parent = open(parent_path, flags, Mode::empty()).at(parent_path)?;
         Ok(Self {
             parent_path: parent_path.to_owned(),
             name: name.to_owned(),
@@ -97,7 +98,7 @@ impl TargetDir {
 
     /// Removes the staging directories of pulls that were killed.
     pub fn remove_stale_staging(&self) -> Result<(), PullError> {
-        let entries = Dir::read_from(&self.parent).map_err(PullError::at(&self.parent_path))?;
+        let entries = Dir::read_from(&self.parent).at(&self.parent_path)?;
         for entry in entries {
             let Ok(entry) = entry else { break };
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -151,7 +152,7 @@ impl TargetDir {
         old: Option<&ScannedTarget>,
         keeps_extra: bool,
     ) -> Result<bool, PullError> {
-        Self::prepare(staging, old).map_err(PullError::at(&self.path))?;
+        Self::prepare(staging, old).at(&self.path)?;
         let Some(old) = old else {
             return match self.rename(&staging.name, RenameFlags::NOREPLACE) {
                 Err(Errno::EXIST) => Ok(false),
@@ -174,7 +175,7 @@ impl TargetDir {
 
         self.sync_parent()?;
         let removed = self.parent_path.join(&staging.name);
-        fs::remove_dir_all(&removed).map_err(PullError::at(&removed))?;
+        fs::remove_dir_all(&removed).at(&removed)?;
         Ok(true)
     }
 
@@ -206,7 +207,7 @@ impl TargetDir {
     }
 
     fn sync_parent(&self) -> Result<(), PullError> {
-        fsync(&self.parent).map_err(PullError::at(&self.path))
+        fsync(&self.parent).at(&self.path)
     }
 
     fn exchange(&self, staging: &StagingDir) -> Result<(), PullError> {
