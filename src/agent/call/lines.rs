@@ -18,7 +18,7 @@ pub enum InputLine {
 /// Reader of lines. Empty lines are skipped. A read error counts as the end.
 pub struct InputLines<R> {
     source: BufReader<R>,
-    /// What was read of the next line.
+    /// Start of the next line.
     line: Vec<u8>,
     /// Whether the next line is over 5 MiB. `line` then has its start.
     is_too_long: bool,
