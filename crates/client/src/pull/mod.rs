@@ -9,7 +9,8 @@
 //! ```
 //! use caproot_client::{Client, ClientCredentials};
 //! use caproot_client::pull::{PullRequest, pull_package, verify_dir};
-//! //! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
+//! use std::time::Duration;
+//! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
