@@ -192,7 +192,7 @@ impl CallServer<'_> {
         request: CallRequest,
     ) -> Result<RequestAnswer, RequestError> {
         let _permit = self.permits.acquire().await?;
-        // Large: a request `start` has many parts, and the future of a line is moved some times.
+        // In a box, because the future of a request is large, and that of a line is moved several times.
         Box::pin(self.answer_request(id, request)).await
     }
 
