@@ -36,6 +36,7 @@ pub async fn list_files(
             });
         }
     };
+
     let list = ListResourcesRequest {
         root: Some(location.root.clone()),
         package: location.package.to_owned(),
@@ -44,12 +45,14 @@ pub async fn list_files(
     };
     let mut client = client.clone();
     let list = client.list_resources_until(&list, limits.max_files).await?;
+
     if list.truncated && list.resources.len() <= limits.max_files {
         return Err(PullError::Truncated);
     }
     if list.resources.is_empty() && list.withheld.is_empty() {
         return Err(PullError::NoFiles);
     }
+
     let withheld = list.withheld.iter().filter_map(|handle| {
         let name = handle.strip_prefix(location.package)?.strip_prefix('/')?;
         parse_file_name(name).is_ok().then(|| name.to_owned())
