@@ -164,6 +164,12 @@ struct CurrentSkill<L> {
     link: L,
 }
 
+/// Content that passed verification. Keeps the turn of a large file.
+struct VerifiedContent {
+    content: FileContent,
+    digest: ContentDigest,
+}
+
 #[derive(Debug)]
 struct RemoteWatch<L>(watch::Receiver<RemoteState<L>>);
 
@@ -287,14 +293,10 @@ impl<S: RemoteServer> RemoteSource<S> {
             return Ok(file);
         }
 
-        let content = self.fetch_verified(current, resource, location).await?;
-        let digest = match declared {
-            Some(declared) => declared.digest,
-            None => ContentDigest::of(&content.bytes),
-        };
-        let text = String::from_utf8(content.bytes)
+        let fetched = self.fetch_verified(current, resource, location).await?;
+        let text = String::from_utf8(fetched.content.bytes)
             .map_err(|_| ToolError::from_code(ToolErrorCode::NotText, "the file is not text"))?;
-        let file = VerifiedFile::new(digest, text);
+        let file = VerifiedFile::new(fetched.digest, text);
 
         // A file without a listed digest cannot be checked later, so it is fetched for each page.
         if declared.is_some() {
@@ -309,13 +311,13 @@ impl<S: RemoteServer> RemoteSource<S> {
         current: &CurrentSkill<S::Link>,
         resource: &str,
         location: &str,
-    ) -> Result<FileContent, ToolError> {
+    ) -> Result<VerifiedContent, ToolError> {
         let CurrentSkill { skill, link } = current;
         let declared = skill.find_file(resource)?;
         let content = self.server.fetch_file(link, location, declared).await?;
         let digest = ContentDigest::of(&content.bytes);
         skill.verify_file(resource, &content.bytes, digest)?;
-        Ok(content)
+        Ok(VerifiedContent { content, digest })
     }
 
     /// Returns all files of a skill. The server says at the end, too, that these are the files.
@@ -332,7 +334,7 @@ impl<S: RemoteServer> RemoteSource<S> {
             let location = S::locate_file(skill, &file.resource)?;
             let fetch = self.fetch_verified(&current, &file.resource, &location);
             files.push(FetchedFile {
-                bytes: self.run_in_time(fetch).await?.bytes,
+                bytes: self.run_in_time(fetch).await?.content.bytes,
                 resource: file.resource,
             });
         }
