@@ -36,7 +36,7 @@ EXIT_TIMEOUT = 5.0
 """Seconds that the program gets to end."""
 _MAX_STDERR = 4096
 """End of stderr that an error quotes."""
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 _URGENT = frozenset({"hello", "tool_result", "cancel"})
@@ -274,10 +274,12 @@ class CallChild:
         with contextlib.suppress(Error):
             self._send(method, fields, PendingRequest(), is_urgent=True)
 
-    def answer_call(self, call: int, outcome: dict[str, Any]) -> None:
+    def answer_call(
+        self, call: int, outcome: dict[str, Any], last: tuple[str, JsonText] | None = None
+    ) -> None:
         """Answers a call of the program by an event."""
         try:
-            self._send("tool_result", {"call": call, **outcome}, PendingRequest())
+            self._send("tool_result", {"call": call, **outcome}, PendingRequest(), last)
         except (Error, ValueError) as error:
             if self.is_alive and "bug" not in outcome:
                 self.answer_call(call, {"bug": str(error)})

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import functools
 import itertools
 import os
 import threading
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._child import CallChild, run_in_loop
 from ._errors import ForkedError, ProgramError, ToolError
-from ._lines import write_line
+from ._lines import write_value
 from ._program import VERSION, ask_version, find_programs, missing_program
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ class ProgramHost:
     def _on_event(self, child: CallChild, event: Any) -> None:
         kind = event["event"]
         if kind == "toolCancelled":
-            task = self._tasks.get((id(child), event["call"]))
+            task = self._tasks.pop((id(child), event["call"]), None)
             if task is not None:
                 run_in_loop(task.get_loop(), task.cancel)
         elif kind == "tool":
@@ -189,24 +188,20 @@ class ProgramHost:
             work = self._answer(child, call, name, function, argument)
             # The task has a copy of the context, as calls of one caller may run at once.
             task = context.copy().run(loop.create_task, work)
+            # Some loops begin a task at once.
             if not task.done():
                 self._tasks[id(child), call] = task
-                task.add_done_callback(functools.partial(self._forget_task, (id(child), call)))
 
         if not run_in_loop(loop, begin):
             child.answer_call(call, {"bug": f"the event loop of {name} has ended"})
-
-    def _forget_task(self, key: tuple[int, int], _: object) -> None:
-        self._tasks.pop(key, None)
 
     async def _answer(
         self, child: CallChild, call: int, name: str, function: Handler, argument: Any
     ) -> None:
         """Calls a function, and answers with its result, its words or its defect."""
         try:
-            result = await function(argument)
             # A result without JSON is a defect of the function.
-            write_line({"result": result})
+            result = write_value(await function(argument))
         except ToolError as error:
             child.answer_call(call, {"error": str(error) or "the tool failed"})
         except asyncio.CancelledError:
@@ -220,11 +215,15 @@ class ProgramHost:
             child.answer_call(call, {"bug": f"{name} raised {error!r}"})
             raise
         else:
-            child.answer_call(call, {"result": result})
+            child.answer_call(call, {}, ("result", result))
+        finally:
+            # A callback of the task would take one more turn of the loop.
+            self._tasks.pop((id(child), call), None)
 
     def _on_exit(self, child: CallChild, reason: Exception) -> None:
-        for (number, _), task in list(self._tasks.items()):
-            if number == id(child):
+        for key, task in list(self._tasks.items()):
+            if key[0] == id(child):
+                self._tasks.pop(key, None)
                 run_in_loop(task.get_loop(), task.cancel)
         for state in list(self.states.values()):
             state.take_exit(child, reason)

@@ -15,13 +15,23 @@ class JsonText(str):
     """JSON of the last field of a line, in one line itself."""
 
 
+def write_value(value: object) -> JsonText:
+    """Returns the last field of a line. Raises `ValueError` or `TypeError` if the program could not read the line."""
+    text = encode(value)
+    # The line is one level deeper.
+    check_depth(f"[{text}]")
+    # Not every text is UTF-8.
+    text.encode()
+    return JsonText(text)
+
+
 def write_line(message: dict[str, Any], last: tuple[str, JsonText] | None = None) -> bytes:
     """Returns the line of a message. Raises `ValueError` if the program could not read the line."""
     text = encode(message)
+    check_depth(text)
     if last is not None:
         name, value = last
         text = f'{text[:-1]}, "{name}": {value}}}'
-    check_depth(text)
     return text.encode() + b"\n"
 
 
