@@ -1,4 +1,8 @@
-//! Events between two views of the same roots. An event has at most about 64 KiB.
+//! Events between two views of the same roots, in order. An event has at most about 64 KiB.
+//!
+//! A root contributes its changed skills, plugins and marketplaces (`delta_items`), its diagnostics
+//! if they changed, and its state if it changed. Each event is built when the stream asks for it, so
+//! that a slow reader has one event in memory.
 
 use super::catalog_digests::CatalogDigests;
 use super::list_pages::root_diagnostics;
@@ -7,463 +11,365 @@ use super::requests::{KnownCatalogs, ListQuery};
 use super::root_messages::{VisibleRoot, handle_or_empty, removal_reason, root_status};
 use super::skill_message::skill_message;
 use crate::daemon::catalog::{CatalogView, RootView};
-use crate::daemon::model::diff::{CatalogDiff, diff_catalogs};
+use crate::daemon::model::diff::diff_catalogs;
 use crate::daemon::model::{Plugin, PluginMarketplace};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::{RelPath, RootId};
 use pb::watch_skills_response::Event;
 use prost::Message as _;
-use std::collections::VecDeque;
-use std::iter::once_with;
+use std::iter::{empty, from_fn, once_with};
+use std::mem;
 use std::sync::Arc;
 
 /// Size at which an event is full.
-const MAX_FRAGMENT_BYTES: usize = 60 << 10;
+const MAX_EVENT_BYTES: usize = 60 << 10;
+/// Size of the tag and the length of a message in an event.
+const FIELD_BYTES: usize = 4;
 
-/// Returns the events that lead from one view to another, in order. Each event is built on demand.
-/// For a root with a known catalog, the only event is its state. Without an old view, or with known
-/// catalogs, the states come first. Otherwise the states come last, because their digests would
-/// delay the changes.
+/// Iterator that a stream keeps while it sends.
+type Boxed<'a, T> = Box<dyn Iterator<Item = T> + Send + 'a>;
+
+/// Returns the events that lead from one view to another. For a root with a known catalog, the only
+/// event is its state.
 pub fn change_events<'a>(
     query: &'a ListQuery,
     digests: &'a CatalogDigests,
     known: &KnownCatalogs,
     old: Option<&'a CatalogView>,
     new: &'a CatalogView,
-) -> impl Iterator<Item = Event> + Send + 'a {
-    let pairs: Vec<RootPair<'a>> = new
-        .roots
-        .iter()
+) -> Boxed<'a, Event> {
+    if old.is_some() && known.is_empty() {
+        // The states come last: the digests in them are computed anew, which would delay the changes.
+        let contents = content_events(query, old, new, (0..new.roots.len()).collect());
+        let states = once_with(move || {
+            let now = digests.root_statuses(query, new);
+            state_events(query, digests, old, now)
+        });
+        return Box::new(contents.chain(states.flatten()));
+    }
+
+    // The states come first, because they say which catalogs the client has.
+    let mut now = digests.root_statuses(query, new);
+    known.mark_unchanged(&mut now);
+    let sent = now.iter().enumerate();
+    let sent = sent.filter_map(|(at, status)| (!status.unchanged).then_some(at));
+    let contents = content_events(query, old, new, sent.collect());
+    Box::new(state_events(query, digests, old, now).chain(contents))
+}
+
+/// Returns an event for each state that is not equal to the state before.
+fn state_events(
+    query: &ListQuery,
+    digests: &CatalogDigests,
+    old: Option<&CatalogView>,
+    now: Vec<pb::RootStatus>,
+) -> impl Iterator<Item = Event> + Send + use<> {
+    let before = old.map_or_else(Vec::new, |old| digests.root_statuses(query, old));
+    now.into_iter()
         .enumerate()
-        .map(|(at, now)| RootPair {
+        .filter(move |(at, status)| before.get(*at) != Some(status))
+        .map(|(_, status)| Event::RootStatus(status))
+}
+
+/// Returns the deltas of roots, followed by their diagnostics. `roots` has the indices of the roots.
+fn content_events<'a>(
+    query: &'a ListQuery,
+    old: Option<&'a CatalogView>,
+    new: &'a CatalogView,
+    roots: Vec<usize>,
+) -> impl Iterator<Item = Event> + Send + use<'a> {
+    let pairs: Vec<_> = roots
+        .into_iter()
+        .map(|at| RootPair {
+            at,
             before: old.and_then(|view| view.roots.get(at)),
-            now,
+            now: &new.roots[at],
         })
         .collect();
+    let diagnosed = pairs.clone();
+    let diagnostics = once_with(move || diagnostic_events(query, old, new, &diagnosed));
 
-    // The states are compared now if they come first, and on demand if they come last.
-    let are_states_last = old.is_some() && known.is_empty();
-    let mut states = StatePair::default();
-    if !are_states_last {
-        states = StatePair::new(query, digests, old, new);
-    }
-    known.mark_unchanged(&mut states.now);
-    let unchanged: Arc<[bool]> = (0..new.roots.len())
-        .map(|at| states.now.get(at).is_some_and(|status| status.unchanged))
-        .collect();
-    let last_states = are_states_last
-        .then(|| once_with(move || StatePair::new(query, digests, old, new).into_events()));
-
-    let may_differ = pairs
-        .iter()
-        .any(|pair| pair.may_have_new_diagnostics(query));
-    let skipped = unchanged.clone();
-    let skills = pairs
+    pairs
         .into_iter()
-        .enumerate()
-        .filter(move |(at, _)| !skipped[*at])
-        .flat_map(move |(_, pair)| RootDeltas::new(query, pair.before, pair.now));
-    let problems = may_differ.then(|| changed_diagnostics(query, old, new, unchanged));
-
-    states
-        .into_events()
-        .chain(skills)
-        .chain(problems.into_iter().flatten())
-        .chain(last_states.into_iter().flatten().flatten())
+        .flat_map(move |pair| delta_events(query, pair))
+        .chain(diagnostics.flatten())
 }
 
 /// A root in two views.
 #[derive(Clone, Copy)]
 struct RootPair<'a> {
+    /// Index of the root in both views.
+    at: usize,
     before: Option<&'a RootView>,
     now: &'a RootView,
+}
+
+// --- Skills, plugins and marketplaces -----------------------------------------------------------
+
+/// One change in a delta.
+enum DeltaItem {
+    RemovedSkill(pb::RemovedSkill),
+    Skill(pb::Skill),
+    RemovedPlugin(String),
+    Plugin(pb::Plugin),
+    /// All marketplaces of the root.
+    Marketplaces(pb::MarketplaceList),
+}
+
+impl DeltaItem {
+    fn encoded_len(&self) -> usize {
+        match self {
+            Self::RemovedSkill(removed) => removed.encoded_len(),
+            Self::Skill(skill) => skill.encoded_len(),
+            Self::RemovedPlugin(package) => package.len(),
+            Self::Plugin(plugin) => plugin.encoded_len(),
+            Self::Marketplaces(list) => list.encoded_len(),
+        }
+    }
+
+    fn add_to(self, delta: &mut pb::SkillDelta) {
+        match self {
+            Self::RemovedSkill(removed) => delta.removed.push(removed),
+            Self::Skill(skill) => delta.upserted.push(skill),
+            Self::RemovedPlugin(package) => delta.removed_plugins.push(package),
+            Self::Plugin(plugin) => delta.upserted_plugins.push(plugin),
+            Self::Marketplaces(list) => delta.marketplaces = Some(list),
+        }
+    }
+}
+
+fn delta_events<'a>(
+    query: &'a ListQuery,
+    pair: RootPair<'a>,
+) -> impl Iterator<Item = Event> + Send + use<'a> {
+    fill_events(delta_items(query, pair), DeltaItem::encoded_len).map(move |items| {
+        let mut delta = pb::SkillDelta {
+            root_id: pair.now.id.as_str().to_owned(),
+            ..pb::SkillDelta::default()
+        };
+        for item in items {
+            item.add_to(&mut delta);
+        }
+        Event::Delta(delta)
+    })
+}
+
+/// Returns the changes of a root. A root that cannot be used has nothing.
+fn delta_items<'a>(query: &'a ListQuery, pair: RootPair<'a>) -> Boxed<'a, DeltaItem> {
+    let before = pair.before;
+    let old = before.and_then(|root| VisibleRoot::new(root, &query.product));
+    let new = VisibleRoot::new(pair.now, &query.product);
+    match (old, new) {
+        (None, None) => Box::new(empty()),
+        (Some(old), None) => Box::new(lost_items(query, old)),
+        (None, Some(new)) => {
+            let plugins = new.plugins().cloned().collect();
+            let marketplaces = [&[], new.catalog.marketplaces()];
+            let plugins = plugin_items(query, new.id, Vec::new(), plugins, marketplaces);
+            Box::new(all_skills(query, new).chain(plugins))
+        }
+        (Some(old), Some(new)) => changed_items(query, old, new),
+    }
+}
+
+/// Returns the changes of a root that cannot be used any longer.
+fn lost_items<'a>(
+    query: &'a ListQuery,
+    old: VisibleRoot<'a>,
+) -> impl Iterator<Item = DeltaItem> + Send + use<'a> {
+    let skills = old.skills(0);
+    let removed: Vec<_> = skills
+        .map(|(_, skill)| removed_skill(old.id, &skill.package, pb::RemovalReason::RootUnavailable))
+        .collect();
+    let plugins = old.plugins();
+    let plugins = plugins.map(|plugin| handle_or_empty(old.id, Some(&plugin.package)));
+    let marketplaces = [old.catalog.marketplaces(), &[]];
+    let plugins = plugin_items(query, old.id, plugins.collect(), Vec::new(), marketplaces);
+    removed.into_iter().chain(plugins)
+}
+
+/// Returns every listed skill of a root.
+fn all_skills<'a>(
+    query: &'a ListQuery,
+    new: VisibleRoot<'a>,
+) -> impl Iterator<Item = DeltaItem> + Send + use<'a> {
+    let skills = new.catalog.skills(0);
+    skills
+        .filter(move |skill| new.is_listed(skill))
+        .map(move |skill| skill_message(new.id, new.catalog.header.scope, skill, query.view))
+        .map(DeltaItem::Skill)
+}
+
+/// Returns the changes between two catalogs of a root.
+fn changed_items<'a>(
+    query: &'a ListQuery,
+    old: VisibleRoot<'a>,
+    new: VisibleRoot<'a>,
+) -> Boxed<'a, DeltaItem> {
+    if std::ptr::eq(old.catalog, new.catalog) {
+        return Box::new(empty());
+    }
+    let diff = diff_catalogs(old.catalog, new.catalog);
+
+    let gone = diff.removed.iter();
+    let gone = gone
+        .filter(|(package, _)| old.listed_skill(package).is_some())
+        .map(|(package, reason)| removed_skill(new.id, package, removal_reason(*reason)));
+    let hidden = diff.upserted.iter();
+    let hidden = hidden
+        .filter(|now| !new.is_listed(now) && old.listed_skill(&now.package).is_some())
+        .map(|now| removed_skill(new.id, &now.package, pb::RemovalReason::Disabled));
+    let removed: Vec<_> = gone.chain(hidden).collect();
+
+    // The scope is in the message of each skill.
+    let (old_scope, new_scope) = (old.catalog.header.scope, new.catalog.header.scope);
+    let upserted: Boxed<'a, DeltaItem> = if old_scope == new_scope {
+        let listed = diff.upserted.into_iter();
+        let listed = listed.filter(move |now| new.is_listed(now));
+        Box::new(listed.filter_map(move |now| {
+            let message = skill_message(new.id, new_scope, &now, query.view);
+            let before = old.listed_skill(&now.package);
+            let before = before.map(|skill| skill_message(old.id, old_scope, skill, query.view));
+            // The change may be invisible in this view.
+            (before.as_ref() != Some(&message)).then_some(DeltaItem::Skill(message))
+        }))
+    } else {
+        Box::new(all_skills(query, new))
+    };
+
+    let removed_plugins = diff.removed_plugins.iter();
+    let removed_plugins = removed_plugins
+        .filter_map(|package| old.catalog.plugin(package))
+        .filter(|plugin| plugin.check_handle(new.id).is_ok())
+        .map(|plugin| handle_or_empty(new.id, Some(&plugin.package)))
+        .collect();
+    let mut plugins = diff.upserted_plugins;
+    plugins.retain(|plugin| plugin.check_handle(new.id).is_ok());
+    let marketplaces = [old.catalog.marketplaces(), new.catalog.marketplaces()];
+    let plugins = plugin_items(query, new.id, removed_plugins, plugins, marketplaces);
+    Box::new(removed.into_iter().chain(upserted).chain(plugins))
+}
+
+/// Returns the changes of plugins, and the marketplaces if they changed. The basic view has neither.
+fn plugin_items<'a>(
+    query: &'a ListQuery,
+    root: &'a RootId,
+    removed: Vec<String>,
+    upserted: Vec<Arc<Plugin>>,
+    marketplaces: [&'a [PluginMarketplace]; 2],
+) -> impl Iterator<Item = DeltaItem> + Send + use<'a> {
+    let upserted = upserted.into_iter();
+    let upserted = upserted.map(move |plugin| DeltaItem::Plugin(plugin_message(root, &plugin)));
+    let [before, now] = marketplaces;
+    let lists = once_with(move || {
+        let lists = now.iter().map(|list| marketplace_message(root, list));
+        DeltaItem::Marketplaces(pb::MarketplaceList {
+            marketplaces: lists.collect(),
+        })
+    });
+
+    let items = removed
+        .into_iter()
+        .map(DeltaItem::RemovedPlugin)
+        .chain(upserted)
+        .chain(lists.take(usize::from(before != now)));
+    items.take_while(|_| query.view != pb::SkillView::Basic)
+}
+
+fn removed_skill(root: &RootId, package: &RelPath, reason: pb::RemovalReason) -> DeltaItem {
+    DeltaItem::RemovedSkill(pb::RemovedSkill {
+        package: handle_or_empty(root, Some(package)),
+        reason: reason.into(),
+    })
+}
+
+// --- Diagnostics ----------------------------------------------------------------------------------
+
+/// Returns the diagnostics of each root whose diagnostics changed.
+fn diagnostic_events(
+    query: &ListQuery,
+    old: Option<&CatalogView>,
+    new: &CatalogView,
+    pairs: &[RootPair<'_>],
+) -> Vec<Event> {
+    let mut pairs_to_ask = pairs.iter();
+    if !pairs_to_ask.any(|pair| pair.may_have_new_diagnostics(query)) {
+        return Vec::new();
+    }
+
+    let before = old.map(|old| root_diagnostics(old, &query.product));
+    let mut now = root_diagnostics(new, &query.product);
+    let mut events = Vec::new();
+    for pair in pairs {
+        let list = mem::take(&mut now[pair.at]);
+        let differs = match &before {
+            Some(before) => before[pair.at] != list,
+            None => !list.is_empty(),
+        };
+        if differs {
+            events.extend(diagnostic_lists(&pair.now.id, list));
+        }
+    }
+    events
 }
 
 impl RootPair<'_> {
     /// Whether the diagnostics may differ. Diagnostics of an equal state are equal.
     fn may_have_new_diagnostics(&self, query: &ListQuery) -> bool {
-        let now = self.now;
         let Some(before) = self.before else {
             return true;
         };
-        if before.state.is_same(&now.state) {
+        if before.state.is_same(&self.now.state) {
             return false;
         }
 
-        match (before.state.catalog(), now.state.catalog()) {
-            (Some(old), Some(new)) => {
-                let are_equal = Arc::ptr_eq(&new.diagnostics, &old.diagnostics)
-                    || new.diagnostics == old.diagnostics;
-                !are_equal
-                    || root_status(before, &query.product) != root_status(now, &query.product)
-            }
-            _ => true,
-        }
+        let catalogs = (before.state.catalog(), self.now.state.catalog());
+        let (Some(old), Some(new)) = catalogs else {
+            return true;
+        };
+        let are_equal =
+            Arc::ptr_eq(&new.diagnostics, &old.diagnostics) || new.diagnostics == old.diagnostics;
+        !are_equal || root_status(before, &query.product) != root_status(self.now, &query.product)
     }
 }
 
-/// States of the roots of two views.
-#[derive(Default)]
-struct StatePair {
-    before: Vec<pb::RootStatus>,
-    now: Vec<pb::RootStatus>,
-}
-
-impl StatePair {
-    fn new(
-        query: &ListQuery,
-        digests: &CatalogDigests,
-        old: Option<&CatalogView>,
-        new: &CatalogView,
-    ) -> Self {
-        Self {
-            before: old
-                .map(|old| digests.root_statuses(query, old))
-                .unwrap_or_default(),
-            now: digests.root_statuses(query, new),
-        }
+/// Returns the diagnostics of a root; an empty list if the root has none any longer.
+fn diagnostic_lists(root: &RootId, diagnostics: Vec<pb::Diagnostic>) -> Vec<Event> {
+    let diagnostics = diagnostics.into_iter();
+    let mut lists: Vec<_> = fill_events(diagnostics, pb::Diagnostic::encoded_len).collect();
+    if lists.is_empty() {
+        lists.push(Vec::new());
     }
 
-    /// Returns an event for each state that is not equal to the state before.
-    fn into_events(self) -> impl Iterator<Item = Event> + Send {
-        let before = self.before;
-        self.now
-            .into_iter()
-            .enumerate()
-            .filter(move |(at, status)| before.get(*at) != Some(status))
-            .map(|(_, status)| Event::RootStatus(status))
-    }
-}
-
-/// Returns the diagnostics of each root whose diagnostics changed. Skips the roots in `unchanged`.
-fn changed_diagnostics<'a>(
-    query: &ListQuery,
-    old: Option<&CatalogView>,
-    new: &'a CatalogView,
-    unchanged: Arc<[bool]>,
-) -> impl Iterator<Item = Event> + Send + use<'a> {
-    let now = root_diagnostics(new, &query.product);
-    let before = old.map(|old| root_diagnostics(old, &query.product));
-    now.into_iter()
-        .enumerate()
-        .filter(move |(at, _)| !unchanged[*at])
-        .filter(move |(at, list)| match &before {
-            Some(before) => before[*at] != *list,
-            None => !list.is_empty(),
+    let lists = lists.into_iter().enumerate();
+    let events = lists.map(|(number, diagnostics)| {
+        Event::Diagnostics(pb::DiagnosticList {
+            root_id: root.as_str().to_owned(),
+            diagnostics,
+            continued: number > 0,
         })
-        .flat_map(move |(at, list)| diagnostic_events(&new.roots[at].id, list))
+    });
+    events.collect()
 }
 
-fn diagnostic_events(root: &RootId, list: Vec<pb::Diagnostic>) -> Vec<Event> {
-    let mut lists = vec![pb::DiagnosticList {
-        root_id: root.as_str().to_owned(),
-        ..pb::DiagnosticList::default()
-    }];
+// --- Size of events -------------------------------------------------------------------------------
 
-    let mut size = 0;
-
-    for diagnostic in list {
-        size += diagnostic.encoded_len() + 4;
-        if size > MAX_FRAGMENT_BYTES {
-            size = 0;
-            lists.push(pb::DiagnosticList {
-                root_id: root.as_str().to_owned(),
-                diagnostics: Vec::new(),
-                continued: true,
-            });
-        }
-
-        if let Some(last) = lists.last_mut() {
-            last.diagnostics.push(diagnostic);
-        }
-    }
-
-    lists.into_iter().map(Event::Diagnostics).collect()
-}
-
-/// Iterator over the deltas of one root.
-struct RootDeltas<'a> {
-    root: &'a RootView,
-    removed: std::vec::IntoIter<pb::RemovedSkill>,
-    upserted: Box<dyn Iterator<Item = pb::Skill> + Send + 'a>,
-    /// Skill that did not fit into the previous fragment.
-    deferred_skill: Option<pb::Skill>,
-    plugins: PluginChanges<'a>,
-}
-
-impl<'a> RootDeltas<'a> {
-    fn new(query: &'a ListQuery, before: Option<&'a RootView>, now: &'a RootView) -> Self {
-        let old = before.and_then(|root| VisibleRoot::new(root, &query.product));
-        let new = VisibleRoot::new(now, &query.product);
-        let diff = match (old, new) {
-            (Some(old), Some(new)) if !std::ptr::eq(old.catalog, new.catalog) => {
-                diff_catalogs(old.catalog, new.catalog)
-            }
-            _ => CatalogDiff::default(),
-        };
-
-        let skills = match (old, new) {
-            (None, None) => SkillChanges::default(),
-            (Some(old), None) => SkillChanges::all_removed(old),
-            (None, Some(new)) => SkillChanges {
-                upserted: Box::new(all_skills(query, new)),
-                ..SkillChanges::default()
-            },
-            (Some(old), Some(new)) => SkillChanges::between(query, &old, &new, &diff),
-        };
-        let plugins = match query.view {
-            pb::SkillView::Basic => PluginChanges::default(),
-            _ => PluginChanges::between(old, new, diff),
-        };
-
-        Self {
-            root: now,
-            removed: skills.removed.into_iter(),
-            upserted: skills.upserted,
-            deferred_skill: None,
-            plugins,
-        }
-    }
-}
-
-/// Returns every listed skill of a root. Each message is built on demand.
-fn all_skills<'a>(
-    query: &'a ListQuery,
-    new: VisibleRoot<'a>,
-) -> impl Iterator<Item = pb::Skill> + Send + use<'a> {
-    new.catalog
-        .skills(0)
-        .filter(move |skill| new.is_listed(skill))
-        .map(move |skill| skill_message(new.id, new.catalog.header.scope, skill, query.view))
-}
-
-/// Changes of the skills of a root.
-struct SkillChanges<'a> {
-    removed: Vec<pb::RemovedSkill>,
-    upserted: Box<dyn Iterator<Item = pb::Skill> + Send + 'a>,
-}
-
-impl Default for SkillChanges<'_> {
-    fn default() -> Self {
-        Self {
-            removed: Vec::new(),
-            upserted: Box::new(std::iter::empty()),
-        }
-    }
-}
-
-impl<'a> SkillChanges<'a> {
-    /// Returns the changes of a root that cannot be used any longer.
-    fn all_removed(old: VisibleRoot<'a>) -> Self {
-        let reason = pb::RemovalReason::RootUnavailable;
-        Self {
-            removed: old
-                .skills(0)
-                .map(|(_, skill)| removed_skill(old.id, &skill.package, reason))
-                .collect(),
-            ..Self::default()
-        }
-    }
-
-    /// Returns the changes between two catalogs.
-    fn between(
-        query: &'a ListQuery,
-        old: &VisibleRoot<'a>,
-        new: &VisibleRoot<'a>,
-        diff: &CatalogDiff,
-    ) -> Self {
-        let mut removed: Vec<_> = diff
-            .removed
-            .iter()
-            .filter(|(package, _)| old.listed_skill(package).is_some())
-            .map(|(package, reason)| removed_skill(new.id, package, removal_reason(*reason)))
-            .collect();
-
-        // The scope is in the message of each skill.
-        let old_scope = old.catalog.header.scope;
-        let new_scope = new.catalog.header.scope;
-        if old_scope != new_scope {
-            let upserted = Box::new(all_skills(query, *new));
-            return Self { removed, upserted };
-        }
-
-        let mut upserted = Vec::new();
-        for now in &diff.upserted {
-            let before = old.listed_skill(&now.package);
-            if !new.is_listed(now) {
-                if before.is_some() {
-                    let reason = pb::RemovalReason::Disabled;
-                    removed.push(removed_skill(new.id, &now.package, reason));
-                }
-                continue;
-            }
-
-            let message = skill_message(new.id, new_scope, now, query.view);
-            // The change may be invisible in this view.
-            if before.is_none_or(|b| skill_message(old.id, old_scope, b, query.view) != message) {
-                upserted.push(message);
-            }
-        }
-        Self {
-            removed,
-            upserted: Box::new(upserted.into_iter()),
-        }
-    }
-}
-
-fn removed_skill(root: &RootId, package: &RelPath, reason: pb::RemovalReason) -> pb::RemovedSkill {
-    pb::RemovedSkill {
-        package: handle_or_empty(root, Some(package)),
-        reason: reason.into(),
-    }
-}
-
-impl Iterator for RootDeltas<'_> {
-    type Item = Event;
-
-    fn next(&mut self) -> Option<Event> {
-        let mut delta = pb::SkillDelta {
-            root_id: self.root.id.as_str().to_owned(),
-            ..pb::SkillDelta::default()
-        };
-
+/// Divides messages among events. A message over the limit has an event of its own.
+fn fill_events<T>(
+    messages: impl Iterator<Item = T>,
+    encoded_len: fn(&T) -> usize,
+) -> impl Iterator<Item = Vec<T>> {
+    let sized = messages.map(move |message| (encoded_len(&message) + FIELD_BYTES, message));
+    let mut sized = sized.peekable();
+    from_fn(move || {
+        let mut event = Vec::new();
         let mut size = 0;
-
-        while size < MAX_FRAGMENT_BYTES {
-            let Some(removed) = self.removed.next() else {
-                break;
-            };
-            size += removed.encoded_len() + 4;
-            delta.removed.push(removed);
-        }
-
-        while size < MAX_FRAGMENT_BYTES {
-            let Some(skill) = self.deferred_skill.take().or_else(|| self.upserted.next()) else {
-                break;
-            };
-
-            let len = skill.encoded_len() + 4;
-            if size > 0 && size + len > MAX_FRAGMENT_BYTES {
-                self.deferred_skill = Some(skill);
-                break;
-            }
+        while let Some((len, message)) =
+            sized.next_if(|(len, _)| size == 0 || size + len <= MAX_EVENT_BYTES)
+        {
             size += len;
-            delta.upserted.push(skill);
+            event.push(message);
         }
-
-        self.plugins
-            .append_to_delta(self.root, &mut delta, &mut size);
-
-        (size > 0).then_some(Event::Delta(delta))
-    }
-}
-
-/// Changes of the plugins and marketplaces of a root that are not sent yet. Each message is built
-/// when it is sent.
-#[derive(Default)]
-struct PluginChanges<'a> {
-    removed: VecDeque<String>,
-    upserted: VecDeque<Arc<Plugin>>,
-    /// Changed marketplaces.
-    marketplaces: Option<MarketplaceUpdate<'a>>,
-}
-
-/// Root whose marketplaces changed; `None` if the root cannot be used.
-struct MarketplaceUpdate<'a>(Option<VisibleRoot<'a>>);
-
-/// Returns the marketplaces of a root; none if the root cannot be used.
-fn marketplaces(root: Option<VisibleRoot<'_>>) -> &[PluginMarketplace] {
-    root.map_or(&[], |root| root.catalog.marketplaces())
-}
-
-impl<'a> PluginChanges<'a> {
-    /// Returns the changes between two versions of a root. `diff` is empty unless both have a
-    /// catalog.
-    fn between(
-        old: Option<VisibleRoot<'a>>,
-        new: Option<VisibleRoot<'a>>,
-        diff: CatalogDiff,
-    ) -> Self {
-        let differs = marketplaces(old) != marketplaces(new);
-        let mut changes = Self {
-            marketplaces: differs.then_some(MarketplaceUpdate(new)),
-            ..Self::default()
-        };
-
-        match (old, new) {
-            (Some(old), None) => {
-                changes.removed = old
-                    .plugins()
-                    .map(|plugin| handle_or_empty(old.id, Some(&plugin.package)))
-                    .collect();
-            }
-            (None, Some(new)) => changes.upserted = new.plugins().cloned().collect(),
-            (Some(old), Some(new)) => {
-                changes.removed = diff
-                    .removed_plugins
-                    .iter()
-                    .filter_map(|package| old.catalog.plugin(package))
-                    .filter(|plugin| plugin.check_handle(new.id).is_ok())
-                    .map(|plugin| handle_or_empty(new.id, Some(&plugin.package)))
-                    .collect();
-                changes.upserted = diff
-                    .upserted_plugins
-                    .into_iter()
-                    .filter(|plugin| plugin.check_handle(new.id).is_ok())
-                    .collect();
-            }
-            (None, None) => {}
-        }
-        changes
-    }
-
-    /// Appends changes to a delta until its size reaches the limit.
-    fn append_to_delta(&mut self, root: &RootView, delta: &mut pb::SkillDelta, size: &mut usize) {
-        while *size < MAX_FRAGMENT_BYTES {
-            let Some(removed) = self.removed.pop_front() else {
-                break;
-            };
-            *size += removed.len() + 4;
-            delta.removed_plugins.push(removed);
-        }
-        while *size < MAX_FRAGMENT_BYTES {
-            let Some(plugin) = self.upserted.front() else {
-                break;
-            };
-
-            let message = plugin_message(&root.id, plugin);
-            let len = message.encoded_len() + 4;
-            if *size > 0 && *size + len > MAX_FRAGMENT_BYTES {
-                return;
-            }
-
-            self.upserted.pop_front();
-            *size += len;
-            delta.upserted_plugins.push(message);
-        }
-
-        if !self.upserted.is_empty() || *size >= MAX_FRAGMENT_BYTES {
-            return;
-        }
-
-        let Some(MarketplaceUpdate(visible)) = &self.marketplaces else {
-            return;
-        };
-
-        let list = pb::MarketplaceList {
-            marketplaces: marketplaces(*visible)
-                .iter()
-                .map(|list| marketplace_message(&root.id, list))
-                .collect(),
-        };
-
-        let len = list.encoded_len() + 4;
-        if *size > 0 && *size + len > MAX_FRAGMENT_BYTES {
-            return;
-        }
-
-        self.marketplaces = None;
-        *size += len;
-        delta.marketplaces = Some(list);
-    }
+        (!event.is_empty()).then_some(event)
+    })
 }
