@@ -5,12 +5,15 @@ use super::WatchListener;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Number of the interest that was added last, in any registry: a key of an instance that failed never removes an
+/// interest of another instance with the same descriptor.
+static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Interests of listeners in watched directories, by watch descriptor.
 #[derive(Debug, Default)]
 pub struct WatchRegistry {
-    /// Number of the interest that was added last.
-    last_number: u64,
     by_descriptor: HashMap<i32, DirInterests>,
 }
 
@@ -41,19 +44,6 @@ pub struct InterestId {
 }
 
 impl WatchRegistry {
-    /// Takes all interests of an instance that failed. The numbers continue, so that a key of the
-    /// old instance never removes an interest of the new instance with the same descriptor.
-    pub fn take_all(&mut self) -> Self {
-        let last_number = self.last_number;
-        std::mem::replace(
-            self,
-            Self {
-                last_number,
-                ..Self::default()
-            },
-        )
-    }
-
     pub fn len(&self) -> usize {
         self.by_descriptor.len()
     }
@@ -65,8 +55,7 @@ impl WatchRegistry {
         token: u64,
         only: &[&[u8]],
     ) -> InterestId {
-        self.last_number += 1;
-        let number = self.last_number;
+        let number = LAST_NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
         let interest = WatchInterest {
             number,
             listener,
