@@ -7,11 +7,11 @@ use crate::storm::executors::{ExecutorPki, ROOT, environment_id, spiffe_id};
 use crate::storm::{ChildGuard, select_root, start_brokers};
 use crate::trees::{Plan, create_tree};
 use crate::{Outcome, print_progress};
-use caproot_client::link::BrokerConfig;
 use caproot_client::{
     Client, ClientCredentials, DialLimits, ExecutorConfig, Fleet, Mirror, NatsDialer,
 };
 use caproot_core::proto::caproot::v1::{ListSkillsRequest, ReadResourceRequest};
+use caproot_link::BrokerConfig;
 use futures_util::future::join_all;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};

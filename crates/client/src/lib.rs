@@ -11,8 +11,6 @@ mod fixed_executor;
 pub mod fleet;
 mod grpc_call;
 pub mod json;
-#[cfg(feature = "nats")]
-pub mod link;
 mod message_cost;
 mod mirror;
 mod pages;

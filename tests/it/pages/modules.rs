@@ -33,6 +33,11 @@ const PACKAGES: &[PackageSources] = &[
         dir: "crates/client/src",
         top_module: Some("client"),
     },
+    PackageSources {
+        crate_name: "caproot_link",
+        dir: "crates/link/src",
+        top_module: Some("link"),
+    },
 ];
 
 /// Macros that a crate exports at its top, each with the module that defines the macro.

@@ -4,8 +4,6 @@ use super::executors::{DEFAULT_TIMEOUT, ExecutorConfig};
 use super::pattern::{ExecutorPattern, SAMPLE_ID, check_placeholder, fill_id};
 use crate::Trust;
 use crate::credentials::{ClientCredentials, ClientToken};
-#[cfg(feature = "nats")]
-use crate::link::{BrokerConfig, read_broker_config};
 use caproot_core::bounded_file;
 use caproot_core::document::{
     self, ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
@@ -14,6 +12,8 @@ use caproot_core::lock::LockFile;
 use caproot_core::net::certs::SpiffeId;
 use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress};
 use caproot_core::sync::run_blocking;
+#[cfg(feature = "nats")]
+use caproot_link::{BrokerConfig, read_broker_config};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -3,10 +3,10 @@
 use super::executors::{ExecutorConfig, ExecutorRegistry, RegistryFuture};
 use super::file::{self, FleetTable};
 use super::file_changes::FleetFileChanges;
-#[cfg(feature = "nats")]
-use crate::link::BrokerConfig;
 use caproot_core::document::ConfigErrors;
 use caproot_core::sync::Mutex;
+#[cfg(feature = "nats")]
+use caproot_link::BrokerConfig;
 use futures_util::future::BoxFuture;
 use std::path::Path;
 use std::sync::Arc;

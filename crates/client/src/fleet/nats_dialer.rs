@@ -1,9 +1,9 @@
 //! Dialer of a fleet whose executors dial out: opens tunnels through a NATS broker.
 
 use super::executors::{DialFuture, ExecutorDialer};
-use crate::link::{BrokerConfig, TunnelClient};
 use caproot_core::net::byte_stream::ByteStream;
 use caproot_core::net::endpoint::DaemonEndpoint;
+use caproot_link::{BrokerConfig, TunnelClient};
 use futures_util::future::BoxFuture;
 use std::fmt;
 use std::io;

@@ -1,9 +1,9 @@
 //! Config file of `caproot link`.
 
 use crate::daemon::config::{self, LogConfig};
-use caproot_client::link::{LinkConfig, read_broker_config};
 use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader, DocumentSection};
 use caproot_core::wire::RootId;
+use caproot_link::{LinkConfig, read_broker_config};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -191,7 +191,7 @@ mod tests {
         let broker = file.link.broker;
         assert!(broker.ca.is_some() && broker.identity.is_some() && broker.creds.is_some());
         assert!(file.metrics.is_some());
-        for key in LINK_KEYS.iter().chain(&caproot_client::link::BROKER_KEYS) {
+        for key in LINK_KEYS.iter().chain(&caproot_link::BROKER_KEYS) {
             assert!(LINK_EXAMPLE.contains(&format!("{key}:")), "{key}");
         }
     }

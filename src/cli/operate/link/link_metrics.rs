@@ -1,7 +1,7 @@
 //! Metrics of `caproot link`.
 
 use crate::daemon::telemetry::{MetricWriter, ScrapeEndpoint};
-use caproot_client::link::{BrokerState, LinkStats};
+use caproot_link::{BrokerState, LinkStats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;

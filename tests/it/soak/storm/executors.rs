@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use caproot_client::link::{BrokerConfig, LinkConfig, LinkService, LinkStats};
+use caproot_link::{BrokerConfig, LinkConfig, LinkService, LinkStats};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use caproot_client::link::BrokerConfig;
 use caproot_client::{Fleet, MirrorSelection, NatsDialer};
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use caproot_link::BrokerConfig;
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 

@@ -14,7 +14,7 @@ use crate::harness::process::{Process, caproot, run_command};
 use crate::tls::Pki;
 use crate::tls::authority::CertificateSpec;
 use caproot_client::Fleet;
-use caproot_client::link::BrokerConfig;
+use caproot_link::BrokerConfig;
 
 /// Operator, account and signing keys of the page.
 struct NatsAccount {

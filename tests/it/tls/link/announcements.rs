@@ -1,7 +1,7 @@
 //! Executors that come back announce themselves to orchestrators that wait for them.
 
-use caproot_client::link::BrokerConfig;
 use caproot_client::{ExecutorDialer, NatsDialer};
+use caproot_link::BrokerConfig;
 
 use super::{LinkedExecutor, call_executor};
 use crate::harness::in_time;

@@ -1,7 +1,7 @@
 //! The files of `docs/operate/link.md` work as they are, with the paths and ports of a test.
 
-use caproot_client::link::BrokerConfig;
 use caproot_client::{Fleet, RetryPolicy};
+use caproot_link::BrokerConfig;
 use rustix::process::Signal;
 
 use super::announcements::wait_for_announcement;

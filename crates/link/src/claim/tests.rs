@@ -1,7 +1,7 @@
 //! Laws of claims, with up to five links on a broker that delays messages and is partitioned.
 
 use super::{ClaimAction, EnvironmentClaim, LinkRank};
-use crate::link::subject::RandomToken;
+use crate::subject::RandomToken;
 use caproot_core::proto::link::caproot::link::v1::InstanceClaim;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -172,7 +172,7 @@ proptest! {
             prop_assert!(in_flight + run.reader.unread.len() <= WINDOW_BYTES);
             prop_assert!(run.writer.send_credit <= WINDOW_BYTES);
             prop_assert!(run.reader.receive_credit <= WINDOW_BYTES);
-            prop_assert!(run.forth.len() + run.back.len() <= crate::link::MAX_QUEUED_MESSAGES);
+            prop_assert!(run.forth.len() + run.back.len() <= crate::MAX_QUEUED_MESSAGES);
         }
     }
 

@@ -83,7 +83,7 @@ impl DialShares {
 #[cfg(test)]
 mod tests {
     use super::{DialShares, MAX_ORCHESTRATORS};
-    use crate::link::subject::RandomToken;
+    use crate::subject::RandomToken;
     use std::time::Duration;
 
     fn token() -> RandomToken {
