@@ -63,7 +63,8 @@ impl CallError {
     }
 
     /// Returns the sentence without the code and the reason of a status.
-    pub(crate) fn message(&self) -> String {
+    #[must_use]
+    pub fn message(&self) -> String {
         match self {
             Self::Status(status) => message_without_reason(status).to_owned(),
             error => error.to_string(),

@@ -175,6 +175,7 @@ impl BearerToken {
     }
 
     /// Returns the `authorization` header.
+    #[must_use]
     pub fn header(&self) -> Option<HeaderValue> {
         self.0.value.lock().clone()
     }
@@ -186,7 +187,7 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// Returns the `authorization` header of the token in a file.
+/// Returns the `authorization` header of the token in a file. An error is one sentence, with the path of the file.
 pub async fn read_token_file(file: &Path) -> Result<HeaderValue, String> {
     let text = bounded_file::read_in_time(file, MAX_TOKEN_BYTES)
         .await
@@ -194,7 +195,7 @@ pub async fn read_token_file(file: &Path) -> Result<HeaderValue, String> {
     bearer_header(text.trim_ascii()).map_err(|reason| format!("{} {reason}", file.display()))
 }
 
-/// Builds the `authorization` header of a token. Error messages never contain the token.
+/// Builds the `authorization` header of a token. An error is a predicate of the token, and never contains the token.
 pub fn bearer_header(token: &[u8]) -> Result<HeaderValue, &'static str> {
     if token.len() as u64 > MAX_TOKEN_BYTES {
         return Err(TOO_LARGE);

@@ -36,11 +36,9 @@ pub use caproot_core::net::endpoint::{DaemonEndpoint, EndpointError};
 pub use caproot_core::proto;
 pub use caproot_core::wire::handle::{enclosing_package, is_of_root, root_id};
 pub use connect::{ConnectError, connect, default_endpoints, find_default_endpoint, open_channel};
-#[cfg(feature = "manager")]
-pub(crate) use credentials::BearerToken;
-pub use credentials::{ClientCredentials, ClientToken};
-#[cfg(feature = "mcp")]
-pub(crate) use credentials::{bearer_header, read_token_file};
+pub use credentials::{
+    BearerToken, ClientCredentials, ClientToken, bearer_header, read_token_file,
+};
 #[cfg(feature = "nats")]
 pub use fleet::NatsDialer;
 pub use fleet::{
@@ -58,6 +56,7 @@ pub use selected_roots::{
 };
 pub use tls_error::TlsError;
 pub use trust::{
-    ApprovedListing, Trust, approve_list, approve_skill, approved_root_id, listed_package_files,
+    ApprovedListing, Trust, approve_list, approve_skill, approved_root_id, is_for_product,
+    listed_package_files, published_name, shown_environment, shown_id,
 };
 pub use watch::{SkillWatch, WatchMessage};

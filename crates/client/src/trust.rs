@@ -6,7 +6,7 @@ use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
 use caproot_core::proto::caproot::v1::{
     ListSkillsResponse, NotOffered, Resource, SelectedCapabilityRoot, Skill, TrustState,
 };
-use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name};
+use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name, short_digest};
 use std::sync::Arc;
 
 /// Limit of an id of an executor that a model may see, in bytes.
@@ -100,7 +100,8 @@ pub fn listed_package_files(package: &str, listed: &[Resource]) -> Option<Approv
 
 /// Returns an id that an executor may have chosen, in a form that a model may see: the id if it is an
 /// identifier, otherwise a digest of the id.
-pub(crate) fn shown_id(id: &str) -> String {
+#[must_use]
+pub fn shown_id(id: &str) -> String {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@%".contains(&byte);
     if (1..=MAX_SHOWN_ID_BYTES).contains(&id.len()) && id.bytes().all(is_part) {
         return id.to_owned();
@@ -109,19 +110,21 @@ pub(crate) fn shown_id(id: &str) -> String {
 }
 
 /// Returns `id-` and eight digits of the digest of an id, for a model that must not see what an executor chose.
-pub(crate) fn id_digest(id: &str) -> String {
+fn id_digest(id: &str) -> String {
     let digest = ContentDigest::of(id).to_string();
     format!("id-{}", short_digest(&digest))
 }
 
 /// Returns the name by which an executor publishes a root; `None` for another root.
-pub(crate) fn published_name(root: &SelectedCapabilityRoot) -> Option<&str> {
+#[must_use]
+pub fn published_name(root: &SelectedCapabilityRoot) -> Option<&str> {
     root.location.as_ref()?.path.strip_prefix("published:")
 }
 
 /// Returns an environment of a selection in a form that a model may see. An executor that listed its roots
 /// alone, and not as part of a fleet, also chose the environment.
-pub(crate) fn shown_environment(selection: &[SelectedCapabilityRoot], id: &str) -> String {
+#[must_use]
+pub fn shown_environment(selection: &[SelectedCapabilityRoot], id: &str) -> String {
     let mut roots = selection.iter().filter(|root| {
         let location = root.location.as_ref();
         location.is_some_and(|location| location.environment_id == id)
@@ -151,14 +154,9 @@ pub fn approved_root_id(root: &SelectedCapabilityRoot) -> String {
     }
 }
 
-/// Returns the first eight digits of a digest with its algorithm.
-pub(crate) fn short_digest(digest: &str) -> &str {
-    let digits = digest.rsplit(':').next().unwrap_or_default();
-    digits.get(..8).unwrap_or(digits)
-}
-
 /// Whether a skill is for a product, or for every product. An empty product is every product.
-pub(crate) fn is_for_product(skill: &Skill, product: &str) -> bool {
+#[must_use]
+pub fn is_for_product(skill: &Skill, product: &str) -> bool {
     let mut products = skill.products.iter();
     product.is_empty()
         || skill.products.is_empty()

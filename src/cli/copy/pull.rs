@@ -19,7 +19,6 @@ use crate::cli::spinner::DelayedSpinner;
 use caproot_client::pull::{
     DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
 };
-use caproot_client::session::ToolErrorCode;
 use caproot_client::{CallError, Client, Mirror, MirrorSelection};
 use caproot_core::lock::{ApprovedFiles, Lock};
 use caproot_core::net::endpoint::ProcessEnv;
@@ -127,16 +126,10 @@ impl From<PullError> for CommandFailure {
         let code = match error {
             PullError::Call(error) => return Self::from(error),
             PullError::InvalidResponse(_) => exit::INTERNAL,
-            PullError::Source(error) => {
-                let code = match error.code() {
-                    ToolErrorCode::SourceUnavailable | ToolErrorCode::ResourceChanged => {
-                        exit::TRY_LATER
-                    }
-                    _ => exit::REJECTED,
-                };
-                return Self::new(code, error.sentence());
+            PullError::Source {
+                is_temporary: false, ..
             }
-            PullError::NotListed { .. }
+            | PullError::NotListed { .. }
             | PullError::OtherDigest(_)
             | PullError::TooLarge(_)
             | PullError::NoFiles
@@ -144,7 +137,11 @@ impl From<PullError> for CommandFailure {
             | PullError::ForbiddenName(_)
             | PullError::PulledCopy
             | PullError::NoDigest(_) => exit::REJECTED,
-            PullError::KeepsChanging | PullError::InUse(_) => exit::TRY_LATER,
+            PullError::KeepsChanging
+            | PullError::InUse(_)
+            | PullError::Source {
+                is_temporary: true, ..
+            } => exit::TRY_LATER,
             PullError::Conflicts(_) | PullError::Unapprovable(_) | PullError::Withheld(_) => {
                 exit::PROBLEMS_FOUND
             }

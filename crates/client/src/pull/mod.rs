@@ -1,6 +1,6 @@
 //! Packages as files on this machine. [`pull_package`] writes the files of a daemon's package to a
-//! directory, [`pull_skill`] those of a skill of an MCP server or a site, and [`verify_dir`] compares
-//! the directory with its checksum file.
+//! directory, [`pull_fetched`] those of a package that another source fetches, and [`verify_dir`]
+//! compares the directory with its checksum file.
 //!
 //! A pull writes the package next to the directory and exchanges both with one system call. So the
 //! directory has one whole state of the package at each moment, even if the pull is killed. Files
@@ -58,7 +58,7 @@ pub use package_hash::hash_package;
 pub use package_store::{PackageCopy, PackageStore};
 pub use packages_dir::{PackagesDir, is_pulled_copy};
 pub use pull_error::PullError;
-pub use source_package::pull_skill;
+pub use source_package::{SourcePackage, pull_fetched};
 
 use crate::Client;
 use attempt::try_pull;
@@ -69,7 +69,6 @@ use checksum_file::ChecksumFile;
 use dir_scan::ScanDepth;
 use pull_error::SystemResult as _;
 use repeat::{MAX_ATTEMPTS, PullAttempts};
-use source_package::SourcePackage;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -80,7 +79,7 @@ use target_dir::TargetDir;
 /// Package, directory and limits of a pull.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PullRequest {
-    /// Root that listed the package. Not used for a skill of an MCP server or a site.
+    /// Root that listed the package. Not used for a package that another source fetches.
     pub root: SelectedCapabilityRoot,
     /// Handle of the package, exactly as listed.
     pub package: String,

@@ -2,7 +2,6 @@
 
 use super::DirDifference;
 use super::repeat::MAX_ATTEMPTS;
-use crate::session::{ToolError, ToolErrorCode};
 use crate::{CallError, error_reason};
 use caproot_core::lock::{FileDifference, FilesError};
 use caproot_core::proto::caproot::v1::ErrorReason;
@@ -22,8 +21,13 @@ pub enum PullError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// The source of a skill does not return its files.
-    #[error("{}", .0.sentence())]
-    Source(ToolError),
+    #[error("{message}")]
+    Source {
+        /// Sentence of the source.
+        message: String,
+        /// Whether a later pull may succeed.
+        is_temporary: bool,
+    },
     /// The list or a file of the daemon is not valid.
     #[error("invalid response from the daemon: {0}")]
     InvalidResponse(String),
@@ -178,13 +182,12 @@ impl PullError {
 
     /// Whether the package or the directory changed during the attempt.
     pub(super) fn is_concurrent_change(&self) -> bool {
-        match self {
+        matches!(
+            self,
             Self::KeepsChanging
-            | Self::NoDigest(_)
-            | Self::Call(CallError::ChangedDuringRead | CallError::DigestMismatch) => true,
-            Self::Source(error) => error.code() == ToolErrorCode::ResourceChanged,
-            _ => false,
-        }
+                | Self::NoDigest(_)
+                | Self::Call(CallError::ChangedDuringRead | CallError::DigestMismatch)
+        )
     }
 
     /// Converts the error of a call after the list. A package or file that is gone changed since.

@@ -19,7 +19,7 @@ use super::tools::ToolSet;
 use super::usage::{UsageRecorder, UsageWatch};
 use super::used::UsedFiles;
 use super::view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
-use crate::trust::shown_environment;
+use crate::shown_environment;
 use crate::{ResumePoint, Trust};
 use caproot_core::proto::caproot::v1::{RootStatus, SelectedCapabilityRoot};
 use caproot_core::sync::Mutex;

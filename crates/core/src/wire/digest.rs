@@ -40,6 +40,13 @@ pub fn is_digest(text: &str) -> bool {
     ContentDigest::parse(text).is_some()
 }
 
+/// Returns the first eight digits of a digest with its algorithm.
+#[must_use]
+pub fn short_digest(digest: &str) -> &str {
+    let digits = digest.rsplit(':').next().unwrap_or_default();
+    digits.get(..8).unwrap_or(digits)
+}
+
 /// Returns the value of a lower-case hex digit.
 fn hex_value(digit: u8) -> Option<u8> {
     match digit {

@@ -11,7 +11,7 @@ mod path;
 mod root_id;
 
 pub use catalog_digest::{CatalogMessage, DigestGroups, MessageDigest, digest_catalog};
-pub use digest::{ContentDigest, is_digest};
+pub use digest::{ContentDigest, is_digest, short_digest};
 pub use file_checksum::{FileChecksum, parse_file_name};
 pub use handle::ResourceHandle;
 pub use path::RelPath;

@@ -6,7 +6,6 @@ use super::limits::{
 };
 use super::result_store::ResultStore;
 use super::server::{ListedTools, PluginServer};
-use crate::dial::BoxError;
 use crate::session::tool_names::ToolNames;
 use crate::session::tools::limits::{MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES};
 use crate::session::tools::{CustomTool, RegisteredTool, ToolFailure, ToolHandler, ToolSet};
@@ -15,6 +14,7 @@ use rmcp::model::{Tool, sha256_digest};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -157,7 +157,7 @@ impl ToolTable {
         server: &Arc<PluginServer>,
         namespace: &str,
         tool: &Tool,
-    ) -> Result<RegisteredTool, BoxError> {
+    ) -> Result<RegisteredTool, Box<dyn Error + Send + Sync>> {
         let mut schema = Value::Object(Map::clone(&tool.input_schema));
         if !escape_descriptions(&mut schema) {
             return Err("its schema has hidden characters".into());
@@ -179,7 +179,7 @@ impl ToolTable {
     }
 
     /// Returns a tool with the names of the session.
-    fn spell(&self, tool: RegisteredTool) -> Result<RegisteredTool, BoxError> {
+    fn spell(&self, tool: RegisteredTool) -> Result<RegisteredTool, Box<dyn Error + Send + Sync>> {
         match self.names {
             ToolNames::Namespaced => Ok(tool),
             ToolNames::Flat => Ok(tool.with_flat_name()?),

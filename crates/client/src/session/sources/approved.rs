@@ -9,12 +9,13 @@ use super::{
 };
 use crate::session::skill::{AuthorityRef, SharedSkill};
 use crate::session::{ToolError, ToolErrorCode};
-use crate::trust::{approve_skill, is_for_product, short_digest};
+use crate::{approve_skill, is_for_product};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::{encode_path, format_name_handle};
 use caproot_core::wire::limits::MAX_READ_BYTES;
+use caproot_core::wire::short_digest;
 use caproot_core::wire::{ContentDigest, RelPath, parse_file_name};
 use futures_util::future::BoxFuture;
 use std::collections::{HashMap, HashSet};

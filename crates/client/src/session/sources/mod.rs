@@ -6,6 +6,8 @@ mod daemon;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 mod mirror_watch;
+#[cfg(target_os = "linux")]
+mod pull;
 #[cfg(feature = "mcp")]
 mod remote;
 #[cfg(feature = "mcp")]
@@ -18,6 +20,8 @@ pub use super::skill_source::{
 };
 pub(super) use approved::ApprovedSource;
 pub use daemon::{DaemonSource, ExecutorState, ExecutorStatus};
+#[cfg(target_os = "linux")]
+pub use pull::pull_skill;
 #[cfg(feature = "mcp")]
 pub use remote::RemoteSource;
 

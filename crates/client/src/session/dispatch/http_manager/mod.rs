@@ -8,7 +8,6 @@ use super::call::{CallKind, PendingCall, RequestId};
 use super::drain::MAX_PAGE_CALLS;
 use super::manager::{AgentThread, CallManager, PendingPage, SubmitOutcome};
 use super::record::DispatchRecord;
-use crate::dial::BoxError;
 use crate::session::ToolResult;
 use crate::session::http_client::{http_client_builder, no_client, read_body, root_cause};
 use crate::{BearerToken, ClientToken};
@@ -23,6 +22,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{RequestBuilder, Response};
 use serde::Deserialize;
 use serde_json::Value;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -304,7 +304,7 @@ impl HttpManager {
     fn parse_call(
         &self,
         message: Result<Value, BoundedJsonError>,
-    ) -> Result<PendingCall, BoxError> {
+    ) -> Result<PendingCall, Box<dyn Error + Send + Sync>> {
         let call: CallMessage = serde_json::from_value(message?)?;
         Ok(PendingCall {
             request_id: RequestId::try_from(call.request_id.as_str())?,
