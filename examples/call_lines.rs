@@ -9,8 +9,8 @@
 
 #![allow(clippy::print_stdout)]
 
-use caproot_client::session::{Session, SessionOptions, ToolNames};
 use caproot_client::{ExecutorConfig, Fleet, parse_selected_roots};
+use caproot_session::{Session, SessionOptions, ToolNames};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::error::Error;

@@ -21,13 +21,13 @@ use std::sync::Arc;
 
 use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 use caproot::daemon::server;
-use caproot_client::session::dispatch::{
+use caproot_client::{ExecutorConfig, Fleet, parse_selected_roots};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_session::dispatch::{
     CallListener, DispatchOptions, DispatchRecord, FinishedTurn, HttpManager, HttpManagerConfig,
     SessionThread,
 };
-use caproot_client::session::{Session, SessionOptions};
-use caproot_client::{ExecutorConfig, Fleet, parse_selected_roots};
-use caproot_core::net::endpoint::ProcessEnv;
+use caproot_session::{Session, SessionOptions};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 

@@ -9,9 +9,9 @@
 
 use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 use caproot::daemon::server;
-use caproot_client::session::{ForkScope, MemoryStore, Session, SessionOptions};
 use caproot_client::{ChangesSince, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot_core::net::endpoint::ProcessEnv;
+use caproot_session::{ForkScope, MemoryStore, Session, SessionOptions};
 use serde_json::json;
 use std::error::Error;
 use std::path::Path;

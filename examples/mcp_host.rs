@@ -12,8 +12,8 @@
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
 use caproot_client::Fleet;
-use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
-use caproot_client::session::{Session, SessionOptions};
+use caproot_session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
+use caproot_session::{Session, SessionOptions};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;

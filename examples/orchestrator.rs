@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caproot_client::ChangesSince;
-use caproot_client::session::dispatch::{CallDispatcher, DispatchOptions};
-use caproot_client::session::{
+use caproot_session::dispatch::{CallDispatcher, DispatchOptions};
+use caproot_session::{
     CustomTool, DEFAULT_BUDGET, ForkScope, MemoryStore, RestoredSession, Session, SessionOptions,
     SessionStore as _, ToolRegistry,
 };

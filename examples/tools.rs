@@ -11,9 +11,9 @@
 
 use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 use caproot::daemon::server;
-use caproot_client::session::{CustomTool, DEFAULT_BUDGET, Session, SessionOptions, ToolRegistry};
 use caproot_client::{ExecutorConfig, Fleet, parse_selected_roots};
 use caproot_core::net::endpoint::ProcessEnv;
+use caproot_session::{CustomTool, DEFAULT_BUDGET, Session, SessionOptions, ToolRegistry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -2,19 +2,21 @@
 //! an executor, discovers the skills and plugins below them, and serves catalogs, changes and bounded
 //! reads over gRPC.
 //!
-//! A program that calls daemons needs [`caproot_client`] instead of this crate. A program that has a
-//! daemon inside uses two modules of this crate: [`daemon::server::build_daemon`] makes the daemon, and
-//! [`daemon::local_source::LocalSource`] makes directories of this machine a source of a session.
+//! A program that calls daemons needs [`caproot_client`] instead of this crate, and [`caproot_session`]
+//! to give a model the skills. A program that has a daemon inside uses two modules of this crate:
+//! [`daemon::server::build_daemon`] makes the daemon, and [`daemon::local_source::LocalSource`] makes
+//! directories of this machine a source of a session.
 //!
 //! # How caproot is built
 //!
 //! The rest of this page is the map of the code. [`daemon`] has the modules that look at the files of an
 //! executor, and needs Linux. `agent` and `cli` have the rest of the program, also on macOS and Windows.
-//! The package [`caproot_client`] in `crates/client` is the library of an orchestrator. The package
-//! [`caproot_core`] in `crates/core` has the modules that the daemon shares with it, such as
-//! [`caproot_core::wire`] and [`caproot_core::document`]. `docs/design/architecture.md` has the
-//! picture of the modules and the tables of their dependencies, which `tests/it/pages/modules.rs`
-//! compares with the code.
+//! The packages [`caproot_client`] in `crates/client` and [`caproot_session`] in `crates/session` are
+//! the library of an orchestrator, and [`caproot_link`] in `crates/link` has the tunnels to executors
+//! that dial out. The package [`caproot_core`] in `crates/core` has the modules that all share, such as
+//! [`caproot_core::wire`] and [`caproot_core::document`]. `docs/design/architecture.md` has the picture
+//! of the modules and the tables of their dependencies, which `tests/it/pages/modules.rs` compares with
+//! the code.
 //!
 //! # Glossary
 //!
@@ -145,7 +147,7 @@
 //!
 //! # How a tool call of a session travels
 //!
-//! A session asks its sources through one trait, [`caproot_client::session::SkillSource`]. The source
+//! A session asks its sources through one trait, [`caproot_session::SkillSource`]. The source
 //! of an executor holds a [`caproot_client::Mirror`], the source of local directories runs a daemon in
 //! the process, and the source of an MCP server follows the server. A read whose JSON is larger than
 //! the tool's limit is repeated with a smaller page. A custom tool's arguments are checked against its

@@ -3,11 +3,11 @@
 
 use super::process_memory::resident_kib;
 use caproot_client::Fleet;
-use caproot_client::session::sources::{
+use caproot_core::proto::caproot::v1::{Authority, Skill};
+use caproot_session::sources::{
     SkillListing, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
-use caproot_client::session::{Session, SessionOptions, SkillSource, SourceKind, ToolError};
-use caproot_core::proto::caproot::v1::{Authority, Skill};
+use caproot_session::{Session, SessionOptions, SkillSource, SourceKind, ToolError};
 use criterion::Criterion;
 use fastrand::Rng;
 use futures_util::future::BoxFuture;

@@ -9,13 +9,13 @@ use crate::options::Options;
 use crate::storm::{ChildGuard, select_root};
 use crate::trees::{Plan, create_tree};
 use crate::{Outcome, print_progress};
-use caproot_client::session::{Session, SessionOptions};
 use caproot_client::{
     Client, ClientCredentials, DaemonEndpoint, DialLimits, ExecutorConfig, Fleet, Mirror,
     WatchMessage,
 };
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{ListSkillsRequest, WatchSkillsRequest};
+use caproot_session::{Session, SessionOptions};
 use clap::ValueEnum;
 use futures_util::future::{join_all, try_join_all};
 use std::fmt::Write as _;

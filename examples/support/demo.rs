@@ -1,8 +1,7 @@
-// Daemon and session for the programs in the documentation of the library, which include this file.
+// Daemon for the programs in the documentation of the libraries, which include this file.
 
 use caproot::daemon::config::{Config, RootFlag, ServeFlags};
-use caproot_client::session::{Session, SessionOptions};
-use caproot_client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
+use caproot_client::DaemonEndpoint;
 use caproot_core::net::endpoint::ProcessEnv;
 
 /// Starts a daemon that publishes a directory as the root `demo` of the environment `local`.
@@ -24,19 +23,4 @@ pub async fn start_demo_daemon() -> DaemonEndpoint {
     let package = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut dirs = package.ancestors().map(|dir| dir.join("tests/trees/demo"));
     start_daemon(&dirs.find(|dir| dir.is_dir()).expect("a checkout")).await
-}
-
-/// Returns a fleet with the demo daemon as the executor of the environment `local`.
-pub async fn start_demo_fleet() -> Fleet {
-    let executor = ExecutorConfig::new(start_demo_daemon().await);
-    Fleet::from_executors([("local".to_owned(), executor)])
-}
-
-/// Starts a session with the published root of the demo daemon.
-pub async fn start_demo_session(options: &SessionOptions) -> Session {
-    let fleet = start_demo_fleet().await;
-    let selected = r#"[{"id": "demo", "location":
-        {"type": "environment", "environmentId": "local", "path": "published:demo"}}]"#;
-    let roots = parse_selected_roots(selected).expect("a selection");
-    Session::start(&fleet, roots, options).await.expect("a valid selection")
 }

@@ -12,8 +12,8 @@ pub use elsewhere::{
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {
-    use caproot_client::session::SessionOptions;
-    use caproot_client::session::sources::DaemonSource;
+    use caproot_session::SessionOptions;
+    use caproot_session::sources::DaemonSource;
     use std::path::PathBuf;
 
     /// Valid name of a preset of roots.

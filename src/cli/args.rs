@@ -5,7 +5,6 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::root_arg::{RootArg, select_roots};
 use crate::agent::local::RootPreset;
-use caproot_client::session::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use caproot_client::{
     ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, SpiffeId, Trust,
     find_default_endpoint, parse_selected_roots,
@@ -14,6 +13,7 @@ use caproot_core::bounded_file;
 use caproot_core::lock::{Lock, LockFile};
 use caproot_core::net::endpoint::{EndpointAddress, ProcessEnv};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_session::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use clap::Args;
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use std::io;

@@ -3,12 +3,12 @@
 use crate::cli::ask::plugins::plugin_changes;
 use crate::cli::ask::report::{diagnostic_line, root_reason_name};
 use crate::cli::table::truncate_to_width;
-use caproot_client::session::missing_requirements;
 use caproot_client::{MirrorCatalog, MirrorUpdate};
 use caproot_core::proto::caproot::v1::{
     Diagnostic, RemovalReason, RootState, RootStatus, Severity, Skill, WatchMode,
 };
 use caproot_core::text::{EscapedText, escape_text};
+use caproot_session::missing_requirements;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -5,11 +5,11 @@ use super::output::{print_failure, print_stderr};
 #[cfg(target_os = "linux")]
 use crate::daemon::telemetry::logs::flush_log;
 use caproot_client::json::MessageJsonError;
-use caproot_client::session::SelectionError;
 use caproot_client::{CallError, ConnectError, TlsError, TlsRequired, error_reason};
 use caproot_core::document::{ConfigError, ConfigErrors};
 use caproot_core::proto::caproot::v1::ErrorReason;
 use caproot_core::text::{escape_text, is_misleading};
+use caproot_session::SelectionError;
 use std::borrow::Cow;
 use std::error::Error as _;
 use std::fmt::Display;

@@ -10,7 +10,7 @@ use clap::Args;
 
 /// Default filter: errors, and the problems that a session finds, such as an MCP server that does not answer. The
 /// commands themselves report the errors of the MCP library.
-const DEFAULT_FILTER: &str = "error,caproot_client=warn,rmcp=off";
+const DEFAULT_FILTER: &str = "error,caproot_client=warn,caproot_session=warn,rmcp=off";
 
 /// Flag of the log.
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@
 //! ```
 //! use caproot_client::Fleet;
 //! use caproot::daemon::local_source::LocalSource;
-//! use caproot_client::session::{DEFAULT_BUDGET, Session, SessionOptions};
+//! use caproot_session::{DEFAULT_BUDGET, Session, SessionOptions};
 //! use std::sync::Arc;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -25,14 +25,14 @@
 
 use crate::daemon::config::{Config, ConfigError, RootFlag, RootPreset, ServeFlags};
 use crate::daemon::server::EmbeddedDaemon;
-use caproot_client::session::sources::{
-    DaemonSource, PackageFilesPage, PackageFilesRequest, SkillSource, SourceKind, SourceSnapshot,
-    SourceWatch, TextPage, TextPageRequest,
-};
-use caproot_client::session::{SessionOptions, ToolError};
 use caproot_client::{Client, RetryPolicy};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, Plugin, SelectedCapabilityRoot};
+use caproot_session::sources::{
+    DaemonSource, PackageFilesPage, PackageFilesRequest, SkillSource, SourceKind, SourceSnapshot,
+    SourceWatch, TextPage, TextPageRequest,
+};
+use caproot_session::{SessionOptions, ToolError};
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use std::path::PathBuf;

@@ -20,7 +20,6 @@ mod read;
 mod response_budget;
 mod retry;
 mod selected_roots;
-pub mod session;
 mod spiffe_verifier;
 mod tls_error;
 mod tls_probe;

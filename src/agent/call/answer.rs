@@ -3,15 +3,15 @@
 use super::schema::ToolPayload;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use caproot_client::session::dispatch::{
+use caproot_client::{CallError, ChangesSince};
+use caproot_session::dispatch::{
     DispatchError, DispatchRecord, DrainError, DrainSummary, SubmitOutcome, TurnError,
 };
-use caproot_client::session::{
+use caproot_session::{
     ExecutorChanges, ExecutorState, InjectedSkills, InstructionUpdate, ListedSkill,
     McpServerStatus, ReinjectedSkills, ResultImage, SelectionError, SessionPlugin, SourceState,
     ToolError, ToolResult, UsedSkill,
 };
-use caproot_client::{CallError, ChangesSince};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;

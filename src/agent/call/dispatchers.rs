@@ -8,12 +8,12 @@ use super::request::{DispatchRequest, DispatcherRequest, TurnRequest};
 use super::server::OpenSession;
 use super::tools::ToolCallbacks;
 use crate::cli::args::parse_timeout;
-use caproot_client::session::ToolResult;
-use caproot_client::session::dispatch::{
+use caproot_core::sync::Mutex;
+use caproot_session::ToolResult;
+use caproot_session::dispatch::{
     AgentThread, CallDispatcher, CallKind, CallManager, DispatchOptions, DispatchOutcome,
     PendingCall, PendingPage, RequestId, SubmitOutcome,
 };
-use caproot_core::sync::Mutex;
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -2,8 +2,8 @@
 
 use super::answer::{AnswerImage, SubmittedAnswer};
 use super::schema::ToolPayload;
-use caproot_client::session::dispatch::DispatchRecord;
-use caproot_client::session::{
+use caproot_session::dispatch::DispatchRecord;
+use caproot_session::{
     AuthorizationRequest, ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind,
     UsageEvent,
 };

@@ -6,8 +6,8 @@ use super::request::SendRequest;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_client::ClientToken;
-use caproot_client::session::Session;
-use caproot_client::session::dispatch::{
+use caproot_session::Session;
+use caproot_session::dispatch::{
     CallListener, DispatchOptions, DispatchRecord, HttpManager, HttpManagerConfig, SessionThread,
     TerminalStatuses,
 };

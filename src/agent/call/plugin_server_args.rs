@@ -1,6 +1,6 @@
 //! Flags of `caproot call` for the MCP servers of plugins.
 
-use caproot_client::session::{McpServerChoice, McpServerOptions};
+use caproot_session::{McpServerChoice, McpServerOptions};
 use clap::Args;
 
 /// Word that chooses all servers.

@@ -5,7 +5,7 @@ use super::dispatchers::ProgramCall;
 use super::lines::InputLine;
 use super::session_request::SessionRequest;
 use super::tools::ToolOutcome;
-use caproot_client::session::{
+use caproot_session::{
     DEFAULT_BUDGET, MAX_INJECTED_BYTES, SkillAuthority, SkillMention, ToolFunctionError, UserPrompt,
 };
 use schemars::JsonSchema;

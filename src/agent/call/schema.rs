@@ -9,7 +9,7 @@ use super::dispatchers::{ProgramCallPage, UnneededAnswer};
 use super::event::CallEvent;
 use super::program_registry::FoundExecutor;
 use super::request::RequestLine;
-use caproot_client::session::{
+use caproot_session::{
     ExecutorState, InjectedSkills, InstructionUpdate, ListedSkill, McpServerStatus,
     ReinjectedSkills, SessionPlugin, SourceState, UsedSkill,
 };

@@ -17,13 +17,13 @@ use super::tools::{SessionTools, ToolCallbacks, register_tools};
 use super::usage_file::UsageFile;
 use super::watched::WatchedSession;
 use crate::cli::agents::session_args::{SessionRoots, SharedSources};
-use caproot_client::session::{
-    ChoiceRule, ForkScope, Session, SessionOptions, SkillChoice, SkillSource, ToolCaller,
-};
 use caproot_client::{Fleet, parse_selected_roots};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
 use caproot_core::text::quote_value;
+use caproot_session::{
+    ChoiceRule, ForkScope, Session, SessionOptions, SkillChoice, SkillSource, ToolCaller,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};

@@ -4,7 +4,7 @@ use super::own_sources::SourcesRequest;
 use super::plugin_server_args::choose_servers;
 use super::tools::ProgramTool;
 use crate::cli::args::{parse_result_bytes, parse_timeout};
-use caproot_client::session::{ChoiceRule, ChoiceRuleError, SessionOptions};
+use caproot_session::{ChoiceRule, ChoiceRuleError, SessionOptions};
 use clap::{ArgAction, Args};
 use schemars::JsonSchema;
 use serde::Deserialize;

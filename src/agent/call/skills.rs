@@ -2,7 +2,7 @@
 
 use super::answer::{FileText, RequestError};
 use super::request::FileRequest;
-use caproot_client::session::{ListedSkill, Session};
+use caproot_session::{ListedSkill, Session};
 
 /// Reader of the skills of a session.
 pub struct SkillReader<'a> {

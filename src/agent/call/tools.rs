@@ -4,13 +4,13 @@
 use super::event::CallEvent;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use caproot_client::session::sources::mcp::McpToken;
-use caproot_client::session::{
+use caproot_core::bounded_file;
+use caproot_core::sync::Mutex;
+use caproot_session::sources::mcp::McpToken;
+use caproot_session::{
     AuthorizationFailed, CustomTool, ServerAuthorization, ServerValues, ToolCaller,
     ToolFunctionError, ToolNames, ToolRegistry,
 };
-use caproot_core::bounded_file;
-use caproot_core::sync::Mutex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

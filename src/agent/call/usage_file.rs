@@ -2,8 +2,8 @@
 
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use caproot_client::session::{Session, UsageEvent};
 use caproot_core::sync::run_blocking;
+use caproot_session::{Session, UsageEvent};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 #[cfg(unix)]

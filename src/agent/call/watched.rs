@@ -3,7 +3,7 @@
 use super::answer::WatchedText;
 use super::event::CallEvent;
 use super::server::OpenSession;
-use caproot_client::session::{PluginWatch, SessionWatch, UsageWatch};
+use caproot_session::{PluginWatch, SessionWatch, UsageWatch};
 use serde_json::Value;
 use std::future::pending;
 

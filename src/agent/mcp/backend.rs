@@ -14,8 +14,8 @@ use super::texts::{ServerTexts, json_bytes};
 use super::view::{ServedSkill, ServedView};
 use crate::agent::mcp::ServedDaemon;
 use crate::agent::mcp::files;
-use caproot_client::session::{ToolError, ToolErrorCode, fill_placeholders};
 use caproot_core::text::escape_hidden_chars;
+use caproot_session::{ToolError, ToolErrorCode, fill_placeholders};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use rmcp::model::{

@@ -1,7 +1,7 @@
 //! Errors of MCP calls, and their JSON-RPC form.
 
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_WALKED_FILES};
-use caproot_client::session::{ToolError, ToolErrorCode};
+use caproot_session::{ToolError, ToolErrorCode};
 use rmcp::ErrorData;
 use serde_json::json;
 

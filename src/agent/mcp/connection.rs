@@ -4,10 +4,10 @@
 use super::texts::ServerTexts;
 use super::view::ServedView;
 use super::{ConnectFailure, ServedDaemon};
-use caproot_client::session::{ExecutorState, ExecutorStatus};
 use caproot_client::{CallError, published_selection};
 use caproot_core::backoff::Backoff;
 use caproot_core::proto::caproot::v1::ResolveRootsRequest;
+use caproot_session::{ExecutorState, ExecutorStatus};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -8,10 +8,10 @@ use super::limits::{
 use super::view::{ResolvedUri, ServedSkill};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use caproot_client::session::sources::{PackageFile, PackageFilesRequest, TextPageRequest};
-use caproot_client::session::{Session, SkillSource};
 use caproot_core::text::escape_hidden_chars;
 use caproot_core::wire::handle::encode_path;
+use caproot_session::sources::{PackageFile, PackageFilesRequest, TextPageRequest};
+use caproot_session::{Session, SkillSource};
 use rmcp::model::{DIRECTORY_MIME_TYPE, Resource, ResourceContents, SkillResource};
 use std::collections::BTreeMap;
 

@@ -5,8 +5,8 @@ use super::call_error::McpCallError;
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
 use super::list_changes::{GivenLists, HostList, ListChanges};
 use super::view::ServedView;
-use caproot_client::session::Session;
 use caproot_core::sync::Mutex;
+use caproot_session::Session;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult,
     CompleteRequestMethod, CompleteRequestParams, CompleteResult, ContentBlock, DiscoverResult,

@@ -156,8 +156,8 @@ mod tests {
     use super::{GivenLists, HostList, ListChange, ListChanges, ServedState, SyncState};
     use crate::agent::mcp::view::ServedView;
     use crate::agent::mcp::view::tests::{skill, view_of};
-    use caproot_client::session::SkillNameList;
     use caproot_core::proto::caproot::v1::Skill;
+    use caproot_session::SkillNameList;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::watch;

@@ -4,7 +4,7 @@
 //! `caproot mcp` is this server. A program can also run it:
 //!
 //! ```
-//! use caproot_client::session::{Session, SessionOptions};
+//! use caproot_session::{Session, SessionOptions};
 //! use caproot_client::{Client, ClientCredentials, ExecutorConfig, Fleet};
 //! use caproot::agent::mcp::{
 //!     HttpAllowlist, HttpListener, ServedDaemon, ServerTexts, ServerTransport, serve,
@@ -32,8 +32,8 @@
 //! let transport = ServerTransport::Http(listener, HttpAllowlist::default());
 //! let texts = ServerTexts::default();
 //! let server = serve(connect, transport, texts, |message| eprintln!("{message}"));
-//! # use caproot_client::session::SkillSource;
-//! # use caproot_client::session::sources::mcp;
+//! # use caproot_session::SkillSource;
+//! # use caproot_session::sources::mcp;
 //! # let stopped = async {
 //! #     let config = mcp::McpServerConfig::new("here", mcp::McpEndpoint::http(&url));
 //! #     let source = mcp::McpSource::start(config).await.expect("a valid name");
@@ -70,8 +70,8 @@ pub use http::{HttpAllowlist, HttpListener};
 pub use texts::{MAX_NAMES_BYTES, ServerTexts, TOOL_NAMES};
 
 use backend::McpBackend;
-use caproot_client::session::{Session, SessionOptions};
 use caproot_client::{CallError, Client};
+use caproot_session::{Session, SessionOptions};
 use connection::{ServedState, StatePublisher, SyncState, follow_daemon};
 use handler::McpHandler;
 use std::sync::Arc;

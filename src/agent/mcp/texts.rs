@@ -3,7 +3,7 @@
 //! skills. Codex shows the first 247 characters of the instructions, Qwen Code the first 157 of a
 //! description, and Claude Code 2,048.
 
-use caproot_client::session::{SkillNameLine, SkillNameList, SkillNameListOptions, ToolNames};
+use caproot_session::{SkillNameLine, SkillNameList, SkillNameListOptions, ToolNames};
 use rmcp::model::{MetaObject, Tool, ToolAnnotations};
 use serde::Serialize;
 use serde_json::{Map, Value};

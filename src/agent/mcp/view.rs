@@ -6,12 +6,12 @@ use super::frontmatter::text_field;
 use super::limits::MAX_URI_BYTES;
 use super::list_changes::HostList;
 use caproot_client::Trust;
-use caproot_client::session::{Session, SkillNameList, SkillNameListOptions};
 use caproot_core::proto::caproot::v1::{
     NotOffered, RootReason, RootState, RootStatus, SelectedCapabilityRoot, Skill,
 };
 use caproot_core::text::escape_hidden_chars;
 use caproot_core::wire::handle::{HANDLE_SCHEME, parent_handles};
+use caproot_session::{Session, SkillNameList, SkillNameListOptions};
 use prost::Message;
 use serde_json::{Value, json};
 use std::borrow::Cow;

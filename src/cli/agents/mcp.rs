@@ -13,11 +13,9 @@ use crate::cli::log_args::LogArgs;
 use crate::cli::output::{is_plain_word, print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal;
 use caproot_client::CallError;
-use caproot_client::session::{
-    DEFAULT_RESULT_BYTES, Session, SessionOptions, SkillNameListOptions,
-};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::escape_text;
+use caproot_session::{DEFAULT_RESULT_BYTES, Session, SessionOptions, SkillNameListOptions};
 use clap::Args;
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -3,10 +3,10 @@
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::print_stderr;
-use caproot_client::session::sources::mcp::McpServerList;
 use caproot_core::bounded_file::{self, BoundedReadError};
 use caproot_core::sync::{BlockingError, run_blocking};
 use caproot_core::text::escape_text;
+use caproot_session::sources::mcp::McpServerList;
 use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};

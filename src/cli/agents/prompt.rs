@@ -9,11 +9,11 @@ use crate::cli::failure::CommandFailure;
 use crate::cli::log_args::LogArgs;
 use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal;
-use caproot_client::session::{
-    DEFAULT_BUDGET, InstructionText, Session, SkillInText, SkillSource, TextPlace,
-};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::{escape_json, escape_text};
+use caproot_session::{
+    DEFAULT_BUDGET, InstructionText, Session, SkillInText, SkillSource, TextPlace,
+};
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal as _};

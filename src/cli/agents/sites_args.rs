@@ -2,8 +2,8 @@
 
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use caproot_client::session::SkillSource;
-use caproot_client::session::sources::site::{SiteConfig, SiteSource};
+use caproot_session::SkillSource;
+use caproot_session::sources::site::{SiteConfig, SiteSource};
 use clap::Args;
 use futures_util::future::{join_all, try_join_all};
 use std::sync::Arc;

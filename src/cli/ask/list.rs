@@ -8,7 +8,6 @@ use crate::cli::fleet::read_fleet;
 use crate::cli::output::{OutputFormat, print_full_table, print_json, print_stderr, print_table};
 use caproot_client::fleet::{ExecutorListing, ListStage};
 use caproot_client::json::SkillListJson;
-use caproot_client::session::missing_notes;
 use caproot_client::{Trust, approve_list, approve_skill};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
@@ -18,6 +17,7 @@ use caproot_core::proto::caproot::v1::{
 };
 use caproot_core::sync::Mutex;
 use caproot_core::text::escape_text;
+use caproot_session::missing_notes;
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};

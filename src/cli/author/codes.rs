@@ -4,9 +4,9 @@
 use crate::cli::exit::EXIT_CODES;
 use crate::daemon::model::{DiagnosticCode, Severity};
 use crate::lint::explain::{explanation_markdown, explanation_of};
-use caproot_client::session::ToolErrorCode;
 use caproot_core::proto::{FILE_DESCRIPTOR_SET, grpc_code_name};
 use caproot_core::text::{similar, wrap_words};
+use caproot_session::ToolErrorCode;
 use prost_reflect::{DescriptorPool, EnumDescriptor, EnumValueDescriptor};
 use serde_json::{Value, json};
 use tonic::Code;
@@ -352,9 +352,9 @@ mod tests {
     use super::{CodeKind, all_codes, find_codes};
     use crate::cli::exit::EXIT_CODES;
     use crate::daemon::model::{DiagnosticCode, RootReason};
-    use caproot_client::session::ToolErrorCode;
     use caproot_core::proto::caproot::v1 as pb;
     use caproot_core::proto::grpc_code_name;
+    use caproot_session::ToolErrorCode;
     use tonic::Code;
 
     /// Returns whether `explain` knows a name in a place.

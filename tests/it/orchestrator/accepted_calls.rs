@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use caproot_client::Fleet;
-use caproot_client::session::{
+use caproot_session::{
     DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, Session, SessionOptions, SkillMention, UserPrompt,
 };
 use serde_json::{Value, json};
@@ -356,9 +356,7 @@ async fn a_session_chooses_the_size_of_its_results() {
     );
 
     // A fork has the limit of its session.
-    let fork = large
-        .fork(caproot_client::session::ForkScope::All)
-        .expect("a fork");
+    let fork = large.fork(caproot_session::ForkScope::All).expect("a fork");
     let page = call(&fork, "skills.read", json!({"package": "long"})).await;
     assert_eq!(page["truncated"], false);
     for bad in [0, DEFAULT_RESULT_BYTES - 1, MAX_RESULT_BYTES + 1] {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
-use caproot_client::session::{
+use caproot_core::sync::Mutex;
+use caproot_session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
+use caproot_session::{
     AuthorizationFailed, AuthorizationRequest, ForkScope, ServerAuthorization, Session,
     SessionOptions, SkillSource, SourceKind,
 };
-use caproot_core::sync::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 

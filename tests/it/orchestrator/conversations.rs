@@ -2,7 +2,7 @@
 //! that a model read, after a compaction.
 
 use caproot_client::Fleet;
-use caproot_client::session::{
+use caproot_session::{
     DEFAULT_BUDGET, InstructionUpdate, MAX_INJECTED_BYTES, Session, SessionWatch, UpdateKind,
     UsedState, UserPrompt,
 };

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use caproot_client::session::dispatch::{
+use caproot_session::dispatch::{
     AnswerOrigin, CallDispatcher, DispatchError, DispatchOptions, DispatchOutcome, DispatchRecord,
     DrainSummary, HttpManager, HttpManagerConfig, SubmitOutcome,
 };
-use caproot_client::session::{MAX_RESULT_BYTES, Session};
+use caproot_session::{MAX_RESULT_BYTES, Session};
 use serde_json::{Value, json};
 
 use super::example_dispatch::service::{Fault, Service};
@@ -275,8 +275,7 @@ async fn a_dispatcher_that_dispatches_calls_cannot_drain() {
     let setup = DispatchSetup::start().await;
     setup.add_call("1", "skills.list", &json!({}));
     let dispatcher = setup.dispatcher();
-    let page =
-        caproot_client::session::dispatch::CallManager::list_pending(&*setup.manager, None, 10);
+    let page = caproot_session::dispatch::CallManager::list_pending(&*setup.manager, None, 10);
     let call = page.await.expect("a page").calls.remove(0);
     assert!(dispatcher.matches(&call));
     let responded = in_time(dispatcher.dispatch_call(call.clone())).await;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot_client::session::{
+use caproot_client::{ChangesSince, Fleet};
+use caproot_core::proto::caproot::v1::ReadResourceRequest;
+use caproot_session::{
     ForkError, ForkScope, MemoryStore, PersistError, RestoreError, Session, SessionOptions,
     SessionStore, StoreError,
 };
-use caproot_client::{ChangesSince, Fleet};
-use caproot_core::proto::caproot::v1::ReadResourceRequest;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use caproot::daemon::config::{Config, RootFlag, ServeFlags};
-use caproot_client::session::{Session, SessionOptions};
 use caproot_client::{Fleet, FleetError, Mirror, MirrorSelection, MirrorState};
+use caproot_session::{Session, SessionOptions};
 use serde_json::json;
 
 use super::moving_executors::wait_for_skill;

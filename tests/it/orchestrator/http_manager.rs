@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use caproot_client::ClientToken;
-use caproot_client::session::Session;
-use caproot_client::session::dispatch::{
+use caproot_session::Session;
+use caproot_session::dispatch::{
     CallDispatcher, CallListener, CallManager as _, DeliveryMode, DispatchOptions, DispatchRecord,
     HttpManager, HttpManagerConfig, ListenError, ManagerPaths, SessionThread,
 };

@@ -1,6 +1,6 @@
 //! Skills that a person mentions: resolution of names, size limits of fragments, and escaping.
 
-use caproot_client::session::{
+use caproot_session::{
     InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, Session, SkillMention, UserPrompt,
 };
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Skills whose authors restrict who may choose them: in sessions, streams and commands.
 
-use caproot_client::session::{SkillMention, SkillNameListOptions, UserPrompt};
 use caproot_core::proto::caproot::v1::Skill;
+use caproot_session::{SkillMention, SkillNameListOptions, UserPrompt};
 use serde_json::{Value, json};
 
 use super::serve_tree;

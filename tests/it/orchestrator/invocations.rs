@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use caproot_client::session::{ForkScope, UserPrompt};
+use caproot_session::{ForkScope, UserPrompt};
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;

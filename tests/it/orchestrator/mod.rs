@@ -52,9 +52,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use caproot::daemon::config::{Config, RootFlag, ServeFlags};
-use caproot_client::session::SessionOptions;
 use caproot_client::{Client, ClientCredentials, DaemonEndpoint, ExecutorConfig};
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use caproot_session::SessionOptions;
 use serde_json::{Value, json};
 
 use crate::harness::fixture::Fixture;

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use caproot_client::fleet::RegistryFuture;
-use caproot_client::session::{ExecutorStatus, Session, SessionOptions};
 use caproot_client::{
     ClientCredentials, DialLimits, ExecutorConfig, ExecutorRegistry, Fleet, Mirror,
     MirrorSelection, MirrorSnapshot,
 };
+use caproot_session::{ExecutorStatus, Session, SessionOptions};
 use serde_json::json;
 
 use super::{executor, published, serve_tree, start_daemon};

@@ -11,12 +11,12 @@ use super::rust_page_program::orchestrate;
 use super::serve_tree;
 use crate::harness::fixture::Fixture;
 
-const CRATE_PAGE: &str = include_str!("../../../docs/crate.md");
+const CRATE_PAGE: &str = include_str!("../../../docs/crate-session.md");
 const RUST_PAGE: &str = include_str!("../../../docs/orchestrate/rust.md");
 const FLEET_PAGE: &str = include_str!("../../../docs/orchestrate/fleet.md");
 const SESSION_PAGE: &str = include_str!("../../../docs/orchestrate/session.md");
 const PROGRAM: &str = include_str!("rust_page_program.rs");
-const RESULT: &str = include_str!("../../../crates/client/src/session/result.rs");
+const RESULT: &str = include_str!("../../../crates/session/src/result.rs");
 
 #[tokio::test]
 async fn the_rust_page_has_the_program_and_it_runs() {

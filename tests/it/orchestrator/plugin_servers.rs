@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use caproot::daemon::local_source::LocalSource;
 use caproot_client::Fleet;
-use caproot_client::session::{
+use caproot_core::sync::Mutex;
+use caproot_session::{
     ForkScope, McpServerChoice, McpServerOptions, ServerValues, Session, SessionOptions,
     SkillSource, ToolNames,
 };
-use caproot_core::sync::Mutex;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use caproot_client::session::{Session, SessionOptions};
 use caproot_client::{Fleet, Mirror, MirrorSelection, MirrorState};
 use caproot_core::proto::caproot::v1::{ListSkillsRequest, RootState};
+use caproot_session::{Session, SessionOptions};
 
 use super::mirror::wait_until;
 use super::session::list_all;

@@ -1,5 +1,5 @@
-use caproot_client::session::{DEFAULT_BUDGET, Session, SessionOptions};
 use caproot_client::{Fleet, parse_selected_roots};
+use caproot_session::{DEFAULT_BUDGET, Session, SessionOptions};
 use serde_json::{Value, json};
 use std::{error::Error, fs, path::Path};
 

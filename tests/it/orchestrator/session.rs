@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use caproot_client::fleet::RegistryFuture;
-use caproot_client::session::{
-    ExecutorStatus, MAX_RESULT_BYTES, Session, SessionOptions, SkillMention, ToolResult, UserPrompt,
-};
 use caproot_client::{DaemonEndpoint, ExecutorConfig, ExecutorRegistry, Fleet};
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
+use caproot_session::{
+    ExecutorStatus, MAX_RESULT_BYTES, Session, SessionOptions, SkillMention, ToolResult, UserPrompt,
+};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use caproot::daemon::local_source::LocalSource;
 use caproot_client::Fleet;
-use caproot_client::session::{
+use caproot_session::{
     ComponentChangeKind, ForkScope, Session, SessionOptions, SkillChoice, SkillSource, SourceKind,
 };
 use serde_json::json;

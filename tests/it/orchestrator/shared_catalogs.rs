@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 use caproot_client::fleet::RegistryFuture;
-use caproot_client::session::{Session, SessionOptions};
 use caproot_client::{ExecutorRegistry, Fleet, Mirror, MirrorSelection, MirrorState};
 use caproot_core::proto::caproot::v1::{Skill, SkillView};
+use caproot_session::{Session, SessionOptions};
 use futures_util::future::join_all;
 use serde_json::json;
 use tokio::sync::watch;

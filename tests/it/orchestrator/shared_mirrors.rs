@@ -1,7 +1,7 @@
 //! Sessions with one selection share a mirror, so that the daemon has one stream for all of them.
 
-use caproot_client::session::{ExecutorStatus, Session, SessionOptions};
 use caproot_client::{DaemonEndpoint, ExecutorConfig, Fleet, MirrorSelection};
+use caproot_session::{ExecutorStatus, Session, SessionOptions};
 use futures_util::future::join_all;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use caproot_client::Fleet;
-use caproot_client::session::{
+use caproot_session::{
     DEFAULT_BUDGET, ForkScope, MAX_INJECTED_BYTES, Session, SessionOptions, SkillNameListOptions,
 };
 use serde_json::{Value, json};

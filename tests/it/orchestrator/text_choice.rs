@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use caproot_client::Fleet;
-use caproot_client::session::{
+use caproot_session::{
     DEFAULT_BUDGET, InstructionText, Session, SessionOptions, SkillChoice, SkillInText,
 };
 

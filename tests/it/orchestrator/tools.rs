@@ -9,7 +9,7 @@ mod registry;
 use std::convert::Infallible;
 
 use caproot_client::Fleet;
-use caproot_client::session::{
+use caproot_session::{
     CustomTool, MAX_RESULT_BYTES, Session, SessionOptions, ToolNames, ToolRegistry, ToolResult,
 };
 use proptest::prelude::*;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use caproot_client::session::{ForkScope, UsageEvent, UsageKind, UsageWatch};
+use caproot_session::{ForkScope, UsageEvent, UsageKind, UsageWatch};
 use serde_json::{Value, json};
 
 use super::call_command::CallProcess;

@@ -38,6 +38,11 @@ const PACKAGES: &[PackageSources] = &[
         dir: "crates/link/src",
         top_module: Some("link"),
     },
+    PackageSources {
+        crate_name: "caproot_session",
+        dir: "crates/session/src",
+        top_module: Some("session"),
+    },
 ];
 
 /// Macros that a crate exports at its top, each with the module that defines the macro.
@@ -303,19 +308,16 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("text", &[]),
 ];
 
-/// Folder whose files and folders are modules in layers.
+/// Sources of a package whose files and folders are modules in layers.
 struct ModuleOrder {
-    /// Name of the folder's module at the top of the package.
-    module: &'static str,
-    /// Folder below the top of the repository.
+    /// Sources below the top of the repository.
     dir: &'static str,
     /// Layers from the bottom up. A module names only modules of the layers below its own.
     layers: &'static [&'static [&'static str]],
 }
 
 const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
-    module: "session",
-    dir: "crates/client/src/session",
+    dir: "crates/session/src",
     layers: &[
         &[
             "http_client",
@@ -451,7 +453,7 @@ impl ModuleOrder {
         self.layers.iter().position(|layer| layer.contains(&module))
     }
 
-    /// Returns the sources of the folder without tests.
+    /// Returns the sources without tests.
     fn sources(&self) -> Vec<Source> {
         let mut files = sources();
         files.retain(|source| {
@@ -461,7 +463,7 @@ impl ModuleOrder {
         files
     }
 
-    /// Returns the names of the modules that lead from the folder to a file.
+    /// Returns the names of the modules that lead from the top of the package to a file.
     fn modules_to(&self, source: &Source) -> Vec<String> {
         let below = source.path.strip_prefix(self.dir);
         let below = below.expect("a file of the folder").with_extension("");
@@ -469,11 +471,11 @@ impl ModuleOrder {
             .iter()
             .map(|part| part.to_string_lossy().into_owned())
             .collect();
-        modules.pop_if(|last| last == "mod");
+        modules.pop_if(|last| last == "mod" || last == "lib");
         modules
     }
 
-    /// Returns the items that the folder's `mod.rs` exports again, each with its module.
+    /// Returns the items that the package's `lib.rs` exports, each with its module.
     fn exported_items(top: &Source) -> BTreeMap<String, String> {
         let exports = top.code.split("pub use ").skip(1).flat_map(paths);
         exports
@@ -484,15 +486,11 @@ impl ModuleOrder {
             .collect()
     }
 
-    /// Returns the paths below the folder's module that a file names, as modules or items.
+    /// Returns the paths at the top of the package that a file names, as modules or items.
     fn named_paths(&self, source: &Source) -> BTreeSet<String> {
         let own_modules = self.modules_to(source);
         let code = source.without_tests();
-        let prefix = format!("{}::", self.module);
-        let by_crate = paths_below(code, "crate").into_iter();
-        let mut named: BTreeSet<String> = by_crate
-            .filter_map(|path| path.strip_prefix(&prefix).map(str::to_owned))
-            .collect();
+        let mut named: BTreeSet<String> = paths_below(code, "crate").into_iter().collect();
 
         for at in words(code, "super") {
             if code[..at].ends_with("::") {
@@ -774,7 +772,7 @@ fn modules_of_a_folder_name_only_modules_of_lower_layers() {
         let top = files
             .iter()
             .find(|source| order.modules_to(source).is_empty());
-        let top = top.expect("the module of the folder");
+        let top = top.expect("the top of the package");
         let exported = ModuleOrder::exported_items(top);
         let mut unused: BTreeSet<&str> = order.layers.concat().into_iter().collect();
         let mut wrong = Vec::new();
@@ -814,8 +812,8 @@ fn the_module_of_an_ordered_folder_defines_nothing() {
         let top = files
             .iter()
             .find(|source| order.modules_to(source).is_empty());
-        for line in top.expect("the module of the folder").code.lines() {
-            let is_export = ["#[", "mod ", "pub mod ", "pub use ", "    ", "}"];
+        for line in top.expect("the top of the package").code.lines() {
+            let is_export = ["#[", "#!", "mod ", "pub mod ", "pub use ", "    ", "}"];
             let is_export = is_export.iter().any(|start| line.starts_with(start));
             assert!(is_export || line.trim().is_empty(), "{}: {line}", order.dir);
         }
@@ -953,8 +951,8 @@ fn names_in_an_ordered_folder_are_recognized() {
     let read = |file: &str, code: &str| {
         let source = Source {
             path: Path::new(order.dir).join(file),
-            crate_name: "caproot_client",
-            module: order.module.to_owned(),
+            crate_name: "caproot_session",
+            module: "session".to_owned(),
             depth: 1,
             code: code.to_owned(),
         };
@@ -964,6 +962,6 @@ fn names_in_an_ordered_folder_are_recognized() {
     assert_eq!(read("view.rs", code), ["Session", "choice"]);
     let code = "use super::super::view::SessionView;\nuse super::SkillSource;";
     assert_eq!(read("sources/daemon.rs", code), ["view"]);
-    let code = "use crate::session::{Session, result::ToolError};";
+    let code = "use crate::{Session, result::ToolError};";
     assert_eq!(read("sources/mod.rs", code), ["Session", "result"]);
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use caproot::agent::mcp;
 use caproot::daemon::catalog::WatchTiming;
 use caproot_client::MirrorSelection;
-use caproot_client::session::sources::mcp::limits as source_limits;
-use caproot_client::session::sources::site::limits as site_limits;
 use caproot_core::json::MAX_TREE_MEMORY;
+use caproot_session::sources::mcp::limits as source_limits;
+use caproot_session::sources::site::limits as site_limits;
 
 use crate::pages::modules::quoted_names;
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caproot::daemon::local_source::LocalSource;
-use caproot_client::session::{Session, SessionOptions, SkillSource, UserPrompt};
 use caproot_client::{Fleet, Trust};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock, SkillDescription};
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::wire::{ContentDigest, FileChecksum, RelPath};
+use caproot_session::{Session, SessionOptions, SkillSource, UserPrompt};
 use serde_json::{Value, json};
 
 use super::{LockedDaemon, lock_skills};

@@ -5,11 +5,11 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;
 
-use caproot_client::session::{DEFAULT_BUDGET, Session, SessionOptions};
 use caproot_client::{ExecutorConfig, Fleet};
 use caproot_core::proto::caproot::v1::{
     ListSkillsResponse, MissingRequirement, ReadinessState, RequirementKind,
 };
+use caproot_session::{DEFAULT_BUDGET, Session, SessionOptions};
 use serde_json::json;
 
 use crate::harness::fixture::Fixture;

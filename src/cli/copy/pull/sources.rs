@@ -6,10 +6,10 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::join_candidates;
 use caproot_client::pull::PullError;
-use caproot_client::session::SkillSource;
-use caproot_client::session::sources::pull_skill;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_session::SkillSource;
+use caproot_session::sources::pull_skill;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use caproot_client::Fleet;
-use caproot_client::session::sources::{
+use caproot_core::proto::caproot::v1::{Authority, Skill};
+use caproot_session::sources::{
     SkillListing, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
-use caproot_client::session::{
+use caproot_session::{
     ForkScope, Session, SessionOptions, SkillChoice, SkillSource, SourceKind, ToolError,
     ToolErrorCode,
 };
-use caproot_core::proto::caproot::v1::{Authority, Skill};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 

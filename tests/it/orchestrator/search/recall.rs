@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use caproot_client::session::{Session, SessionOptions, SourceKind};
+use caproot_session::{Session, SessionOptions, SourceKind};
 
 use super::super::session::session;
 use super::super::start_daemon;

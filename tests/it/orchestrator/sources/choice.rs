@@ -1,7 +1,7 @@
 //! Choice of a session's skills: by name, handle and source, in forks and after a restore.
 
 use caproot_client::Fleet;
-use caproot_client::session::{ForkScope, Session, SessionOptions, SkillChoice, UserPrompt};
+use caproot_session::{ForkScope, Session, SessionOptions, SkillChoice, UserPrompt};
 use serde_json::json;
 
 use super::super::call_command::CallProcess;

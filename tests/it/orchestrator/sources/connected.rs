@@ -3,11 +3,11 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use caproot_client::session::SkillSource;
-use caproot_client::session::sources::mcp::rmcp::ServiceExt as _;
-use caproot_client::session::sources::mcp::rmcp::model::PaginatedRequestParams;
-use caproot_client::session::sources::mcp::rmcp::transport::async_rw::AsyncRwTransport;
-use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
+use caproot_session::SkillSource;
+use caproot_session::sources::mcp::rmcp::ServiceExt as _;
+use caproot_session::sources::mcp::rmcp::model::PaginatedRequestParams;
+use caproot_session::sources::mcp::rmcp::transport::async_rw::AsyncRwTransport;
+use caproot_session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 use tokio::process::Command;
 
 use super::super::serve_tree;

@@ -5,11 +5,11 @@ use std::future::{pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot_client::session::sources::{
+use caproot_core::proto::caproot::v1::{Authority, Skill};
+use caproot_session::sources::{
     SkillListing, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
-use caproot_client::session::{SkillSource, SourceKind, ToolError};
-use caproot_core::proto::caproot::v1::{Authority, Skill};
+use caproot_session::{SkillSource, SourceKind, ToolError};
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::json;

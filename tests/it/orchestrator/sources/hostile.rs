@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use caproot_client::session::SkillSource;
-use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, limits};
+use caproot_session::SkillSource;
+use caproot_session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, limits};
 use serde_json::{Value, json};
 
 use super::super::session::{call, list_all, read_all};

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use caproot::daemon::config::RootPreset;
 use caproot::daemon::local_source::{LocalDirectories, LocalSource};
 use caproot_client::Fleet;
-use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
-use caproot_client::session::{Session, SkillSource, UserPrompt};
+use caproot_session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
+use caproot_session::{Session, SkillSource, UserPrompt};
 use serde_json::{Value, json};
 
 use super::session::{call, list_all, parse_result, read_all};

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot_client::session::SkillSource;
-use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
+use caproot_session::SkillSource;
+use caproot_session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 
 use super::super::session::{list_all, read_all};
 use super::super::start_daemon;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use caproot_client::session::SkillSource;
-use caproot_client::session::sources::site::{SiteConfig, SiteSource, limits};
+use caproot_session::SkillSource;
+use caproot_session::sources::site::{SiteConfig, SiteSource, limits};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};

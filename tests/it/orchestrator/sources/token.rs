@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, McpToken};
-use caproot_client::session::{Session, SkillSource};
+use caproot_session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, McpToken};
+use caproot_session::{Session, SkillSource};
 use futures_util::FutureExt as _;
 
 use super::super::session::{list_all, read_all};

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use caproot_client::session::tool_limits::MAX_CONCURRENT_CALLS;
-use caproot_client::session::{
-    CustomTool, DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ToolFunctionError,
-};
+use caproot_session::tool_limits::MAX_CONCURRENT_CALLS;
+use caproot_session::{CustomTool, DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ToolFunctionError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use caproot_client::Fleet;
-use caproot_client::session::{
+use caproot_session::{
     CustomTool, Session, SessionOptions, ToolRegistry, ToolRegistryError, tool_limits as limits,
 };
 use serde_json::{Value, json};

@@ -181,12 +181,14 @@ fn every_caproot_command_parses() {
 #[test]
 fn rust_programs_are_documentation_tests() {
     let lib = fs::read_to_string(top().join("src/lib.rs")).expect("src/lib.rs");
-    // The page of the library of an orchestrator is a link in its package.
-    let client_page = top().join("crates/client/README.md").canonicalize();
-    let client_page = client_page.expect("a page");
+    // The page of a library is a link in its package.
+    let crate_pages = ["client", "session"].map(|package| {
+        let page = top().join("crates").join(package).join("README.md");
+        page.canonicalize().expect("a page")
+    });
     for page in pages().iter().filter(|page| page.path.starts_with("docs")) {
         let is_compiled = lib.contains(&format!("include_str!(\"../{}\")", page.path.display()))
-            || top().join(&page.path) == client_page;
+            || crate_pages.contains(&top().join(&page.path));
         let programs = page.blocks("rust").len();
         assert!(
             programs == 0 || is_compiled,

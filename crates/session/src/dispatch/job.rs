@@ -1,0 +1,260 @@
+//! Job of one call: runs the tool and submits the answer. A job runs on a task of its own, so a
+//! caller that stops waiting does not cancel it. A job ends in time even if the tool or the manager
+//! panics or hangs.
+
+use super::call::RequestId;
+use super::manager::{CallHandler, CallManager, PendingPage, SubmitOutcome};
+use super::record::{AnswerOrigin, DispatchRecord};
+use super::tracker::{CallTracker, DeliveryMode, UnsentAnswer};
+use super::{DispatchError, DispatchOptions, MAX_ATTEMPTS, MAX_TOOL_NAME_BYTES, RETRY_DELAY};
+use crate::ToolResult;
+use crate::result::ResultForm;
+use crate::result::{ToolError, ToolErrorCode};
+use caproot_core::backoff::Backoff;
+use caproot_core::sync::Mutex;
+use caproot_core::text::truncate_with_ellipsis;
+use futures_util::FutureExt as _;
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+/// State that all jobs of a dispatcher share.
+pub struct DispatchContext {
+    manager: Arc<dyn CallManager>,
+    handler: Arc<dyn CallHandler>,
+    pub options: DispatchOptions,
+    tracker: Mutex<CallTracker>,
+    /// Notified at the end of each job.
+    call_ended: Notify,
+}
+
+/// Work for a call in flight.
+pub enum DispatchJob {
+    Answer { tool: String, arguments: Value },
+    Resend(UnsentAnswer),
+}
+
+/// Answer of a call, with its origin.
+struct CallAnswer {
+    tool: String,
+    origin: AnswerOrigin,
+    result: ToolResult,
+    duration: Duration,
+}
+
+/// End of the submission of an answer.
+struct AnswerSubmission {
+    outcome: SubmitOutcome,
+    /// Number of submissions.
+    attempts: usize,
+}
+
+/// Error of [`run_guarded`].
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+enum GuardedRunError {
+    #[error("no answer within {}", humantime::format_duration(*.0))]
+    TimedOut(Duration),
+    #[error("a panic")]
+    Panicked,
+}
+
+impl DispatchContext {
+    pub fn new(
+        manager: Arc<dyn CallManager>,
+        handler: Arc<dyn CallHandler>,
+        options: DispatchOptions,
+        tracker: CallTracker,
+    ) -> Self {
+        Self {
+            manager,
+            handler,
+            options,
+            tracker: Mutex::new(tracker),
+            call_ended: Notify::new(),
+        }
+    }
+
+    pub fn tracker(&self) -> MutexGuard<'_, CallTracker> {
+        self.tracker.lock()
+    }
+
+    /// Checks that the delivery mode allows polling.
+    pub fn check_polling(&self) -> Result<(), DispatchError> {
+        self.tracker().check_mode(DeliveryMode::Polled)
+    }
+
+    /// Waits for the end of a job.
+    pub async fn wait_for_call_end(&self) {
+        self.call_ended.notified().await;
+    }
+
+    /// Runs a job and reports its record.
+    pub async fn run_job(&self, request_id: RequestId, job: DispatchJob) -> DispatchRecord {
+        let answer = match job {
+            DispatchJob::Answer { tool, arguments } => self.run_tool(&tool, &arguments).await,
+            DispatchJob::Resend(UnsentAnswer { tool, result }) => CallAnswer {
+                tool,
+                origin: AnswerOrigin::Resent,
+                result,
+                duration: Duration::ZERO,
+            },
+        };
+
+        let started_at = Instant::now();
+        let submission = self.submit_with_retries(&request_id, &answer.result).await;
+        let record = DispatchRecord {
+            request_id,
+            tool: answer.tool,
+            origin: answer.origin,
+            success: answer.result.success,
+            outcome: submission.outcome,
+            attempts: submission.attempts,
+            answer_duration: answer.duration,
+            submit_duration: started_at.elapsed(),
+            bytes: answer.result.json.len(),
+        };
+
+        let unsent = (!record.is_done()).then(|| UnsentAnswer {
+            tool: record.tool.clone(),
+            result: answer.result,
+        });
+        self.tracker()
+            .finish_call(record.request_id.clone(), unsent);
+        self.report_record(&record);
+        self.call_ended.notify_waiters();
+        record
+    }
+
+    async fn run_tool(&self, tool: &str, arguments: &Value) -> CallAnswer {
+        let started_at = Instant::now();
+        let answer = async { self.handler.answer_call(tool, arguments).await };
+        let (origin, result) = match run_guarded(self.options.answer_timeout, answer).await {
+            Ok(result) if result.json.len() <= self.handler.max_result_bytes() => {
+                (AnswerOrigin::Fresh, result)
+            }
+            Ok(_) => (
+                AnswerOrigin::TooLarge,
+                no_result("its result is over the size limit"),
+            ),
+            Err(error @ GuardedRunError::TimedOut(_)) => {
+                (AnswerOrigin::TimedOut, no_result(&error.to_string()))
+            }
+            Err(GuardedRunError::Panicked) => (AnswerOrigin::Panicked, no_result("it panicked")),
+        };
+
+        CallAnswer {
+            tool: truncate_with_ellipsis(tool, MAX_TOOL_NAME_BYTES),
+            origin,
+            result,
+            duration: started_at.elapsed(),
+        }
+    }
+
+    /// Submits an answer, at most [`MAX_ATTEMPTS`] times.
+    async fn submit_with_retries(
+        &self,
+        request_id: &RequestId,
+        result: &ToolResult,
+    ) -> AnswerSubmission {
+        let attempts = AtomicUsize::new(0);
+        let attempt = || {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            let submit = self.submit_once(request_id, result);
+            run_fallible(self.options.manager_timeout, submit)
+        };
+        let outcome = repeat_failed(attempt)
+            .await
+            .unwrap_or_else(SubmitOutcome::Failed);
+
+        AnswerSubmission {
+            outcome,
+            attempts: attempts.into_inner(),
+        }
+    }
+
+    /// Submits an answer. If the manager did not take the answer, returns the reason as an error.
+    async fn submit_once(
+        &self,
+        request_id: &RequestId,
+        result: &ToolResult,
+    ) -> Result<SubmitOutcome, String> {
+        match self.manager.submit_result(request_id, result).await {
+            SubmitOutcome::Failed(reason) => Err(reason),
+            outcome => Ok(outcome),
+        }
+    }
+
+    /// Fetches a page of pending calls.
+    pub async fn fetch_page(&self, token: Option<&str>) -> Result<PendingPage, String> {
+        let page_size = self.options.page_size;
+        let attempt = || {
+            let list = async { self.manager.list_pending(token, page_size).await };
+            run_fallible(self.options.manager_timeout, list)
+        };
+        repeat_failed(attempt).await
+    }
+
+    fn report_record(&self, record: &DispatchRecord) {
+        tracing::debug!(
+            request_id = %record.request_id,
+            tool = record.tool,
+            origin = ?record.origin,
+            outcome = ?record.outcome,
+            attempts = record.attempts,
+            bytes = record.bytes,
+            "call dispatched"
+        );
+        if catch_unwind(AssertUnwindSafe(|| self.manager.on_dispatch_ended(record))).is_err() {
+            tracing::error!(
+                request_id = %record.request_id,
+                "the manager panicked in on_dispatch_ended"
+            );
+        }
+    }
+}
+
+/// Calls `attempt` until it succeeds, at most [`MAX_ATTEMPTS`] times.
+async fn repeat_failed<T, F: Future<Output = Result<T, String>>>(
+    attempt: impl Fn() -> F,
+) -> Result<T, String> {
+    let mut backoff = Backoff::new(2 * RETRY_DELAY, 4 * RETRY_DELAY);
+    for _ in 1..MAX_ATTEMPTS {
+        if let Ok(answer) = attempt().await {
+            return Ok(answer);
+        }
+        sleep(backoff.next_delay()).await;
+    }
+    attempt().await
+}
+
+/// Runs code of the embedding program with a time limit, and catches its panics.
+async fn run_guarded<T>(
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Result<T, GuardedRunError> {
+    match timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(_)) => Err(GuardedRunError::Panicked),
+        Err(_) => Err(GuardedRunError::TimedOut(limit)),
+    }
+}
+
+/// Runs code as [`run_guarded`]. A time-out and a panic are errors like those of the code.
+pub async fn run_fallible<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    let outcome = run_guarded(limit, work).await;
+    outcome.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// Returns the result for a model if the tool gave none.
+fn no_result(reason: &str) -> ToolResult {
+    let message = format!("the tool gave no result: {reason}");
+    let error = ToolError::from_code(ToolErrorCode::NoResult, &message);
+    ToolResult::from_outcome(Err::<&(), _>(&error), ResultForm::default())
+}

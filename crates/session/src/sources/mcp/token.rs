@@ -1,0 +1,475 @@
+//! Bearer token of an HTTP server, from a file, a program or a function. A token that the server
+//! rejects with 401 is requested again, once for each request.
+
+use super::limits::{MAX_MESSAGE_BYTES, MAX_TOKEN_BYTES, TOKEN_TIMEOUT};
+use super::messages::{HttpError, McpPost, ReceivedMessages, check_events};
+use crate::authorization::Authorizer;
+use crate::http_client::is_loopback_url;
+use caproot_client::{bearer_header, read_token_file};
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue, StatusCode};
+use rmcp::model::ClientJsonRpcMessage;
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpPostResponse,
+};
+use sse_stream::Sse;
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// Function that returns a token, or the reason for no token, which is only logged.
+pub type TokenCallback = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+
+/// Origin of the bearer token of an HTTP server. The token is requested for the first request, and
+/// again if the server rejects the token with 401. It is sent only over https or to a loopback
+/// address, and never logged.
+#[derive(Clone)]
+pub enum McpToken {
+    /// File with the token; white space around the token is ignored.
+    File(PathBuf),
+    /// Program that prints the token on stdout and exits with 0.
+    Command {
+        /// Path or name of the program.
+        program: String,
+        /// Arguments of the program.
+        arguments: Vec<String>,
+    },
+    /// Function of this process.
+    Callback(TokenCallback),
+}
+
+impl fmt::Debug for McpToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => f.debug_tuple("File").field(file).finish(),
+            Self::Command { program, .. } => f
+                .debug_struct("Command")
+                .field("program", program)
+                .finish_non_exhaustive(),
+            Self::Callback(_) => f.debug_tuple("Callback").finish_non_exhaustive(),
+        }
+    }
+}
+
+impl McpToken {
+    async fn request(&self) -> Result<HeaderValue, String> {
+        let requested = timeout(TOKEN_TIMEOUT, self.read_origin()).await;
+        requested.unwrap_or_else(|_| Err(format!("no token after {}s", TOKEN_TIMEOUT.as_secs())))
+    }
+
+    /// Returns the token, without a time limit.
+    async fn read_origin(&self) -> Result<HeaderValue, String> {
+        match self {
+            Self::File(file) => read_token_file(file).await,
+            Self::Command { program, arguments } => run_program(program, arguments)
+                .await
+                .and_then(|output| {
+                    bearer_header(output.trim_ascii()).map_err(|reason| format!("it {reason}"))
+                })
+                .map_err(|reason| format!("program {program:?}: {reason}")),
+            Self::Callback(callback) => {
+                // The text of an exception may have secrets, and the reason reaches the model.
+                let token = callback().await.map_err(|reason| {
+                    tracing::warn!("a token function failed: {reason}");
+                    "the token function of the program failed; see its log".to_owned()
+                })?;
+                bearer_header(token.as_bytes()).map_err(|reason| format!("the text {reason}"))
+            }
+        }
+    }
+}
+
+/// Runs a program and returns its stdout.
+async fn run_program(program: &str, arguments: &[String]) -> Result<Vec<u8>, String> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("it cannot be started: {error}"))?;
+
+    let stdout = child.stdout.take().ok_or("its stdout cannot be opened")?;
+    let mut output = Vec::new();
+    stdout
+        .take(MAX_TOKEN_BYTES + 1)
+        .read_to_end(&mut output)
+        .await
+        .map_err(|error| format!("its output cannot be read: {error}"))?;
+    if output.len() as u64 > MAX_TOKEN_BYTES {
+        return Err("its output is over 8 KiB, too large for a token".to_owned());
+    }
+
+    let status = child
+        .wait()
+        .await
+        .map_err(|error| format!("it cannot be waited for: {error}"))?;
+    if status.success() {
+        Ok(output)
+    } else {
+        Err(format!("it ended with {status}"))
+    }
+}
+
+/// Parts of the names of headers that are credentials, such as `authorization` and `x-api-key`.
+const CREDENTIAL_PARTS: [&str; 6] = ["auth", "cookie", "credential", "key", "secret", "token"];
+
+/// Checks that no credential is sent to a URL where an attacker on the network could read it. The
+/// error is the end of a sentence.
+pub fn check_credentials(
+    url: &str,
+    headers: &[(HeaderName, HeaderValue)],
+    has_token: bool,
+) -> Result<(), String> {
+    if is_protected(url) {
+        return Ok(());
+    }
+
+    let mut names = headers.iter().map(|(name, _)| name.as_str());
+    let credential = names.find(|name| is_credential(name));
+    let subject = match credential {
+        Some(name) => format!("header `{name}`"),
+        None if has_token => "token".to_owned(),
+        None => return Ok(()),
+    };
+    Err(format!(
+        "its {subject} is sent only over https or to a loopback address; use an https URL"
+    ))
+}
+
+/// Returns whether a header is a credential by its name, in lower case.
+pub fn is_credential(name: &str) -> bool {
+    CREDENTIAL_PARTS.iter().any(|part| name.contains(part))
+}
+
+/// Returns whether a credential may be sent to a URL.
+pub fn is_protected(url: &str) -> bool {
+    url.parse::<reqwest::Url>()
+        .is_ok_and(|url| url.scheme() == "https")
+        || is_loopback_url(url)
+}
+
+/// HTTP client that adds the token to each request.
+#[derive(Clone)]
+pub struct TokenClient {
+    client: reqwest::Client,
+    credential: HttpCredential,
+    messages: Arc<ReceivedMessages>,
+}
+
+/// `Authorization` of the requests to a server, next to its headers.
+#[derive(Clone)]
+pub enum HttpCredential {
+    None,
+    Token(Arc<CachedToken>),
+    /// Value that the program gives after a 401.
+    OnDemand(Arc<Authorizer>),
+}
+
+/// Latest token of an origin.
+pub struct CachedToken {
+    origin: McpToken,
+    /// Latest token. The lock is held during a request, so that one request serves all.
+    latest: Mutex<Option<HeaderValue>>,
+}
+
+type HttpHeaders = HashMap<HeaderName, HeaderValue>;
+
+impl TokenClient {
+    pub fn new(
+        client: reqwest::Client,
+        credential: HttpCredential,
+        messages: Arc<ReceivedMessages>,
+    ) -> Self {
+        Self {
+            client,
+            credential,
+            messages,
+        }
+    }
+
+    /// Sends a request with the token. If the server rejects the token, sends the request once more
+    /// with a new token. Only a refused message makes the program be asked for a value: servers refuse
+    /// streams for other reasons.
+    async fn send<T, F>(
+        &self,
+        is_message: bool,
+        mut headers: HttpHeaders,
+        request: impl Fn(HttpHeaders) -> F + Send,
+    ) -> Result<T, HttpError>
+    where
+        T: Send,
+        F: Future<Output = Result<T, HttpError>> + Send,
+    {
+        let token = match &self.credential {
+            HttpCredential::None => return request(headers).await,
+            HttpCredential::OnDemand(authorizer) if is_message => {
+                return send_authorized(authorizer, headers, request).await;
+            }
+            HttpCredential::OnDemand(authorizer) => {
+                headers.extend(authorizer.value().map(|value| (AUTHORIZATION, value)));
+                return request(headers).await;
+            }
+            HttpCredential::Token(token) => token,
+        };
+
+        let sent = token.current(None).await?;
+        headers.insert(AUTHORIZATION, sent.clone());
+        let outcome = request(headers.clone()).await;
+        if !outcome.as_ref().is_err_and(is_unauthorized) {
+            return outcome;
+        }
+
+        let renewed = token.current(Some(&sent)).await?;
+        if renewed == sent {
+            return outcome;
+        }
+        headers.insert(AUTHORIZATION, renewed);
+        request(headers).await
+    }
+}
+
+/// Sends a request with the value that the program gave. If the server answers 401 to a value that it
+/// accepted before, sends the request once more with a new value.
+async fn send_authorized<T, F>(
+    authorizer: &Arc<Authorizer>,
+    mut headers: HttpHeaders,
+    request: impl Fn(HttpHeaders) -> F + Send,
+) -> Result<T, HttpError>
+where
+    T: Send,
+    F: Future<Output = Result<T, HttpError>> + Send,
+{
+    let mut is_renewed = false;
+    loop {
+        let sent = authorizer.value();
+        headers.remove(&AUTHORIZATION);
+        headers.extend(sent.clone().map(|value| (AUTHORIZATION, value)));
+
+        let outcome = request(headers.clone()).await;
+        let challenge = match &outcome {
+            Err(HttpError::AuthRequired(error)) => error.www_authenticate_header.as_str(),
+            Err(error) if is_unauthorized(error) => "",
+            _ => {
+                if is_renewed && outcome.is_ok() {
+                    authorizer.accept_value();
+                }
+                return outcome;
+            }
+        };
+        let has_other = authorizer.replace_refused(sent.as_ref(), challenge).await;
+        if !has_other || is_renewed {
+            // The reason has no text of the server.
+            let reason = authorizer.missing_reason();
+            let reason = reason.unwrap_or_else(|| "it answers 401".to_owned());
+            return Err(HttpError::Io(io::Error::other(reason)));
+        }
+        is_renewed = true;
+    }
+}
+
+impl HttpCredential {
+    /// Returns the credential of an endpoint whose token comes from an origin.
+    pub fn from_token(token: Option<McpToken>) -> Self {
+        token.map_or(Self::None, |origin| {
+            Self::Token(Arc::new(CachedToken {
+                origin,
+                latest: Mutex::default(),
+            }))
+        })
+    }
+}
+
+impl CachedToken {
+    /// Returns the latest token. Requests a token if there is none, or only the rejected one.
+    async fn current(&self, rejected: Option<&HeaderValue>) -> Result<HeaderValue, HttpError> {
+        let mut latest = self.latest.lock().await;
+        if let Some(value) = &*latest
+            && Some(value) != rejected
+        {
+            return Ok(value.clone());
+        }
+
+        let value = self.origin.request().await.map_err(|reason| {
+            HttpError::Io(io::Error::other(format!("there is no token: {reason}")))
+        })?;
+        *latest = Some(value.clone());
+        Ok(value)
+    }
+}
+
+/// Returns whether the server answered with 401.
+fn is_unauthorized(error: &HttpError) -> bool {
+    match error {
+        HttpError::AuthRequired(_) => true,
+        HttpError::Client(error) => error.status() == Some(StatusCode::UNAUTHORIZED),
+        // A response without `WWW-Authenticate`.
+        HttpError::UnexpectedServerResponse(text) => text.starts_with("HTTP 401"),
+        _ => false,
+    }
+}
+
+impl StreamableHttpClient for TokenClient {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        auth_header: Option<String>,
+        headers: HttpHeaders,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        self.post_message_with_max_sse_event_size(
+            uri,
+            message,
+            session_id,
+            auth_header,
+            headers,
+            MAX_MESSAGE_BYTES,
+        )
+        .await
+    }
+
+    async fn post_message_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        auth_header: Option<String>,
+        headers: HttpHeaders,
+        _: usize,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        self.send(true, headers, |headers| {
+            let post = McpPost {
+                uri: uri.clone(),
+                message: message.clone(),
+                session_id: session_id.clone(),
+                auth_header: auth_header.clone(),
+                headers,
+            };
+            post.send(&self.client, &self.messages)
+        })
+        .await
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session_id: Arc<str>,
+        auth_header: Option<String>,
+        headers: HttpHeaders,
+    ) -> Result<(), HttpError> {
+        self.send(false, headers, |headers| {
+            self.client.delete_session(
+                uri.clone(),
+                session_id.clone(),
+                auth_header.clone(),
+                headers,
+            )
+        })
+        .await
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        auth_header: Option<String>,
+        headers: HttpHeaders,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
+        self.get_stream_with_max_sse_event_size(
+            uri,
+            session_id,
+            last_event_id,
+            auth_header,
+            headers,
+            MAX_MESSAGE_BYTES,
+        )
+        .await
+    }
+
+    async fn get_stream_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        auth_header: Option<String>,
+        headers: HttpHeaders,
+        _: usize,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
+        let events = self.send(false, headers, |headers| {
+            self.client.get_stream_with_max_sse_event_size(
+                uri.clone(),
+                session_id.clone(),
+                last_event_id.clone(),
+                auth_header.clone(),
+                headers,
+                // A large file comes as the answer of its request.
+                MAX_MESSAGE_BYTES,
+            )
+        });
+        Ok(check_events(events.await?, self.messages.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{check_credentials, is_protected};
+    use http::{HeaderName, HeaderValue};
+
+    #[test]
+    fn a_token_needs_tls_or_a_loopback_address() {
+        for url in [
+            "https://a.example/mcp",
+            "http://localhost:1/",
+            "http://127.0.0.2/mcp",
+            "http://[::1]:7/",
+        ] {
+            assert!(is_protected(url), "{url}");
+        }
+        for url in [
+            "http://a.example/mcp",
+            "http://10.0.0.1/",
+            "http://localhost.example/",
+            "http://localhost@a.example/",
+            "http://a.example\\@localhost/",
+            "x",
+            "",
+        ] {
+            assert!(!is_protected(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn credentials_in_headers_need_tls_or_a_loopback_address() {
+        let check = |url: &str, name: &'static str| {
+            let header = HeaderName::from_static(name);
+            check_credentials(url, &[(header, HeaderValue::from_static("x"))], false)
+        };
+        for name in [
+            "authorization",
+            "proxy-authorization",
+            "cookie",
+            "x-api-key",
+            "x-my-token",
+        ] {
+            let error = check("http://a.example/mcp", name).expect_err(name);
+            assert!(error.contains(name) && error.contains("https"), "{error}");
+            assert_eq!(check("https://a.example/mcp", name), Ok(()), "{name}");
+            assert_eq!(check("http://127.0.0.1:1/mcp", name), Ok(()), "{name}");
+        }
+        assert_eq!(check("http://a.example/mcp", "accept-language"), Ok(()));
+        assert!(check_credentials("http://a.example/", &[], true).is_err());
+    }
+}
