@@ -103,109 +103,60 @@
 //! kind with one name are all listed. A source that cannot be used keeps its names reserved, so a name
 //! never starts to mean the skill of another source. A read asks only the source of the authority.
 
-#[cfg(feature = "mcp")]
-mod address_check;
-mod arguments;
-mod authorities;
-#[cfg(feature = "mcp")]
-mod authorization;
-mod call;
-mod choice;
+mod calls;
 pub mod dispatch;
-mod equal_roots;
-mod files;
-mod fitting;
-mod fragment;
+mod life;
 #[cfg(any(feature = "mcp", feature = "manager"))]
-mod http_client;
-mod inject;
-mod instructions;
-mod invocation;
-mod lifecycle;
-mod list;
-mod mentions;
-mod name_list;
-mod notices;
+mod network;
 mod options;
-mod package_lookup;
-mod placeholders;
-#[cfg(feature = "servers")]
-mod plugin_servers;
-mod plugins;
-mod read;
-mod readiness;
-mod reinject;
-mod resource_path;
-mod result;
-mod saved;
+mod prompt;
 mod search;
-mod search_tool;
-mod selection;
 #[cfg(feature = "servers")]
-mod server_options;
-#[cfg(feature = "servers")]
-mod server_tools;
-mod session_id;
-mod short_names;
-mod skill;
-mod skill_source;
+mod servers;
+mod skills;
 pub mod sources;
-mod start;
 mod state;
-mod store;
-mod tool_names;
+mod storage;
+mod text;
 #[cfg(feature = "handlers")]
 mod tools;
-mod usage;
-mod used;
+mod uses;
 mod view;
-mod view_cursor;
-mod whole_reads;
 
+pub use calls::ListedSkill;
+pub use life::{
+    ChangedPlugin, CloseOutcome, ComponentChange, ComponentChangeKind, ExecutorChanges, ForkError,
+    ForkScope, PersistError, PluginWatch, RestoreError, RestoredSession, ScopeOutcome,
+    SessionPlugin, SessionPluginChanges,
+};
 #[cfg(feature = "mcp")]
-pub use authorization::{AuthorizationFailed, AuthorizationRequest, ServerAuthorization};
-pub use choice::{ChoiceRule, ChoiceRuleError, SkillChoice};
-pub use inject::{
+pub use network::{AuthorizationFailed, AuthorizationRequest, ServerAuthorization};
+pub use options::{ChoiceRule, ChoiceRuleError, SessionOptions, SkillChoice};
+#[cfg(feature = "servers")]
+pub use options::{McpServerChoice, McpServerOptions, ServerValueRequest, ServerValues};
+pub use prompt::{
     AmbiguousName, InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, MentionCandidate,
-    OmittedMention, SkillFragment,
+    OmittedMention, ReinjectedFragment, ReinjectedSkills, SkillFragment, SkillMention,
+    SkillNameLine, SkillNameList, SkillNameListOptions, UserPrompt,
 };
-pub use instructions::{DEFAULT_BUDGET, InstructionText, SkillInText, TextPlace};
-pub use lifecycle::{
-    CloseOutcome, ExecutorChanges, ForkError, ForkScope, PersistError, RestoreError,
-    RestoredSession, ScopeOutcome,
-};
-pub use mentions::{SkillMention, UserPrompt};
-pub use name_list::{SkillNameLine, SkillNameList, SkillNameListOptions};
-pub use notices::{InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges, UpdateKind};
-pub use options::SessionOptions;
-pub use placeholders::fill_placeholders;
 #[cfg(feature = "servers")]
-pub use plugin_servers::{McpServerStatus, limits as mcp_server_limits};
-pub use plugins::{
-    ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
-    SessionPluginChanges,
+pub use servers::{McpServerStatus, limits as mcp_server_limits};
+pub use skills::{
+    DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultImage, SelectionError, SkillAuthority,
+    SourceState, ToolError, ToolErrorCode, ToolNames, ToolResult, is_missing_something,
+    missing_notes, missing_requirements,
 };
-pub use readiness::{is_missing_something, missing_notes, missing_requirements};
-pub use reinject::{ReinjectedFragment, ReinjectedSkills};
-pub use result::{
-    DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultImage, ToolError, ToolErrorCode, ToolResult,
-};
-pub use saved::SavedError;
-pub use selection::SelectionError;
-#[cfg(feature = "servers")]
-pub use server_options::{McpServerChoice, McpServerOptions, ServerValueRequest, ServerValues};
-pub use skill::SkillAuthority;
-pub use skill_source::SourceState;
 pub use sources::{ExecutorState, ExecutorStatus, SkillSource, SourceKind};
 pub use state::Session;
-pub use store::{MemoryStore, SessionStore, StoreError};
-pub use tool_names::ToolNames;
+pub use storage::{MemoryStore, SavedError, SessionStore, StoreError};
+pub use text::{
+    DEFAULT_BUDGET, InstructionText, InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges,
+    SkillInText, TextPlace, UpdateKind, fill_placeholders,
+};
 #[cfg(feature = "handlers")]
 pub use tools::{
     CustomTool, ToolCaller, ToolFunctionError, ToolRegistry, ToolRegistryError,
     limits as tool_limits,
 };
-pub use usage::{UsageEvent, UsageKind, UsageWatch};
-pub use used::{MAX_USED_FILES, UsedSkill, UsedState};
+pub use uses::{MAX_USED_FILES, UsageEvent, UsageKind, UsageWatch, UsedSkill, UsedState};
 pub use view::{ChangedSource, SessionWatch};
-pub use whole_reads::ListedSkill;

@@ -1,24 +1,24 @@
 //! State of a session: its sources, their authorities, and the views of its skills.
 
-use super::authorities::{SessionAuthority, collect_authorities};
-use super::invocation::InvocationSession;
-use super::notices::TextRegistry;
-use super::options::SessionOptions;
-#[cfg(feature = "servers")]
-use super::plugin_servers::PluginServerSet;
-use super::result::{ToolError, ToolErrorCode};
 use super::search::SessionSearch;
-use super::selection::SelectionError;
-use super::short_names::ShortNames;
-use super::skill::{AuthorityRef, SharedSkill};
-use super::skill_source::{SkillSource, SourceKind};
 use super::sources::{ApprovedSource, DaemonSource, ExecutorState};
-use super::store::SessionStore;
 #[cfg(feature = "handlers")]
 use super::tools::ToolSet;
-use super::usage::{UsageRecorder, UsageWatch};
-use super::used::UsedFiles;
-use super::view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
+use crate::options::session_options::SessionOptions;
+#[cfg(feature = "servers")]
+use crate::servers::PluginServerSet;
+use crate::skills::authorities::{SessionAuthority, collect_authorities};
+use crate::skills::result::{ToolError, ToolErrorCode};
+use crate::skills::selection::SelectionError;
+use crate::skills::skill::{AuthorityRef, SharedSkill};
+use crate::skills::skill_source::{SkillSource, SourceKind};
+use crate::storage::store::SessionStore;
+use crate::text::notices::TextRegistry;
+use crate::text::short_names::ShortNames;
+use crate::uses::invocation::InvocationSession;
+use crate::uses::usage::{UsageRecorder, UsageWatch};
+use crate::uses::used::UsedFiles;
+use crate::view::session_view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
 use caproot_client::shown_environment;
 use caproot_client::{ResumePoint, Trust};
 use caproot_core::proto::caproot::v1::{RootStatus, SelectedCapabilityRoot};

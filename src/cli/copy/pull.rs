@@ -127,7 +127,8 @@ impl From<PullError> for CommandFailure {
             PullError::Call(error) => return Self::from(error),
             PullError::InvalidResponse(_) => exit::INTERNAL,
             PullError::Source {
-                is_temporary: false, ..
+                is_temporary: false,
+                ..
             }
             | PullError::NotListed { .. }
             | PullError::OtherDigest(_)

@@ -16,7 +16,7 @@ const RUST_PAGE: &str = include_str!("../../../docs/orchestrate/rust.md");
 const FLEET_PAGE: &str = include_str!("../../../docs/orchestrate/fleet.md");
 const SESSION_PAGE: &str = include_str!("../../../docs/orchestrate/session.md");
 const PROGRAM: &str = include_str!("rust_page_program.rs");
-const RESULT: &str = include_str!("../../../crates/session/src/result.rs");
+const RESULT: &str = include_str!("../../../crates/session/src/skills/result.rs");
 
 #[tokio::test]
 async fn the_rust_page_has_the_program_and_it_runs() {

@@ -308,59 +308,104 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("text", &[]),
 ];
 
-/// Sources of a package whose files and folders are modules in layers.
+/// Folder whose files and folders are modules in layers.
 struct ModuleOrder {
-    /// Sources below the top of the repository.
+    /// Name of the folder's module at the top of the package; empty for the top itself.
+    module: &'static str,
+    /// Folder below the top of the repository.
     dir: &'static str,
     /// Layers from the bottom up. A module names only modules of the layers below its own.
     layers: &'static [&'static [&'static str]],
 }
 
-const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
-    dir: "crates/session/src",
-    layers: &[
-        &[
-            "http_client",
-            "mentions",
-            "readiness",
-            "selection",
-            "session_id",
-            "skill",
-            "store",
-            "tool_names",
-            "view_cursor",
+const MODULE_ORDERS: &[ModuleOrder] = &[
+    ModuleOrder {
+        module: "",
+        dir: "crates/session/src",
+        layers: &[
+            &["skills", "network"],
+            &["text"],
+            &["tools", "uses"],
+            &["options"],
+            &["sources", "view"],
+            &["search", "storage"],
+            &["servers"],
+            &["state"],
+            &["calls", "life"],
+            &["prompt"],
+            &["dispatch"],
         ],
-        &["address_check", "equal_roots", "usage"],
-        &["authorization", "short_names"],
-        &["fragment", "instructions", "result"],
-        &["placeholders", "resource_path", "skill_source", "tools"],
-        &[
-            "arguments",
-            "authorities",
-            "choice",
-            "files",
-            "fitting",
-            "invocation",
-            "server_options",
-            "used",
+    },
+    ModuleOrder {
+        module: "skills",
+        dir: "crates/session/src/skills",
+        layers: &[
+            &["readiness", "selection", "skill", "tool_names"],
+            &["equal_roots", "result"],
+            &["skill_source"],
+            &["authorities"],
         ],
-        &["notices", "options", "saved", "view"],
-        &["list", "sources"],
-        &["plugin_servers", "search"],
-        &["state"],
-        &["package_lookup"],
-        &[
-            "inject",
-            "name_list",
-            "plugins",
-            "read",
-            "search_tool",
-            "server_tools",
-            "start",
+    },
+    ModuleOrder {
+        module: "network",
+        dir: "crates/session/src/network",
+        layers: &[&["http_client"], &["address_check"], &["authorization"]],
+    },
+    ModuleOrder {
+        module: "text",
+        dir: "crates/session/src/text",
+        layers: &[
+            &["short_names"],
+            &["fragment", "instructions", "placeholders", "resource_path"],
+            &["notices"],
         ],
-        &["call", "dispatch", "lifecycle", "reinject", "whole_reads"],
-    ],
-}];
+    },
+    ModuleOrder {
+        module: "uses",
+        dir: "crates/session/src/uses",
+        layers: &[&["usage"], &["invocation", "used"]],
+    },
+    ModuleOrder {
+        module: "options",
+        dir: "crates/session/src/options",
+        layers: &[&["choice", "server_options"], &["session_options"]],
+    },
+    ModuleOrder {
+        module: "view",
+        dir: "crates/session/src/view",
+        layers: &[&["view_cursor"], &["arguments", "session_view"], &["list"]],
+    },
+    ModuleOrder {
+        module: "storage",
+        dir: "crates/session/src/storage",
+        layers: &[&["session_id", "store"], &["saved"]],
+    },
+    ModuleOrder {
+        module: "calls",
+        dir: "crates/session/src/calls",
+        layers: &[
+            &[
+                "files",
+                "fitting",
+                "package_lookup",
+                "search_tool",
+                "server_tools",
+            ],
+            &["read"],
+            &["tool_call", "whole_reads"],
+        ],
+    },
+    ModuleOrder {
+        module: "prompt",
+        dir: "crates/session/src/prompt",
+        layers: &[&["mentions", "name_list"], &["inject"], &["reinject"]],
+    },
+    ModuleOrder {
+        module: "life",
+        dir: "crates/session/src/life",
+        layers: &[&["plugins", "start"], &["lifecycle"]],
+    },
+];
 
 /// Modules of the library of an orchestrator.
 const CLIENT_MODULES: &[&str] = &["client", "link", "pull", "session"];
@@ -453,7 +498,7 @@ impl ModuleOrder {
         self.layers.iter().position(|layer| layer.contains(&module))
     }
 
-    /// Returns the sources without tests.
+    /// Returns the sources of the folder without tests.
     fn sources(&self) -> Vec<Source> {
         let mut files = sources();
         files.retain(|source| {
@@ -463,7 +508,7 @@ impl ModuleOrder {
         files
     }
 
-    /// Returns the names of the modules that lead from the top of the package to a file.
+    /// Returns the names of the modules that lead from the folder to a file.
     fn modules_to(&self, source: &Source) -> Vec<String> {
         let below = source.path.strip_prefix(self.dir);
         let below = below.expect("a file of the folder").with_extension("");
@@ -475,7 +520,7 @@ impl ModuleOrder {
         modules
     }
 
-    /// Returns the items that the package's `lib.rs` exports, each with its module.
+    /// Returns the items that the folder's `mod.rs` or `lib.rs` exports, each with its module.
     fn exported_items(top: &Source) -> BTreeMap<String, String> {
         let exports = top.code.split("pub use ").skip(1).flat_map(paths);
         exports
@@ -486,11 +531,19 @@ impl ModuleOrder {
             .collect()
     }
 
-    /// Returns the paths at the top of the package that a file names, as modules or items.
+    /// Returns the paths below the folder's module that a file names, as modules or items.
     fn named_paths(&self, source: &Source) -> BTreeSet<String> {
         let own_modules = self.modules_to(source);
         let code = source.without_tests();
-        let mut named: BTreeSet<String> = paths_below(code, "crate").into_iter().collect();
+        let by_crate = paths_below(code, "crate").into_iter();
+        let mut named: BTreeSet<String> = if self.module.is_empty() {
+            by_crate.collect()
+        } else {
+            let prefix = format!("{}::", self.module);
+            by_crate
+                .filter_map(|path| path.strip_prefix(&prefix).map(str::to_owned))
+                .collect()
+        };
 
         for at in words(code, "super") {
             if code[..at].ends_with("::") {
@@ -772,7 +825,7 @@ fn modules_of_a_folder_name_only_modules_of_lower_layers() {
         let top = files
             .iter()
             .find(|source| order.modules_to(source).is_empty());
-        let top = top.expect("the top of the package");
+        let top = top.expect("the module of the folder");
         let exported = ModuleOrder::exported_items(top);
         let mut unused: BTreeSet<&str> = order.layers.concat().into_iter().collect();
         let mut wrong = Vec::new();
@@ -812,7 +865,7 @@ fn the_module_of_an_ordered_folder_defines_nothing() {
         let top = files
             .iter()
             .find(|source| order.modules_to(source).is_empty());
-        for line in top.expect("the top of the package").code.lines() {
+        for line in top.expect("the module of the folder").code.lines() {
             let is_export = ["#[", "#!", "mod ", "pub mod ", "pub use ", "    ", "}"];
             let is_export = is_export.iter().any(|start| line.starts_with(start));
             assert!(is_export || line.trim().is_empty(), "{}: {line}", order.dir);

@@ -2,8 +2,8 @@
 
 use super::stop_words::is_stop_word;
 use super::words::{fold_name, for_each_word, stem_word};
-use crate::skill::SharedSkill;
-use crate::skill_source::SkillListing;
+use crate::skills::skill::SharedSkill;
+use crate::skills::skill_source::SkillListing;
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::sync::Mutex;
 use std::cell::LazyCell;
@@ -286,7 +286,7 @@ fn to_u32(number: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::{ListingTerms, SHARED_TERMS};
-    use crate::skill_source::SkillListing;
+    use crate::skills::skill_source::SkillListing;
     use caproot_core::proto::caproot::v1::Skill;
     use std::sync::Arc;
 

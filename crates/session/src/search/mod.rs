@@ -16,7 +16,7 @@ mod words;
 pub use page::{ResultRange, cursor_binding, search_page};
 pub use query::SearchQuery;
 
-use super::view::SessionView;
+use crate::view::session_view::SessionView;
 use caproot_core::sync::Mutex;
 use ranking::rank_skills;
 use std::sync::Arc;

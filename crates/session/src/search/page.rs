@@ -1,9 +1,9 @@
 //! Pages of the results of a search, in the form of the list.
 
-use crate::list::{SkillListPage, fill_page, page_warnings};
-use crate::result::ResultForm;
-use crate::view::SessionView;
-use crate::view_cursor::ViewCursor;
+use crate::skills::result::ResultForm;
+use crate::view::list::{SkillListPage, fill_page, page_warnings};
+use crate::view::session_view::SessionView;
+use crate::view::view_cursor::ViewCursor;
 use caproot_core::wire::cursor::Cursor as _;
 
 /// Returns the binding of the cursors of a query. The list has no binding, so that its cursors are no

@@ -2,7 +2,7 @@
 
 use super::stop_words::is_stop_word;
 use super::words::{count_words, fold_name, for_each_word, stem_word};
-use crate::arguments::MAX_QUERY_CHARS;
+use crate::view::arguments::MAX_QUERY_CHARS;
 use caproot_core::text::exceeds_chars;
 
 /// Number of distinct terms that count.

@@ -10,7 +10,7 @@ use super::misspelled_text::MisspelledText;
 use super::query::{SearchQuery, max_term_edits};
 use super::view_index::{TermMatch, ViewIndex};
 use super::words::fold_name;
-use crate::view::SessionView;
+use crate::view::session_view::SessionView;
 use std::collections::HashSet;
 
 /// Saturation of repeated terms, and the weight of the length of a field: the usual values.

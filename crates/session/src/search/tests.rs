@@ -4,11 +4,11 @@
 use super::ranking::rank_skills;
 use super::view_index::ViewIndex;
 use super::{ResultRange, SearchQuery, cursor_binding, search_page};
-use crate::list::tests::skill;
-use crate::result::ResultForm;
-use crate::skill_source::SkillListing;
-use crate::view::SessionView;
-use crate::view_cursor::ViewCursor;
+use crate::skills::result::ResultForm;
+use crate::skills::skill_source::SkillListing;
+use crate::view::list::tests::skill;
+use crate::view::session_view::SessionView;
+use crate::view::view_cursor::ViewCursor;
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::wire::cursor::Cursor as _;
 use proptest::prelude::*;

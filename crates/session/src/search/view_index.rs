@@ -3,9 +3,9 @@
 use super::listing_terms::{ListingTerms, NameHashes, SkillTerms, TermTable, hash_name, own_name};
 use super::misspelled_text::MisspelledText;
 use super::words::fold_name;
-use crate::skill::is_hidden;
-use crate::skill_source::SkillListing;
-use crate::view::SessionView;
+use crate::skills::skill::is_hidden;
+use crate::skills::skill_source::SkillListing;
+use crate::view::session_view::SessionView;
 use caproot_core::proto::caproot::v1::Skill;
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashMap};

@@ -7,7 +7,7 @@ use super::{
     SourceSnapshot, SourceWatch, TextPage, TextPageRequest, WholeFile, unknown_digests_error,
     unlisted_package_error,
 };
-use crate::skill::{AuthorityRef, SharedSkill};
+use crate::skills::skill::{AuthorityRef, SharedSkill};
 use crate::{ToolError, ToolErrorCode};
 use caproot_client::{approve_skill, is_for_product};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};

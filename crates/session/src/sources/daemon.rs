@@ -9,10 +9,10 @@ use super::{
     invalid_response_error, unavailable_error, unknown_digests_error, unlisted_package_error,
     wrong_authority_error,
 };
-use crate::options::SessionOptions;
-use crate::readiness::is_missing_something;
-use crate::result::{ToolError, ToolErrorCode};
-use crate::skill::mirrored_view;
+use crate::options::session_options::SessionOptions;
+use crate::skills::readiness::is_missing_something;
+use crate::skills::result::{ToolError, ToolErrorCode};
+use crate::skills::skill::mirrored_view;
 use caproot_client::{
     CallError, Client, Fleet, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState,
     ResumePoint, is_of_root, listed_package_files,

@@ -14,7 +14,7 @@ mod remote;
 pub mod site;
 mod verified_file;
 
-pub use super::skill_source::{
+pub use crate::skills::skill_source::{
     FetchedFile, PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource,
     SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest, WholeFile,
 };
@@ -25,8 +25,8 @@ pub use pull::pull_skill;
 #[cfg(feature = "mcp")]
 pub use remote::RemoteSource;
 
-use super::result::{ToolError, ToolErrorCode};
-use super::skill_source::{unavailable_error, unknown_digests_error};
+use crate::skills::result::{ToolError, ToolErrorCode};
+use crate::skills::skill_source::{unavailable_error, unknown_digests_error};
 use caproot_client::root_id;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};

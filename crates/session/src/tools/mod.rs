@@ -10,10 +10,10 @@ mod tool;
 pub use caller::ToolCaller;
 pub use tool::{CustomTool, ToolFunctionError};
 
-use super::instructions::InstructionText;
-use super::result::{ResultForm, ToolResult};
-use super::selection::SelectionError;
-use super::tool_names::ToolNames;
+use crate::skills::result::{ResultForm, ToolResult};
+use crate::skills::selection::SelectionError;
+use crate::skills::tool_names::ToolNames;
+use crate::text::instructions::InstructionText;
 use caproot_core::sync::Mutex;
 use limits::{MAX_CONCURRENT_CALLS, MAX_TOOLS};
 use results::ResultText;

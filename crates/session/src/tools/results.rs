@@ -2,7 +2,7 @@
 //! no schema of an output. If the text is too long, schemas are omitted first, the largest schema
 //! first, and then tools, the last tool first. The text counts the omissions.
 
-use super::super::instructions::InstructionText;
+use crate::text::instructions::InstructionText;
 use caproot_core::text::single_line;
 use serde_json::Value;
 

@@ -4,9 +4,9 @@ mod registered_tool;
 
 pub(crate) use registered_tool::RegisteredTool;
 
-use super::super::result::{MAX_RESULT_BYTES, ResultImage};
 use super::bounds::write_bounded_json;
 use super::limits::DEFAULT_TIME_LIMIT;
+use crate::skills::result::{MAX_RESULT_BYTES, ResultImage};
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;

@@ -4,7 +4,7 @@ use super::super::drain::POLL_INTERVALS;
 use super::super::tracker::DeliveryMode;
 use super::super::{CallDispatcher, DispatchError};
 use super::{HttpManager, failure};
-use crate::http_client::event_stream;
+use crate::network::http_client::event_stream;
 use caproot_core::backoff::Backoff;
 use caproot_core::json::parse_message;
 use futures_util::StreamExt as _;

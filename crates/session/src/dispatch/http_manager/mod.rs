@@ -9,7 +9,7 @@ use super::drain::MAX_PAGE_CALLS;
 use super::manager::{AgentThread, CallManager, PendingPage, SubmitOutcome};
 use super::record::DispatchRecord;
 use crate::ToolResult;
-use crate::http_client::{http_client_builder, no_client, read_body, root_cause};
+use crate::network::http_client::{http_client_builder, no_client, read_body, root_cause};
 use caproot_client::{BearerToken, ClientToken};
 use caproot_core::json::{
     BoundedJsonError, ListEntries, MAX_TREE_MEMORY, estimate_tree_memory, parse_message,

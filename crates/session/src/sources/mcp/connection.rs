@@ -3,8 +3,8 @@
 use super::limits::MAX_LARGE_MESSAGE_BYTES;
 use super::messages::{LineTransport, ReceivedMessages};
 use super::token::{HttpCredential, McpToken, TokenClient, check_credentials};
-use crate::authorization::Authorizer;
-use crate::http_client::{http_client_builder, no_client, root_cause};
+use crate::network::authorization::Authorizer;
+use crate::network::http_client::{http_client_builder, no_client, root_cause};
 #[cfg(unix)]
 use caproot_core::process_group::kill_group;
 use http::{HeaderName, HeaderValue};

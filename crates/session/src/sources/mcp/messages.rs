@@ -2,7 +2,7 @@
 //! of a list that the protocol does not permit is omitted, so that the other entries stay.
 
 use super::limits::{MAX_LARGE_MESSAGE_BYTES, MAX_MESSAGE_BYTES};
-use crate::http_client::{event_stream, read_body};
+use crate::network::http_client::{event_stream, read_body};
 use caproot_core::json::{
     BoundedJsonError, ListEntries, TreePermit, permit_large_text, reserve_tree,
 };

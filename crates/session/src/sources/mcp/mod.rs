@@ -95,7 +95,7 @@ use super::remote::{
     RemoteSource, SkillStatement, take_turn,
 };
 use super::{PackageFilesPage, SourceKind};
-use crate::authorization::{AuthorizationRequest, Authorizer, ServerAuthorization};
+use crate::network::authorization::{AuthorizationRequest, Authorizer, ServerAuthorization};
 use crate::{ToolError, ToolErrorCode};
 use declared_skill::directory_uri;
 use fetch::read_contents;

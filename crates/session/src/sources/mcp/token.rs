@@ -3,8 +3,8 @@
 
 use super::limits::{MAX_MESSAGE_BYTES, MAX_TOKEN_BYTES, TOKEN_TIMEOUT};
 use super::messages::{HttpError, McpPost, ReceivedMessages, check_events};
-use crate::authorization::Authorizer;
-use crate::http_client::is_loopback_url;
+use crate::network::authorization::Authorizer;
+use crate::network::http_client::is_loopback_url;
 use caproot_client::{bearer_header, read_token_file};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;

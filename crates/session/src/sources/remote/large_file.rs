@@ -3,7 +3,7 @@
 //! time.
 
 use super::limits::{MAX_CACHED_BYTES, MAX_FILE_BYTES, SMALL_FILE_BYTES};
-use crate::http_client::root_cause;
+use crate::network::http_client::root_cause;
 use crate::sources::verified_file::{ContentCache, VerifiedFile};
 use caproot_core::sync::Mutex;
 use caproot_core::wire::ContentDigest;

@@ -22,7 +22,7 @@ use super::{
     SourceSnapshot, SourceWatch, TextPage, TextPageRequest, unavailable_error,
     unlisted_package_error, wrong_authority_error,
 };
-use crate::skill_source::unlisted_files_error;
+use crate::skills::skill_source::unlisted_files_error;
 use crate::{ToolError, ToolErrorCode};
 use caproot_core::wire::ContentDigest;
 use follow::FollowedServer;

@@ -3,8 +3,8 @@
 
 use super::index::SiteLocation;
 use super::limits::{CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_INDEX_BYTES, MAX_REDIRECTS};
-use crate::address_check::{AddressPolicy, checked_client_builder};
-use crate::http_client::{is_loopback_url, no_client, read_body, root_cause};
+use crate::network::address_check::{AddressPolicy, checked_client_builder};
+use crate::network::http_client::{is_loopback_url, no_client, read_body, root_cause};
 use crate::sources::remote::{FileContent, read_file_body};
 use crate::{ToolError, ToolErrorCode};
 use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};

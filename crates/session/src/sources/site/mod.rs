@@ -26,7 +26,7 @@ use super::remote::{
     RemoteSource,
 };
 use crate::ToolError;
-use crate::address_check::AddressPolicy;
+use crate::network::address_check::AddressPolicy;
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::is_within;
 use client::{SiteClient, parse_site};

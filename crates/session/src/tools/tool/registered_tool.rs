@@ -1,8 +1,8 @@
 //! Registered tool: the checks of a custom tool at registration, and its calls.
 
 use super::{CustomTool, ToolFailure, ToolHandler, ToolOutput};
-use crate::result::{ResultForm, ToolError, ToolErrorCode, ToolResult};
-use crate::tool_names::{ToolNameError, ToolNames, check_tool_name};
+use crate::skills::result::{ResultForm, ToolError, ToolErrorCode, ToolResult};
+use crate::skills::tool_names::{ToolNameError, ToolNames, check_tool_name};
 use crate::tools::bounds::check_json_bounds;
 use crate::tools::limits::{
     MAX_ARGUMENT_BYTES, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_SCHEMA_BYTES, MAX_TIME_LIMIT,

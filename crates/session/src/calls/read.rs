@@ -1,0 +1,490 @@
+//! `skills.read`: a page of one file of a skill, or of the list of its files.
+
+use super::files::{
+    ListedDirectory, MAX_FILES_CURSOR_BYTES, SkillFilesPage, is_files_cursor, list_directory,
+};
+use super::fitting::read_fitting;
+use super::package_lookup::{FoundPackage, PackageQuery};
+use crate::skills::result::{ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len};
+use crate::skills::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
+use crate::state::{AuthoritySource, Session};
+use crate::text::resource_path::NamedResource;
+use crate::uses::invocation::InvocationTarget;
+use crate::uses::used::{UsedFile, find_listed_skill};
+use crate::view::arguments::{invalid_arguments, parse_arguments, read_text};
+use caproot_client::MAX_CURSOR_BYTES;
+use caproot_core::lock::ApprovedFiles;
+use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_READ_BYTES, MAX_ROOT_ID_BYTES};
+use caproot_core::wire::{ContentDigest, parse_file_name};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Bytes that are reserved for an unknown cursor; a cursor of caproot has about half.
+const TYPICAL_CURSOR_BYTES: usize = 200;
+/// Bytes of the digest of the skill in a result, with the name of the field.
+const SKILL_DIGEST_BYTES: usize = r#","skill_digest":"""#.len() + "sha256:".len() + 64;
+/// How long a read waits for the digests of all files, which the daemon may have to compute.
+const SKILL_DIGEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Arguments of `skills.read`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ReadArguments {
+    /// Authority of the package; needed only if several sources have the package.
+    authority: Option<AuthorityArgument>,
+    /// Handle or name of the skill.
+    #[serde(deserialize_with = "read_text")]
+    package: Option<String>,
+    /// Path relative to the package, or handle, of a file or directory; absent: the main resource of
+    /// the package.
+    #[serde(deserialize_with = "read_text")]
+    resource: Option<String>,
+    #[serde(deserialize_with = "read_text")]
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct AuthorityArgument {
+    #[serde(deserialize_with = "read_text")]
+    kind: Option<String>,
+    #[serde(deserialize_with = "read_text")]
+    id: Option<String>,
+}
+
+/// Valid arguments of `skills.read`, with the package that they name.
+#[derive(Debug)]
+pub struct FoundRead<'a> {
+    found: FoundPackage<'a>,
+    /// Path or handle; empty: the main resource.
+    resource: String,
+    cursor: String,
+}
+
+/// Result of `skills.read`.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum ReadResult {
+    File(ReadPage),
+    Directory(SkillFilesPage),
+}
+
+/// Page of a file, as a model gets it.
+#[derive(Debug, Serialize)]
+pub struct ReadPage {
+    resource: String,
+    contents: String,
+    next_cursor: Option<String>,
+    truncated: bool,
+    /// Digest of all files of the skill, so that `caproot exec` runs only the version that was read. Only in
+    /// the first page of a session with scripts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skill_digest: Option<ContentDigest>,
+}
+
+impl ReadArguments {
+    /// Checks the limits of all fields, and that there is a package.
+    fn check_fields(&self) -> Result<(), ToolError> {
+        let authority = self.authority.as_ref();
+        let fields = [
+            ("package", &self.package, MAX_HANDLE_BYTES),
+            ("resource", &self.resource, MAX_HANDLE_BYTES),
+            ("cursor", &self.cursor, MAX_FILES_CURSOR_BYTES),
+        ];
+        let authority_fields = authority.map(|AuthorityArgument { kind, id }| {
+            [
+                ("authority.id", id, MAX_ROOT_ID_BYTES),
+                ("authority.kind", kind, MAX_ROOT_ID_BYTES),
+            ]
+        });
+
+        for (name, text, most) in fields
+            .into_iter()
+            .chain(authority_fields.into_iter().flatten())
+        {
+            if text.as_ref().is_some_and(|text| text.len() > most) {
+                return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
+            }
+        }
+        if self.named_package().is_none() {
+            let reason = "`package` is empty; pass the name or the package of a listed skill";
+            return Err(invalid_arguments(reason));
+        }
+
+        Ok(())
+    }
+
+    /// Returns the text that names the package: the handle of a file has its package.
+    fn named_package(&self) -> Option<&str> {
+        let handle = self.resource.as_deref();
+        let handle = handle.filter(|resource| resource.contains("://"));
+        self.package.as_deref().or(handle)
+    }
+}
+
+impl ReadPage {
+    fn from_text_page(page: TextPage) -> Self {
+        let next_cursor = Some(page.next_cursor).filter(|cursor| !cursor.is_empty());
+        Self {
+            resource: page.resource,
+            contents: page.contents,
+            truncated: next_cursor.is_some(),
+            next_cursor,
+            skill_digest: None,
+        }
+    }
+}
+
+impl<'a> FoundRead<'a> {
+    /// Checks the arguments of a call, and finds the package that they name.
+    pub fn find(session: &'a Session, arguments: &Value) -> Result<Self, ToolError> {
+        let mut arguments: ReadArguments = parse_arguments(arguments)?;
+        arguments.check_fields()?;
+
+        let AuthorityArgument { kind, id } = arguments.authority.take().unwrap_or_default();
+        let found = session.find_package(&PackageQuery {
+            package: arguments.named_package().unwrap_or_default(),
+            kind: kind.as_deref().unwrap_or_default(),
+            id: id.as_deref().unwrap_or_default(),
+            allows_file: arguments.package.is_none() || arguments.resource.is_none(),
+        })?;
+        // Without a package, the resource was the package.
+        let resource = arguments.resource.filter(|_| arguments.package.is_some());
+        let resource = resource.or_else(|| found.file.clone());
+        Ok(Self {
+            found,
+            resource: resource.unwrap_or_default(),
+            cursor: arguments.cursor.unwrap_or_default(),
+        })
+    }
+
+    /// Returns the source and the skill, for the span of the call.
+    pub fn target(&self) -> InvocationTarget<'_> {
+        let FoundPackage {
+            owner,
+            package,
+            skill,
+            ..
+        } = &self.found;
+        InvocationTarget::of_skill(owner.source, package, skill.as_ref())
+            .continued(!self.cursor.is_empty())
+    }
+
+    /// Reads the largest page of a file that fits into a result, or lists the files of a directory.
+    pub async fn read(&self, session: &Session) -> Result<ReadResult, ToolError> {
+        let package = &self.found.package;
+        let AuthoritySource { source, id } = self.found.owner;
+        let checked = session.check_choice(source, id, package);
+
+        let read = match checked.and_then(|()| NamedResource::parse(package, &self.resource)) {
+            Err(error) => Err(error),
+            Ok(NamedResource::Directory(directory)) => self.list_files(session, &directory).await,
+            Ok(NamedResource::File(resource)) => self.read_named_file(session, resource).await,
+        };
+        read.map_err(|error| session.with_similar_names(error, package))
+    }
+
+    /// Reads a page of a file. A path that is a directory lists its files, as models omit the slash.
+    async fn read_named_file(
+        &self,
+        session: &Session,
+        resource: String,
+    ) -> Result<ReadResult, ToolError> {
+        let directory = format!("{resource}/");
+        if !resource.is_empty() && is_files_cursor(&directory, &self.cursor) {
+            return self.list_files(session, &directory).await;
+        }
+
+        let AuthoritySource { source, id } = self.found.owner;
+        let request = TextPageRequest {
+            authority: id.to_owned(),
+            package: self.found.package.clone(),
+            resource,
+            cursor: self.cursor.clone(),
+            max_bytes: 0,
+        };
+        let has_path = !request.resource.is_empty();
+        match read_page(session, source, request).await {
+            Ok(page) => Ok(ReadResult::File(page)),
+            Err(error) if has_path && error.code() == ToolErrorCode::ResourceNotFound => {
+                // The error of the file says more than the error of the directory.
+                self.list_files(session, &directory)
+                    .await
+                    .map_err(|_| error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list_files(
+        &self,
+        session: &Session,
+        directory: &str,
+    ) -> Result<ReadResult, ToolError> {
+        let AuthoritySource { source, id } = self.found.owner;
+        let listed = ListedDirectory {
+            authority: id,
+            package: &self.found.package,
+            directory,
+        };
+        let max_bytes = session.inner.options.result_bytes;
+        let page = list_directory(source, &listed, &self.cursor, max_bytes).await?;
+        Ok(ReadResult::Directory(page))
+    }
+}
+
+/// Reads the largest page of a file that fits into a result.
+async fn read_page(
+    session: &Session,
+    source: &dyn SkillSource,
+    request: TextPageRequest,
+) -> Result<ReadPage, ToolError> {
+    if request.cursor.len() > MAX_CURSOR_BYTES {
+        let reason = format!("`cursor` is over {MAX_CURSOR_BYTES} bytes");
+        return Err(invalid_arguments(&reason));
+    }
+
+    let had_cursor = !request.cursor.is_empty();
+    let files = if session.inner.options.scripts && !had_cursor {
+        // Before the page: a page of a later version does not match the digests.
+        list_skill_files(source, &request).await
+    } else {
+        None
+    };
+    let reserved = files.as_ref().map_or(0, |_| SKILL_DIGEST_BYTES);
+
+    let room = ResultRoom(session.inner.options.result_bytes.saturating_sub(reserved));
+    let first_bytes = room.contents_room(handle_bytes(&request), TYPICAL_CURSOR_BYTES);
+    let package = request.package.clone();
+    let skill = find_listed_skill(source, &request.authority, &request.package);
+    let fit = |page: &TextPage| room.fitting_bytes(page);
+    let page = read_fitting(source, request, first_bytes, &fit).await;
+
+    let page = page.map_err(|error| match error.code() {
+        // The other arguments were just looked up, so the cursor is the invalid one.
+        ToolErrorCode::InvalidArguments if had_cursor => {
+            let names = session.inner.options.tool_names;
+            let message = names.fill_placeholders("{read} returned no such cursor for this file");
+            ToolError::from_code(ToolErrorCode::InvalidCursor, &message)
+        }
+        _ => error,
+    })?;
+    if let Some(skill) = skill {
+        let used = UsedFile::of_page(&skill, &page);
+        session.inner.used.lock().record(used);
+    }
+    let files = files.filter(|files| has_page(files, &package, &page));
+    Ok(ReadPage {
+        skill_digest: files.map(|files| files.content_digest()),
+        ..ReadPage::from_text_page(page)
+    })
+}
+
+/// Returns the digests of all files of a skill of an executor, where `caproot exec` runs scripts.
+async fn list_skill_files(
+    source: &dyn SkillSource,
+    request: &TextPageRequest,
+) -> Option<ApprovedFiles> {
+    if source.kind() != SourceKind::Executor {
+        return None;
+    }
+    let listed = source.skill_files(&request.authority, &request.package);
+    timeout(SKILL_DIGEST_TIMEOUT, listed).await.ok()?.ok()
+}
+
+/// Whether a page is of one of these files, in this version.
+fn has_page(files: &ApprovedFiles, package: &str, page: &TextPage) -> bool {
+    let below = page.resource.strip_prefix(package);
+    let name = below.and_then(|rest| rest.strip_prefix('/'));
+    let path = name.and_then(|name| parse_file_name(name).ok());
+    let file = path.and_then(|path| files.get(&path));
+    file.is_some_and(|file| Some(file.digest) == ContentDigest::parse(&page.digest))
+}
+
+/// Reads a page of a file for a program, without the limit of a result.
+pub async fn read_unlimited_page(
+    source: &dyn SkillSource,
+    request: TextPageRequest,
+) -> Result<TextPage, ToolError> {
+    read_fitting(source, request, MAX_READ_BYTES, &|page: &TextPage| {
+        page.contents.len()
+    })
+    .await
+}
+
+/// Returns the bytes of the handle in the result. The handle of a main resource is the package and a
+/// file name.
+fn handle_bytes(request: &TextPageRequest) -> usize {
+    if request.resource.is_empty() {
+        request.package.len() + 16
+    } else {
+        request.resource.len()
+    }
+}
+
+/// Returns the bytes of a result without its contents. `null` stands for a missing cursor, as
+/// `null` is longer than two quotation marks.
+fn result_overhead(resource: usize, cursor: usize) -> usize {
+    let frame = r#"{"resource":"","contents":"","next_cursor":null,"truncated":false}"#;
+    frame.len() + resource + cursor
+}
+
+/// Limit of a result in bytes.
+#[derive(Debug, Clone, Copy)]
+struct ResultRoom(usize);
+
+impl ResultRoom {
+    /// Returns the bytes that the contents of a page may have in a result.
+    fn contents_room(self, resource: usize, cursor: usize) -> usize {
+        self.0.saturating_sub(result_overhead(resource, cursor))
+    }
+
+    /// Returns how many bytes of a page fit into a result.
+    fn fitting_bytes(self, page: &TextPage) -> usize {
+        let resource = json_escaped_len(&page.resource);
+        let cursor = json_escaped_len(&page.next_cursor);
+        if json_escaped_len(&page.contents) <= self.contents_room(resource, cursor) {
+            return page.contents.len();
+        }
+
+        // A smaller page has a cursor, even if this page has none.
+        let room = self.contents_room(resource, cursor.max(TYPICAL_CURSOR_BYTES));
+        json_escaped_prefix_len(&page.contents, room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        ContentDigest, ReadPage, ResultRoom, SKILL_DIGEST_BYTES, TYPICAL_CURSOR_BYTES, TextPage,
+        result_overhead,
+    };
+    use crate::ToolNames;
+    use crate::skills::result::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultForm, ToolResult};
+    use proptest::prelude::*;
+
+    /// Pages through a text as a daemon does, with the part of each page that fits; returns the
+    /// contents of every result.
+    fn page_through(text: &str, resource: &str, cursor: &str, max_bytes: usize) -> Vec<String> {
+        let form = ResultForm {
+            names: ToolNames::default(),
+            max_bytes,
+        };
+        let (mut pages, mut at) = (Vec::new(), 0);
+        loop {
+            let mut bytes =
+                max_bytes.saturating_sub(result_overhead(resource.len(), TYPICAL_CURSOR_BYTES));
+            let page = loop {
+                let end = text.floor_char_boundary(text.len().min(at + bytes));
+                let next_cursor = if end < text.len() { cursor } else { "" }.to_owned();
+                let contents = text[at..end].to_owned();
+                let page = TextPage {
+                    resource: resource.to_owned(),
+                    contents,
+                    next_cursor,
+                    digest: String::new(),
+                };
+                let fits = ResultRoom(max_bytes).fitting_bytes(&page);
+                if fits >= page.contents.len() {
+                    break page;
+                }
+                assert!(
+                    fits >= 4 && fits < bytes,
+                    "each page is smaller than the last and has a minimum size"
+                );
+                bytes = fits;
+            };
+            at += page.contents.len();
+            let next_cursor = Some(page.next_cursor.clone()).filter(|cursor| !cursor.is_empty());
+            let truncated = next_cursor.is_some();
+            let TextPage {
+                resource, contents, ..
+            } = page;
+            let page = ReadPage {
+                resource,
+                contents,
+                next_cursor,
+                truncated,
+                skill_digest: None,
+            };
+            let result = ToolResult::from_outcome(Ok(&page), form);
+            assert!(result.success && result.json.len() <= max_bytes);
+            pages.push(page.contents);
+            if !truncated {
+                return pages;
+            }
+        }
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        let run = prop_oneof![
+            Just("\u{1}"),
+            Just("\""),
+            Just("\\"),
+            Just("\n"),
+            Just("🦀"),
+            Just("ä"),
+            Just("x"),
+            Just("\u{7f}"),
+        ];
+        prop::collection::vec((run, 0_usize..6_000), 0..12).prop_map(|runs| {
+            runs.into_iter()
+                .map(|(part, count)| part.repeat(count))
+                .collect()
+        })
+    }
+
+    #[test]
+    fn a_page_with_the_digest_of_the_skill_fills_the_result() {
+        let digest = ContentDigest([0xab; 32]);
+        let whole = TextPage {
+            resource: "skill://r/a/SKILL.md".to_owned(),
+            contents: "x".repeat(2 * MAX_RESULT_BYTES),
+            next_cursor: String::new(),
+            digest: digest.to_string(),
+        };
+        let bytes = ResultRoom(MAX_RESULT_BYTES - SKILL_DIGEST_BYTES).fitting_bytes(&whole);
+        let page = ReadPage {
+            skill_digest: Some(digest),
+            ..ReadPage::from_text_page(TextPage {
+                contents: "x".repeat(bytes),
+                next_cursor: "c".repeat(TYPICAL_CURSOR_BYTES),
+                ..whole
+            })
+        };
+        let form = ResultForm {
+            max_bytes: MAX_RESULT_BYTES,
+            ..ResultForm::default()
+        };
+        let result = ToolResult::from_outcome(Ok(&page), form);
+        let room = MAX_RESULT_BYTES - result.json.len();
+        assert!(result.success && room < 16, "{room} bytes left");
+    }
+
+    #[test]
+    fn a_last_page_may_fill_the_result() {
+        for part in ["x", "\""] {
+            for length in 7_900..DEFAULT_RESULT_BYTES {
+                let text = part.repeat(length / part.escape_default().count());
+                let pages = page_through(&text, "r", "cursor", DEFAULT_RESULT_BYTES);
+                assert_eq!(pages.concat(), text);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+        #[test]
+        fn pages_join_to_the_file(
+            text in text(),
+            resource in "[a-z/]{1,2000}",
+            cursor in "[A-Za-z0-9_-]{1,200}",
+            max_bytes in DEFAULT_RESULT_BYTES..=MAX_RESULT_BYTES,
+        ) {
+            prop_assert_eq!(page_through(&text, &resource, &cursor, max_bytes).concat(), text);
+        }
+    }
+}

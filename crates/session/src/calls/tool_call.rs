@@ -1,0 +1,305 @@
+//! Calls of a session's tools by a model: a tool name and arguments in, a result of limited size
+//! out.
+
+use super::read::FoundRead;
+use crate::skills::result::{ToolError, ToolErrorCode, ToolResult};
+use crate::skills::tool_names::{SkillTool, ToolNames, group_by_namespace};
+use crate::state::Session;
+use crate::text::instructions::{DescribedSkills, InstructionText, TextStyle, write_instructions};
+use crate::text::notices::{InstructionUpdate, UpdateRequest};
+use crate::uses::invocation::{InvocationGuard, InvocationKind, InvocationTarget};
+use crate::uses::usage::UsageKind;
+use crate::view::arguments::{parse_arguments, read_text};
+use crate::view::list::list_page;
+use crate::view::session_view::SessionView;
+use crate::view::view_cursor::ViewCursor;
+use caproot_core::text::quote_value;
+use caproot_core::wire::cursor::Cursor as _;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use std::sync::Arc;
+use tracing::Instrument as _;
+
+/// Tool that a call names, in either spelling.
+#[derive(Debug)]
+enum CalledTool<'a> {
+    List,
+    /// Valid arguments of a read, or the error of invalid ones.
+    Read(Result<FoundRead<'a>, ToolError>),
+    Search,
+    /// Custom tool with this full name.
+    #[cfg_attr(not(feature = "handlers"), allow(dead_code))] // found only with the feature
+    Custom(String),
+    Unknown,
+}
+
+/// Arguments of `skills.list`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ListArguments {
+    #[serde(deserialize_with = "read_text")]
+    cursor: Option<String>,
+    /// Ignored: the tool of Codex for the same purpose takes an authority.
+    #[serde(rename = "authority")]
+    _authority: Option<IgnoredAny>,
+}
+
+/// Beginning of a page of the list.
+struct ListPageStart {
+    view: Arc<SessionView>,
+    /// Index of the first skill of the page.
+    index: usize,
+}
+
+impl Session {
+    /// Returns the payloads of the three skill tools, by default `list`, `read` and `search` of the
+    /// namespace `skills`, as a platform registers tools: an array of objects with `name`, `description` and
+    /// `inputSchema`, and with `namespace` unless the names are [flat](crate::ToolNames::Flat).
+    #[must_use]
+    pub fn skill_tools(&self) -> Value {
+        self.inner.options.tool_names.skill_tools()
+    }
+
+    /// Returns the payloads of all tools, as Codex and the Responses API register tools: an object for each
+    /// namespace, with `type`, `name` and its `tools`, then an object of the type `function` for each custom
+    /// tool without a namespace. No tool is deferred. If the names are [flat](crate::ToolNames::Flat),
+    /// returns [`Session::flat_tools`].
+    #[must_use]
+    pub fn dynamic_tools(&self) -> Value {
+        match self.inner.options.tool_names {
+            ToolNames::Flat => self.flat_tools(),
+            ToolNames::Namespaced => group_by_namespace(self.flat_tools()),
+        }
+    }
+
+    /// Returns the payloads of all tools in one list: those of [`Session::skill_tools`], then the custom
+    /// tools, which may have no `namespace`.
+    #[must_use]
+    pub fn flat_tools(&self) -> Value {
+        let tools = self.skill_tools();
+        #[cfg(feature = "handlers")]
+        let tools = self.tool_set().append_payloads(tools);
+        tools
+    }
+
+    /// Calls a tool, such as `skills.list` or a custom tool, by its name in either spelling. Always
+    /// returns a result for the model, also after an error. Any number of calls may run at once.
+    /// Needs a tokio runtime; dropping the future cancels the call.
+    pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
+        let called = self.find_called_tool(tool, arguments);
+        let invocation = self.start_invocation(&called);
+        let work = self.run_tool(tool, &called, arguments);
+        let work = work.instrument(invocation.span());
+        let result = match self.inner.run_until_closed(work).await {
+            Ok(result) => result,
+            Err(error) => self.error_result(&error),
+        };
+        invocation.finish_with_result(&result);
+        result
+    }
+
+    fn find_called_tool(&self, name: &str, arguments: &Value) -> CalledTool<'_> {
+        match SkillTool::from_name(name) {
+            Some(SkillTool::List) => return CalledTool::List,
+            Some(SkillTool::Read) => return CalledTool::Read(FoundRead::find(self, arguments)),
+            Some(SkillTool::Search) => return CalledTool::Search,
+            None => {}
+        }
+
+        #[cfg(feature = "handlers")]
+        if let Some(name) = self.tool_set().find_name(name) {
+            return CalledTool::Custom(name.to_owned());
+        }
+        CalledTool::Unknown
+    }
+
+    /// Starts the span of a call, with the source and the skill that it reads.
+    fn start_invocation<'a>(&'a self, tool: &'a CalledTool<'_>) -> InvocationGuard<'a> {
+        let kind = match tool {
+            CalledTool::List => InvocationKind::List,
+            CalledTool::Read(_) => InvocationKind::Read,
+            CalledTool::Search => InvocationKind::Search,
+            CalledTool::Custom(_) | CalledTool::Unknown => InvocationKind::Tool,
+        };
+        let target = match tool {
+            CalledTool::Read(Ok(read)) => read.target(),
+            CalledTool::Custom(name) => InvocationTarget::of_custom_tool(name),
+            CalledTool::List
+            | CalledTool::Read(Err(_))
+            | CalledTool::Search
+            | CalledTool::Unknown => InvocationTarget::SESSION,
+        };
+
+        InvocationGuard::start(self.inner.invocation_session(), kind, target)
+    }
+
+    async fn run_tool(&self, name: &str, tool: &CalledTool<'_>, arguments: &Value) -> ToolResult {
+        match tool {
+            CalledTool::List => self.list_skills(arguments),
+            CalledTool::Read(Ok(read)) => {
+                let read = read.read(self).await;
+                ToolResult::from_outcome(read.as_ref(), self.inner.options.result_form())
+            }
+            CalledTool::Read(Err(error)) => self.error_result(error),
+            CalledTool::Search => self.call_search(arguments).await,
+            CalledTool::Custom(full_name) => self.call_custom_tool(full_name, arguments).await,
+            CalledTool::Unknown => self.unknown_tool_result(name),
+        }
+    }
+
+    fn error_result(&self, error: &ToolError) -> ToolResult {
+        ToolResult::from_outcome(Err::<&(), _>(error), self.inner.options.result_form())
+    }
+
+    fn unknown_tool_result(&self, name: &str) -> ToolResult {
+        #[cfg(feature = "handlers")]
+        let has_custom_tools = !self.tool_set().is_empty();
+        #[cfg(not(feature = "handlers"))]
+        let has_custom_tools = false;
+
+        let hint = if has_custom_tools {
+            "Call one of the tools that you were given, by its whole name."
+        } else {
+            "There are {list}, {read} and {search}."
+        };
+        let message = format!("there is no tool {}", quote_value(name));
+        self.error_result(&ToolError::with_hint(
+            ToolErrorCode::UnknownTool,
+            &message,
+            hint,
+        ))
+    }
+
+    #[cfg_attr(not(feature = "handlers"), allow(clippy::unused_async))] // waits for a custom tool
+    async fn call_custom_tool(&self, name: &str, arguments: &Value) -> ToolResult {
+        #[cfg(feature = "handlers")]
+        if let Some(result) = self.tool_set().call_tool(name, arguments).await {
+            return result;
+        }
+        let _ = arguments;
+        self.unknown_tool_result(name)
+    }
+
+    fn list_skills(&self, arguments: &Value) -> ToolResult {
+        match self.find_page_start(arguments) {
+            Ok(ListPageStart { view, index }) => {
+                let form = self.inner.options.result_form();
+                let page = list_page(&view, index, form.max_bytes);
+                self.inner
+                    .usage
+                    .record(UsageKind::Listed, page.shared_skills());
+                ToolResult::from_outcome(Ok(&page), form)
+            }
+            Err(error) => self.error_result(&error),
+        }
+    }
+
+    /// Returns the beginning of the page that the arguments request.
+    fn find_page_start(&self, arguments: &Value) -> Result<ListPageStart, ToolError> {
+        let arguments: ListArguments = parse_arguments(arguments)?;
+        let Some(cursor) = arguments.cursor else {
+            return Ok(ListPageStart {
+                view: self.current_view(),
+                index: 0,
+            });
+        };
+
+        let Some(cursor) = ViewCursor::decode(&cursor, b"") else {
+            let names = self.inner.options.tool_names;
+            let message = names.fill_placeholders("{list} returned no such cursor");
+            return Err(ToolError::from_code(ToolErrorCode::InvalidCursor, &message));
+        };
+        let hint = "Call {list} again without `cursor`, from the start.";
+        Ok(ListPageStart {
+            view: self.find_cached_view(cursor.view_id, hint)?,
+            index: cursor.index as usize,
+        })
+    }
+
+    /// Returns the text that describes the skills and the results of custom tools to a model, in at
+    /// most `budget` bytes; [`DEFAULT_BUDGET`](crate::DEFAULT_BUDGET) is usual. If nothing changed,
+    /// the text is the same. A name that the text gives in place of a handle keeps its skill for the life of
+    /// the session, of its forks and of its saved state. The text has names and descriptions by third parties: it belongs into a
+    /// developer message or a user message, never into the system prompt.
+    #[must_use]
+    pub fn instruction_text(&self, budget: usize) -> InstructionText {
+        let view = self.current_view();
+        #[cfg(feature = "handlers")]
+        let text = self
+            .tool_set()
+            .write_instructions(budget, |budget| self.write_skills(&view, budget));
+        #[cfg(not(feature = "handlers"))]
+        let text = self.write_skills(&view, budget);
+        text
+    }
+
+    /// Returns the text for a model that has the text of the id `known`: nothing if the skills are the
+    /// same, a notice of at most [`MAX_NOTICE_BYTES`](crate::MAX_NOTICE_BYTES) about changes, or the
+    /// whole text if the whole text is shorter or the session does not know the id. The session knows
+    /// its last 8 texts. Pass the id of each update to the next call.
+    ///
+    /// ```
+    /// use caproot_session::{DEFAULT_BUDGET, SessionOptions, UpdateKind};
+    /// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo_session.rs")); }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let session = demo::start_demo_session(&SessionOptions::default()).await;
+    /// let first = session.instruction_update(None, DEFAULT_BUDGET);
+    /// assert!(first.instructions.text.contains("- triage-logs: "));
+    ///
+    /// // At the next turn, nothing changed.
+    /// let next = session.instruction_update(Some(&first.id), DEFAULT_BUDGET);
+    /// assert_eq!((next.kind, next.instructions.text.as_str()), (UpdateKind::Unchanged, ""));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn instruction_update(&self, known: Option<&str>, budget: usize) -> InstructionUpdate {
+        let whole = self.instruction_text(budget);
+        if self.is_closed() {
+            return InstructionUpdate::closed(whole);
+        }
+
+        let short_names = self.inner.short_names.lock();
+        let request = UpdateRequest {
+            known,
+            budget,
+            names: self.inner.options.tool_names,
+            short_names: &short_names,
+        };
+        self.texts.lock().update(request, whole)
+    }
+
+    fn write_skills(&self, view: &SessionView, budget: usize) -> InstructionText {
+        let style = TextStyle {
+            names: self.inner.options.tool_names,
+            has_scripts: self.inner.options.scripts,
+        };
+        let mut short_names = self.inner.short_names.lock();
+        let text = {
+            let described = DescribedSkills {
+                skills: &view.skills,
+                equal_roots: &view.equal_roots,
+                emphasis: &view.emphasis,
+                names: &short_names.chooser(&view.skills, &view.equal_roots),
+            };
+            write_instructions(&described, budget, style)
+        };
+        for placed in &text.skills {
+            if let Some(name) = &placed.short_name {
+                short_names.bind_name(name, &placed.skill);
+            }
+        }
+        drop(short_names);
+
+        self.inner
+            .usage
+            .record(UsageKind::Listed, text.shown_skills());
+        #[cfg_attr(not(feature = "servers"), allow(unused_mut))] // extended only with the feature
+        let mut warnings = view.warnings.clone();
+        #[cfg(feature = "servers")]
+        warnings.extend(self.plugin_servers.warnings());
+        InstructionText { warnings, ..text }
+    }
+}

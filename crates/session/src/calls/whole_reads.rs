@@ -1,0 +1,192 @@
+//! The whole list of the skills and whole files, for a program. A model gets pages instead.
+
+use super::package_lookup::{FoundPackage, PackageQuery};
+use super::read::read_unlimited_page;
+use crate::skills::readiness::missing_notes;
+use crate::skills::result::{ToolError, ToolErrorCode};
+use crate::skills::skill::{SharedSkill, SkillAuthority};
+use crate::skills::skill_source::{TextPage, TextPageRequest};
+use crate::state::{AuthoritySource, Session};
+use crate::text::resource_path::NamedResource;
+use crate::uses::invocation::{InvocationGuard, InvocationKind, InvocationTarget};
+use crate::uses::used::UsedFile;
+use crate::view::list::is_listed;
+use crate::view::session_view::SessionView;
+use caproot_core::text::escape_hidden_chars;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use tracing::Instrument as _;
+
+/// Attempts to join the pages of a file that changes meanwhile.
+const MAX_ATTEMPTS: usize = 3;
+/// Limit of a joined file in bytes.
+const MAX_FILE_BYTES: usize = 16 << 20;
+
+/// Skill that a model may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ListedSkill {
+    /// Name, which may begin with the name of a plugin: `deploy-kit:deploy`.
+    pub name: String,
+    /// Description by the author of the skill.
+    pub description: String,
+    /// Handle of the skill.
+    pub package: String,
+    /// Handle of its SKILL.md.
+    pub main_resource: String,
+    /// Authority that lists the skill.
+    pub authority: SkillAuthority,
+    /// Package of the skill in each environment, if several environments have it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub environments: BTreeMap<String, String>,
+    /// Requirements that the executor does not have, such as `program jq`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
+
+impl Session {
+    /// Returns all skills that a model may use, in the order of the list.
+    ///
+    /// # Errors
+    ///
+    /// [`ToolErrorCode::SessionClosed`].
+    pub fn listed_skills(&self) -> Result<Vec<ListedSkill>, ToolError> {
+        self.check_open()?;
+        let view = self.current_view();
+        let listed = view.skills.iter().filter(|skill| is_listed(&view, skill));
+        Ok(listed
+            .map(|skill| ListedSkill::of_view(&view, skill))
+            .collect())
+    }
+
+    /// Returns a whole text file of a skill, at most 16 MiB. `skill` is a name or handle, with the
+    /// authority if several sources have the handle. `path` is relative to the package, as the SKILL.md
+    /// links to its files; empty: the SKILL.md. If the file changes meanwhile, it is read again.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the tool that reads a file.
+    pub async fn read_file(
+        &self,
+        skill: &str,
+        authority: Option<&SkillAuthority>,
+        path: &str,
+    ) -> Result<String, ToolError> {
+        self.check_open()?;
+        let found = self.find_package(&PackageQuery {
+            package: skill,
+            kind: authority.map_or("", |authority| &authority.kind),
+            id: authority.map_or("", |authority| &authority.id),
+            allows_file: path.is_empty(),
+        })?;
+        let FoundPackage {
+            owner,
+            package,
+            skill,
+            file,
+        } = &found;
+        let path = file.as_deref().unwrap_or(path);
+
+        let target = InvocationTarget::of_skill(owner.source, package, skill.as_ref());
+        let invocation = InvocationGuard::start(
+            self.inner.invocation_session(),
+            InvocationKind::Read,
+            target,
+        );
+
+        let work = self.join_file(*owner, package, path);
+        let work = work.instrument(invocation.span());
+        let joined = self.inner.run_until_closed(work).await.flatten();
+        if let (Ok(joined), Some(skill)) = (&joined, &skill) {
+            let used = UsedFile::of_page(skill, &joined.last_page);
+            self.inner.used.lock().record(used);
+        }
+
+        let text = joined.map(|joined| joined.text);
+        let text = text.map_err(|error| self.with_similar_names(error, package));
+        invocation.finish_with_text(text.as_deref());
+        text
+    }
+
+    async fn join_file(
+        &self,
+        owner: AuthoritySource<'_>,
+        package: &str,
+        path: &str,
+    ) -> Result<JoinedFile, ToolError> {
+        self.check_choice(owner.source, owner.id, package)?;
+        let NamedResource::File(resource) = NamedResource::parse(package, path)? else {
+            let hint = "Pass the path of a file, or list the directory with `call`.";
+            let message = "the path is a directory";
+            return Err(ToolError::with_hint(
+                ToolErrorCode::ResourceNotFound,
+                message,
+                hint,
+            ));
+        };
+        let request = TextPageRequest {
+            authority: owner.id.to_owned(),
+            package: package.to_owned(),
+            resource,
+            ..TextPageRequest::default()
+        };
+
+        for _ in 1..MAX_ATTEMPTS {
+            match join_pages(owner, request.clone()).await {
+                Err(error) if error.code() == ToolErrorCode::ResourceChanged => {}
+                joined => return joined,
+            }
+        }
+        join_pages(owner, request).await
+    }
+}
+
+/// Whole file.
+struct JoinedFile {
+    text: String,
+    last_page: TextPage,
+}
+
+async fn join_pages(
+    owner: AuthoritySource<'_>,
+    mut request: TextPageRequest,
+) -> Result<JoinedFile, ToolError> {
+    let mut text = String::new();
+    loop {
+        let page = read_unlimited_page(owner.source, request.clone()).await?;
+        text.push_str(&page.contents);
+        if text.len() > MAX_FILE_BYTES {
+            return Err(ToolError::with_hint(
+                ToolErrorCode::TooLarge,
+                &format!("the file is over {MAX_FILE_BYTES} bytes"),
+                "Read the file page by page with `call`.",
+            ));
+        }
+
+        if page.next_cursor.is_empty() {
+            return Ok(JoinedFile {
+                text,
+                last_page: page,
+            });
+        }
+        request.cursor = page.next_cursor;
+    }
+}
+
+impl ListedSkill {
+    fn of_view(view: &SessionView, skill: &SharedSkill) -> Self {
+        let environments = view.equal_roots.packages(skill).into_iter();
+        Self {
+            name: escape_hidden_chars(&skill.name).into_owned(),
+            description: escape_hidden_chars(&skill.description).into_owned(),
+            package: skill.package.clone(),
+            main_resource: skill.main_resource.clone(),
+            authority: SkillAuthority::of_skill(skill),
+            environments: environments
+                .map(|(environment, package)| (environment.to_owned(), package))
+                .collect(),
+            missing: missing_notes(skill),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Life of a session: start, changes of plugins, forks, saved sessions and the end.
+//!
+//! Begin with `start`. `lifecycle` has the other steps.
+
+pub mod lifecycle;
+pub mod plugins;
+pub mod start;
+
+pub use lifecycle::{
+    CloseOutcome, ExecutorChanges, ForkError, ForkScope, PersistError, RestoreError,
+    RestoredSession, ScopeOutcome,
+};
+pub use plugins::{
+    ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
+    SessionPluginChanges,
+};

@@ -1,0 +1,302 @@
+//! Plugins of a session: the plugins of its sources, and a watch for their changes by component.
+
+use crate::options::choice::SkillChoice;
+use crate::skills::skill_source::{SkillSource, SourceKind};
+use crate::state::Session;
+use crate::view::session_view::SessionWatch;
+use caproot_client::json;
+use caproot_core::proto::caproot::v1::{McpServer, McpTransport, Plugin};
+use prost::Message as _;
+use serde::ser::{Error as _, SerializeStruct as _};
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Plugin of a source. Serializes with the plugin as proto3 JSON.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionPlugin {
+    /// Kind of the source: an executor or a local directory.
+    pub source_kind: SourceKind,
+    /// Id of the source; the environment of an executor.
+    pub source_id: String,
+    /// Plugin with its components. Third parties wrote every text.
+    pub plugin: Arc<Plugin>,
+}
+
+/// Changes of a session's plugins.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct SessionPluginChanges {
+    /// New plugins.
+    pub added: Vec<SessionPlugin>,
+    /// Plugins that differ from before.
+    pub changed: Vec<ChangedPlugin>,
+    /// Plugins that are gone, or whose source is unavailable.
+    pub removed: Vec<SessionPlugin>,
+}
+
+/// Plugin that differs from before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ChangedPlugin {
+    /// Plugin of now.
+    #[serde(flatten)]
+    pub plugin: SessionPlugin,
+    /// Changed components. Empty if only other fields changed, such as the version.
+    pub components: Vec<ComponentChange>,
+}
+
+/// Change of one component of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ComponentChange {
+    /// Kind of the component: `mcp_server`, `app`, `hook`, `lsp_server`, `agent`, `command` or
+    /// `output_style`.
+    pub kind: String,
+    /// Name of the component; the event of a hook.
+    pub name: String,
+    /// Kind of the change.
+    pub change: ComponentChangeKind,
+}
+
+/// Kind of a component's change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum ComponentChangeKind {
+    /// The plugin did not declare the component before.
+    Added,
+    /// The plugin declares the component differently.
+    Changed,
+    /// The plugin no longer declares the component.
+    Removed,
+}
+
+/// Watch for changes of a session's plugins.
+#[derive(Debug)]
+pub struct PluginWatch {
+    sources: Vec<Arc<dyn SkillSource>>,
+    choice: SkillChoice,
+    changes: SessionWatch,
+    known: Vec<SessionPlugin>,
+}
+
+impl Session {
+    /// Returns the plugins with their components: those of executors, if
+    /// [`SessionOptions::plugins`](crate::SessionOptions::plugins) is set, and those of other
+    /// sources that have plugins. A rule of [`SkillChoice`] applies to a plugin as to a skill. Empty
+    /// if the session is closed.
+    #[must_use]
+    pub fn plugins(&self) -> Vec<SessionPlugin> {
+        if self.is_closed() {
+            return Vec::new();
+        }
+        collect_plugins(&self.sources, &self.inner.options.choice)
+    }
+
+    /// Returns a watch for changes of the plugins from now on.
+    #[must_use]
+    pub fn watch_plugins(&self) -> PluginWatch {
+        // The watch starts first: no change is lost between the watch and the read.
+        let changes = self.watch();
+        PluginWatch {
+            sources: self.sources.clone(),
+            choice: self.inner.options.choice.clone(),
+            changes,
+            known: collect_plugins(&self.sources, &self.inner.options.choice),
+        }
+    }
+}
+
+/// Identity of a plugin in a session.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct PluginKey<'a> {
+    source_kind: SourceKind,
+    source_id: &'a str,
+    package: &'a str,
+}
+
+/// Identity of a component of a plugin.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct ComponentKey {
+    kind: String,
+    name: String,
+}
+
+impl PluginWatch {
+    /// Waits for the next changes. Cancel-safe.
+    pub async fn next(&mut self) -> SessionPluginChanges {
+        loop {
+            self.changes.next().await;
+            let now = collect_plugins(&self.sources, &self.choice);
+            let changes = SessionPluginChanges::between(&self.known, &now);
+            if changes != SessionPluginChanges::default() {
+                self.known = now;
+                return changes;
+            }
+        }
+    }
+}
+
+impl SessionPlugin {
+    /// Returns the command line of each server that runs as a process, by the server's name. The program
+    /// runs the command on the machine of the plugin and uses the process as an MCP server, for example
+    /// through ssh(1). A server that the declaration disables has none.
+    #[must_use]
+    pub fn server_commands(&self) -> BTreeMap<String, [String; 4]> {
+        let servers = self.plugin.mcp_servers.iter().filter(|server| {
+            server.transport() == McpTransport::Stdio && server.enabled != Some(false)
+        });
+        let command = |server: &McpServer| {
+            let words = ["caproot", "exec", "--server", &server.handle];
+            (server.name.clone(), words.map(str::to_owned))
+        };
+        servers.map(command).collect()
+    }
+
+    fn key(&self) -> PluginKey<'_> {
+        PluginKey {
+            source_kind: self.source_kind,
+            source_id: &self.source_id,
+            package: &self.plugin.package,
+        }
+    }
+}
+
+impl Serialize for SessionPlugin {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("SessionPlugin", 4)?;
+        fields.serialize_field("sourceKind", self.source_kind.name())?;
+        fields.serialize_field("sourceId", &self.source_id)?;
+        let plugin = json::to_limited_dynamic(&*self.plugin).map_err(S::Error::custom)?;
+        fields.serialize_field("plugin", &plugin)?;
+        fields.serialize_field("serverCommands", &self.server_commands())?;
+        fields.end()
+    }
+}
+
+#[cfg(feature = "handlers")]
+impl schemars::JsonSchema for SessionPlugin {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "SessionPlugin".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "object",
+            "description": "Plugin of a source.",
+            "properties": {
+                "sourceKind": {"type": "string", "description": "`executor` or `local`."},
+                "sourceId": {
+                    "type": "string",
+                    "description": "Id of the source; the environment of an executor.",
+                },
+                "plugin": {
+                    "type": "object",
+                    "description": "JSON of the message `Plugin` of the API.",
+                },
+                "serverCommands": {
+                    "type": "object",
+                    "additionalProperties": {"type": "array", "items": {"type": "string"}},
+                    "description": "Command line of each server that runs as a process, by its name.",
+                },
+            },
+            "required": ["sourceKind", "sourceId", "plugin", "serverCommands"],
+        })
+    }
+}
+
+impl ComponentKey {
+    fn new(kind: String, name: &str) -> Self {
+        Self {
+            kind,
+            name: name.to_owned(),
+        }
+    }
+
+    fn into_change(self, change: ComponentChangeKind) -> ComponentChange {
+        ComponentChange {
+            kind: self.kind,
+            name: self.name,
+            change,
+        }
+    }
+}
+
+impl SessionPluginChanges {
+    fn between(before: &[SessionPlugin], now: &[SessionPlugin]) -> Self {
+        let mut old: BTreeMap<_, _> = before.iter().map(|plugin| (plugin.key(), plugin)).collect();
+        let mut changes = Self::default();
+
+        for plugin in now {
+            match old.remove(&plugin.key()) {
+                None => changes.added.push(plugin.clone()),
+                Some(old)
+                    if Arc::ptr_eq(&old.plugin, &plugin.plugin) || old.plugin == plugin.plugin => {}
+                Some(old) => changes.changed.push(ChangedPlugin {
+                    plugin: plugin.clone(),
+                    components: component_changes(&old.plugin, &plugin.plugin),
+                }),
+            }
+        }
+
+        changes.removed = old.into_values().cloned().collect();
+        changes
+    }
+}
+
+fn collect_plugins(sources: &[Arc<dyn SkillSource>], choice: &SkillChoice) -> Vec<SessionPlugin> {
+    let mut all = Vec::new();
+    for source in sources {
+        let plugins = source.plugins().into_iter();
+        let chosen =
+            plugins.filter(|plugin| choice.includes(&**source, &plugin.name, &plugin.package));
+        all.extend(chosen.map(|plugin| SessionPlugin {
+            source_kind: source.kind(),
+            source_id: source.id().to_owned(),
+            plugin,
+        }));
+    }
+    all
+}
+
+/// Returns the changed components, sorted by kind and name.
+fn component_changes(before: &Plugin, now: &Plugin) -> Vec<ComponentChange> {
+    let old = components_by_name(before);
+    let mut new = components_by_name(now);
+
+    let mut changes = Vec::new();
+    for (key, declared) in old {
+        match new.remove(&key) {
+            None => changes.push(key.into_change(ComponentChangeKind::Removed)),
+            Some(now) if now == declared => {}
+            Some(_) => changes.push(key.into_change(ComponentChangeKind::Changed)),
+        }
+    }
+
+    let added = new.into_keys();
+    changes.extend(added.map(|key| key.into_change(ComponentChangeKind::Added)));
+    changes.sort();
+    changes
+}
+
+/// Returns the encoded components by kind and name. A plugin may declare a name twice.
+fn components_by_name(plugin: &Plugin) -> BTreeMap<ComponentKey, Vec<Vec<u8>>> {
+    let servers = plugin.mcp_servers.iter().map(|server| {
+        let key = ComponentKey::new("mcp_server".to_owned(), &server.name);
+        (key, server.encode_to_vec())
+    });
+    let others = plugin.components.iter().map(|component| {
+        let key = ComponentKey::new(component.kind().word(), &component.name);
+        (key, component.encode_to_vec())
+    });
+
+    let mut by_name = BTreeMap::<_, Vec<_>>::new();
+    for (key, encoded) in servers.chain(others) {
+        by_name.entry(key).or_default().push(encoded);
+    }
+    by_name
+}

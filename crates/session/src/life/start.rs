@@ -1,0 +1,178 @@
+//! Start of a session: its sources, and the state of a new session.
+
+#[cfg(feature = "servers")]
+use crate::options::server_options::McpServerChoice;
+use crate::options::session_options::SessionOptions;
+#[cfg(feature = "servers")]
+use crate::servers::{PluginServerSet, ServerStart};
+use crate::skills::selection::{SelectionError, check_selection};
+use crate::skills::skill::mirrored_view;
+use crate::skills::skill_source::SkillSource;
+use crate::sources::DaemonSource;
+use crate::state::{Session, SessionInner};
+use crate::storage::session_id::{check_session_id, random_id};
+use crate::uses::usage::UsageRecorder;
+use caproot_client::fleet::group_by_environment;
+use caproot_client::{Fleet, MirrorSelection, ResumePoint, Trust};
+use caproot_client::{approved_root_id, published_name, shown_id};
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::sync::Mutex;
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+impl Session {
+    /// Starts a session with these roots; the selection never changes. An executor that does not
+    /// answer, or that the registry does not name yet, is a warning, and its skills appear once it
+    /// answers. Needs a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// An invalid root id, two different roots with one id, or two tools with one name.
+    pub async fn start(
+        fleet: &Fleet,
+        selection: Vec<SelectedCapabilityRoot>,
+        options: &SessionOptions,
+    ) -> Result<Self, SelectionError> {
+        Self::start_with(fleet, selection, Vec::new(), options).await
+    }
+
+    /// Starts a session with other sources next to the executors. If two skills have one name, the
+    /// session lists the skill of an executor before the skill of a local directory, and both
+    /// before the skill of an MCP server.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::start`], and an authority that two sources of one kind have.
+    pub async fn start_with(
+        fleet: &Fleet,
+        selection: Vec<SelectedCapabilityRoot>,
+        others: Vec<Arc<dyn SkillSource>>,
+        options: &SessionOptions,
+    ) -> Result<Self, SelectionError> {
+        Self::start_resumed(fleet, selection, others, options, BTreeMap::new()).await
+    }
+
+    /// Starts a session whose executors resume at these points, by environment.
+    pub(crate) async fn start_resumed(
+        fleet: &Fleet,
+        selection: Vec<SelectedCapabilityRoot>,
+        others: Vec<Arc<dyn SkillSource>>,
+        options: &SessionOptions,
+        points: BTreeMap<String, ResumePoint>,
+    ) -> Result<Self, SelectionError> {
+        let trust = match &options.trust {
+            Trust::All => fleet.trust(),
+            trust @ Trust::Lock(_) => trust.clone(),
+        };
+        let selection = match trust {
+            Trust::All => selection,
+            Trust::Lock(_) => selection
+                .into_iter()
+                .map(|root| with_shown_id(root, options.published_roots))
+                .collect(),
+        };
+        let selection = check_selection(selection)?;
+        #[cfg(feature = "handlers")]
+        let custom_tools = options.tools.seal(options.result_form())?;
+
+        let by_environment = group_by_environment(selection.clone()).into_iter();
+        let starts = by_environment.map(|(environment_id, roots)| async {
+            let selection = MirrorSelection {
+                product: options.product.clone(),
+                view: mirrored_view(options.has_plugins()),
+                ..MirrorSelection::new(roots)
+            };
+            let from = points.get(&environment_id).cloned();
+            DaemonSource::start_executor(fleet, environment_id, selection, from, options).await
+        });
+        let started = join_all(starts).await;
+        let executors = started.into_iter().map(Arc::new).collect();
+
+        let inner = SessionInner::new(options, trust, selection, points)?;
+        let others = others
+            .into_iter()
+            .map(|source| inner.approved_source(source));
+        let others = others.collect();
+        let session = Self::from_sources(executors, others, inner)?;
+        #[cfg(feature = "handlers")]
+        let session = Self {
+            custom_tools: Arc::new(custom_tools),
+            ..session
+        };
+        #[cfg(feature = "servers")]
+        let session = session.start_servers(options).await;
+        Ok(session)
+    }
+}
+
+/// Returns a root under an id that a model may see. `is_listed`: the executor listed the root and chose the id.
+fn with_shown_id(root: SelectedCapabilityRoot, is_listed: bool) -> SelectedCapabilityRoot {
+    if published_name(&root).is_none() {
+        return root;
+    }
+    let id = if is_listed {
+        approved_root_id(&root)
+    } else {
+        shown_id(&root.id)
+    };
+    SelectedCapabilityRoot { id, ..root }
+}
+
+#[cfg(feature = "servers")]
+impl Session {
+    /// Returns the session with the tools of the chosen MCP servers of plugins.
+    async fn start_servers(self, options: &SessionOptions) -> Self {
+        let options = &options.mcp_servers;
+        if options.servers == McpServerChoice::None {
+            return self;
+        }
+        let request = ServerStart {
+            sources: &self.sources,
+            choice: &self.inner.options.choice,
+            options,
+            program: &self.custom_tools,
+            form: self.inner.options.result_form(),
+        };
+        Self {
+            plugin_servers: PluginServerSet::start(request).await,
+            ..self
+        }
+    }
+}
+
+impl SessionInner {
+    /// Returns the state of a new session, with the id of the options or a random id.
+    fn new(
+        options: &SessionOptions,
+        trust: Trust,
+        selection: Vec<SelectedCapabilityRoot>,
+        resume_points: BTreeMap<String, ResumePoint>,
+    ) -> Result<Self, SelectionError> {
+        if let Some(id) = &options.id {
+            check_session_id(id).map_err(|error| SelectionError(vec![error]))?;
+        }
+        options.choice.check()?;
+        options.check_result_bytes()?;
+        #[cfg(feature = "servers")]
+        options.mcp_servers.check()?;
+
+        Ok(Self {
+            id: options.id.clone().unwrap_or_else(random_id),
+            options: SessionOptions {
+                trust,
+                ..options.clone()
+            },
+            masking: Vec::new(),
+            selection,
+            resume_points,
+            usage: UsageRecorder::default(),
+            used: Mutex::default(),
+            short_names: Mutex::default(),
+            closed: CancellationToken::new(),
+            store: None,
+            is_deleted: tokio::sync::Mutex::new(false),
+        })
+    }
+}

@@ -1,0 +1,16 @@
+//! Texts for a model, each with a limit: the instruction text with the list of skills, the notices
+//! of changes, and the heads of fragments. Names are shortened and hidden characters are escaped
+//! here.
+//!
+//! Begin with `instructions`. The other files have the parts of its text.
+
+pub mod fragment;
+pub mod instructions;
+pub mod notices;
+pub mod placeholders;
+pub mod resource_path;
+pub mod short_names;
+
+pub use instructions::{DEFAULT_BUDGET, InstructionText, SkillInText, TextPlace};
+pub use notices::{InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges, UpdateKind};
+pub use placeholders::fill_placeholders;

@@ -1,0 +1,251 @@
+//! Change notices: a short text for a model that has an older instruction text. A session keeps the
+//! skills of its last texts, and a notice names the skills that came, changed or went since one of them.
+
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use writer::MAX_NOTICE_BYTES;
+
+use super::instructions::{InstructionText, TextPlace};
+use super::short_names::ShortNames;
+use crate::skills::skill::SharedSkill;
+use crate::skills::tool_names::ToolNames;
+use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use writer::{ChangeNotice, SkillKey, described_parts};
+
+/// Texts whose skills a session keeps.
+const MAX_KEPT_TEXTS: usize = 8;
+
+/// Instruction text for a model that may have an older one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct InstructionUpdate {
+    /// Whole text, notice, or empty text, with the counts and warnings of the whole text.
+    #[serde(flatten)]
+    pub instructions: InstructionText,
+    /// Id of the text that the model has after this update, for the next request. Only the same
+    /// session knows the id.
+    pub id: String,
+    /// Form of the update.
+    pub kind: UpdateKind,
+    /// Reason of a whole text although the request had an id, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Names in a notice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<NoticeChanges>,
+}
+
+/// Form of an [`InstructionUpdate`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum UpdateKind {
+    /// The text is whole and replaces the text before.
+    Whole,
+    /// The text is a notice of at most 1,024 bytes and follows the text before.
+    Notice,
+    /// The model has the text, and nothing is sent.
+    Unchanged,
+}
+
+/// Skills that a notice names, in its order.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct NoticeChanges {
+    /// Names of skills that came.
+    pub added: Vec<String>,
+    /// Names of skills whose description or SKILL.md changed.
+    pub changed: Vec<String>,
+    /// Names of skills that went.
+    pub removed: Vec<String>,
+    /// Number of further changes, which the notice only counts.
+    pub unnamed: usize,
+}
+
+/// Texts that a session returned last.
+#[derive(Debug, Default)]
+pub struct TextRegistry {
+    /// Hasher with random keys: ids of other sessions match no text.
+    hasher: RandomState,
+    /// The latest text comes first.
+    kept: VecDeque<KeptText>,
+}
+
+/// Skills of a text that a session returned.
+#[derive(Debug)]
+struct KeptText {
+    hash: u64,
+    budget: usize,
+    /// Lines about equal skills of other environments.
+    environments: String,
+    skills: Vec<SharedSkill>,
+}
+
+/// Id of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TextId {
+    session: u64,
+    text: u64,
+}
+
+/// Request of an update.
+#[derive(Debug, Clone, Copy)]
+pub struct UpdateRequest<'a> {
+    /// Id of the text that the model has.
+    pub known: Option<&'a str>,
+    /// Limit of the whole text in bytes.
+    pub budget: usize,
+    pub names: ToolNames,
+    pub short_names: &'a ShortNames,
+}
+
+impl TextId {
+    /// Characters of an encoded id: 26 bytes in base64.
+    const MAX_CHARS: usize = 35;
+
+    fn parse(text: &str) -> Option<Self> {
+        Some(text)
+            .filter(|text| text.len() <= Self::MAX_CHARS)
+            .and_then(|text| Self::decode(text, b""))
+    }
+}
+
+impl Cursor for TextId {
+    const KIND: CursorKind = CursorKind::SessionText;
+
+    fn write_fields(&self, fields: &mut CursorWriter) {
+        fields.write_hash(self.session);
+        fields.write_hash(self.text);
+    }
+
+    fn read_fields(fields: &mut CursorReader<'_>) -> Option<Self> {
+        Some(Self {
+            session: fields.read_hash()?,
+            text: fields.read_hash()?,
+        })
+    }
+}
+
+impl InstructionUpdate {
+    /// Returns the update of a closed session, which has no skills.
+    pub(crate) fn closed(instructions: InstructionText) -> Self {
+        Self {
+            id: String::new(),
+            kind: UpdateKind::Whole,
+            reason: Some("the session is closed".to_owned()),
+            changes: None,
+            instructions,
+        }
+    }
+
+    fn whole(id: String, reason: Option<&str>, instructions: InstructionText) -> Self {
+        Self {
+            id,
+            kind: UpdateKind::Whole,
+            reason: reason.map(str::to_owned),
+            changes: None,
+            instructions,
+        }
+    }
+}
+
+impl TextRegistry {
+    /// Returns the update from the text that the model has to the whole text of now, and keeps the
+    /// skills of the latter.
+    pub fn update(
+        &mut self,
+        request: UpdateRequest<'_>,
+        whole: InstructionText,
+    ) -> InstructionUpdate {
+        let latest = KeptText::new(&self.hasher, request.budget, &whole);
+        let id = self.encode_id(latest.hash);
+        let Some(known) = request.known else {
+            self.keep(latest);
+            return InstructionUpdate::whole(id, None, whole);
+        };
+
+        let update = match self.find(known, request.budget) {
+            Err(reason) => InstructionUpdate::whole(id, Some(reason), whole),
+            Ok(known) if known.hash == latest.hash => InstructionUpdate {
+                kind: UpdateKind::Unchanged,
+                instructions: InstructionText {
+                    text: String::new(),
+                    ..whole
+                },
+                ..InstructionUpdate::whole(id, None, InstructionText::default())
+            },
+            Ok(known) => {
+                let notice = ChangeNotice::write(known, &latest, request);
+                notice.into_update(id, request.budget, whole)
+            }
+        };
+
+        self.keep(latest);
+        update
+    }
+
+    fn encode_id(&self, text: u64) -> String {
+        let session = self.session_hash();
+        TextId { session, text }.encode(b"")
+    }
+
+    fn session_hash(&self) -> u64 {
+        self.hasher.hash_one("session")
+    }
+
+    /// Returns a kept text, or the reason why there is none.
+    fn find(&self, known: &str, budget: usize) -> Result<&KeptText, &'static str> {
+        let id = TextId::parse(known).ok_or("no session returned such an id")?;
+        if id.session != self.session_hash() {
+            return Err("the id is of another session");
+        }
+
+        let text = self.kept.iter().find(|text| text.hash == id.text);
+        let text =
+            text.ok_or("the session keeps its last 8 texts, and the text of the id is older")?;
+        if text.budget == budget {
+            Ok(text)
+        } else {
+            Err("the text of the id has another budget")
+        }
+    }
+
+    /// Keeps a text in front of the texts before.
+    fn keep(&mut self, latest: KeptText) {
+        self.kept.retain(|text| text.hash != latest.hash);
+        self.kept.push_front(latest);
+        self.kept.truncate(MAX_KEPT_TEXTS);
+    }
+}
+
+impl KeptText {
+    fn new(hasher: &RandomState, budget: usize, whole: &InstructionText) -> Self {
+        let shown = whole.skills.iter().filter(|placed| {
+            let place = placed.place;
+            place != TextPlace::Hidden && place != TextPlace::Merged
+        });
+        let skills: Vec<_> = shown.map(|placed| placed.skill.clone()).collect();
+        let environments = whole.environment_lines();
+
+        let mut state = hasher.build_hasher();
+        budget.hash(&mut state);
+        environments.hash(&mut state);
+        for skill in &skills {
+            SkillKey::of_skill(skill).hash(&mut state);
+            described_parts(skill).hash(&mut state);
+        }
+        Self {
+            hash: state.finish(),
+            budget,
+            environments,
+            skills,
+        }
+    }
+}

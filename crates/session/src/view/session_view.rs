@@ -1,0 +1,462 @@
+//! The listed skills of a session at one moment: the skills of all sources, merged by name, in the
+//! order of the selection. Recent views are cached, so that a client can page through a view that
+//! has changed.
+
+use crate::options::choice::{SkillChoice, SkillDisplay};
+use crate::skills::authorities::SessionAuthority;
+use crate::skills::equal_roots::{EqualRoots, ExecutorRoot};
+use crate::skills::skill::{AuthorityRef, SharedSkill, TextEmphasis, is_hidden};
+use crate::skills::skill_source::{
+    SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch,
+};
+use caproot_core::proto::caproot::v1::Skill;
+use caproot_core::text::{single_line, truncate_with_ellipsis};
+use futures_util::future::select_all;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+
+/// Cached views; the cursor of an older view is gone.
+const MAX_CACHED_VIEWS: usize = 8;
+/// Limits of the warnings of a view: their number, and the bytes of each.
+const MAX_WARNINGS: usize = 16;
+const MAX_WARNING_BYTES: usize = 256;
+/// Approximate bytes of skill names in one warning.
+const MAX_NAMES_BYTES: usize = 120;
+
+/// Skills and warnings of a session at one moment.
+#[derive(Debug)]
+pub struct SessionView {
+    /// Random, so that a cursor of another session matches no view.
+    pub id: u64,
+    /// Sorted by kind of source, root as selected, name and package; includes hidden skills. A skill
+    /// that a rule of the session hides or switches on has another `not_offered` here.
+    pub skills: Vec<SharedSkill>,
+    /// Rules for the skills in the instruction text.
+    pub emphasis: TextEmphasis,
+    /// Listings of the available sources, without the choice of the session. Sessions may share them.
+    pub listings: Vec<Arc<SkillListing>>,
+    /// Roots with equal skills, which lists and texts show once.
+    pub equal_roots: EqualRoots,
+    /// How many of the skills are hidden from models. Equal skills count once.
+    pub hidden: usize,
+    /// Names of skills that are not approved now.
+    pub reserved_names: HashSet<String>,
+    /// Warnings for a model, each on one line.
+    pub warnings: Vec<String>,
+    /// Whether a limit cut a scan short.
+    pub truncated: bool,
+}
+
+/// Skills of a view that is being built.
+#[derive(Default)]
+struct ShownSkills {
+    skills: Vec<SharedSkill>,
+    emphasis: TextEmphasis,
+}
+
+/// Latest view and the views before it.
+#[derive(Debug, Default)]
+pub struct SessionViewCache {
+    /// The latest view comes first.
+    views: VecDeque<Arc<SessionView>>,
+    /// Snapshots from which the latest view was built.
+    latest: ScopeSnapshots,
+}
+
+/// Sources of a session, and the rules for their skills.
+#[derive(Debug, Clone, Copy)]
+pub struct ViewScope<'a> {
+    pub sources: &'a [Arc<dyn SkillSource>],
+    /// Sources of the parents of a fork, whose names the fork must not use for other skills.
+    pub masking: &'a [Arc<dyn SkillSource>],
+    pub authorities: &'a [SessionAuthority],
+    pub choice: &'a SkillChoice,
+}
+
+/// Snapshots of the sources of a scope.
+#[derive(Debug, Default)]
+struct ScopeSnapshots {
+    sources: Vec<SourceSnapshot>,
+    masking: Vec<SourceSnapshot>,
+}
+
+/// Names that skills of a source must not have, because a skill of an earlier kind has them. An
+/// unavailable source keeps its names, so that a name does not come to mean the skill of another
+/// source. A fork masks the names that its session masks, also if the fork excludes the skills with
+/// these names: a fork never has a skill that its session does not have.
+struct NameMask<'a> {
+    /// Earliest kind of the skills with a name.
+    first_kinds: HashMap<&'a str, SourceKind>,
+}
+
+/// Watch for changes of a session's sources: the skills or the state of a source changed, or the
+/// grace period of a lost source is over and its skills are no longer listed.
+#[derive(Debug)]
+pub struct SessionWatch(Vec<(ChangedSource, Box<dyn SourceWatch>)>);
+
+/// Source that changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedSource {
+    /// Kind of the source.
+    pub kind: SourceKind,
+    /// Id of the source; the environment of an executor.
+    pub id: String,
+}
+
+impl SessionView {
+    /// Returns the view of a closed session.
+    pub fn closed() -> Self {
+        let warnings = vec!["the session is closed".to_owned()];
+        Self {
+            id: 0,
+            skills: Vec::new(),
+            emphasis: TextEmphasis::default(),
+            listings: Vec::new(),
+            equal_roots: EqualRoots::default(),
+            hidden: 0,
+            reserved_names: HashSet::new(),
+            warnings,
+            truncated: false,
+        }
+    }
+
+    fn build(scope: &ViewScope<'_>, snapshots: &ScopeSnapshots) -> Self {
+        let ViewScope {
+            sources,
+            authorities,
+            choice,
+            ..
+        } = *scope;
+        let mask = NameMask::new(scope, snapshots);
+        let chosen = chosen_snapshots(scope, snapshots);
+
+        let mut builder = ViewBuilder::default();
+        for (index, source) in sources.iter().enumerate() {
+            builder.add_source(index, &**source, &chosen[index]);
+            builder.add_masking_warning(&mask, &**source, &chosen[index]);
+        }
+        // A skill of an unavailable source may match a rule.
+        if builder.unavailable.is_empty() {
+            let unmatched = choice.unmatched_warnings(sources, &chosen);
+            builder.warnings.extend(unmatched);
+        }
+
+        let mut shown = ShownSkills::default();
+        for authority in authorities {
+            let source = &*sources[authority.source_index];
+            let run = builder.skills_of(authority).iter();
+            for skill in run.filter(|skill| !mask.masks(authority.kind, &skill.name)) {
+                shown.add(skill, choice.display_of(source, skill));
+            }
+        }
+        let ShownSkills { skills, emphasis } = shown;
+
+        let available = snapshots
+            .sources
+            .iter()
+            .filter(|snapshot| snapshot.unavailable_reason.is_none());
+        let equal_roots = EqualRoots::find(&executor_roots(sources, authorities, &skills));
+        let hidden = skills
+            .iter()
+            .filter(|skill| is_hidden(skill) && equal_roots.is_in_texts(skill));
+        let inherited = snapshots.sources.iter().chain(&snapshots.masking);
+        let reserved_names = inherited.flat_map(|snapshot| &snapshot.listing.reserved_names);
+        Self {
+            id: RandomState::new().hash_one(sources.len()),
+            hidden: hidden.count(),
+            reserved_names: reserved_names.cloned().collect(),
+            listings: available.map(|snapshot| snapshot.listing.clone()).collect(),
+            equal_roots,
+            skills,
+            emphasis,
+            truncated: builder.truncated,
+            warnings: builder.into_warnings(),
+        }
+    }
+}
+
+impl ShownSkills {
+    fn add(&mut self, skill: &SharedSkill, display: SkillDisplay) {
+        let index = self.skills.len();
+        if display.is_pinned {
+            self.emphasis.pinned.insert(index);
+        }
+        if display.is_name_only {
+            self.emphasis.name_only.insert(index);
+        }
+
+        self.skills
+            .push(if display.not_offered == skill.not_offered() {
+                skill.clone()
+            } else {
+                Arc::new(Skill {
+                    not_offered: display.not_offered.into(),
+                    ..Skill::clone(skill)
+                })
+            });
+    }
+}
+
+/// Returns the roots of executors with their part of the skills of a view.
+fn executor_roots<'a>(
+    sources: &'a [Arc<dyn SkillSource>],
+    authorities: &'a [SessionAuthority],
+    skills: &'a [SharedSkill],
+) -> Vec<ExecutorRoot<'a>> {
+    let environments: HashMap<&str, &str> = authorities
+        .iter()
+        .filter(|authority| authority.kind == SourceKind::Executor)
+        .map(|authority| (&*authority.id, sources[authority.source_index].id()))
+        .collect();
+
+    let runs = skills.chunk_by(|a, b| a.authority == b.authority);
+    let roots = runs.filter_map(|skills| {
+        let AuthorityRef { kind, id } = AuthorityRef::of_skill(&skills[0]);
+        let environment_id = environments.get(id).copied();
+        Some(ExecutorRoot {
+            environment_id: environment_id.filter(|_| kind == SourceKind::Executor.name())?,
+            id,
+            skills,
+        })
+    });
+    roots.collect()
+}
+
+/// Skills and warnings of the sources of a view.
+#[derive(Default)]
+struct ViewBuilder<'a> {
+    /// Skills by the index of the source and the id of the authority.
+    runs: HashMap<(usize, &'a str), &'a [SharedSkill]>,
+    unavailable: Vec<String>,
+    masking: Vec<String>,
+    warnings: Vec<String>,
+    truncated: bool,
+}
+
+impl<'a> ViewBuilder<'a> {
+    fn add_source(&mut self, index: usize, source: &dyn SkillSource, snapshot: &'a SourceSnapshot) {
+        if let Some(reason) = &snapshot.unavailable_reason {
+            let phrase = source.kind().describe(source.id());
+            self.unavailable.push(format!(
+                "{phrase} cannot be used, and its skills are omitted: {reason}"
+            ));
+            return;
+        }
+
+        let listing = &snapshot.listing;
+        for run in listing.skills.chunk_by(|a, b| a.authority == b.authority) {
+            let authority = AuthorityRef::of_skill(&run[0]);
+            if authority.kind == source.kind().name() {
+                self.runs.insert((index, authority.id), run);
+            }
+        }
+
+        self.warnings.extend(listing.warnings.iter().cloned());
+        self.truncated |= listing.truncated;
+    }
+
+    /// Adds a warning if skills of an available source are masked.
+    fn add_masking_warning(
+        &mut self,
+        mask: &NameMask<'_>,
+        source: &dyn SkillSource,
+        snapshot: &SourceSnapshot,
+    ) {
+        if snapshot.unavailable_reason.is_none() {
+            let masked = mask.masked_names(source.kind(), snapshot);
+            let phrase = source.kind().describe(source.id());
+            self.masking.extend(masked_warning(&phrase, &masked));
+        }
+    }
+
+    fn skills_of(&self, authority: &SessionAuthority) -> &'a [SharedSkill] {
+        let key = (authority.source_index, authority.id.as_str());
+        self.runs.get(&key).copied().unwrap_or_default()
+    }
+
+    /// Returns the limited warnings, the most important first.
+    fn into_warnings(self) -> Vec<String> {
+        limit_warnings(&[self.unavailable, self.masking, self.warnings].concat())
+    }
+}
+
+impl SessionViewCache {
+    /// Returns the view of now: the cached view if no snapshot changed.
+    pub fn current(&mut self, scope: &ViewScope<'_>) -> Arc<SessionView> {
+        let snapshots = ScopeSnapshots::take(scope);
+        if let Some(view) = self.views.front()
+            && self.latest.is_same(&snapshots)
+        {
+            return view.clone();
+        }
+
+        let view = Arc::new(SessionView::build(scope, &snapshots));
+        self.latest = snapshots;
+        self.views.push_front(view.clone());
+        self.views.truncate(MAX_CACHED_VIEWS);
+        view
+    }
+
+    /// Returns a cached view.
+    pub fn find(&self, id: u64) -> Option<Arc<SessionView>> {
+        self.views.iter().find(|view| view.id == id).cloned()
+    }
+}
+
+impl SessionWatch {
+    pub(crate) fn new<'a>(
+        watches: impl Iterator<Item = (&'a dyn SkillSource, Box<dyn SourceWatch>)>,
+    ) -> Self {
+        let by_source = watches.map(|(source, watch)| {
+            let changed = ChangedSource {
+                kind: source.kind(),
+                id: source.id().to_owned(),
+            };
+            (changed, watch)
+        });
+        Self(by_source.collect())
+    }
+
+    /// Waits for the next change and returns its source. Cancel-safe.
+    pub async fn next(&mut self) -> ChangedSource {
+        if self.0.is_empty() {
+            return std::future::pending().await;
+        }
+        let each = self.0.iter_mut().map(|(source, watch)| {
+            Box::pin(async move {
+                watch.changed().await;
+                source.clone()
+            })
+        });
+        select_all(each).await.0
+    }
+}
+
+/// Returns the snapshots without the skills that the choice excludes.
+fn chosen_snapshots(scope: &ViewScope<'_>, snapshots: &ScopeSnapshots) -> Vec<SourceSnapshot> {
+    let pairs = scope.sources.iter().zip(&snapshots.sources);
+    let chosen = pairs.map(|(source, snapshot)| SourceSnapshot {
+        listing: scope.choice.filter_listing(&**source, &snapshot.listing),
+        unavailable_reason: snapshot.unavailable_reason.clone(),
+    });
+    chosen.collect()
+}
+
+impl ScopeSnapshots {
+    fn take(scope: &ViewScope<'_>) -> Self {
+        Self {
+            sources: take_snapshots(scope.sources),
+            masking: take_snapshots(scope.masking),
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        are_same(&self.sources, &other.sources) && are_same(&self.masking, &other.masking)
+    }
+}
+
+fn take_snapshots(sources: &[Arc<dyn SkillSource>]) -> Vec<SourceSnapshot> {
+    sources.iter().map(|source| source.snapshot()).collect()
+}
+
+fn are_same(before: &[SourceSnapshot], now: &[SourceSnapshot]) -> bool {
+    let mut pairs = before.iter().zip(now);
+    before.len() == now.len() && pairs.all(|(before, now)| before.is_same(now))
+}
+
+impl<'a> NameMask<'a> {
+    fn new(scope: &ViewScope<'a>, snapshots: &'a ScopeSnapshots) -> Self {
+        let mut first_kinds = HashMap::new();
+        let base = scope.choice.base();
+        // No kind comes after the last kind, so its names mask no other skill.
+        let last_kind = scope.sources.iter().map(|source| source.kind()).max();
+
+        let own = scope.sources.iter().zip(&snapshots.sources);
+        let inherited = scope.masking.iter().zip(&snapshots.masking);
+        for (source, snapshot) in own.chain(inherited) {
+            let kind = source.kind();
+            if last_kind <= Some(kind) {
+                continue;
+            }
+            for skill in &snapshot.listing.skills {
+                if base.includes(&**source, &skill.name, &skill.package) {
+                    let first = first_kinds.entry(skill.name.as_str()).or_insert(kind);
+                    *first = kind.min(*first);
+                }
+            }
+            for name in &snapshot.listing.reserved_names {
+                if base.may_include_name(&**source, name) {
+                    let first = first_kinds.entry(name.as_str()).or_insert(kind);
+                    *first = kind.min(*first);
+                }
+            }
+        }
+
+        Self { first_kinds }
+    }
+
+    /// Returns whether a skill of this kind must not have the name.
+    fn masks(&self, kind: SourceKind, name: &str) -> bool {
+        self.first_kinds
+            .get(name)
+            .is_some_and(|first| *first < kind)
+    }
+
+    /// Returns the names of a source that are masked.
+    fn masked_names<'s>(
+        &self,
+        kind: SourceKind,
+        snapshot: &'s SourceSnapshot,
+    ) -> BTreeSet<&'s str> {
+        let names = snapshot.listing.skills.iter().map(|skill| &*skill.name);
+        names.filter(|name| self.masks(kind, name)).collect()
+    }
+}
+
+/// Returns a warning with the names of a source that are not listed.
+fn masked_warning(phrase: &str, masked: &BTreeSet<&str>) -> Option<String> {
+    if masked.is_empty() {
+        return None;
+    }
+
+    let mut text = String::new();
+    let mut shown = 0;
+
+    for name in masked {
+        if shown > 0 && text.len() + name.len() > MAX_NAMES_BYTES {
+            break;
+        }
+        if shown > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(name);
+        shown += 1;
+    }
+    if shown < masked.len() {
+        let _ = write!(text, " and {} more", masked.len() - shown);
+    }
+
+    Some(format!(
+        "skills of {phrase} are not listed, as others have their names: {text}"
+    ))
+}
+
+/// Returns at most [`MAX_WARNINGS`] warnings, each truncated and on one line.
+fn limit_warnings(warnings: &[String]) -> Vec<String> {
+    let shown = if warnings.len() > MAX_WARNINGS {
+        MAX_WARNINGS - 1
+    } else {
+        warnings.len()
+    };
+    let mut limited: Vec<_> = warnings[..shown]
+        .iter()
+        .map(|warning| truncate_with_ellipsis(&single_line(warning), MAX_WARNING_BYTES))
+        .collect();
+
+    if shown < warnings.len() {
+        limited.push(format!("{} more warnings", warnings.len() - shown));
+    }
+    limited
+}
