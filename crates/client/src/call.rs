@@ -1,15 +1,15 @@
 //! Client of one daemon: single calls, each within a deadline.
 
-use super::connect::{ConnectError, connection_failure, is_connection_refused};
-use super::credentials::ClientCredentials;
-use super::dial::ConnectorError;
-use super::executor_channel::{ExecutorChannel, ExecutorConnector};
-use super::fixed_executor::{AddressConnector, ChannelConnector};
 use super::grpc_call::{ResponseStream, ResponseTooLarge, ServiceRequest, call_once, open_stream};
 use super::pages;
-use super::response_budget::{MAX_ROOT_STATE_MEMORY, MAX_ROOTS_MEMORY, MeteredMessage};
-use super::retry::{RetryPolicy, run_with_retries};
 use super::watch::SkillWatch;
+use crate::connect::channel::{ConnectError, connection_failure, is_connection_refused};
+use crate::connect::credentials::ClientCredentials;
+use crate::connect::dial::ConnectorError;
+use crate::connect::executor_channel::{ExecutorChannel, ExecutorConnector};
+use crate::connect::fixed_executor::{AddressConnector, ChannelConnector};
+use crate::connect::response_budget::{MAX_ROOT_STATE_MEMORY, MAX_ROOTS_MEMORY, MeteredMessage};
+use crate::connect::retry::{RetryPolicy, run_with_retries};
 use caproot_core::net::endpoint::DaemonEndpoint;
 use caproot_core::proto::caproot::v1::{
     ErrorReason, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,

@@ -1,10 +1,10 @@
 //! Calls of the service over HTTP/2. Each response, of a call or of a stream, is received and decoded
-//! here, within the [response budget](super::response_budget): its memory is computed before it is
+//! here, within the [response budget](crate::connect::response_budget): its memory is computed before it is
 //! decoded.
 
-use super::executor_channel::ExecutorChannel;
 use super::message_cost::{CostError, measure};
-use super::response_budget::{
+use crate::connect::executor_channel::ExecutorChannel;
+use crate::connect::response_budget::{
     BudgetPermit, MAX_MESSAGE_BYTES, MAX_MESSAGE_MEMORY, MeteredMessage, RECEIVE_TIMEOUT,
     SMALL_MESSAGE_BYTES, acquire_decoded, acquire_received,
 };

@@ -3,7 +3,7 @@
 
 use super::call::{CallError, Client};
 use super::grpc_call::{ResponseTooLarge, ServiceRequest};
-use super::response_budget::{MAX_LIST_MEMORY, MeteredMessage};
+use crate::connect::response_budget::{MAX_LIST_MEMORY, MeteredMessage};
 use caproot_core::proto::NamedMessage;
 use caproot_core::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ListSkillsRequest,

@@ -1,11 +1,11 @@
 //! Stream of changes that survives lost connections and restarts of the daemon. It connects again
 //! and resumes after the last complete state that the caller received.
 
-use super::auth_channel::TlsRequired;
 use super::call::{CallError, Client};
 use super::grpc_call::ResponseStream;
 use super::mirror::RetryRequests;
-use super::response_budget::{BudgetPermit, MeteredMessage};
+use crate::connect::auth_channel::TlsRequired;
+use crate::connect::response_budget::{BudgetPermit, MeteredMessage};
 use caproot_core::backoff::{Backoff, full_jitter};
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{KnownCatalog, WatchSkillsRequest, WatchSkillsResponse};

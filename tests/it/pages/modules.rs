@@ -405,6 +405,20 @@ const MODULE_ORDERS: &[ModuleOrder] = &[
         dir: "crates/session/src/life",
         layers: &[&["plugins", "start"], &["lifecycle"]],
     },
+    ModuleOrder {
+        module: "connect",
+        dir: "crates/client/src/connect",
+        layers: &[
+            &["response_budget", "spiffe_verifier"],
+            &["credentials", "tls_error"],
+            &["auth_channel"],
+            &["retry", "tls_probe"],
+            &["dial", "executor_stream"],
+            &["channel"],
+            &["executor_channel"],
+            &["fixed_executor"],
+        ],
+    },
 ];
 
 /// Modules of the library of an orchestrator.

@@ -1,8 +1,8 @@
 //! Executors of a fleet: their configuration, and the two traits by which a platform names and
 //! reaches them.
 
-use crate::connect::ConnectError;
-use crate::credentials::ClientCredentials;
+use crate::connect::channel::ConnectError;
+use crate::connect::credentials::ClientCredentials;
 use caproot_core::net::byte_stream::ByteStream;
 use caproot_core::net::endpoint::DaemonEndpoint;
 use futures_util::future::BoxFuture;

@@ -3,7 +3,7 @@
 use super::executors::{DEFAULT_TIMEOUT, ExecutorConfig};
 use super::pattern::{ExecutorPattern, SAMPLE_ID, check_placeholder, fill_id};
 use crate::Trust;
-use crate::credentials::{ClientCredentials, ClientToken};
+use crate::connect::credentials::{ClientCredentials, ClientToken};
 use caproot_core::bounded_file;
 use caproot_core::document::{
     self, ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,

@@ -2,7 +2,7 @@
 
 use super::Fleet;
 use crate::call::Client;
-use crate::dial::BoxError;
+use crate::connect::dial::BoxError;
 use crate::selected_roots::{PublishedRootId, published_selection};
 use caproot_core::proto::caproot::v1::{
     GetExecutorResponse, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,

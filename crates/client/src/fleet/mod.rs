@@ -27,14 +27,14 @@ pub use nats_dialer::NatsDialer;
 pub use stats::FleetStats;
 
 use super::call::Client;
-use super::connect::ConnectError;
-use super::connect::connect_within;
-use super::credentials::BearerToken;
 use super::mirror::{
     DEFAULT_MAX_BYTES, Mirror, MirrorSelection, ResumePoint, ResumeReconciler, SharedCatalogs,
     SharingExecutor,
 };
 use crate::Trust;
+use crate::connect::channel::ConnectError;
+use crate::connect::channel::connect_within;
+use crate::connect::credentials::BearerToken;
 use caproot_core::document::ConfigErrors;
 use caproot_core::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot};
 use caproot_core::sync::Mutex;

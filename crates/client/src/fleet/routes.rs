@@ -5,15 +5,15 @@ use super::executors::{
     DEFAULT_TIMEOUT, ExecutorConfig, ExecutorDialer, ExecutorRegistry, FleetError,
 };
 use super::stats::FleetCounters;
-use crate::auth_channel::TlsAlertFlag;
-use crate::connect::connect_within;
-use crate::credentials::BearerToken;
-use crate::dial::{ConnectorError, FirstBytesSender, open_stream, start_tls};
-use crate::executor_channel::{
+use crate::connect::auth_channel::TlsAlertFlag;
+use crate::connect::channel::connect_within;
+use crate::connect::credentials::BearerToken;
+use crate::connect::dial::{ConnectorError, FirstBytesSender, open_stream, start_tls};
+use crate::connect::executor_channel::{
     ConnectFuture, ExecutorConnection, ExecutorConnector, OpenedStream, PING_INTERVAL,
 };
-use crate::executor_stream::ConnectionLife;
-use crate::tls_probe::TlsProbeIo;
+use crate::connect::executor_stream::ConnectionLife;
+use crate::connect::tls_probe::TlsProbeIo;
 use caproot_core::net::endpoint::EndpointAddress;
 use caproot_core::sync::Mutex;
 use futures_util::future::{BoxFuture, select};

@@ -24,7 +24,7 @@ pub(crate) use shared_catalogs::{DEFAULT_MAX_BYTES, SharedCatalogs};
 pub use stream::MirrorStream;
 
 use super::call::Client;
-use super::response_budget::MAX_LIST_MEMORY;
+use crate::connect::response_budget::MAX_LIST_MEMORY;
 use caproot_core::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use follow::{SnapshotPublisher, follow_executor};
 use reconciler::follow_mirror;

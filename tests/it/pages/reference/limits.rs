@@ -23,7 +23,7 @@ limit is always reported by a diagnostic or an [error](errors.md).
 | --- | --- | --- | --- |
 ";
 
-/// Limits of `crates/client/src/response_budget.rs` and `crates/client/src/pages.rs`.
+/// Limits of `crates/client/src/connect/response_budget.rs` and `crates/client/src/pages.rs`.
 const TAIL: &str = "
 ## Limits of a client
 

@@ -53,7 +53,7 @@ pub enum TlsError {
 
 impl TlsError {
     /// Converts an error of the handshake, or of the first bytes after it.
-    pub(super) fn from_io_error(error: &io::Error) -> Self {
+    pub(crate) fn from_io_error(error: &io::Error) -> Self {
         let cause = error
             .get_ref()
             .and_then(|inner| inner.downcast_ref::<Error>());

@@ -1,4 +1,4 @@
-//! Retries of failed calls. Streams have their own retries in [`super::SkillWatch`].
+//! Retries of failed calls. Streams have their own retries in [`crate::SkillWatch`].
 
 use super::auth_channel::TlsRequired;
 use caproot_core::backoff::Backoff;

@@ -2,7 +2,7 @@
 //! is. A channel of tonic keeps the address of its first connection, so each connection has its own.
 
 use super::auth_channel::{AuthChannel, TlsAlertFlag};
-use super::connect::{http_origin, wait_for_first_bytes};
+use super::channel::{http_origin, wait_for_first_bytes};
 use super::credentials::BearerToken;
 use super::dial::{BoxError, ConnectorError};
 use super::executor_stream::{ConnectionLife, ExecutorStream};

@@ -1,7 +1,7 @@
 //! Executors of one client without a fleet: a daemon at one address, and a channel of the program.
 
 use super::auth_channel::{AuthChannel, TlsAlertFlag};
-use super::connect::connect_within;
+use super::channel::connect_within;
 use super::credentials::{BearerToken, ClientCredentials};
 use super::dial::{ConnectorError, open_stream};
 use super::executor_channel::{

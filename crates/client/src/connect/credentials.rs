@@ -62,7 +62,7 @@ impl fmt::Debug for ClientToken {
 
 impl ClientCredentials {
     /// Returns the name that the certificate of the daemon at `host` must have.
-    pub(super) fn expected_server_name(&self, host: &str) -> Result<ServerName<'static>, String> {
+    pub(crate) fn expected_server_name(&self, host: &str) -> Result<ServerName<'static>, String> {
         let name = self.server_name.as_deref().unwrap_or(host);
         let bare = name
             .strip_prefix('[')
@@ -90,7 +90,7 @@ impl ClientCredentials {
     }
 
     /// Reads the TLS files. Blocks on disk I/O.
-    pub(super) fn client_config(&self) -> Result<ClientConfig, String> {
+    pub(crate) fn client_config(&self) -> Result<ClientConfig, String> {
         let roots = match &self.ca {
             Some(file) => certs::load_authorities(file),
             None => certs::load_system_authorities(),

@@ -81,7 +81,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    pub(super) fn from_connector(error: ConnectorError, endpoint: &DaemonEndpoint) -> Self {
+    pub(crate) fn from_connector(error: ConnectorError, endpoint: &DaemonEndpoint) -> Self {
         let endpoint = endpoint.clone();
         match error {
             ConnectorError::Tls(error) => Self::Tls { endpoint, error },
@@ -109,7 +109,7 @@ fn join_paths(paths: &[PathBuf]) -> String {
 }
 
 /// Connects a generated service client to `endpoint` within `timeout`. The responses of this client are
-/// limited to 4 MiB on the wire, and not in memory: see [`Client`](super::Client).
+/// limited to 4 MiB on the wire, and not in memory: see [`Client`](crate::Client).
 pub async fn connect(
     endpoint: &DaemonEndpoint,
     timeout: Duration,
