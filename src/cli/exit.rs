@@ -1,7 +1,7 @@
 //! Exit codes for scripts. `--help`, the manual pages and the reference page use the same table,
 //! [`EXIT_CODES`]. Codes from 70 up are the codes of sysexits.h.
 
-use super::command_set::CommandSet;
+use crate::cli::definitions::command_set::CommandSet;
 use tonic::Code;
 
 /// Exit code with its documentation.

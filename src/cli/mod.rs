@@ -8,22 +8,16 @@ mod ask;
 mod author;
 mod changes;
 mod color;
-mod command_groups;
-pub mod command_set;
 #[cfg(target_os = "linux")]
 mod copy;
-pub mod definition;
-pub mod environment;
+pub mod definitions;
 pub(crate) mod executor;
 pub mod exit;
 pub(crate) mod failure;
 mod file_check;
-mod flag_rules;
 pub(crate) mod fleet;
 mod handle_arg;
 pub(crate) mod log_args;
-#[cfg(target_os = "linux")]
-mod man;
 #[cfg(target_os = "linux")]
 mod operate;
 pub(crate) mod output;
@@ -33,9 +27,9 @@ pub(crate) mod signals;
 mod spinner;
 mod table;
 
-pub use failure::{CommandFailure, report_outcome, report_usage_error};
 #[cfg(target_os = "linux")]
-pub use man::{ManualPage, manual_pages};
+pub use definitions::{ManualPage, manual_pages};
+pub use failure::{CommandFailure, report_outcome, report_usage_error};
 #[cfg(target_os = "linux")]
 pub use operate::serve::sandbox_policy;
 
@@ -51,7 +45,12 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 #[cfg(target_os = "linux")]
 use copy::{lock, pull};
-use definition::CommandEntry;
+#[cfg(not(target_os = "linux"))]
+use definitions::command_set;
+use definitions::definition::{self, CommandEntry};
+#[cfg(target_os = "linux")]
+use definitions::man;
+use definitions::{command_groups, flag_rules};
 #[cfg(target_os = "linux")]
 use operate::{config, link, serve};
 use output::write_stdout;

@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
-use caproot::cli::command_set::{CLIENT_COMMANDS, CommandSet};
 use caproot::cli::commands;
-use caproot::cli::definition::{CommandEntry, EXAMPLES_HEADING, OPTIONS_HEADING, OptionEntry};
+use caproot::cli::definitions::command_set::{CLIENT_COMMANDS, CommandSet};
+use caproot::cli::definitions::definition::{
+    CommandEntry, EXAMPLES_HEADING, OPTIONS_HEADING, OptionEntry,
+};
 
 use super::check_page;
 use crate::harness::process::{caproot, run_blocking};

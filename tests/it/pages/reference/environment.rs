@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use caproot::cli::commands;
-use caproot::cli::environment::{ENVIRONMENT_VARIABLES, FILES};
+use caproot::cli::definitions::environment::{ENVIRONMENT_VARIABLES, FILES};
 use rustix::process::Signal;
 
 use crate::commands::terminal::run_on_terminal;

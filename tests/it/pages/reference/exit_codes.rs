@@ -246,7 +246,7 @@ impl Machine {
 }
 
 fn is_client(name: &str) -> bool {
-    caproot::cli::command_set::CLIENT_COMMANDS.contains(&name)
+    caproot::cli::definitions::command_set::CLIENT_COMMANDS.contains(&name)
 }
 
 /// Codes that need a fault which this test cannot cause from outside. `reload/service_manager.rs` shows

@@ -4,7 +4,7 @@
 use super::command_set::CLIENT_COMMANDS;
 use std::sync::LazyLock;
 
-const PAGE: &str = include_str!("../../docs/reference/environment.md");
+const PAGE: &str = include_str!("../../../docs/reference/environment.md");
 /// Mark of the commands that connect to a daemon.
 const CLIENT_LINK: &str = "[client commands](cli.md#client-commands)";
 

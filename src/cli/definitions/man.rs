@@ -1,9 +1,9 @@
 //! Manual pages: caproot(1), a page for each command, and caproot.yaml(5).
 
 use super::definition::CommandEntry;
-use super::failure::CommandFailure;
-use super::output::write_stdout;
-use super::{commands, exit};
+use crate::cli::failure::CommandFailure;
+use crate::cli::output::write_stdout;
+use crate::cli::{commands, exit};
 use crate::daemon::config::config_keys;
 use clap::Args;
 use clap::builder::Resettable;
@@ -60,14 +60,14 @@ pub struct ManualPage {
 Examples:
   caproot man | man -l -
   caproot man --dir /usr/local/share/man    # then: man caproot-list")]
-pub(super) struct ManArgs {
+pub(crate) struct ManArgs {
     /// Write all pages to the directories man1 and man5 of this directory, which must exist
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 /// Prints the first manual page, or writes all.
-pub(super) fn run(args: &ManArgs) -> Result<u8, CommandFailure> {
+pub(crate) fn run(args: &ManArgs) -> Result<u8, CommandFailure> {
     let pages = manual_pages();
     if let Some(dir) = &args.dir {
         write_pages(dir, &pages).map_err(|error| {

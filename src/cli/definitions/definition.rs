@@ -2,7 +2,7 @@
 //! line that the program parses.
 
 use super::environment::{ENVIRONMENT_VARIABLES, FILES, ReferenceEntry};
-use super::exit::{EXIT_CODES, ExitCodeEntry};
+use crate::cli::exit::{EXIT_CODES, ExitCodeEntry};
 use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, Command};
 
@@ -17,7 +17,7 @@ const HELP_WIDTH: usize = 78;
 #[derive(Debug, Clone)]
 pub struct CommandEntry {
     /// Definition from which clap parses the command.
-    pub(super) definition: Command,
+    pub(crate) definition: Command,
     /// Words after `caproot`, such as `config check`. Empty for the program itself.
     pub name: String,
     /// Purpose of the command in one line.
@@ -176,7 +176,7 @@ impl OptionEntry {
 }
 
 /// Returns every command in the order of the help, each after its parent. The first is the program.
-pub(super) fn command_entries(command: Command) -> Vec<CommandEntry> {
+pub(crate) fn command_entries(command: Command) -> Vec<CommandEntry> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let mut entries = Vec::new();
@@ -340,7 +340,7 @@ fn help_sections(text: &str) -> Vec<HelpSection> {
 }
 
 /// Adds the exit codes to the help of each command.
-pub(super) fn with_exit_codes(command: Command) -> Command {
+pub(crate) fn with_exit_codes(command: Command) -> Command {
     add_exit_codes(command, "")
 }
 
