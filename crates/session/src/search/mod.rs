@@ -1,6 +1,8 @@
 //! Search in the listed skills of a session, by the words of names and descriptions. The first
 //! search numbers the words of each skill, and a search after a change those of the changed skills. Each
 //! search compares all numbers. Skills that the view does not list have no effect on results and scores.
+//!
+//! Begin with `view_index`. `query` has the words that a model searches, and `ranking` the order of the skills.
 
 mod listing_terms;
 mod misspelled_text;

@@ -1,5 +1,8 @@
 //! Sources of skills: executors, local directories, MCP servers and sites. A source lists skills, reports
 //! changes, and returns pages of files.
+//!
+//! Begin with `daemon`, the source of an executor. `remote` has the parts that the sources of `mcp` and
+//! `site` share. `approved` shows only the skills of a lock.
 
 mod approved;
 mod daemon;

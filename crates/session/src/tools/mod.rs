@@ -1,5 +1,7 @@
 //! Custom tools: functions of the program that a model can call. The registry is filled before a
 //! session starts and sealed by the start.
+//!
+//! Begin with `tool`, which has a tool with its schema and limits. `results` describes the results for a model.
 
 mod bounds;
 mod caller;
