@@ -45,7 +45,7 @@ exit_codes! {
     /// The command succeeded. If the reader of stdout closes the pipe early, as `head` does, the code
     /// is the same.
     OK = 0, "success", CommandSet::All;
-    /// The command succeeded, and its result reports problems. For `list`, `search`, `roots` and `resolve`,
+    /// The command succeeded, and its result reports problems. For `list`, `search` and `resolve`,
     /// a root is not ready or an executor does not respond. For `prompt`, a source does not respond or has a problem.
     /// For `status`, the daemon is not serving. For `fleet list`, an executor does not serve or a
     /// published root is not ready. For `check`, a
@@ -55,7 +55,7 @@ exit_codes! {
     /// approved.
     PROBLEMS_FOUND = 1, "problems found",
         CommandSet::Only(&[
-            "status", "roots", "resolve", "list", "search", "check", "pull", "lock", "fleet list",
+            "status", "resolve", "list", "search", "check", "pull", "lock", "fleet list",
             "prompt",
         ]);
     /// The command line is invalid, or `explain` does not know the code.
@@ -63,7 +63,7 @@ exit_codes! {
     /// No daemon answers at the endpoint, another program answers, or the TLS certificate of the
     /// daemon is not trusted.
     NO_DAEMON = 3, "no daemon answers", CommandSet::Only(&[
-        "status", "roots", "resolve", "list", "search", "resources", "read", "pull", "lock", "watch",
+        "status", "resolve", "list", "search", "resources", "read", "pull", "lock", "watch",
         "call", "prompt",
     ]);
     /// The call was rejected as invalid: an unknown root, skill or file, a name of several skills, or
@@ -96,7 +96,7 @@ exit_codes! {
         CommandSet::Without(
             &CommandSet::ClientAnd(&[
                 "serve", "link", "link check", "config check", "new", "check", "fleet check",
-                "fleet list", "fleet watch",
+                "fleet list",
             ]),
             "exec",
         );

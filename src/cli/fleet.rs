@@ -7,8 +7,8 @@ mod probe;
 mod progress;
 mod screen;
 mod state;
-mod target;
-mod watch;
+pub mod target;
+pub mod watch;
 
 use super::exit;
 use super::failure::CommandFailure;
@@ -28,7 +28,7 @@ const MAX_KNOWN_IDS: usize = 5;
 Examples:
   caproot fleet check fleet.yaml    # errors of the file, without a connection
   caproot fleet list fleet.yaml     # state, version, connect time and roots
-  caproot fleet watch fleet.yaml    # each change of a state")]
+  caproot watch --fleet fleet.yaml  # each change of a state")]
 pub struct FleetArgs {
     #[command(subcommand)]
     command: FleetCommand,
@@ -38,7 +38,6 @@ pub struct FleetArgs {
 enum FleetCommand {
     Check(check::FleetCheckArgs),
     List(list::FleetListArgs),
-    Watch(watch::FleetWatchArgs),
 }
 
 /// Runs the subcommand.
@@ -46,7 +45,6 @@ pub async fn run(args: FleetArgs) -> Result<u8, CommandFailure> {
     match args.command {
         FleetCommand::Check(args) => check::run(&args).await,
         FleetCommand::List(args) => list::run(args).await,
-        FleetCommand::Watch(args) => watch::run(args).await,
     }
 }
 

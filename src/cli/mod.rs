@@ -37,7 +37,7 @@ use crate::agent::call;
 use agents::{mcp, prompt};
 #[cfg(target_os = "linux")]
 use ask::exec;
-use ask::{list, read, resolve, resources, roots, search, status, watch};
+use ask::{list, read, resolve, resources, search, status, watch};
 #[cfg(target_os = "linux")]
 use author::{check, explain, new};
 use caproot_core::net::endpoint::ProcessEnv;
@@ -93,7 +93,6 @@ enum UserCommand {
     #[cfg(target_os = "linux")]
     Link(link::LinkArgs),
     Status(status::StatusArgs),
-    Roots(roots::RootsArgs),
     Resolve(resolve::ResolveArgs),
     List(list::ListArgs),
     Search(search::SearchArgs),
@@ -208,7 +207,6 @@ async fn run_prepared(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8,
         #[cfg(target_os = "linux")]
         UserCommand::Link(args) => link::run(args).await,
         UserCommand::Status(args) => status::run(args, env).await,
-        UserCommand::Roots(args) => roots::run(args, env).await,
         UserCommand::Resolve(args) => resolve::run(args, env).await,
         UserCommand::List(args) => list::run(args, env).await,
         UserCommand::Search(args) => search::run(args, env).await,

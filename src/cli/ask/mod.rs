@@ -8,7 +8,6 @@ pub mod read;
 pub mod report;
 pub mod resolve;
 pub mod resources;
-pub mod roots;
 pub mod search;
 pub mod status;
 pub mod watch;

@@ -5,11 +5,14 @@ use crate::cli::args::{ConnectionArgs, SelectionArgs};
 use crate::cli::ask::list::consistency;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::cli::output::{OutputFormat, print_json, print_stderr, print_table, write_stdout};
+use crate::cli::output::{
+    OutputFormat, print_json, print_message, print_stderr, print_table, write_stdout,
+};
 use caproot_client::json::ResolvedRootsJson;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot, RootKind, RootState,
+    ListRootsResponse, PublishedRoot, ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot,
+    RootKind, RootState, Scope,
 };
 use caproot_core::text::{EscapedText, escape_text};
 use clap::Args;
@@ -17,19 +20,25 @@ use std::fmt::Write as _;
 
 /// Resolve roots: state, kind, counts, and components of plugins
 ///
-/// Prints the roots to stdout, followed by a tree of the plugins of each root. Diagnostics and a
-/// summary go to stderr. Exits with 1 if a root is not ready.
+/// Prints the roots to stdout, followed by a tree of the plugins of each root. With --published, prints the
+/// id, scope and state of each published root, and in json the selection that a thread uses. Diagnostics
+/// and a summary go to stderr. Exits with 1 if a root is not ready.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot resolve                               # every published root
   caproot resolve --root ./skills --fresh       # a directory, scanned again
   caproot resolve --selected thread-start.json  # roots that a platform selected
-  caproot resolve --output json | jq '.roots[].diagnostics'")]
+  caproot resolve --output json | jq '.roots[].diagnostics'
+  caproot resolve --published                   # id, scope and state only
+  caproot resolve --published --output json | jq -c '.roots[]'")]
 pub struct ResolveArgs {
     /// Include every change before the call
     #[arg(long)]
     fresh: bool,
+    /// List the published roots, unresolved: id, scope and state
+    #[arg(long, conflicts_with_all = ["fresh", "root", "selected"])]
+    published: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
@@ -42,14 +51,21 @@ pub struct ResolveArgs {
 /// Prints the roots.
 pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let mut executor = args.connection.connect(env).await?;
+    if args.published {
+        let answer = executor.client.list_roots().await?;
+        print_published(&answer, args.output)?;
+        return Ok(code_for_states(
+            answer.roots.iter().map(PublishedRoot::state),
+        ));
+    }
+
     let request = ResolveRootsRequest {
         selected_capability_roots: args.selection.selected_roots(&mut executor, env).await?,
         consistency: consistency(args.fresh).into(),
         ..ResolveRootsRequest::default()
     };
     let answer = executor.client.resolve_roots(request).await?;
-    let mut roots = answer.roots.iter();
-    let is_ready = roots.all(|root| root.state() == RootState::Ready);
+    let exit_code = code_for_states(answer.roots.iter().map(ResolvedRoot::state));
 
     match args.output {
         OutputFormat::Text => {
@@ -60,12 +76,44 @@ pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
             })?;
             print_stderr(&report::resolve_report(&answer));
         }
-        OutputFormat::Json => {
-            print_json(&ResolvedRootsJson::new(answer)?)?;
-        }
+        OutputFormat::Json => print_json(&ResolvedRootsJson::new(answer)?)?,
     }
 
-    Ok(exit::code_for_result(is_ready))
+    Ok(exit_code)
+}
+
+fn code_for_states(states: impl IntoIterator<Item = RootState>) -> u8 {
+    exit::code_for_result(states.into_iter().all(|state| state == RootState::Ready))
+}
+
+fn print_published(answer: &ListRootsResponse, output: OutputFormat) -> Result<(), CommandFailure> {
+    if output == OutputFormat::Json {
+        return print_message(answer);
+    }
+
+    print_table(&["ID", "SCOPE", "STATE"], &published_root_rows(answer))?;
+    let mut lines = report::roots_report(answer);
+    if answer.roots.is_empty() {
+        lines.push(report::NOTHING_PUBLISHED.to_owned());
+    }
+    print_stderr(&lines);
+    Ok(())
+}
+
+fn published_root_rows(answer: &ListRootsResponse) -> Vec<[String; 3]> {
+    let rows = answer.roots.iter().map(|root| {
+        // A newer daemon may have scopes that this client does not know.
+        let scope = Scope::try_from(root.scope).map_or_else(
+            |number| number.0.to_string(),
+            |scope| report::strip_enum_prefix(scope.as_str_name(), "SCOPE_").to_owned(),
+        );
+        [
+            escape_text(&root.id),
+            scope,
+            report::root_state_text(root.state(), root.reason),
+        ]
+    });
+    rows.collect()
 }
 
 fn resolved_root_rows(answer: &ResolveRootsResponse) -> Vec<[String; 3]> {

@@ -1,9 +1,11 @@
 //! `caproot watch`: every change of the skills below roots, until a signal comes, the reader of
-//! stdout is gone or the daemon rejects the watch.
+//! stdout is gone or the daemon rejects the watch. `caproot watch --fleet`: every change of the state of an executor.
 
-use crate::cli::args::{ConnectionArgs, ProductArgs, SelectionArgs};
+use crate::cli::args::{ConnectionArgs, ProductArgs, SelectionArgs, parse_timeout};
 use crate::cli::changes::ChangeReporter;
 use crate::cli::failure::CommandFailure;
+use crate::cli::fleet::target::FleetTargetArgs;
+use crate::cli::fleet::watch::print_states;
 use crate::cli::output::{OutputFormat, print_stderr, write_lines};
 use crate::cli::signals::run_until_signal_or_closed_stdout;
 use caproot_client::{CallError, MirrorSelection, MirrorStream, WatchMessage, json};
@@ -14,28 +16,54 @@ use caproot_core::text::{escape_json, escape_text};
 use clap::Args;
 use jiff::Zoned;
 use std::error::Error as _;
+use std::time::Duration;
 
-/// Show every change of the skills and plugins below roots
+/// Show every change of skills and plugins, or of executors
 ///
 /// Prints one line per change: the time, + for added, ~ for changed or - for removed, the name and
 /// handle of the skill or plugin, and the change or the reason of the removal. A line for a root
 /// with a new state, and for a new diagnostic, starts with !. A line with = means that all changes
 /// so far are printed. A lost connection is reported on stderr, and the watch reconnects by itself.
 /// SIGINT and SIGTERM end the watch with exit code 0.
+///
+/// With --fleet and without --environment-id, prints one line per executor of the fleet file, and one line
+/// per change: the time, the environment id, the state, and the version and roots or the reason. On a
+/// terminal, a change replaces the line of its executor. A restart of a daemon and a changed catalog are
+/// changes, too. Asks each executor again after an interval, and follows changes of the file: an executor
+/// that the file no longer has is REMOVED.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot watch                                 # every published root
   caproot watch --root ./skills                 # a directory
   caproot watch --selected thread-start.json    # roots that a platform selected
-  caproot watch --output json | jq -c .delta.removed")]
+  caproot watch --output json | jq -c .delta.removed
+  caproot watch --fleet fleet.yaml              # executors of a fleet file
+  caproot watch --fleet fleet.yaml build-farm --interval 1s")]
 pub struct WatchArgs {
+    /// With --fleet: executors to show, by their environment ids [default: every executor of the file]
+    #[arg(
+        value_name = "ENVIRONMENT_ID",
+        requires = "fleet",
+        conflicts_with = "environment_id"
+    )]
+    environment_ids: Vec<String>,
+    /// With --fleet: time between two questions to an executor, such as 1s or 1m
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5s",
+        value_parser = parse_timeout,
+        requires = "fleet",
+        conflicts_with = "environment_id"
+    )]
+    interval: Duration,
     #[command(flatten)]
     product: ProductArgs,
     /// Show bookmarks, too: the daemon sends a bookmark if nothing changed for a while
     #[arg(long)]
     bookmarks: bool,
-    /// Output format
+    /// Output format; json prints one object per line
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
     #[command(flatten, next_help_heading = "Connection options")]
@@ -51,6 +79,11 @@ pub async fn run(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure
 }
 
 async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    if let Some(file) = args.connection.whole_fleet() {
+        let target = FleetTargetArgs::new(file, args.environment_ids);
+        return print_states(target, args.interval, args.output).await;
+    }
+
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let selection = MirrorSelection {

@@ -26,7 +26,6 @@ const COMMAND_GROUPS: [CommandGroup; 7] = [
         heading: "Ask a daemon",
         commands: &[
             "status",
-            "roots",
             "resolve",
             "list",
             "search",

@@ -1,9 +1,8 @@
 //! Commands to which a line of a reference table applies.
 
 /// Commands that connect to a daemon.
-pub const CLIENT_COMMANDS: [&str; 14] = [
+pub const CLIENT_COMMANDS: [&str; 13] = [
     "status",
-    "roots",
     "resolve",
     "list",
     "search",

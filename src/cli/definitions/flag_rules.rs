@@ -7,17 +7,26 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 
 /// Flags of the connection whose values a fleet file has: id of the argument, and flag.
-const FLEET_FILE_FLAGS: [(&str, &str); 7] = [
+const FLEET_FILE_FLAGS: [(&str, &str); 8] = [
     ("endpoint", "--endpoint"),
     ("timeout", "--timeout"),
     ("ca", "--ca"),
     ("cert", "--cert"),
     ("key", "--key"),
     ("server_name", "--server-name"),
+    ("spiffe_id", "--spiffe-id"),
     ("token_file", "--token-file"),
 ];
 /// Commands that use every executor of a fleet unless `--environment-id` names one.
-const FLEET_COMMANDS: [&str; 5] = ["list", "search", "lock", "call", "prompt"];
+const FLEET_COMMANDS: [&str; 6] = ["list", "search", "lock", "watch", "call", "prompt"];
+
+/// Flags of `watch` for skills, which the watch of a whole fleet does not show.
+const SKILL_WATCH_FLAGS: [(&str, &str); 4] = [
+    ("product", "--product"),
+    ("bookmarks", "--bookmarks"),
+    ("root", "--root"),
+    ("selected", "--selected"),
+];
 
 /// Flags that name a daemon or its roots, which `lock` does not use with directories.
 const DAEMON_FLAGS: [(&str, &str); 4] = [
@@ -47,26 +56,32 @@ fn broken_rule(name: &str, matches: &ArgMatches) -> Option<(ErrorKind, String)> 
     let has_id = is_given(matches, "environment_id");
     let has_root = is_given(matches, "root");
 
-    if is_given(matches, "dirs") {
-        let mut unused = DAEMON_FLAGS.iter();
-        if let Some((_, flag)) = unused.find(|(id, _)| is_given(matches, id)) {
-            let sentence = format!(
-                "'DIR' cannot be used with '{flag}': `caproot {name}` reads directories of this \
-                 machine without a daemon"
-            );
-            return Some((ErrorKind::ArgumentConflict, sentence));
-        }
-    }
-
-    if in_fleet {
-        let mut replaced = FLEET_FILE_FLAGS.iter();
-        if let Some((_, flag)) = replaced.find(|(id, _)| is_given(matches, id)) {
-            let sentence = format!(
-                "'--fleet' cannot be used with '{flag}': the fleet file has the endpoint, \
-                 credentials and timeout of each executor"
-            );
-            return Some((ErrorKind::ArgumentConflict, sentence));
-        }
+    let conflict = if is_given(matches, "dirs")
+        && let Some(flag) = first_given(matches, &DAEMON_FLAGS)
+    {
+        Some(format!(
+            "'DIR' cannot be used with '{flag}': `caproot {name}` reads directories of this \
+             machine without a daemon"
+        ))
+    } else if in_fleet && let Some(flag) = first_given(matches, &FLEET_FILE_FLAGS) {
+        Some(format!(
+            "'--fleet' cannot be used with '{flag}': the fleet file has the endpoint, \
+             credentials and timeout of each executor"
+        ))
+    } else if name == "watch"
+        && in_fleet
+        && !has_id
+        && let Some(flag) = first_given(matches, &SKILL_WATCH_FLAGS)
+    {
+        Some(format!(
+            "'--fleet' cannot be used with '{flag}' unless '--environment-id ID' names one \
+             executor: `caproot watch --fleet` shows the states of executors"
+        ))
+    } else {
+        None
+    };
+    if let Some(sentence) = conflict {
+        return Some((ErrorKind::ArgumentConflict, sentence));
     }
 
     let missing = if in_fleet && !has_id && !FLEET_COMMANDS.contains(&name) {
@@ -85,6 +100,13 @@ fn broken_rule(name: &str, matches: &ArgMatches) -> Option<(ErrorKind, String)> 
         return None;
     };
     Some((ErrorKind::MissingRequiredArgument, missing))
+}
+
+/// Returns the first flag that the command line has.
+fn first_given(matches: &ArgMatches, flags: &[(&str, &'static str)]) -> Option<&'static str> {
+    let mut flags = flags.iter();
+    let (_, flag) = flags.find(|(id, _)| is_given(matches, id))?;
+    Some(flag)
 }
 
 /// Whether the command line has a flag. A value of an environment variable does not count.

@@ -1,4 +1,4 @@
-//! Lines of `caproot fleet watch` on a terminal, one for each executor. A new line replaces the last one.
+//! Lines of `caproot watch --fleet` on a terminal, one for each executor. A new line replaces the last one.
 
 use crate::cli::output::{supports_cursor, terminal_size};
 use crate::cli::table::truncate_to_width;

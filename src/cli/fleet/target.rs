@@ -1,4 +1,4 @@
-//! Executors of a `caproot fleet` command: all of a fleet file, or some by their environment ids.
+//! Executors of a command for a fleet: all of a fleet file, or some by their environment ids.
 
 use super::{fleet_failure, read_fleet};
 use crate::cli::args::parse_timeout;
@@ -6,7 +6,7 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_client::{ExecutorConfig, Fleet, FleetError};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Fleet file, executors and time limit of a command.
@@ -32,6 +32,15 @@ pub struct FleetTarget {
 }
 
 impl FleetTargetArgs {
+    /// Executors of a fleet file, with the timeouts of the file. Without environment ids, every executor.
+    pub fn new(file: &Path, environment_ids: Vec<String>) -> Self {
+        Self {
+            file: file.to_owned(),
+            environment_ids,
+            timeout: None,
+        }
+    }
+
     /// Reads the fleet file.
     pub async fn open_fleet(&self) -> Result<Fleet, CommandFailure> {
         read_fleet(&self.file).await

@@ -1,16 +1,13 @@
-//! `caproot fleet watch`: the state of each executor of a fleet, and each change of a state.
+//! `caproot watch --fleet`: the state of each executor of a fleet, and each change of a state.
 
 use super::progress::MAX_CONCURRENT_TASKS;
 use super::screen::StateScreen;
 use super::state::{ProbedState, find_state, read_state};
 use super::target::{FleetTarget, FleetTargetArgs};
-use crate::cli::args::parse_timeout;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::{OutputFormat, write_lines};
-use crate::cli::signals::run_until_signal_or_closed_stdout;
 use caproot_client::{Client, Fleet, FleetError};
 use caproot_core::text::{escape_json, escape_text};
-use clap::Args;
 use jiff::{Timestamp, Zoned};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -23,29 +20,6 @@ use tokio_util::task::AbortOnDropHandle;
 const MAX_QUEUED_STATES: usize = 256;
 /// Width of the longest usual state, `WRONG_ENVIRONMENT`.
 const STATE_WIDTH: usize = 17;
-
-/// Show the state of each executor of a fleet file, and each change
-///
-/// Prints one line per executor, and one line per change: the time, the environment id, the state,
-/// and the version and roots or the reason. On a terminal, a change replaces the line of its executor. A
-/// restart of a daemon and a changed catalog are changes, too. Asks each executor again after an interval, and follows changes of the file: an executor that
-/// the file no longer has is REMOVED. SIGINT and SIGTERM end the command with exit code 0.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  caproot fleet watch fleet.yaml
-  caproot fleet watch fleet.yaml build-farm --interval 1s
-  caproot fleet watch fleet.yaml --output json | jq -c '.state'")]
-pub struct FleetWatchArgs {
-    #[command(flatten)]
-    target: FleetTargetArgs,
-    /// Time between two questions to an executor, such as 1s or 1m
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
-    interval: Duration,
-    /// Output format; json prints one object per line
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
-    output: OutputFormat,
-}
 
 /// New state of an executor.
 struct StateChange {
@@ -67,25 +41,26 @@ struct WatchContext {
     changes: mpsc::Sender<StateChange>,
 }
 
-/// Prints changes until a signal comes or stdout is closed.
-pub async fn run(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
-    run_until_signal_or_closed_stdout(print_changes(args)).await
-}
-
-async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
-    let fleet = args.target.open_fleet().await?;
-    let targets = args.target.find_targets(&fleet).await?;
+/// Prints the states of executors, and each change of a state. Follows changes of the fleet file. Ends
+/// with a failure.
+pub async fn print_states(
+    args: FleetTargetArgs,
+    interval: Duration,
+    output: OutputFormat,
+) -> Result<u8, CommandFailure> {
+    let fleet = args.open_fleet().await?;
+    let targets = args.find_targets(&fleet).await?;
     let (changes, mut receiver) = mpsc::channel(MAX_QUEUED_STATES);
     let context = Arc::new(WatchContext {
-        args: args.target,
-        interval: args.interval,
+        args,
+        interval,
         fleet,
         dials: Semaphore::new(MAX_CONCURRENT_TASKS),
         changes,
     });
 
     let mut tasks = ExecutorTasks::default();
-    let mut screen = match args.output {
+    let mut screen = match output {
         OutputFormat::Text => StateScreen::open(),
         OutputFormat::Json => None,
     };
@@ -95,7 +70,7 @@ async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
         tasks.start(&context, target.environment_id);
     }
 
-    let mut reread = tokio::time::interval(args.interval);
+    let mut reread = tokio::time::interval(interval);
     loop {
         let change = tokio::select! {
             // The context keeps a sender, so there is always another change.
@@ -107,7 +82,7 @@ async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
         };
 
         id_width = id_width.max(shown_width(&change.environment_id));
-        let line = match args.output {
+        let line = match output {
             OutputFormat::Text => change_line(&change, id_width),
             OutputFormat::Json => change_json(&change)?,
         };

@@ -78,7 +78,7 @@ async fn commands_print_hostile_text_escaped() {
     for (args, lines) in [
         (&["status"][..], 8..15),
         (&["status", "--limits"], 20..60),
-        (&["roots"], 2..3),
+        (&["resolve", "--published"], 2..3),
         (&["resolve"], 5..6),
         (&["resolve", "--root", &elsewhere], 2..3),
         (&["list"], 2..3),

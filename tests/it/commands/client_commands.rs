@@ -19,7 +19,7 @@ async fn publish_skills(more: &str) -> (Fixture, Daemon) {
 }
 
 #[tokio::test]
-async fn roots_shows_state_and_reason() {
+async fn resolve_published_shows_state_and_reason() {
     let fixture = Fixture::new("skill good/a");
     let root = |id: &str, dir| (Some(id.to_owned()), fixture.path(dir));
     let setup = Setup {
@@ -31,7 +31,9 @@ async fn roots_shows_state_and_reason() {
     let unrequested = "2 published roots (2 not requested yet), 0 skills";
     assert!(status.text().contains(unrequested), "{}", status.text());
 
-    let output = run_client(&daemon, "roots").await.exited_with(1, "");
+    let output = run_client(&daemon, "resolve --published")
+        .await
+        .exited_with(1, "");
     let status = run_client(&daemon, "status").await.succeeded();
     let requested = "2 published roots (1 unavailable), 1 skill";
     assert!(status.text().contains(requested), "{}", status.text());
@@ -52,7 +54,7 @@ async fn roots_shows_state_and_reason() {
     fs::create_dir(fixture.path("new")).expect("a directory");
     // No call waits for a change of published roots, so ask for a fresh list.
     assert_eq!(run_client(&daemon, "resolve --fresh").await.code, Some(0));
-    let output = run_client(&daemon, "roots --output json").await;
+    let output = run_client(&daemon, "resolve --published --output json").await;
     assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
     let answer = output.json();
     assert_eq!(answer["roots"][1]["state"], "ROOT_STATE_READY");
@@ -196,7 +198,12 @@ async fn status_shows_limits_only_with_the_limits_flag() {
 #[tokio::test]
 async fn all_commands_fail_with_the_same_exit_codes() {
     let (fixture, daemon) = publish_skills("").await;
-    let commands = ["roots", "resolve", "list", "resources skill://skills/pdf"];
+    let commands = [
+        "resolve --published",
+        "resolve",
+        "list",
+        "resources skill://skills/pdf",
+    ];
     for words in commands {
         let no_daemon = format!("{words} --endpoint unix:{}", fixture.path("none").display());
         let output = run_client(&daemon, &no_daemon).await;
@@ -241,8 +248,8 @@ async fn all_commands_fail_with_the_same_exit_codes() {
 async fn a_closed_stdout_is_no_failure() {
     let (_fixture, daemon) = publish_skills("").await;
     for words in [
-        "roots",
-        "roots --output json",
+        "resolve --published",
+        "resolve --published --output json",
         "resolve",
         "list",
         "resources skill://skills/pdf",
@@ -293,7 +300,7 @@ async fn a_daemon_without_published_roots_prints_a_hint() {
     let daemon = Daemon::start(Setup::default()).await;
     for (words, says) in [
         ("list", true),
-        ("roots", true),
+        ("resolve --published", true),
         ("list --root /nowhere", false),
     ] {
         let ended = run_client(&daemon, words).await;

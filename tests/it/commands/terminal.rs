@@ -90,7 +90,7 @@ async fn tables_fit_the_terminal() {
     let id = "a-root-with-quite-a-long-name";
     let daemon = Daemon::start(Setup::publishing(id, fixture.path("skills"))).await;
     for columns in [20, 80, 200] {
-        for (words, lines) in [("list", 5), ("roots", 2), ("resolve", 2)] {
+        for (words, lines) in [("list", 5), ("resolve --published", 2), ("resolve", 2)] {
             let command = client_command(&daemon, words);
             let printed = tokio::task::spawn_blocking(move || output_on_terminal(command, columns));
             let printed = in_time(printed).await.expect("no panic");
@@ -145,7 +145,7 @@ async fn messages_and_states_have_colors_and_break_between_words() {
     for (words, colored) in [
         ("list", "\x1b[1m\x1b[91merror[NO_FRONTMATTER]\x1b[0m"),
         ("resolve", "\x1b[32mREADY\x1b[0m"),
-        ("roots", "\x1b[32mREADY\x1b[0m"),
+        ("resolve --published", "\x1b[32mREADY\x1b[0m"),
         ("status", "\x1b[32mSERVING\x1b[0m"),
         ("read pdv", "\x1b[1m\x1b[91mcaproot:\x1b[0m"),
         ("list --root gone=/proc", "\x1b[36mhint:\x1b[0m"),

@@ -25,7 +25,7 @@ has_the_result() {
   as codex list >"$log" 2>&1 && grep -q '^3 skills in 1 root$' "$log" || fail "codex gets no list"
   fails_with 1 NOT_ALLOWED as codex list --root /etc
   fails_with 5 'may not use the socket' as bob list
-  caproot roots >"$log" 2>&1 || fail "the operator is locked out"
+  caproot resolve --published >"$log" 2>&1 || fail "the operator is locked out"
   fails_with 5 'requires a client certificate' caproot list "${remote[@]}"
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -CA ca.pem -CAkey ca.key \
     -subj /CN=other -addext subjectAltName=URI:spiffe://example.org/other \
@@ -64,8 +64,8 @@ locks_out_the_operator() {
   sed -i '/name: operator/,+1d' $config
   caproot config check $config >"$log" || fail "an invalid config"
   systemctl reload caproot || fail "no reload"
-  until_true 20 eval '! caproot roots' || fail "root may call without a rule"
-  fails_with 5 CALLER_NOT_ALLOWED caproot roots
+  until_true 20 eval '! caproot resolve --published' || fail "root may call without a rule"
+  fails_with 5 CALLER_NOT_ALLOWED caproot resolve --published
 }
 
 replaces_the_default_root() {
@@ -77,12 +77,12 @@ replaces_the_default_root() {
   for keys in 'roots: [{id: team, path: /srv/skills}]' 'allow: [/srv/skills]'; do
     echo "$keys" >$config
     systemctl restart caproot || fail "no restart with $keys"
-    caproot roots >"$log" 2>&1 || fail "no roots with $keys"
+    caproot resolve --published >"$log" 2>&1 || fail "no roots with $keys"
     ! grep -q '^admin' "$log" || fail "the default root is published with $keys"
   done
   : >$config
   systemctl restart caproot || fail "no restart without keys"
-  caproot roots >"$log" 2>&1 && grep -q '^admin *ADMIN *READY$' "$log" || fail "the default root is not published"
+  caproot resolve --published >"$log" 2>&1 && grep -q '^admin *ADMIN *READY$' "$log" || fail "the default root is not published"
 }
 
 # bash reads this script from stdin, so the commands get another stdin.

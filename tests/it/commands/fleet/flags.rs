@@ -11,7 +11,7 @@ use crate::orchestrator::call_command::CallProcess;
 /// Words of each command that ends by itself, with a package of the environment `one`.
 const COMMANDS: [&str; 7] = [
     "status",
-    "roots",
+    "resolve --published",
     "resolve",
     "list",
     "resources skill://one/a",
@@ -164,13 +164,15 @@ async fn roots_of_the_command_line_are_in_the_environment() {
 #[tokio::test]
 async fn variables_of_the_connection_are_ignored_with_a_fleet() {
     let fleet = TestFleet::start().await;
-    let mut command = caproot(["roots", "--environment-id", "one", "--fleet"]);
+    let words = "resolve --published --environment-id one";
+    let mut command = caproot(words.split(' '));
     command
+        .arg("--fleet")
         .arg(&fleet.file)
         .env("CAPROOT_ENDPOINT", "tcp:127.0.0.1:1");
     command.env("CAPROOT_TOKEN_FILE", "/nonexistent");
     run_command(command).await.succeeded();
-    let mut command = caproot(["roots", "--environment-id", "one", "--endpoint", "unix:/x"]);
+    let mut command = caproot(words.split(' ').chain(["--endpoint", "unix:/x"]));
     command
         .arg("--fleet")
         .arg(&fleet.file)
@@ -210,5 +212,40 @@ async fn a_session_of_one_executor_and_a_watch() {
     let mut mcp = Process::spawn(command);
     assert!(mcp.line().await.starts_with("listening http://127.0.0.1:"));
     assert_eq!(mcp.exit_on(Signal::TERM).await.code, Some(0));
+    fleet.stop().await;
+}
+
+#[tokio::test]
+async fn flags_that_conflict_are_refused() {
+    let fleet = TestFleet::start().await;
+    for (words, names) in [
+        ("resolve --published --fresh", "--fresh"),
+        ("resolve --published --root /", "--root"),
+        ("resolve --published --selected -", "--selected"),
+        ("watch --fleet FLEET --product x", "--product"),
+        ("watch --fleet FLEET --bookmarks", "--bookmarks"),
+        ("watch --fleet FLEET --root /", "--root"),
+        ("watch --fleet FLEET one --selected -", "--selected"),
+        ("watch --fleet FLEET --endpoint unix:/x", "--endpoint"),
+        ("watch --fleet FLEET --timeout 1s", "--timeout"),
+        (
+            "watch --fleet FLEET --spiffe-id spiffe://a/b",
+            "--spiffe-id",
+        ),
+        (
+            "watch --fleet FLEET --environment-id one two",
+            "--environment-id",
+        ),
+        (
+            "watch --fleet FLEET --environment-id one --interval 1s",
+            "--interval",
+        ),
+        ("watch one", "--fleet"),
+        ("watch --interval 1s", "--fleet"),
+    ] {
+        let output = fleet.run(words).await;
+        assert_eq!((output.code, output.text()), (Some(2), ""), "{words}");
+        assert!(output.stderr.contains(names), "{words}: {}", output.stderr);
+    }
     fleet.stop().await;
 }

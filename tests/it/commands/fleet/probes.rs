@@ -145,8 +145,8 @@ async fn list_shows_the_state_of_each_executor() {
 #[tokio::test]
 async fn targets_that_cannot_be_found_have_their_exit_codes() {
     let fleet = TestFleet::start().await;
-    for command in ["list", "watch"] {
-        let output = fleet.run(&format!("fleet {command} FLEET one twoo")).await;
+    for command in ["fleet list", "watch --fleet"] {
+        let output = fleet.run(&format!("{command} FLEET one twoo")).await;
         assert_eq!(
             (output.code, output.text()),
             (Some(2), ""),
@@ -157,9 +157,7 @@ async fn targets_that_cannot_be_found_have_their_exit_codes() {
         assert!(output.stderr.contains(says), "{}", output.stderr);
         fleet.fixture.write("empty.yaml", "executors: {}");
         let empty = fleet.fixture.path("empty.yaml");
-        let output = fleet
-            .run(&format!("fleet {command} {}", empty.display()))
-            .await;
+        let output = fleet.run(&format!("{command} {}", empty.display())).await;
         assert_eq!(
             (output.code, output.text()),
             (Some(78), ""),
@@ -171,7 +169,7 @@ async fn targets_that_cannot_be_found_have_their_exit_codes() {
             "{}",
             output.stderr
         );
-        let output = fleet.run(&format!("fleet {command} /nonexistent")).await;
+        let output = fleet.run(&format!("{command} /nonexistent")).await;
         assert_eq!(
             (output.code, output.text()),
             (Some(78), ""),

@@ -1,4 +1,4 @@
-//! `caproot fleet watch`: a line for each state, and for each change of a state.
+//! `caproot watch --fleet`: a line for each state, and for each change of a state.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,8 +17,8 @@ struct FleetWatch(Process);
 
 impl FleetWatch {
     fn start(fleet: &TestFleet, more: &[&str]) -> Self {
-        let mut command = caproot(["fleet", "watch", "--interval", "50ms"]);
-        command.args(more).arg(&fleet.file);
+        let mut command = caproot(["watch", "--interval", "50ms"]);
+        command.arg("--fleet").arg(&fleet.file).args(more);
         Self(Process::spawn(command))
     }
 
@@ -101,8 +101,8 @@ async fn changes_of_the_file_are_followed() {
     fleet.write(&[one.clone(), two.clone()]);
     all.wait_for("two", "SERVING").await;
 
-    let mut command = caproot(["fleet", "watch", "--interval", "50ms", "--output", "json"]);
-    command.arg(&fleet.file).arg("two");
+    let mut command = caproot(["watch", "--interval", "50ms", "--output", "json"]);
+    command.arg("--fleet").arg(&fleet.file).arg("two");
     let mut named = FleetWatch(Process::spawn(command));
     named.wait_for("two", "SERVING").await;
     fleet.write(std::slice::from_ref(&one));
@@ -132,8 +132,8 @@ async fn changes_of_the_file_are_followed() {
 #[tokio::test]
 async fn a_terminal_shows_one_line_for_each_executor() {
     let fleet = TestFleet::start().await;
-    let mut command = caproot(["fleet", "watch", "--interval", "50ms"]);
-    command.arg(&fleet.file).env("TERM", "xterm");
+    let mut command = caproot(["watch", "--interval", "50ms"]);
+    command.arg("--fleet").arg(&fleet.file).env("TERM", "xterm");
 
     let screen = tokio::task::spawn_blocking(move || {
         let attach = |command: &mut Command, terminal: File| {
@@ -159,7 +159,7 @@ async fn a_terminal_shows_one_line_for_each_executor() {
 #[tokio::test]
 async fn text_has_the_version_and_the_roots() {
     let fleet = TestFleet::start().await;
-    let mut watch = FleetWatch::start(&fleet, &["--timeout", "20s"]);
+    let mut watch = FleetWatch::start(&fleet, &[]);
     let serving = format!("one SERVING {}, 1 root", env!("CARGO_PKG_VERSION"));
     let serving: Vec<_> = serving.split(' ').collect();
     watch

@@ -76,7 +76,6 @@ fn valid_args(command: &str) -> &str {
         "completions" => "completions bash",
         "fleet check" => "fleet check $TMP/fleet.yaml",
         "fleet list" => "fleet list $TMP/fleet.yaml",
-        "fleet watch" => "fleet watch $TMP/fleet.yaml",
         "link" => "link --config $TMP/link.yaml",
         "link check" => "link check $TMP/link.yaml",
         "serve" => "serve --root $TMP/skills --listen tcp:127.0.0.1:0",
@@ -162,7 +161,7 @@ impl Machine {
                 return Some((output.code, output.stderr));
             }
             // A closed stdout ends the watch.
-            (0, "watch" | "fleet watch") => {
+            (0, "watch") => {
                 let mut command = self.command(valid);
                 command.stdout(pipe().expect("a pipe").1);
                 command
@@ -184,14 +183,6 @@ impl Machine {
             (1, "pull") => self.command("pull skill://skills/pdf --into $TMP/broken"),
             (1, "lock") => self.command("lock --check $TMP/empty.lock"),
             (1, "check") => self.command("check $TMP/broken"),
-            (1, "roots") => {
-                let setup = Setup::publishing("missing", self.fixture.path("missing"));
-                let daemon = Daemon::start(setup).await;
-                let command = self.command_for(&format!("tcp:{}", daemon.address), valid);
-                let output = run_command(command).await;
-                daemon.stop().await;
-                return Some((output.code, output.stderr));
-            }
             (1, "fleet list") => self.command(&format!("{name} $TMP/dead.yaml")),
             (1, _) => self.command(&format!("{valid} --root $TMP/missing")),
             (2, _) => self.command(&format!("{valid} --unknown")),

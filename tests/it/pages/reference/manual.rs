@@ -95,7 +95,7 @@ fn each_page_has_all_sections() {
             .iter()
             .filter(|command| command.files().next().is_some())
             .count(),
-        19
+        18
     );
 }
 

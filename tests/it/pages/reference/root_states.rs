@@ -7,7 +7,7 @@ use super::protocol::{EnumValueDoc, cell, comment, enum_values, link_names, pool
 
 const HEAD: &str = "# Root states
 
-`caproot list` and `caproot roots` print the state of a root. In the API, the fields `state`, `reason` and
+`caproot list` and `caproot resolve --published` print the state of a root. In the API, the fields `state`, `reason` and
 `message` of [RootStatus](api.md#rootstatus), [ResolvedRoot](api.md#resolvedroot) and
 [PublishedRoot](api.md#publishedroot) have the state.
 ";
