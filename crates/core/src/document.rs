@@ -4,7 +4,7 @@
 mod error;
 mod fields;
 
-pub use error::{ConfigError, ConfigErrors};
+pub use error::{ConfigError, ConfigErrors, FileError, FileResult};
 pub use fields::{DocumentField, DocumentReader, DocumentSection};
 
 use crate::text::{position, quote_value, truncate_chars};
@@ -109,10 +109,7 @@ pub fn decode_file(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
 
 /// Parses the text of the file at a path as one document.
 pub fn parse_file(path: &Path, text: &str) -> Result<DocumentNode, ConfigError> {
-    parse(text).map_err(|error| ConfigError {
-        position: Some(error.position),
-        ..ConfigError::file(path, error.reason)
-    })
+    parse(text).in_file(path)
 }
 
 /// Parses one document. An empty document is `Null`.

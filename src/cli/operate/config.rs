@@ -7,9 +7,10 @@ use crate::cli::file_check::{FileCheckArgs, FileFindings};
 use crate::cli::operate::link::LINK_EXAMPLE;
 use crate::cli::output::write_stdout;
 use crate::daemon::config::{
-    Config, ConfigError, ConfigErrors, MAX_FILE_BYTES, ServeFlags, example_file, unit_socket_group,
+    Config, ConfigErrors, MAX_FILE_BYTES, ServeFlags, example_file, unit_socket_group,
 };
 use caproot_core::bounded_file;
+use caproot_core::document::FileResult as _;
 use caproot_core::net::endpoint::ProcessEnv;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -120,8 +121,7 @@ fn check_config_file(file: &Path, env: &ProcessEnv) -> FileFindings {
 
 /// Loads a file. A pipe, such as `/dev/stdin`, is read to its end.
 fn load_file_or_pipe(file: &Path, env: &ProcessEnv) -> Result<Config, ConfigErrors> {
-    let bytes = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES)
-        .map_err(|error| ConfigError::file(file, error.to_string()))?;
+    let bytes = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES).in_file(file)?;
     Config::from_bytes(ServeFlags::default(), file, bytes, env)
 }
 

@@ -2,7 +2,7 @@
 
 use super::{FileSettings, FlagContext, address, record_reading, settings};
 use caproot_core::bounded_file::{self, BoundedReadError};
-use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader};
+use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader, FileResult as _};
 use caproot_core::net::endpoint::ProcessEnv;
 use std::path::Path;
 
@@ -12,8 +12,7 @@ pub const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Reads the text of a file.
 pub fn read(path: &Path) -> Result<String, ConfigError> {
     record_reading(&[path]);
-    let bytes = bounded_file::read(path, MAX_FILE_BYTES)
-        .map_err(|error| ConfigError::file(path, error.to_string()))?;
+    let bytes = bounded_file::read(path, MAX_FILE_BYTES).in_file(path)?;
     decode(path, bytes)
 }
 

@@ -298,7 +298,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("log_config", &[]),
     ("sync", &[]),
     ("watch", &["mountinfo", "sync"]),
-    ("document", &["text"]),
+    ("document", &["bounded_file", "text"]),
     ("lock", &["bounded_file", "document", "text", "wire"]),
     ("wire", &["text"]),
     ("backoff", &[]),

@@ -1,7 +1,9 @@
 //! Errors in a configuration.
 
-use super::TextPosition;
+use super::{SyntaxError, TextPosition};
+use crate::bounded_file::BoundedReadError;
 use crate::text::quote_value;
+use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -75,7 +77,52 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl std::error::Error for ConfigError {}
+impl Error for ConfigError {}
+
+/// Error in a file, without the path of the file.
+pub trait FileError {
+    /// Adds the path of the file.
+    fn in_file(self, path: &Path) -> ConfigError;
+}
+
+/// Result of reading or parsing a file, whose error lacks the path of the file.
+pub trait FileResult<T> {
+    /// Adds the path of the file to the error.
+    fn in_file(self, path: &Path) -> Result<T, ConfigError>;
+}
+
+impl<T, E: FileError> FileResult<T> for Result<T, E> {
+    fn in_file(self, path: &Path) -> Result<T, ConfigError> {
+        self.map_err(|error| error.in_file(path))
+    }
+}
+
+impl FileError for BoundedReadError {
+    fn in_file(self, path: &Path) -> ConfigError {
+        ConfigError::file(path, self.to_string())
+    }
+}
+
+impl FileError for Box<dyn Error> {
+    fn in_file(self, path: &Path) -> ConfigError {
+        ConfigError::file(path, self.to_string())
+    }
+}
+
+impl FileError for String {
+    fn in_file(self, path: &Path) -> ConfigError {
+        ConfigError::file(path, self)
+    }
+}
+
+impl FileError for SyntaxError {
+    fn in_file(self, path: &Path) -> ConfigError {
+        ConfigError {
+            position: Some(self.position),
+            ..ConfigError::file(path, self.reason)
+        }
+    }
+}
 
 /// All errors in a configuration or in a list of MCP servers: the first 100 errors of the file in
 /// file order, and then of flags. Prints as one line each.
@@ -157,7 +204,7 @@ impl fmt::Display for ConfigErrors {
     }
 }
 
-impl std::error::Error for ConfigErrors {}
+impl Error for ConfigErrors {}
 
 #[cfg(test)]
 mod tests {

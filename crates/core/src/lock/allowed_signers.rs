@@ -3,7 +3,7 @@
 use super::LockError;
 use super::signature::{SIGNATURE_NAMESPACE, SignatureError, SignerKey};
 use crate::bounded_file;
-use crate::document::{ConfigError, TextPosition};
+use crate::document::{ConfigError, FileResult as _, TextPosition};
 use crate::text::quote_value;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -67,9 +67,8 @@ impl AllowedSigners {
 
     /// Parses the content of a file. A file without a key for locks is an error.
     pub(super) fn parse_file(path: &Path, bytes: Vec<u8>) -> Result<Self, ConfigError> {
-        let text = bounded_file::decode_text(bytes)
-            .map_err(|error| ConfigError::file(path, error.to_string()))?;
-        let signers = Self::parse(&text).map_err(|error| error.in_file(path))?;
+        let text = bounded_file::decode_text(bytes).in_file(path)?;
+        let signers = Self::parse(&text).in_file(path)?;
 
         if signers.0.is_empty() {
             let reason = format!("has no key for the namespace {SIGNATURE_NAMESPACE}");
@@ -199,10 +198,9 @@ fn parse_time(text: &str) -> Result<SystemTime, String> {
         return Err(invalid_time(text, "it has another form"));
     }
     let padded = format!("{digits:0<14}");
-    let time =
-        DateTime::strptime("%Y%m%d%H%M%S", &padded).map_err(|error| invalid_time(text, error))?;
+    let time = DateTime::strptime("%Y%m%d%H%M%S", &padded);
     let zoned = time
-        .to_zoned(zone)
+        .and_then(|time| time.to_zoned(zone))
         .map_err(|error| invalid_time(text, error))?;
     Ok(zoned.timestamp().into())
 }

@@ -33,7 +33,7 @@ pub use signature::{SIGNATURE_NAMESPACE, SignedLock, signature_path};
 pub use text_list::TextList;
 
 use crate::bounded_file;
-use crate::document::{ConfigError, TextPosition};
+use crate::document::{ConfigError, FileError, FileResult as _, TextPosition};
 use crate::wire::ContentDigest;
 use signature::MAX_SIGNATURE_BYTES;
 use std::error::Error;
@@ -188,15 +188,12 @@ impl LockFile {
         signers: Option<&Path>,
         read_file: impl Fn(&Path, u64) -> Result<Vec<u8>, Box<dyn Error>>,
     ) -> Result<Self, ConfigError> {
-        let read = |path: &Path, max_bytes| {
-            read_file(path, max_bytes).map_err(|error| ConfigError::file(path, error.to_string()))
-        };
+        let read = |path: &Path, max_bytes| read_file(path, max_bytes).in_file(path);
         let text = read(path, MAX_LOCK_BYTES)?;
         let digest = ContentDigest::of(&text);
         let Some(signers) = signers else {
-            let lock = Lock::parse(&text).map_err(|error| error.in_file(path))?;
             return Ok(Self {
-                lock,
+                lock: Lock::parse(&text).in_file(path)?,
                 digest,
                 signer: None,
             });
@@ -207,10 +204,9 @@ impl LockFile {
             read(signers, allowed_signers::MAX_SIGNERS_BYTES)?,
         )?;
         let signature_path = signature_path(path);
-        let signature = bounded_file::read(&signature_path, MAX_SIGNATURE_BYTES)
-            .map_err(|error| ConfigError::file(&signature_path, error.to_string()))?;
-        let signed = Lock::parse_signed(&text, &signature, &signers);
-        let signed = signed.map_err(|error| error.in_file(path))?;
+        let signature =
+            bounded_file::read(&signature_path, MAX_SIGNATURE_BYTES).in_file(&signature_path)?;
+        let signed = Lock::parse_signed(&text, &signature, &signers).in_file(path)?;
         Ok(Self {
             lock: signed.lock,
             digest,
@@ -268,10 +264,10 @@ impl LockError {
             ..Self::whole(reason)
         }
     }
+}
 
-    /// Returns the error with the path of the file.
-    #[must_use]
-    pub fn in_file(self, path: &Path) -> ConfigError {
+impl FileError for LockError {
+    fn in_file(self, path: &Path) -> ConfigError {
         ConfigError {
             position: self.position,
             key: self.key,

@@ -128,17 +128,28 @@ pub fn verify_text<'a>(
 }
 
 fn decode_armor(armored: &[u8]) -> Result<Vec<u8>, SignatureError> {
-    let malformed = SignatureError::Malformed;
-    let text = std::str::from_utf8(armored).map_err(|_| malformed("is not text"))?;
+    let text = std::str::from_utf8(armored).or_malformed("is not text")?;
     let body = text
         .trim()
         .strip_prefix(ARMOR_START)
         .and_then(|rest| rest.strip_suffix(ARMOR_END))
-        .ok_or(malformed("does not begin or end as an SSH signature does"))?;
+        .ok_or(SignatureError::Malformed(
+            "does not begin or end as an SSH signature does",
+        ))?;
     let compact: String = body.split_ascii_whitespace().collect();
-    STANDARD
-        .decode(compact)
-        .map_err(|_| malformed("is not Base64"))
+    STANDARD.decode(compact).or_malformed("is not Base64")
+}
+
+/// Result of decoding a part of a signature.
+trait DecodeResult<T> {
+    /// Replaces the error by the problem of the signature.
+    fn or_malformed(self, problem: &'static str) -> Result<T, SignatureError>;
+}
+
+impl<T, E> DecodeResult<T> for Result<T, E> {
+    fn or_malformed(self, problem: &'static str) -> Result<T, SignatureError> {
+        self.map_err(|_| SignatureError::Malformed(problem))
+    }
 }
 
 impl<'a> ParsedSignature<'a> {
@@ -226,7 +237,7 @@ impl SignerKey {
         }
 
         let point = fields.string()?.try_into();
-        let point = point.map_err(|_| SignatureError::Malformed("has a key of another size"))?;
+        let point = point.or_malformed("has a key of another size")?;
         let application = match key_type {
             HARDWARE_KEY_TYPE => Some(fields.string()?.into()),
             _ => None,
@@ -246,7 +257,7 @@ impl SignerKey {
         }
         let blob = STANDARD
             .decode(base64)
-            .map_err(|_| SignatureError::Malformed("has a key that is not Base64"))?;
+            .or_malformed("has a key that is not Base64")?;
         let key = Self::parse(&blob)?;
         if key.type_name() == key_type {
             Ok(key)
@@ -281,8 +292,7 @@ impl<'a> WireFields<'a> {
     }
 
     fn number(&mut self) -> Result<u32, SignatureError> {
-        let bytes = self.take(4)?.try_into();
-        let bytes = bytes.map_err(|_| SignatureError::Malformed("ends early"))?;
+        let bytes = self.take(4)?.try_into().or_malformed("ends early")?;
         Ok(u32::from_be_bytes(bytes))
     }
 
@@ -292,7 +302,7 @@ impl<'a> WireFields<'a> {
     }
 
     fn text(&mut self) -> Result<&'a str, SignatureError> {
-        std::str::from_utf8(self.string()?).map_err(|_| SignatureError::Malformed("is not UTF-8"))
+        std::str::from_utf8(self.string()?).or_malformed("is not UTF-8")
     }
 
     fn end(&self) -> Result<(), SignatureError> {
