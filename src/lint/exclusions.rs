@@ -1,6 +1,7 @@
 //! Paths that a check leaves out, by the globs of `--exclude` and of a file.
 
 use crate::daemon::model::disabled_skills::parse_glob;
+use caproot_core::text::SentenceResult as _;
 use caproot_core::wire::RelPath;
 use globset::{Candidate, Error, GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;
@@ -25,15 +26,15 @@ impl CheckExclusions {
     pub fn read(globs: &[String], dir: &Path) -> Result<Self, String> {
         let mut set = GlobSetBuilder::new();
         for glob in globs {
-            add_glob(&mut set, glob).map_err(|why| format!("--exclude {glob:?}: {why}"))?;
+            add_glob(&mut set, glob).context(format_args!("--exclude {glob:?}"))?;
         }
 
         let file = dir.join(IGNORE_FILE);
-        let text = read_file(&file).map_err(|why| format!("{}: {why}", file.display()))?;
+        let text = read_file(&file).context(file.display())?;
         for (line, number) in text.lines().map(str::trim).zip(1..) {
             if !line.is_empty() && !line.starts_with('#') {
                 let added = add_glob(&mut set, line);
-                added.map_err(|why| format!("{}:{number}: {why}", file.display()))?;
+                added.context(format_args!("{}:{number}", file.display()))?;
             }
         }
         set.build().map(Self).map_err(|error| error.to_string())

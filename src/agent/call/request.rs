@@ -5,6 +5,7 @@ use super::dispatchers::ProgramCall;
 use super::lines::InputLine;
 use super::session_request::SessionRequest;
 use super::tools::ToolOutcome;
+use caproot_core::text::SentenceResult as _;
 use caproot_session::{
     DEFAULT_BUDGET, MAX_INJECTED_BYTES, SkillAuthority, SkillMention, ToolFunctionError, UserPrompt,
 };
@@ -341,8 +342,9 @@ pub fn parse_request(line: InputLine) -> Result<RequestLine, BadLine> {
 
 fn parse_object(line: InputLine) -> Result<Map<String, Value>, String> {
     match line {
-        InputLine::Text(text) => serde_json::from_str(&text)
-            .map_err(|error| format!("the line is not a JSON object: {error}")),
+        InputLine::Text(text) => {
+            serde_json::from_str(&text).context("the line is not a JSON object")
+        }
         InputLine::TooLong => Err("the line is over 5 MiB".to_owned()),
         InputLine::NotUtf8 => Err("the line is not UTF-8".to_owned()),
     }

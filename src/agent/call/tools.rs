@@ -6,6 +6,7 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_core::bounded_file;
 use caproot_core::sync::Mutex;
+use caproot_core::text::SentenceResult as _;
 use caproot_session::sources::mcp::McpToken;
 use caproot_session::{
     AuthorizationFailed, CustomTool, ServerAuthorization, ServerValues, ToolCaller,
@@ -149,8 +150,7 @@ impl ToolCallbacks {
         let value = self.ask(make_event).await.map_err(|error| match error {
             ToolFunctionError::Failed(reason) | ToolFunctionError::Internal(reason) => reason,
         })?;
-        serde_json::from_value(value)
-            .map_err(|error| format!("the answer of the program cannot be read: {error}"))
+        serde_json::from_value(value).context("the answer of the program cannot be read")
     }
 
     /// Answers a call. Returns whether the call waits for its answer.
@@ -357,7 +357,7 @@ fn program_tool(
     }
     if let Some(limit) = definition.time_limit {
         let limit = humantime::parse_duration(&limit)
-            .map_err(|error| format!("invalid timeLimit {limit:?} of {full_name:?}: {error}"))?;
+            .context(format_args!("invalid timeLimit {limit:?} of {full_name:?}"))?;
         tool = tool.time_limit(limit);
     }
     Ok(tool)

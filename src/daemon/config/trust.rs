@@ -10,6 +10,7 @@ use caproot_core::bounded_file;
 use caproot_core::document::{ConfigError, DocumentReader, DocumentSection};
 use caproot_core::file_watch::{FileStamps, stamp_files};
 use caproot_core::lock::{LockFile, signature_path};
+use caproot_core::text::SentenceResult as _;
 use caproot_core::wire::RootId;
 use nix::unistd::Uid;
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -237,8 +238,7 @@ fn check_place(path: &Path, file: &Metadata, allowed_dirs: &[PathBuf]) -> Result
         } else {
             OsStr::from_bytes(dir)
         });
-        let found =
-            fs::symlink_metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let found = fs::symlink_metadata(dir).context(dir.display())?;
         if is_writable_by_others(&found) && !is_protected(dir, &found) {
             return Err(format!(
                 "others than root and the user of the daemon can replace the file, because they can \

@@ -4,7 +4,7 @@ use super::journal::{self, JournalSocket};
 use super::log_queue::{LogQueue, LogSink};
 use super::traces::{self, SpanProvider};
 use crate::log_config::{LogConfig, LogFormat, TraceConfig};
-use caproot_core::text::escape_text;
+use caproot_core::text::{SentenceResult as _, escape_text};
 use rustix::fs::fstat;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _};
@@ -56,7 +56,7 @@ pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<Log
     if subscriber.try_init().is_ok() {
         queue
             .start_writer(sink)
-            .map_err(|error| format!("cannot start the thread of the log: {error}"))?;
+            .context("cannot start the thread of the log")?;
         LOG_QUEUE.get_or_init(|| queue);
         std::panic::set_hook(Box::new(log_panic));
     }

@@ -2,6 +2,7 @@
 
 use crate::log_config::TraceConfig;
 use caproot_core::sync::try_thread;
+use caproot_core::text::SentenceResult as _;
 use http::HeaderMap;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
@@ -28,9 +29,9 @@ pub fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, String>
         .with_endpoint(&traces.otlp)
         .with_timeout(EXPORT_TIMEOUT)
         .build()
-        .map_err(|error| format!("cannot send spans to {}: {error}", traces.otlp))?;
+        .context(format_args!("cannot send spans to {}", traces.otlp))?;
     // The library panics if the system refuses the thread.
-    try_thread().map_err(|error| format!("cannot start the thread that sends spans: {error}"))?;
+    try_thread().context("cannot start the thread that sends spans")?;
     let version = opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let resource = Resource::builder()
         .with_service_name("caproot")

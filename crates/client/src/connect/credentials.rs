@@ -148,8 +148,8 @@ impl BearerToken {
                 (Some(file), Some(value))
             }
             Some(ClientToken::Value(text)) => {
-                let value = bearer_header(text.trim_ascii().as_bytes())
-                    .map_err(|reason| format!("the value of the token {reason}"))?;
+                let token = text.trim_ascii().as_bytes();
+                let value = bearer_header("the value of the token", token)?;
                 (None, Some(value))
             }
         };
@@ -192,11 +192,17 @@ pub async fn read_token_file(file: &Path) -> Result<HeaderValue, String> {
     let text = bounded_file::read_in_time(file, MAX_TOKEN_BYTES)
         .await
         .map_err(|error| format!("{} {error}", file.display()))?;
-    bearer_header(text.trim_ascii()).map_err(|reason| format!("{} {reason}", file.display()))
+    bearer_header(file.display(), text.trim_ascii())
 }
 
-/// Builds the `authorization` header of a token. An error is a predicate of the token, and never contains the token.
-pub fn bearer_header(token: &[u8]) -> Result<HeaderValue, &'static str> {
+/// Builds the `authorization` header of a token. An error is a sentence about the holder of the token, and
+/// never contains the token.
+pub fn bearer_header(holder: impl fmt::Display, token: &[u8]) -> Result<HeaderValue, String> {
+    let header = build_bearer_header(token);
+    header.map_err(|reason| format!("{holder} {reason}"))
+}
+
+fn build_bearer_header(token: &[u8]) -> Result<HeaderValue, &'static str> {
     if token.len() as u64 > MAX_TOKEN_BYTES {
         return Err(TOO_LARGE);
     }
@@ -221,11 +227,11 @@ mod tests {
 
     #[test]
     fn invalid_tokens_are_rejected() {
-        let good = bearer_header(b"abc.DEF-~+/=").expect("a token");
+        let good = bearer_header("it", b"abc.DEF-~+/=").expect("a token");
         assert_eq!(good.to_str().expect("text"), "Bearer abc.DEF-~+/=");
         assert!(good.is_sensitive());
         for bad in [&b""[..], b"a b", b"a\nb", b"a\0", b"\x7f", "ä".as_bytes()] {
-            assert!(bearer_header(bad).is_err(), "{bad:?}");
+            assert!(bearer_header("it", bad).is_err(), "{bad:?}");
         }
     }
 

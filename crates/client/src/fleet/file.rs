@@ -6,12 +6,13 @@ use crate::Trust;
 use crate::connect::credentials::{ClientCredentials, ClientToken};
 use caproot_core::bounded_file;
 use caproot_core::document::{
-    self, ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
+    self, ConfigErrors, DocumentField, DocumentReader, DocumentSection, FileResult as _,
 };
 use caproot_core::lock::LockFile;
 use caproot_core::net::certs::SpiffeId;
 use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress};
 use caproot_core::sync::run_blocking;
+use caproot_core::text::SentenceResult as _;
 #[cfg(feature = "nats")]
 use caproot_link::{BrokerConfig, read_broker_config};
 use std::collections::BTreeMap;
@@ -88,13 +89,11 @@ impl FleetTable {
 pub async fn read(path: &Path) -> Result<FleetTable, ConfigErrors> {
     let bytes = bounded_file::read_in_time(path, MAX_FILE_BYTES)
         .await
-        .map_err(|error| ConfigError::file(path, error.to_string()))?;
+        .in_file(path)?;
     let mut table = parse(path, bytes)?;
     if let Some(files) = table.trust_files.clone() {
         let lock = run_blocking(move || LockFile::read(&files.lock, files.signers.as_deref()));
-        let lock = lock
-            .await
-            .map_err(|error| ConfigError::file(path, format!("cannot read the lock: {error}")))?;
+        let lock = lock.await.context("cannot read the lock").in_file(path)?;
         table.trust = Trust::Lock(Arc::new(lock?.lock));
     }
     Ok(table)
@@ -334,7 +333,8 @@ fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ConfigError, parse};
+    use super::parse;
+    use caproot_core::document::ConfigError;
     use std::path::Path;
     use std::time::Duration;
 

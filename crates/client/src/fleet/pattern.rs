@@ -1,6 +1,7 @@
 //! Pattern of executors: the configuration of each environment that a fleet file does not list.
 
 use super::executors::ExecutorConfig;
+use caproot_core::text::SentenceResult as _;
 
 /// Place of the environment id in a pattern.
 const PLACEHOLDER: &str = "{id}";
@@ -55,7 +56,7 @@ impl ExecutorPattern {
         let mut executor = self.sample.clone();
         executor.endpoint = endpoint
             .parse()
-            .map_err(|error| format!("invalid endpoint {endpoint}: {error}"))?;
+            .context(format_args!("invalid endpoint {endpoint}"))?;
 
         executor.credentials.server_name = self
             .server_name
@@ -67,7 +68,7 @@ impl ExecutorPattern {
             .map(|text| fill_id(text, environment_id).parse())
             .transpose();
         executor.credentials.spiffe_id =
-            spiffe_id.map_err(|error| format!("invalid SPIFFE ID of the environment: {error}"))?;
+            spiffe_id.context("invalid SPIFFE ID of the environment")?;
         Ok(executor)
     }
 }

@@ -6,10 +6,12 @@
 pub mod fences;
 mod hidden_chars;
 pub mod position;
+mod sentence;
 pub mod similar;
 pub mod variables;
 
 pub use hidden_chars::{escape_hidden_chars, is_hidden_char, is_ignorable_char};
+pub use sentence::SentenceResult;
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};

@@ -5,6 +5,7 @@
 use super::http_client::http_client_builder;
 use caproot_core::net::endpoint::is_loopback_host;
 use caproot_core::net::routable::check_globally_routable;
+use caproot_core::text::SentenceResult as _;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::sync::Arc;
@@ -72,8 +73,8 @@ impl Resolve for CheckedResolver {
                 // One refused address refuses the name: it may be an attempt to reach a machine
                 // behind a firewall.
                 for address in &addresses {
-                    check_globally_routable(address.ip())
-                        .map_err(|reason| format!("{host} is refused: {reason}"))?;
+                    let checked = check_globally_routable(address.ip());
+                    checked.context(format_args!("{host} is refused"))?;
                 }
             }
             let addresses: Addrs = Box::new(addresses.into_iter());
@@ -89,7 +90,7 @@ pub fn parse_server_url(text: &str, private_origins: &[String]) -> Result<Server
     if has_placeholder {
         return Err("its URL has a placeholder or a part that is withheld".to_owned());
     }
-    let url = Url::parse(text).map_err(|error| format!("its URL is invalid: {error}"))?;
+    let url = Url::parse(text).context("its URL is invalid")?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err("its URL has user information".to_owned());
     }

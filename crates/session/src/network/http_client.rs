@@ -2,16 +2,19 @@
 
 use bytes::Bytes;
 use caproot_core::net::endpoint::is_loopback_host;
+use caproot_core::text::SentenceResult as _;
 use futures_util::{Stream, StreamExt as _, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use rustls::RootCertStore;
 use sse_stream::{Sse, SseStream};
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Start of the error of a client that cannot be built.
+const NO_CLIENT: &str = "there is no HTTP client";
 
 /// Returns the builder of an HTTP client for a URL. The client follows no redirects, so that no
 /// other server gets the headers.
@@ -19,7 +22,7 @@ pub async fn http_client_builder(url: &str) -> Result<reqwest::ClientBuilder, St
     let roots = if url.starts_with("https:") {
         // The certificates are read from files.
         let read = tokio::task::spawn_blocking(native_roots).await;
-        read.map_err(|error| no_client(&error))?
+        read.context(NO_CLIENT)?
     } else {
         RootCertStore::empty()
     };
@@ -27,7 +30,7 @@ pub async fn http_client_builder(url: &str) -> Result<reqwest::ClientBuilder, St
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| no_client(&error))?
+        .context(NO_CLIENT)?
         .with_root_certificates(roots)
         .with_no_client_auth();
     let builder = reqwest::Client::builder()
@@ -42,12 +45,27 @@ pub async fn http_client_builder(url: &str) -> Result<reqwest::ClientBuilder, St
     })
 }
 
+/// Returns the client of a builder.
+pub fn build_client(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
+    builder.build().context(NO_CLIENT)
+}
+
+/// Sends a request. The error is the root cause.
+pub async fn send_request(request: reqwest::RequestBuilder) -> Result<reqwest::Response, String> {
+    request.send().await.map_err(|error| root_cause(&error))
+}
+
+/// Returns the next bytes of a body. The error is the root cause.
+pub async fn next_chunk(response: &mut reqwest::Response) -> Result<Option<Bytes>, String> {
+    response.chunk().await.map_err(|error| root_cause(&error))
+}
+
 /// Reads a body of at most `limit` bytes.
 pub async fn read_body(mut response: reqwest::Response, limit: usize) -> Result<Vec<u8>, String> {
     // A vector that grows would take up to twice the memory.
     let declared = usize::try_from(response.content_length().unwrap_or_default());
     let mut body = Vec::with_capacity(declared.unwrap_or(usize::MAX).min(limit));
-    while let Some(chunk) = response.chunk().await.map_err(|error| root_cause(&error))? {
+    while let Some(chunk) = next_chunk(&mut response).await? {
         if body.len() + chunk.len() > limit {
             return Err(format!("the response is over {limit} bytes"));
         }
@@ -84,8 +102,8 @@ struct ChunkSource {
 
 impl ChunkSource {
     async fn next_frame(&mut self) -> Result<Option<Frame<Bytes>>, io::Error> {
-        let received = self.response.chunk().await;
-        let Some(chunk) = received.map_err(|error| io::Error::other(root_cause(&error)))? else {
+        let received = next_chunk(&mut self.response).await;
+        let Some(chunk) = received.map_err(io::Error::other)? else {
             return Ok(None);
         };
 
@@ -111,11 +129,6 @@ pub fn root_cause(error: &reqwest::Error) -> String {
 pub fn is_loopback_url(url: &str) -> bool {
     url.parse::<reqwest::Url>()
         .is_ok_and(|url| url.host_str().is_some_and(is_loopback_host))
-}
-
-/// Returns the sentence of a client that cannot be built.
-pub fn no_client(error: &dyn fmt::Display) -> String {
-    format!("there is no HTTP client: {error}")
 }
 
 /// Returns the certificate authorities that this machine trusts.

@@ -6,7 +6,7 @@ use super::limits::{
 };
 use crate::network::address_check::{ServerAddress, checked_client_builder};
 use crate::network::authorization::Authorizer;
-use crate::network::http_client::no_client;
+use crate::network::http_client::build_client;
 use crate::sources::mcp::connection::{HostHandler, McpConnection, connect_http, transport_reason};
 use crate::sources::mcp::limits::MAX_PAGES;
 use crate::sources::mcp::messages::{OmittedEntry, ReceivedMessages};
@@ -67,11 +67,8 @@ impl PluginServer {
         authorizer: Option<Arc<Authorizer>>,
     ) -> Result<Self, String> {
         let builder = checked_client_builder(&address.url, address.policy).await?;
-        let client = builder
-            // A new connection for each request, so that each request has a checked address.
-            .pool_max_idle_per_host(0)
-            .build()
-            .map_err(|error| no_client(&error))?;
+        // A new connection for each request, so that each request has a checked address.
+        let client = build_client(builder.pool_max_idle_per_host(0))?;
         Ok(Self {
             declared,
             address,

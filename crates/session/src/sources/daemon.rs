@@ -250,7 +250,7 @@ impl DaemonSource {
 
         let _permit = self.acquire_permit().await?;
         let page = self.connection.client.read_page(&read).await;
-        let page = page.map_err(|error| self.tool_error(&error))?;
+        let page = self.tool_result(page)?;
         check_requested(&read, &page)?;
         Ok(page)
     }
@@ -272,7 +272,7 @@ impl DaemonSource {
         let mut client = self.connection.client.clone();
         // One page: the next page is another call.
         let page = client.list_resources_until(&list, 0);
-        let page = page.await.map_err(|error| self.tool_error(&error))?;
+        let page = self.tool_result(page.await)?;
 
         let files: Option<Vec<PackageFile>> = page
             .resources
@@ -307,7 +307,7 @@ impl DaemonSource {
         let _permit = self.acquire_permit().await?;
         let mut client = self.connection.client.clone();
         let listed = client.list_resources_until(&list, MAX_SKILL_FILES);
-        let listed = listed.await.map_err(|error| self.tool_error(&error))?;
+        let listed = self.tool_result(listed.await)?;
         let is_whole = !listed.truncated && listed.next_page_token.is_empty();
         is_whole
             .then(|| listed_package_files(package, &listed.resources))
@@ -315,10 +315,12 @@ impl DaemonSource {
             .ok_or_else(unknown_digests_error)
     }
 
-    /// Returns the error of a failed call for a model.
-    fn tool_error(&self, error: &CallError) -> ToolError {
-        ToolError::from_call_error(error)
-            .unwrap_or_else(|| self.unavailable_error(&error.to_string()))
+    /// Returns the result of a call, with an error for a model.
+    fn tool_result<T>(&self, called: Result<T, CallError>) -> Result<T, ToolError> {
+        called.map_err(|error| {
+            ToolError::from_call_error(&error)
+                .unwrap_or_else(|| self.unavailable_error(&error.to_string()))
+        })
     }
 
     /// Returns a source with the same mirror and permits for a part of the roots, or `None` if no

@@ -9,12 +9,13 @@ use super::drain::MAX_PAGE_CALLS;
 use super::manager::{AgentThread, CallManager, PendingPage, SubmitOutcome};
 use super::record::DispatchRecord;
 use crate::ToolResult;
-use crate::network::http_client::{http_client_builder, no_client, read_body, root_cause};
+use crate::network::http_client::{build_client, http_client_builder, read_body, send_request};
 use caproot_client::{BearerToken, ClientToken};
 use caproot_core::json::{
     BoundedJsonError, ListEntries, MAX_TREE_MEMORY, estimate_tree_memory, parse_message,
 };
 use caproot_core::net::endpoint::is_loopback_host;
+use caproot_core::text::SentenceResult as _;
 use futures_util::future::BoxFuture;
 use http::StatusCode;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
@@ -186,16 +187,12 @@ impl HttpManager {
             return Err(HttpManagerError::TokenInCleartext(base_url));
         }
 
-        let token = BearerToken::read(token)
-            .await
-            .map_err(HttpManagerError::Client)?;
-        let builder = http_client_builder(&base_url)
-            .await
-            .map_err(HttpManagerError::Client)?;
-        let client = builder
-            .tcp_keepalive(KEEPALIVE)
-            .build()
-            .map_err(|error| HttpManagerError::Client(no_client(&error)))?;
+        let connection = async {
+            let token = BearerToken::read(token).await?;
+            let builder = http_client_builder(&base_url).await?;
+            Ok((token, build_client(builder.tcp_keepalive(KEEPALIVE))?))
+        };
+        let (token, client) = connection.await.map_err(HttpManagerError::Client)?;
 
         Ok(Self {
             client,
@@ -242,7 +239,7 @@ impl HttpManager {
         if let Some(token) = self.token.header() {
             request = request.header(AUTHORIZATION, token);
         }
-        request.send().await.map_err(|error| root_cause(&error))
+        send_request(request).await
     }
 
     /// Returns the body of a successful `GET`.
@@ -258,7 +255,7 @@ impl HttpManager {
     fn read_page(&self, body: &[u8]) -> Result<PendingPage, String> {
         let list = ListEntries::split(body, &["tool_calls", "toolCalls"], MAX_PAGE_CALLS)
             .or_else(|error| ListEntries::split_list(body, MAX_PAGE_CALLS).map_err(|_| error))
-            .map_err(|error| format!("invalid response: {error}"))?;
+            .context("invalid response")?;
 
         let mut page = PendingPage {
             unread: usize::from(list.is_cut),
@@ -373,9 +370,7 @@ impl AgentThread for HttpManager {
     fn status(&self) -> BoxFuture<'_, Result<String, String>> {
         Box::pin(async move {
             let body = self.get(&self.url(&self.paths.session, "")).await?;
-            let session: StatusMessage = parse_message(&body)
-                .await
-                .map_err(|error| format!("invalid response: {error}"))?;
+            let session: StatusMessage = parse_message(&body).await.context("invalid response")?;
             Ok(session.status)
         })
     }

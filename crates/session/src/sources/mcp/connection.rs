@@ -4,9 +4,10 @@ use super::limits::MAX_LARGE_MESSAGE_BYTES;
 use super::messages::{LineTransport, ReceivedMessages};
 use super::token::{HttpCredential, McpToken, TokenClient, check_credentials};
 use crate::network::authorization::Authorizer;
-use crate::network::http_client::{http_client_builder, no_client, root_cause};
+use crate::network::http_client::{build_client, http_client_builder, root_cause};
 #[cfg(unix)]
 use caproot_core::process_group::kill_group;
+use caproot_core::text::SentenceResult as _;
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, Implementation, JsonObject, ProtocolVersion,
@@ -247,9 +248,7 @@ fn server_command(program: &str, environment: &BTreeMap<String, String>) -> Comm
 
 /// Starts a server and connects to its stdin and stdout.
 async fn connect_process(host: HostHandler, mut command: Command) -> Result<McpConnection, String> {
-    let mut child = command
-        .spawn()
-        .map_err(|error| format!("it cannot be started: {error}"))?;
+    let mut child = command.spawn().context("it cannot be started")?;
     let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
         return Err("its stdin and stdout cannot be opened".to_owned());
     };
@@ -288,10 +287,7 @@ pub fn request_reason(error: &ServiceError) -> String {
 
 async fn http_client(url: &str) -> Result<reqwest::Client, String> {
     let builder = http_client_builder(url).await?;
-    builder
-        .pool_max_idle_per_host(0)
-        .build()
-        .map_err(|error| no_client(&error))
+    build_client(builder.pool_max_idle_per_host(0))
 }
 
 /// Handler of the notifications of a server.

@@ -7,6 +7,7 @@ use caproot_core::json::{
     BoundedJsonError, ListEntries, TreePermit, permit_large_text, reserve_tree,
 };
 use caproot_core::sync::Mutex;
+use caproot_core::text::SentenceResult as _;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -298,7 +299,7 @@ async fn parse_body(
     let text = String::from_utf8(body).map_err(|error| error.to_string())?;
     let checked = check_text(text, messages).await;
     let checked = checked.map_err(|error| error.to_string())?;
-    parse_message(&checked.text).map_err(|error| format!("it is no message: {error}"))
+    parse_message(&checked.text).context("it is no message")
 }
 
 /// Answer with a file.

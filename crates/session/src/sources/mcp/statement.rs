@@ -65,9 +65,13 @@ async fn get_skill(
     if result.skill.uri != uri {
         return Err(invalid_response("it returns another skill"));
     }
-    let skill = read_listed_skill(server, result.skill)
-        .map_err(|reason| invalid_response(&format!("the skill is not valid: {reason}")))?;
-    Ok(Some(SkillStatement::Served(Box::new(skill))))
+    served_skill(read_listed_skill(server, result.skill)).map(Some)
+}
+
+fn served_skill(skill: Result<RemoteSkill, String>) -> Result<SkillStatement, ToolError> {
+    let skill =
+        skill.map_err(|reason| invalid_response(&format!("the skill is not valid: {reason}")))?;
+    Ok(SkillStatement::Served(Box::new(skill)))
 }
 
 async fn relist(
@@ -102,7 +106,5 @@ async fn get_manifest(
         directory: directory_uri(known).to_owned(),
         description: known.declared_description().to_owned(),
     };
-    let skill = read_manifest_skill(server, listed, files)
-        .map_err(|reason| invalid_response(&format!("the skill is not valid: {reason}")))?;
-    Ok(SkillStatement::Served(Box::new(skill)))
+    served_skill(read_manifest_skill(server, listed, files))
 }

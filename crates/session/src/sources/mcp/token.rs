@@ -6,6 +6,7 @@ use super::messages::{HttpError, McpPost, ReceivedMessages, check_events};
 use crate::network::authorization::Authorizer;
 use crate::network::http_client::is_loopback_url;
 use caproot_client::{bearer_header, read_token_file};
+use caproot_core::text::SentenceResult as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use http::header::AUTHORIZATION;
@@ -72,17 +73,15 @@ impl McpToken {
             Self::File(file) => read_token_file(file).await,
             Self::Command { program, arguments } => run_program(program, arguments)
                 .await
-                .and_then(|output| {
-                    bearer_header(output.trim_ascii()).map_err(|reason| format!("it {reason}"))
-                })
-                .map_err(|reason| format!("program {program:?}: {reason}")),
+                .and_then(|output| bearer_header("it", output.trim_ascii()))
+                .context(format_args!("program {program:?}")),
             Self::Callback(callback) => {
                 // The text of an exception may have secrets, and the reason reaches the model.
                 let token = callback().await.map_err(|reason| {
                     tracing::warn!("a token function failed: {reason}");
                     "the token function of the program failed; see its log".to_owned()
                 })?;
-                bearer_header(token.as_bytes()).map_err(|reason| format!("the text {reason}"))
+                bearer_header("the text", token.as_bytes())
             }
         }
     }
@@ -96,7 +95,7 @@ async fn run_program(program: &str, arguments: &[String]) -> Result<Vec<u8>, Str
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| format!("it cannot be started: {error}"))?;
+        .context("it cannot be started")?;
 
     let stdout = child.stdout.take().ok_or("its stdout cannot be opened")?;
     let mut output = Vec::new();
@@ -104,15 +103,12 @@ async fn run_program(program: &str, arguments: &[String]) -> Result<Vec<u8>, Str
         .take(MAX_TOKEN_BYTES + 1)
         .read_to_end(&mut output)
         .await
-        .map_err(|error| format!("its output cannot be read: {error}"))?;
+        .context("its output cannot be read")?;
     if output.len() as u64 > MAX_TOKEN_BYTES {
         return Err("its output is over 8 KiB, too large for a token".to_owned());
     }
 
-    let status = child
-        .wait()
-        .await
-        .map_err(|error| format!("it cannot be waited for: {error}"))?;
+    let status = child.wait().await.context("it cannot be waited for")?;
     if status.success() {
         Ok(output)
     } else {

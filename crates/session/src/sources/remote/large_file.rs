@@ -3,7 +3,7 @@
 //! time.
 
 use super::limits::{MAX_CACHED_BYTES, MAX_FILE_BYTES, SMALL_FILE_BYTES};
-use crate::network::http_client::root_cause;
+use crate::network::http_client::next_chunk;
 use crate::sources::verified_file::{ContentCache, VerifiedFile};
 use caproot_core::sync::Mutex;
 use caproot_core::wire::ContentDigest;
@@ -68,7 +68,7 @@ pub async fn read_file_body(mut response: reqwest::Response) -> Result<FileConte
         bytes: Vec::new(),
         turn: None,
     };
-    while let Some(chunk) = response.chunk().await.map_err(|error| root_cause(&error))? {
+    while let Some(chunk) = next_chunk(&mut response).await? {
         let bytes = (content.bytes.len() + chunk.len()) as u64;
         if bytes > MAX_FILE_BYTES {
             return Err(format!("the response is over {MAX_FILE_BYTES} bytes"));

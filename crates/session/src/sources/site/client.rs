@@ -4,9 +4,10 @@
 use super::index::SiteLocation;
 use super::limits::{CONNECT_TIMEOUT, INDEX_TIMEOUT, MAX_INDEX_BYTES, MAX_REDIRECTS};
 use crate::network::address_check::{AddressPolicy, checked_client_builder};
-use crate::network::http_client::{is_loopback_url, no_client, read_body, root_cause};
+use crate::network::http_client::{build_client, is_loopback_url, read_body, send_request};
 use crate::sources::remote::{FileContent, read_file_body};
 use crate::{ToolError, ToolErrorCode};
+use caproot_core::text::SentenceResult as _;
 use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use http::{HeaderMap, StatusCode};
 use reqwest::redirect::{Attempt, Policy};
@@ -38,7 +39,7 @@ pub fn parse_site(text: &str, policy: AddressPolicy) -> Result<SiteLocation, Str
     } else {
         format!("https://{text}")
     };
-    let url = Url::parse(&text).map_err(|error| format!("it is no host or URL: {error}"))?;
+    let url = Url::parse(&text).context("it is no host or URL")?;
 
     let has_more = !matches!(url.path(), "" | "/")
         || url.query().is_some()
@@ -70,13 +71,11 @@ impl SiteClient {
     /// Returns the client of a site. Errors are the end of a sentence.
     pub async fn new(site: &SiteLocation, policy: AddressPolicy) -> Result<Self, String> {
         let builder = checked_client_builder(&site.index, policy).await?;
-        let client = builder
+        let builder = builder
             .redirect(Policy::custom(follow_on_same_origin))
-            .connect_timeout(CONNECT_TIMEOUT)
-            .build()
-            .map_err(|error| no_client(&error))?;
+            .connect_timeout(CONNECT_TIMEOUT);
         Ok(Self {
-            client,
+            client: build_client(builder)?,
             index: site.index.clone(),
         })
     }
@@ -87,7 +86,7 @@ impl SiteClient {
         let fetch = async {
             let is_conditional = !conditions.is_empty();
             let request = self.client.get(self.index.clone()).headers(conditions);
-            let response = request.send().await.map_err(|error| root_cause(&error))?;
+            let response = send_request(request).await?;
             if is_conditional && response.status() == StatusCode::NOT_MODIFIED {
                 return Ok(None);
             }
@@ -103,14 +102,15 @@ impl SiteClient {
             Ok(Some(FetchedIndex { bytes, conditions }))
         };
         let fetched = timeout(INDEX_TIMEOUT, fetch).await;
-        let fetched = fetched.unwrap_or_else(|_| Err("it does not answer in time".to_owned()));
-        fetched.map_err(|reason: String| format!("its index cannot be read: {reason}"))
+        let fetched: Result<_, String> =
+            fetched.unwrap_or_else(|_| Err("it does not answer in time".to_owned()));
+        fetched.context("its index cannot be read")
     }
 
     /// Requests a file, without a time limit.
     pub async fn fetch_file(&self, url: &str) -> Result<FileContent, ToolError> {
-        let sent = self.client.get(url).send().await;
-        let response = sent.map_err(|error| unavailable(&root_cause(&error)))?;
+        let sent = send_request(self.client.get(url)).await;
+        let response = sent.map_err(|reason| unavailable(&reason))?;
         if matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
             let message = "the site does not have the file now";
             return Err(ToolError::from_code(

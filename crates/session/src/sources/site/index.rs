@@ -10,7 +10,7 @@ use crate::sources::remote::{
 };
 use caproot_core::json::ListEntries;
 use caproot_core::proto::caproot::v1::Authority;
-use caproot_core::text::quote_value;
+use caproot_core::text::{SentenceResult as _, quote_value};
 use caproot_core::wire::ContentDigest;
 use reqwest::Url;
 use serde::Deserialize;
@@ -79,10 +79,7 @@ fn is_skill_name(name: &str) -> bool {
 
 /// Returns the URL of a SKILL.md, which must be of the same site.
 fn main_file_url(site: &SiteLocation, url: &str) -> Result<Url, String> {
-    let url = site
-        .index
-        .join(url)
-        .map_err(|error| format!("its URL is invalid: {error}"))?;
+    let url = site.index.join(url).context("its URL is invalid")?;
     let is_plain = url.query().is_none() && url.fragment().is_none();
     if url.origin() != site.index.origin() || !url.username().is_empty() || url.password().is_some()
     {
@@ -101,7 +98,7 @@ pub fn parse_index(
     before: &RemoteSkills,
 ) -> Result<ListedSkills, String> {
     let list = ListEntries::split(bytes, &["skills"], MAX_SKILLS)
-        .map_err(|error| format!("its index is not an index of skills: {error}"))?;
+        .context("its index is not an index of skills")?;
 
     let mut builder = SkillListBuilder::new(before);
     for entry in list.entries {
