@@ -22,7 +22,7 @@ mod watched;
 
 use crate::cli::agents::session_args::{OpenedFleet, SessionArgs};
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::log_args::LogArgs;
 use crate::cli::output::{print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal;
@@ -284,7 +284,7 @@ async fn write_line(
     stdout: &mut StdioWriter,
     line: serde_json::Result<String>,
 ) -> Result<(), CommandFailure> {
-    let mut line = line.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+    let mut line = line.or_exit(exit::INTERNAL)?;
     if io::stdout().is_terminal() {
         line = escape_json(&line);
     }

@@ -2,7 +2,7 @@
 
 use super::executor::ConnectedExecutor;
 use super::exit;
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, CommandResult as _};
 use super::root_arg::{RootArg, select_roots};
 use crate::agent::local::RootPreset;
 use caproot_client::{
@@ -293,7 +293,7 @@ impl SelectionArgs {
         }
         let environment_id = executor.environment_id().await?;
         select_roots(&self.root, &environment_id, env.current_dir.as_deref())
-            .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))
+            .or_exit(exit::BAD_CONFIG)
     }
 }
 

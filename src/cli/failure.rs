@@ -151,6 +151,25 @@ impl CommandFailure {
     }
 }
 
+/// Result of a step of a command.
+pub trait CommandResult<T> {
+    /// Ends the command with an exit code if the step failed. The message is the error.
+    fn or_exit(self, exit: u8) -> Result<T, CommandFailure>;
+
+    /// Ends the command if the step found an invalid response of the daemon.
+    fn or_invalid_response(self) -> Result<T, CommandFailure>;
+}
+
+impl<T, E: Display> CommandResult<T> for Result<T, E> {
+    fn or_exit(self, exit: u8) -> Result<T, CommandFailure> {
+        self.map_err(|error| CommandFailure::new(exit, error))
+    }
+
+    fn or_invalid_response(self) -> Result<T, CommandFailure> {
+        self.map_err(|why| CommandFailure::invalid_response(&why))
+    }
+}
+
 impl From<ConnectError> for CommandFailure {
     fn from(error: ConnectError) -> Self {
         match error {

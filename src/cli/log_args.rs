@@ -2,7 +2,7 @@
 
 #[cfg(target_os = "linux")]
 use super::exit;
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, CommandResult as _};
 #[cfg(target_os = "linux")]
 use crate::daemon::telemetry::logs::{LogHandle, init_logging};
 use crate::log_config::{self, LogConfig, TraceConfig};
@@ -39,7 +39,7 @@ pub fn start_log(
     log: &LogConfig,
     traces: Option<&TraceConfig>,
 ) -> Result<LogHandle, CommandFailure> {
-    init_logging(log, traces).map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))
+    init_logging(log, traces).or_exit(exit::BAD_CONFIG)
 }
 
 /// Writes the log to stderr as the subscriber formats it.

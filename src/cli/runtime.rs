@@ -2,7 +2,8 @@
 //! compiles the body of each `async fn` in the future again.
 
 use super::exit;
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, CommandResult as _};
+use caproot_core::text::SentenceResult as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use tokio::runtime::{Builder, Runtime};
 
@@ -14,8 +15,7 @@ pub fn run_in_runtime(
     #[cfg(target_os = "linux")]
     crate::daemon::server::set_mmap_threshold();
     builder.enable_all();
-    let runtime = build_quietly(&mut builder)
-        .map_err(|reason| CommandFailure::new(exit::INTERNAL, reason))?;
+    let runtime = build_quietly(&mut builder).or_exit(exit::INTERNAL)?;
 
     let outcome = runtime.block_on(run);
     // A thread that hangs on a dead mount must not block the end of the process.
@@ -32,7 +32,7 @@ fn build_quietly(builder: &mut Builder) -> Result<Runtime, String> {
     set_hook(hook);
 
     match built {
-        Ok(built) => built.map_err(|error| format!("cannot start the runtime: {error}")),
+        Ok(built) => built.context("cannot start the runtime"),
         Err(_) => Err(
             "cannot start the runtime: the system refuses a thread; raise the limit of threads \
              (TasksMax= of a systemd unit, pids.max of a container, RLIMIT_NPROC of a user)"

@@ -1,12 +1,16 @@
 //! Signals that stop a command.
 
 use super::exit;
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, CommandResult as _};
 use super::output::stdout_closed;
+use caproot_core::text::SentenceResult as _;
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 #[cfg(windows)]
 use tokio::signal::windows::ctrl_c;
+
+/// Start of the error of signals that cannot be received.
+const NO_SIGNALS: &str = "cannot receive signals";
 
 /// Runs a command until it ends. A SIGTERM or SIGINT, or Ctrl-C on
 /// Windows, ends the command earlier, with success.
@@ -53,7 +57,7 @@ fn stop_signal() -> Result<impl Future<Output = ()>, CommandFailure> {
 /// Returns a future that ends at a Ctrl-C that comes from now on.
 #[cfg(windows)]
 fn stop_signal() -> Result<impl Future<Output = ()>, CommandFailure> {
-    let mut pressed = ctrl_c().map_err(|error| no_signals(&error))?;
+    let mut pressed = ctrl_c().context(NO_SIGNALS).or_exit(exit::INTERNAL)?;
     Ok(async move {
         let _ = pressed.recv().await;
     })
@@ -61,9 +65,5 @@ fn stop_signal() -> Result<impl Future<Output = ()>, CommandFailure> {
 
 #[cfg(unix)]
 pub fn receive(kind: SignalKind) -> Result<Signal, CommandFailure> {
-    signal(kind).map_err(|error| no_signals(&error))
-}
-
-fn no_signals(error: &std::io::Error) -> CommandFailure {
-    CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
+    signal(kind).context(NO_SIGNALS).or_exit(exit::INTERNAL)
 }

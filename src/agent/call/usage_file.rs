@@ -1,8 +1,9 @@
 //! File of `--usage`: one line of JSON for each use of a skill.
 
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use caproot_core::sync::run_blocking;
+use caproot_core::text::SentenceResult as _;
 use caproot_session::{Session, UsageEvent};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -29,10 +30,9 @@ pub struct UsageFile {
 impl UsageFile {
     /// Opens a file to append lines, or creates it for its owner alone.
     pub fn open(path: &Path) -> Result<Self, CommandFailure> {
-        let file = open_regular_file(path).map_err(|error| {
-            let sentence = format!("cannot open {} of --usage: {error}", path.display());
-            CommandFailure::new(exit::BAD_CONFIG, sentence)
-        })?;
+        let file = open_regular_file(path)
+            .context(format_args!("cannot open {} of --usage", path.display()))
+            .or_exit(exit::BAD_CONFIG)?;
 
         let (queue, events) = channel(MAX_WAITING_EVENTS);
         let path = path.to_owned();

@@ -8,13 +8,13 @@ use crate::cli::args::{
     ConnectionArgs, LockFileArgs, ProductArgs, SelectionArgs, parse_result_bytes,
 };
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::log_args::LogArgs;
 use crate::cli::output::{is_plain_word, print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal;
 use caproot_client::CallError;
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot_core::text::escape_text;
+use caproot_core::text::{SentenceResult as _, escape_text};
 use caproot_session::{DEFAULT_RESULT_BYTES, Session, SessionOptions, SkillNameListOptions};
 use clap::Args;
 use std::borrow::Cow;
@@ -286,10 +286,9 @@ fn bind_listener(address: SocketAddr) -> Result<HttpListener, CommandFailure> {
         let url = listener.url()?;
         Ok((listener, url))
     });
-    let (listener, url) = bound.map_err(|error| {
-        let sentence = format!("cannot listen on {address}: {error}");
-        CommandFailure::new(exit::CANNOT_LISTEN, sentence)
-    })?;
+    let (listener, url) = bound
+        .context(format_args!("cannot listen on {address}"))
+        .or_exit(exit::CANNOT_LISTEN)?;
 
     write_stdout(|stdout| writeln!(stdout, "listening {url}"))?;
     Ok(listener)

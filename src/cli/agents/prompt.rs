@@ -5,7 +5,7 @@ use crate::agent::call::tools::ToolCallbacks;
 use crate::cli::agents::session_args::SessionArgs;
 use crate::cli::ask::report::count_with_noun;
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::log_args::LogArgs;
 use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal;
@@ -117,8 +117,7 @@ impl SessionPrompt {
     }
 
     fn print_text(&self) -> Result<(), CommandFailure> {
-        let tools = serde_json::to_string_pretty(&self.tools)
-            .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+        let tools = serde_json::to_string_pretty(&self.tools).or_exit(exit::INTERNAL)?;
         let text = &self.instructions.text;
 
         write_stdout(|stdout| {

@@ -1,7 +1,7 @@
 //! Flags of the sites whose skills a session has.
 
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use caproot_session::SkillSource;
 use caproot_session::sources::site::{SiteConfig, SiteSource};
 use clap::Args;
@@ -42,7 +42,7 @@ impl SitesArgs {
         });
 
         let started = try_join_all(starts).await;
-        started.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))
+        started.or_exit(exit::BAD_CONFIG)
     }
 }
 

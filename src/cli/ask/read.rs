@@ -3,7 +3,7 @@
 use crate::cli::args::{ConnectionArgs, SelectionArgs};
 use crate::cli::ask::list::consistency;
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::handle_arg::{PackageArg, find_plugin_package, find_root, find_skill};
 use crate::cli::output::{OutputFormat, print_message, write_stdout};
 use caproot_client::Client;
@@ -115,9 +115,9 @@ async fn print_as_json(
         .await?;
 
     answer.body = Some(match answer.body {
-        Some(Body::Contents(_)) => Body::Contents(
-            String::from_utf8(content).map_err(|error| CommandFailure::invalid_response(&error))?,
-        ),
+        Some(Body::Contents(_)) => {
+            Body::Contents(String::from_utf8(content).or_invalid_response()?)
+        }
         Some(Body::Data(_)) | None => Body::Data(content),
     });
 

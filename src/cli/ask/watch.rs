@@ -3,7 +3,7 @@
 
 use crate::cli::args::{ConnectionArgs, ProductArgs, SelectionArgs, parse_timeout};
 use crate::cli::changes::ChangeReporter;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::fleet::target::FleetTargetArgs;
 use crate::cli::fleet::watch::print_states;
 use crate::cli::output::{OutputFormat, print_stderr, write_lines};
@@ -109,9 +109,7 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
         let is_bookmark = matches!(event.event, Some(Event::Bookmark(_)));
         let lines = match args.output {
             OutputFormat::Text => {
-                let update = stream
-                    .apply_event(event)
-                    .map_err(|why| CommandFailure::invalid_response(&why))?;
+                let update = stream.apply_event(event).or_invalid_response()?;
                 let changes =
                     update.map_or_else(Vec::new, |update| reporter.report_update(&update));
                 let now = Zoned::now().strftime("%H:%M:%S").to_string();

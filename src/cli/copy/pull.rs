@@ -11,7 +11,7 @@ use crate::cli::agents::sites_args::SitesArgs;
 use crate::cli::args::{ConnectionArgs, SelectionArgs, read_lock};
 use crate::cli::ask::report::{count_with_noun, diagnostic_line, withheld_lines};
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::handle_arg::{PackageArg, find_root, find_skill, join_candidates};
 use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal_or_closed_stdout;
@@ -372,7 +372,7 @@ async fn run_on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, PullError> + Send + 'static,
 ) -> Result<T, CommandFailure> {
     let done = tokio::task::spawn_blocking(work).await;
-    let outcome = done.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+    let outcome = done.or_exit(exit::INTERNAL)?;
     Ok(outcome?)
 }
 

@@ -1,10 +1,11 @@
 //! Manual pages: caproot(1), a page for each command, and caproot.yaml(5).
 
 use super::definition::CommandEntry;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::output::write_stdout;
 use crate::cli::{commands, exit};
 use crate::daemon::config::config_keys;
+use caproot_core::text::SentenceResult as _;
 use clap::Args;
 use clap::builder::Resettable;
 use clap_mangen::Man;
@@ -70,10 +71,12 @@ pub(crate) struct ManArgs {
 pub(crate) fn run(args: &ManArgs) -> Result<u8, CommandFailure> {
     let pages = manual_pages();
     if let Some(dir) = &args.dir {
-        write_pages(dir, &pages).map_err(|error| {
-            let sentence = format!("cannot write manual pages to {}: {error}", dir.display());
-            CommandFailure::new(exit::OUTPUT_FAILED, sentence)
-        })?;
+        write_pages(dir, &pages)
+            .context(format_args!(
+                "cannot write manual pages to {}",
+                dir.display()
+            ))
+            .or_exit(exit::OUTPUT_FAILED)?;
     } else {
         write_stdout(|stdout| stdout.write_all(pages[0].source.as_bytes()))?;
     }

@@ -3,7 +3,7 @@
 use super::progress::run_for_each;
 use crate::cli::ask::report::count_with_noun;
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::file_check::{FileCheckArgs, FileFindings};
 use caproot_client::{ConfigError, ExecutorConfig, Fleet};
 use clap::Args;
@@ -47,7 +47,7 @@ async fn check_fleet_file(file: &Path) -> Result<FileFindings, CommandFailure> {
     let mut entries = Vec::new();
     for id in fleet.environment_ids() {
         let found = fleet.find_executor(&id).await;
-        let config = found.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+        let config = found.or_exit(exit::INTERNAL)?;
         let key = format!("executors.{id}");
         entries.push(FleetEntry { key, config });
     }

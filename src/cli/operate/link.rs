@@ -8,12 +8,12 @@ pub(in crate::cli) use link_file::LINK_EXAMPLE;
 use super::daemon_signals::DaemonSignals;
 use crate::cli::ask::report::count_with_noun;
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::file_check::{FileCheckArgs, FileFindings};
 use crate::cli::log_args::start_log;
 use crate::cli::output::print_ready_lines;
 use crate::daemon::server::{notify_ready_with, serve_metrics_at};
-use caproot_core::text::escape_text;
+use caproot_core::text::{SentenceResult as _, escape_text};
 use caproot_link::LinkService;
 use clap::{Args, Subcommand};
 use link_file::LinkFile;
@@ -110,9 +110,7 @@ async fn run_link(config: &Path) -> Result<u8, CommandFailure> {
     let _logs = start_log(&log, None)?;
 
     let environment_ids = link.environment_ids.clone();
-    let service = LinkService::start(link)
-        .await
-        .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+    let service = LinkService::start(link).await.or_exit(exit::BAD_CONFIG)?;
     let _metrics = match metrics {
         None => None,
         Some(address) => Some(serve_link_metrics(&service, address).await?),
@@ -126,9 +124,8 @@ async fn run_link(config: &Path) -> Result<u8, CommandFailure> {
     tokio::select! {
         // Without an outcome, a second signal ended the link.
         ended = signals.run_until_stopped(run, stop, &hangups) => {
-            ended.unwrap_or(Ok(())).map_err(|error| {
-                CommandFailure::new(exit::INTERNAL, format!("the link has ended: {error}"))
-            })?;
+            let ended = ended.unwrap_or(Ok(())).context("the link has ended");
+            ended.or_exit(exit::INTERNAL)?;
         }
         failure = ready => return Err(failure),
     }
@@ -160,10 +157,9 @@ async fn serve_link_metrics(
 ) -> Result<AbortOnDropHandle<()>, CommandFailure> {
     let endpoint = link_metrics(service.stats(), service.broker().state());
     let served = serve_metrics_at(address, endpoint).await;
-    let (bound, task) = served.map_err(|error| {
-        let sentence = format!("cannot listen on {address} for metrics: {error}");
-        CommandFailure::new(exit::CANNOT_LISTEN, sentence)
-    })?;
+    let (bound, task) = served
+        .context(format_args!("cannot listen on {address} for metrics"))
+        .or_exit(exit::CANNOT_LISTEN)?;
 
     print_ready_lines(vec![format!("metrics tcp:{bound}")]).await?;
     Ok(task)

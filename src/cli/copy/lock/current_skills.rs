@@ -3,7 +3,7 @@
 use crate::cli::ask::report::{diagnostic_line, skills_report};
 use crate::cli::copy::lock::LockArgs;
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::fleet::{fleet_failure, omitted_line, read_fleet};
 use crate::cli::handle_arg::{find_root, list_request};
 use crate::cli::output::print_stderr;
@@ -105,7 +105,7 @@ async fn start_local_daemon(dirs: &[PathBuf]) -> Result<ConnectedDaemons, Comman
 
     let daemon = LocalDaemon::start(directories)
         .await
-        .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+        .or_exit(exit::BAD_CONFIG)?;
     let origin = ConnectedDaemon {
         client: daemon.client.clone(),
         roots: daemon.roots.clone(),

@@ -7,13 +7,13 @@ mod report;
 use crate::cli::args::{ConnectionArgs, SelectionArgs, read_lock};
 use crate::cli::ask::report::count_with_noun;
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::handle_arg::join_candidates;
 use crate::cli::output::{OutputFormat, is_plain_word, print_json, print_stderr, write_stdout};
 use caproot_core::lock::{ApprovedSkill, Lock, LockDifference, SkillChange, SkillDifference};
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot_core::text::escape_text;
 use caproot_core::text::similar::suggest_names;
+use caproot_core::text::{SentenceResult as _, escape_text};
 use clap::{ArgGroup, Args};
 use current_skills::{CurrentPackage, CurrentSkills, read_current_skills};
 use serde_json::json;
@@ -381,10 +381,8 @@ fn unknown_name(name: &str, known: &Lock, what: &str) -> CommandFailure {
 }
 
 fn write_lock(file: &Path, lock: &Lock) -> Result<(), CommandFailure> {
-    let text = lock.to_text().map_err(|error| {
-        let sentence = format!("the lock would not be valid: {error}");
-        CommandFailure::new(exit::BAD_CONFIG, sentence)
-    })?;
+    let text = lock.to_text().context("the lock would not be valid");
+    let text = text.or_exit(exit::BAD_CONFIG)?;
     out_file::replace_file(file, &text)
 }
 

@@ -1,7 +1,8 @@
 //! Replacement of the lock file as a whole.
 
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
+use caproot_core::text::SentenceResult as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,10 +11,9 @@ use std::path::{Path, PathBuf};
 /// Writes a new file next to the path, and renames it over the path: a reader sees the old or the new
 /// text. A link stays a link. The mode of an old file stays.
 pub fn replace_file(path: &Path, text: &str) -> Result<(), CommandFailure> {
-    replace(path, text).map_err(|error| {
-        let sentence = format!("cannot write {}: {error}", path.display());
-        CommandFailure::new(exit::OUTPUT_FAILED, sentence)
-    })
+    replace(path, text)
+        .context(format_args!("cannot write {}", path.display()))
+        .or_exit(exit::OUTPUT_FAILED)
 }
 
 fn replace(path: &Path, text: &str) -> io::Result<()> {
