@@ -3,14 +3,15 @@
 use super::schema::ToolPayload;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use caproot_client::{CallError, ChangesSince};
+use caproot_client::{CallError, ChangesSince, ConfigErrors, ConnectError, FleetError};
 use caproot_session::dispatch::{
-    DispatchError, DispatchRecord, DrainError, DrainSummary, SubmitOutcome, TurnError,
+    DispatchError, DispatchRecord, DrainError, DrainSummary, ListenError, SubmitOutcome, TurnError,
 };
+use caproot_session::sources::site::SiteNameError;
 use caproot_session::{
-    ExecutorChanges, ExecutorState, InjectedSkills, InstructionUpdate, ListedSkill,
-    McpServerStatus, ReinjectedSkills, ResultImage, SelectionError, SessionPlugin, SourceState,
-    ToolError, ToolResult, UsedSkill,
+    ExecutorChanges, ExecutorState, ForkError, InjectedSkills, InstructionUpdate, ListedSkill,
+    McpServerStatus, ReinjectedSkills, RestoreError, ResultImage, SavedError, SelectionError,
+    SessionPlugin, SourceState, ToolError, ToolResult, UsedSkill,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -350,27 +351,36 @@ impl From<SelectionError> for RequestError {
     }
 }
 
-impl From<DrainError> for RequestError {
-    fn from(error: DrainError) -> Self {
-        Self::failed(&error)
-    }
+/// Converts errors of the library, each by a constructor.
+macro_rules! convert_errors {
+    ($($error:ty => $constructor:expr;)+) => {
+        $(impl From<$error> for RequestError {
+            fn from(error: $error) -> Self {
+                $constructor(&error)
+            }
+        })+
+    };
 }
 
-impl From<DispatchError> for RequestError {
-    fn from(error: DispatchError) -> Self {
-        Self::failed(&error)
-    }
+convert_errors! {
+    DrainError => Self::failed;
+    DispatchError => Self::failed;
+    TurnError => Self::failed;
+    AcquireError => Self::failed;
+    ListenError => Self::failed;
+    SavedError => Self::failed;
+    ForkError => Self::bad_option;
+    RestoreError => Self::bad_option;
+    SiteNameError => Self::bad_option;
+    ConnectError => Self::unavailable;
+    FleetError => Self::unavailable;
+    CallError => Self::from_call_error;
+    ToolError => Self::from_tool_error;
 }
 
-impl From<TurnError> for RequestError {
-    fn from(error: TurnError) -> Self {
-        Self::failed(&error)
-    }
-}
-
-impl From<AcquireError> for RequestError {
-    fn from(error: AcquireError) -> Self {
-        Self::failed(&error)
+impl From<ConfigErrors> for RequestError {
+    fn from(errors: ConfigErrors) -> Self {
+        Self::bad_config(errors.iter().map(ToString::to_string).collect())
     }
 }
 
@@ -410,6 +420,11 @@ impl RequestError {
             mistakes,
             ..Self::new("BAD_CONFIG", message)
         }
+    }
+
+    /// Returns the error of one invalid option of a session.
+    pub fn bad_option(error: &dyn fmt::Display) -> Self {
+        Self::bad_config(vec![error.to_string()])
     }
 
     /// Returns the error of executors that do not answer.

@@ -4,7 +4,7 @@ use super::answer::{DrainCounts, ListenEnd, PromptAnswer, RequestAnswer, Request
 use super::event::CallEvent;
 use super::request::SendRequest;
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use caproot_client::ClientToken;
 use caproot_session::Session;
 use caproot_session::dispatch::{
@@ -54,9 +54,7 @@ impl ManagerArgs {
             token,
             ..HttpManagerConfig::new(base_url, id)
         };
-        let connected = HttpManager::new(config)
-            .await
-            .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+        let connected = HttpManager::new(config).await.or_exit(exit::BAD_CONFIG)?;
         let manager = Arc::new(connected.with_observer(move |record: &DispatchRecord| {
             // The receiver ends with the process.
             drop(events.send(CallEvent::from_record(record)));
@@ -93,7 +91,7 @@ impl ManagedThread {
         };
         self.thread.dispatcher().wait_idle().await;
 
-        ended.map_err(|error| RequestError::failed(&error))?;
+        ended?;
         Ok(RequestAnswer::Listen(ListenEnd {
             last_event_id: listener.last_event_id().map(str::to_owned),
         }))

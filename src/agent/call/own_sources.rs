@@ -176,21 +176,17 @@ impl ExecutorOrigin {
             Self::One(executor) => {
                 is_single = true;
                 let config = executor.to_config("").map_err(RequestError::bad_config)?;
-                let config = config.with_address().await;
-                Fleet::new(EveryEnvironment(config.map_err(RequestError::unavailable)?))
+                Fleet::new(EveryEnvironment(config.with_address().await?))
             }
             Self::Table(executors) => {
                 let configs = check_table(executors).map_err(RequestError::bad_config)?;
                 let mut table = BTreeMap::new();
                 for (id, config) in configs {
-                    let config = config.with_address().await;
-                    table.insert(id, config.map_err(RequestError::unavailable)?);
+                    table.insert(id, config.with_address().await?);
                 }
                 Fleet::from_executors(table)
             }
-            Self::File(path) => Fleet::from_file(path).await.map_err(|errors| {
-                RequestError::bad_config(errors.iter().map(ToString::to_string).collect())
-            })?,
+            Self::File(path) => Fleet::from_file(path).await?,
             Self::Find(environments) => Fleet::new(asked(environments)),
             Self::FindOne(()) => {
                 is_single = true;
@@ -233,19 +229,14 @@ impl ProgramFleet {
         }
 
         let list_roots = async {
-            let found = self.fleet.find_executor("").await;
-            let executor = found.map_err(|error| RequestError::unavailable(error.to_string()))?;
             let ExecutorConfig {
                 endpoint,
                 credentials,
                 timeout,
                 ..
-            } = &executor;
-            let client = Client::connect(endpoint, credentials, *timeout).await;
-            let mut client =
-                client.map_err(|error| RequestError::unavailable(error.to_string()))?;
-            let listed = client.list_roots().await;
-            listed.map_err(|error| RequestError::from_call_error(&error))
+            } = self.fleet.find_executor("").await?;
+            let mut client = Client::connect(&endpoint, &credentials, timeout).await?;
+            Ok(client.list_roots().await?)
         };
         let listed = tokio::time::timeout(timeout, list_roots).await;
         let published = listed.unwrap_or_else(|_| {
@@ -352,15 +343,12 @@ impl SourcesRequest {
         }
         sources.extend(servers.start(options.start_timeout).await);
         for site in &self.sites {
-            let started = SiteSource::start(SiteConfig {
+            let source = SiteSource::start(SiteConfig {
                 allows_private_addresses: site.allow_private,
                 start_timeout: options.start_timeout,
                 ..SiteConfig::new(&site.host)
             });
-            let source = started.await;
-            sources.push(Arc::new(source.map_err(|error| {
-                RequestError::bad_config(vec![error.to_string()])
-            })?));
+            sources.push(Arc::new(source.await?));
         }
         Ok(sources)
     }

@@ -259,7 +259,7 @@ impl CallServer<'_> {
             CallRequest::Start(request) => RequestAnswer::Start(self.start(*request).await?),
             CallRequest::Save {} => {
                 let saved = self.find_session(id)?.save();
-                RequestAnswer::Save(saved.map_err(|error| RequestError::failed(&error))?)
+                RequestAnswer::Save(saved?)
             }
             CallRequest::Restore { saved } => {
                 let request = SessionRequest {
@@ -505,9 +505,7 @@ impl CallServer<'_> {
     ) -> Result<StartedSession, RequestError> {
         let text = saved.to_string();
         let restored =
-            Session::restore_with(&places.fleet, &text, places.sources, &checked.options)
-                .await
-                .map_err(|error| RequestError::bad_config(vec![error.to_string()]))?;
+            Session::restore_with(&places.fleet, &text, places.sources, &checked.options).await?;
 
         let changes = restored.changes_since_save.iter();
         Ok(StartedSession {
@@ -554,11 +552,7 @@ impl CallServer<'_> {
             .as_ref()
             .map(|roots| roots.iter().map(String::as_str).collect());
         let scope = roots.as_deref().map_or(ForkScope::All, ForkScope::Only);
-        let fork = open
-            .session
-            .fork(scope)
-            .map_err(|error| RequestError::bad_config(vec![error.to_string()]))?
-            .with_narrower_choice(&narrower)?;
+        let fork = open.session.fork(scope)?.with_narrower_choice(&narrower)?;
 
         let mut fork = OpenSession::new(fork, open.has_plugins);
         fork.fleet.clone_from(&open.fleet);

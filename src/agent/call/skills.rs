@@ -12,8 +12,7 @@ pub struct SkillReader<'a> {
 impl SkillReader<'_> {
     /// Returns all listed skills.
     pub fn list(&self) -> Result<Vec<ListedSkill>, RequestError> {
-        let skills = self.session.listed_skills();
-        skills.map_err(|error| RequestError::from_tool_error(&error))
+        Ok(self.session.listed_skills()?)
     }
 
     /// Returns a whole file.
@@ -24,9 +23,6 @@ impl SkillReader<'_> {
             authority,
         } = request;
         let text = self.session.read_file(skill, authority.as_ref(), path);
-        match text.await {
-            Ok(text) => Ok(FileText { text }),
-            Err(error) => Err(RequestError::from_tool_error(&error)),
-        }
+        Ok(FileText { text: text.await? })
     }
 }
