@@ -10,13 +10,18 @@ use std::path::{Path, PathBuf};
 const DEFAULT_PREFIX: &str = "caproot.v1";
 /// Port of a server without a port.
 const DEFAULT_PORT: u16 = 4222;
+/// Port of a server with WebSockets without a port.
+const DEFAULT_WEBSOCKET_PORT: u16 = 443;
+/// Start of the URL of a server with WebSockets over TLS.
+const WEBSOCKET_SCHEME: &str = "wss://";
 /// Keys of the section `nats` of a fleet file and of a link file.
 pub const BROKER_KEYS: [&str; 6] = ["servers", "ca", "cert", "key", "creds", "prefix"];
 
 /// Servers of a NATS cluster, and the credentials of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerConfig {
-    /// URLs of servers: `tls://HOST:PORT`, or `nats://HOST:PORT` for a server on this machine.
+    /// URLs of servers: `tls://HOST:PORT`, or `nats://HOST:PORT` for a server on this machine. Or all of them
+    /// `wss://HOST:PORT`, for a network from which only HTTPS leaves.
     pub servers: Vec<String>,
     /// Authorities (PEM) that the certificates of the servers must come from. `None` means the
     /// authorities of the machine.
@@ -51,9 +56,14 @@ pub fn read_broker_config(
     reader: &mut DocumentReader<'_>,
 ) -> Option<BrokerConfig> {
     let section = reader.section(field, BROKER_KEYS)?;
-    let servers = reader
-        .required(&section, "servers")
-        .map(|item| reader.unique_texts(&item, Some("empty list; name a server"), parse_server));
+    let servers = reader.required(&section, "servers").map(|item| {
+        let servers = reader.unique_texts(&item, Some("empty list; name a server"), parse_server);
+        let are_websockets = |server: &String| server.starts_with(WEBSOCKET_SCHEME);
+        if servers.iter().any(are_websockets) && !servers.iter().all(are_websockets) {
+            reader.report_error(&item, "wss:// and other servers; name servers of one kind");
+        }
+        servers
+    });
 
     if section.get("cert").is_some() != section.get("key").is_some() {
         reader.report_error(field, "`cert` and `key` go together; one is missing");
@@ -84,11 +94,12 @@ pub fn read_broker_config(
 /// Parses the URL of a server. A server on another machine needs TLS: the broker reads no skill, but
 /// its credentials would be readable.
 fn parse_server(text: &str) -> Result<String, &'static str> {
-    let expected =
-        "expected tls://HOST:PORT, or nats://127.0.0.1:PORT for a server on this machine";
+    let expected = "expected tls://HOST:PORT or wss://HOST:PORT, or nats://127.0.0.1:PORT for a server on this \
+                    machine";
     let (scheme, address) = text.split_once("://").ok_or(expected)?;
     let (host, port) = match address.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port.parse().map_err(|_| expected)?),
+        _ if text.starts_with(WEBSOCKET_SCHEME) => (address, DEFAULT_WEBSOCKET_PORT),
         _ => (address, DEFAULT_PORT),
     };
 
@@ -105,7 +116,7 @@ fn parse_server(text: &str) -> Result<String, &'static str> {
     }
 
     match scheme {
-        "tls" => {}
+        "tls" | "wss" => {}
         "nats" if is_loopback_host(host) => {}
         "nats" => return Err("an attacker on the network could read the credentials; use tls://"),
         _ => return Err(expected),
@@ -124,6 +135,8 @@ mod tests {
             ("tls://nats.example", "tls://nats.example:4222"),
             ("tls://[::1]", "tls://[::1]:4222"),
             ("tls://10.0.0.1:1", "tls://10.0.0.1:1"),
+            ("wss://nats.example", "wss://nats.example:443"),
+            ("wss://nats.example:8443", "wss://nats.example:8443"),
             ("nats://127.0.0.1:4222", "nats://127.0.0.1:4222"),
             ("nats://localhost", "nats://localhost:4222"),
         ] {
@@ -141,6 +154,7 @@ mod tests {
             "ws://127.0.0.1",
             "tls://a:x",
             "tls://a/b",
+            "wss://a/b",
         ] {
             parse_server(bad).expect_err(bad);
         }

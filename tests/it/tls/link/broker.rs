@@ -16,6 +16,8 @@ pub(super) struct NatsServer {
     pub(super) process: Process,
     /// Address with its port.
     address: String,
+    /// Port for WebSockets, if the server has one.
+    websocket_port: Option<String>,
     program: PathBuf,
     flags: String,
 }
@@ -30,10 +32,12 @@ impl NatsServer {
         };
         let host = free_port();
         let host = host.strip_suffix(":0").expect("port 0");
-        let (process, address) = start_process(&program, &format!("-a {host} -p -1 {flags}")).await;
+        let started = start_process(&program, &format!("-a {host} -p -1 {flags}")).await;
+        let (process, address, websocket_port) = started;
         Some(Self {
             process,
             address,
+            websocket_port,
             program,
             flags: flags.to_owned(),
         })
@@ -47,7 +51,7 @@ impl NatsServer {
     pub(super) async fn restart(&mut self) {
         let (host, port) = self.address.split_once(':').expect("a port");
         let flags = format!("-a {host} -p {port} {}", self.flags);
-        (self.process, self.address) = start_process(&self.program, &flags).await;
+        (self.process, self.address, _) = start_process(&self.program, &flags).await;
     }
 
     pub(super) fn url(&self) -> String {
@@ -62,6 +66,11 @@ impl NatsServer {
     pub(super) fn tls_url(&self) -> String {
         let (_, port) = self.address.split_once(':').expect("a port");
         format!("tls://127.0.0.1:{port}")
+    }
+
+    pub(super) fn websocket_url(&self) -> String {
+        let port = self.websocket_port.as_deref().expect("a port");
+        format!("wss://127.0.0.1:{port}")
     }
 
     /// Subscribes to all subjects. The messages of all later publishers are recorded.
@@ -109,15 +118,26 @@ impl Recorder {
     }
 }
 
-/// Starts a server, and waits until the server accepts connections. Returns its address.
-async fn start_process(path: &Path, flags: &str) -> (Process, String) {
+/// Starts a server, and waits until the server accepts connections. Returns its address, and its port for
+/// WebSockets.
+async fn start_process(path: &Path, flags: &str) -> (Process, String, Option<String>) {
     let mut command = program(path);
     command.args(flags.split_whitespace());
     let mut process = Process::spawn(command);
-    let line = process
-        .wait_for_log("Listening for client connections on")
-        .await;
-    let address = line.rsplit(' ').next().expect("an address").to_owned();
+    let line = process.wait_for_log("Listening for").await;
+    let (mut address, mut websocket_port) = (last_word(&line), None);
+    if line.contains("websocket clients") {
+        websocket_port = address.rsplit(':').next().map(str::to_owned);
+        address = last_word(
+            &process
+                .wait_for_log("Listening for client connections on")
+                .await,
+        );
+    }
     process.wait_for_log("Server is ready").await;
-    (process, address)
+    (process, address, websocket_port)
+}
+
+fn last_word(line: &str) -> String {
+    line.rsplit(' ').next().expect("an address").to_owned()
 }

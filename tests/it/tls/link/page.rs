@@ -26,6 +26,11 @@ pub(super) fn file(name: &str) -> &'static str {
 
 /// Returns credentials of the page's executor, orchestrator and broker, and the broker.
 async fn start_broker() -> Option<(Pki, NatsServer)> {
+    start_broker_with("").await
+}
+
+/// As `start_broker`, with a further block of the broker's file.
+async fn start_broker_with(more: &str) -> Option<(Pki, NatsServer)> {
     let pki = Pki::new();
     for name in ["one", "link"] {
         pki.issue(
@@ -34,7 +39,8 @@ async fn start_broker() -> Option<(Pki, NatsServer)> {
         );
     }
     let dir = pki.fixture.path("").display().to_string();
-    let config = file("nats.conf").replace("/etc/nats", dir.trim_end_matches('/'));
+    let config = format!("{}\n{more}", file("nats.conf"));
+    let config = config.replace("/etc/nats", dir.trim_end_matches('/'));
     let config: Vec<_> = config
         .lines()
         .filter(|line| !line.starts_with("listen:"))
@@ -109,6 +115,42 @@ async fn the_files_of_the_page_give_a_list_over_a_tunnel() {
     })
     .await;
     drop((link, two, daemon));
+}
+
+#[tokio::test]
+async fn a_link_and_an_orchestrator_come_by_web_sockets() {
+    let websocket = file("nats-websocket.conf").replace("0.0.0.0:443", "127.0.0.1:-1");
+    let Some((pki, broker)) = start_broker_with(&websocket).await else {
+        return;
+    };
+    let over_https = |name| {
+        let text = std::fs::read_to_string(pki.fixture.path(name)).expect("a file");
+        let text = text.replace(&broker.tls_url(), &broker.websocket_url());
+        pki.fixture.write(name, text);
+    };
+    let config = adapt(&pki, "caproot.yaml", &broker, "127.0.0.1:0");
+    let daemon = Process::start(caproot(["serve", "--config", &config]));
+    let config = adapt(&pki, "link.yaml", &broker, daemon.address());
+    over_https("link.yaml");
+    let mut link = Process::start_until(caproot(["link", "--config", &config]), |e| !e.is_empty());
+    assert_eq!(link.line().await, "linked one");
+
+    // The orchestrator comes by TLS, and then by WebSockets, too.
+    let fleet = adapt(&pki, "fleet.yaml", &broker, "");
+    let list = ["list", "--fleet", &fleet, "--environment-id", "one"];
+    let by_tls = run_command(caproot(list)).await.succeeded();
+    assert!(by_tls.text().contains("team"), "{}", by_tls.text());
+    over_https("fleet.yaml");
+    let by_web_socket = run_command(caproot(list)).await.succeeded();
+    assert_eq!(by_web_socket.stdout, by_tls.stdout);
+
+    let text = std::fs::read_to_string(&config).expect("a file");
+    let mixed = text.replace("servers: ['", "servers: ['tls://127.0.0.1:1', '");
+    pki.fixture.write("link.yaml", mixed);
+    let checked = run_command(caproot(["link", "check", &config])).await;
+    assert_eq!(checked.code, Some(78));
+    let reason = "wss:// and other servers; name servers of one kind";
+    assert!(checked.text().contains(reason), "{}", checked.text());
 }
 
 /// The link opens its config and its credentials, and no other file than those of any program.
