@@ -70,6 +70,21 @@ pub struct CallerCredentials {
     rules: watch::Receiver<Arc<AuthRules>>,
 }
 
+/// Authentication of one call. The load limit leaves it in the first call of a connection for
+/// [`AuthService`].
+#[derive(Debug, Clone)]
+pub struct Authentication {
+    credentials: CallerCredentials,
+    outcome: Result<Caller, AuthDenial>,
+}
+
+impl Authentication {
+    /// Whether the rules accept the caller.
+    pub fn is_accepted(&self) -> bool {
+        self.outcome.is_ok()
+    }
+}
+
 impl AuthLayer {
     /// Creates a layer with these rules.
     #[must_use]
@@ -121,11 +136,28 @@ impl AuthLayer {
             rules: self.0.rules.subscribe(),
         }
     }
+
+    /// Authenticates the caller of a request. The future borrows nothing of the request, whose body
+    /// threads cannot share.
+    pub fn authenticate(
+        &self,
+        peer: Option<&PeerIdentity>,
+        headers: &HeaderMap,
+    ) -> impl Future<Output = Authentication> + Send + use<> {
+        let mut credentials = self.request_credentials(peer, headers);
+        async move {
+            let outcome = credentials.authenticate().await;
+            Authentication {
+                credentials,
+                outcome,
+            }
+        }
+    }
 }
 
 impl CallerCredentials {
     /// Authenticates the caller by the active rules.
-    pub(super) async fn authenticate(&mut self) -> Result<Caller, AuthDenial> {
+    async fn authenticate(&mut self) -> Result<Caller, AuthDenial> {
         let rules = self.rules.borrow_and_update().clone();
         let Some((callers, tokens)) = &rules.callers else {
             return Ok(Caller::default());
@@ -239,11 +271,21 @@ where
             return Box::pin(async move { inner.call(request).await });
         }
 
-        let mut credentials = self
-            .auth
-            .request_credentials(request.extensions().get(), request.headers());
+        let auth = self.auth.clone();
         Box::pin(async move {
-            match credentials.authenticate().await {
+            let authentication = match request.extensions_mut().remove() {
+                Some(authentication) => authentication,
+                None => {
+                    let peer = request.extensions().get();
+                    let authenticating = auth.authenticate(peer, request.headers());
+                    authenticating.await
+                }
+            };
+            let Authentication {
+                credentials,
+                outcome,
+            } = authentication;
+            match outcome {
                 Ok(caller) => {
                     request.extensions_mut().insert(caller);
                     request.extensions_mut().insert(credentials);

@@ -137,27 +137,29 @@ impl LoadLimitLayer {
 
     /// Acquires the permits of a call. The first accepted call on a connection admits the
     /// connection.
-    async fn acquire_permits(&self, head: &Parts) -> Result<CallPermits, Status> {
+    async fn acquire_permits(&self, head: &mut Parts) -> Result<CallPermits, Status> {
         let extensions = &head.extensions;
-        let Some(connection) = extensions.get::<ConnectionAdmission>() else {
+        let Some(connection) = extensions.get::<ConnectionAdmission>().cloned() else {
             return self.acquire_caller_permits(extensions);
         };
         if connection.is_admitted() {
-            return self.acquire_or_spare(extensions, connection);
+            return self.acquire_or_spare(extensions, &connection);
         }
 
-        let permits = self.acquire_spare_permits(connection)?;
-        let peer = extensions.get::<PeerIdentity>();
-        let mut credentials = self.auth.request_credentials(peer, &head.headers);
+        let permits = self.acquire_spare_permits(&connection)?;
+        let peer = extensions.get::<PeerIdentity>().cloned();
+        let authentication = self.auth.authenticate(peer.as_ref(), &head.headers).await;
+        let is_accepted = authentication.is_accepted();
+        head.extensions.insert(authentication);
         // A call that is not accepted goes on: the service may be public, or rejects the call.
-        let (Some(peer), Ok(_)) = (peer, credentials.authenticate().await) else {
+        let Some(peer) = peer.filter(|_| is_accepted) else {
             return Ok(permits);
         };
 
-        match connection.admit(peer) {
+        match connection.admit(&peer) {
             Ok(()) => {
                 drop(permits);
-                self.acquire_or_spare(extensions, connection)
+                self.acquire_or_spare(&head.extensions, &connection)
             }
             Err(_) if connection.is_operator() => Ok(permits),
             Err(exceeded) => Err(too_many_connections(exceeded)),
@@ -257,8 +259,8 @@ where
 
         let is_stream = request.uri().path() == WATCH_METHOD_PATH;
         let answer = async move {
-            let (head, body) = request.into_parts();
-            let permits = layer.acquire_permits(&head).await?;
+            let (mut head, body) = request.into_parts();
+            let permits = layer.acquire_permits(&mut head).await?;
             let is_reflection = head.uri.path().starts_with(REFLECTION_PREFIX);
             let deadline = (!is_reflection).then(|| Instant::now() + layer.request_timeout);
             let body = CountedRequestBody::new(body, permits.request_bytes, deadline);
