@@ -111,14 +111,13 @@ mod network;
 mod options;
 mod prompt;
 mod search;
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 mod servers;
 mod skills;
 pub mod sources;
 mod state;
 mod storage;
 mod text;
-#[cfg(feature = "handlers")]
 mod tools;
 mod uses;
 mod view;
@@ -132,14 +131,14 @@ pub use life::{
 #[cfg(feature = "mcp")]
 pub use network::{AuthorizationFailed, AuthorizationRequest, ServerAuthorization};
 pub use options::{ChoiceRule, ChoiceRuleError, SessionOptions, SkillChoice};
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 pub use options::{McpServerChoice, McpServerOptions, ServerValueRequest, ServerValues};
 pub use prompt::{
     AmbiguousName, InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, MentionCandidate,
     OmittedMention, ReinjectedFragment, ReinjectedSkills, SkillFragment, SkillMention,
     SkillNameLine, SkillNameList, SkillNameListOptions, UserPrompt,
 };
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 pub use servers::{McpServerStatus, limits as mcp_server_limits};
 pub use skills::{
     DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultImage, SelectionError, SkillAuthority,
@@ -153,7 +152,6 @@ pub use text::{
     DEFAULT_BUDGET, InstructionText, InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges,
     SkillInText, TextPlace, UpdateKind, fill_placeholders,
 };
-#[cfg(feature = "handlers")]
 pub use tools::{
     CustomTool, ToolCaller, ToolFunctionError, ToolRegistry, ToolRegistryError,
     limits as tool_limits,

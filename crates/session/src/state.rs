@@ -2,10 +2,9 @@
 
 use super::search::SessionSearch;
 use super::sources::{ApprovedSource, DaemonSource, ExecutorState};
-#[cfg(feature = "handlers")]
 use super::tools::ToolSet;
 use crate::options::session_options::SessionOptions;
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 use crate::servers::PluginServerSet;
 use crate::skills::authorities::{SessionAuthority, collect_authorities};
 use crate::skills::result::{ToolError, ToolErrorCode};
@@ -43,9 +42,8 @@ pub struct Session {
     pub(super) texts: Mutex<TextRegistry>,
     pub(super) inner: SessionInner,
     /// Tools of the program.
-    #[cfg(feature = "handlers")]
     pub(super) custom_tools: Arc<ToolSet>,
-    #[cfg(feature = "servers")]
+    #[cfg(feature = "mcp")]
     pub(super) plugin_servers: PluginServerSet,
 }
 
@@ -143,7 +141,7 @@ impl Session {
             let watch = source.watch()?;
             Some((&**source, watch))
         });
-        #[cfg(feature = "servers")]
+        #[cfg(feature = "mcp")]
         let watches = watches.chain(self.plugin_servers.watches());
         SessionWatch::new(watches)
     }
@@ -200,19 +198,17 @@ impl Session {
             search: Arc::default(),
             texts: Mutex::default(),
             inner,
-            #[cfg(feature = "handlers")]
             custom_tools: Arc::default(),
-            #[cfg(feature = "servers")]
+            #[cfg(feature = "mcp")]
             plugin_servers: PluginServerSet::default(),
         })
     }
 
     /// Returns the tools of the program, followed by those of servers, of now.
-    #[cfg(feature = "handlers")]
     pub(super) fn tool_set(&self) -> Arc<ToolSet> {
-        #[cfg(feature = "servers")]
+        #[cfg(feature = "mcp")]
         return self.plugin_servers.tool_set(&self.custom_tools);
-        #[cfg(not(feature = "servers"))]
+        #[cfg(not(feature = "mcp"))]
         self.custom_tools.clone()
     }
 

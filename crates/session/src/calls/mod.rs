@@ -9,7 +9,7 @@ pub mod fitting;
 pub mod package_lookup;
 pub mod read;
 pub mod search_tool;
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 pub mod server_tools;
 pub mod tool_call;
 pub mod whole_reads;

@@ -29,7 +29,6 @@ enum CalledTool<'a> {
     Read(Result<FoundRead<'a>, ToolError>),
     Search,
     /// Custom tool with this full name.
-    #[cfg_attr(not(feature = "handlers"), allow(dead_code))] // found only with the feature
     Custom(String),
     Unknown,
 }
@@ -78,7 +77,6 @@ impl Session {
     #[must_use]
     pub fn flat_tools(&self) -> Value {
         let tools = self.skill_tools();
-        #[cfg(feature = "handlers")]
         let tools = self.tool_set().append_payloads(tools);
         tools
     }
@@ -107,7 +105,6 @@ impl Session {
             None => {}
         }
 
-        #[cfg(feature = "handlers")]
         if let Some(name) = self.tool_set().find_name(name) {
             return CalledTool::Custom(name.to_owned());
         }
@@ -153,10 +150,7 @@ impl Session {
     }
 
     fn unknown_tool_result(&self, name: &str) -> ToolResult {
-        #[cfg(feature = "handlers")]
         let has_custom_tools = !self.tool_set().is_empty();
-        #[cfg(not(feature = "handlers"))]
-        let has_custom_tools = false;
 
         let hint = if has_custom_tools {
             "Call one of the tools that you were given, by its whole name."
@@ -171,9 +165,7 @@ impl Session {
         ))
     }
 
-    #[cfg_attr(not(feature = "handlers"), allow(clippy::unused_async))] // waits for a custom tool
     async fn call_custom_tool(&self, name: &str, arguments: &Value) -> ToolResult {
-        #[cfg(feature = "handlers")]
         if let Some(result) = self.tool_set().call_tool(name, arguments).await {
             return result;
         }
@@ -225,13 +217,8 @@ impl Session {
     #[must_use]
     pub fn instruction_text(&self, budget: usize) -> InstructionText {
         let view = self.current_view();
-        #[cfg(feature = "handlers")]
-        let text = self
-            .tool_set()
-            .write_instructions(budget, |budget| self.write_skills(&view, budget));
-        #[cfg(not(feature = "handlers"))]
-        let text = self.write_skills(&view, budget);
-        text
+        self.tool_set()
+            .write_instructions(budget, |budget| self.write_skills(&view, budget))
     }
 
     /// Returns the text for a model that has the text of the id `known`: nothing if the skills are the
@@ -296,9 +283,9 @@ impl Session {
         self.inner
             .usage
             .record(UsageKind::Listed, text.shown_skills());
-        #[cfg_attr(not(feature = "servers"), allow(unused_mut))] // extended only with the feature
+        #[cfg_attr(not(feature = "mcp"), allow(unused_mut))] // extended only with the feature
         let mut warnings = view.warnings.clone();
-        #[cfg(feature = "servers")]
+        #[cfg(feature = "mcp")]
         warnings.extend(self.plugin_servers.warnings());
         InstructionText { warnings, ..text }
     }

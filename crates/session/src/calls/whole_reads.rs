@@ -23,8 +23,7 @@ const MAX_ATTEMPTS: usize = 3;
 const MAX_FILE_BYTES: usize = 16 << 20;
 
 /// Skill that a model may use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedSkill {
     /// Name, which may begin with the name of a plugin: `deploy-kit:deploy`.

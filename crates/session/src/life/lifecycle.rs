@@ -166,12 +166,12 @@ impl Session {
     /// Tries again to use the MCP servers that cannot be used, of plugins and of sources, such as after a
     /// user logged in. A server that answers 401 again makes the program be asked for `Authorization` again.
     /// Waits for the connections to servers of plugins, but not for the program.
-    #[cfg_attr(not(feature = "servers"), expect(clippy::unused_async))]
+    #[cfg_attr(not(feature = "mcp"), expect(clippy::unused_async))]
     pub async fn retry_servers(&self) {
         for source in &self.sources {
             source.retry();
         }
-        #[cfg(feature = "servers")]
+        #[cfg(feature = "mcp")]
         self.plugin_servers.retry().await;
     }
 
@@ -269,12 +269,11 @@ impl Session {
         };
 
         let fork = Self::from_sources(executors.collect(), others, inner)?;
-        #[cfg(feature = "handlers")]
         let fork = Self {
             custom_tools: self.custom_tools.clone(),
             ..fork
         };
-        #[cfg(feature = "servers")]
+        #[cfg(feature = "mcp")]
         let fork = Self {
             plugin_servers: self
                 .plugin_servers
@@ -314,7 +313,7 @@ impl Session {
         choice.check()?;
         self.inner.options.choice = choice;
         self.views = Mutex::default();
-        #[cfg(feature = "servers")]
+        #[cfg(feature = "mcp")]
         {
             self.plugin_servers = self
                 .plugin_servers
@@ -357,7 +356,7 @@ impl Session {
         } = &inner.options;
         let points = self.resume_points();
         let saved = SavedSession::new(&inner.id, product, choice, &inner.selection, points);
-        #[cfg(feature = "servers")]
+        #[cfg(feature = "mcp")]
         let saved = saved.with_mcp_servers(self.plugin_servers.to_saved());
         saved
             .with_used_files(&self.inner.used.lock())
@@ -450,7 +449,7 @@ impl Session {
         let watch = session.watch();
         let changes_since_save = session.changes_since_save();
         warnings.extend(session.current_view().warnings.iter().cloned());
-        #[cfg(feature = "servers")]
+        #[cfg(feature = "mcp")]
         {
             warnings.extend(session.plugin_servers.warnings());
             warnings.extend(session.plugin_servers.changes_since(saved.mcp_servers()));

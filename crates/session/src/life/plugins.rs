@@ -24,8 +24,7 @@ pub struct SessionPlugin {
 }
 
 /// Changes of a session's plugins.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionPluginChanges {
     /// New plugins.
@@ -37,8 +36,7 @@ pub struct SessionPluginChanges {
 }
 
 /// Plugin that differs from before.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedPlugin {
     /// Plugin of now.
@@ -49,8 +47,7 @@ pub struct ChangedPlugin {
 }
 
 /// Change of one component of a plugin.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentChange {
     /// Kind of the component: `mcp_server`, `app`, `hook`, `lsp_server`, `agent`, `command` or
@@ -63,8 +60,7 @@ pub struct ComponentChange {
 }
 
 /// Kind of a component's change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ComponentChangeKind {
     /// The plugin did not declare the component before.
@@ -178,7 +174,6 @@ impl Serialize for SessionPlugin {
     }
 }
 
-#[cfg(feature = "handlers")]
 impl schemars::JsonSchema for SessionPlugin {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "SessionPlugin".into()

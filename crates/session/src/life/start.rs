@@ -1,9 +1,9 @@
 //! Start of a session: its sources, and the state of a new session.
 
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 use crate::options::server_options::McpServerChoice;
 use crate::options::session_options::SessionOptions;
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 use crate::servers::{PluginServerSet, ServerStart};
 use crate::skills::selection::{SelectionError, check_selection};
 use crate::skills::skill::mirrored_view;
@@ -74,7 +74,6 @@ impl Session {
                 .collect(),
         };
         let selection = check_selection(selection)?;
-        #[cfg(feature = "handlers")]
         let custom_tools = options.tools.seal(options.result_form())?;
 
         let by_environment = group_by_environment(selection.clone()).into_iter();
@@ -96,12 +95,11 @@ impl Session {
             .map(|source| inner.approved_source(source));
         let others = others.collect();
         let session = Self::from_sources(executors, others, inner)?;
-        #[cfg(feature = "handlers")]
         let session = Self {
             custom_tools: Arc::new(custom_tools),
             ..session
         };
-        #[cfg(feature = "servers")]
+        #[cfg(feature = "mcp")]
         let session = session.start_servers(options).await;
         Ok(session)
     }
@@ -120,7 +118,7 @@ fn with_shown_id(root: SelectedCapabilityRoot, is_listed: bool) -> SelectedCapab
     SelectedCapabilityRoot { id, ..root }
 }
 
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 impl Session {
     /// Returns the session with the tools of the chosen MCP servers of plugins.
     async fn start_servers(self, options: &SessionOptions) -> Self {
@@ -155,7 +153,7 @@ impl SessionInner {
         }
         options.choice.check()?;
         options.check_result_bytes()?;
-        #[cfg(feature = "servers")]
+        #[cfg(feature = "mcp")]
         options.mcp_servers.check()?;
 
         Ok(Self {

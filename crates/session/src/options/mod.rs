@@ -4,11 +4,11 @@
 //! Begin with `session_options`.
 
 pub mod choice;
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 pub mod server_options;
 pub mod session_options;
 
 pub use choice::{ChoiceRule, ChoiceRuleError, SkillChoice};
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 pub use server_options::{McpServerChoice, McpServerOptions, ServerValueRequest, ServerValues};
 pub use session_options::SessionOptions;

@@ -1,12 +1,11 @@
 //! Options of a new session.
 
 use super::choice::SkillChoice;
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 use super::server_options::{McpServerChoice, McpServerOptions};
 use crate::skills::result::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultForm};
 use crate::skills::selection::SelectionError;
 use crate::skills::tool_names::ToolNames;
-#[cfg(feature = "handlers")]
 use crate::tools::ToolRegistry;
 use caproot_client::Trust;
 use std::time::Duration;
@@ -56,19 +55,18 @@ pub struct SessionOptions {
     /// false by default. With a lock, a model then sees a digest in place of such an id.
     pub published_roots: bool,
     /// Custom tools of the program; none by default. The registry is sealed once `start` is called.
-    #[cfg(feature = "handlers")]
     pub tools: ToolRegistry,
     /// HTTP MCP servers of plugins whose tools the session has; none by default. The servers are
     /// connected to at the start. A session with servers also has
     /// [`plugins`](SessionOptions::plugins).
-    #[cfg(feature = "servers")]
+    #[cfg(feature = "mcp")]
     pub mcp_servers: McpServerOptions,
 }
 
 impl SessionOptions {
     /// Returns whether executors send plugins.
     pub(crate) fn has_plugins(&self) -> bool {
-        #[cfg(feature = "servers")]
+        #[cfg(feature = "mcp")]
         if self.mcp_servers.servers != McpServerChoice::None {
             return true;
         }
@@ -109,9 +107,8 @@ impl Default for SessionOptions {
             result_bytes: DEFAULT_RESULT_BYTES,
             trust: Trust::default(),
             published_roots: false,
-            #[cfg(feature = "handlers")]
             tools: ToolRegistry::default(),
-            #[cfg(feature = "servers")]
+            #[cfg(feature = "mcp")]
             mcp_servers: McpServerOptions::default(),
         }
     }

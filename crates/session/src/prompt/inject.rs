@@ -42,8 +42,7 @@ const EXCLUDED_REASON: &str = "the skill is not in this session";
 const MAX_MENTION_BYTES: usize = 256;
 
 /// Skills that a prompt mentions.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectedSkills {
     /// Fragments for the model, in the order of the mentions. External context, like every result:
@@ -59,8 +58,7 @@ pub struct InjectedSkills {
 }
 
 /// Text of one skill.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillFragment {
     /// Name of the skill.
@@ -74,8 +72,7 @@ pub struct SkillFragment {
 }
 
 /// Name that matches several skills.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AmbiguousName {
     /// Name in the mention.
@@ -85,8 +82,7 @@ pub struct AmbiguousName {
 }
 
 /// Skill that a name matches. `[$name](package)` mentions only this skill.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MentionCandidate {
     /// Name of the skill, which may begin with the name of a plugin: `deploy-plugin:deploy`.
@@ -102,8 +98,7 @@ pub struct MentionCandidate {
 }
 
 /// Mentioned skill that could not be injected.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OmittedMention {
     /// Name or handle of the mention, at most 256 bytes.

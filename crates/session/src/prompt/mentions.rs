@@ -11,8 +11,7 @@ const MAX_PUNCTUATION: usize = 8;
 const MAX_LINK_BYTES: usize = 4_096;
 
 /// Prompt of a user, with the mentions next to its text.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserPrompt {
     /// Text of the prompt.
@@ -32,8 +31,7 @@ pub struct UserPrompt {
 }
 
 /// Mention of a skill.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SkillMention {
     /// Name of the skill; may be empty next to a handle.

@@ -28,8 +28,7 @@ const CHANGED_HEADING: &str = "Skill files that changed since you read them:\n";
 const GONE_HEADING: &str = "Skill files that you read and that are gone now:\n";
 
 /// Skills that the model read or was given, for a model that has forgotten them.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReinjectedSkills {
     /// Fragments for the model, the most recently used file first. External context, like every result.
@@ -41,8 +40,7 @@ pub struct ReinjectedSkills {
 }
 
 /// Fragment of a file that the model read or was given before.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReinjectedFragment {
     /// Handle of the file.

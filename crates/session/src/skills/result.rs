@@ -149,13 +149,10 @@ tool_error_codes! {
     /// The response of the source is invalid.
     InvalidResponse = "INVALID_RESPONSE",
     /// A custom tool returned an error.
-    #[cfg(feature = "handlers")]
     ToolFailed = "TOOL_FAILED",
     /// A custom tool panicked, or has another bug.
-    #[cfg(feature = "handlers")]
     ToolInternalError = "TOOL_INTERNAL_ERROR",
     /// A custom tool exceeded its time limit.
-    #[cfg(feature = "handlers")]
     ToolTimedOut = "TOOL_TIMED_OUT",
 }
 
@@ -207,11 +204,8 @@ impl ToolErrorCode {
             | Self::NotAllowed
             | Self::SessionClosed => "Go on without it.",
 
-            #[cfg(feature = "handlers")]
             Self::ToolFailed => "Call again as the message says, or go on without it.",
-            #[cfg(feature = "handlers")]
             Self::ToolInternalError => "Go on without it; the same call may fail again.",
-            #[cfg(feature = "handlers")]
             Self::ToolTimedOut => "Call again with less to do, or go on without it.",
         }
     }

@@ -26,8 +26,7 @@ impl<'a> AuthorityRef<'a> {
 }
 
 /// Authority of a skill.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SkillAuthority {
     /// `executor`, `local`, `mcp` or `site`.

@@ -56,8 +56,7 @@ impl SourceKind {
 }
 
 /// State of one source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceState {
     /// Kind of the source: `executor`, `local`, `mcp` or `site`.

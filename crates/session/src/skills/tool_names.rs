@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 /// Limit of a tool's name on model platforms, in bytes.
-#[cfg(feature = "handlers")]
 const MAX_TOOL_NAME_BYTES: usize = 64;
 
 /// Spelling of the names of a session's tools, in every payload, text, hint and error. A call is
@@ -29,7 +28,6 @@ pub(crate) enum SkillTool {
 }
 
 /// Invalid name of a tool, made from a namespace and a name. Displays as a sentence.
-#[cfg(feature = "handlers")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the tool name {0:?} is not valid: a name has 1 to {MAX_TOOL_NAME_BYTES} of the letters A to Z and a \
@@ -140,7 +138,6 @@ fn describe_namespace(namespace: &Value) -> &'static str {
 }
 
 /// Returns the name, if model platforms accept the name of a tool without a namespace.
-#[cfg(feature = "handlers")]
 pub(crate) fn check_tool_name(name: String) -> Result<String, ToolNameError> {
     let fits = (1..=MAX_TOOL_NAME_BYTES).contains(&name.len());
     if fits && name.bytes().all(is_tool_name_byte) {
@@ -150,7 +147,6 @@ pub(crate) fn check_tool_name(name: String) -> Result<String, ToolNameError> {
     }
 }
 
-#[cfg(feature = "handlers")]
 fn is_tool_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }

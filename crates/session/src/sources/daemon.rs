@@ -74,8 +74,7 @@ struct DaemonConnection {
 }
 
 /// State of one executor of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutorState {
     /// Environment of the executor.
@@ -94,8 +93,7 @@ pub struct ExecutorState {
 }
 
 /// State of the connection of a session to an executor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ExecutorStatus {
     /// The executor has not answered yet.

@@ -74,7 +74,7 @@ pub struct SavedServer {
     pub digest: String,
 }
 
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 impl SavedServer {
     /// Returns whether another saved server is the same, maybe with other tools.
     pub fn is_same_server(&self, other: &Self) -> bool {
@@ -152,14 +152,14 @@ impl SavedSession {
     }
 
     /// Returns the state with the MCP servers of plugins.
-    #[cfg(feature = "servers")]
+    #[cfg(feature = "mcp")]
     pub fn with_mcp_servers(mut self, servers: Vec<SavedServer>) -> Self {
         self.mcp_servers = servers;
         self
     }
 
     /// Returns the MCP servers of plugins whose tools the session had.
-    #[cfg(feature = "servers")]
+    #[cfg(feature = "mcp")]
     pub fn mcp_servers(&self) -> &[SavedServer] {
         &self.mcp_servers
     }

@@ -54,8 +54,7 @@ with `caproot:`, the script did not run.
 ";
 
 /// Instruction text with counts.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstructionText {
     /// Text within the budget; empty if there are no skills or no room.

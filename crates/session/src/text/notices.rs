@@ -21,8 +21,7 @@ use writer::{ChangeNotice, SkillKey, described_parts};
 const MAX_KEPT_TEXTS: usize = 8;
 
 /// Instruction text for a model that may have an older one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstructionUpdate {
     /// Whole text, notice, or empty text, with the counts and warnings of the whole text.
@@ -42,8 +41,7 @@ pub struct InstructionUpdate {
 }
 
 /// Form of an [`InstructionUpdate`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UpdateKind {
     /// The text is whole and replaces the text before.
@@ -55,8 +53,7 @@ pub enum UpdateKind {
 }
 
 /// Skills that a notice names, in its order.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NoticeChanges {
     /// Names of skills that came.

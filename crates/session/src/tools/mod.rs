@@ -24,7 +24,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::Semaphore;
 pub(super) use tool::RegisteredTool;
-#[cfg(feature = "servers")]
+#[cfg(feature = "mcp")]
 pub(super) use tool::{ToolFailure, ToolHandler, ToolOutput};
 
 /// Registry of custom tools, for [`SessionOptions::tools`](super::SessionOptions::tools). A clone
@@ -322,13 +322,13 @@ impl ToolSet {
     }
 
     /// Returns the full names of the tools.
-    #[cfg(feature = "servers")]
+    #[cfg(feature = "mcp")]
     pub fn full_names(&self) -> impl Iterator<Item = &str> {
         self.tools.iter().map(|tool| tool.full_name())
     }
 
     /// Returns the tools of the program followed by these tools of servers.
-    #[cfg(feature = "servers")]
+    #[cfg(feature = "mcp")]
     pub fn with_server_tools(&self, servers: impl Iterator<Item = Arc<RegisteredTool>>) -> Self {
         let own = self.tools.iter().cloned();
         Self {

@@ -187,7 +187,7 @@ impl CustomTool {
 
     /// Returns a tool of a third party's server. The schema is never compiled, since a hostile schema
     /// could take the time or the stack of this process: the server checks the arguments.
-    #[cfg(feature = "servers")]
+    #[cfg(feature = "mcp")]
     pub(crate) fn of_server(name: &str, schema: Value, handler: ToolHandler) -> Self {
         let input = ToolSchema::Explicit(schema);
         let output = ToolSchema::Explicit(Value::Object(Map::new()));

@@ -20,8 +20,9 @@ pub const OUTCOME_OK: &str = "OK";
 const MAX_LISTED: usize = 65_536;
 
 /// Kind of a use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub enum UsageKind {
     /// The skill came into a text or a page of the list, for the first time in the session with this
@@ -37,13 +38,12 @@ pub enum UsageKind {
 }
 
 /// Use of one skill.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageEvent {
     /// Time in UTC, such as `2026-11-25T10:30:00.000Z`.
     #[serde(serialize_with = "write_time")]
-    #[cfg_attr(feature = "handlers", schemars(with = "String"))]
+    #[schemars(with = "String")]
     pub time: SystemTime,
     /// Kind of the use.
     pub kind: UsageKind,
@@ -69,11 +69,11 @@ pub struct UsageEvent {
         serialize_with = "write_seconds",
         skip_serializing_if = "Option::is_none"
     )]
-    #[cfg_attr(feature = "handlers", schemars(with = "Option<f64>"))]
+    #[schemars(with = "Option<f64>")]
     pub duration: Option<Duration>,
     /// Number of events before this one that are lost, because their reader was too slow.
     #[serde(skip_serializing_if = "is_zero")]
-    #[cfg_attr(feature = "handlers", schemars(default))]
+    #[schemars(default)]
     pub lost: u64,
 }
 

@@ -36,8 +36,7 @@ pub struct UsedFile {
 }
 
 /// File of a skill that the model read or was given in a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UsedSkill {
     /// Name of the skill.
@@ -58,8 +57,7 @@ pub struct UsedSkill {
 }
 
 /// State of a file compared with the digest that the model has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "handlers", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UsedState {
     /// The file is the one that the model has.
