@@ -14,6 +14,7 @@ mod distant;
 mod growth;
 mod idle;
 mod list;
+mod losses;
 mod machine;
 mod memory;
 mod options;
@@ -36,6 +37,7 @@ mod unread_streams;
 
 use clap::Parser as _;
 use context::{Context, Outcome, print_progress};
+use losses::CommittedResults;
 use options::{MeasurementName, Options};
 use report::Report;
 use std::fs;
@@ -58,6 +60,7 @@ fn main() -> Outcome<()> {
 
 async fn measure(options: &Options) -> Outcome<()> {
     let context = Context::new(options)?;
+    let committed = CommittedResults::read()?;
     let mut report = Report::new(options);
     for name in options.measurements() {
         print_progress(format_args!("{name:?}"));
@@ -84,6 +87,9 @@ async fn measure(options: &Options) -> Outcome<()> {
         writeln!(out, "{}", table::markdown(&report))?;
     } else {
         writeln!(out, "{}", table::text(&report))?;
+    }
+    if !options.quick {
+        print_progress(format_args!("{}", committed.describe_losses(&report)));
     }
     if let Some(dir) = &options.plots {
         fs::create_dir_all(dir)?;

@@ -1,10 +1,10 @@
 //! Statistics over several rounds: the median and the range.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Median and range of several rounds.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
 pub(crate) struct Figure {
     pub(crate) median: f64,
     pub(crate) least: f64,

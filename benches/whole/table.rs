@@ -71,13 +71,6 @@ fn origin(report: &Report) -> String {
 
 fn cells(row: &Row) -> [String; 4] {
     let side = |figure: Figure| format!("{} {}", number(figure.median), row.unit);
-    let measured = format!(
-        "{} {} ({}–{})",
-        number(row.measured.median),
-        row.measured_unit,
-        number(row.measured.least),
-        number(row.measured.most)
-    );
     let target = match row.target {
         Target::AtMost(most) => format!("≤ {} {}", number(most), row.measured_unit),
         Target::AtLeast(least) => format!("≥ {} {}", number(least), row.measured_unit),
@@ -86,9 +79,19 @@ fn cells(row: &Row) -> [String; 4] {
     [
         side(row.ours),
         row.theirs.map_or_else(|| "–".to_owned(), side),
-        measured,
+        measured(row.measured, row.measured_unit),
         target,
     ]
+}
+
+/// Formats a median with its range.
+pub(crate) fn measured(figure: Figure, unit: &str) -> String {
+    format!(
+        "{} {unit} ({}–{})",
+        number(figure.median),
+        number(figure.least),
+        number(figure.most)
+    )
 }
 
 /// Formats a number with three significant digits.
