@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 const DEFAULT_PREFIX: &str = "caproot.v1";
 /// Port of a server without a port.
 const DEFAULT_PORT: u16 = 4222;
-/// Port of a server with WebSockets without a port.
+/// Port of a `wss://` server without a port.
 const DEFAULT_WEBSOCKET_PORT: u16 = 443;
-/// Start of the URL of a server with WebSockets over TLS.
+/// Start of the URL of a server behind HTTPS.
 const WEBSOCKET_SCHEME: &str = "wss://";
 /// Keys of the section `nats` of a fleet file and of a link file.
 pub const BROKER_KEYS: [&str; 6] = ["servers", "ca", "cert", "key", "creds", "prefix"];

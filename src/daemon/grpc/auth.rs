@@ -80,6 +80,7 @@ pub struct Authentication {
 
 impl Authentication {
     /// Whether the rules accept the caller.
+    #[must_use]
     pub fn is_accepted(&self) -> bool {
         self.outcome.is_ok()
     }
@@ -273,13 +274,12 @@ where
 
         let auth = self.auth.clone();
         Box::pin(async move {
-            let authentication = match request.extensions_mut().remove() {
-                Some(authentication) => authentication,
-                None => {
-                    let peer = request.extensions().get();
-                    let authenticating = auth.authenticate(peer, request.headers());
-                    authenticating.await
-                }
+            let authentication = if let Some(done) = request.extensions_mut().remove() {
+                done
+            } else {
+                let peer = request.extensions().get();
+                let authenticating = auth.authenticate(peer, request.headers());
+                authenticating.await
             };
             let Authentication {
                 credentials,

@@ -39,7 +39,7 @@ pub fn change_events<'a>(
     new: &'a CatalogView,
 ) -> Boxed<'a, Event> {
     if old.is_some() && known.is_empty() {
-        // The states come last: the digests in them are computed anew, which would delay the changes.
+        // The states come last: the digests in them are computed only now, which would delay the changes.
         let contents = content_events(query, old, new, (0..new.roots.len()).collect());
         let states = once_with(move || {
             let now = digests.root_statuses(query, new);

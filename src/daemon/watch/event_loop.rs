@@ -6,7 +6,7 @@ use super::{WatchListener, WatcherInner};
 use futures_util::StreamExt as _;
 use inotify::{Event, EventMask, Inotify};
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -94,7 +94,7 @@ fn dispatch_event(watcher: &WatcherInner, event: &Event<OsString>) {
     if watcher.fault_injector.should_drop_event() {
         return;
     }
-    let name = event.name.as_deref().map(|name| name.as_bytes());
+    let name = event.name.as_deref().map(OsStrExt::as_bytes);
     for ListenerCall {
         listener,
         token,

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
@@ -94,7 +94,7 @@ impl WatchInstance {
     /// Returns the calls for an event. Removes a watch that the kernel has removed.
     pub fn listener_calls(&mut self, event: &Event<OsString>) -> Vec<ListenerCall> {
         let descriptor = event.wd.get_watch_descriptor_id();
-        let name = event.name.as_deref().map(|name| name.as_bytes());
+        let name = event.name.as_deref().map(OsStrExt::as_bytes);
         let listeners = self.registry.matching_listeners(descriptor, name);
         let calls = listeners.map(|(listener, token, is_for_entry)| {
             let moved = if is_for_entry {

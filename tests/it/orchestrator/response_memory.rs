@@ -106,7 +106,7 @@ async fn commands_stop_before_a_response_fills_the_memory() {
         ("list --root published:r --output json", list_bombs()),
         ("watch --root published:r", event_bombs()),
         ("watch --root published:r --output json", event_bombs()),
-        ("roots", vec![repeated(1)]),
+        ("resolve --published", vec![repeated(1)]),
         ("resolve --root published:r", vec![repeated(1)]),
         (
             "resources --root published:r skill://r/a",

@@ -117,6 +117,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "net",
             "proto",
             "sync",
+            "text",
             "wire",
         ],
     ),

@@ -76,9 +76,7 @@ impl Session {
     /// tools, which may have no `namespace`.
     #[must_use]
     pub fn flat_tools(&self) -> Value {
-        let tools = self.skill_tools();
-        let tools = self.tool_set().append_payloads(tools);
-        tools
+        self.tool_set().append_payloads(self.skill_tools())
     }
 
     /// Calls a tool, such as `skills.list` or a custom tool, by its name in either spelling. Always

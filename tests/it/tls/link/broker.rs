@@ -16,7 +16,7 @@ pub(super) struct NatsServer {
     pub(super) process: Process,
     /// Address with its port.
     address: String,
-    /// Port for WebSockets, if the server has one.
+    /// Port for `wss://`, if the server has one.
     websocket_port: Option<String>,
     program: PathBuf,
     flags: String,
@@ -119,7 +119,7 @@ impl Recorder {
 }
 
 /// Starts a server, and waits until the server accepts connections. Returns its address, and its port for
-/// WebSockets.
+/// `wss://`.
 async fn start_process(path: &Path, flags: &str) -> (Process, String, Option<String>) {
     let mut command = program(path);
     command.args(flags.split_whitespace());
