@@ -1,8 +1,8 @@
 //! Flag of the log of commands that run a session.
 
+use super::failure::CommandFailure;
 #[cfg(target_os = "linux")]
-use super::exit;
-use super::failure::{CommandFailure, CommandResult as _};
+use super::{exit, failure::CommandResult as _};
 #[cfg(target_os = "linux")]
 use crate::daemon::telemetry::logs::{LogHandle, init_logging};
 use crate::log_config::{self, LogConfig, TraceConfig};
