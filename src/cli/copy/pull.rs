@@ -158,6 +158,7 @@ impl From<PullError> for CommandFailure {
             PullError::Unusable { .. } | PullError::NoExchange(_) => exit::BAD_CONFIG,
             PullError::Io { .. } => exit::OUTPUT_FAILED,
         };
+
         Self::new(code, error)
     }
 }

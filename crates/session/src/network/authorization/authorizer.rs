@@ -185,6 +185,7 @@ impl Authorizer {
             error: challenge.error,
             ..self.request.clone()
         };
+
         let function = self.function.0.clone();
         // The question ends with its server.
         let authorizer = Arc::downgrade(self);
@@ -208,6 +209,7 @@ impl Authorizer {
                     ))
                 }
             };
+
             if let Some(authorizer) = authorizer.upgrade() {
                 authorizer.store_answer(answer);
             }
