@@ -144,7 +144,8 @@ def find_program(version: str) -> Path | None:
 def build_program() -> Path:
     """Builds the program, and returns its path."""
     profile = os.environ.get("CAPROOT_WHEEL_PROFILE", "release")
-    subprocess.run(["cargo", "build", "--locked", "--bin", "caproot", "--profile", profile], cwd=TOP, check=True)
+    command = ["cargo", "build", "--locked", "--bin", "caproot", "--features", "link", "--profile", profile]
+    subprocess.run(command, cwd=TOP, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
     return target / ("debug" if profile == "dev" else profile) / "caproot"
 

@@ -12,7 +12,7 @@
 //! The rest of this page is the map of the code. [`daemon`] has the modules that look at the files of an
 //! executor, and needs Linux. `agent` and `cli` have the rest of the program, also on macOS and Windows.
 //! The packages [`caproot_client`] in `crates/client` and [`caproot_session`] in `crates/session` are
-//! the library of an orchestrator, and [`caproot_link`] in `crates/link` has the tunnels to executors
+//! the library of an orchestrator, and `caproot_link` in `crates/link` has the tunnels to executors
 //! that dial out. The package [`caproot_core`] in `crates/core` has the modules that all share, such as
 //! [`caproot_core::wire`] and [`caproot_core::document`]. `docs/design/architecture.md` has the picture
 //! of the modules and the tables of their dependencies, which `tests/it/pages/modules.rs` compares with

@@ -1,28 +1,26 @@
 //! `caproot link`: connects the daemon of this machine to a NATS broker.
 
+#[cfg(feature = "link")]
 mod link_file;
+#[cfg(feature = "link")]
 mod link_metrics;
+#[cfg(not(feature = "link"))]
+mod no_link;
+#[cfg(feature = "link")]
+mod run_link;
 
-pub(in crate::cli) use link_file::LINK_EXAMPLE;
-
-use super::daemon_signals::DaemonSignals;
-use crate::cli::ask::report::count_with_noun;
 use crate::cli::exit;
-use crate::cli::failure::{CommandFailure, CommandResult as _};
-use crate::cli::file_check::{FileCheckArgs, FileFindings};
-use crate::cli::log_args::start_log;
-use crate::cli::output::print_ready_lines;
-use crate::daemon::server::{notify_ready_with, serve_metrics_at};
-use caproot_core::text::{SentenceResult as _, escape_text};
-use caproot_link::LinkService;
+use crate::cli::failure::CommandFailure;
+use crate::cli::file_check::FileCheckArgs;
 use clap::{Args, Subcommand};
-use link_file::LinkFile;
-use link_metrics::link_metrics;
-use serde_json::json;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use tokio::sync::{Notify, oneshot};
-use tokio_util::task::AbortOnDropHandle;
+#[cfg(not(feature = "link"))]
+use no_link::{check_link_file, run_link};
+#[cfg(feature = "link")]
+use run_link::{check_link_file, run_link};
+use std::path::PathBuf;
+
+/// A config file with every key of a link.
+pub(in crate::cli) const LINK_EXAMPLE: &str = include_str!("link/link_example.yaml");
 
 /// Connect the daemon of this machine to a NATS broker
 ///
@@ -72,95 +70,10 @@ struct LinkCheckArgs {
 pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
     match (args.command, args.config) {
         (Some(LinkCommand::Check(LinkCheckArgs { check })), _) => {
-            check.print_findings(&check_link_file(&check.file))
+            check.print_findings(&check_link_file(&check.file)?)
         }
         (None, Some(config)) => run_link(&config).await,
         // clap requires one of them.
         (None, None) => Err(CommandFailure::new(exit::USAGE, "--config is missing")),
     }
-}
-
-fn check_link_file(file: &Path) -> FileFindings {
-    let link = match LinkFile::load(file) {
-        Ok(loaded) => loaded.link,
-        Err(errors) => return FileFindings::from_errors(errors.iter()),
-    };
-
-    let environments = link.environment_ids.len();
-    FileFindings {
-        summary: count_with_noun(environments, "environment"),
-        counts: [("environments".to_owned(), json!(environments))]
-            .into_iter()
-            .collect(),
-        ..FileFindings::default()
-    }
-}
-
-async fn run_link(config: &Path) -> Result<u8, CommandFailure> {
-    let loaded = LinkFile::load(config)?;
-    let LinkFile {
-        link,
-        mut log,
-        metrics,
-    } = loaded;
-    // The link logs the events of the broker itself. A directive of the file takes precedence.
-    log.filter.insert_str(0, "async_nats=warn,");
-
-    let signals = DaemonSignals::new()?;
-    let _logs = start_log(&log, None)?;
-
-    let environment_ids = link.environment_ids.clone();
-    let service = LinkService::start(link).await.or_exit(exit::BAD_CONFIG)?;
-    let _metrics = match metrics {
-        None => None,
-        Some(address) => Some(serve_link_metrics(&service, address).await?),
-    };
-
-    let ready = report_ready(&service, &environment_ids);
-    let (stop, stopped) = oneshot::channel();
-    let run = service.run(async { drop(stopped.await) });
-    // The link has nothing to reload.
-    let hangups = Notify::new();
-    tokio::select! {
-        // Without an outcome, a second signal ended the link.
-        ended = signals.run_until_stopped(run, stop, &hangups) => {
-            let ended = ended.unwrap_or(Ok(())).context("the link has ended");
-            ended.or_exit(exit::INTERNAL)?;
-        }
-        failure = ready => return Err(failure),
-    }
-    Ok(exit::OK)
-}
-
-/// Prints the environments once the link is ready. Returns only if stdout fails.
-async fn report_ready(service: &LinkService, environment_ids: &[String]) -> CommandFailure {
-    service.wait_until_ready().await;
-
-    let lines: Vec<_> = environment_ids
-        .iter()
-        .map(|id| format!("linked {}", escape_text(id)))
-        .collect();
-    let summary = lines.join(", ");
-    let printed = print_ready_lines(lines).await;
-    notify_ready_with(&summary);
-
-    match printed {
-        Ok(()) => std::future::pending().await,
-        Err(failure) => failure,
-    }
-}
-
-/// Serves the metrics of the link until the handle is dropped.
-async fn serve_link_metrics(
-    service: &LinkService,
-    address: SocketAddr,
-) -> Result<AbortOnDropHandle<()>, CommandFailure> {
-    let endpoint = link_metrics(service.stats(), service.broker().state());
-    let served = serve_metrics_at(address, endpoint).await;
-    let (bound, task) = served
-        .context(format_args!("cannot listen on {address} for metrics"))
-        .or_exit(exit::CANNOT_LISTEN)?;
-
-    print_ready_lines(vec![format!("metrics tcp:{bound}")]).await?;
-    Ok(task)
 }

@@ -44,7 +44,9 @@ pub use crate::log_config::{LogConfig, LogFormat, TraceConfig};
 pub use caproot_core::document::{ConfigError, ConfigErrors, TextPosition};
 pub use caproot_core::net::endpoint::{InheritedSocketInfo, ProcessEnv};
 
-pub(crate) use self::{file::read as read_config_file, settings::read_log_section};
+pub(crate) use self::file::read as read_config_file;
+#[cfg(feature = "link")]
+pub(crate) use self::settings::read_log_section;
 
 use self::presets::FoundRoots;
 use crate::daemon::catalog::{FaultInjector, OpenMethod, WatchTiming};

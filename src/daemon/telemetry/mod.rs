@@ -16,6 +16,7 @@ mod traces;
 
 pub use call_metrics::{CallMetricsLayer, CallMetricsService, RPC_METHODS};
 pub use logs::LogHandle;
+#[cfg(feature = "link")]
 pub(crate) use metrics::MetricWriter;
 pub use metrics::Metrics;
 pub use rate_limited_log::RateLimitedLog;

@@ -184,7 +184,7 @@ fn read_broker(field: &DocumentField<'_>, table: &mut FleetTable, reader: &mut D
 
 #[cfg(not(feature = "nats"))]
 fn read_broker(field: &DocumentField<'_>, _: &mut FleetTable, reader: &mut DocumentReader<'_>) {
-    reader.report_error(field, "this program was built without the feature `nats`");
+    reader.report_error(field, "this program was built without links: build caproot with `--features link`, or caproot-client with `nats`");
 }
 
 fn read_pattern(

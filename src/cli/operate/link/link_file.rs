@@ -17,8 +17,6 @@ const LINK_KEYS: [&str; 7] = [
     "log",
     "metrics",
 ];
-/// Example of the file, with every key.
-pub(in crate::cli) const LINK_EXAMPLE: &str = include_str!("link_example.yaml");
 /// Default maximum number of open tunnels.
 const MAX_TUNNELS: usize = 512;
 /// Default maximum number of dials within a second.
@@ -122,7 +120,8 @@ fn parse_local_address(text: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LINK_EXAMPLE, LINK_KEYS, LinkFile};
+    use super::super::LINK_EXAMPLE;
+    use super::{LINK_KEYS, LinkFile};
     use std::path::{Path, PathBuf};
 
     fn parse(text: &str) -> Result<LinkFile, Vec<String>> {
