@@ -26,6 +26,23 @@ const MAX_ROOT_ID_BYTES: usize = 256;
 const MAX_LOGGED_HANDLE_BYTES: usize = 2_048;
 const MAX_LIST_BYTES: usize = 512;
 
+/// Writes a line at a level of `tracing`: some fields, those of the caller, and further fields with the message.
+macro_rules! write_line {
+    ($level:ident, [$($first:tt)*], $caller:expr, $($rest:tt)*) => {{
+        let caller: AuditFields = $caller;
+        $level!(
+            target: TARGET, parent: None,
+            $($first)*
+            rules = caller.rules.as_deref(),
+            uid = caller.uid,
+            pid = caller.pid,
+            address = caller.address.as_deref(),
+            certificate_names = caller.certificate_names.as_deref(),
+            $($rest)*
+        );
+    }};
+}
+
 /// Audit log. All clones share the same settings and rate limit.
 #[derive(Debug, Clone)]
 pub struct AuditLog(Arc<AuditLogInner>);
@@ -122,22 +139,10 @@ impl AuditLog {
             return;
         }
 
-        let AuditFields {
-            rules,
-            uid,
-            pid,
-            address,
-            certificate_names,
-        } = subject.audit_fields();
-
-        warn!(
-            target: TARGET, parent: None,
-            method,
-            rules = rules.as_deref(),
-            uid,
-            pid,
-            address = address.as_deref(),
-            certificate_names = certificate_names.as_deref(),
+        write_line!(
+            warn,
+            [method,],
+            subject.audit_fields(),
             root,
             reason,
             "access denied"
@@ -174,24 +179,11 @@ impl Drop for AuditLogInner {
 /// Logs for each caller how many lines were suppressed.
 fn log_suppressed(suppressed: &[SuppressedDenials]) {
     for SuppressedDenials { caller, count } in suppressed {
-        let AuditFields {
-            rules,
-            uid,
-            pid: _,
-            address,
-            certificate_names,
-        } = caller
-            .as_ref()
-            .map(denied_caller_fields)
-            .unwrap_or_default();
-
-        warn!(
-            target: TARGET, parent: None,
-            suppressed = count,
-            rules = rules.as_deref(),
-            uid,
-            address = address.as_deref(),
-            certificate_names = certificate_names.as_deref(),
+        let caller = caller.as_ref().map(denied_caller_fields);
+        write_line!(
+            warn,
+            [suppressed = count,],
+            caller.unwrap_or_default(),
             "further denied calls not logged"
         );
     }
@@ -244,21 +236,10 @@ impl AuditedCall {
             return;
         }
 
-        let AuditFields {
-            rules,
-            uid,
-            pid,
-            address,
-            certificate_names,
-        } = self.subject.audit_fields();
-        warn!(
-            target: TARGET, parent: None,
-            method = self.method,
-            rules = rules.as_deref(),
-            uid,
-            pid,
-            address = address.as_deref(),
-            certificate_names = certificate_names.as_deref(),
+        write_line!(
+            warn,
+            [method = self.method,],
+            self.subject.audit_fields(),
             package = self.package.as_deref(),
             resource = self.resource.as_deref(),
             approved_digest = %approved,
@@ -280,21 +261,10 @@ impl AuditedCall {
         }
 
         if self.log.0.log_every_call {
-            let AuditFields {
-                rules,
-                uid,
-                pid,
-                address,
-                certificate_names,
-            } = self.subject.audit_fields();
-            info!(
-                target: TARGET, parent: None,
-                method,
-                rules = rules.as_deref(),
-                uid,
-                pid,
-                address = address.as_deref(),
-                certificate_names = certificate_names.as_deref(),
+            write_line!(
+                info,
+                [method,],
+                self.subject.audit_fields(),
                 root,
                 package = self.package.as_deref(),
                 resource = self.resource.as_deref(),
