@@ -1,12 +1,12 @@
 //! Digests of catalogs as they are served. The digests of all skills are kept while their catalog is
 //! in use. A changed skill costs the hashes of its old and its new message, and of their groups.
 
-use super::list_pages::{limited_diagnostics, max_diagnostic_bytes};
 use super::plugin_message::{marketplace_message, plugin_message};
 use super::requests::ListQuery;
-use super::root_messages::{VisibleRoot, root_status};
+use super::root_messages::root_status;
 use super::skill_message::encode_skill;
-use crate::daemon::catalog::{CatalogView, RootState, RootView, WatchMode};
+use super::visible_view::{VisibleRoot, VisibleView};
+use crate::daemon::catalog::{RootState, RootView, WatchMode};
 use crate::daemon::model::diff::diff_catalogs;
 use crate::daemon::model::{Catalog, Skill};
 use caproot_core::proto::caproot::v1 as pb;
@@ -81,15 +81,22 @@ impl CatalogDigests {
     }
 
     /// Returns the state of each root of a view, with the digest of its catalog.
-    pub fn root_statuses(&self, query: &ListQuery, view: &CatalogView) -> Vec<pb::RootStatus> {
-        let max_bytes = max_diagnostic_bytes(view, &query.product);
-        view.roots
-            .iter()
-            .map(|root| pb::RootStatus {
-                catalog_digest: self.root_digest(query, max_bytes, root).unwrap_or_default(),
-                ..root_status(root, &query.product)
-            })
-            .collect()
+    pub fn root_statuses(
+        &self,
+        query: &ListQuery,
+        visible: &VisibleView<'_>,
+    ) -> Vec<pb::RootStatus> {
+        let roots = visible.view.roots.iter().zip(&visible.roots);
+        let statuses = roots.map(|(root, shown)| {
+            let shown = shown.as_ref();
+            let digest = shown
+                .and_then(|shown| self.root_digest(query, visible.diagnostic_bytes, root, shown));
+            pb::RootStatus {
+                catalog_digest: digest.unwrap_or_default(),
+                ..root_status(root, shown)
+            }
+        });
+        statuses.collect()
     }
 
     /// Returns the digest of a root, or `None` if the root is not ready.
@@ -98,12 +105,12 @@ impl CatalogDigests {
         query: &ListQuery,
         diagnostic_bytes: usize,
         root: &RootView,
+        visible: &VisibleRoot<'_>,
     ) -> Option<String> {
         let RootState::Snapshot(snapshot) = &root.state else {
             return None;
         };
         let catalog = snapshot.catalog.as_ref().ok()?;
-        let visible = VisibleRoot::new(root, &query.product)?;
 
         let key = CatalogKey {
             address: Arc::as_ptr(catalog).addr(),
@@ -123,7 +130,7 @@ impl CatalogDigests {
 
         let cached = self.0.lock().variant(&key, &variant);
         let digest =
-            cached.unwrap_or_else(|| self.compute(key, variant, query.view, catalog, &visible));
+            cached.unwrap_or_else(|| self.compute(key, variant, query.view, catalog, visible));
         Some(digest.to_string())
     }
 
@@ -156,7 +163,7 @@ impl CatalogDigests {
                 messages.push(digest(CatalogMessage::Marketplace, &message));
             }
         }
-        for diagnostic in limited_diagnostics(visible, variant.diagnostic_bytes) {
+        for diagnostic in visible.limited_diagnostics(variant.diagnostic_bytes) {
             messages.push(digest(CatalogMessage::Diagnostic, &diagnostic));
         }
 

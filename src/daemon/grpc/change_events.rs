@@ -5,12 +5,12 @@
 //! that a slow reader has one event in memory.
 
 use super::catalog_digests::CatalogDigests;
-use super::list_pages::root_diagnostics;
 use super::plugin_message::{marketplace_message, plugin_message};
 use super::requests::{KnownCatalogs, ListQuery};
-use super::root_messages::{VisibleRoot, handle_or_empty, removal_reason, root_status};
+use super::root_messages::{handle_or_empty, removal_reason, root_status};
 use super::skill_message::skill_message;
-use crate::daemon::catalog::{CatalogView, RootView};
+use super::visible_view::{VisibleRoot, VisibleView};
+use crate::daemon::catalog::CatalogView;
 use crate::daemon::model::diff::diff_catalogs;
 use crate::daemon::model::{Plugin, PluginMarketplace};
 use caproot_core::proto::caproot::v1 as pb;
@@ -38,58 +38,70 @@ pub fn change_events<'a>(
     old: Option<&'a CatalogView>,
     new: &'a CatalogView,
 ) -> Boxed<'a, Event> {
+    let change = Arc::new(ViewChange {
+        query,
+        digests,
+        old: old.map(|view| VisibleView::new(view, &query.product)),
+        new: VisibleView::new(new, &query.product),
+    });
     if old.is_some() && known.is_empty() {
         // The states come last: the digests in them are computed only now, which would delay the changes.
-        let contents = content_events(query, old, new, (0..new.roots.len()).collect());
+        let contents = content_events(&change, (0..new.roots.len()).collect());
         let states = once_with(move || {
-            let now = digests.root_statuses(query, new);
-            state_events(query, digests, old, now)
+            let now = digests.root_statuses(query, &change.new);
+            change.state_events(now)
         });
         return Box::new(contents.chain(states.flatten()));
     }
 
     // The states come first, because they say which catalogs the client has.
-    let mut now = digests.root_statuses(query, new);
+    let mut now = digests.root_statuses(query, &change.new);
     known.mark_unchanged(&mut now);
     let sent = now.iter().enumerate();
     let sent = sent.filter_map(|(at, status)| (!status.unchanged).then_some(at));
-    let contents = content_events(query, old, new, sent.collect());
-    Box::new(state_events(query, digests, old, now).chain(contents))
+    let contents = content_events(&change, sent.collect());
+    Box::new(change.state_events(now).chain(contents))
 }
 
-/// Returns an event for each state that is not equal to the state before.
-fn state_events(
-    query: &ListQuery,
-    digests: &CatalogDigests,
-    old: Option<&CatalogView>,
-    now: Vec<pb::RootStatus>,
-) -> impl Iterator<Item = Event> + Send + use<> {
-    let before = old.map_or_else(Vec::new, |old| digests.root_statuses(query, old));
-    now.into_iter()
-        .enumerate()
-        .filter(move |(at, status)| before.get(*at) != Some(status))
-        .map(|(_, status)| Event::RootStatus(status))
+/// Two views of the same roots.
+struct ViewChange<'a> {
+    query: &'a ListQuery,
+    digests: &'a CatalogDigests,
+    old: Option<VisibleView<'a>>,
+    new: VisibleView<'a>,
+}
+
+impl ViewChange<'_> {
+    /// Returns an event for each state that is not equal to the state before.
+    fn state_events(&self, now: Vec<pb::RootStatus>) -> impl Iterator<Item = Event> + Send + use<> {
+        let old = self.old.as_ref();
+        let before = old.map(|old| self.digests.root_statuses(self.query, old));
+        let before = before.unwrap_or_default();
+        now.into_iter()
+            .enumerate()
+            .filter(move |(at, status)| before.get(*at) != Some(status))
+            .map(|(_, status)| Event::RootStatus(status))
+    }
 }
 
 /// Returns the deltas of roots, followed by their diagnostics. `roots` has the indices of the roots.
 fn content_events<'a>(
-    query: &'a ListQuery,
-    old: Option<&'a CatalogView>,
-    new: &'a CatalogView,
+    change: &Arc<ViewChange<'a>>,
     roots: Vec<usize>,
 ) -> impl Iterator<Item = Event> + Send + use<'a> {
-    let pairs: Vec<_> = roots
-        .into_iter()
+    let query = change.query;
+    let deltas: Vec<_> = roots
+        .iter()
         .map(|at| RootPair {
-            at,
-            before: old.and_then(|view| view.roots.get(at)),
-            now: &new.roots[at],
+            id: &change.new.view.roots[*at].id,
+            before: change.old.as_ref().and_then(|old| *old.roots.get(*at)?),
+            now: change.new.roots[*at],
         })
         .collect();
-    let diagnosed = pairs.clone();
-    let diagnostics = once_with(move || diagnostic_events(query, old, new, &diagnosed));
+    let diagnosed = change.clone();
+    let diagnostics = once_with(move || diagnosed.diagnostic_events(&roots));
 
-    pairs
+    deltas
         .into_iter()
         .flat_map(move |pair| delta_events(query, pair))
         .chain(diagnostics.flatten())
@@ -98,10 +110,9 @@ fn content_events<'a>(
 /// A root in two views.
 #[derive(Clone, Copy)]
 struct RootPair<'a> {
-    /// Index of the root in both views.
-    at: usize,
-    before: Option<&'a RootView>,
-    now: &'a RootView,
+    id: &'a RootId,
+    before: Option<VisibleRoot<'a>>,
+    now: Option<VisibleRoot<'a>>,
 }
 
 // --- Skills, plugins and marketplaces -----------------------------------------------------------
@@ -144,7 +155,7 @@ fn delta_events<'a>(
 ) -> impl Iterator<Item = Event> + Send + use<'a> {
     fill_events(delta_items(query, pair), DeltaItem::encoded_len).map(move |items| {
         let mut delta = pb::SkillDelta {
-            root_id: pair.now.id.as_str().to_owned(),
+            root_id: pair.id.as_str().to_owned(),
             ..pb::SkillDelta::default()
         };
         for item in items {
@@ -156,16 +167,16 @@ fn delta_events<'a>(
 
 /// Returns the changes of a root. A root that cannot be used has nothing.
 fn delta_items<'a>(query: &'a ListQuery, pair: RootPair<'a>) -> Boxed<'a, DeltaItem> {
-    let before = pair.before;
-    let old = before.and_then(|root| VisibleRoot::new(root, &query.product));
-    let new = VisibleRoot::new(pair.now, &query.product);
-    match (old, new) {
+    match (pair.before, pair.now) {
         (None, None) => Box::new(empty()),
         (Some(old), None) => Box::new(lost_items(query, old)),
         (None, Some(new)) => {
-            let plugins = new.plugins().cloned().collect();
-            let marketplaces = [&[], new.catalog.marketplaces()];
-            let plugins = plugin_items(query, new.id, Vec::new(), plugins, marketplaces);
+            let plugins = plugin_items(query, || PluginChanges {
+                root: new.id,
+                removed: Vec::new(),
+                upserted: new.plugins().cloned().collect(),
+                marketplaces: [&[], new.catalog.marketplaces()],
+            });
             Box::new(all_skills(query, new).chain(plugins))
         }
         (Some(old), Some(new)) => changed_items(query, old, new),
@@ -181,10 +192,15 @@ fn lost_items<'a>(
     let removed: Vec<_> = skills
         .map(|(_, skill)| removed_skill(old.id, &skill.package, pb::RemovalReason::RootUnavailable))
         .collect();
-    let plugins = old.plugins();
-    let plugins = plugins.map(|plugin| handle_or_empty(old.id, Some(&plugin.package)));
-    let marketplaces = [old.catalog.marketplaces(), &[]];
-    let plugins = plugin_items(query, old.id, plugins.collect(), Vec::new(), marketplaces);
+    let plugins = plugin_items(query, || PluginChanges {
+        root: old.id,
+        removed: old
+            .plugins()
+            .map(|plugin| handle_or_empty(old.id, Some(&plugin.package)))
+            .collect(),
+        upserted: Vec::new(),
+        marketplaces: [old.catalog.marketplaces(), &[]],
+    });
     removed.into_iter().chain(plugins)
 }
 
@@ -237,30 +253,52 @@ fn changed_items<'a>(
         Box::new(all_skills(query, new))
     };
 
-    let removed_plugins = diff.removed_plugins.iter();
-    let removed_plugins = removed_plugins
-        .filter_map(|package| old.catalog.plugin(package))
-        .filter(|plugin| plugin.check_handle(new.id).is_ok())
-        .map(|plugin| handle_or_empty(new.id, Some(&plugin.package)))
-        .collect();
-    let mut plugins = diff.upserted_plugins;
-    plugins.retain(|plugin| plugin.check_handle(new.id).is_ok());
-    let marketplaces = [old.catalog.marketplaces(), new.catalog.marketplaces()];
-    let plugins = plugin_items(query, new.id, removed_plugins, plugins, marketplaces);
+    let can_name = |plugin: &Plugin| plugin.check_handle(new.id).is_ok();
+    let plugins = plugin_items(query, || PluginChanges {
+        root: new.id,
+        removed: diff
+            .removed_plugins
+            .iter()
+            .filter_map(|package| old.catalog.plugin(package))
+            .filter(|plugin| can_name(plugin))
+            .map(|plugin| handle_or_empty(new.id, Some(&plugin.package)))
+            .collect(),
+        upserted: diff
+            .upserted_plugins
+            .into_iter()
+            .filter(|plugin| can_name(plugin))
+            .collect(),
+        marketplaces: [old.catalog.marketplaces(), new.catalog.marketplaces()],
+    });
     Box::new(removed.into_iter().chain(upserted).chain(plugins))
+}
+
+/// Changed plugins of a root, and its marketplaces in both views.
+struct PluginChanges<'a> {
+    root: &'a RootId,
+    /// Handles.
+    removed: Vec<String>,
+    upserted: Vec<Arc<Plugin>>,
+    marketplaces: [&'a [PluginMarketplace]; 2],
 }
 
 /// Returns the changes of plugins, and the marketplaces if they changed. The basic view has neither.
 fn plugin_items<'a>(
-    query: &'a ListQuery,
-    root: &'a RootId,
-    removed: Vec<String>,
-    upserted: Vec<Arc<Plugin>>,
-    marketplaces: [&'a [PluginMarketplace]; 2],
-) -> impl Iterator<Item = DeltaItem> + Send + use<'a> {
+    query: &ListQuery,
+    find_changes: impl FnOnce() -> PluginChanges<'a>,
+) -> Boxed<'a, DeltaItem> {
+    if query.view == pb::SkillView::Basic {
+        return Box::new(empty());
+    }
+    let PluginChanges {
+        root,
+        removed,
+        upserted,
+        marketplaces: [before, now],
+    } = find_changes();
+
     let upserted = upserted.into_iter();
     let upserted = upserted.map(move |plugin| DeltaItem::Plugin(plugin_message(root, &plugin)));
-    let [before, now] = marketplaces;
     let lists = once_with(move || {
         let lists = now.iter().map(|list| marketplace_message(root, list));
         DeltaItem::Marketplaces(pb::MarketplaceList {
@@ -268,12 +306,9 @@ fn plugin_items<'a>(
         })
     });
 
-    let items = removed
-        .into_iter()
-        .map(DeltaItem::RemovedPlugin)
-        .chain(upserted)
-        .chain(lists.take(usize::from(before != now)));
-    items.take_while(|_| query.view != pb::SkillView::Basic)
+    let removed = removed.into_iter().map(DeltaItem::RemovedPlugin);
+    let lists = lists.take(usize::from(before != now));
+    Box::new(removed.chain(upserted).chain(lists))
 }
 
 fn removed_skill(root: &RootId, package: &RelPath, reason: pb::RemovalReason) -> DeltaItem {
@@ -285,51 +320,46 @@ fn removed_skill(root: &RootId, package: &RelPath, reason: pb::RemovalReason) ->
 
 // --- Diagnostics ----------------------------------------------------------------------------------
 
-/// Returns the diagnostics of each root whose diagnostics changed.
-fn diagnostic_events(
-    query: &ListQuery,
-    old: Option<&CatalogView>,
-    new: &CatalogView,
-    pairs: &[RootPair<'_>],
-) -> Vec<Event> {
-    let mut pairs_to_ask = pairs.iter();
-    if !pairs_to_ask.any(|pair| pair.may_have_new_diagnostics(query)) {
-        return Vec::new();
-    }
-
-    let before = old.map(|old| root_diagnostics(old, &query.product));
-    let mut now = root_diagnostics(new, &query.product);
-    let mut events = Vec::new();
-    for pair in pairs {
-        let list = mem::take(&mut now[pair.at]);
-        let differs = match &before {
-            Some(before) => before[pair.at] != list,
-            None => !list.is_empty(),
-        };
-        if differs {
-            events.extend(diagnostic_lists(&pair.now.id, list));
+impl ViewChange<'_> {
+    /// Returns the diagnostics of each of these roots whose diagnostics changed.
+    fn diagnostic_events(&self, roots: &[usize]) -> Vec<Event> {
+        if !roots.iter().any(|at| self.may_have_new_diagnostics(*at)) {
+            return Vec::new();
         }
-    }
-    events
-}
 
-impl RootPair<'_> {
-    /// Whether the diagnostics may differ. Diagnostics of an equal state are equal.
-    fn may_have_new_diagnostics(&self, query: &ListQuery) -> bool {
-        let Some(before) = self.before else {
+        let before = self.old.as_ref().map(VisibleView::diagnostics);
+        let mut now = self.new.diagnostics();
+        let mut events = Vec::new();
+        for at in roots {
+            let list = mem::take(&mut now[*at]);
+            let differs = match &before {
+                Some(before) => before[*at] != list,
+                None => !list.is_empty(),
+            };
+            if differs {
+                events.extend(diagnostic_lists(&self.new.view.roots[*at].id, list));
+            }
+        }
+        events
+    }
+
+    /// Whether the diagnostics of a root may differ. Diagnostics of an equal state are equal.
+    fn may_have_new_diagnostics(&self, at: usize) -> bool {
+        let Some(old) = &self.old else {
             return true;
         };
-        if before.state.is_same(&self.now.state) {
+        let (before, now) = (&old.view.roots[at], &self.new.view.roots[at]);
+        if before.state.is_same(&now.state) {
             return false;
         }
 
-        let catalogs = (before.state.catalog(), self.now.state.catalog());
-        let (Some(old), Some(new)) = catalogs else {
+        let (Some(old_shown), Some(new_shown)) = (&old.roots[at], &self.new.roots[at]) else {
             return true;
         };
-        let are_equal =
-            Arc::ptr_eq(&new.diagnostics, &old.diagnostics) || new.diagnostics == old.diagnostics;
-        !are_equal || root_status(before, &query.product) != root_status(self.now, &query.product)
+        let old_list = &old_shown.catalog.diagnostics;
+        let new_list = &new_shown.catalog.diagnostics;
+        let are_equal = Arc::ptr_eq(new_list, old_list) || new_list == old_list;
+        !are_equal || root_status(before, Some(old_shown)) != root_status(now, Some(new_shown))
     }
 }
 
@@ -355,7 +385,7 @@ fn diagnostic_lists(root: &RootId, diagnostics: Vec<pb::Diagnostic>) -> Vec<Even
 // --- Size of events -------------------------------------------------------------------------------
 
 /// Divides messages among events. A message over the limit has an event of its own.
-fn fill_events<T>(
+pub fn fill_events<T>(
     messages: impl Iterator<Item = T>,
     encoded_len: fn(&T) -> usize,
 ) -> impl Iterator<Item = Vec<T>> {

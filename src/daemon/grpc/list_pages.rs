@@ -5,10 +5,10 @@ use super::encoded_body::MessageBuf;
 use super::plugin_message::{marketplace_message, plugin_message};
 use super::readiness_messages::{ViewReadiness, readiness_message};
 use super::requests::PageRequest;
-use super::root_messages::{VisibleRoot, resolved_root};
+use super::root_messages::resolved_root;
 use super::skill_message::{encode_skill, write_message};
+use super::visible_view::VisibleView;
 use crate::daemon::catalog::CatalogView;
-use crate::daemon::model::limits::MAX_DIAGNOSTICS;
 use crate::daemon::model::token::ResumeToken;
 use bytes::Bytes;
 use caproot_core::proto::caproot::v1 as pb;
@@ -18,8 +18,6 @@ use caproot_core::wire::limits::MAX_PAGE_BYTES;
 use prost::Message as _;
 use tonic::Status;
 
-/// Maximum bytes of diagnostics in a response.
-const MAX_DIAGNOSTIC_BYTES: usize = 512 << 10;
 /// Bytes reserved for the token, the epoch and the framing.
 const RESERVED_BYTES: usize = 1 << 10;
 /// Number of the field `skills`.
@@ -54,24 +52,18 @@ impl ResolvedItem {
     }
 }
 
-/// View of a list, and the readiness of its skills.
-#[derive(Clone, Copy)]
-pub struct ListedView<'a> {
-    pub view: &'a CatalogView,
-    pub readiness: &'a ViewReadiness,
-}
-
-/// Encodes a page of `ListSkills`.
+/// Encodes a page of `ListSkills`. `readiness` is that of the view's skills.
 pub fn encode_skill_page(
     request: &PageRequest,
     epoch: u64,
     digests: &CatalogDigests,
-    listed: ListedView<'_>,
+    view: &CatalogView,
+    readiness: &ViewReadiness,
 ) -> Result<Bytes, Status> {
-    let view = listed.view;
     let query = &request.query;
+    let visible = VisibleView::new(view, &query.product);
 
-    let mut roots = digests.root_statuses(query, view);
+    let mut roots = digests.root_statuses(query, &visible);
     request.known_catalogs.mark_unchanged(&mut roots);
     let mut page = pb::ListSkillsResponse {
         roots,
@@ -87,7 +79,8 @@ pub fn encode_skill_page(
         } else {
             root_warnings(&page.roots)
         };
-        page.diagnostics = root_diagnostics(view, &query.product)
+        page.diagnostics = visible
+            .diagnostics()
             .into_iter()
             .zip(&page.roots)
             .filter(|(_, root)| !root.unchanged)
@@ -98,7 +91,18 @@ pub fn encode_skill_page(
     // The skills fill the room that the other fields leave.
     let mut buffer = MessageBuf::with_capacity(0);
     let room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
-    if let Some(next) = write_skills(&mut buffer, request, (listed, &page.roots), room) {
+    let next = if request.roots_only {
+        None
+    } else {
+        write_skills(
+            &mut buffer,
+            request,
+            &page.roots,
+            (&visible, readiness),
+            room,
+        )
+    };
+    if let Some(next) = next {
         page.next_page_token = request.next_page_token(epoch, view.revision, next);
     } else {
         let binding = query.resume_token_binding();
@@ -113,32 +117,22 @@ pub fn encode_skill_page(
 fn write_skills(
     buffer: &mut MessageBuf,
     request: &PageRequest,
-    (source, statuses): (ListedView<'_>, &[pb::RootStatus]),
+    statuses: &[pb::RootStatus],
+    (visible, readiness): (&VisibleView<'_>, &ViewReadiness),
     mut room: usize,
 ) -> Option<(usize, usize)> {
-    let PageRequest {
-        query,
-        begin,
-        roots_only,
-        ..
-    } = request;
-    if *roots_only {
-        return None;
-    }
+    let PageRequest { query, begin, .. } = request;
 
     let mut count = 0;
-    for (root_at, root) in source.view.roots.iter().enumerate().skip(begin.0) {
-        if statuses[root_at].unchanged {
-            continue;
-        }
-        let Some(visible) = VisibleRoot::new(root, &query.product) else {
+    for (root_at, root) in visible.roots.iter().enumerate().skip(begin.0) {
+        let Some(root) = root.filter(|_| !statuses[root_at].unchanged) else {
             continue;
         };
 
-        let scope = visible.catalog.header.scope;
-        let readiness = source.readiness.get(root_at).and_then(Option::as_ref);
+        let scope = root.catalog.header.scope;
+        let readiness = readiness.get(root_at).and_then(Option::as_ref);
         let from = if root_at == begin.0 { begin.1 } else { 0 };
-        for (skill_at, listed) in visible.skills(from) {
+        for (skill_at, listed) in root.skills(from) {
             if count == request.page_size {
                 return Some((root_at, skill_at));
             }
@@ -148,7 +142,7 @@ fn write_skills(
             let written =
                 buffer.try_append_fields(if must_take { usize::MAX } else { room }, |out| {
                     write_message(SKILLS_FIELD, out, |out| {
-                        encode_skill(&root.id, scope, listed, query.view, out);
+                        encode_skill(root.id, scope, listed, query.view, out);
                         let checked = readiness.and_then(|table| table.skills.get(&listed.package));
                         if let Some(checked) = checked {
                             let message = readiness_message(checked);
@@ -174,34 +168,35 @@ pub fn resolved_page(
     view: &CatalogView,
 ) -> pb::ResolveRootsResponse {
     let begin = request.begin;
+    let visible = VisibleView::new(view, "");
 
+    let roots = view.roots.iter().zip(&visible.roots);
+    let roots = roots.map(|(root, visible)| resolved_root(root, visible.as_ref()));
     let mut page = pb::ResolveRootsResponse {
-        roots: view.roots.iter().map(resolved_root).collect(),
+        roots: roots.collect(),
         epoch: format_epoch(epoch),
         revision: view.revision,
         next_page_token: String::new(),
     };
     if request.is_first_page() {
-        let lists = root_diagnostics(view, "");
-        for (root, list) in page.roots.iter_mut().zip(lists) {
+        for (root, list) in page.roots.iter_mut().zip(visible.diagnostics()) {
             root.diagnostics = list;
         }
     }
 
     let mut room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
     let mut count = 0;
-    for (root_at, root) in view.roots.iter().enumerate().skip(begin.0) {
-        let Some(visible) = VisibleRoot::new(root, "") else {
+    for (root_at, root) in visible.roots.iter().enumerate().skip(begin.0) {
+        let Some(root) = root else {
             continue;
         };
 
-        let lists =
-            visible.catalog.marketplaces().iter().map(|list| {
-                ResolvedItem::Marketplace(Box::new(marketplace_message(&root.id, list)))
-            });
-        let plugins = visible
+        let lists = root.catalog.marketplaces().iter();
+        let lists = lists
+            .map(|list| ResolvedItem::Marketplace(Box::new(marketplace_message(root.id, list))));
+        let plugins = root
             .plugins()
-            .map(|plugin| ResolvedItem::Plugin(Box::new(plugin_message(&root.id, plugin))));
+            .map(|plugin| ResolvedItem::Plugin(Box::new(plugin_message(root.id, plugin))));
         let from = if root_at == begin.0 { begin.1 } else { 0 };
         for (item_at, item) in lists.chain(plugins).enumerate().skip(from) {
             // The length prefix of the root can grow by a few bytes.
@@ -225,45 +220,6 @@ pub fn resolved_page(
 /// Formats the epoch of a response.
 pub fn format_epoch(epoch: u64) -> String {
     format!("{epoch:016x}")
-}
-
-/// Returns the diagnostics of each root, most severe first. The roots share the byte limit equally.
-pub fn root_diagnostics(view: &CatalogView, product: &str) -> Vec<Vec<pb::Diagnostic>> {
-    let max_bytes = max_diagnostic_bytes(view, product);
-    let visible = view
-        .roots
-        .iter()
-        .map(|root| VisibleRoot::new(root, product));
-    let lists = visible.map(|root| root.map(|root| limited_diagnostics(&root, max_bytes)));
-    lists.map(Option::unwrap_or_default).collect()
-}
-
-/// Returns the maximum size of the diagnostics of each root of a view.
-pub fn max_diagnostic_bytes(view: &CatalogView, product: &str) -> usize {
-    let visible = view
-        .roots
-        .iter()
-        .filter_map(|root| VisibleRoot::new(root, product));
-    MAX_DIAGNOSTIC_BYTES / visible.filter(VisibleRoot::has_diagnostics).count().max(1)
-}
-
-/// Returns the diagnostics of a root that fit into `max_bytes`, most severe first.
-pub fn limited_diagnostics(visible: &VisibleRoot<'_>, max_bytes: usize) -> Vec<pb::Diagnostic> {
-    let mut diagnostics = visible.diagnostics();
-    diagnostics.truncate(MAX_DIAGNOSTICS);
-
-    let mut room = max_bytes;
-    let fitting_count = diagnostics
-        .iter()
-        .take_while(|diagnostic| {
-            let len = diagnostic.encoded_len() + 4;
-            let fits = len <= room;
-            room = room.saturating_sub(len);
-            fits
-        })
-        .count();
-    diagnostics.truncate(fitting_count);
-    diagnostics
 }
 
 /// Returns warnings for a model or a person, one line for each root.

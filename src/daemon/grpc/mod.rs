@@ -22,6 +22,7 @@ mod resources;
 mod root_messages;
 mod service;
 mod skill_message;
+mod visible_view;
 mod watch_stream;
 
 pub use audit_log::AuditLog;

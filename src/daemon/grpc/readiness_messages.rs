@@ -1,6 +1,7 @@
 //! Messages about the readiness of skills, and the readiness that a stream sent.
 
-use super::root_messages::VisibleRoot;
+use super::change_events::fill_events;
+use super::visible_view::{VisibleRoot, VisibleView};
 use crate::daemon::catalog::{CatalogView, RootView};
 use crate::daemon::model::SkillRequirement;
 use crate::daemon::readiness::{CheckedReadiness, ReadinessChecker, ReadinessTable};
@@ -9,9 +10,6 @@ use caproot_core::wire::{RelPath, RootId, handle};
 use pb::watch_skills_response::Event;
 use prost::Message as _;
 use std::sync::Arc;
-
-/// Size at which an event is full.
-const MAX_EVENT_BYTES: usize = 60 << 10;
 
 /// Readiness of each root of a view, in its order. `None` for a root without requirements.
 pub type ViewReadiness = Vec<Option<Arc<ReadinessTable>>>;
@@ -75,6 +73,7 @@ pub fn readiness_events(
     view: &CatalogView,
     current: &ViewReadiness,
 ) -> Vec<Event> {
+    let visible = VisibleView::new(view, product);
     let mut events = Vec::new();
     for (at, root) in view.roots.iter().enumerate() {
         let before = sent.get(at).and_then(Option::as_ref);
@@ -87,7 +86,7 @@ pub fn readiness_events(
         let before = before.map(|table| &**table);
         let now = now.map(|table| &**table);
         let changes = changed_packages(before, now);
-        push_events(product, root, changes, &mut events);
+        events.extend(root_events(root, visible.roots[at].as_ref(), changes));
     }
     events
 }
@@ -113,37 +112,24 @@ fn changed_packages<'a>(
     changes
 }
 
-fn push_events(
-    product: &str,
+/// Returns the events of a root. Only listed skills are in them, and removed ones.
+fn root_events(
     root: &RootView,
+    visible: Option<&VisibleRoot<'_>>,
     changes: Vec<ReadinessChange<'_>>,
-    events: &mut Vec<Event>,
-) {
-    let visible = VisibleRoot::new(root, product);
-    let mut list = pb::ReadinessList {
-        root_id: root.id.as_str().to_owned(),
-        skills: Vec::new(),
-    };
-    let mut size = 0;
-    for (package, checked) in changes {
-        if checked.is_some() && !is_listed(visible.as_ref(), package) {
-            continue;
-        }
-        let message = package_message(&root.id, package, checked);
-        size += message.encoded_len() + 4;
-        if size > MAX_EVENT_BYTES && !list.skills.is_empty() {
-            size = message.encoded_len() + 4;
-            let full = pb::ReadinessList {
-                root_id: list.root_id.clone(),
-                skills: std::mem::take(&mut list.skills),
-            };
-            events.push(Event::Readiness(full));
-        }
-        list.skills.push(message);
-    }
-    if !list.skills.is_empty() {
-        events.push(Event::Readiness(list));
-    }
+) -> Vec<Event> {
+    let sent = changes
+        .into_iter()
+        .filter(|(package, checked)| checked.is_none() || is_listed(visible, package));
+    let messages = sent.map(|(package, checked)| package_message(&root.id, package, checked));
+    let lists = fill_events(messages, pb::PackageReadiness::encoded_len);
+    let events = lists.map(|skills| {
+        Event::Readiness(pb::ReadinessList {
+            root_id: root.id.as_str().to_owned(),
+            skills,
+        })
+    });
+    events.collect()
 }
 
 fn is_listed(visible: Option<&VisibleRoot<'_>>, package: &RelPath) -> bool {

@@ -1,169 +1,21 @@
 //! Protobuf messages for roots, their counts and their diagnostics. Handles contain the id of the
 //! selected root.
 
+use super::visible_view::VisibleRoot;
 use crate::daemon::catalog::{CatalogView, PollReason, RootState, RootView, WatchMode};
-use crate::daemon::model::catalog::{Catalog, RootCounts, RootKind};
+use crate::daemon::model::catalog::RootKind;
 use crate::daemon::model::diff::RemovalReason;
 use crate::daemon::model::{
-    Diagnostic, DiagnosticCode, FileProblem, Plugin, PublishedRoot, RootReason, RootScope,
-    Severity, Skill,
+    Diagnostic, DiagnosticCode, FileProblem, PublishedRoot, RootReason, RootScope, Severity,
 };
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::text::quote_words;
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{RelPath, RootId, handle};
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 /// Maximum number of reserved names of a root.
 const MAX_RESERVED_NAMES: usize = 1_000;
-
-/// Root as visible in one response: to a caller, for a product, under an id.
-#[derive(Clone, Copy)]
-pub struct VisibleRoot<'a> {
-    pub id: &'a RootId,
-    pub catalog: &'a Catalog,
-    watch_mode: WatchMode,
-    product: &'a str,
-}
-
-impl<'a> VisibleRoot<'a> {
-    /// Returns `None` if the root is not ready.
-    pub fn new(root: &'a RootView, product: &'a str) -> Option<Self> {
-        let RootState::Snapshot(snapshot) = &root.state else {
-            return None;
-        };
-        let catalog = snapshot.catalog.as_ref().ok()?;
-        Some(Self {
-            id: &root.id,
-            catalog,
-            watch_mode: snapshot.watch_mode,
-            product,
-        })
-    }
-
-    /// Returns the visible skills with their indices in the catalog, starting at `from`.
-    pub fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
-        let skills = (from..).zip(self.catalog.skills(from));
-        skills
-            .map(|(at, skill)| (at, &**skill))
-            .filter(|(_, s)| self.is_listed(s))
-    }
-
-    /// Returns a listed skill.
-    pub fn listed_skill(&self, package: &RelPath) -> Option<&'a Skill> {
-        let skill = self.catalog.skill(package)?;
-        self.is_listed(skill).then_some(&**skill)
-    }
-
-    /// Whether a skill of the catalog is listed for this product and root id.
-    pub fn is_listed(&self, skill: &Skill) -> bool {
-        self.has_valid_handle(skill) && skill.is_visible_to_product(self.product)
-    }
-
-    /// Returns the plugins with a valid handle, by package.
-    pub fn plugins(&self) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
-        let Self { id, catalog, .. } = *self;
-        catalog
-            .plugins()
-            .iter()
-            .filter(move |plugin| plugin.check_handle(id).is_ok())
-    }
-
-    fn has_valid_handle(&self, skill: &Skill) -> bool {
-        skill.check_handle(self.id).is_ok()
-    }
-
-    /// Whether the root has a diagnostic.
-    pub fn has_diagnostics(&self) -> bool {
-        !self.catalog.diagnostics.kept().is_empty()
-            || self.polling_diagnostic().is_some()
-            || (!self.catalog.lists_all(self.id, "") && self.has_too_long_handle())
-    }
-
-    fn has_too_long_handle(&self) -> bool {
-        let mut skills = self.catalog.skills(0);
-        let mut plugins = self.catalog.plugins().iter();
-        skills.any(|skill| !self.has_valid_handle(skill))
-            || plugins.any(|plugin| plugin.check_handle(self.id).is_err())
-    }
-
-    /// Returns the diagnostics, most severe first: those of the catalog, and those that depend on
-    /// the root id.
-    pub fn diagnostics(&self) -> Vec<pb::Diagnostic> {
-        let mut own = Vec::new();
-        if !self.catalog.lists_all(self.id, "") {
-            let skills = self.catalog.skills(0);
-            let plugins = self.catalog.plugins().iter();
-            let problems = skills
-                .filter_map(|skill| skill.check_handle(self.id).err())
-                .chain(plugins.filter_map(|plugin| plugin.check_handle(self.id).err()));
-            own.extend(problems.map(|problem| Diagnostic {
-                resource: None,
-                problem,
-            }));
-        }
-        own.extend(self.polling_diagnostic());
-
-        let mut all: Vec<_> = own.iter().chain(self.catalog.diagnostics.kept()).collect();
-        all.sort_by_key(|d| d.problem.severity);
-        all.into_iter().map(|d| diagnostic(self.id, d)).collect()
-    }
-
-    fn polling_diagnostic(&self) -> Option<Diagnostic> {
-        let WatchMode::Polling(reason) = self.watch_mode else {
-            return None;
-        };
-        let problem = FileProblem::warning(DiagnosticCode::WatchDegraded, polling_message(reason));
-        Some(Diagnostic {
-            resource: None,
-            problem,
-        })
-    }
-
-    pub fn counts(&self) -> pb::RootCounts {
-        let all = self.catalog.len();
-        let (listed, too_long) = if self.catalog.lists_all(self.id, self.product) {
-            (all, 0)
-        } else {
-            let too_long = self
-                .catalog
-                .skills(0)
-                .filter(|s| !self.has_valid_handle(s))
-                .count();
-            (self.skills(0).count(), too_long)
-        };
-
-        let plugins = self.plugins().count();
-        let plugins_too_long = self.catalog.plugins().len() - plugins;
-
-        let RootCounts {
-            omitted,
-            disabled,
-            directories,
-            entries,
-            skipped,
-        } = self.catalog.header.counts;
-
-        pb::RootCounts {
-            skills: to_count(listed),
-            other_product: to_count(all - too_long - listed),
-            omitted: omitted + to_count(too_long),
-            disabled,
-            directories,
-            entries,
-            skipped_directories: skipped,
-            plugins: to_count(plugins),
-            diagnostics: self.catalog.diagnostics.total()
-                + to_count(too_long + plugins_too_long)
-                + u32::from(self.polling_diagnostic().is_some()),
-        }
-    }
-}
-
-fn to_count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
 
 /// Returns the state, reason and message of a root.
 fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
@@ -185,13 +37,12 @@ fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
 }
 
 /// Builds the state of a root, without the digest of its catalog.
-pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
+pub fn root_status(root: &RootView, visible: Option<&VisibleRoot<'_>>) -> pb::RootStatus {
     let (state, reason, mut message) = root_state(&root.state);
     if !root.published_ids.is_empty() {
         let ids = root.published_ids.iter().map(RootId::as_str);
         let _ = write!(message, "; the published roots are {}", quote_words(ids));
     }
-    let visible = VisibleRoot::new(root, product);
 
     let (watch_mode, watch_message) = match &root.state {
         RootState::Snapshot(snapshot) => match snapshot.watch_mode {
@@ -208,7 +59,7 @@ pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
         state: state.into(),
         reason: reason.into(),
         message,
-        counts: visible.as_ref().map(VisibleRoot::counts),
+        counts: visible.map(VisibleRoot::counts),
         truncated: visible.is_some_and(|s| s.catalog.header.truncated),
         reserved_names: visible.map_or_else(Vec::new, |s| {
             let names = s.catalog.reserved_names().iter().take(MAX_RESERVED_NAMES);
@@ -221,10 +72,9 @@ pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
     }
 }
 
-pub fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
-    let status = root_status(root, "");
-    let visible = VisibleRoot::new(root, "");
-    let header = visible.as_ref().map(|s| &s.catalog.header);
+pub fn resolved_root(root: &RootView, visible: Option<&VisibleRoot<'_>>) -> pb::ResolvedRoot {
+    let status = root_status(root, visible);
+    let header = visible.map(|s| &s.catalog.header);
 
     pb::ResolvedRoot {
         id: status.id,
@@ -282,7 +132,7 @@ pub fn published_roots(
     roots.collect()
 }
 
-fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
+pub fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
     let FileProblem {
         code,
         severity,
@@ -321,7 +171,7 @@ pub fn handle_or_empty(root: &RootId, path: Option<&RelPath>) -> String {
         .unwrap_or_default()
 }
 
-fn polling_message(reason: PollReason) -> String {
+pub fn polling_message(reason: PollReason) -> String {
     format!("polled every few seconds: {reason}")
 }
 

@@ -199,11 +199,8 @@ impl GrpcService {
         }
 
         let epoch = self.store.epoch();
-        let listed = list_pages::ListedView {
-            view: &view,
-            readiness: &readiness,
-        };
-        let page = list_pages::encode_skill_page(&request, epoch, &self.catalog_digests, listed)?;
+        let digests = &self.catalog_digests;
+        let page = list_pages::encode_skill_page(&request, epoch, digests, &view, &readiness)?;
         let Some(key) = key else {
             return Ok(page.into());
         };
