@@ -248,26 +248,19 @@ impl Session {
         })
     }
 
-    /// Returns an error if the choice of the session excludes a skill.
+    /// Returns an error if the choice of the session excludes a skill. `None` is a skill that the source does
+    /// not list.
     pub(super) fn check_choice(
         &self,
         source: &dyn SkillSource,
-        authority: &str,
-        package: &str,
+        skill: Option<&SharedSkill>,
     ) -> Result<(), ToolError> {
         let choice = &self.inner.options.choice;
-        if choice.is_empty() {
-            return Ok(());
-        }
-
-        let snapshot = source.snapshot();
-        let skill = snapshot.listing.skills.iter().find(|skill| {
-            skill.package == package && AuthorityRef::of_skill(skill).id == authority
-        });
         let is_included = match skill {
+            _ if choice.is_empty() => true,
             Some(skill) => choice.includes_skill(source, skill),
             // The source reports why the skill cannot be used.
-            None => snapshot.unavailable_reason.is_some(),
+            None => source.snapshot().unavailable_reason.is_some(),
         };
 
         if is_included {

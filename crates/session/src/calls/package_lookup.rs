@@ -2,8 +2,11 @@
 
 use crate::skills::result::{ToolError, ToolErrorCode};
 use crate::skills::skill::{AuthorityRef, SharedSkill, is_hidden};
+use crate::skills::skill_source::TextPage;
 use crate::state::{AuthoritySource, Session};
 use crate::text::short_names::{ShortName, is_repeatable, split_qualified};
+use crate::uses::invocation::InvocationTarget;
+use crate::uses::used::UsedFile;
 use crate::view::arguments::invalid_arguments;
 use crate::view::list::is_listed;
 use crate::view::session_view::SessionView;
@@ -40,6 +43,13 @@ pub struct FoundPackage<'a> {
     pub file: Option<String>,
 }
 
+impl FoundPackage<'_> {
+    /// Returns the source and the skill, for the span of a call.
+    pub fn invocation_target(&self) -> InvocationTarget<'_> {
+        InvocationTarget::of_skill(self.owner.source, &self.package, self.skill.as_ref())
+    }
+}
+
 impl PackageQuery<'_> {
     fn allows(&self, owner: &AuthoritySource<'_>) -> bool {
         let is_kind = self.kind.is_empty() || self.kind == owner.source.kind().name();
@@ -53,6 +63,14 @@ impl PackageQuery<'_> {
 }
 
 impl Session {
+    /// Records that the model has the file of a page.
+    pub(crate) fn record_used(&self, found: &FoundPackage<'_>, page: &TextPage) {
+        if let Some(skill) = &found.skill {
+            let used = UsedFile::of_page(skill, page);
+            self.inner.used.lock().record(used);
+        }
+    }
+
     /// Finds the package that a call names. A handle that is not listed is found, too, if one source
     /// has it: the source then reports the reason.
     pub(crate) fn find_package(
@@ -65,24 +83,35 @@ impl Session {
             (kind, id) => Some(self.find_authority(kind, id)?),
         };
 
-        let text = query.package.trim();
-        if !text.contains("://") {
-            return self.find_named_package(query, trim_package(text.trim_start_matches('$')));
+        let named = query.package.trim();
+        if !named.contains("://") {
+            return self.find_named_package(query, trim_package(named.trim_start_matches('$')));
         }
-        // A listed package may end as models end packages.
-        let text = if self.lists_package(query, text) {
-            text
-        } else {
-            trim_package(text)
+        let find = |handle| {
+            let owners: Vec<_> = match named_owner {
+                Some(owner) => vec![owner],
+                None => self
+                    .authority_sources()
+                    .filter(|owner| {
+                        query.allows(owner) && owner.source.owns_handle(owner.id, handle)
+                    })
+                    .collect(),
+            };
+            let enclosing = enclosing_packages(&owners, handle);
+            (owners, enclosing)
         };
 
-        let owners: Vec<_> = match named_owner {
-            Some(owner) => vec![owner],
-            None => self
-                .authority_sources()
-                .filter(|owner| query.allows(owner) && owner.source.owns_handle(owner.id, text))
-                .collect(),
+        let (mut owners, mut enclosing) = find(named);
+        // A listed package may end as models end packages.
+        let is_listed = enclosing.iter().any(|(_, skill)| skill.package == named);
+        let text = if is_listed {
+            named
+        } else {
+            trim_package(named)
         };
+        if text != named {
+            (owners, enclosing) = find(text);
+        }
         if owners.is_empty() && query.id.is_empty() {
             let name = text.strip_prefix(HANDLE_SCHEME);
             if let Some(name) = name.filter(|name| is_repeatable(name)) {
@@ -90,7 +119,6 @@ impl Session {
             }
         }
 
-        let mut enclosing = enclosing_packages(&owners, text);
         if !query.allows_file {
             enclosing.retain(|(_, skill)| skill.package == text);
         }
@@ -237,11 +265,6 @@ impl Session {
             skill: Some(skill.clone()),
             file: None,
         })
-    }
-
-    fn lists_package(&self, query: &PackageQuery<'_>, package: &str) -> bool {
-        let mut owners = self.authority_sources().filter(|owner| query.allows(owner));
-        owners.any(|owner| owner.find_skill(package).is_some())
     }
 }
 

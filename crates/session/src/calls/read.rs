@@ -10,13 +10,13 @@ use crate::skills::skill_source::{SkillSource, SourceKind, TextPage, TextPageReq
 use crate::state::{AuthoritySource, Session};
 use crate::text::resource_path::NamedResource;
 use crate::uses::invocation::InvocationTarget;
-use crate::uses::used::{UsedFile, find_listed_skill};
 use crate::view::arguments::{invalid_arguments, parse_arguments, read_text};
 use caproot_client::MAX_CURSOR_BYTES;
 use caproot_core::lock::ApprovedFiles;
 use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_READ_BYTES, MAX_ROOT_ID_BYTES};
 use caproot_core::wire::{ContentDigest, parse_file_name};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -64,24 +64,35 @@ pub struct FoundRead<'a> {
 }
 
 /// Result of `skills.read`.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
+#[derive(Debug)]
 pub enum ReadResult {
-    File(ReadPage),
+    File {
+        page: TextPage,
+        /// Digest of all files of the skill, so that `caproot exec` runs only the version that was read. Only
+        /// in the first page of a session with scripts.
+        skill_digest: Option<ContentDigest>,
+    },
     Directory(SkillFilesPage),
 }
 
-/// Page of a file, as a model gets it.
-#[derive(Debug, Serialize)]
-pub struct ReadPage {
-    resource: String,
-    contents: String,
-    next_cursor: Option<String>,
-    truncated: bool,
-    /// Digest of all files of the skill, so that `caproot exec` runs only the version that was read. Only in
-    /// the first page of a session with scripts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    skill_digest: Option<ContentDigest>,
+impl Serialize for ReadResult {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (page, skill_digest) = match self {
+            Self::File { page, skill_digest } => (page, skill_digest),
+            Self::Directory(page) => return page.serialize(serializer),
+        };
+        let next_cursor = Some(&page.next_cursor).filter(|cursor| !cursor.is_empty());
+
+        let mut result = serializer.serialize_struct("ReadResult", 5)?;
+        result.serialize_field("resource", &page.resource)?;
+        result.serialize_field("contents", &page.contents)?;
+        result.serialize_field("next_cursor", &next_cursor)?;
+        result.serialize_field("truncated", &next_cursor.is_some())?;
+        if let Some(digest) = skill_digest {
+            result.serialize_field("skill_digest", digest)?;
+        }
+        result.end()
+    }
 }
 
 impl ReadArguments {
@@ -124,19 +135,6 @@ impl ReadArguments {
     }
 }
 
-impl ReadPage {
-    fn from_text_page(page: TextPage) -> Self {
-        let next_cursor = Some(page.next_cursor).filter(|cursor| !cursor.is_empty());
-        Self {
-            resource: page.resource,
-            contents: page.contents,
-            truncated: next_cursor.is_some(),
-            next_cursor,
-            skill_digest: None,
-        }
-    }
-}
-
 impl<'a> FoundRead<'a> {
     /// Checks the arguments of a call, and finds the package that they name.
     pub fn find(session: &'a Session, arguments: &Value) -> Result<Self, ToolError> {
@@ -162,21 +160,14 @@ impl<'a> FoundRead<'a> {
 
     /// Returns the source and the skill, for the span of the call.
     pub fn target(&self) -> InvocationTarget<'_> {
-        let FoundPackage {
-            owner,
-            package,
-            skill,
-            ..
-        } = &self.found;
-        InvocationTarget::of_skill(owner.source, package, skill.as_ref())
-            .continued(!self.cursor.is_empty())
+        let target = self.found.invocation_target();
+        target.continued(!self.cursor.is_empty())
     }
 
     /// Reads the largest page of a file that fits into a result, or lists the files of a directory.
     pub async fn read(&self, session: &Session) -> Result<ReadResult, ToolError> {
         let package = &self.found.package;
-        let AuthoritySource { source, id } = self.found.owner;
-        let checked = session.check_choice(source, id, package);
+        let checked = session.check_choice(self.found.owner.source, self.found.skill.as_ref());
 
         let read = match checked.and_then(|()| NamedResource::parse(package, &self.resource)) {
             Err(error) => Err(error),
@@ -197,25 +188,67 @@ impl<'a> FoundRead<'a> {
             return self.list_files(session, &directory).await;
         }
 
-        let AuthoritySource { source, id } = self.found.owner;
         let request = TextPageRequest {
-            authority: id.to_owned(),
+            authority: self.found.owner.id.to_owned(),
             package: self.found.package.clone(),
             resource,
             cursor: self.cursor.clone(),
             max_bytes: 0,
         };
         let has_path = !request.resource.is_empty();
-        match read_page(session, source, request).await {
-            Ok(page) => Ok(ReadResult::File(page)),
+        match self.read_page(session, request).await {
             Err(error) if has_path && error.code() == ToolErrorCode::ResourceNotFound => {
                 // The error of the file says more than the error of the directory.
                 self.list_files(session, &directory)
                     .await
                     .map_err(|_| error)
             }
-            Err(error) => Err(error),
+            read => read,
         }
+    }
+
+    /// Reads the largest page of a file that fits into a result.
+    async fn read_page(
+        &self,
+        session: &Session,
+        request: TextPageRequest,
+    ) -> Result<ReadResult, ToolError> {
+        let source = self.found.owner.source;
+        if request.cursor.len() > MAX_CURSOR_BYTES {
+            let reason = format!("`cursor` is over {MAX_CURSOR_BYTES} bytes");
+            return Err(invalid_arguments(&reason));
+        }
+
+        let had_cursor = !request.cursor.is_empty();
+        let files = if session.inner.options.scripts && !had_cursor {
+            // Before the page: a page of a later version does not match the digests.
+            list_skill_files(source, &request).await
+        } else {
+            None
+        };
+        let reserved = files.as_ref().map_or(0, |_| SKILL_DIGEST_BYTES);
+
+        let room = ResultRoom(session.inner.options.result_bytes.saturating_sub(reserved));
+        let first_bytes = room.contents_room(handle_bytes(&request), TYPICAL_CURSOR_BYTES);
+        let fit = |page: &TextPage| room.fitting_bytes(page);
+        let page = read_fitting(source, request, first_bytes, &fit).await;
+
+        let page = page.map_err(|error| match error.code() {
+            // The other arguments were just looked up, so the cursor is the invalid one.
+            ToolErrorCode::InvalidArguments if had_cursor => {
+                let names = session.inner.options.tool_names;
+                let message =
+                    names.fill_placeholders("{read} returned no such cursor for this file");
+                ToolError::from_code(ToolErrorCode::InvalidCursor, &message)
+            }
+            _ => error,
+        })?;
+        session.record_used(&self.found, &page);
+        let files = files.filter(|files| has_page(files, &self.found.package, &page));
+        Ok(ReadResult::File {
+            skill_digest: files.map(|files| files.content_digest()),
+            page,
+        })
     }
 
     async fn list_files(
@@ -233,53 +266,6 @@ impl<'a> FoundRead<'a> {
         let page = list_directory(source, &listed, &self.cursor, max_bytes).await?;
         Ok(ReadResult::Directory(page))
     }
-}
-
-/// Reads the largest page of a file that fits into a result.
-async fn read_page(
-    session: &Session,
-    source: &dyn SkillSource,
-    request: TextPageRequest,
-) -> Result<ReadPage, ToolError> {
-    if request.cursor.len() > MAX_CURSOR_BYTES {
-        let reason = format!("`cursor` is over {MAX_CURSOR_BYTES} bytes");
-        return Err(invalid_arguments(&reason));
-    }
-
-    let had_cursor = !request.cursor.is_empty();
-    let files = if session.inner.options.scripts && !had_cursor {
-        // Before the page: a page of a later version does not match the digests.
-        list_skill_files(source, &request).await
-    } else {
-        None
-    };
-    let reserved = files.as_ref().map_or(0, |_| SKILL_DIGEST_BYTES);
-
-    let room = ResultRoom(session.inner.options.result_bytes.saturating_sub(reserved));
-    let first_bytes = room.contents_room(handle_bytes(&request), TYPICAL_CURSOR_BYTES);
-    let package = request.package.clone();
-    let skill = find_listed_skill(source, &request.authority, &request.package);
-    let fit = |page: &TextPage| room.fitting_bytes(page);
-    let page = read_fitting(source, request, first_bytes, &fit).await;
-
-    let page = page.map_err(|error| match error.code() {
-        // The other arguments were just looked up, so the cursor is the invalid one.
-        ToolErrorCode::InvalidArguments if had_cursor => {
-            let names = session.inner.options.tool_names;
-            let message = names.fill_placeholders("{read} returned no such cursor for this file");
-            ToolError::from_code(ToolErrorCode::InvalidCursor, &message)
-        }
-        _ => error,
-    })?;
-    if let Some(skill) = skill {
-        let used = UsedFile::of_page(&skill, &page);
-        session.inner.used.lock().record(used);
-    }
-    let files = files.filter(|files| has_page(files, &package, &page));
-    Ok(ReadPage {
-        skill_digest: files.map(|files| files.content_digest()),
-        ..ReadPage::from_text_page(page)
-    })
 }
 
 /// Returns the digests of all files of a skill of an executor, where `caproot exec` runs scripts.
@@ -358,7 +344,7 @@ impl ResultRoom {
 #[cfg(test)]
 mod tests {
     use super::{
-        ContentDigest, ReadPage, ResultRoom, SKILL_DIGEST_BYTES, TYPICAL_CURSOR_BYTES, TextPage,
+        ContentDigest, ReadResult, ResultRoom, SKILL_DIGEST_BYTES, TYPICAL_CURSOR_BYTES, TextPage,
         result_overhead,
     };
     use crate::ToolNames;
@@ -397,22 +383,15 @@ mod tests {
                 bytes = fits;
             };
             at += page.contents.len();
-            let next_cursor = Some(page.next_cursor.clone()).filter(|cursor| !cursor.is_empty());
-            let truncated = next_cursor.is_some();
-            let TextPage {
-                resource, contents, ..
-            } = page;
-            let page = ReadPage {
-                resource,
-                contents,
-                next_cursor,
-                truncated,
+            pages.push(page.contents.clone());
+            let is_last = page.next_cursor.is_empty();
+            let read = ReadResult::File {
+                page,
                 skill_digest: None,
             };
-            let result = ToolResult::from_outcome(Ok(&page), form);
+            let result = ToolResult::from_outcome(Ok(&read), form);
             assert!(result.success && result.json.len() <= max_bytes);
-            pages.push(page.contents);
-            if !truncated {
+            if is_last {
                 return pages;
             }
         }
@@ -446,19 +425,19 @@ mod tests {
             digest: digest.to_string(),
         };
         let bytes = ResultRoom(MAX_RESULT_BYTES - SKILL_DIGEST_BYTES).fitting_bytes(&whole);
-        let page = ReadPage {
+        let read = ReadResult::File {
             skill_digest: Some(digest),
-            ..ReadPage::from_text_page(TextPage {
+            page: TextPage {
                 contents: "x".repeat(bytes),
                 next_cursor: "c".repeat(TYPICAL_CURSOR_BYTES),
                 ..whole
-            })
+            },
         };
         let form = ResultForm {
             max_bytes: MAX_RESULT_BYTES,
             ..ResultForm::default()
         };
-        let result = ToolResult::from_outcome(Ok(&page), form);
+        let result = ToolResult::from_outcome(Ok(&read), form);
         let room = MAX_RESULT_BYTES - result.json.len();
         assert!(result.success && room < 16, "{room} bytes left");
     }

@@ -8,8 +8,7 @@ use crate::skills::skill::{SharedSkill, SkillAuthority};
 use crate::skills::skill_source::{TextPage, TextPageRequest};
 use crate::state::{AuthoritySource, Session};
 use crate::text::resource_path::NamedResource;
-use crate::uses::invocation::{InvocationGuard, InvocationKind, InvocationTarget};
-use crate::uses::used::UsedFile;
+use crate::uses::invocation::{InvocationGuard, InvocationKind};
 use crate::view::list::is_listed;
 use crate::view::session_view::SessionView;
 use caproot_core::text::escape_hidden_chars;
@@ -79,42 +78,35 @@ impl Session {
             id: authority.map_or("", |authority| &authority.id),
             allows_file: path.is_empty(),
         })?;
-        let FoundPackage {
-            owner,
-            package,
-            skill,
-            file,
-        } = &found;
-        let path = file.as_deref().unwrap_or(path);
+        let path = found.file.as_deref().unwrap_or(path);
 
-        let target = InvocationTarget::of_skill(owner.source, package, skill.as_ref());
+        let target = found.invocation_target();
         let invocation = InvocationGuard::start(
             self.inner.invocation_session(),
             InvocationKind::Read,
             target,
         );
 
-        let work = self.join_file(*owner, package, path);
+        let work = self.join_file(&found, path);
         let work = work.instrument(invocation.span());
         let joined = self.inner.run_until_closed(work).await.flatten();
-        if let (Ok(joined), Some(skill)) = (&joined, &skill) {
-            let used = UsedFile::of_page(skill, &joined.last_page);
-            self.inner.used.lock().record(used);
+        if let Ok(joined) = &joined {
+            self.record_used(&found, &joined.last_page);
         }
 
         let text = joined.map(|joined| joined.text);
-        let text = text.map_err(|error| self.with_similar_names(error, package));
+        let text = text.map_err(|error| self.with_similar_names(error, &found.package));
         invocation.finish_with_text(text.as_deref());
         text
     }
 
     async fn join_file(
         &self,
-        owner: AuthoritySource<'_>,
-        package: &str,
+        found: &FoundPackage<'_>,
         path: &str,
     ) -> Result<JoinedFile, ToolError> {
-        self.check_choice(owner.source, owner.id, package)?;
+        let FoundPackage { owner, package, .. } = found;
+        self.check_choice(owner.source, found.skill.as_ref())?;
         let NamedResource::File(resource) = NamedResource::parse(package, path)? else {
             let hint = "Pass the path of a file, or list the directory with `call`.";
             let message = "the path is a directory";
@@ -126,18 +118,18 @@ impl Session {
         };
         let request = TextPageRequest {
             authority: owner.id.to_owned(),
-            package: package.to_owned(),
+            package: package.clone(),
             resource,
             ..TextPageRequest::default()
         };
 
         for _ in 1..MAX_ATTEMPTS {
-            match join_pages(owner, request.clone()).await {
+            match join_pages(*owner, request.clone()).await {
                 Err(error) if error.code() == ToolErrorCode::ResourceChanged => {}
                 joined => return joined,
             }
         }
-        join_pages(owner, request).await
+        join_pages(*owner, request).await
     }
 }
 

@@ -9,8 +9,8 @@ use crate::calls::fitting::read_fitting;
 use crate::skills::result::{ToolError, ToolErrorCode};
 use crate::skills::skill::SharedSkill;
 use crate::skills::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
-use crate::state::Session;
-use crate::uses::used::{UsedFile, UsedSkill, UsedState, find_listed_skill};
+use crate::state::{AuthoritySource, Session};
+use crate::uses::used::{UsedFile, UsedSkill, UsedState};
 use caproot_core::text::single_line;
 use serde::Serialize;
 use std::collections::HashSet;
@@ -109,9 +109,10 @@ impl Session {
     }
 
     /// Returns a skill of the session that its source lists, or `None` if the skill is gone.
-    fn find_used_skill(&self, source: &dyn SkillSource, file: &UsedFile) -> Option<SharedSkill> {
-        self.check_choice(source, &file.root, &file.package).ok()?;
-        find_listed_skill(source, &file.root, &file.package)
+    fn find_used_skill(&self, owner: AuthoritySource<'_>, file: &UsedFile) -> Option<SharedSkill> {
+        let skill = owner.find_skill(&file.package);
+        self.check_choice(owner.source, skill.as_ref()).ok()?;
+        skill
     }
 }
 
@@ -142,7 +143,7 @@ impl<'a> StateProber<'a> {
         if source.snapshot().unavailable_reason.is_some() || self.lost.contains(&key) {
             return UsedState::Unknown;
         }
-        let Some(skill) = self.session.find_used_skill(source, file) else {
+        let Some(skill) = self.session.find_used_skill(owner, file) else {
             return UsedState::Gone;
         };
         if skill.main_resource == file.resource {
@@ -210,7 +211,7 @@ impl UsedFileReader<'_> {
         }
 
         let owner = self.session.find_authority(&file.kind, &file.root).ok();
-        let skill = owner.and_then(|owner| self.session.find_used_skill(owner.source, &file));
+        let skill = owner.and_then(|owner| self.session.find_used_skill(owner, &file));
         let Some(skill) = skill.filter(|_| !self.session.is_closed()) else {
             let state = self.prober.find_state(&file).await;
             let reason = "the session does not have the skill now";

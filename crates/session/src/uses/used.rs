@@ -2,7 +2,7 @@
 //! remembers a limited number of files, so that a host can give them back after a compaction.
 
 use crate::skills::skill::{AuthorityRef, SharedSkill};
-use crate::skills::skill_source::{SkillSource, TextPage};
+use crate::skills::skill_source::TextPage;
 use crate::text::placeholders::MAX_ARGUMENT_BYTES;
 use caproot_core::text::truncate_with_ellipsis;
 use serde::{Deserialize, Serialize};
@@ -172,19 +172,6 @@ impl UsedFiles {
     pub fn files(&self) -> &[UsedFile] {
         &self.0
     }
-}
-
-/// Returns the skill of a package that a source lists.
-pub fn find_listed_skill(
-    source: &dyn SkillSource,
-    authority: &str,
-    package: &str,
-) -> Option<SharedSkill> {
-    let snapshot = source.snapshot();
-    let mut skills = snapshot.listing.skills.iter();
-    let found = skills
-        .find(|skill| skill.package == package && AuthorityRef::of_skill(skill).id == authority);
-    found.cloned()
 }
 
 #[cfg(test)]
