@@ -4,9 +4,7 @@
 use super::process_memory::resident_kib;
 use caproot_client::Fleet;
 use caproot_core::proto::caproot::v1::{Authority, Skill};
-use caproot_session::sources::{
-    SkillListing, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
-};
+use caproot_session::sources::{SkillListing, SourceSnapshot, TextPage, TextPageRequest};
 use caproot_session::{Session, SessionOptions, SkillSource, SourceKind, ToolError};
 use criterion::Criterion;
 use fastrand::Rng;
@@ -48,10 +46,6 @@ impl SkillSource for ReplacedSource {
             listing: self.0.lock().expect("no panic").clone(),
             unavailable_reason: None,
         }
-    }
-
-    fn watch(&self) -> Option<Box<dyn SourceWatch>> {
-        None
     }
 
     fn read_timeout(&self) -> Duration {

@@ -29,8 +29,8 @@ use caproot_client::{Client, RetryPolicy};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, Plugin, SelectedCapabilityRoot};
 use caproot_session::sources::{
-    DaemonSource, PackageFilesPage, PackageFilesRequest, SkillSource, SourceKind, SourceSnapshot,
-    SourceWatch, TextPage, TextPageRequest,
+    DaemonSource, PackageFilesPage, PackageFilesRequest, SkillSource, SourceChanges, SourceKind,
+    SourceSnapshot, TextPage, TextPageRequest,
 };
 use caproot_session::{SessionOptions, ToolError};
 use futures_util::future::BoxFuture;
@@ -221,8 +221,8 @@ impl SkillSource for LocalSource {
         self.source.snapshot()
     }
 
-    fn watch(&self) -> Option<Box<dyn SourceWatch>> {
-        self.source.watch()
+    fn changes(&self) -> SourceChanges {
+        self.source.changes()
     }
 
     fn read_timeout(&self) -> Duration {

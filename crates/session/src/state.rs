@@ -137,13 +137,11 @@ impl Session {
     /// servers of plugins, whose change is one of the plugin's source.
     #[must_use]
     pub fn watch(&self) -> SessionWatch {
-        let watches = self.sources.iter().filter_map(|source| {
-            let watch = source.watch()?;
-            Some((&**source, watch))
-        });
+        let sources = self.sources.iter();
+        let changes = sources.map(|source| (&**source, source.changes()));
         #[cfg(feature = "mcp")]
-        let watches = watches.chain(self.plugin_servers.watches());
-        SessionWatch::new(watches)
+        let changes = changes.chain(self.plugin_servers.changes());
+        SessionWatch::new(changes)
     }
 
     /// Returns a watch for the uses of skills from now on.

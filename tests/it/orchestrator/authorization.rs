@@ -12,6 +12,7 @@ use caproot_session::{
 };
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
+use tokio_stream::StreamExt as _;
 
 use super::call_command::CallProcess;
 use super::plugin_servers::{
@@ -376,11 +377,11 @@ async fn a_source_of_skills_is_authorized_too() {
     assert_eq!((request.plugin, request.package), (None, None));
     assert_eq!(request.scopes, ["skills"]);
 
-    let mut watch = source.watch().expect("a watch");
+    let mut changes = source.changes();
     program.permits.add_permits(1);
     in_time(async {
         while source.snapshot().unavailable_reason.is_some() {
-            watch.changed().await;
+            changes.next().await.expect("a change");
         }
     })
     .await;

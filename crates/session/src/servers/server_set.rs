@@ -9,12 +9,12 @@ use crate::network::authorization::Authorizer;
 use crate::options::choice::SkillChoice;
 use crate::options::server_options::{McpServerChoice, McpServerOptions, fits_server};
 use crate::skills::result::ResultForm;
-use crate::skills::skill_source::{SkillSource, SourceWatch};
+use crate::skills::skill_source::{SkillSource, SourceChanges, channel_changes};
 use crate::storage::saved::SavedServer;
 use crate::tools::ToolSet;
 use caproot_core::sync::Mutex;
 use caproot_core::text::{quote_value, single_line};
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -101,20 +101,6 @@ struct LatestTools {
     error: Option<String>,
 }
 
-#[derive(Debug)]
-struct ServerWatch(watch::Receiver<()>);
-
-impl SourceWatch for ServerWatch {
-    fn changed(&mut self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            if self.0.changed().await.is_err() {
-                // The session has ended.
-                std::future::pending::<()>().await;
-            }
-        })
-    }
-}
-
 impl PluginServerSet {
     /// Connects to the chosen servers of plugins. A server that fails is a warning. A server that needs
     /// `Authorization` of the program is not waited for: its tools are a change.
@@ -194,11 +180,11 @@ impl PluginServerSet {
         set
     }
 
-    /// Returns a watch for each server, with the source of its plugin.
-    pub fn watches(&self) -> impl Iterator<Item = (&dyn SkillSource, Box<dyn SourceWatch>)> {
+    /// Returns the changes of each server, with the source of its plugin.
+    pub fn changes(&self) -> impl Iterator<Item = (&dyn SkillSource, SourceChanges)> {
         self.servers().map(|server| {
-            let watch = Box::new(ServerWatch(server.changes.subscribe()));
-            (&*server.declared.source, watch as Box<dyn SourceWatch>)
+            let changes = channel_changes(server.changes.subscribe());
+            (&*server.declared.source, changes)
         })
     }
 

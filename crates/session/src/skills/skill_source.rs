@@ -6,10 +6,12 @@ use caproot_core::lock::ApprovedFiles;
 use caproot_core::proto::caproot::v1::{Plugin, Skill};
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream};
 use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Limit of a text in the state of a source, in bytes.
 const MAX_TEXT_BYTES: usize = 256;
@@ -101,8 +103,10 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
     /// Returns the current listing. Cheap; the same `Arc` if nothing changed.
     fn snapshot(&self) -> SourceSnapshot;
 
-    /// Returns a watch for changes of the snapshot, or `None` if the snapshot never changes.
-    fn watch(&self) -> Option<Box<dyn SourceWatch>>;
+    /// Returns the changes of the snapshot from now on. By default, the snapshot never changes.
+    fn changes(&self) -> SourceChanges {
+        Box::pin(stream::empty())
+    }
 
     /// Returns the time limit of a page. After the limit, the session reports that the source does
     /// not answer.
@@ -192,11 +196,18 @@ pub struct FetchedFile {
     pub bytes: Vec<u8>,
 }
 
-/// Watch for changes of one source.
-pub trait SourceWatch: fmt::Debug + Send {
-    /// Waits until the snapshot may have changed since the watch was created or this method
-    /// returned. Cancel-safe.
-    fn changed(&mut self) -> BoxFuture<'_, ()>;
+/// Changes of one source: an item whenever the snapshot may have changed since the stream was created or the
+/// item before. Ends if the snapshot changes no more.
+pub type SourceChanges = BoxStream<'static, ()>;
+
+/// Returns an item for each value that a channel has from now on.
+pub(crate) fn channel_changes<T: Send + Sync + 'static>(
+    receiver: watch::Receiver<T>,
+) -> SourceChanges {
+    Box::pin(stream::unfold(receiver, async |mut receiver| {
+        receiver.changed().await.ok()?;
+        Some(((), receiver))
+    }))
 }
 
 /// Listing of a source at one moment.

@@ -3,8 +3,8 @@
 
 use super::verified_file::{ContentCache, VerifiedFile, parse_cursor};
 use super::{
-    PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
-    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, WholeFile, unknown_digests_error,
+    PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceChanges,
+    SourceKind, SourceSnapshot, TextPage, TextPageRequest, WholeFile, unknown_digests_error,
     unlisted_package_error,
 };
 use crate::skills::skill::{AuthorityRef, SharedSkill};
@@ -451,8 +451,8 @@ impl SkillSource for ApprovedSource {
         }
     }
 
-    fn watch(&self) -> Option<Box<dyn SourceWatch>> {
-        self.source.watch()
+    fn changes(&self) -> SourceChanges {
+        self.source.changes()
     }
 
     fn retry(&self) {

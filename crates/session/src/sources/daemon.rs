@@ -2,10 +2,10 @@
 //! concurrent calls. The daemon of an executor has the kind `executor`; a daemon inside this
 //! process may have another kind.
 
-use super::mirror_watch::{MirrorWatch, unavailable_reason};
+use super::mirror_changes::{mirror_changes, unavailable_reason};
 use super::{
-    PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
-    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, WholeFile, check_requested,
+    PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceChanges,
+    SourceKind, SourceSnapshot, TextPage, TextPageRequest, WholeFile, check_requested,
     invalid_response_error, unavailable_error, unknown_digests_error, unlisted_package_error,
     wrong_authority_error,
 };
@@ -514,10 +514,10 @@ impl SkillSource for DaemonSource {
         }
     }
 
-    fn watch(&self) -> Option<Box<dyn SourceWatch>> {
+    fn changes(&self) -> SourceChanges {
         let mut mirror = self.connection.mirror.clone();
         mirror.mark_seen();
-        Some(Box::new(MirrorWatch::new(mirror, self.grace_period)))
+        mirror_changes(mirror, self.grace_period)
     }
 
     fn plugins(&self) -> Vec<Arc<Plugin>> {

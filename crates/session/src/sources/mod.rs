@@ -8,7 +8,7 @@ mod approved;
 mod daemon;
 #[cfg(feature = "mcp")]
 pub mod mcp;
-mod mirror_watch;
+mod mirror_changes;
 #[cfg(target_os = "linux")]
 mod pull;
 #[cfg(feature = "mcp")]
@@ -19,7 +19,7 @@ mod verified_file;
 
 pub use crate::skills::skill_source::{
     FetchedFile, PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource,
-    SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest, WholeFile,
+    SourceChanges, SourceKind, SourceSnapshot, TextPage, TextPageRequest, WholeFile,
 };
 pub(super) use approved::ApprovedSource;
 pub use daemon::{DaemonSource, ExecutorState, ExecutorStatus};

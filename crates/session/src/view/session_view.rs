@@ -7,13 +7,14 @@ use crate::skills::authorities::SessionAuthority;
 use crate::skills::equal_roots::{EqualRoots, ExecutorRoot};
 use crate::skills::skill::{AuthorityRef, SharedSkill, TextEmphasis, is_hidden};
 use crate::skills::skill_source::{
-    SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch,
+    SkillListing, SkillSource, SourceChanges, SourceKind, SourceSnapshot,
 };
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
-use futures_util::future::select_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::{BoxStream, SelectAll};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
@@ -93,8 +94,7 @@ struct NameMask<'a> {
 
 /// Watch for changes of a session's sources: the skills or the state of a source changed, or the
 /// grace period of a lost source is over and its skills are no longer listed.
-#[derive(Debug)]
-pub struct SessionWatch(Vec<(ChangedSource, Box<dyn SourceWatch>)>);
+pub struct SessionWatch(SelectAll<BoxStream<'static, ChangedSource>>);
 
 /// Source that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -307,30 +307,31 @@ impl SessionViewCache {
 
 impl SessionWatch {
     pub(crate) fn new<'a>(
-        watches: impl Iterator<Item = (&'a dyn SkillSource, Box<dyn SourceWatch>)>,
+        changes: impl Iterator<Item = (&'a dyn SkillSource, SourceChanges)>,
     ) -> Self {
-        let by_source = watches.map(|(source, watch)| {
+        let by_source = changes.map(|(source, changes)| {
             let changed = ChangedSource {
                 kind: source.kind(),
                 id: source.id().to_owned(),
             };
-            (changed, watch)
+            changes.map(move |()| changed.clone()).boxed()
         });
         Self(by_source.collect())
     }
 
     /// Waits for the next change and returns its source. Cancel-safe.
     pub async fn next(&mut self) -> ChangedSource {
-        if self.0.is_empty() {
-            return std::future::pending().await;
+        match self.0.next().await {
+            Some(changed) => changed,
+            // No source can change any more.
+            None => std::future::pending().await,
         }
-        let each = self.0.iter_mut().map(|(source, watch)| {
-            Box::pin(async move {
-                watch.changed().await;
-                source.clone()
-            })
-        });
-        select_all(each).await.0
+    }
+}
+
+impl fmt::Debug for SessionWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionWatch").finish_non_exhaustive()
     }
 }
 

@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use caproot_client::Fleet;
 use caproot_core::proto::caproot::v1::{Authority, Skill};
-use caproot_session::sources::{
-    SkillListing, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
-};
+use caproot_session::sources::{SkillListing, SourceSnapshot, TextPage, TextPageRequest};
 use caproot_session::{
     ForkScope, Session, SessionOptions, SkillChoice, SkillSource, SourceKind, ToolError,
     ToolErrorCode,
@@ -78,10 +76,6 @@ impl<F: Fn(usize) -> Arc<SkillListing> + Send + Sync> SkillSource for ListedSour
             listing: (self.list)(call),
             unavailable_reason: None,
         }
-    }
-
-    fn watch(&self) -> Option<Box<dyn SourceWatch>> {
-        None
     }
 
     fn read_timeout(&self) -> Duration {

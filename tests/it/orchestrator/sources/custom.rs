@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caproot_core::proto::caproot::v1::{Authority, Skill};
-use caproot_session::sources::{
-    SkillListing, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
-};
+use caproot_session::sources::{SkillListing, SourceSnapshot, TextPage, TextPageRequest};
 use caproot_session::{SkillSource, SourceKind, ToolError};
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
@@ -82,10 +80,6 @@ impl SkillSource for CustomSource {
             }),
             unavailable_reason: self.unavailable.then(|| "it is away".to_owned()),
         }
-    }
-
-    fn watch(&self) -> Option<Box<dyn SourceWatch>> {
-        None
     }
 
     fn read_timeout(&self) -> Duration {

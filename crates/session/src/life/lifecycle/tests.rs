@@ -5,7 +5,7 @@ use crate::options::choice::SkillChoice;
 use crate::options::session_options::SessionOptions;
 use crate::skills::result::ToolError;
 use crate::skills::skill_source::{
-    SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+    SkillListing, SkillSource, SourceKind, SourceSnapshot, TextPage, TextPageRequest,
 };
 use crate::state::Session;
 use caproot_client::Fleet;
@@ -84,10 +84,6 @@ impl SkillSource for FixedSource {
             listing: self.listing.clone(),
             unavailable_reason: self.is_lost.then(|| "it is lost".to_owned()),
         }
-    }
-
-    fn watch(&self) -> Option<Box<dyn SourceWatch>> {
-        None
     }
 
     fn read_timeout(&self) -> Duration {

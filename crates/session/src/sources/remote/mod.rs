@@ -18,11 +18,11 @@ pub(super) use skill::{
 
 use super::verified_file::{VerifiedFile, parse_cursor};
 use super::{
-    FetchedFile, PackageFile, PackageFilesPage, PackageFilesRequest, SkillSource, SourceKind,
-    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, unavailable_error,
+    FetchedFile, PackageFile, PackageFilesPage, PackageFilesRequest, SkillSource, SourceChanges,
+    SourceKind, SourceSnapshot, TextPage, TextPageRequest, unavailable_error,
     unlisted_package_error, wrong_authority_error,
 };
-use crate::skills::skill_source::unlisted_files_error;
+use crate::skills::skill_source::{channel_changes, unlisted_files_error};
 use crate::{ToolError, ToolErrorCode};
 use caproot_core::wire::ContentDigest;
 use follow::FollowedServer;
@@ -169,9 +169,6 @@ struct VerifiedContent {
     content: FileContent,
     digest: ContentDigest,
 }
-
-#[derive(Debug)]
-struct RemoteWatch<L>(watch::Receiver<RemoteState<L>>);
 
 impl<S: RemoteServer> RemoteSource<S> {
     /// Returns the source of a server that is never connected to.
@@ -424,8 +421,8 @@ impl<S: RemoteServer> SkillSource for RemoteSource<S> {
         }
     }
 
-    fn watch(&self) -> Option<Box<dyn SourceWatch>> {
-        Some(Box::new(RemoteWatch(self.state.subscribe())))
+    fn changes(&self) -> SourceChanges {
+        channel_changes(self.state.subscribe())
     }
 
     fn read_timeout(&self) -> Duration {
@@ -459,17 +456,6 @@ impl<S: RemoteServer> SkillSource for RemoteSource<S> {
         package: &'a str,
     ) -> BoxFuture<'a, Result<Vec<FetchedFile>, ToolError>> {
         Box::pin(self.fetch_declared_files(package))
-    }
-}
-
-impl<L: fmt::Debug + Send + Sync> SourceWatch for RemoteWatch<L> {
-    fn changed(&mut self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            if self.0.changed().await.is_err() {
-                // The source was dropped.
-                std::future::pending::<()>().await;
-            }
-        })
     }
 }
 

@@ -1,56 +1,47 @@
-//! Watch for the changes of a mirror that a session shows.
+//! Changes of a mirror that a session shows.
 
-use super::SourceWatch;
+use super::SourceChanges;
 use caproot_client::{Mirror, MirrorCatalog, MirrorSnapshot, MirrorState};
-use futures_util::future::BoxFuture;
+use futures_util::stream;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout_at;
 
-/// Watch for changes of a mirror, and for the end of the grace period.
-#[derive(Debug)]
-pub struct MirrorWatch {
-    mirror: Mirror,
+/// Returns the changes of a mirror from its current snapshot on, and the end of the grace period.
+pub fn mirror_changes(mirror: Mirror, grace_period: Duration) -> SourceChanges {
+    let reported = ReportedState::new(&mirror.snapshot(), grace_period);
+    let changes = stream::unfold(
+        (mirror, reported),
+        move |(mut mirror, reported)| async move {
+            let now = wait_for_change(&mut mirror, grace_period, &reported).await;
+            Some(((), (mirror, now)))
+        },
+    );
+    Box::pin(changes)
+}
+
+/// Returns the state of a mirror once it differs from the reported one.
+async fn wait_for_change(
+    mirror: &mut Mirror,
     grace_period: Duration,
-    /// State that was reported last.
-    reported: ReportedState,
-}
-
-impl MirrorWatch {
-    /// Creates a watch for the changes from the current snapshot on.
-    pub fn new(mirror: Mirror, grace_period: Duration) -> Self {
-        let reported = ReportedState::new(&mirror.snapshot(), grace_period);
-        Self {
-            mirror,
-            grace_period,
-            reported,
+    reported: &ReportedState,
+) -> ReportedState {
+    loop {
+        let snapshot = mirror.snapshot();
+        let now = ReportedState::new(&snapshot, grace_period);
+        if !now.is_same(reported) {
+            return now;
         }
-    }
-}
 
-impl SourceWatch for MirrorWatch {
-    fn changed(&mut self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            loop {
-                let snapshot = self.mirror.snapshot();
-                let now = ReportedState::new(&snapshot, self.grace_period);
-                if !now.is_same(&self.reported) {
-                    self.reported = now;
-                    return;
-                }
-
-                match snapshot.state {
-                    MirrorState::Stale { since, .. } if now.unavailable_reason.is_none() => {
-                        // The next iteration reports the end of the grace period.
-                        let end = since + self.grace_period;
-                        drop(timeout_at(end, self.mirror.changed()).await);
-                    }
-                    _ => {
-                        self.mirror.changed().await;
-                    }
-                }
+        match snapshot.state {
+            MirrorState::Stale { since, .. } if now.unavailable_reason.is_none() => {
+                // The next iteration reports the end of the grace period.
+                drop(timeout_at(since + grace_period, mirror.changed()).await);
             }
-        })
+            _ => {
+                mirror.changed().await;
+            }
+        }
     }
 }
 
