@@ -1,7 +1,7 @@
 //! Baseline for comparison: a tonic server without any logic. It answers `/bench.Bare/0`,
 //! `/bench.Bare/1` and so on with the files of these names, from memory. `/bench.Bare/file/0` and so
 //! on are answered from disk, with the calls by which caproot reads a page of a file that was read
-//! before. It streams the file `large` on `/bench.Bare/large`, and a call of `/bench.Bare/push` sends the bytes of `0` to all
+//! before, and `/bench.Bare/digest/0` and so on also take the SHA-256 of the file. It streams the file `large` on `/bench.Bare/large`, and a call of `/bench.Bare/push` sends the bytes of `0` to all
 //! streams of `/bench.Bare/watch`. Like caproot, the server runs as a separate process.
 
 use crate::client::RawCodec;
@@ -11,9 +11,11 @@ use bytes::Bytes;
 use futures_util::Stream;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
 use rustix::io::{ReadWriteFlags, preadv2};
+use sha2::{Digest as _, Sha256};
 use std::convert::Infallible;
 use std::fs;
 use std::future::{Ready, ready};
+use std::hint::black_box;
 use std::io::{self, IoSliceMut, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -42,7 +44,13 @@ pub(crate) fn file_path(number: usize) -> String {
     format!("{FILES}{number}")
 }
 
+/// Path of the response with a number that is read from its file, whose SHA-256 the server takes.
+pub(crate) fn digest_path(number: usize) -> String {
+    format!("{DIGESTS}{number}")
+}
+
 const FILES: &str = "/bench.Bare/file/";
+const DIGESTS: &str = "/bench.Bare/digest/";
 pub(crate) const LARGE: &str = "/bench.Bare/large";
 pub(crate) const SUBSCRIBE: &str = "/bench.Bare/watch";
 pub(crate) const PUSH: &str = "/bench.Bare/push";
@@ -198,10 +206,15 @@ impl Service<http::Request<Body>> for BareServer {
                 let given = ReadyResponse(Some(Ok(Response::new(items))));
                 return Ok(grpc.server_streaming(given, request).await);
             }
-            if let Some(name) = request.uri().path().strip_prefix(FILES) {
+            let path = request.uri().path();
+            let digested = path.strip_prefix(DIGESTS);
+            if let Some(name) = digested.or_else(|| path.strip_prefix(FILES)) {
                 let path = bare.dir.join(name);
                 // The kernel may need to wait for a component of the path.
                 let answer = read_file(&path).or_else(|_| fs::read(&path).map(Bytes::from));
+                if let (Some(_), Ok(bytes)) = (digested, &answer) {
+                    black_box(Sha256::digest(bytes));
+                }
                 let answer = answer.map(Response::new);
                 let given = ReadyResponse(Some(answer.map_err(Status::from)));
                 return Ok(grpc.unary(given, request).await);

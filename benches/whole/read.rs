@@ -1,5 +1,5 @@
 //! Reads of small files, 64 in flight on one connection, compared with the same bytes from memory,
-//! and with the same bytes read by the same system calls.
+//! with the same bytes read by the same system calls, and with their digest, too.
 
 use crate::bare;
 use crate::client::{READ, RawClient, read_list};
@@ -22,6 +22,32 @@ const SKILLS: usize = 2_000;
 const FILE_BYTES: usize = 8 << 10;
 const IN_FLIGHT: usize = 64;
 
+/// A way in which the bare server answers.
+#[derive(Clone, Copy)]
+struct Side {
+    path: fn(usize) -> String,
+    beside: &'static str,
+    target: Target,
+}
+
+const SIDES: [Side; 3] = [
+    Side {
+        path: bare::response_path,
+        beside: "unary answers of the same bytes by a bare tonic server, from memory",
+        target: Target::None,
+    },
+    Side {
+        path: bare::file_path,
+        beside: "the same bytes read by a bare tonic server, with the same system calls",
+        target: Target::AtLeast(0.8),
+    },
+    Side {
+        path: bare::digest_path,
+        beside: "the same, with the SHA-256 of the bytes",
+        target: Target::AtLeast(0.88),
+    },
+];
+
 /// Path and request of a call.
 type Call = (String, Bytes);
 
@@ -36,7 +62,8 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     let daemon = cold_start::start(&tree.roots).await?;
     let mut caller = daemon.server.raw_client().await?;
     let answers = context.dir("read")?;
-    let (mut own, mut others, mut files) = (Vec::new(), Vec::new(), Vec::new());
+    let mut own = Vec::new();
+    let mut others = SIDES.map(|_| Vec::new());
     for page in read_list(&mut caller, &daemon.roots).await?.0 {
         let page = pb::ListSkillsResponse::decode(page.answer)?;
         for skill in page.skills {
@@ -48,44 +75,47 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
             let request = Bytes::from(request.encode_to_vec());
             let answer = caller.call(READ, request.clone()).await?;
             fs::write(answers.join(own.len().to_string()), answer)?;
-            others.push((bare::response_path(own.len()), request.clone()));
-            files.push((bare::file_path(own.len()), request.clone()));
+            for (calls, side) in others.iter_mut().zip(SIDES) {
+                calls.push(((side.path)(own.len()), request.clone()));
+            }
             own.push((READ.to_owned(), request));
         }
     }
     let bare = Server::start_bare(&answers)?;
     let other = bare.raw_client().await?;
     let span = Duration::from_millis(if context.options.quick { 500 } else { 3_000 });
-    let (own, others, files) = (Arc::new(own), Arc::new(others), Arc::new(files));
+    let (own, others) = (Arc::new(own), others.map(Arc::new));
     // Warms both servers.
     time_reads(&caller, &own, span / 2).await?;
-    time_reads(&other, &others, span / 2).await?;
-    time_reads(&other, &files, span / 2).await?;
-    let (mut rates, mut file_rates, mut rounds) = (Vec::new(), Vec::new(), Vec::new());
+    for calls in &others {
+        time_reads(&other, calls, span / 2).await?;
+    }
+    let mut rates = SIDES.map(|_| Vec::new());
+    let mut rounds = Vec::new();
     for _ in 0..context.rounds {
         let (rate, times) = time_reads(&caller, &own, span).await?;
-        let (other_rate, other_times) = time_reads(&other, &others, span).await?;
-        let (file_rate, _) = time_reads(&other, &files, span).await?;
-        rates.push((rate, other_rate));
-        file_rates.push((rate, file_rate));
-        rounds.push((times, other_times));
+        let mut side_times = Vec::new();
+        for (calls, rates) in others.iter().zip(&mut rates) {
+            let (side_rate, times) = time_reads(&other, calls, span).await?;
+            rates.push((rate, side_rate));
+            side_times.push(times);
+        }
+        rounds.push((times, side_times.swap_remove(0)));
     }
+
     let what = format!("reads of 8 KiB files, {IN_FLIGHT} in flight");
-    let beside = "unary answers of the same bytes by a bare tonic server, from memory";
-    let row = |name: &str, part| {
+    let mut rows: Vec<_> = rates
+        .iter()
+        .zip(SIDES)
+        .map(|(rates, side)| Row::ratio(&what, side.beside, "a second", rates, side.target))
+        .collect();
+    for (name, part) in [("p50", 0.5), ("p99", 0.99)] {
         let pairs = quantile_pairs(&rounds, part);
-        Row::ratio(
-            format!("{what}, {name} of one"),
-            beside,
-            "ms",
-            &pairs,
-            Target::None,
-        )
-    };
-    let rate = Row::ratio(&what, beside, "a second", &rates, Target::AtLeast(0.8));
-    let beside_files = "the same bytes read by a bare tonic server, with the same system calls";
-    let file_rate = Row::ratio(&what, beside_files, "a second", &file_rates, Target::None);
-    Ok(vec![rate, file_rate, row("p50", 0.5), row("p99", 0.99)].into())
+        let what = format!("{what}, {name} of one");
+        let row = Row::ratio(what, SIDES[0].beside, "ms", &pairs, Target::None);
+        rows.push(row);
+    }
+    Ok(rows.into())
 }
 
 /// Returns how many responses came per second during a time span, and the milliseconds of each.

@@ -114,6 +114,26 @@ impl Row {
         }
     }
 
+    /// Row with an amount that has no other side, divided by the number of units in `measured_unit`.
+    pub(crate) fn amount(
+        what: impl Into<String>,
+        (unit, measured_unit): (&'static str, &'static str),
+        rounds: &[f64],
+        divisor: f64,
+        target: Target,
+    ) -> Self {
+        Self {
+            what: what.into(),
+            beside: "no other side".to_owned(),
+            ours: Figure::from_rounds(rounds.iter().copied()),
+            theirs: None,
+            unit,
+            measured: Figure::from_rounds(rounds.iter().map(|amount| amount / divisor)),
+            measured_unit,
+            target,
+        }
+    }
+
     /// Whether the target is met. `None` if there is no target.
     pub(crate) fn is_met(&self) -> Option<bool> {
         match self.target {

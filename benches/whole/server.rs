@@ -2,7 +2,7 @@
 
 use crate::client::{RawClient, TIMEOUT};
 use crate::context::{Outcome, this_program};
-use crate::process_memory::resident_kib;
+use crate::process_memory::{resident_kib, resident_parts_kib};
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -92,6 +92,11 @@ impl Server {
     /// Resident memory in KiB.
     pub(crate) fn resident(&self) -> Outcome<f64> {
         resident_kib(&self.child.id().to_string())
+    }
+
+    /// Anonymous memory, and resident pages of files, in KiB.
+    pub(crate) fn resident_parts(&self) -> Outcome<[f64; 2]> {
+        resident_parts_kib(&self.child.id().to_string())
     }
 }
 
