@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use caproot_core::proto::caproot::v1::{
-    Consistency, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot, SkillView,
+    Consistency, ListSkillsRequest, ListSkillsResponse, SkillView,
 };
 use prost::Message as _;
 use tonic::{Code, Status};
@@ -18,6 +18,44 @@ async fn serve_skills(count: usize) -> (Fixture, Daemon, ListSkillsRequest) {
     let tree = format!("repeat {count} skill root/s{{}}");
     let (fixture, daemon, root) = Setup::default().serve(&tree).await;
     (fixture, daemon, list_request(&[root]))
+}
+
+/// Skills named as for `serve_skills`, with a request for pages of `page_size` and the first page.
+struct FirstPage {
+    fixture: Fixture,
+    daemon: Daemon,
+    request: ListSkillsRequest,
+    page: ListSkillsResponse,
+}
+
+impl FirstPage {
+    async fn serve(count: usize, page_size: i32) -> Self {
+        let (fixture, daemon, request) = serve_skills(count).await;
+        let request = ListSkillsRequest {
+            page_size,
+            ..request
+        };
+        let page = daemon.try_list(request.clone()).await.expect("a page");
+        Self {
+            fixture,
+            daemon,
+            request,
+            page,
+        }
+    }
+
+    /// Returns the request for the page that a token names.
+    fn request_after(&self, page_token: &str) -> ListSkillsRequest {
+        ListSkillsRequest {
+            page_token: page_token.to_owned(),
+            ..self.request.clone()
+        }
+    }
+
+    /// Returns the request for the second page.
+    fn next_request(&self) -> ListSkillsRequest {
+        self.request_after(&self.page.next_page_token)
+    }
 }
 
 /// Reads all pages from the first, or returns the error that ended them.
@@ -41,6 +79,21 @@ async fn read_pages(
     }
 }
 
+/// Reads all pages of this size from the first.
+async fn all_pages(
+    daemon: &Daemon,
+    request: &ListSkillsRequest,
+    page_size: i32,
+) -> Vec<ListSkillsResponse> {
+    let request = ListSkillsRequest {
+        page_size,
+        ..request.clone()
+    };
+    read_pages(daemon, request)
+        .await
+        .unwrap_or_else(|status| panic!("page_size {page_size}: {status:?}"))
+}
+
 fn names_in_pages(pages: &[ListSkillsResponse]) -> Vec<String> {
     pages
         .iter()
@@ -62,18 +115,13 @@ async fn page_sizes_are_limited_to_a_thousand() {
         (i32::MAX, vec![1_000, 1]),
         (600, vec![600, 401]),
     ] {
-        let all = read_pages(
-            &daemon,
-            ListSkillsRequest {
-                page_size,
-                ..request.clone()
-            },
-        )
-        .await;
-        let all = all.expect("pages");
+        let all = all_pages(&daemon, &request, page_size).await;
         assert_eq!(sizes(&all), expected, "page_size {page_size}");
         let names = names_in_pages(&all);
-        assert!(names.is_sorted_by(|a, b| a < b), "in order, each once");
+        assert!(
+            names.is_sorted_by(|a, b| a < b),
+            "page_size {page_size}: in order, each once"
+        );
     }
     daemon.stop().await;
 }
@@ -81,16 +129,8 @@ async fn page_sizes_are_limited_to_a_thousand() {
 #[tokio::test]
 async fn pages_of_one_skill_give_the_same_list() {
     let (_fixture, daemon, request) = serve_skills(12).await;
-    let whole = read_pages(&daemon, request.clone()).await.expect("pages");
-    let single = read_pages(
-        &daemon,
-        ListSkillsRequest {
-            page_size: 1,
-            ..request
-        },
-    )
-    .await
-    .expect("pages");
+    let whole = all_pages(&daemon, &request, 0).await;
+    let single = all_pages(&daemon, &request, 1).await;
     assert_eq!((whole.len(), single.len()), (1, 12));
     assert_eq!(names_in_pages(&whole), names_in_pages(&single));
     for page in &single {
@@ -108,11 +148,7 @@ async fn diagnostics_and_warnings_are_on_the_first_page() {
     let fixture = Fixture::new("repeat 3 skill root/s{}\nfile root/bad/SKILL.md\n| broken");
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let roots = ["root", "root/gone"].map(|dir| selected(dir, fixture.path(dir)));
-    let request = ListSkillsRequest {
-        page_size: 1,
-        ..list_request(&roots)
-    };
-    let all = read_pages(&daemon, request).await.expect("pages");
+    let all = all_pages(&daemon, &list_request(&roots), 1).await;
     assert_eq!(sizes(&all), [1, 1, 1]);
     assert_eq!(all[0].diagnostics.len(), 1);
     assert!(
@@ -134,15 +170,7 @@ async fn pages_go_across_roots_in_request_order() {
     let dirs = [fixture.path("z"), fixture.path("a")];
     let daemon = Daemon::start(Setup::allowing(&dirs)).await;
     let request = list_request(&[selected("z", &dirs[0]), selected("a", &dirs[1])]);
-    let all = read_pages(
-        &daemon,
-        ListSkillsRequest {
-            page_size: 2,
-            ..request
-        },
-    )
-    .await
-    .expect("pages");
+    let all = all_pages(&daemon, &request, 2).await;
     let packages: Vec<_> = all
         .iter()
         .flat_map(|p| p.skills.iter().map(|s| &*s.package))
@@ -163,84 +191,65 @@ async fn pages_go_across_roots_in_request_order() {
 
 #[tokio::test]
 async fn a_page_token_is_valid_for_the_same_request_only() {
-    let (fixture, daemon, request) = serve_skills(3).await;
-    let request = ListSkillsRequest {
-        page_size: 1,
-        ..request
+    let first = FirstPage::serve(3, 1).await;
+    let next = first.next_request();
+    let with_roots = |ids: &[&str]| ListSkillsRequest {
+        selected_capability_roots: ids
+            .iter()
+            .map(|id| selected(id, first.fixture.path("root")))
+            .collect(),
+        ..next.clone()
     };
-    let page_token = daemon
-        .try_list(request.clone())
-        .await
-        .expect("a page")
-        .next_page_token;
-    let next = ListSkillsRequest {
-        page_token,
-        ..request
-    };
-    let root = |id: &str| selected(id, fixture.path("root"));
-    let more: Vec<SelectedCapabilityRoot> = vec![root("r"), root("s")];
-    let others = [
-        ListSkillsRequest {
-            selected_capability_roots: vec![root("s")],
-            ..next.clone()
-        },
-        ListSkillsRequest {
-            selected_capability_roots: more,
-            ..next.clone()
-        },
-        ListSkillsRequest {
-            selected_capability_roots: Vec::new(),
-            ..next.clone()
-        },
-        ListSkillsRequest {
-            product: "codex".into(),
-            ..next.clone()
-        },
-        ListSkillsRequest {
-            view: SkillView::Basic.into(),
-            ..next.clone()
-        },
-    ];
-    for other in others {
-        let answer = daemon.try_list(other).await;
-        let field = Some("page_token");
-        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", field);
+    let mut of_product = next.clone();
+    of_product.product = "codex".into();
+    let mut basic = next.clone();
+    basic.set_view(SkillView::Basic);
+
+    for (case, other) in [
+        ("another root", with_roots(&["s"])),
+        ("one more root", with_roots(&["r", "s"])),
+        ("no root", with_roots(&[])),
+        ("a product", of_product),
+        ("a view", basic),
+    ] {
+        let refused = first.daemon.try_list(other).await.expect_err(case);
+        let refused = rpc_error(&refused);
+        assert_eq!(
+            (refused.code, &*refused.reason, refused.fields.as_slice()),
+            (
+                Code::InvalidArgument,
+                "INVALID_ARGUMENT",
+                ["page_token".to_owned()].as_slice()
+            ),
+            "{case}"
+        );
     }
-    assert_eq!(
-        names_in_pages(&[daemon.try_list(next).await.expect("the same request")]),
-        ["s1"]
-    );
-    daemon.stop().await;
+    let next = first.daemon.try_list(next).await;
+    assert_eq!(names_in_pages(&[next.expect("the same request")]), ["s1"]);
+    first.daemon.stop().await;
 }
 
 #[tokio::test]
 async fn a_changed_page_token_is_rejected() {
-    let (_fixture, daemon, request) = serve_skills(3).await;
-    let request = ListSkillsRequest {
-        page_size: 1,
-        ..request
-    };
-    let token = daemon
-        .try_list(request.clone())
-        .await
-        .expect("a page")
-        .next_page_token;
+    let first = FirstPage::serve(3, 1).await;
+    let token = &first.page.next_page_token;
     for at in 0..token.len() {
-        let mut cut = vec![token[..at].to_owned()];
+        let mut changed = vec![token[..at].to_owned()];
         let mut flipped = token.clone().into_bytes();
         flipped[at] ^= 1;
-        cut.extend(String::from_utf8(flipped));
-        for page_token in cut.into_iter().filter(|t| !t.is_empty()) {
-            let answer = daemon
-                .try_list(ListSkillsRequest {
-                    page_token,
-                    ..request.clone()
-                })
+        changed.extend(String::from_utf8(flipped));
+        for page_token in changed.into_iter().filter(|t| !t.is_empty()) {
+            let answer = first
+                .daemon
+                .try_list(first.request_after(&page_token))
                 .await;
             let refused = match answer {
                 // A changed token that is still valid must name a position in this list.
                 Ok(page) => {
-                    assert!(page.skills.iter().all(|s| s.name.starts_with('s')));
+                    assert!(
+                        page.skills.iter().all(|s| s.name.starts_with('s')),
+                        "{page_token}"
+                    );
                     continue;
                 }
                 Err(status) => rpc_error(&status),
@@ -251,48 +260,37 @@ async fn a_changed_page_token_is_rejected() {
             ];
             assert!(
                 expected.contains(&(refused.code, &refused.reason)),
-                "{refused:?}"
+                "{page_token}: {refused:?}"
             );
         }
     }
-    daemon.stop().await;
+    first.daemon.stop().await;
 }
 
 #[tokio::test]
 async fn a_page_token_pins_its_revision() {
-    let (mut fixture, daemon, request) = serve_skills(6).await;
+    let mut first = FirstPage::serve(6, 2).await;
     let old: BTreeSet<String> = (0..6).map(|n| format!("s{n}")).collect();
-    let request = ListSkillsRequest {
-        page_size: 2,
-        ..request
-    };
-    let first = daemon.try_list(request.clone()).await.expect("a page");
+    let revision = first.page.revision;
 
-    std::fs::remove_dir_all(fixture.path("root/s3")).expect("remove");
-    fixture.add("skill root/s35");
+    std::fs::remove_dir_all(first.fixture.path("root/s3")).expect("remove");
+    first.fixture.add("skill root/s35");
     let fresh = ListSkillsRequest {
         page_size: 0,
         consistency: Consistency::Fresh.into(),
-        ..request.clone()
+        ..first.request.clone()
     };
-    let fresh = daemon.try_list(fresh).await.expect("a fresh list");
-    assert!(fresh.revision > first.revision, "a change is a revision");
+    let fresh = first.daemon.try_list(fresh).await.expect("a fresh list");
+    assert!(fresh.revision > revision, "a change is a revision");
     assert_eq!(
         names_in_pages(std::slice::from_ref(&fresh)),
         ["s0", "s1", "s2", "s35", "s4", "s5"]
     );
 
-    let rest = ListSkillsRequest {
-        page_token: first.next_page_token.clone(),
-        ..request
-    };
-    match read_pages(&daemon, rest).await {
+    match read_pages(&first.daemon, first.next_request()).await {
         Ok(rest) => {
-            assert!(
-                rest.iter().all(|p| p.revision == first.revision),
-                "one revision"
-            );
-            let all = names_in_pages(&[vec![first], rest].concat());
+            assert!(rest.iter().all(|p| p.revision == revision), "one revision");
+            let all = names_in_pages(&[vec![first.page], rest].concat());
             assert_eq!(
                 all.into_iter().collect::<BTreeSet<_>>(),
                 old,
@@ -300,36 +298,19 @@ async fn a_page_token_pins_its_revision() {
             );
         }
         Err(status) => {
-            let refused = rpc_error(&status);
-            assert_eq!(
-                (refused.code, &*refused.reason),
-                (Code::Aborted, "CATALOG_CHANGED")
-            );
+            assert_rpc_error::<()>(Err(status), Code::Aborted, "CATALOG_CHANGED", None);
         }
     }
-    daemon.stop().await;
+    first.daemon.stop().await;
 }
 
 #[tokio::test]
 async fn a_page_token_does_not_outlive_the_daemon() {
-    let (fixture, daemon, request) = serve_skills(3).await;
-    let request = ListSkillsRequest {
-        page_size: 1,
-        ..request
-    };
-    let page_token = daemon
-        .try_list(request.clone())
-        .await
-        .expect("a page")
-        .next_page_token;
-    daemon.stop().await;
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let answer = daemon
-        .try_list(ListSkillsRequest {
-            page_token,
-            ..request
-        })
-        .await;
+    let first = FirstPage::serve(3, 1).await;
+    let next = first.next_request();
+    first.daemon.stop().await;
+    let daemon = Daemon::start(Setup::allowing([first.fixture.path("root")])).await;
+    let answer = daemon.try_list(next).await;
     assert_rpc_error(answer, Code::Aborted, "CATALOG_CHANGED", None);
     daemon.stop().await;
 }
@@ -352,7 +333,7 @@ async fn pages_of_fat_skills_stay_under_a_mebibyte() {
         .wait_while(|replica| replica.skills.len() < 2_000)
         .await;
     // `read_pages` checks the size of each page.
-    let all = read_pages(&daemon, request.clone()).await.expect("pages");
+    let all = all_pages(&daemon, &request, 0).await;
     let found = names_in_pages(&all);
     assert_eq!(found.len(), 2_000);
     assert!(found.is_sorted_by(|a, b| a < b), "in order, each once");
@@ -361,7 +342,7 @@ async fn pages_of_fat_skills_stay_under_a_mebibyte() {
         view: SkillView::Basic.into(),
         ..request
     };
-    let basic = read_pages(&daemon, basic).await.expect("pages");
+    let basic = all_pages(&daemon, &basic, 0).await;
     assert_eq!(names_in_pages(&basic), found);
     assert!(basic.len() < all.len(), "the basic view takes fewer pages");
     daemon.stop().await;

@@ -33,6 +33,20 @@ async fn untimed_line(watching: &mut Process) -> String {
     rest.to_owned()
 }
 
+/// Asserts the next lines without their times. The end `…` stands for the rest of a line.
+async fn assert_lines(watching: &mut Process, expected: &[&str]) {
+    for expected in expected {
+        let line = untimed_line(watching).await;
+        match expected.strip_suffix('…') {
+            Some(start) => assert!(line.starts_with(start), "{line}, not {expected}"),
+            None => assert_eq!(line, *expected),
+        }
+    }
+}
+
+/// Lines of a watch of `tree` until it is synced.
+const FIRST_LINES: [&str; 2] = ["+ a  skill://r/a  Does a.", "= synced at revision …"];
+
 /// Daemon that publishes `r` on a socket at which it can be started again.
 fn serve_on_socket(fixture: &Fixture) -> Process {
     let listen = format!("unix:{}", fixture.path("run/c.sock").display());
@@ -49,69 +63,50 @@ async fn each_change_is_printed_until_the_command_is_interrupted() {
     let fixture = tree();
     let serving = serve_on_socket(&fixture);
     let mut watching = start_watch(serving.endpoint(), &[]);
-    assert_eq!(
-        untimed_line(&mut watching).await,
-        "+ a  skill://r/a  Does a."
-    );
-    assert!(
-        untimed_line(&mut watching)
-            .await
-            .starts_with("= synced at revision ")
-    );
+    assert_lines(&mut watching, &FIRST_LINES).await;
 
+    let rename = |from: &str, to: &str| {
+        fs::rename(fixture.path(from), fixture.path(to)).expect("rename");
+    };
+    let replace = |text: String| fixture.replace("r/b/SKILL.md", text);
     fixture.write("new/SKILL.md", skill_text("b", "Sees\u{202e} you."));
-    fs::rename(fixture.path("new"), fixture.path("r/b")).expect("rename");
-    assert_eq!(
-        untimed_line(&mut watching).await,
-        r"+ b  skill://r/b  Sees\u{202e} you."
-    );
-    let hidden = untimed_line(&mut watching).await;
-    assert!(
-        hidden.starts_with("! warning[HIDDEN_TEXT] skill://r/b/SKILL.md:3:18: "),
-        "{hidden}"
-    );
-
-    fixture.replace("r/b/SKILL.md", skill_text("b", "Another."));
-    assert_eq!(
-        untimed_line(&mut watching).await,
-        "~ b  skill://r/b  Another."
-    );
-
-    fixture.replace("r/b/SKILL.md", "---\nname: b\ndescription: \"open\n---\n");
-    let stale = untimed_line(&mut watching).await;
-    assert!(
-        stale.starts_with("~ b  skill://r/b  stale: error[YAML_SYNTAX] line "),
-        "{stale}"
-    );
-
-    fixture.replace("r/b/SKILL.md", skill_text("b", "Whole again."));
-    assert_eq!(
-        untimed_line(&mut watching).await,
-        "~ b  skill://r/b  Whole again."
-    );
-
-    fs::rename(fixture.path("r/b"), fixture.path("gone")).expect("rename");
-    assert_eq!(
-        untimed_line(&mut watching).await,
-        "- b  skill://r/b  DELETED"
-    );
-
-    fs::rename(fixture.path("r"), fixture.path("elsewhere")).expect("rename");
-    let root = untimed_line(&mut watching).await;
-    assert!(
-        root.starts_with("! root r: UNAVAILABLE NOT_FOUND "),
-        "{root}"
-    );
-    assert_eq!(
-        untimed_line(&mut watching).await,
-        "- a  skill://r/a  ROOT_UNAVAILABLE"
-    );
-    fs::rename(fixture.path("elsewhere"), fixture.path("r")).expect("rename");
-    assert_eq!(untimed_line(&mut watching).await, "! root r: READY");
-    assert_eq!(
-        untimed_line(&mut watching).await,
-        "+ a  skill://r/a  Does a."
-    );
+    let changes: [(&dyn Fn(), &[&str]); 7] = [
+        (
+            &|| rename("new", "r/b"),
+            &[
+                r"+ b  skill://r/b  Sees\u{202e} you.",
+                "! warning[HIDDEN_TEXT] skill://r/b/SKILL.md:3:18: …",
+            ],
+        ),
+        (
+            &|| replace(skill_text("b", "Another.")),
+            &["~ b  skill://r/b  Another."],
+        ),
+        (
+            &|| replace("---\nname: b\ndescription: \"open\n---\n".to_owned()),
+            &["~ b  skill://r/b  stale: error[YAML_SYNTAX] line …"],
+        ),
+        (
+            &|| replace(skill_text("b", "Whole again.")),
+            &["~ b  skill://r/b  Whole again."],
+        ),
+        (&|| rename("r/b", "gone"), &["- b  skill://r/b  DELETED"]),
+        (
+            &|| rename("r", "elsewhere"),
+            &[
+                "! root r: UNAVAILABLE NOT_FOUND …",
+                "- a  skill://r/a  ROOT_UNAVAILABLE",
+            ],
+        ),
+        (
+            &|| rename("elsewhere", "r"),
+            &["! root r: READY", "+ a  skill://r/a  Does a."],
+        ),
+    ];
+    for (change, lines) in changes {
+        change();
+        assert_lines(&mut watching, lines).await;
+    }
 
     assert_eq!(watching.exit_on(Signal::INT).await.code, Some(0));
     serving.stop().await;
@@ -170,15 +165,7 @@ async fn the_command_survives_a_restart_of_the_daemon() {
     let fixture = tree();
     let serving = serve_on_socket(&fixture);
     let mut watching = start_watch(serving.endpoint(), &[]);
-    assert_eq!(
-        untimed_line(&mut watching).await,
-        "+ a  skill://r/a  Does a."
-    );
-    assert!(
-        untimed_line(&mut watching)
-            .await
-            .starts_with("= synced at revision ")
-    );
+    assert_lines(&mut watching, &FIRST_LINES).await;
     let endpoint = serving.endpoint().to_owned();
     serving.stop().await;
     let stderr_line = watching.log_line().await;
@@ -197,21 +184,14 @@ async fn the_command_survives_a_restart_of_the_daemon() {
         resumed.contains("EPOCH_CHANGED"),
         "the stream resumes with the old token: {resumed}"
     );
-    assert_eq!(
-        untimed_line(&mut watching).await,
+    // The lines have only the differences.
+    let resumed = [
         "+ b  skill://r/b  Came meanwhile.",
-        "only what differs"
-    );
-    assert!(
-        untimed_line(&mut watching)
-            .await
-            .starts_with("= synced at revision ")
-    );
+        "= synced at revision …",
+    ];
+    assert_lines(&mut watching, &resumed).await;
     fixture.write("r/b/SKILL.md", skill_text("b", "Goes on."));
-    assert_eq!(
-        untimed_line(&mut watching).await,
-        "~ b  skill://r/b  Goes on."
-    );
+    assert_lines(&mut watching, &["~ b  skill://r/b  Goes on."]).await;
     serving.stop().await;
     // The command runs until its user ends it.
     assert!(watching.is_running());

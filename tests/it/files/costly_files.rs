@@ -10,7 +10,7 @@ use caproot_core::proto::caproot::v1::DiagnosticCode::{
 };
 use caproot_core::proto::caproot::v1::{DiagnosticCode, RootState};
 
-use crate::harness::fixture::Fixture;
+use crate::harness::fixture::{Fixture, unescape};
 use crate::harness::process::Process;
 use crate::harness::process_usage::most_anonymous;
 use crate::harness::replica::Replica;
@@ -32,176 +32,160 @@ fn numbered(value: &str, count: usize) -> String {
         .concat()
 }
 
-/// Frontmatter between its fences, with the expected diagnostic.
-fn frontmatter() -> Vec<(&'static str, String, DiagnosticCode)> {
-    let many = |unit: &str, bytes: usize| unit.repeat(bytes / unit.len());
-    let aliases = |name: &str| many(&format!("*{name},"), 4_000);
-    let laughs = format!(
-        "a: &a [{}]\nb: &b [{}]\nc: [{}]",
-        many("x,", 4_000),
-        aliases("a"),
-        aliases("b")
-    );
-    let keys = format!("{}k{}", "{? ".repeat(60), ": \"\"}".repeat(60));
-    let closed = format!("description: d\nx: {}k{}", "[".repeat(60), "]".repeat(60));
-    let sent = format!(
-        "description: d\nx: {}1{}",
-        "{a: ".repeat(29),
-        "}".repeat(29)
-    );
-    let lists = format!("description: d\nmetadata: [{}]", many("[],", 60_000));
-    let nulls = format!("description: d\nmetadata:\n{}", many("-\n", 60_000));
-    let repaired = numbered("@", 5_000);
-    vec![
-        ("laughs", laughs, YamlSyntax),
-        (
-            "quadratic",
-            format!("a: &a {}\nb: [{}]", many("x", 28_000), many("*a,", 28_000)),
-            YamlSyntax,
-        ),
-        ("recursive", "a: &a [*a]".into(), YamlSyntax),
-        ("deep-lists", many("[", 64_000), YamlSyntax),
-        ("deep-mappings", many("{a: ", 64_000), YamlSyntax),
-        ("deep-and-hidden", many("{\"}\":", 64_000), YamlSyntax),
-        ("deep-blocks", many("- ", 64_000), YamlSyntax),
-        ("deep-keys", keys, YamlSyntax),
-        ("deep-and-well", closed, FieldTooLong),
-        ("deep-and-sent", sent, FieldUnknown),
-        ("tag-handles", many("%TAG !a! b\n", 64_000), YamlSyntax),
-        ("keys-twice", many("a:\n", 64_000), YamlSyntax),
-        (
-            "tabs",
-            format!("a:\n{}b: c", many("\t", 64_000)),
-            YamlRepaired,
-        ),
-        (
-            "open-quote",
-            format!("a: \"{}", many("x\n", 64_000)),
-            YamlRepaired,
-        ),
-        (
-            "over-64-KiB",
-            format!("a: {}", many("x", 70_000)),
-            YamlSyntax,
-        ),
-        (
-            "one-line",
-            format!("description: {}", many("x", 64_000)),
-            FieldTooLong,
-        ),
-        (
-            "one-line-repaired",
-            format!("description: {}", many("x: ", 64_000)),
-            YamlRepaired,
-        ),
-        (
-            "lines-repaired",
-            format!("description: d\n{repaired}"),
-            YamlRepaired,
-        ),
-        (
-            "name",
-            format!("description: d\nname: {}", many("x", 64_000)),
-            NameInvalid,
-        ),
-        (
-            "crlf",
-            format!("description: d\r\nname: [{}]\r\n", many("a,\r\n ", 60_000)),
-            FieldInvalid,
-        ),
-        ("lists", lists, YamlSyntax),
-        ("nulls", nulls, YamlSyntax),
-    ]
-}
+/// Frontmatter between its fences in the escapes of a [`Fixture`], with the expected diagnostic.
+const FRONTMATTER: &[(&str, &str, DiagnosticCode)] = &[
+    (
+        "laughs",
+        r"a: &a [\{2000*x,}]\nb: &b [\{1333**a,}]\nc: [\{1333**b,}]",
+        YamlSyntax,
+    ),
+    (
+        "quadratic",
+        r"a: &a \{28000*x}\nb: [\{9333**a,}]",
+        YamlSyntax,
+    ),
+    ("recursive", "a: &a [*a]", YamlSyntax),
+    ("deep-lists", r"\{64000*[}", YamlSyntax),
+    ("deep-mappings", r"\{16000*{a: }", YamlSyntax),
+    ("deep-and-hidden", r#"\{12800*{"\x7d":}"#, YamlSyntax),
+    ("deep-blocks", r"\{32000*- }", YamlSyntax),
+    ("deep-keys", r#"\{60*{? }k\{60*: ""\x7d}"#, YamlSyntax),
+    (
+        "deep-and-well",
+        r"description: d\nx: \{60*[}k\{60*]}",
+        FieldTooLong,
+    ),
+    (
+        "deep-and-sent",
+        r"description: d\nx: \{29*{a: }1\{29*\x7d}",
+        FieldUnknown,
+    ),
+    ("tag-handles", r"\{5818*%TAG !a! b\n}", YamlSyntax),
+    ("keys-twice", r"\{21333*a:\n}", YamlSyntax),
+    ("tabs", r"a:\n\{64000*\t}b: c", YamlRepaired),
+    ("open-quote", r#"a: "\{32000*x\n}"#, YamlRepaired),
+    ("over-64-KiB", r"a: \{70000*x}", YamlSyntax),
+    ("one-line", r"description: \{64000*x}", FieldTooLong),
+    (
+        "one-line-repaired",
+        r"description: \{21333*x: }",
+        YamlRepaired,
+    ),
+    ("name", r"description: d\nname: \{64000*x}", NameInvalid),
+    (
+        "crlf",
+        r"description: d\r\nname: [\{12000*a,\r\n }]\r\n",
+        FieldInvalid,
+    ),
+    (
+        "lists",
+        r"description: d\nmetadata: [\{20000*[],}]",
+        YamlSyntax,
+    ),
+    (
+        "nulls",
+        r"description: d\nmetadata:\n\{30000*-\n}",
+        YamlSyntax,
+    ),
+];
 
-/// Whole files below a directory that is otherwise a skill, with the expected diagnostic.
-fn build_costly_files() -> Vec<(&'static str, &'static str, String, DiagnosticCode)> {
-    let many = |unit: &str, bytes: usize| unit.repeat(bytes / unit.len());
-    let whole = 255 << 10;
-    let tools = |count| {
-        format!(
-            "dependencies:\n  tools:\n{}",
-            "  - {type: a, value: b}\n".repeat(count)
-        )
+const MAIN: &str = "SKILL.md";
+const SIDECAR: &str = "agents/openai.yaml";
+const MANIFEST: &str = ".codex-plugin/plugin.json";
+
+/// Whole files below a directory that is otherwise a skill, each with its path, its content in the
+/// escapes of a [`Fixture`], and the expected diagnostic.
+const FILES: &[(&str, &str, &str, DiagnosticCode)] = &[
+    ("bare", MAIN, r"\{1048576*x}", NoFrontmatter),
+    ("open", MAIN, r"---\n\{13107*a: b\n}", NoFrontmatter),
+    ("open-line", MAIN, r"---\na: \{1048576*x}", YamlSyntax),
+    (
+        "marked",
+        MAIN,
+        r"\u{feff}---\r\n\{12800*\xef\xbb\xbf\r\n}---\r\n",
+        MissingDescription,
+    ),
+    (
+        "tools",
+        SIDECAR,
+        r"dependencies:\n  tools:\n\{10000*  - {type: a, value: b\x7d\n}",
+        YamlSyntax,
+    ),
+    (
+        "wrong-tools",
+        SIDECAR,
+        r"dependencies: {tools: [\{256*1,}]}",
+        FieldInvalid,
+    ),
+    ("nulls-beside", SIDECAR, r"x:\n\{130560*-\n}", YamlSyntax),
+    (
+        "lists-beside",
+        SIDECAR,
+        r"permissions: {macos: {x: [\{87040*[],}]}}",
+        YamlSyntax,
+    ),
+    (
+        "macos",
+        SIDECAR,
+        r"x:\npermissions:\n  macos: \{30*{a: }1\{30*\x7d}",
+        FieldUnknown,
+    ),
+    ("deep-beside", SIDECAR, r#"\{52224*{"\x7d":}"#, YamlSyntax),
+    ("over-256-KiB", SIDECAR, r"\{307200*#}", FieldTooLong),
+    ("nested", MANIFEST, r"\{261120*[}", ManifestInvalid),
+    (
+        "nested-well",
+        MANIFEST,
+        r"[\{87040*[],}[]]",
+        ManifestInvalid,
+    ),
+    (
+        "mappings",
+        MANIFEST,
+        r#"{"name":1,"x":[\{87040*{\x7d,}1]}"#,
+        ManifestInvalid,
+    ),
+    ("keys", MANIFEST, r#"\{52224*{"a":}"#, ManifestInvalid),
+    (
+        "long-name",
+        MANIFEST,
+        r#"{"name":"\{43520*\\u0061}"}"#,
+        ManifestInvalid,
+    ),
+];
+
+/// Writes each costly file into a skill of its own below `r`. Returns the handles of the files with the
+/// expected diagnostics. The names of the skills end in `-{copy}`.
+fn write_costly_files(fixture: &Fixture, copy: usize) -> BTreeMap<String, DiagnosticCode> {
+    let mut expected = BTreeMap::new();
+    let mut write = |name: &str, file: &str, content: &[u8], code| {
+        fixture.write(&format!("r/{name}-{copy}/{file}"), content);
+        expected.insert(format!("skill://r/{name}-{copy}/{file}"), code);
     };
-    let (main, sidecar, manifest) = (
-        "SKILL.md",
-        "agents/openai.yaml",
-        ".codex-plugin/plugin.json",
+    let fenced = |yaml: &[u8]| [b"---\n", yaml, b"\n---\n"].concat();
+
+    for (name, yaml, code) in FRONTMATTER {
+        write(name, MAIN, &fenced(&unescape(yaml)), *code);
+    }
+    let repaired = format!("description: d\n{}", numbered("@", 5_000));
+    write(
+        "lines-repaired",
+        MAIN,
+        &fenced(repaired.as_bytes()),
+        YamlRepaired,
     );
-    vec![
-        ("bare", main, many("x", 1 << 20), NoFrontmatter),
-        (
-            "open",
-            main,
-            format!("---\n{}", many("a: b\n", 1 << 16)),
-            NoFrontmatter,
-        ),
-        (
-            "open-line",
-            main,
-            format!("---\na: {}", many("x", 1 << 20)),
-            YamlSyntax,
-        ),
-        (
-            "marked",
-            main,
-            format!("\u{feff}---\r\n{}---\r\n", many("\u{feff}\r\n", 64_000)),
-            MissingDescription,
-        ),
-        ("tools", sidecar, tools(10_000), YamlSyntax),
-        (
-            "wrong-tools",
-            sidecar,
-            format!("dependencies: {{tools: [{}]}}", "1,".repeat(256)),
-            FieldInvalid,
-        ),
-        (
-            "nulls-beside",
-            sidecar,
-            format!("x:\n{}", many("-\n", whole)),
-            YamlSyntax,
-        ),
-        (
-            "lists-beside",
-            sidecar,
-            format!("permissions: {{macos: {{x: [{}]}}}}", many("[],", whole)),
-            YamlSyntax,
-        ),
-        (
-            "macos",
-            sidecar,
-            format!(
-                "x:\npermissions:\n  macos: {}1{}",
-                "{a: ".repeat(30),
-                "}".repeat(30)
-            ),
-            FieldUnknown,
-        ),
-        ("deep-beside", sidecar, many("{\"}\":", whole), YamlSyntax),
-        ("keys-beside", sidecar, numbered("", 25_000), YamlSyntax),
-        ("over-256-KiB", sidecar, many("#", 300 << 10), FieldTooLong),
-        ("nested", manifest, many("[", whole), ManifestInvalid),
-        (
-            "nested-well",
-            manifest,
-            format!("[{}[]]", many("[],", whole)),
-            ManifestInvalid,
-        ),
-        (
-            "mappings",
-            manifest,
-            format!("{{\"name\":1,\"x\":[{}1]}}", many("{},", whole)),
-            ManifestInvalid,
-        ),
-        ("keys", manifest, many("{\"a\":", whole), ManifestInvalid),
-        (
-            "long-name",
-            manifest,
-            format!("{{\"name\":\"{}\"}}", many("\\u0061", whole)),
-            ManifestInvalid,
-        ),
-    ]
+
+    let mut write_beside = |name: &str, file: &str, content: &[u8], code| {
+        let main = format!("---\nname: {name}-{copy}\ndescription: d\n---\n");
+        fixture.write(&format!("r/{name}-{copy}/{MAIN}"), main);
+        write(name, file, content, code);
+    };
+    for (name, file, content, code) in FILES {
+        write_beside(name, file, &unescape(content), *code);
+    }
+    let keys = numbered("", 25_000);
+    write_beside("keys-beside", SIDECAR, keys.as_bytes(), YamlSyntax);
+    expected
 }
 
 /// Values of 250 KiB that a search for placeholders may read many times.
@@ -245,22 +229,7 @@ async fn each_costly_file_is_reported_and_memory_is_bounded() {
         .map_or(1, usize::from)
         .min(MAX_THREADS);
     for n in 0..threads.min(COPIES) {
-        for (name, yaml, code) in frontmatter() {
-            fixture.write(
-                &format!("r/{name}-{n}/SKILL.md"),
-                format!("---\n{yaml}\n---\n"),
-            );
-            expected.insert(format!("skill://r/{name}-{n}/SKILL.md"), code);
-        }
-        for (name, file, content, code) in build_costly_files() {
-            let skill = format!("r/{name}-{n}/SKILL.md");
-            fixture.write(
-                &skill,
-                format!("---\nname: {name}-{n}\ndescription: d\n---\n"),
-            );
-            fixture.write(&format!("r/{name}-{n}/{file}"), content);
-            expected.insert(format!("skill://r/{name}-{n}/{file}"), code);
-        }
+        expected.extend(write_costly_files(&fixture, n));
     }
     let (serving, daemon) = Process::allowing(fixture.top()).await;
     // A root whose first scan takes long gets its status after the scan.

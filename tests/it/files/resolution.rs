@@ -16,7 +16,7 @@ use caproot_core::proto::caproot::v1::{
 };
 use prost::Message as _;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::callers::{parse_config, with_token, write_token};
 use crate::harness::content_digest;
@@ -51,11 +51,56 @@ fn diagnostics(list: &ListSkillsResponse) -> Vec<(&str, &str, &str)> {
         .collect()
 }
 
+/// Serves a tree with its root `root`, which the requests name `r`.
+async fn serve_tree(opener: OpenMethod, tree: &str) -> (Fixture, Daemon, SelectedCapabilityRoot) {
+    Setup::default().with_opener(opener).serve(tree).await
+}
+
+/// Request for a file of the skill `a` of a root.
+fn file_of_a(root: &SelectedCapabilityRoot, file: &str) -> ReadResourceRequest {
+    let skill = format!("skill://{}/a", root.id);
+    read_request(root, &skill, &format!("{skill}/{file}"))
+}
+
+const OUTSIDE: (Code, &str) = (Code::PermissionDenied, "OUTSIDE_ROOT");
+const NOT_FOUND: (Code, &str) = (Code::NotFound, "RESOURCE_NOT_FOUND");
+
+/// Asserts that a read fails with this code and reason. Returns the answer for further checks.
+async fn assert_refused(
+    daemon: &Daemon,
+    request: impl tonic::IntoRequest<ReadResourceRequest>,
+    expected: (Code, &str),
+    case: &str,
+) -> Status {
+    let status = daemon.read(request).await.expect_err(case);
+    let refused = rpc_error(&status);
+    assert_eq!((refused.code, &*refused.reason), expected, "{case}");
+    assert_eq!(refused.fields, [""; 0], "{case}");
+    status
+}
+
+/// Asserts that a path cannot be selected as a root.
+async fn assert_not_allowed(daemon: &Daemon, path: impl AsRef<Path>) {
+    let path = path.as_ref();
+    let root = selected("same", path);
+    let list = fresh_list(daemon, &[root]).await;
+    let reason = list.roots[0].reason();
+    assert_eq!(reason, RootReason::NotAllowed, "{}", path.display());
+}
+
+/// Asserts that a list has this number of diagnostics, all for links that lead outside.
+fn assert_all_outside(list: &ListSkillsResponse, count: usize) {
+    let found = diagnostics(list);
+    assert_eq!(found.len(), count, "{found:?}");
+    assert!(
+        found.iter().all(|(code, ..)| *code == "OUTSIDE_ROOT"),
+        "{found:?}"
+    );
+}
+
 async fn up_to_forty_links_are_followed(opener: OpenMethod) {
-    let (fixture, daemon, root) = Setup::default()
-        .with_opener(opener)
-        .serve("skill root/a\nskill root/s\nfile root/a/l0")
-        .await;
+    let (fixture, daemon, root) =
+        serve_tree(opener, "skill root/a\nskill root/s\nfile root/a/l0").await;
     fixture.write("root/a/l0", "at the end");
     fs::create_dir(fixture.path("root/dirs")).expect("a directory");
     for (dir, n) in ["a", "dirs"]
@@ -66,17 +111,9 @@ async fn up_to_forty_links_are_followed(opener: OpenMethod) {
         symlink(format!("l{}", n - 1), link).expect("a link");
     }
     symlink("../s", fixture.path("root/dirs/l0")).expect("a link");
-    let read = |n: u32| read_request(&root, "skill://r/a", &format!("skill://r/a/l{n}"));
-    assert_eq!(
-        daemon.read_all(read(40)).await.expect("40 links"),
-        b"at the end"
-    );
-    assert_rpc_error(
-        daemon.read(read(41)).await,
-        Code::NotFound,
-        "RESOURCE_NOT_FOUND",
-        None,
-    );
+    let forty = daemon.read_all(file_of_a(&root, "l40")).await;
+    assert_eq!(forty.expect("40 links"), b"at the end");
+    assert_refused(&daemon, file_of_a(&root, "l41"), NOT_FOUND, "41 links").await;
     let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     let links: Vec<_> = diagnostics(&list)
         .into_iter()
@@ -98,10 +135,11 @@ async fn up_to_forty_links_are_followed(opener: OpenMethod) {
 /// A link of /proc leads to an object that a process holds, regardless of its text. So the daemon
 /// must not follow the text.
 async fn links_of_procfs_are_not_followed(opener: OpenMethod) {
-    let (fixture, daemon, root) = Setup::default()
-        .with_opener(opener)
-        .serve("skill root/a\nskill root/b\nfile root/b/y.md\n| Inside.")
-        .await;
+    let (fixture, daemon, root) = serve_tree(
+        opener,
+        "skill root/a\nskill root/b\nfile root/b/y.md\n| Inside.",
+    )
+    .await;
     let (top, me) = (
         fixture.path("root").display().to_string(),
         std::process::id(),
@@ -133,37 +171,21 @@ async fn links_of_procfs_are_not_followed(opener: OpenMethod) {
     }
     let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     assert_eq!(packages(&list), ["skill://r/a", "skill://r/b"]);
+    assert_all_outside(&list, targets.len());
     let outside =
         "leads outside the allowed directories; allow the target's directory, or replace the link";
-    let found = diagnostics(&list);
-    assert_eq!(found.len(), targets.len(), "{found:?}");
-    assert!(
-        found
-            .iter()
-            .all(|(code, _, why)| (*code, *why) == ("OUTSIDE_ROOT", outside)),
-        "{found:?}"
-    );
-    for (name, _) in targets.iter().filter(|(name, _)| *name != "SKILL.md") {
-        let answer = daemon
-            .read(read_request(
-                &root,
-                "skill://r/a",
-                &format!("skill://r/a/{name}"),
-            ))
-            .await;
-        assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+    for (_, resource, message) in diagnostics(&list) {
+        assert_eq!(message, outside, "{resource}");
     }
-    let by_proc = selected("p", format!("/proc/self/root{top}"));
-    let list = fresh_list(&daemon, &[by_proc]).await;
-    assert_eq!(list.roots[0].reason(), RootReason::NotAllowed);
+    for (name, _) in targets.iter().filter(|(name, _)| *name != "SKILL.md") {
+        assert_refused(&daemon, file_of_a(&root, name), OUTSIDE, name).await;
+    }
+    assert_not_allowed(&daemon, format!("/proc/self/root{top}")).await;
     daemon.stop().await;
 }
 
 async fn devices_are_never_opened(opener: OpenMethod) {
-    let (fixture, daemon, root) = Setup::default()
-        .with_opener(opener)
-        .serve("skill root/a\ndir root/c\ndir root/b")
-        .await;
+    let (fixture, daemon, root) = serve_tree(opener, "skill root/a\ndir root/c\ndir root/b").await;
     // No driver has these device numbers, so opening a device would fail with an error of its own.
     let made = [
         ("root/c/SKILL.md", FileType::CharacterDevice),
@@ -195,39 +217,25 @@ async fn devices_are_never_opened(opener: OpenMethod) {
         ]
     );
     for name in ["device", "link"] {
-        let answer = daemon
-            .read(read_request(
-                &root,
-                "skill://r/a",
-                &format!("skill://r/a/{name}"),
-            ))
-            .await;
-        assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+        assert_refused(&daemon, file_of_a(&root, name), NOT_FOUND, name).await;
     }
     daemon.stop().await;
 }
 
 async fn responses_disclose_nothing_outside_the_root(opener: OpenMethod) {
     const SECRET_NAME: &str = "never-said";
-    let (fixture, daemon, root) = Setup::default().with_opener(opener).serve("skill root/a\nlink root/a/relative -> ../../never-said/x\nlink root/a/absolute -> $TMP/never-said/x
+    let (fixture, daemon, root) = serve_tree(opener, "skill root/a\nlink root/a/relative -> ../../never-said/x\nlink root/a/absolute -> $TMP/never-said/x
          link root/a/missing -> $TMP/never-said/none\nlink root/a/chain -> hop\nlink root/a/hop -> relative
          link root/a/dir -> ../../never-said\nlink root/d -> $TMP/never-said
          link root/m/SKILL.md -> ../../never-said/SKILL.md\nlink root/n/agents -> ../../never-said
          skill root/n\nlink root/p/.claude-plugin -> ../../never-said\nskill root/p/s
          skill never-said\nfile never-said/x\n| never-said
          file never-said/openai.yaml\n| interface:\n|   display_name: never-said
-         file never-said/plugin.json\n| {\"name\": \"never-said\"}",
-    )
-    .await;
+         file never-said/plugin.json\n| {\"name\": \"never-said\"}",).await;
     let mut answers = Vec::new();
     let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     assert_eq!(list.skills.len(), 3, "a, n and p/s");
-    assert!(
-        diagnostics(&list)
-            .iter()
-            .all(|(code, ..)| *code == "OUTSIDE_ROOT"),
-        "{list:?}"
-    );
+    assert_all_outside(&list, list.diagnostics.len());
     answers.push(list.encode_to_vec());
     for package in ["a", "n", "p/s", "m", "d"] {
         let request = ListResourcesRequest {
@@ -242,19 +250,8 @@ async fn responses_disclose_nothing_outside_the_root(opener: OpenMethod) {
     for file in [
         "relative", "absolute", "missing", "chain", "hop", "dir/x", "dir/none", "dir/x/y",
     ] {
-        let answer = daemon
-            .read(read_request(
-                &root,
-                "skill://r/a",
-                &format!("skill://r/a/{file}"),
-            ))
-            .await;
-        answers.push(format!("{answer:?}").into_bytes());
-        let refused = rpc_error(&answer.expect_err("outside"));
-        assert_eq!(
-            (refused.code, &*refused.reason),
-            (Code::PermissionDenied, "OUTSIDE_ROOT")
-        );
+        let status = assert_refused(&daemon, file_of_a(&root, file), OUTSIDE, file).await;
+        answers.push(format!("{status:?}").into_bytes());
     }
     let content = fs::read(fixture.path("never-said/x")).expect("on disk");
     for secret in [
@@ -301,10 +298,7 @@ fn tree_with_detours() -> String {
 }
 
 async fn a_link_through_a_name_outside_is_never_read(opener: OpenMethod) {
-    let (_fixture, daemon, root) = Setup::default()
-        .with_opener(opener)
-        .serve(&tree_with_detours())
-        .await;
+    let (_fixture, daemon, root) = serve_tree(opener, &tree_with_detours()).await;
     for name in NAMES_OUTSIDE {
         for file in [
             format!("{name}.md"),
@@ -315,26 +309,17 @@ async fn a_link_through_a_name_outside_is_never_read(opener: OpenMethod) {
             format!("by-hop-{name}/SKILL.md"),
             format!("up/outside/{name}/SKILL.md"),
         ] {
-            let resource = format!("skill://r/a/{file}");
-            let answer = daemon
-                .read(read_request(&root, "skill://r/a", &resource))
-                .await;
-            let refused = rpc_error(&answer.expect_err(&file));
-            let expected = (Code::PermissionDenied, "OUTSIDE_ROOT");
-            assert_eq!((refused.code, &*refused.reason), expected, "{file}");
+            assert_refused(&daemon, file_of_a(&root, &file), OUTSIDE, &file).await;
         }
     }
     // A link may pass through a directory above the root by name, and back into the root.
-    let back = read_request(&root, "skill://r/a", "skill://r/a/up/root/s/SKILL.md");
+    let back = file_of_a(&root, "up/root/s/SKILL.md");
     daemon.read_all(back).await.expect("inside");
     daemon.stop().await;
 }
 
 async fn a_link_through_a_name_outside_is_never_listed(opener: OpenMethod) {
-    let (_fixture, daemon, root) = Setup::default()
-        .with_opener(opener)
-        .serve(&tree_with_detours())
-        .await;
+    let (_fixture, daemon, root) = serve_tree(opener, &tree_with_detours()).await;
     let files = daemon
         .list_resources(files_request(&root, "skill://r/a"))
         .await
@@ -345,26 +330,15 @@ async fn a_link_through_a_name_outside_is_never_listed(opener: OpenMethod) {
 }
 
 async fn diagnostics_do_not_depend_on_names_outside(opener: OpenMethod) {
-    let (_fixture, daemon, root) = Setup::default()
-        .with_opener(opener)
-        .serve(&tree_with_detours())
-        .await;
+    let (_fixture, daemon, root) = serve_tree(opener, &tree_with_detours()).await;
     let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     assert_eq!(packages(&list), ["skill://r/a", "skill://r/s"]);
-    let found = diagnostics(&list);
-    assert_eq!(found.len(), 1 + 9 * NAMES_OUTSIDE.len(), "{found:?}");
-    assert!(
-        found.iter().all(|(code, ..)| *code == "OUTSIDE_ROOT"),
-        "{found:?}"
-    );
+    assert_all_outside(&list, 1 + 9 * NAMES_OUTSIDE.len());
     daemon.stop().await;
 }
 
 async fn a_root_behind_a_name_outside_is_never_allowed(opener: OpenMethod) {
-    let (fixture, daemon, _) = Setup::default()
-        .with_opener(opener)
-        .serve(&tree_with_detours())
-        .await;
+    let (fixture, daemon, _) = serve_tree(opener, &tree_with_detours()).await;
     for name in NAMES_OUTSIDE {
         for path in [
             format!("root/d-{name}"),
@@ -373,17 +347,13 @@ async fn a_root_behind_a_name_outside_is_never_allowed(opener: OpenMethod) {
             format!("root/a/by-{name}"),
             format!("root/a/by-hop-{name}"),
         ] {
-            let root = selected("same", fixture.path(&path));
-            let list = fresh_list(&daemon, &[root]).await;
-            assert_eq!(list.roots[0].reason(), RootReason::NotAllowed, "{path}");
+            assert_not_allowed(&daemon, fixture.path(&path)).await;
         }
     }
     // A path of the caller leaves the allowed directories only to enter one by a link.
     for name in ["there", "gone", "file"] {
         let path = format!("root/s/../../outside/{name}/../../root/s");
-        let root = selected("same", fixture.path(&path));
-        let list = fresh_list(&daemon, &[root]).await;
-        assert_eq!(list.roots[0].reason(), RootReason::NotAllowed, "{path}");
+        assert_not_allowed(&daemon, fixture.path(&path)).await;
     }
     // The author of a skill cannot change a link outside, so a root may be selected by such a link.
     for path in ["outside/alias", "outside/to-alias"] {
@@ -441,18 +411,11 @@ async fn a_scoped_caller_learns_nothing_of_other_directories(opener: OpenMethod)
 
     let scoped = list("me", &mine).await;
     assert_eq!(packages(&scoped), ["skill://mine/a"]);
-    let found = diagnostics(&scoped);
-    assert_eq!(found.len(), 9, "{found:?}");
-    assert!(
-        found.iter().all(|(code, ..)| *code == "OUTSIDE_ROOT"),
-        "{found:?}"
-    );
+    assert_all_outside(&scoped, 9);
     for name in ["there", "gone", "alias"] {
         for file in [format!("{name}.md"), format!("by-{name}/x.md")] {
-            let resource = format!("skill://mine/a/{file}");
-            let request = read_request(&mine, "skill://mine/a", &resource);
-            let answer = daemon.read(with_token("me", request)).await;
-            assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+            let request = with_token("me", file_of_a(&mine, &file));
+            assert_refused(&daemon, request, OUTSIDE, &file).await;
         }
         for path in [format!("srv/theirs/{name}"), format!("srv/mine/d-{name}")] {
             let root = selected("r", fixture.path(&path));
@@ -463,8 +426,7 @@ async fn a_scoped_caller_learns_nothing_of_other_directories(opener: OpenMethod)
 
     // For a caller without a limit, the same links stay inside the allowed directory.
     for file in ["there.md", "alias.md", "by-alias/x.md"] {
-        let resource = format!("skill://mine/a/{file}");
-        let request = with_token("all", read_request(&mine, "skill://mine/a", &resource));
+        let request = with_token("all", file_of_a(&mine, file));
         daemon.read(request).await.expect(file);
     }
     daemon.stop().await;
@@ -491,8 +453,7 @@ async fn links_through_configured_paths_are_followed(opener: OpenMethod) {
         assert_eq!(daemon.read_all(request).await.expect(file), b"Inside.\n");
     }
     let other = read_request(&root, "skill://r/b", "skill://r/b/other.md");
-    let answer = daemon.read(other).await;
-    assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+    assert_refused(&daemon, other, OUTSIDE, "other.md").await;
     // A directory below the configured path may be selected by that path.
     let below = selected("below", fixture.path("hop/skills/a"));
     let list = fresh_list(&daemon, &[below]).await;
@@ -501,10 +462,7 @@ async fn links_through_configured_paths_are_followed(opener: OpenMethod) {
 }
 
 async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: OpenMethod) {
-    let (fixture, daemon, root) = Setup::default()
-        .with_opener(opener)
-        .serve("skill root/a\nfile root/a/x")
-        .await;
+    let (fixture, daemon, root) = serve_tree(opener, "skill root/a\nfile root/a/x").await;
     let path = fixture.path("root/a/x");
     let line = |n: u64| format!("{n:07}\n");
     let writes = Arc::new(AtomicBool::new(false));
@@ -526,7 +484,7 @@ async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: OpenMe
     });
     let request = ReadResourceRequest {
         max_bytes: 64,
-        ..read_request(&root, "skill://r/a", "skill://r/a/x")
+        ..file_of_a(&root, "x")
     };
     for round in 0..short_or_long(12, 40) {
         // The file changes during the reads of even rounds only.
@@ -579,10 +537,7 @@ async fn read_to_end(
 }
 
 async fn a_file_replaced_after_the_list_is_read_in_its_new_version(opener: OpenMethod) {
-    let (fixture, daemon, root) = Setup::default()
-        .with_opener(opener)
-        .serve("skill root/a")
-        .await;
+    let (fixture, daemon, root) = serve_tree(opener, "skill root/a").await;
     let listed = daemon
         .list(std::slice::from_ref(&root))
         .await
