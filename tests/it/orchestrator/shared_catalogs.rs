@@ -1,5 +1,8 @@
 //! Executors with equal catalogs: a fleet transfers and stores one catalog, whichever executor it
 //! came from, and trusts none of them.
+//!
+//! A landing tests by `fleet_simulation` that a fleet shares catalogs. The tests that measure the transfer
+//! of many equal catalogs run with the storm, if `CAPROOT_STORM` is set.
 
 use std::sync::Arc;
 
@@ -17,7 +20,8 @@ use super::session::list_all;
 use super::{client, executor, published};
 use crate::harness::fixture::Fixture;
 use crate::harness::test_servers::{HostileDaemon, RecordingProxy, free_port, hostile_skill};
-use crate::harness::{Daemon, HANG_TIMEOUT, in_time, isolated_env, short_or_long};
+use crate::harness::{Daemon, HANG_TIMEOUT, in_time, isolated_env};
+use crate::soak::fleet_storm::storm_length;
 
 /// Tree with this number of skills, each with a description as long as those of public plugins.
 fn plugin_set(skills: usize) -> String {
@@ -97,7 +101,10 @@ fn skill_addresses(mirror: &Mirror) -> Vec<*const Skill> {
 /// transfer may take so long that a second one starts.
 #[tokio::test(flavor = "multi_thread")]
 async fn equal_catalogs_are_transferred_once() {
-    let ids = environment_ids(short_or_long(100, 1_000));
+    if storm_length().is_none() {
+        return;
+    }
+    let ids = environment_ids(1_000);
     let fixture = Fixture::new(&plugin_set(200));
     let daemon = start_environments(&ids, &fixture, None).await;
     let proxy = RecordingProxy::start(&daemon.address).await;
@@ -370,6 +377,9 @@ async fn the_files_come_from_the_executor_of_the_session() {
 /// however many sessions there are.
 #[tokio::test(flavor = "multi_thread")]
 async fn restored_sessions_share_catalogs() {
+    if storm_length().is_none() {
+        return;
+    }
     let ids = environment_ids(10);
     let fixture = Fixture::new(&plugin_set(200));
     let daemon = start_environments(&ids, &fixture, None).await;
@@ -470,6 +480,9 @@ async fn the_order_of_roots_does_not_matter() {
 /// A change during a restart of all executors is transferred once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_during_restarts_is_transferred_once() {
+    if storm_length().is_none() {
+        return;
+    }
     let ids = environment_ids(20);
     let fixture = Fixture::new(&plugin_set(200));
     let daemon = start_environments(&ids, &fixture, None).await;

@@ -2,6 +2,8 @@
 //! such as `1m`; without the variable the test is skipped. `CAPROOT_STORM_SEED` repeats the faults, but not
 //! their timing.
 
+use std::time::Duration;
+
 use super::nats_cluster::find_nats_server;
 use super::storm::executors::StormExecutors;
 use super::storm::{BROKERS, ROUND, Storm, StormSize, start_brokers};
@@ -13,17 +15,25 @@ const SIZE: StormSize = StormSize {
     mirrors: 60,
 };
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_mirrors_are_right_after_each_round_of_faults() {
+/// Returns the time with faults, or `None` with a message if `CAPROOT_STORM` is not set, so that the
+/// test is skipped.
+pub(crate) fn storm_length() -> Option<Duration> {
     let Ok(length) = std::env::var("CAPROOT_STORM") else {
         println!("SKIPPED: CAPROOT_STORM is not set");
+        return None;
+    };
+    Some(humantime::parse_duration(&length).expect("CAPROOT_STORM is a duration"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_mirrors_are_right_after_each_round_of_faults() {
+    let Some(length) = storm_length() else {
         return;
     };
     let Some(program) = find_nats_server() else {
         println!("SKIPPED: nats-server is not installed, so there was no storm");
         return;
     };
-    let length = humantime::parse_duration(&length).expect("CAPROOT_STORM is a duration");
     let seed = from_env("CAPROOT_STORM_SEED", fastrand::u64(..1 << 32));
     println!("CAPROOT_STORM_SEED={seed}, {} executors", SIZE.executors);
 

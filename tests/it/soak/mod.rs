@@ -10,7 +10,7 @@ mod churn;
 mod counters;
 mod daemon_process;
 mod file_contents;
-mod fleet_storm;
+pub(crate) mod fleet_storm;
 mod lists;
 mod random_calls;
 mod shared_state;
