@@ -55,13 +55,16 @@ for await (const line of createInterface({ input: process.stdin })) {
 """
 
 
-def write_plugin(kit):
-    servers = {
-        "notes": {"command": "python3", "args": ["${CLAUDE_PLUGIN_ROOT}/servers/notes.py"]},
-        "echo": {"command": "node", "args": ["./echo.mjs"], "cwd": "./servers", "env": {"MODE": "${MODE:-read}"}},
-    }
+SERVERS = {
+    "notes": {"command": "python3", "args": ["${CLAUDE_PLUGIN_ROOT}/servers/notes.py"]},
+    "echo": {"command": "node", "args": ["./echo.mjs"], "cwd": "./servers", "env": {"MODE": "${MODE:-read}"}},
+}
+
+
+def write_plugin(kit, servers):
+    """Writes a plugin with the programs of both servers, which declares these servers."""
     for name, text in {
-        ".claude-plugin/plugin.json": json.dumps({"name": "kit"}),
+        ".claude-plugin/plugin.json": json.dumps({"name": kit.name}),
         ".mcp.json": json.dumps({"mcpServers": servers}),
         "servers/notes.py": PYTHON_SERVER,
         "servers/echo.mjs": NODE_SERVER,
@@ -72,12 +75,12 @@ def write_plugin(kit):
         path.write_text(text)
 
 
-async def call(caproot, variables, server, tool, text):
+async def call(command, variables, tool, text):
+    """Starts a server by a command, and calls its only tool with FastMCP's client."""
     from fastmcp import Client
     from fastmcp.client.transports import StdioTransport
 
-    handle = f"skill://r/kit#{server}"
-    transport = StdioTransport(command=caproot, args=["exec", "--server", handle], env=variables)
+    transport = StdioTransport(command[0], command[1:], env=variables, keep_alive=False)
     async with Client(transport, timeout=60) as client:
         tools = await client.list_tools()
         assert [found.name for found in tools] == [tool], tools
@@ -88,7 +91,7 @@ async def call(caproot, variables, server, tool, text):
 async def check(caproot, node, top):
     socket = f"unix:{top}/run/caproot.sock"
     (top / "run").mkdir(mode=0o700)
-    write_plugin(top / "r" / "kit")
+    write_plugin(top / "r" / "kit", SERVERS)
     daemon = subprocess.Popen(
         [caproot, "serve", "--root", f"r={top}/r", "--listen", socket], stdout=subprocess.PIPE, text=True
     )
@@ -98,10 +101,13 @@ async def check(caproot, node, top):
                 break
         path = [os.path.dirname(sys.executable), os.path.dirname(node), os.environ["PATH"]]
         variables = {"PATH": ":".join(path), "HOME": str(top), "CAPROOT_ENDPOINT": socket, "HIDDEN": "x"}
-        assert await call(caproot, variables, "echo", "echo", "hello") == "said hello read undefined"
+        command = [caproot, "exec", "--server"]
+        said = await call([*command, "skill://r/kit#echo"], variables, "echo", "hello")
+        assert said == "said hello read undefined", said
         # The data of a server outlives its process.
-        assert await call(caproot, variables, "notes", "remember", "one") == "one\n"
-        assert await call(caproot, variables, "notes", "remember", "two") == "one\ntwo\n"
+        for text, expected in [("one", "one\n"), ("two", "one\ntwo\n")]:
+            said = await call([*command, "skill://r/kit#notes"], variables, "remember", text)
+            assert said == expected, said
     finally:
         daemon.terminate()
         daemon.wait()
