@@ -41,7 +41,7 @@
 //! | full scan | periodic rescan of a root that finds changes for which inotify had no event |
 //! | handle | `skill://` URI of a resource of a skill or plugin, valid for the selection of its root |
 //! | known catalog | catalog that a caller holds and names in a request, so that the daemon does not send it |
-//! | lock | file with the approved skills: the name, description and files of each |
+//! | lock | file with the approved skills and plugins: the name, description and files of each |
 //! | manager | platform that keeps the pending calls of a model until a client answers them |
 //! | manifest | file that describes a plugin, such as `plugin.json` |
 //! | mirror | copy of a daemon's catalogs in a client, kept current by `WatchSkills`; sessions, `caproot mcp` and `caproot watch` have one |

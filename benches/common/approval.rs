@@ -51,7 +51,7 @@ impl ApprovedTree {
         };
         let catalog = scan_root(&allowed, &target, &ScanProgress::new()).expect("a catalog");
         assert_eq!(catalog.len(), SKILLS);
-        catalog.trust_counts().approved
+        catalog.trust_counts().skills.approved
     }
 }
 

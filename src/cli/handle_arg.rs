@@ -4,7 +4,7 @@ use super::exit;
 use super::failure::CommandFailure;
 use caproot_client::{Client, PublishedRootId, approved_root_id, enclosing_package, root_id};
 use caproot_core::proto::caproot::v1::{
-    CapabilityRootLocation, Consistency, ListSkillsRequest, ListSkillsResponse,
+    CapabilityRootLocation, Consistency, ListSkillsRequest, ListSkillsResponse, Plugin,
     ResolveRootsRequest, RootState, SelectedCapabilityRoot, Skill, SkillView,
 };
 use caproot_core::text::similar::suggest_skill_names;
@@ -143,6 +143,21 @@ pub fn list_request(
     }
 }
 
+/// Returns the plugins of the roots with all their components.
+pub async fn list_plugins(
+    client: &mut Client,
+    roots: Vec<SelectedCapabilityRoot>,
+    consistency: Consistency,
+) -> Result<Vec<Plugin>, CommandFailure> {
+    let request = ResolveRootsRequest {
+        selected_capability_roots: roots,
+        consistency: consistency.into(),
+        ..ResolveRootsRequest::default()
+    };
+    let roots = client.resolve_roots(request).await?.roots;
+    Ok(roots.into_iter().flat_map(|root| root.plugins).collect())
+}
+
 /// Returns the selected root of the handle. A session on a fleet has handles with the environment of a
 /// published root, which mean the published root itself.
 pub fn find_root(
@@ -232,12 +247,7 @@ pub async fn find_plugin_package(
     handle: &str,
     consistency: Consistency,
 ) -> Result<Option<String>, CommandFailure> {
-    let request = ResolveRootsRequest {
-        selected_capability_roots: vec![root.clone()],
-        consistency: consistency.into(),
-        ..ResolveRootsRequest::default()
-    };
-    let answer = client.resolve_roots(request).await?;
-    let plugins = answer.roots.iter().flat_map(|root| &root.plugins);
-    Ok(enclosing_package(handle, plugins.map(|plugin| plugin.package.as_str())).map(str::to_owned))
+    let plugins = list_plugins(client, vec![root.clone()], consistency).await?;
+    let packages = plugins.iter().map(|plugin| plugin.package.as_str());
+    Ok(enclosing_package(handle, packages).map(str::to_owned))
 }

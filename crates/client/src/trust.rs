@@ -1,12 +1,13 @@
-//! Lock of approved skills on the side of the orchestrator, which believes no executor: the descriptions
-//! come from the lock, and each file is verified.
+//! Lock of approved skills and plugins on the side of the orchestrator, which believes no executor: the
+//! descriptions come from the lock, and each file and each declaration is verified.
 
 use crate::selected_roots::PublishedRootId;
-use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
+use caproot_core::lock::{ApprovedFiles, ApprovedPlugin, ApprovedSkill, Lock};
 use caproot_core::proto::caproot::v1::{
-    ListSkillsResponse, NotOffered, Resource, SelectedCapabilityRoot, Skill, TrustState,
+    ListSkillsResponse, NotOffered, Plugin, Resource, SelectedCapabilityRoot, Skill, TrustState,
 };
 use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name, short_digest};
+use prost::Message as _;
 use std::sync::Arc;
 
 /// Limit of an id of an executor that a model may see, in bytes.
@@ -21,7 +22,8 @@ pub enum Trust {
     /// Skills of a lock. The session lists a skill only if the lock has its name with the digest of its
     /// SKILL.md, takes the description from the lock, and verifies each file. The handle of a skill has its
     /// name in place of the path on the executor, and of several versions also eight digits of the digest
-    /// of the SKILL.md: `skill://ROOT/NAME`, `skill://ROOT/NAME%401a2b3c4d`. Plugins are omitted.
+    /// of the SKILL.md: `skill://ROOT/NAME`, `skill://ROOT/NAME%401a2b3c4d`. A plugin is listed only if the
+    /// lock has its name, its version and the digest of its declarations.
     Lock(Arc<Lock>),
 }
 
@@ -82,11 +84,75 @@ pub struct ApprovedListing<'a> {
     pub versions: Vec<&'a ApprovedSkill>,
 }
 
-/// Returns the listed files of a skill or a plugin as a lock has them, for the digest of the package. Returns
-/// `None` if a file has no digest, or if a lock could not approve the files.
+/// Returns the digest of everything that a plugin declares, for [`ApprovedPlugin::declaration_digest`]: of the
+/// encoded message without the root and without the state of the executor. Paths are below the plugin, so that the
+/// digest is the same below each root.
 #[must_use]
-pub fn listed_package_files(package: &str, listed: &[Resource]) -> Option<ApprovedFiles> {
-    let files = listed.iter().map(|file| {
+pub fn declaration_digest(plugin: &Plugin) -> ContentDigest {
+    let mut declared = plugin.clone();
+    declared.authority = None;
+    declared.stale = false;
+    declared.trust = TrustState::Unspecified.into();
+    rewrite_handles(&mut declared, |handle| {
+        let below = handle.strip_prefix(&*plugin.package).unwrap_or(handle);
+        below.to_owned()
+    });
+    ContentDigest::of(declared.encode_to_vec())
+}
+
+/// Replaces the handle of a plugin, and those of its files and servers.
+pub fn rewrite_handles(plugin: &mut Plugin, rewrite: impl Fn(&str) -> String) {
+    let images = plugin.interface.iter_mut().flat_map(|interface| {
+        let images = [
+            &mut interface.composer_icon,
+            &mut interface.logo,
+            &mut interface.logo_dark,
+        ];
+        images.into_iter().chain(&mut interface.screenshots)
+    });
+    let servers = plugin.mcp_servers.iter_mut();
+    let servers = servers.flat_map(|server| [&mut server.declared_by, &mut server.handle]);
+    let components = plugin.components.iter_mut();
+    let handles = [&mut plugin.package, &mut plugin.manifest]
+        .into_iter()
+        .chain(&mut plugin.other_manifests)
+        .chain(images)
+        .chain(servers)
+        .chain(components.map(|component| &mut component.file));
+    for handle in handles {
+        *handle = rewrite(handle);
+    }
+}
+
+/// Returns the approved versions of a plugin with the declarations that an executor reports; empty if the
+/// plugin is not approved. Their files may differ.
+#[must_use]
+pub fn approve_plugin<'a>(lock: &'a Lock, listed: &Plugin) -> Vec<&'a ApprovedPlugin> {
+    let versions = lock.plugin_versions(&listed.name);
+    if listed.stale || versions.is_empty() {
+        return Vec::new();
+    }
+    let digest = declaration_digest(listed);
+    let approved = versions.iter().filter(|version| {
+        *version.version == *listed.version && version.declaration_digest == digest
+    });
+    approved.collect()
+}
+
+/// Returns the listed files of a skill or a plugin as a lock has them, for the digest of the package. A withheld
+/// file is a file of a plugin if it has a digest, and never a file of a skill. Returns `None` if a listed file
+/// has no digest, or if a lock could not approve the files.
+#[must_use]
+pub fn listed_package_files(
+    package: &str,
+    listed: &[Resource],
+    withheld: &[Resource],
+) -> Option<ApprovedFiles> {
+    let main_file = format!("{package}/SKILL.md");
+    let is_skill = listed.iter().any(|file| file.resource == main_file);
+    let withheld = withheld.iter();
+    let withheld = withheld.filter(|file| !is_skill && !file.digest.is_empty());
+    let files = listed.iter().chain(withheld).map(|file| {
         let name = file.resource.strip_prefix(package)?.strip_prefix('/')?;
         let checksum = FileChecksum {
             digest: ContentDigest::parse(&file.digest)?,
@@ -178,7 +244,90 @@ pub fn approve_list(lock: &Lock, product: &str, list: &mut ListSkillsResponse) -
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_SHOWN_ID_BYTES, shown_id};
+    use super::{MAX_SHOWN_ID_BYTES, approve_plugin, declaration_digest, shown_id};
+    use caproot_core::lock::{ApprovedFiles, ApprovedPlugin, Lock};
+    use caproot_core::proto::caproot::v1::{Authority, McpServer, Plugin, TrustState};
+    use caproot_core::wire::ContentDigest;
+
+    fn plugin(package: &str, command: &str) -> Plugin {
+        Plugin {
+            authority: Some(Authority {
+                kind: "executor".to_owned(),
+                id: package.to_owned(),
+            }),
+            package: package.to_owned(),
+            manifest: format!("{package}/.claude-plugin/plugin.json"),
+            name: "kit".to_owned(),
+            version: "1.0".to_owned(),
+            mcp_servers: vec![McpServer {
+                name: "db".to_owned(),
+                command: command.to_owned(),
+                declared_by: format!("{package}/.mcp.json"),
+                handle: format!("{package}#db"),
+                ..McpServer::default()
+            }],
+            ..Plugin::default()
+        }
+    }
+
+    #[test]
+    fn a_plugin_is_approved_with_its_declarations_below_each_root() {
+        let good = plugin("skill://r/kit", "./run");
+        let files = ApprovedFiles::of_package(Vec::new()).expect("files");
+        let mut lock = Lock::default();
+        lock.approve_plugin(ApprovedPlugin {
+            name: "kit".into(),
+            version: "1.0".into(),
+            content_digest: ContentDigest([0; 32]),
+            declaration_digest: declaration_digest(&good),
+            files,
+            withheld: Box::default(),
+        });
+        let moved = Plugin {
+            trust: TrustState::Changed.into(),
+            ..plugin("skill://other/a/b", "./run")
+        };
+        for (listed, is_approved) in [
+            (good.clone(), true),
+            (moved, true),
+            (plugin("skill://r/kit", "./evil"), false),
+            (
+                Plugin {
+                    stale: true,
+                    ..good.clone()
+                },
+                false,
+            ),
+            (
+                Plugin {
+                    version: "1.1".to_owned(),
+                    ..good.clone()
+                },
+                false,
+            ),
+            (
+                Plugin {
+                    name: "other".to_owned(),
+                    ..good.clone()
+                },
+                false,
+            ),
+            // A handle outside the plugin is no handle of an approved file.
+            (
+                Plugin {
+                    manifest: "skill://r/evil".to_owned(),
+                    ..good
+                },
+                false,
+            ),
+        ] {
+            assert_eq!(
+                !approve_plugin(&lock, &listed).is_empty(),
+                is_approved,
+                "{listed:?}"
+            );
+        }
+    }
 
     #[test]
     fn only_identifiers_are_shown() {

@@ -12,10 +12,11 @@ use crate::cli::handle_arg::{PackageArg, find_root, list_request};
 use crate::cli::output::write_stdout;
 use crate::cli::spinner::DelayedSpinner;
 use caproot_client::pull::{
-    CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError, PullLimits, copy_package,
+    ApprovedVersions, CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError,
+    PullLimits, copy_package,
 };
 use caproot_client::{CallError, Client, enclosing_package, error_reason, root_id};
-use caproot_core::lock::{ApprovedFiles, Lock};
+use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, SelectedCapabilityRoot, Skill};
 use caproot_core::text::escape_text;
@@ -101,10 +102,11 @@ pub struct ExecArgs {
     #[arg(long, conflicts_with = "script_args")]
     print: bool,
     /// Run only if the skill or plugin has this digest over all its files, as read before; `caproot
-    /// resources PACKAGE --digests` shows the digest
+    /// resources PACKAGE --digests` shows the digest. Repeat for more versions
     #[arg(long, value_name = "DIGEST", value_parser = parse_digest)]
-    digest: Option<ContentDigest>,
-    /// Run only if this lock of `caproot lock` approves all files of the skill
+    digest: Vec<ContentDigest>,
+    /// Run only if this lock of `caproot lock` approves all files of the skill, or all files and declarations of the
+    /// plugin
     #[arg(long, value_name = "FILE")]
     lock: Option<PathBuf>,
     /// With --lock: require an SSH signature of the lock in FILE.sig by a key of this file
@@ -234,7 +236,7 @@ async fn prepare_script(
     let handle = target.resolve(&mut client, &roots).await?;
     let root = find_root(&handle, roots)?;
     let mut files = find_target_files(&mut client, &root, &handle).await?;
-    if args.digest.is_none() {
+    if args.digest.is_empty() {
         files.truncate(1);
     }
     let store = open_store(args, env)?;
@@ -277,9 +279,12 @@ impl TargetFile {
         let request = CopyRequest {
             location: PackageLocation { root, package },
             file,
-            digest: args.digest,
+            digests: &args.digest,
             limits: args.limits(),
-            approved: approved_versions(lock, skill),
+            approved: lock.map(|lock| {
+                let name = skill.map_or("", |skill| &skill.name);
+                ApprovedVersions::of_skill(lock, name)
+            }),
         };
         let spinner = DelayedSpinner::new("copying the skill");
         let copied = spinner.run(copy_package(client, store, &request));
@@ -343,11 +348,11 @@ async fn find_target_files(
     Ok(files)
 }
 
-/// Returns the decoded first segment below the root of a handle, and the rest.
+/// Returns the decoded first segment below the root of a handle of a file or a server, and the rest.
 fn split_name_handle(handle: &str) -> (String, &str) {
     let path = handle.strip_prefix(HANDLE_SCHEME).unwrap_or_default();
     let path = path.split_once('/').map_or("", |(_, path)| path);
-    let end = path.find('/').unwrap_or(path.len());
+    let end = path.find(['/', '#']).unwrap_or(path.len());
     let named = percent_decode_str(&path[..end]).decode_utf8_lossy();
     (named.into_owned(), &path[end..])
 }
@@ -373,13 +378,6 @@ fn no_listed_file(handle: &str) -> CommandFailure {
     let sentence = format!("{handle} is no file of a listed skill");
     CommandFailure::new(exit::NOT_RUNNABLE, sentence)
         .with_hint("`caproot list` lists the skills, `caproot resources PACKAGE` the files")
-}
-
-/// Returns the approved versions of a skill, with `--lock`.
-fn approved_versions(lock: Option<&Lock>, skill: Option<&Skill>) -> Option<Vec<ApprovedFiles>> {
-    let name = skill.map_or("", |skill| &skill.name);
-    let versions = lock?.versions(name).iter();
-    Some(versions.map(|version| version.files.clone()).collect())
 }
 
 impl ExecArgs {

@@ -278,7 +278,7 @@ impl SkillTable {
             invokers: invokers_of(skill),
             missing: escape_text(&missing_notes(skill).join(", ")),
             same_as,
-            trust: trust_of(skill),
+            trust: trust_word(skill.trust()),
             description: escape_text(&skill.description),
         });
     }
@@ -338,9 +338,9 @@ fn invokers_of(skill: &Skill) -> &'static str {
     }
 }
 
-/// Returns the approval of a skill; empty if no lock applies.
-fn trust_of(skill: &Skill) -> &'static str {
-    match skill.trust() {
+/// Returns the word for an approval; empty if no lock applies.
+pub fn trust_word(trust: TrustState) -> &'static str {
+    match trust {
         TrustState::Unspecified => "",
         TrustState::Approved => "approved",
         TrustState::Changed => "changed",

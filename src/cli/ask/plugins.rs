@@ -1,9 +1,10 @@
 //! Text of plugins: as a tree, and as lines of changes.
 
+use super::list::trust_word;
 use crate::cli::table::truncate_to_width;
 use caproot_client::{MirrorCatalog, is_of_root};
 use caproot_core::proto::caproot::v1::{
-    Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponent,
+    Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponent, TrustState,
 };
 use caproot_core::text::{EscapedText, collapse_whitespace, escape_text};
 use prost_types::value::Kind;
@@ -112,6 +113,10 @@ pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
                 let _ = write!(head, "  {word}");
             }
         }
+        let trust = trust_word(plugin.trust());
+        if !trust.is_empty() {
+            let _ = write!(head, "  {trust}");
+        }
         lines.push(head);
 
         for ComponentLine {
@@ -189,6 +194,9 @@ fn plugin_difference(before: &Plugin, now: &Plugin) -> String {
     match parts.len() {
         0 if now.stale && !before.stale => {
             "stale: a file of the plugin can no longer be parsed".to_owned()
+        }
+        0 if before.trust() != now.trust() && now.trust() != TrustState::Unspecified => {
+            format!("now {}", trust_word(now.trust()))
         }
         0 => "the manifest or a detail of a component changed".to_owned(),
         count if count > MOST => {

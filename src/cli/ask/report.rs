@@ -242,8 +242,8 @@ pub fn count_with_noun(count: usize, thing: &str) -> String {
 }
 
 /// Returns a line for each file that the daemon does not serve.
-pub fn withheld_lines(withheld: &[String]) -> Vec<String> {
-    let lines = withheld.iter().map(|handle| {
+pub fn withheld_lines<'a>(withheld: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let lines = withheld.map(|handle| {
         format!(
             "not served, because it may hold secrets, leads out of its plugin or cannot be read: {}",
             escape_text(handle)

@@ -69,11 +69,12 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
                 let head = ["BYTES", "X", "TYPE", "RESOURCE"];
                 print_full_table(&head, &rows_without_digests(&answer))?;
             }
-            let digest = listed_package_files(&package, &answer.resources)
+            let digest = listed_package_files(&package, &answer.resources, &answer.withheld)
                 .filter(|_| !answer.truncated)
                 .map(|files| format!("; digest of the package: {}", files.content_digest()));
             print_stderr(&[resources_summary(&answer) + &digest.unwrap_or_default()]);
-            print_stderr(&report::withheld_lines(&answer.withheld));
+            let withheld = answer.withheld.iter().map(|file| &*file.resource);
+            print_stderr(&report::withheld_lines(withheld));
         }
         OutputFormat::Json => print_message(&answer)?,
     }

@@ -267,6 +267,10 @@ fn trust_lines(status: &TrustStatus) -> Vec<String> {
         changed,
         unknown,
         lock_skills,
+        lock_plugins,
+        approved_plugins,
+        changed_plugins,
+        unknown_plugins,
         ..
     } = status;
     let mode = match status.mode() {
@@ -274,9 +278,16 @@ fn trust_lines(status: &TrustStatus) -> Vec<String> {
         TrustMode::Warn | TrustMode::Unspecified => "warn",
     };
     let entries = count_with_noun((*lock_skills, "approved version"));
-    let mut line = format!(
-        "{mode}: {approved} approved, {changed} changed, {unknown} unknown; lock with {entries}"
-    );
+    let mut line = format!("{mode}: {approved} approved, {changed} changed, {unknown} unknown; ");
+    if lock_plugins + changed_plugins + unknown_plugins > 0 {
+        let _ = write!(
+            line,
+            "plugins: {approved_plugins} approved, {changed_plugins} changed, {unknown_plugins} \
+             unknown; lock with {entries} and {lock_plugins} of plugins"
+        );
+    } else {
+        let _ = write!(line, "lock with {entries}");
+    }
     if let Some(time) = status.load_time {
         let _ = write!(line, ", read {time}");
     }

@@ -12,15 +12,16 @@ use crate::cli::args::{ConnectionArgs, SelectionArgs, read_lock};
 use crate::cli::ask::report::{count_with_noun, diagnostic_line, withheld_lines};
 use crate::cli::exit;
 use crate::cli::failure::{CommandFailure, CommandResult as _};
-use crate::cli::handle_arg::{PackageArg, find_root, find_skill, join_candidates};
+use crate::cli::handle_arg::{PackageArg, find_root, find_skill, join_candidates, list_plugins};
 use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal_or_closed_stdout;
 use crate::cli::spinner::DelayedSpinner;
 use caproot_client::pull::{
-    DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
+    ApprovedVersions, DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest,
+    pull_package,
 };
 use caproot_client::{CallError, Client, Mirror, MirrorSelection};
-use caproot_core::lock::{ApprovedFiles, Lock};
+use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
     Consistency, ResolveRootsRequest, SelectedCapabilityRoot, SkillView,
@@ -143,9 +144,10 @@ impl From<PullError> for CommandFailure {
             | PullError::Source {
                 is_temporary: true, ..
             } => exit::TRY_LATER,
-            PullError::Conflicts(_) | PullError::Unapprovable(_) | PullError::Withheld(_) => {
-                exit::PROBLEMS_FOUND
-            }
+            PullError::Conflicts(_)
+            | PullError::Unapprovable(_)
+            | PullError::NotDigested(_)
+            | PullError::Withheld(_) => exit::PROBLEMS_FOUND,
             PullError::NotApproved(_) => {
                 return Self::new(exit::PROBLEMS_FOUND, error).with_hint(
                     "review the files, then approve them with `caproot lock --update NAME`",
@@ -192,12 +194,7 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
     let root = find_root(&package, roots)?;
     let mut request = options.request(root, package, args.into, env)?;
     if options.lock.is_some() {
-        let PullRequest { root, package, .. } = &request;
-        let skill = find_skill(&mut client, root, package, Consistency::Cached).await?;
-        // Only the package of a skill can be approved.
-        let skill = skill.filter(|skill| skill.package == *package);
-        let name = skill.map(|skill| skill.name).unwrap_or_default();
-        request.approved = options.approved_versions(&name);
+        request.approved = options.approved_package(&mut client, &request).await?;
     }
 
     // The mirror starts first, so that no change is lost between the pull and the watch.
@@ -250,9 +247,31 @@ struct PullOptions {
 
 impl PullOptions {
     /// Returns the approved versions of a skill by its qualified name, with `--lock`.
-    fn approved_versions(&self, name: &str) -> Option<Vec<ApprovedFiles>> {
-        let versions = self.lock.as_ref()?.versions(name).iter();
-        Some(versions.map(|skill| skill.files.clone()).collect())
+    fn approved_versions(&self, name: &str) -> Option<ApprovedVersions> {
+        Some(ApprovedVersions::of_skill(self.lock.as_ref()?, name))
+    }
+
+    /// Returns the approved versions of the skill or plugin of a request, with `--lock`.
+    async fn approved_package(
+        &self,
+        client: &mut Client,
+        request: &PullRequest,
+    ) -> Result<Option<ApprovedVersions>, CommandFailure> {
+        let PullRequest { root, package, .. } = request;
+        let Some(lock) = &self.lock else {
+            return Ok(None);
+        };
+        let skill = find_skill(client, root, package, Consistency::Cached).await?;
+        // A directory in the package of a skill has no entry.
+        if let Some(skill) = skill.filter(|skill| skill.package == *package) {
+            return Ok(Some(ApprovedVersions::of_skill(lock, &skill.name)));
+        }
+
+        let plugins = list_plugins(client, vec![root.clone()], Consistency::Cached).await?;
+        let mut plugins = plugins.iter();
+        let plugin = plugins.find(|plugin| plugin.package == *package);
+        let name = plugin.map_or("", |plugin| &plugin.name);
+        Ok(Some(ApprovedVersions::of_plugin(lock, name)))
     }
 
     /// Returns the request for a package, unless the pull would remove the home directory.
@@ -362,6 +381,7 @@ fn is_temporary(error: &PullError) -> bool {
         | PullError::NoDigest(_)
         | PullError::NoFiles
         | PullError::Withheld(_)
+        | PullError::NotDigested(_)
         | PullError::NotApproved(_)
         | PullError::InUse(_) => true,
         _ => false,
@@ -401,7 +421,7 @@ fn print_report(
     } = request.limits;
 
     if output == OutputFormat::Text {
-        print_stderr(&withheld_lines(&report.withheld));
+        print_stderr(&withheld_lines(report.withheld.iter().map(String::as_str)));
     }
     match output {
         OutputFormat::Json => print_json(&report_json(request, report)),

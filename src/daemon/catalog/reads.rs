@@ -213,6 +213,8 @@ pub async fn list_files(
             max_bytes: MAX_PAGE_BYTES - PAGE_RESERVE_BYTES,
             bytes_per_file: handle_bytes + FILE_OVERHEAD_BYTES,
             max_digest_bytes: request.with_digests.then_some(limits.max_file_bytes),
+            digests_declarations: request.with_digests
+                && disk.catalog.plugin(&request.package).is_some(),
             rules: disk
                 .policy
                 .read_rules(disk.catalog, &request.package)

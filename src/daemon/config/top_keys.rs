@@ -140,10 +140,10 @@ key_table!(
         "trust",
         KeyValue::Section(&trust::KEYS),
         KeyDefault::Effect {
-            effect: "skills need no approval",
+            effect: "skills and plugins need no approval",
             example: "",
         },
-        "Approval of skills by a lock.",
+        "Approval of skills and plugins by a lock.",
     )
     .with_reload(RESCAN),
     SEARCH = ConfigKey::new(

@@ -37,7 +37,7 @@ key_table!(
         KeyDefault::Required {
             example: "caproot.lock"
         },
-        "Lock of the approved skills, which `caproot lock` writes. The file must lie outside the allowed \
+        "Lock of the approved skills and plugins, which `caproot lock` writes. The file must lie outside the allowed \
          directories, and only root and the user of the daemon may be able to write it. The daemon reads \
          the file again when it changes. An invalid lock is rejected, and the last lock stays in force.",
     ),
@@ -45,8 +45,8 @@ key_table!(
         "trust.mode",
         KeyValue::Choice(&TrustMode::NAMES),
         KeyDefault::Required { example: "hide" },
-        "Effect on skills that are not approved. With `warn`, they are listed with their state. With \
-         `hide`, only approved skills are listed, only approved bytes are sent, and plugins are omitted.",
+        "Effect on skills and plugins that are not approved. With `warn`, they are listed with their state. \
+         With `hide`, only approved skills and plugins are listed, and only approved bytes are sent.",
     ),
     ROOTS = ConfigKey::new(
         "trust.roots",

@@ -32,6 +32,8 @@ pub struct FileListRequest<'a> {
     /// Maximum size of files to digest; `None` to digest no file. A page ends early after it has
     /// digested this many bytes of files without a cached digest.
     pub max_digest_bytes: Option<u64>,
+    /// Whether files that declare components of a plugin are digested although they are withheld.
+    pub digests_declarations: bool,
     /// Rules for reading files.
     pub rules: ReadRules<'a>,
 }
@@ -41,9 +43,9 @@ pub struct FileListRequest<'a> {
 pub struct FileListPage {
     /// Files in the byte order of their handles.
     pub files: Vec<ListedFile>,
-    /// Paths below the package of files that may hold secrets. For a plugin, also of links that lead out of it and
-    /// of files that cannot be read.
-    pub withheld: Vec<RelPath>,
+    /// Files that may hold secrets. For a plugin, also links that lead out of it and files that cannot be
+    /// read. Only a declaration that was digested has more than its path.
+    pub withheld: Vec<ListedFile>,
     /// Start of the next page; `None` at the end.
     pub next: Option<FileListToken>,
     /// Whether a limit omitted entries, on this page or an earlier page.
@@ -52,7 +54,7 @@ pub struct FileListPage {
     pub has_unapproved_file: bool,
 }
 
-/// File that may be read.
+/// File that may be read, or that is withheld.
 #[derive(Debug)]
 pub struct ListedFile {
     /// Path below the package.
@@ -132,6 +134,17 @@ impl PackageObserver for CallerObserver<'_> {
 }
 
 impl ListedFile {
+    /// Returns a file without its size and content.
+    fn unread(path: RelPath) -> Self {
+        Self {
+            path,
+            size: 0,
+            executable: false,
+            digest: None,
+            utf8: None,
+        }
+    }
+
     /// States the approved file. Returns whether the file on the disk differs from it.
     fn state_approved(&mut self, approved: FileChecksum, has_digest: bool) -> bool {
         let digest = has_digest.then_some(approved.digest);
@@ -156,7 +169,7 @@ struct PageDraft<'a> {
     digests: &'a DigestCache,
     cancel_token: &'a CancellationToken,
     files: Vec<ListedFile>,
-    withheld: Vec<RelPath>,
+    withheld: Vec<ListedFile>,
     /// Rest of `max_bytes`.
     remaining_bytes: usize,
     /// Number of bytes that were read for digests.
@@ -180,7 +193,11 @@ impl PageDraft<'_> {
         let is_withheld = opened
             .as_ref()
             .is_err_and(|error| self.package.is_withheld(error));
-        let opened = skip_unavailable(opened)?;
+        let opened = if is_withheld && self.page.digests_declarations {
+            skip_unavailable(self.package.open_to_digest(path))?
+        } else {
+            skip_unavailable(opened)?
+        };
         if opened.is_none() && !is_withheld {
             return Ok(PushOutcome::Skipped);
         }
@@ -200,7 +217,7 @@ impl PageDraft<'_> {
 
         let Some(mut opened) = opened else {
             self.remaining_bytes -= bytes;
-            self.withheld.push(path.clone());
+            self.withheld.push(ListedFile::unread(path.clone()));
             return Ok(PushOutcome::Added);
         };
 
@@ -230,7 +247,12 @@ impl PageDraft<'_> {
             }
 
             // The file changed in the meantime.
-            let Some(again) = skip_unavailable(self.package.open(path))? else {
+            let again = if is_withheld {
+                self.package.open_to_digest(path)
+            } else {
+                self.package.open(path)
+            };
+            let Some(again) = skip_unavailable(again)? else {
                 return Ok(PushOutcome::Skipped);
             };
             opened = again;
@@ -251,7 +273,11 @@ impl PageDraft<'_> {
                 .is_some_and(|limit| approved.bytes <= limit);
             self.has_unapproved_file |= listed.state_approved(*approved, has_digest);
         }
-        self.files.push(listed);
+        if is_withheld {
+            self.withheld.push(listed);
+        } else {
+            self.files.push(listed);
+        }
         Ok(PushOutcome::Added)
     }
 }

@@ -35,8 +35,8 @@ pub use open_beneath::OpenMethod;
 pub use open_file::{LinkText, read_source};
 pub use package::ReadRules;
 pub use package_comparison::{
-    KnownFileDigest, KnownFiles, MatchedVersion, PackageComparison, PackageComparisonRequest,
-    PackageDifference, ReadBudget, compare_package,
+    ApprovedVersion, KnownFileDigest, KnownFiles, MatchedVersion, PackageComparison,
+    PackageComparisonRequest, PackageDifference, ReadBudget, compare_package,
 };
 pub use package_files::PackageObserver;
 pub use page_bytes::PageBytes;

@@ -107,6 +107,14 @@ impl<'a> ResolvedPackage<'a> {
 
     /// Opens a file by its path as walked from the package, if the file may be read.
     pub fn open(&self, resource: &RelPath) -> Result<OpenFile, FileReadError> {
+        let opened = self.open_to_digest(resource)?;
+        self.check_version(resource, &opened.real_path, Some(&opened.version))?;
+        Ok(opened)
+    }
+
+    /// Opens a file like [`Self::open`], or a file that declares components of a plugin with a value that is
+    /// redacted. The content of the latter must not be sent, only its digest.
+    pub fn open_to_digest(&self, resource: &RelPath) -> Result<OpenFile, FileReadError> {
         self.check_walked_path(resource)?;
         if self.rules.is_plugin {
             // A link to a directory out of the plugin is no file, and is still reported as a link.
@@ -115,7 +123,6 @@ impl<'a> ResolvedPackage<'a> {
         }
         let opened = open_file::open_file(self.snapshot, &self.real_path, resource)?;
         self.check_real_path(resource, &opened.real_path)?;
-        self.check_version(resource, &opened.real_path, Some(&opened.version))?;
         // A key is a small file, so that other files cost no read.
         if opened.version.size <= MAX_KEY_BYTES && opened.begins_with_private_key() {
             return Err(FileReadError::Secret);

@@ -4,11 +4,12 @@
 use super::allowed_dirs::ResolvedRootDir;
 use super::content;
 use super::file_page::FileReadError;
+use super::open_file::OpenFile;
 use super::package::{ReadRules, ResolvedPackage};
 use super::package_files::{PackageFileWalk, PackageObserver, skip_unavailable};
 use super::package_walk::WalkLimits;
 use crate::daemon::model::FileVersion;
-use caproot_core::lock::{ApprovedFiles, ApprovedSkill};
+use caproot_core::lock::ApprovedFiles;
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{ContentDigest, RelPath};
 use std::fs::File;
@@ -28,8 +29,11 @@ const MAX_OTHER_ENTRIES: usize = 1_000;
 pub struct PackageComparisonRequest<'a> {
     /// Package, as walked from the root.
     pub package: &'a RelPath,
-    /// Approved versions that the SKILL.md may belong to; not empty.
-    pub versions: &'a [&'a ApprovedSkill],
+    /// Whether the package is compared as a plugin: files that declare components are digested although they
+    /// are withheld, and another withheld file is a difference.
+    pub is_plugin: bool,
+    /// Approved versions that the package may have; not empty.
+    pub versions: &'a [ApprovedVersion<'a>],
     /// Maximum depth of directories below the package.
     pub max_depth: usize,
     /// Rules for reading files.
@@ -40,6 +44,15 @@ pub struct PackageComparisonRequest<'a> {
     pub known_digests: &'a [KnownFileDigest],
     /// Bytes that may be read.
     pub read_budget: &'a ReadBudget,
+}
+
+/// Approved version of a package.
+#[derive(Debug, Clone, Copy)]
+pub struct ApprovedVersion<'a> {
+    /// Digest of the package.
+    pub content_digest: ContentDigest,
+    /// Approved files.
+    pub files: &'a ApprovedFiles,
 }
 
 /// Digest of a version of a file.
@@ -103,6 +116,15 @@ pub enum PackageDifference {
     Removed(RelPath),
     /// The content, the size or the mode differs.
     Changed(RelPath),
+    /// A file of a plugin cannot be compared: it may hold keys, leads out of the plugin, or cannot be read.
+    Unreadable(RelPath),
+    /// The approved plugin has another version.
+    Version {
+        /// Version in the lock.
+        approved: Box<str>,
+        /// Version in the manifest.
+        current: Box<str>,
+    },
     /// The package has too many directories without an approved file.
     TooManyEntries,
     /// The budget has no bytes for the files.
@@ -131,9 +153,9 @@ pub fn compare_package(
 
     let mut first_differences = None;
     for version in request.versions {
-        let mut differences = found.outline_differences(&version.files);
+        let mut differences = found.outline_differences(version.files);
         if differences.is_empty() {
-            differences = found.content_differences(&package, version, request, observer)?;
+            differences = found.content_differences(&package, *version, request, observer)?;
         }
         if differences.is_empty() {
             return Ok(PackageComparison {
@@ -160,6 +182,8 @@ pub fn compare_package(
 /// Files of a package on the disk, sorted by path.
 struct FoundFiles {
     files: Vec<FoundFile>,
+    /// First files that cannot be compared.
+    unreadable: Vec<RelPath>,
     has_links: bool,
     /// Whether there are more files or directories than can be approved.
     is_truncated: bool,
@@ -176,7 +200,7 @@ impl FoundFiles {
         let versions = request.versions;
         let lens = versions.iter().map(|version| version.files.len());
         let max_files = lens.max().unwrap_or_default();
-        let entries = versions.iter().map(|version| count_entries(&version.files));
+        let entries = versions.iter().map(|version| count_entries(version.files));
         let limits = WalkLimits {
             entries: entries.max().unwrap_or_default() + MAX_OTHER_ENTRIES,
             depth: request.max_depth,
@@ -185,9 +209,20 @@ impl FoundFiles {
 
         let mut walk = PackageFileWalk::enter(package, request.rules, limits, None, observer)?;
         let mut files = Vec::new();
+        let mut unreadable = Vec::new();
         let mut unknown = 0;
         while let Some(path) = walk.next_file(observer)? {
-            let Some(opened) = skip_unavailable(package.open(&path))? else {
+            let opened = request.open(package, &path);
+            let is_withheld = opened
+                .as_ref()
+                .is_err_and(|error| package.is_withheld(error));
+            let Some(opened) = skip_unavailable(opened)? else {
+                if request.is_plugin && is_withheld {
+                    unreadable.push(path);
+                }
+                if unreadable.len() >= MAX_DIFFERENCES {
+                    break;
+                }
                 continue;
             };
             observer.on_file(&opened);
@@ -209,6 +244,7 @@ impl FoundFiles {
         files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(Self {
             files,
+            unreadable,
             has_links: walk.has_links,
             is_truncated: walk.is_truncated(),
         })
@@ -227,7 +263,9 @@ impl FoundFiles {
                 }
             }
         });
-        let mut differences: Vec<_> = changed.take(MAX_DIFFERENCES).collect();
+        let unreadable = self.unreadable.iter().cloned();
+        let unreadable = unreadable.map(PackageDifference::Unreadable);
+        let mut differences: Vec<_> = unreadable.chain(changed).take(MAX_DIFFERENCES).collect();
         if differences.is_empty() && self.is_truncated {
             differences.push(PackageDifference::TooManyEntries);
         }
@@ -247,7 +285,7 @@ impl FoundFiles {
     fn content_differences(
         &mut self,
         package: &ResolvedPackage<'_>,
-        version: &ApprovedSkill,
+        version: ApprovedVersion<'_>,
         request: &PackageComparisonRequest<'_>,
         observer: &mut dyn PackageObserver,
     ) -> Result<Vec<PackageDifference>, FileReadError> {
@@ -264,7 +302,7 @@ impl FoundFiles {
                 if !request.read_budget.take(found.version.size) {
                     return Ok(vec![PackageDifference::ReadTooOften]);
                 }
-                found.read_digest(package)?;
+                found.read_digest(package, request)?;
                 if observer.is_cancelled() {
                     return Err(FileReadError::Failed);
                 }
@@ -288,10 +326,14 @@ impl FoundFiles {
 
 impl FoundFile {
     /// Reads the content, at most the size that the file had. A file that was replaced keeps no digest.
-    fn read_digest(&mut self, package: &ResolvedPackage<'_>) -> Result<(), FileReadError> {
+    fn read_digest(
+        &mut self,
+        package: &ResolvedPackage<'_>,
+        request: &PackageComparisonRequest<'_>,
+    ) -> Result<(), FileReadError> {
         let file = match self.opened.take() {
             Some(file) => file,
-            None => match self.open_again(package)? {
+            None => match self.open_again(package, request)? {
                 Some(file) => file,
                 None => return Ok(()),
             },
@@ -304,8 +346,12 @@ impl FoundFile {
     }
 
     /// Opens the file. `None` if another size or mode shows that it was replaced.
-    fn open_again(&mut self, package: &ResolvedPackage<'_>) -> Result<Option<File>, FileReadError> {
-        let Some(opened) = skip_unavailable(package.open(&self.path))? else {
+    fn open_again(
+        &mut self,
+        package: &ResolvedPackage<'_>,
+        request: &PackageComparisonRequest<'_>,
+    ) -> Result<Option<File>, FileReadError> {
+        let Some(opened) = skip_unavailable(request.open(package, &self.path))? else {
             return Ok(None);
         };
         if opened.version.size != self.version.size || opened.executable != self.executable {
@@ -317,6 +363,18 @@ impl FoundFile {
 }
 
 impl PackageComparisonRequest<'_> {
+    fn open(
+        &self,
+        package: &ResolvedPackage<'_>,
+        path: &RelPath,
+    ) -> Result<OpenFile, FileReadError> {
+        if self.is_plugin {
+            package.open_to_digest(path)
+        } else {
+            package.open(path)
+        }
+    }
+
     /// Returns the digest of a file that was read before and has the same version now.
     fn known_digest(
         &self,

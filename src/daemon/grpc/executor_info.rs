@@ -185,9 +185,13 @@ fn trust_status(
         load_time: Some(timestamp(lock.loaded_at)),
         signer: lock.signer.as_deref().unwrap_or_default().to_owned(),
         last_rejection: config_state.lock_rejection.as_ref().map(config_rejection),
-        approved: number(counts.approved),
-        changed: number(counts.changed),
-        unknown: number(counts.unknown),
+        approved: number(counts.skills.approved),
+        changed: number(counts.skills.changed),
+        unknown: number(counts.skills.unknown),
+        lock_plugins: number(lock.lock.plugins().len()),
+        approved_plugins: number(counts.plugins.approved),
+        changed_plugins: number(counts.plugins.changed),
+        unknown_plugins: number(counts.plugins.unknown),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Protobuf messages for plugins and marketplaces.
 
 use super::root_messages::handle_or_empty;
-use super::skill_message::to_struct;
+use super::skill_message::{to_struct, trust_state};
 use crate::daemon::model::plugin::{
     ComponentKind, MarketplaceEntry, McpServer, McpTransport, NamedValue, PluginAuthor,
     PluginComponent, PluginComponents, PluginInfo, PluginInterface,
@@ -67,6 +67,12 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
         truncated: plugin.truncated,
         switched_off: plugin.manifest.declarations.is_switched_off,
         more: other_keys(&plugin.manifest.declarations.more),
+        trust: plugin
+            .trust
+            .as_ref()
+            .map(trust_state)
+            .unwrap_or_default()
+            .into(),
     }
 }
 

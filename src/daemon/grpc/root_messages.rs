@@ -257,8 +257,8 @@ fn diagnostic_code(code: DiagnosticCode) -> pb::DiagnosticCode {
         DiagnosticCode::ScriptNotRunnable => pb::DiagnosticCode::ScriptNotRunnable,
         DiagnosticCode::SkillTooLong => pb::DiagnosticCode::SkillTooLong,
         DiagnosticCode::UseNotDescribed => pb::DiagnosticCode::UseNotDescribed,
-        DiagnosticCode::SkillChanged => pb::DiagnosticCode::SkillChanged,
-        DiagnosticCode::SkillsNotApproved => pb::DiagnosticCode::SkillsNotApproved,
+        DiagnosticCode::PackageChanged => pb::DiagnosticCode::PackageChanged,
+        DiagnosticCode::PackagesNotApproved => pb::DiagnosticCode::PackagesNotApproved,
         DiagnosticCode::SkillNotOffered => pb::DiagnosticCode::SkillNotOffered,
         DiagnosticCode::UnusualContent => pb::DiagnosticCode::UnusualContent,
     }

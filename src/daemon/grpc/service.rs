@@ -256,8 +256,10 @@ impl GrpcService {
             .files
             .iter()
             .map(|file| resources::resource_message(&root, &package, file));
-        let withheld = found.withheld.iter();
-        let withheld = withheld.map(|path| handle::format_handle(&root, &package.join_path(path)));
+        let withheld = found
+            .withheld
+            .iter()
+            .map(|file| resources::resource_message(&root, &package, file));
         let next = found
             .next
             .map(|token| token.encode(&resources::page_token_binding(request.get_ref())));

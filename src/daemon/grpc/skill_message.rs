@@ -5,7 +5,7 @@ use super::root_messages::{handle_or_empty, scope};
 use crate::daemon::model::sidecar::{self, SkillPermissions, ToolDependency};
 use crate::daemon::model::skill::OfferRestriction;
 use crate::daemon::model::value::compact::{CompactEntries, ValueRef, encode};
-use crate::daemon::model::{DynamicValue, RootScope, Skill, SkillTrust};
+use crate::daemon::model::{DynamicValue, PackageTrust, RootScope, Skill};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::{RelPath, RootId, handle};
 use prost::Message as _;
@@ -96,11 +96,11 @@ fn not_offered(restriction: OfferRestriction) -> pb::NotOffered {
     }
 }
 
-fn trust_state(trust: &SkillTrust) -> pb::TrustState {
+pub fn trust_state(trust: &PackageTrust) -> pb::TrustState {
     match trust {
-        SkillTrust::Approved(_) => pb::TrustState::Approved,
-        SkillTrust::Changed => pb::TrustState::Changed,
-        SkillTrust::Unknown => pb::TrustState::Unknown,
+        PackageTrust::Approved(_) => pb::TrustState::Approved,
+        PackageTrust::Changed => pb::TrustState::Changed,
+        PackageTrust::Unknown => pb::TrustState::Unknown,
     }
 }
 

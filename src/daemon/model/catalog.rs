@@ -48,11 +48,11 @@ pub struct CatalogHeader {
     pub counts: RootCounts,
     /// Whether a limit ended the scan early.
     pub truncated: bool,
-    /// Approval of the skills; `None` if no lock applies to the root.
+    /// Approval of the skills and plugins; `None` if no lock applies to the root.
     pub trust: Option<RootTrust>,
 }
 
-/// Approval of the skills of a scanned catalog.
+/// Approval of the skills and plugins of a scanned catalog.
 #[derive(Debug)]
 pub struct ApprovedView<'a> {
     /// Mode and counts of the root.
@@ -63,6 +63,8 @@ pub struct ApprovedView<'a> {
     pub hidden: Vec<RelPath>,
     /// Names of the other skills that the lock has, sorted.
     pub reserved_names: Vec<Box<str>>,
+    /// Plugins that callers see, in the order of the scanned catalog.
+    pub plugins: Vec<Arc<Plugin>>,
     /// Diagnostics that callers see.
     pub diagnostics: BoundedDiagnostics,
     /// Last catalog that callers saw. Equal parts are shared.
@@ -221,7 +223,7 @@ impl Catalog {
         &self.disabled_packages
     }
 
-    /// Returns the number of skills by their approval; zero if no lock applies.
+    /// Returns the number of skills and plugins by their approval; zero if no lock applies.
     #[must_use]
     pub fn trust_counts(&self) -> TrustCounts {
         self.header
@@ -241,8 +243,8 @@ impl Catalog {
         &self.reserved_names
     }
 
-    /// Returns the catalog that callers see of a scanned catalog. In the mode `hide`, plugins and
-    /// marketplaces are omitted: a lock has none.
+    /// Returns the catalog that callers see of a scanned catalog. In the mode `hide`, marketplaces are omitted:
+    /// a lock has none.
     #[must_use]
     pub fn with_approval(&self, view: ApprovedView<'_>) -> Self {
         let ApprovedView {
@@ -250,6 +252,7 @@ impl Catalog {
             listed,
             mut hidden,
             reserved_names,
+            plugins,
             mut diagnostics,
             last,
         } = view;
@@ -263,7 +266,16 @@ impl Catalog {
         let omitted = u32::try_from(hidden.len()).unwrap_or(u32::MAX);
         header.counts.omitted = header.counts.omitted.saturating_add(omitted);
 
-        let same = last.filter(|last| last.has_same_packages(&listed));
+        let marketplaces = match trust.mode {
+            TrustMode::Warn => self.marketplaces.clone(),
+            TrustMode::Hide => Arc::default(),
+        };
+        // A catalog that shares the order of the last one differs from it only in its skills.
+        let same = last.filter(|last| {
+            last.has_same_packages(&listed)
+                && last.has_same_plugins(&plugins)
+                && last.marketplaces == marketplaces
+        });
         let mut catalog = if let Some(last) = same {
             Self {
                 skills: last.skills.with_skills(&listed),
@@ -281,11 +293,11 @@ impl Catalog {
         catalog.diagnostics = Arc::new(diagnostics);
         catalog.hidden_packages = hidden.into();
         catalog.reserved_names = reserved_names.into();
-        if trust.mode == TrustMode::Hide {
+        catalog.plugins = plugins.into();
+        if trust.mode == TrustMode::Hide && catalog.plugin(&RelPath::root()).is_none() {
             header.plugin = None;
-            catalog.plugins = Arc::default();
-            catalog.marketplaces = Arc::default();
         }
+        catalog.marketplaces = marketplaces;
         catalog.header = header;
         catalog
     }
@@ -296,6 +308,16 @@ impl Catalog {
             && self.skills(0).zip(skills).all(|(known, skill)| {
                 known.package == skill.package && known.name() == skill.name()
             })
+    }
+
+    /// Whether plugins are those of this catalog, in its order. An unchanged plugin keeps its `Arc`.
+    fn has_same_plugins(&self, plugins: &[Arc<Plugin>]) -> bool {
+        self.plugins.len() == plugins.len()
+            && self
+                .plugins
+                .iter()
+                .zip(plugins)
+                .all(|(a, b)| Arc::ptr_eq(a, b))
     }
 
     /// Returns a copy in which each changed skill replaces the skill with the same package and

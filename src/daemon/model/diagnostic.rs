@@ -42,8 +42,8 @@ pub enum DiagnosticCode {
     ScriptNotRunnable,
     SkillTooLong,
     UseNotDescribed,
-    SkillChanged,
-    SkillsNotApproved,
+    PackageChanged,
+    PackagesNotApproved,
     SkillNotOffered,
     UnusualContent,
 }
@@ -81,8 +81,8 @@ impl DiagnosticCode {
         Self::ScriptNotRunnable,
         Self::SkillTooLong,
         Self::UseNotDescribed,
-        Self::SkillChanged,
-        Self::SkillsNotApproved,
+        Self::PackageChanged,
+        Self::PackagesNotApproved,
         Self::SkillNotOffered,
         Self::UnusualContent,
     ];
@@ -130,8 +130,8 @@ impl DiagnosticCode {
             Self::ScriptNotRunnable => "SCRIPT_NOT_RUNNABLE",
             Self::SkillTooLong => "SKILL_TOO_LONG",
             Self::UseNotDescribed => "USE_NOT_DESCRIBED",
-            Self::SkillChanged => "SKILL_CHANGED",
-            Self::SkillsNotApproved => "SKILLS_NOT_APPROVED",
+            Self::PackageChanged => "PACKAGE_CHANGED",
+            Self::PackagesNotApproved => "PACKAGES_NOT_APPROVED",
             Self::SkillNotOffered => "SKILL_NOT_OFFERED",
             Self::UnusualContent => "UNUSUAL_CONTENT",
         }

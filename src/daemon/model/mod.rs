@@ -40,7 +40,9 @@ pub use root::{PublishedRoot, RootPath, RootReason, RootScope, SelectedRoot};
 pub use sandbox::{LandlockMode, LandlockState, SandboxStatus};
 pub use sidecar::{SkillInterface, SkillPermissions, SkillSidecar, ToolDependency};
 pub use skill::Skill;
-pub use trust::{LoadedLock, RootTrust, SkillTrust, TrustCounts, TrustMode, TrustPolicy};
+pub use trust::{
+    LoadedLock, PackageTrust, RootTrust, StateCounts, TrustCounts, TrustMode, TrustPolicy,
+};
 pub use value::DynamicValue;
 
 use caproot_core::wire::RelPath;

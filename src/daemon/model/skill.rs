@@ -5,7 +5,7 @@ use super::diagnostic::{DiagnosticCode, FileProblem};
 use super::plugin::PluginSkillList;
 use super::requirements::SkillRequirements;
 use super::sidecar::{self, SkillSidecar};
-use super::trust::SkillTrust;
+use super::trust::PackageTrust;
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{ContentDigest, RelPath, RootId, handle};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct Skill {
     /// How many bytes the handle of the SKILL.md adds to the handle of the root.
     pub handle_len: usize,
     /// Approval of the skill; `None` if no lock applies to its root.
-    pub trust: Option<SkillTrust>,
+    pub trust: Option<PackageTrust>,
     /// Reason why the skill is not offered to models.
     pub restriction: Option<OfferRestriction>,
     /// `<plugin>:<name>`, if the skill has a namespace.
@@ -253,7 +253,7 @@ impl Skill {
 
     /// Returns the skill with another approval.
     #[must_use]
-    pub fn with_trust(&self, trust: SkillTrust) -> Self {
+    pub fn with_trust(&self, trust: PackageTrust) -> Self {
         Self {
             trust: Some(trust),
             ..self.clone()

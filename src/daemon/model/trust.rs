@@ -1,24 +1,24 @@
-//! Approval of skills by a lock: the operator's rules, and the state of each skill.
+//! Approval of skills and plugins by a lock: the operator's rules, and the state of each package.
 
-use caproot_core::lock::{ApprovedSkill, Lock};
+use caproot_core::lock::{ApprovedFiles, EntryKind, Lock};
 use caproot_core::wire::{ContentDigest, RootId};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Effect of the lock on skills that are not approved.
+/// Effect of the lock on skills and plugins that are not approved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrustMode {
-    /// The skills are listed and readable.
+    /// They are listed and readable.
     Warn,
-    /// The skills are neither listed nor readable.
+    /// They are neither listed nor readable.
     Hide,
 }
 
-/// Approved skills, and the roots to which the approval applies.
+/// Approved skills and plugins, and the roots to which the approval applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustPolicy {
-    /// Effect on skills that are not approved.
+    /// Effect on skills and plugins that are not approved.
     pub mode: TrustMode,
     /// Published roots to which the lock applies; `None` for every root.
     pub roots: Option<Box<[RootId]>>,
@@ -29,7 +29,7 @@ pub struct TrustPolicy {
 /// Lock with the facts of its load.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LoadedLock {
-    /// Approved skills.
+    /// Approved skills and plugins.
     pub lock: Lock,
     /// Path of the file.
     pub path: PathBuf,
@@ -43,34 +43,43 @@ pub struct LoadedLock {
     pub loaded_at: Duration,
 }
 
-/// Approval of a skill.
+/// Approval of a skill or plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SkillTrust {
+pub enum PackageTrust {
     /// The lock has the name with these files; with the package digest of the approved version.
     Approved(Box<ContentDigest>),
-    /// The lock has the name with other files.
+    /// The lock has the name with other files or another version.
     Changed,
     /// The lock does not have the name.
     Unknown,
 }
 
-/// Approval of the skills of a root.
+/// Approval of the skills and plugins of a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RootTrust {
-    /// Effect on skills that are not approved.
+    /// Effect on skills and plugins that are not approved.
     pub mode: TrustMode,
-    /// Number of skills in each state, including omitted skills.
+    /// Number of skills and plugins in each state, including omitted ones.
     pub counts: TrustCounts,
 }
 
-/// Number of skills in each state.
+/// Number of skills and of plugins in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TrustCounts {
-    /// Skills whose files are approved.
+    /// Skills.
+    pub skills: StateCounts,
+    /// Plugins.
+    pub plugins: StateCounts,
+}
+
+/// Number of packages in each state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StateCounts {
+    /// Packages whose files are approved.
     pub approved: usize,
-    /// Skills whose name is approved with other files.
+    /// Packages whose name is approved with other files or another version.
     pub changed: usize,
-    /// Skills whose name is not approved.
+    /// Packages whose name is not approved.
     pub unknown: usize,
 }
 
@@ -89,29 +98,35 @@ impl TrustMode {
 }
 
 impl TrustPolicy {
-    /// Returns the state of a skill before its files are compared.
+    /// Returns the state of a package before its files are compared.
     #[must_use]
-    pub fn initial_state(&self, name: &str) -> SkillTrust {
-        if self.lock.lock.versions(name).is_empty() {
-            SkillTrust::Unknown
+    pub fn initial_state(&self, kind: EntryKind, name: &str) -> PackageTrust {
+        if self.lock.lock.approved_files(kind, name).next().is_none() {
+            PackageTrust::Unknown
         } else {
-            SkillTrust::Changed
+            PackageTrust::Changed
         }
     }
 
-    /// Returns the approved version of a skill, if the lock still has the version.
+    /// Returns the files of the approved version of a package, if the lock still has the version.
     #[must_use]
-    pub fn approved_version(&self, name: &str, trust: &SkillTrust) -> Option<&ApprovedSkill> {
-        let SkillTrust::Approved(digest) = trust else {
+    pub fn approved_files(
+        &self,
+        kind: EntryKind,
+        name: &str,
+        trust: &PackageTrust,
+    ) -> Option<&ApprovedFiles> {
+        let PackageTrust::Approved(digest) = trust else {
             return None;
         };
-        let mut versions = self.lock.lock.versions(name).iter();
-        versions.find(|version| version.content_digest == **digest)
+        let mut versions = self.lock.lock.approved_files(kind, name);
+        let version = versions.find(|(content_digest, _)| *content_digest == **digest);
+        version.map(|(_, files)| files)
     }
 }
 
-impl SkillTrust {
-    /// Whether the files of the skill are approved.
+impl PackageTrust {
+    /// Whether the files of the package are approved.
     #[must_use]
     pub fn is_approved(&self) -> bool {
         matches!(self, Self::Approved(_))
@@ -119,23 +134,24 @@ impl SkillTrust {
 }
 
 impl TrustCounts {
-    /// Counts a skill.
-    pub fn count_skill(&mut self, trust: &SkillTrust) {
+    /// Adds the counts of another root.
+    pub fn add(&mut self, other: Self) {
+        self.skills.add(other.skills);
+        self.plugins.add(other.plugins);
+    }
+}
+
+impl StateCounts {
+    /// Counts a package.
+    pub fn count(&mut self, trust: &PackageTrust) {
         match trust {
-            SkillTrust::Approved(_) => self.approved += 1,
-            SkillTrust::Changed => self.changed += 1,
-            SkillTrust::Unknown => self.unknown += 1,
+            PackageTrust::Approved(_) => self.approved += 1,
+            PackageTrust::Changed => self.changed += 1,
+            PackageTrust::Unknown => self.unknown += 1,
         }
     }
 
-    /// Returns the number of skills that are not approved.
-    #[must_use]
-    pub fn unapproved(&self) -> usize {
-        self.changed + self.unknown
-    }
-
-    /// Adds the counts of another root.
-    pub fn add(&mut self, other: Self) {
+    fn add(&mut self, other: Self) {
         self.approved += other.approved;
         self.changed += other.changed;
         self.unknown += other.unknown;

@@ -9,6 +9,7 @@ use crate::daemon::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, 
 use crate::daemon::model::sidecar::sidecar_path;
 use crate::daemon::model::skill::{PluginNamespace, Skill, SkillFile, assemble_skill};
 use crate::daemon::model::{Diagnostic, FileProblem, RootScope, TrustPolicy, skill_file_name};
+use caproot_core::lock::EntryKind;
 use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -98,7 +99,7 @@ impl BuiltSkill {
         let (mut skill, problems, sidecar_problems) =
             assemble_skill(&candidate.package, &file, namespace.as_deref(), is_unlisted);
         if let Some(skill) = &mut skill {
-            skill.trust = trust.map(|trust| trust.initial_state(skill.name()));
+            skill.trust = trust.map(|trust| trust.initial_state(EntryKind::Skill, skill.name()));
         }
         Self {
             file,

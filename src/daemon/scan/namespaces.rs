@@ -13,7 +13,7 @@ use crate::daemon::model::{
     Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, Severity,
 };
 use crate::daemon::parse::manifest;
-use caproot_core::wire::RelPath;
+use caproot_core::wire::{ContentDigest, RelPath};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::num::NonZero;
@@ -35,6 +35,8 @@ pub struct ManifestLookup {
     pub manifest: Option<PluginManifest>,
     /// First manifest file that exists.
     pub file: Option<RelPath>,
+    /// Digest of the content that was parsed.
+    pub digest: Option<ContentDigest>,
     /// Other manifest files, which are ignored.
     pub other_files: Vec<RelPath>,
     /// Manifest files in which nothing is redacted, with their fingerprints.
@@ -256,9 +258,9 @@ fn read_first_manifest(reader: ManifestReader<'_>, dir: &ResolvedPath) -> Manife
     };
     for (path, opened) in existing {
         let version = opened.as_ref().ok().map(|opened| opened.version);
-        let (manifest, problems) = match opened {
+        let (manifest, digest, problems) = match opened {
             Ok(opened) => parse_manifest(progress, &opened, name),
-            Err(problem) => (None, vec![problem]),
+            Err(problem) => (None, None, vec![problem]),
         };
         if let (Some(version), Some(_), true) = (version, &manifest, is_harmless(&problems)) {
             let version = FileFingerprint::from_version(&version).number();
@@ -272,6 +274,7 @@ fn read_first_manifest(reader: ManifestReader<'_>, dir: &ResolvedPath) -> Manife
             let by_path = problems.into_iter().map(|found| (path.clone(), found));
             lookup.problems = by_path.collect();
             lookup.manifest = manifest;
+            lookup.digest = digest;
             lookup.file = Some(path);
         }
     }
@@ -282,11 +285,16 @@ fn parse_manifest(
     progress: &ScanProgress,
     opened: &OpenFile,
     name: Option<&[u8]>,
-) -> (Option<PluginManifest>, Vec<FileProblem>) {
+) -> (
+    Option<PluginManifest>,
+    Option<ContentDigest>,
+    Vec<FileProblem>,
+) {
     let Ok(bytes) = opened.read_small() else {
         let problem = FileProblem::error(DiagnosticCode::ManifestInvalid, READ_FAILED);
-        return (None, vec![problem]);
+        return (None, None, vec![problem]);
     };
     let parsed = progress.parse_file(&opened.real_path, || manifest::read(&bytes, name));
-    parsed.unwrap_or_else(|problem| (None, vec![problem]))
+    let (manifest, problems) = parsed.unwrap_or_else(|problem| (None, vec![problem]));
+    (manifest, Some(ContentDigest::of(&bytes)), problems)
 }

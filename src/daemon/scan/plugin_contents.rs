@@ -15,7 +15,7 @@ use crate::daemon::model::{
 };
 use crate::daemon::parse::plugin::{prompt, read_file};
 use caproot_core::text::quote_word;
-use caproot_core::wire::RelPath;
+use caproot_core::wire::{ContentDigest, RelPath};
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsFd as _;
 
@@ -49,6 +49,8 @@ pub struct PluginFile {
     /// Resolved path.
     pub real_path: Option<ResolvedPath>,
     pub fingerprint: FileFingerprint,
+    /// Digest of the whole file; `None` if the file could not be read or is over `max_file_bytes`.
+    pub digest: Option<ContentDigest>,
     /// Components; `None` if the file cannot be used.
     pub components: Option<PluginComponents>,
     pub problems: Vec<FileProblem>,
@@ -250,33 +252,23 @@ impl PluginScan<'_, '_> {
             return;
         }
         let fingerprint = self.watches.track_file(file);
-        let (components, problems) = if let Ok(bytes) = file.read_small() {
+        let (digest, (components, problems)) = if let Ok(bytes) = file.read_small() {
             let progress = self.reader.progress;
             let parsed = progress.parse_file(&file.real_path, || read_file(kind, &bytes));
             let (components, problems) = parsed.unwrap_or_else(|problem| (None, vec![problem]));
             let of_file = |found: PluginComponents| found.with_file(path).with_content(&bytes);
-            (components.map(of_file), problems)
+            let digest = ContentDigest::of(&bytes);
+            (Some(digest), (components.map(of_file), problems))
         } else {
             let failed = OpenError::Resolve(ResolveError::Failed);
-            (None, vec![open_problem(failed, Severity::Error)])
+            (None, (None, vec![open_problem(failed, Severity::Error)]))
         };
-        self.push_file(kind, path, file, fingerprint, components, problems);
-    }
-
-    fn push_file(
-        &mut self,
-        kind: ComponentKind,
-        path: &RelPath,
-        file: &OpenFile,
-        fingerprint: FileFingerprint,
-        components: Option<PluginComponents>,
-        problems: Vec<FileProblem>,
-    ) {
         self.contents.files.push(PluginFile {
             kind,
             file: path.clone(),
             real_path: Some(file.real_path.clone()),
             fingerprint,
+            digest,
             components,
             problems,
             stale: false,
@@ -355,7 +347,16 @@ impl PluginScan<'_, '_> {
                 ..PluginComponents::default()
             }
         });
-        self.push_file(kind, path, file, fingerprint, components, problems);
+        self.contents.files.push(PluginFile {
+            kind,
+            file: path.clone(),
+            real_path: Some(file.real_path.clone()),
+            fingerprint,
+            digest: head.digest,
+            components,
+            problems,
+            stale: false,
+        });
     }
 
     /// Reads the Markdown files in a directory and below it, in byte order of their names. Links to

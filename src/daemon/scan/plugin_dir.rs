@@ -15,7 +15,7 @@ use crate::daemon::model::{
 };
 use crate::daemon::parse::plugin::marketplace;
 use caproot_core::text::quote_word;
-use caproot_core::wire::RelPath;
+use caproot_core::wire::{ContentDigest, RelPath};
 use std::num::NonZero;
 use std::sync::Arc;
 
@@ -159,6 +159,12 @@ impl PluginDir {
         files.chain(marketplaces)
     }
 
+    /// Returns the digest of each component file as parsed; `None` if a file was not read as a whole.
+    pub fn parsed_digests(&self) -> impl Iterator<Item = (&RelPath, Option<ContentDigest>)> {
+        let files = self.contents.files.iter();
+        files.map(|read| (&read.file, read.digest))
+    }
+
     pub fn marketplaces(&self) -> impl Iterator<Item = &PluginMarketplace> {
         self.marketplace_files
             .iter()
@@ -271,6 +277,7 @@ impl PluginDir {
             components,
             stale: self.contents.files.iter().any(|file| file.stale),
             truncated: false,
+            trust: None,
         };
         let before = *remaining_bytes;
         let (plugin, problem) = plugin.truncate_to_budget(remaining_bytes);

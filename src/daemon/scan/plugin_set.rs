@@ -17,7 +17,7 @@ use crate::daemon::model::{
     ResolvedPath,
 };
 use caproot_core::sync::Mutex;
-use caproot_core::wire::RelPath;
+use caproot_core::wire::{ContentDigest, RelPath};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,6 +117,20 @@ impl PluginIndex {
             .iter()
             .filter(|(dir, read)| read.is_outdated(snapshot, dir));
         outdated.map(|(dir, _)| dir)
+    }
+
+    /// Returns the digest of the manifest and of each component file of a plugin as parsed; `None` if a file
+    /// was not read as a whole.
+    pub fn parsed_digests(
+        &self,
+        dir: &ResolvedPath,
+    ) -> impl Iterator<Item = (&RelPath, Option<ContentDigest>)> {
+        let manifest = self.manifests.get(dir);
+        let manifest = manifest.and_then(|lookup| Some((lookup.file.as_ref()?, lookup.digest)));
+        let files = self.dirs.get(dir).into_iter();
+        manifest
+            .into_iter()
+            .chain(files.flat_map(PluginDir::parsed_digests))
     }
 
     /// Returns the token of each plugin directory.

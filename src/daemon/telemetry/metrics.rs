@@ -154,28 +154,38 @@ impl ScrapeCollector {
         trust: TrustCounts,
         refused_reads: u64,
     ) -> Result<(), Error> {
-        writer.write_gauge_family(
-            "skills_by_trust",
-            "Skills of the roots to which a lock applies, by their approval",
-            "state",
-            &[
-                ("approved", trust.approved as u64),
-                ("changed", trust.changed as u64),
-                ("unknown", trust.unknown as u64),
-            ],
-        )?;
+        let families = [
+            (
+                "skills_by_trust",
+                "Skills of the roots to which a lock applies, by their approval",
+                trust.skills,
+            ),
+            (
+                "plugins_by_trust",
+                "Plugins of the roots to which a lock applies, by their approval",
+                trust.plugins,
+            ),
+        ];
+        for (name, help, counts) in families {
+            let states = [
+                ("approved", counts.approved as u64),
+                ("changed", counts.changed as u64),
+                ("unknown", counts.unknown as u64),
+            ];
+            writer.write_gauge_family(name, help, "state", &states)?;
+        }
         writer.write_counter(
             "trust_refused_reads",
             "Reads that found bytes that are not approved",
             refused_reads,
         )?;
         let policy = self.store.trust();
-        let entries = policy.map_or(0, |policy| policy.lock.lock.skills().len());
-        writer.write_gauge(
-            "lock_skills",
-            "Entries of the lock in force",
-            entries as u64,
-        )?;
+        let lock = policy.as_ref().map(|policy| &policy.lock.lock);
+        let skills = lock.map_or(0, |lock| lock.skills().len());
+        writer.write_gauge("lock_skills", "Skills of the lock in force", skills as u64)?;
+        let plugins = lock.map_or(0, |lock| lock.plugins().len());
+        let help = "Plugins of the lock in force";
+        writer.write_gauge("lock_plugins", help, plugins as u64)?;
         let is_rejected = u64::from(self.config.borrow().lock_rejection.is_some());
         writer.write_gauge(
             "lock_reload_failed",

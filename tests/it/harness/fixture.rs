@@ -84,6 +84,15 @@ impl Fixture {
         fs::rename(&temporary, &path).expect("rename over it");
     }
 
+    /// Copies a directory with the modes of its files.
+    pub(crate) fn add_copy(&self, from: &str, to: &str) {
+        let copied = std::process::Command::new("cp")
+            .arg("-a")
+            .args([self.path(from), self.path(to)])
+            .status();
+        assert!(copied.expect("cp").success());
+    }
+
     /// Adds more entries to the tree.
     pub(crate) fn add(&mut self, text: &str) {
         let mut lines = text

@@ -1,8 +1,14 @@
 //! Files that declare components, as files: a version in which nothing is redacted can be read.
 
-use super::resolve;
+use super::{resolve, withheld};
+use std::fs;
+
+use caproot_core::proto::caproot::v1::ListResourcesRequest;
+
 use crate::harness::fixture::Fixture;
-use crate::harness::{Daemon, Setup, bytes_of, files_request, read_request, rpc_error, selected};
+use crate::harness::{
+    Daemon, Setup, bytes_of, content_digest, files_request, read_request, rpc_error, selected,
+};
 
 #[tokio::test]
 async fn a_declaration_file_is_served_if_nothing_in_it_is_redacted() {
@@ -29,7 +35,7 @@ file r/.lsp.json
 
     for file in [".claude-plugin/plugin.json", ".mcp.json"] {
         let answer = read(file).await.expect(file);
-        let on_disk = std::fs::read(fixture.path(&format!("r/{file}"))).expect(file);
+        let on_disk = fs::read(fixture.path(&format!("r/{file}"))).expect(file);
         assert_eq!(bytes_of(&answer), on_disk, "{file}");
     }
     for file in ["hooks/hooks.json", ".lsp.json"] {
@@ -50,9 +56,20 @@ file r/.lsp.json
         ]
     );
     assert_eq!(
-        list.withheld,
+        withheld(&list),
         ["skill://r/.lsp.json", "skill://r/hooks/hooks.json"]
     );
+
+    // A lock can cover the withheld declarations by their digests alone.
+    assert!(list.withheld.iter().all(|file| file.digest.is_empty()));
+    let digested = ListResourcesRequest {
+        include_digests: true,
+        ..files_request(&root, "skill://r")
+    };
+    let digested = daemon.list_resources(digested).await.expect("a list");
+    let hooks = fs::read(fixture.path("r/hooks/hooks.json")).expect("the hooks");
+    assert_eq!(digested.withheld[1].digest, content_digest(&hooks));
+    assert_eq!(digested.withheld[1].size_bytes, hooks.len() as u64);
 
     // No version that the daemon has not judged is served.
     fixture.replace(

@@ -12,11 +12,18 @@ use crate::harness::{
     Daemon, Setup, bytes_of, content_digest, files_request, read_request, rpc_error, selected,
 };
 use caproot_core::proto::caproot::v1::{
-    ComponentKind, Diagnostic, DiagnosticCode, HostCapability, McpTransport, Plugin,
-    PluginComponent, ResolveRootsRequest, ResolveRootsResponse, RootKind, SelectedCapabilityRoot,
+    ComponentKind, Diagnostic, DiagnosticCode, HostCapability, ListResourcesResponse, McpTransport,
+    Plugin, PluginComponent, ResolveRootsRequest, ResolveRootsResponse, RootKind,
+    SelectedCapabilityRoot,
 };
 use prost_types::value::Kind;
 use tonic::Code;
+
+/// Returns the handles of the files that are not served.
+fn withheld(list: &ListResourcesResponse) -> Vec<&str> {
+    let withheld = list.withheld.iter();
+    withheld.map(|file| file.resource.as_str()).collect()
+}
 
 /// Plugin with every kind of declaration.
 const TREE: &str = r##"
@@ -349,7 +356,7 @@ async fn all_files_can_be_read_except_those_with_secrets() {
         if tree == TREE {
             let request = files_request(&root, "skill://r");
             let list = daemon.list_resources(request).await.expect("a list");
-            let listed: Vec<_> = list.resources.into_iter().map(|r| r.resource).collect();
+            let listed: Vec<_> = list.resources.iter().map(|r| &*r.resource).collect();
             assert_eq!(
                 listed,
                 [
@@ -371,7 +378,7 @@ async fn all_files_can_be_read_except_those_with_secrets() {
                 ]
             );
             assert_eq!(
-                list.withheld,
+                withheld(&list),
                 ["skill://r/.mcp.json", "skill://r/config/mcp.json"]
             );
         }

@@ -5,6 +5,7 @@ mod config_errors;
 mod hostile_author;
 mod idle;
 mod operator_views;
+mod plugins;
 mod reads;
 mod reload;
 mod session;

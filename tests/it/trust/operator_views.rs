@@ -109,7 +109,7 @@ async fn check_warns_about_skills_that_a_lock_does_not_approve() {
     fixture.write("r/pdf/scripts/fill.py", "#!other\n");
     fixture.write("r/new/SKILL.md", skill_text("new", "New. Use when new."));
     let output = check_with_lock(&fixture).await;
-    for part in ["warning[SKILL_CHANGED]", "warning[SKILLS_NOT_APPROVED]"] {
+    for part in ["warning[PACKAGE_CHANGED]", "warning[PACKAGES_NOT_APPROVED]"] {
         assert!(output.text().contains(part), "{}", output.text());
     }
 }

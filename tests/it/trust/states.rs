@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use caproot_core::proto::caproot::v1::{DiagnosticCode, RemovalReason, Severity, TrustState};
 
-use super::{LockedDaemon, TREE, bytes_read, diagnostic, lock_skills, states, warnings};
+use super::{LockedDaemon, TREE, bytes_read, config, diagnostic, lock_skills, states, warnings};
 use crate::harness::fixture::Fixture;
 use crate::harness::process::ConfiguredDaemon;
 use crate::harness::replica::Replica;
@@ -43,7 +43,7 @@ async fn with_warn_each_skill_has_its_state() {
     assert_eq!(replica.skills["skill://r/new"].trust(), TrustState::Unknown);
 
     let list = locked.list().await;
-    let changed = diagnostic(&list, DiagnosticCode::SkillChanged).expect("a diagnostic");
+    let changed = diagnostic(&list, DiagnosticCode::PackageChanged).expect("a diagnostic");
     assert_eq!(changed.severity(), Severity::Warning);
     assert_eq!(
         changed.message,
@@ -51,7 +51,7 @@ async fn with_warn_each_skill_has_its_state() {
          with --update"
     );
     assert_eq!(changed.resource, "skill://r/pdf/SKILL.md");
-    let unknown = diagnostic(&list, DiagnosticCode::SkillsNotApproved).expect("a diagnostic");
+    let unknown = diagnostic(&list, DiagnosticCode::PackagesNotApproved).expect("a diagnostic");
     assert_eq!(
         unknown.message,
         "1 skill is not in the lock; review them, then run caproot lock with --add"
@@ -120,7 +120,7 @@ async fn with_hide_each_kind_of_change_omits_the_skill_until_it_is_undone() {
             .await;
         let list = locked.list().await;
         assert_eq!(states(&list), [("mail", TrustState::Approved)], "{number}");
-        let found = diagnostic(&list, DiagnosticCode::SkillChanged).expect("a diagnostic");
+        let found = diagnostic(&list, DiagnosticCode::PackageChanged).expect("a diagnostic");
         assert_eq!(found.severity(), Severity::Error, "{number}");
         undo();
         replica
@@ -162,8 +162,8 @@ async fn names_of_added_files_and_texts_of_hidden_skills_are_not_sent() {
     let list = locked
         .wait_for_list(|list| {
             list.skills.len() == 1
-                && diagnostic(list, DiagnosticCode::SkillChanged).is_some()
-                && diagnostic(list, DiagnosticCode::SkillsNotApproved).is_none()
+                && diagnostic(list, DiagnosticCode::PackageChanged).is_some()
+                && diagnostic(list, DiagnosticCode::PackagesNotApproved).is_none()
         })
         .await;
     let text = format!("{list:?}");
@@ -174,21 +174,25 @@ async fn names_of_added_files_and_texts_of_hidden_skills_are_not_sent() {
 }
 
 #[tokio::test]
-async fn plugins_are_omitted_with_hide_and_their_skills_are_not() {
+async fn a_skill_of_an_unapproved_plugin_is_listed_by_its_qualified_name() {
     let tree = "file r/kit/.codex-plugin/plugin.json\n| {\"name\": \"kit\", \"mcpServers\": {\"evil\": \
                 {\"command\": \"evil\"}}}\nskill r/kit/skills/deploy";
-    let locked = LockedDaemon::start(tree, "hide").await;
+    let fixture = Fixture::new(tree);
+    lock_skills(&fixture, "--out caproot.lock").await;
+    lock_skills(&fixture, "--remove kit --out caproot.lock").await;
+    let daemon = ConfiguredDaemon::start(&fixture, &config("hide")).await;
+    let locked = LockedDaemon { fixture, daemon };
     let list = locked.list().await;
     assert_eq!(states(&list), [("kit:deploy", TrustState::Approved)]);
     let roots = locked.daemon.resolve(&[published("r")]).await;
     assert!(roots.roots.iter().all(|root| root.plugins.is_empty()));
     assert!(!format!("{roots:?}").contains("evil"), "{roots:?}");
-    let omitted = diagnostic(&list, DiagnosticCode::SkillsNotApproved).expect("a diagnostic");
+    let omitted = diagnostic(&list, DiagnosticCode::PackagesNotApproved).expect("a diagnostic");
     assert_eq!(
         omitted.message,
-        "1 plugin is omitted, because a lock has no plugins"
+        "1 plugin is not in the lock; review them, then run caproot lock with --add"
     );
-    assert_eq!(omitted.severity(), Severity::Note);
+    assert_eq!(omitted.severity(), Severity::Error);
 
     // Another prefix is another name.
     locked
@@ -220,7 +224,7 @@ async fn both_versions_of_a_rolling_update_are_approved() {
     lock_skills(&fixture, "--out caproot.lock").await;
     fixture.write("r/pdf/references/steps.md", "Two.\n");
     lock_skills(&fixture, "--add pdf --out caproot.lock").await;
-    let daemon = ConfiguredDaemon::start(&fixture, &super::config("hide")).await;
+    let daemon = ConfiguredDaemon::start(&fixture, &config("hide")).await;
     let locked = LockedDaemon { fixture, daemon };
     assert_eq!(locked.list().await.skills.len(), 2);
 

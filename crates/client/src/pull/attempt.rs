@@ -33,19 +33,20 @@ pub async fn try_pull(
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullReport, PullError> {
     let listed = list_files(origin, request.location(), request.limits).await?;
-    let PackageList { files, withheld } = listed;
+    let files = &listed.files;
+    let withheld = listed.withheld_names();
     if !withheld.is_empty() && !files.contains_key(SKILL_FILE) {
         return Err(PullError::Withheld(withheld));
     }
-    check_pulled_names(&files)?;
-    check_approval(request.approved.as_deref(), &files)?;
+    check_pulled_names(files)?;
+    check_approval(request.approved.as_ref(), &listed)?;
 
     let equal_files = request.keeps_equal_dir.then(|| files.clone());
     let local = scan_target(target, request.replaces_conflicts, equal_files).await?;
 
     let mut report = PullReport {
         files: files.len(),
-        bytes: total_bytes(&files),
+        bytes: total_bytes(files),
         written: files.keys().cloned().collect(),
         withheld,
         ..PullReport::default()
@@ -58,8 +59,8 @@ pub async fn try_pull(
             return Ok(report);
         }
         check_conflicts(request, local)?;
-        report.record_old_files(local, &files);
-        let is_known = known.is_some_and(|known| known.files == files);
+        report.record_old_files(local, files);
+        let is_known = known.is_some_and(|known| known.files == *files);
         if local.scan.differences.is_empty() && is_known && is_of_package {
             return Ok(report);
         }
@@ -67,7 +68,7 @@ pub async fn try_pull(
 
     let plan = PullPlan {
         request,
-        files,
+        listed,
         local,
         report,
     };
@@ -78,7 +79,7 @@ pub async fn try_pull(
 /// Files that one attempt writes.
 struct PullPlan<'a> {
     request: &'a PullRequest,
-    files: PackageFiles,
+    listed: PackageList,
     /// Existing target.
     local: Option<ScannedTarget>,
     report: PullReport,
@@ -93,7 +94,7 @@ impl PullPlan<'_> {
         staged: &mut Option<StagedFiles>,
         report_progress: &mut (dyn FnMut(PullProgress) + Send),
     ) -> Result<PullReport, PullError> {
-        let files = &self.files;
+        let files = &self.listed.files;
         let local = self.local.as_ref();
         let checksums = ChecksumFile::new(&self.request.package, files.clone()).to_text()?;
         let staging = Arc::new(StagingDir::create(target)?);
@@ -114,7 +115,8 @@ impl PullPlan<'_> {
             files: complete,
         });
         read?;
-        confirm_list(origin, self.request.location(), self.request.limits, files).await?;
+        let location = self.request.location();
+        confirm_list(origin, location, self.request.limits, &self.listed).await?;
 
         let Self {
             request,

@@ -1,16 +1,16 @@
 //! Copy of a package for a program that runs one of its files.
 
 use super::package_hash::{approved_files, check_approval};
-use super::package_list::{self, confirm_list};
+use super::package_list::{self, PackageList, confirm_list};
 use super::package_reader::PackageReader;
 use super::package_store::{PackageCopy, PackageStore};
 use super::repeat::PullAttempts;
 use super::staging_dir::StagingDir;
 use super::{
-    ChecksumFile, PackageFiles, PackageLocation, PackageOrigin, PullError, PullLimits, run_blocking,
+    ApprovedVersions, ChecksumFile, PackageFiles, PackageLocation, PackageOrigin, PullError,
+    PullLimits, run_blocking,
 };
 use crate::Client;
-use caproot_core::lock::ApprovedFiles;
 use caproot_core::wire::ContentDigest;
 use std::sync::Arc;
 
@@ -21,12 +21,13 @@ pub struct CopyRequest<'a> {
     pub location: PackageLocation<'a>,
     /// Name of a file that the package must have: its handle without the handle of the package.
     pub file: Option<&'a str>,
-    /// Digest of the skill, as a lock has it. `None` accepts each version that the daemon lists.
-    pub digest: Option<ContentDigest>,
+    /// Digests of the package, as a lock has them, of which the package must have one. An empty list accepts
+    /// each version that the daemon lists.
+    pub digests: &'a [ContentDigest],
     /// Limits of the package.
     pub limits: PullLimits,
     /// Approved versions of the package. If set, a package with other files is an error.
-    pub approved: Option<Vec<ApprovedFiles>>,
+    pub approved: Option<ApprovedVersions>,
 }
 
 /// Copies a package to a store, unless the store has a copy. Each file of the copy is compared with the
@@ -54,17 +55,14 @@ async fn try_copy(
 ) -> Result<PackageCopy, PullError> {
     let origin = PackageOrigin::Daemon(client);
     let listed = package_list::list_files(origin, request.location, request.limits).await?;
-    let files = listed.files;
     if let Some(file) = request.file {
-        check_has_file(file, &files)?;
+        check_has_file(file, &listed.files)?;
     }
-    package_list::check_pulled_names(&files)?;
-    if let Some(digest) = request.digest {
-        check_skill_digest(digest, &files)?;
-    }
-    check_approval(request.approved.as_deref(), &files)?;
+    package_list::check_pulled_names(&listed.files)?;
+    check_digest(request.digests, &listed)?;
+    check_approval(request.approved.as_ref(), &listed)?;
 
-    let checksums = ChecksumFile::new(request.location.package, files);
+    let checksums = ChecksumFile::new(request.location.package, listed.files.clone());
     if let Some(copy) = find_copy(store, &checksums).await? {
         return Ok(copy);
     }
@@ -76,7 +74,7 @@ async fn try_copy(
     if let Some(copy) = find_copy(store, &checksums).await? {
         return Ok(copy);
     }
-    write_copy(client, store, request, &checksums).await?;
+    write_copy(client, store, request, &checksums, &listed).await?;
 
     // The bytes on the disk decide, so that old and new copies have one check.
     find_copy(store, &checksums)
@@ -96,13 +94,18 @@ fn check_has_file(name: &str, files: &PackageFiles) -> Result<(), PullError> {
     })
 }
 
-/// Returns an error if the skill has another digest.
-fn check_skill_digest(digest: ContentDigest, files: &PackageFiles) -> Result<(), PullError> {
-    let listed = approved_files(files)?.content_digest();
-    if listed == digest {
+/// Returns an error if the package has no accepted digest.
+fn check_digest(accepted: &[ContentDigest], listed: &PackageList) -> Result<(), PullError> {
+    if accepted.is_empty() {
+        return Ok(());
+    }
+    // A package may be a skill and a plugin. The files of a skill are those that the daemon serves.
+    let skill = approved_files(&listed.files)?.content_digest();
+    let plugin = approved_files(&listed.digested_files())?.content_digest();
+    if accepted.contains(&skill) || accepted.contains(&plugin) {
         Ok(())
     } else {
-        Err(PullError::OtherDigest(listed))
+        Err(PullError::OtherDigest(plugin))
     }
 }
 
@@ -121,6 +124,7 @@ async fn write_copy(
     store: &Arc<PackageStore>,
     request: &CopyRequest<'_>,
     checksums: &ChecksumFile,
+    listed: &PackageList,
 ) -> Result<(), PullError> {
     let target = Arc::new(store.new_target(checksums)?);
     let cleaned = target.clone();
@@ -139,7 +143,7 @@ async fn write_copy(
         PackageOrigin::Daemon(client),
         request.location,
         request.limits,
-        files,
+        listed,
     )
     .await?;
 

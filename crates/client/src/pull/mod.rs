@@ -54,7 +54,7 @@ mod target_dir;
 pub use checksum_file::CHECKSUM_FILE;
 pub use copy_package::{CopyRequest, copy_package};
 pub use dir_scan::{DifferenceKind, DirDifference};
-pub use package_hash::hash_package;
+pub use package_hash::{HashedPackage, hash_plugin, hash_skill};
 pub use package_store::{PackageCopy, PackageStore};
 pub use packages_dir::{PackagesDir, is_pulled_copy};
 pub use pull_error::PullError;
@@ -62,7 +62,7 @@ pub use source_package::{SourcePackage, pull_fetched};
 
 use crate::Client;
 use attempt::try_pull;
-use caproot_core::lock::ApprovedFiles;
+use caproot_core::lock::{ApprovedFiles, ApprovedPlugin, Lock};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::wire::FileChecksum;
 use checksum_file::ChecksumFile;
@@ -97,7 +97,31 @@ pub struct PullRequest {
     /// a pull wrote them.
     pub replaced_package: Option<String>,
     /// Approved versions of the package. If set, a package with other files is an error.
-    pub approved: Option<Vec<ApprovedFiles>>,
+    pub approved: Option<ApprovedVersions>,
+}
+
+/// Versions of a package that a lock approves; none if the lock does not have its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApprovedVersions {
+    /// Files of each version of a skill. A file that the daemon does not serve is in no version.
+    Skill(Vec<ApprovedFiles>),
+    /// Versions of a plugin.
+    Plugin(Vec<ApprovedPlugin>),
+}
+
+impl ApprovedVersions {
+    /// Returns the versions of a skill by its qualified name.
+    #[must_use]
+    pub fn of_skill(lock: &Lock, name: &str) -> Self {
+        let versions = lock.versions(name).iter();
+        Self::Skill(versions.map(|version| version.files.clone()).collect())
+    }
+
+    /// Returns the versions of a plugin by its name.
+    #[must_use]
+    pub fn of_plugin(lock: &Lock, name: &str) -> Self {
+        Self::Plugin(lock.plugin_versions(name).to_vec())
+    }
 }
 
 /// Package of a root.

@@ -6,6 +6,7 @@ use super::{PackageFiles, PackageLocation, PackageOrigin, PullError, PullLimits,
 use caproot_core::proto::caproot::v1::{ListResourcesRequest, Resource};
 use caproot_core::wire::handle::encode_path;
 use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -15,10 +16,38 @@ use std::path::{Path, PathBuf};
 const VERSION_CONTROL_DIRS: [&str; 3] = [".git", ".hg", ".svn"];
 
 /// Checked list of a package.
+#[derive(PartialEq)]
 pub struct PackageList {
     pub files: PackageFiles,
-    /// Files that the daemon does not serve, by name, in order.
-    pub withheld: Vec<String>,
+    /// Files that the daemon does not serve, by name. A file of a plugin that declares components has a
+    /// checksum of the daemon.
+    pub withheld: BTreeMap<String, Option<FileChecksum>>,
+}
+
+impl PackageList {
+    /// Returns the names of the files that the daemon does not serve, in order.
+    pub fn withheld_names(&self) -> Vec<String> {
+        self.withheld.keys().cloned().collect()
+    }
+
+    /// Returns all files of a plugin, also those that the daemon does not serve and has a digest of. The
+    /// others are an error: the plugin may do something else with other contents of them.
+    pub fn plugin_files(&self) -> Result<PackageFiles, PullError> {
+        let unknown = self.withheld.iter().filter(|(_, file)| file.is_none());
+        let unknown: Vec<_> = unknown.map(|(name, _)| name.clone()).collect();
+        if unknown.is_empty() {
+            Ok(self.digested_files())
+        } else {
+            Err(PullError::NotDigested(unknown))
+        }
+    }
+
+    /// Returns the files with a digest, also those that the daemon does not serve.
+    pub fn digested_files(&self) -> PackageFiles {
+        let withheld = self.withheld.iter();
+        let withheld = withheld.filter_map(|(name, file)| Some((name.clone(), (*file)?)));
+        self.files.clone().into_iter().chain(withheld).collect()
+    }
 }
 
 /// Lists the files of the package with their digests.
@@ -32,7 +61,7 @@ pub async fn list_files(
         PackageOrigin::Source(source) => {
             return Ok(PackageList {
                 files: checked_files(location.package, limits, source.resources())?,
-                withheld: Vec::new(),
+                withheld: BTreeMap::new(),
             });
         }
     };
@@ -53,14 +82,21 @@ pub async fn list_files(
         return Err(PullError::NoFiles);
     }
 
-    let withheld = list.withheld.iter().filter_map(|handle| {
-        let name = handle.strip_prefix(location.package)?.strip_prefix('/')?;
-        parse_file_name(name).is_ok().then(|| name.to_owned())
-    });
-    Ok(PackageList {
-        withheld: withheld.collect(),
-        files: checked_files(location.package, limits, list.resources)?,
-    })
+    let files = checked_files(location.package, limits, list.resources)?;
+    let mut withheld = BTreeMap::new();
+    for resource in list.withheld {
+        let handle = resource.resource.clone();
+        let (name, file) = match checked_file(location.package, resource) {
+            Ok((name, file)) => (name, Some(file)),
+            Err(PullError::NoDigest(name)) => (name, None),
+            Err(error) => return Err(error),
+        };
+        if files.contains_key(&name) {
+            return Err(PullError::invalid(&handle, "is listed, and is withheld"));
+        }
+        withheld.insert(name, file);
+    }
+    Ok(PackageList { files, withheld })
 }
 
 /// Returns the files of a list by name, if the names and the limits are good.
@@ -178,10 +214,10 @@ pub async fn confirm_list(
     origin: PackageOrigin<'_>,
     location: PackageLocation<'_>,
     limits: PullLimits,
-    files: &PackageFiles,
+    listed: &PackageList,
 ) -> Result<(), PullError> {
     match list_files(origin, location, limits).await {
-        Ok(current) if current.files == *files => Ok(()),
+        Ok(current) if current == *listed => Ok(()),
         Ok(_) | Err(PullError::NoDigest(_)) => Err(PullError::KeepsChanging),
         Err(PullError::Call(error)) => Err(PullError::after_list(error)),
         Err(error) => Err(error),

@@ -44,6 +44,14 @@ pub enum PullError {
         .0.join(", ")
     )]
     Withheld(Vec<String>),
+    /// The daemon has no digest of these files of a plugin, so that no lock can cover them.
+    #[error(
+        "the plugin has {} that no lock can cover, because the daemon does not read {}: {}",
+        if .0.len() == 1 { "a file" } else { "files" },
+        if .0.len() == 1 { "it" } else { "them" },
+        .0.join(", ")
+    )]
+    NotDigested(Vec<String>),
     /// The daemon's list is incomplete.
     #[error("a limit of the daemon omits files of the package, so the package cannot be pulled")]
     Truncated,
@@ -130,7 +138,7 @@ fn describe_unlisted(name: &str, is_dir: bool) -> String {
 /// Names the first files that differ from the approved version.
 fn describe_differences(differences: &[FileDifference]) -> String {
     if differences.is_empty() {
-        return "the lock has no skill of this name".to_owned();
+        return "the lock has no entry of its name".to_owned();
     }
     let first = differences.iter().take(MAX_NAMED_FILES);
     let names: Vec<_> = first.map(|file| encode_path(&file.path)).collect();

@@ -6,20 +6,20 @@ use crate::wire::{ContentDigest, FileChecksum, RelPath};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// Maximum number of files of a skill.
-pub const MAX_SKILL_FILES: usize = 10_000;
-/// Maximum size of all files of a skill in bytes.
-pub const MAX_SKILL_BYTES: u64 = 1 << 30;
+/// Maximum number of files of a package.
+pub const MAX_PACKAGE_FILES: usize = 10_000;
+/// Maximum size of all files of a package in bytes.
+pub const MAX_PACKAGE_BYTES: u64 = 1 << 30;
 /// File that each skill has.
 const SKILL_FILE: &[u8] = b"SKILL.md";
 
-/// Files of a package with a SKILL.md, sorted by path. No file is below another file, and no path has a
-/// control character.
+/// Files of a skill, which has a SKILL.md, or of a plugin, sorted by path. No file is below another file, and
+/// no path has a control character.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovedFiles(pub(super) Box<[(RelPath, FileChecksum)]>);
 
-/// Reason why files cannot be approved as a skill. Displays as the predicate of a sentence, after the
-/// name of the skill.
+/// Reason why files cannot be approved. Displays as the predicate of a sentence, after the name of the
+/// package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilesError {
     /// There is no SKILL.md at the top.
@@ -112,11 +112,11 @@ impl ApprovedFiles {
 
     /// Checks and sorts the files of a skill or a plugin.
     pub fn of_package(mut files: Vec<(RelPath, FileChecksum)>) -> Result<Self, FilesError> {
-        if files.len() > MAX_SKILL_FILES {
+        if files.len() > MAX_PACKAGE_FILES {
             return Err(FilesError::TooManyFiles);
         }
         let sizes = files.iter().map(|(_, file)| file.bytes);
-        if sizes.fold(0, u64::saturating_add) > MAX_SKILL_BYTES {
+        if sizes.fold(0, u64::saturating_add) > MAX_PACKAGE_BYTES {
             return Err(FilesError::TooManyBytes);
         }
 
@@ -144,7 +144,8 @@ impl ApprovedFiles {
 
     /// Returns the digest of the paths and contents of all files: SHA-256 of the path, a byte 0, the
     /// SHA-256 of the content and a byte 10 for each file, in the byte order of the paths. Equals
-    /// `contentDigest` of `ToolHive`'s THV-0080 for packages without links. Modes are not in the digest.
+    /// `contentDigest` of `ToolHive`'s THV-0080 for skills and plugins without links. Modes are not in the
+    /// digest.
     #[must_use]
     pub fn content_digest(&self) -> ContentDigest {
         let mut sorted: Vec<_> = self.0.iter().collect();
@@ -204,8 +205,8 @@ impl fmt::Display for FilesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSkillFile => f.write_str("has no SKILL.md"),
-            Self::TooManyFiles => f.write_str("has over 10,000 files, the limit of a skill"),
-            Self::TooManyBytes => f.write_str("has over 1 GiB of files, the limit of a skill"),
+            Self::TooManyFiles => f.write_str("has over 10,000 files, the limit of a package"),
+            Self::TooManyBytes => f.write_str("has over 1 GiB of files, the limit of a package"),
             Self::ControlCharacter(path) => write!(
                 f,
                 "has a control character in the name of the file {}; rename the file",

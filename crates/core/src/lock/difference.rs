@@ -1,44 +1,57 @@
-//! Differences between the approved and the current skills, by file.
+//! Differences between the approved and the current skills and plugins, by file.
 
-use super::{ApprovedFiles, ApprovedSkill, Lock, SkillDescription};
+use super::{ApprovedFiles, ApprovedPlugin, ApprovedSkill, EntryKind, Lock, SkillDescription};
 use crate::wire::{FileChecksum, RelPath};
 use std::collections::BTreeSet;
 
-/// Differences between a lock and the current skills.
+/// Differences between a lock and the current skills and plugins.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LockDifference {
-    /// Skills that differ, sorted by name.
-    pub skills: Vec<SkillDifference>,
+    /// Skills and plugins that differ, sorted by name and kind.
+    pub entries: Vec<EntryDifference>,
 }
 
-/// Skill that differs from the lock.
+/// Skill or plugin that differs from the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SkillDifference {
-    /// Qualified name.
+pub struct EntryDifference {
+    /// Kind of the entry.
+    pub kind: EntryKind,
+    /// Qualified name of a skill, or name of a plugin.
     pub name: Box<str>,
     /// Kind of the difference.
-    pub change: SkillChange,
+    pub change: EntryChange,
 }
 
-/// Kind of a difference of a skill.
+/// Kind of a difference of a skill or plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SkillChange {
-    /// The lock has the name with other files or another description.
+pub enum EntryChange {
+    /// The lock has the name with other files, another description or another version.
     Changed {
         /// Files that differ from the most similar approved version, sorted by path.
         files: Vec<FileDifference>,
-        /// Keys of the description that differ, such as `products`.
-        description: Vec<&'static str>,
+        /// Keys of the entry that differ without the files, such as `products`.
+        keys: Vec<&'static str>,
+        /// Versions of a plugin, if they differ.
+        version: Option<VersionChange>,
     },
     /// The lock does not have the name.
     New,
-    /// No current skill has the name.
+    /// No current skill or plugin has the name.
     Gone,
     /// Several packages with different files have the name, and not all of them are approved.
     Twin {
         /// Handles of the packages.
         packages: Vec<Box<str>>,
     },
+}
+
+/// Different versions of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionChange {
+    /// Version in the lock; empty if the manifest had none.
+    pub approved: Box<str>,
+    /// Version in the manifest; empty if it has none.
+    pub current: Box<str>,
 }
 
 /// File that differs from the approved version.
@@ -67,56 +80,84 @@ pub enum FileChange {
 }
 
 impl LockDifference {
-    /// Whether all current skills are approved, and each approved skill exists.
+    /// Whether everything current is approved, and each approved skill and plugin exists.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.skills.is_empty()
+        self.entries.is_empty()
     }
 
-    /// Returns the names of the skills whose difference `is_wanted`.
-    pub fn names(&self, is_wanted: impl Fn(&SkillChange) -> bool) -> impl Iterator<Item = &str> {
+    /// Returns the names of the skills and plugins whose difference `is_wanted`.
+    pub fn names(&self, is_wanted: impl Fn(&EntryChange) -> bool) -> impl Iterator<Item = &str> {
         let wanted = self
-            .skills
+            .entries
             .iter()
-            .filter(move |skill| is_wanted(&skill.change));
-        wanted.map(|skill| &*skill.name)
+            .filter(move |entry| is_wanted(&entry.change));
+        wanted.map(|entry| &*entry.name)
     }
 }
 
 impl Lock {
-    /// Compares the lock with the current skills. An approved version that no current skill has is no
+    /// Compares the lock with the current skills and plugins. An approved version that is not current is no
     /// difference if another version of the name is current.
     #[must_use]
     pub fn difference(&self, current: &Self) -> LockDifference {
-        let names: BTreeSet<&str> = [self, current]
+        let names: BTreeSet<(&str, EntryKind)> = [self, current]
             .into_iter()
-            .flat_map(|lock| lock.skills.iter().map(|skill| &*skill.name))
+            .flat_map(|lock| {
+                let skills = lock
+                    .skills
+                    .iter()
+                    .map(|skill| (&*skill.name, EntryKind::Skill));
+                let plugins = lock.plugins.iter();
+                skills.chain(plugins.map(|plugin| (&*plugin.name, EntryKind::Plugin)))
+            })
             .collect();
 
-        let mut skills = Vec::new();
-        for name in names {
-            let approved = self.versions(name);
-            let found = current.versions(name);
-            let changes: Vec<_> = match (approved, found) {
-                ([], _) => vec![SkillChange::New],
-                (_, []) => vec![SkillChange::Gone],
-                _ => found
-                    .iter()
-                    .filter_map(|skill| skill.change_from(approved))
-                    .collect(),
+        let mut entries = Vec::new();
+        for (name, kind) in names {
+            let changes = match kind {
+                EntryKind::Skill => changes_of_name(
+                    self.versions(name),
+                    current.versions(name),
+                    ApprovedSkill::change_from,
+                ),
+                EntryKind::Plugin => changes_of_name(
+                    self.plugin_versions(name),
+                    current.plugin_versions(name),
+                    ApprovedPlugin::change_from,
+                ),
             };
-            skills.extend(changes.into_iter().map(|change| SkillDifference {
+            entries.extend(changes.into_iter().map(|change| EntryDifference {
+                kind,
                 name: name.into(),
                 change,
             }));
         }
-        LockDifference { skills }
+        LockDifference { entries }
+    }
+}
+
+/// Compares the current packages of one name with its approved versions.
+fn changes_of_name<T>(
+    approved: &[T],
+    found: &[T],
+    change_from: impl Fn(&T, &[T]) -> Option<EntryChange>,
+) -> Vec<EntryChange> {
+    match (approved, found) {
+        ([], _) => vec![EntryChange::New],
+        (_, []) => vec![EntryChange::Gone],
+        _ => {
+            let changes = found
+                .iter()
+                .filter_map(|entry| change_from(entry, approved));
+            changes.collect()
+        }
     }
 }
 
 impl ApprovedSkill {
     /// Compares the skill with its approved versions. Returns `None` if it equals one of them.
-    fn change_from(&self, approved: &[Self]) -> Option<SkillChange> {
+    fn change_from(&self, approved: &[Self]) -> Option<EntryChange> {
         let mut nearest: Option<(Vec<FileDifference>, &SkillDescription)> = None;
         for version in approved {
             let files = self.files.difference_from(&version.files);
@@ -132,9 +173,53 @@ impl ApprovedSkill {
         }
 
         let (files, description) = nearest?;
-        Some(SkillChange::Changed {
+        Some(EntryChange::Changed {
             files,
-            description: self.description.different_keys(description),
+            keys: self.description.different_keys(description),
+            version: None,
+        })
+    }
+}
+
+impl ApprovedPlugin {
+    /// Compares the plugin with its approved versions. Returns `None` if it equals one of them.
+    fn change_from(&self, approved: &[Self]) -> Option<EntryChange> {
+        let differences = approved.iter().map(|version| {
+            let files = self.files.difference_from(&version.files);
+            let is_same_version = self.version == version.version;
+            let keys = [
+                (
+                    "declarationDigest",
+                    self.declaration_digest == version.declaration_digest,
+                ),
+                ("withheld", self.withheld == version.withheld),
+            ];
+            let keys: Vec<_> = keys
+                .into_iter()
+                .filter(|(_, is_equal)| !is_equal)
+                .map(|(key, _)| key)
+                .collect();
+            let version = (!is_same_version).then(|| VersionChange {
+                approved: version.version.clone(),
+                current: self.version.clone(),
+            });
+            (files, keys, version)
+        });
+        let nearest = differences
+            .min_by_key(|(files, keys, version)| (files.len(), keys.len(), version.is_some()));
+
+        let (files, mut keys, version) = nearest?;
+        if files.is_empty() && keys.is_empty() && version.is_none() {
+            return None;
+        }
+        // Other files say other things, so that only the names of the files help a reviewer.
+        if !files.is_empty() {
+            keys.clear();
+        }
+        Some(EntryChange::Changed {
+            files,
+            keys,
+            version,
         })
     }
 }

@@ -1,6 +1,6 @@
-//! Lock of approved skills: the file in which an operator records the packages that a model may read.
-//! Each entry has the name of a skill, the digest of its package, and the digest, size and mode of
-//! each file.
+//! Lock of approved skills and plugins: the file in which an operator records the packages that a model may
+//! read and a host may start. Each entry has a name, the digest of the package, and the digest, size and
+//! mode of each file.
 //!
 //! ```
 //! use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock, SkillDescription};
@@ -27,14 +27,16 @@ mod text_list;
 mod writer;
 
 pub use allowed_signers::AllowedSigners;
-pub use approved_files::{ApprovedFiles, FilesError, MAX_SKILL_FILES, UnapprovedContent};
-pub use difference::{FileChange, FileDifference, LockDifference, SkillChange, SkillDifference};
+pub use approved_files::{ApprovedFiles, FilesError, MAX_PACKAGE_FILES, UnapprovedContent};
+pub use difference::{
+    EntryChange, EntryDifference, FileChange, FileDifference, LockDifference, VersionChange,
+};
 pub use signature::{SIGNATURE_NAMESPACE, SignedLock, signature_path};
 pub use text_list::TextList;
 
 use crate::bounded_file;
 use crate::document::{ConfigError, FileError, FileResult as _, TextPosition};
-use crate::wire::ContentDigest;
+use crate::wire::{ContentDigest, RelPath};
 use signature::MAX_SIGNATURE_BYTES;
 use std::error::Error;
 use std::fmt;
@@ -42,23 +44,35 @@ use std::path::Path;
 
 /// Maximum size of a lock in bytes.
 pub const MAX_LOCK_BYTES: u64 = 64 << 20;
-/// Maximum number of entries of a lock.
+/// Maximum number of skills of a lock.
 pub const MAX_LOCK_SKILLS: usize = 100_000;
-/// Maximum number of approved versions of one skill.
-pub const MAX_SKILL_VERSIONS: usize = 8;
+/// Maximum number of plugins of a lock.
+pub const MAX_LOCK_PLUGINS: usize = 10_000;
+/// Maximum number of approved versions of one skill or plugin.
+pub const MAX_VERSIONS: usize = 8;
 /// Version of the format that this version of caproot reads and writes.
 const FORMAT_VERSION: u64 = 1;
 
-/// Approved skills, sorted by name and digest.
+/// Approved skills and plugins, each sorted by name and digest. A skill and a plugin may have one name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lock {
     skills: Vec<ApprovedSkill>,
+    plugins: Vec<ApprovedPlugin>,
+}
+
+/// Kind of an entry of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EntryKind {
+    /// Skill.
+    Skill,
+    /// Plugin.
+    Plugin,
 }
 
 /// Lock of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockFile {
-    /// Approved skills.
+    /// Approved skills and plugins.
     pub lock: Lock,
     /// Digest of the file.
     pub digest: ContentDigest,
@@ -77,6 +91,25 @@ pub struct ApprovedSkill {
     pub content_digest: ContentDigest,
     /// Files of the package.
     pub files: ApprovedFiles,
+}
+
+/// Approved version of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovedPlugin {
+    /// Name in the manifest.
+    pub name: Box<str>,
+    /// Version in the manifest; empty if not set.
+    pub version: Box<str>,
+    /// Digest of the paths and contents of all files.
+    pub content_digest: ContentDigest,
+    /// Digest of the servers, components and other declarations that a daemon reports of these files. A
+    /// client that believes no executor compares a reported plugin with the digest.
+    pub declaration_digest: ContentDigest,
+    /// Files of the plugin and of its skills.
+    pub files: ApprovedFiles,
+    /// Files whose contents the daemon withheld, because a value may be a secret, sorted. Each is also one
+    /// of `files`, with the digest that the executor computed.
+    pub withheld: Box<[RelPath]>,
 }
 
 /// Texts and rules of a skill that a model or a router gets without reading a file.
@@ -139,37 +172,111 @@ impl Lock {
         Self::parse(text.as_bytes()).map(|_| text)
     }
 
-    /// Returns all entries.
+    /// Returns all skills.
     #[must_use]
     pub fn skills(&self) -> &[ApprovedSkill] {
         &self.skills
     }
 
+    /// Returns all plugins.
+    #[must_use]
+    pub fn plugins(&self) -> &[ApprovedPlugin] {
+        &self.plugins
+    }
+
     /// Returns the approved versions of a skill by its qualified name, sorted by digest.
     #[must_use]
     pub fn versions(&self, name: &str) -> &[ApprovedSkill] {
-        let start = self.skills.partition_point(|skill| *skill.name < *name);
-        let rest = &self.skills[start..];
-        &rest[..rest.partition_point(|skill| *skill.name == *name)]
+        entries_named(&self.skills, name)
     }
 
-    /// Adds an entry. Replaces an entry with the same name and digest.
+    /// Returns the approved versions of a plugin by its name, sorted by digest.
+    #[must_use]
+    pub fn plugin_versions(&self, name: &str) -> &[ApprovedPlugin] {
+        entries_named(&self.plugins, name)
+    }
+
+    /// Returns the files of each approved version of a skill or plugin.
+    pub fn approved_files(
+        &self,
+        kind: EntryKind,
+        name: &str,
+    ) -> impl Iterator<Item = (ContentDigest, &ApprovedFiles)> {
+        let (skills, plugins) = match kind {
+            EntryKind::Skill => (self.versions(name), &[][..]),
+            EntryKind::Plugin => (&[][..], self.plugin_versions(name)),
+        };
+        let skills = skills
+            .iter()
+            .map(|skill| (skill.content_digest, &skill.files));
+        let plugins = plugins.iter();
+        skills.chain(plugins.map(|plugin| (plugin.content_digest, &plugin.files)))
+    }
+
+    /// Returns the size of the files of all entries in bytes.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        let skills = self.skills.iter().map(|skill| &skill.files);
+        let plugins = self.plugins.iter().map(|plugin| &plugin.files);
+        let sizes = skills.chain(plugins).map(ApprovedFiles::total_bytes);
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Adds a skill. Replaces an entry with the same name and digest.
     pub fn approve(&mut self, skill: ApprovedSkill) {
-        match self
-            .skills
-            .binary_search_by(|known| known.sort_key().cmp(&skill.sort_key()))
-        {
-            Ok(at) => self.skills[at] = skill,
-            Err(at) => self.skills.insert(at, skill),
-        }
+        insert_entry(&mut self.skills, skill);
     }
 
-    /// Removes all entries with a name. Returns whether there was one.
-    pub fn remove(&mut self, name: &str) -> bool {
-        let before = self.skills.len();
-        self.skills.retain(|skill| *skill.name != *name);
-        self.skills.len() < before
+    /// Adds a plugin. Replaces an entry with the same name and digest.
+    pub fn approve_plugin(&mut self, plugin: ApprovedPlugin) {
+        insert_entry(&mut self.plugins, plugin);
     }
+
+    /// Removes all entries of a kind with a name. Returns whether there was one.
+    pub fn remove(&mut self, kind: EntryKind, name: &str) -> bool {
+        let before = self.skills.len() + self.plugins.len();
+        match kind {
+            EntryKind::Skill => self.skills.retain(|skill| *skill.name != *name),
+            EntryKind::Plugin => self.plugins.retain(|plugin| *plugin.name != *name),
+        }
+        self.skills.len() + self.plugins.len() < before
+    }
+}
+
+/// Entry of a lock, which has its place by name and package digest.
+trait LockEntry {
+    fn sort_key(&self) -> (&str, ContentDigest);
+}
+
+impl LockEntry for ApprovedSkill {
+    fn sort_key(&self) -> (&str, ContentDigest) {
+        (&self.name, self.content_digest)
+    }
+}
+
+impl LockEntry for ApprovedPlugin {
+    fn sort_key(&self) -> (&str, ContentDigest) {
+        (&self.name, self.content_digest)
+    }
+}
+
+fn entries_named<'a, T: LockEntry>(sorted: &'a [T], name: &str) -> &'a [T] {
+    let start = sorted.partition_point(|entry| entry.sort_key().0 < name);
+    let rest = &sorted[start..];
+    &rest[..rest.partition_point(|entry| entry.sort_key().0 == name)]
+}
+
+fn insert_entry<T: LockEntry>(sorted: &mut Vec<T>, entry: T) {
+    match sorted.binary_search_by(|known| known.sort_key().cmp(&entry.sort_key())) {
+        Ok(at) => sorted[at] = entry,
+        Err(at) => sorted.insert(at, entry),
+    }
+}
+
+/// Sorts entries. The first of the entries with the same name and digest stays.
+fn sort_entries<T: LockEntry>(entries: &mut Vec<T>) {
+    entries.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+    entries.dedup_by(|a, b| a.sort_key() == b.sort_key());
 }
 
 impl LockFile {
@@ -216,12 +323,25 @@ impl LockFile {
 }
 
 impl FromIterator<ApprovedSkill> for Lock {
-    /// Collects the entries of a lock. The first of the entries with the same name and digest stays.
+    /// Collects the skills of a lock. The first of the entries with the same name and digest stays.
     fn from_iter<I: IntoIterator<Item = ApprovedSkill>>(skills: I) -> Self {
-        let mut skills: Vec<_> = skills.into_iter().collect();
-        skills.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
-        skills.dedup_by(|a, b| a.sort_key() == b.sort_key());
-        Self { skills }
+        let mut lock = Self::default();
+        lock.extend(skills);
+        lock
+    }
+}
+
+impl Extend<ApprovedSkill> for Lock {
+    fn extend<I: IntoIterator<Item = ApprovedSkill>>(&mut self, skills: I) {
+        self.skills.extend(skills);
+        sort_entries(&mut self.skills);
+    }
+}
+
+impl Extend<ApprovedPlugin> for Lock {
+    fn extend<I: IntoIterator<Item = ApprovedPlugin>>(&mut self, plugins: I) {
+        self.plugins.extend(plugins);
+        sort_entries(&mut self.plugins);
     }
 }
 
@@ -236,9 +356,16 @@ impl ApprovedSkill {
             files,
         }
     }
+}
 
-    fn sort_key(&self) -> (&str, ContentDigest) {
-        (&self.name, self.content_digest)
+impl EntryKind {
+    /// Returns the word for an entry in a message.
+    #[must_use]
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Skill => "skill",
+            Self::Plugin => "plugin",
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Reader of the text of a lock. Stops at the first error, which has its position and its key.
 
 use super::{
-    ApprovedFiles, ApprovedSkill, FORMAT_VERSION, Lock, LockError, MAX_LOCK_SKILLS,
-    MAX_SKILL_VERSIONS, SkillDescription, TextList,
+    ApprovedFiles, ApprovedPlugin, ApprovedSkill, FORMAT_VERSION, FilesError, Lock, LockEntry,
+    LockError, MAX_LOCK_PLUGINS, MAX_LOCK_SKILLS, MAX_VERSIONS, SkillDescription, TextList,
 };
 use crate::document::TextPosition;
 use crate::text::similar::most_similar;
@@ -26,13 +26,15 @@ const CONFLICT_MARKERS: [&[u8]; 4] = [b"<<<<<<<", b"|||||||", b"=======", b">>>>
 struct LockText {
     #[serde(rename = "version", deserialize_with = "check_version")]
     _version: (),
-    skills: Vec<LockEntry>,
+    skills: Vec<SkillEntry>,
+    #[serde(default)]
+    plugins: Vec<PluginEntry>,
 }
 
-/// Entry of the file.
+/// Skill of the file.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
-struct LockEntry {
+struct SkillEntry {
     #[serde(deserialize_with = "read_name")]
     name: Box<str>,
     description: Box<str>,
@@ -45,7 +47,24 @@ struct LockEntry {
     #[serde(default)]
     products: TextList,
     content_digest: ContentDigest,
+    #[serde(deserialize_with = "read_skill_files")]
     files: ApprovedFiles,
+}
+
+/// Plugin of the file.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
+struct PluginEntry {
+    #[serde(deserialize_with = "read_name")]
+    name: Box<str>,
+    #[serde(default)]
+    version: Box<str>,
+    content_digest: ContentDigest,
+    declaration_digest: ContentDigest,
+    #[serde(deserialize_with = "read_plugin_files")]
+    files: ApprovedFiles,
+    #[serde(default)]
+    withheld: Vec<EntryFileName>,
 }
 
 /// Name of a file in an entry.
@@ -86,37 +105,67 @@ impl LockText {
             let reason = "over 100,000 skills, the limit of a lock";
             return Err(LockError::about("skills".to_owned(), reason));
         }
+        if self.plugins.len() > MAX_LOCK_PLUGINS {
+            let reason = "over 10,000 plugins, the limit of a lock";
+            return Err(LockError::about("plugins".to_owned(), reason));
+        }
+
         let skills = self.skills.into_iter().enumerate();
         let skills: Vec<_> = skills
             .map(|(at, entry)| entry.into_skill(at))
             .collect::<Result<_, _>>()?;
+        check_entries("skills", &skills)?;
+        let plugins = self.plugins.into_iter().enumerate();
+        let plugins: Vec<_> = plugins
+            .map(|(at, entry)| entry.into_plugin(at))
+            .collect::<Result<_, _>>()?;
+        check_entries("plugins", &plugins)?;
 
-        let mut order: Vec<usize> = (0..skills.len()).collect();
-        order.sort_by(|a, b| skills[*a].sort_key().cmp(&skills[*b].sort_key()));
-        for pair in order.windows(2) {
-            let (first, second) = (pair[0], pair[1]);
-            if skills[first].sort_key() == skills[second].sort_key() {
-                let reason = format!(
-                    "has the name and contentDigest of skills[{first}]; remove one of them"
-                );
-                return Err(LockError::about(format!("skills[{second}]"), reason));
-            }
-        }
-        for run in order.windows(MAX_SKILL_VERSIONS + 1) {
-            let (first, last) = (run[0], run[MAX_SKILL_VERSIONS]);
-            if skills[first].name == skills[last].name {
-                let reason = format!(
-                    "over {MAX_SKILL_VERSIONS} entries have this name, the first is skills[{first}]; \
-                     remove entries"
-                );
-                return Err(LockError::about(format!("skills[{last}].name"), reason));
-            }
-        }
-        Ok(Lock::from_iter(skills))
+        let mut lock = Lock::from_iter(skills);
+        lock.extend(plugins);
+        Ok(lock)
     }
 }
 
-impl LockEntry {
+/// Fails if two entries below a key are equal, or if a name has too many.
+fn check_entries<T: LockEntry>(key: &str, entries: &[T]) -> Result<(), LockError> {
+    let mut order: Vec<usize> = (0..entries.len()).collect();
+    order.sort_by(|a, b| entries[*a].sort_key().cmp(&entries[*b].sort_key()));
+    for pair in order.windows(2) {
+        let (first, second) = (pair[0], pair[1]);
+        if entries[first].sort_key() == entries[second].sort_key() {
+            let reason =
+                format!("has the name and contentDigest of {key}[{first}]; remove one of them");
+            return Err(LockError::about(format!("{key}[{second}]"), reason));
+        }
+    }
+    for run in order.windows(MAX_VERSIONS + 1) {
+        let (first, last) = (run[0], run[MAX_VERSIONS]);
+        if entries[first].sort_key().0 == entries[last].sort_key().0 {
+            let reason = format!(
+                "over {MAX_VERSIONS} entries have this name, the first is {key}[{first}]; remove \
+                 entries"
+            );
+            return Err(LockError::about(format!("{key}[{last}].name"), reason));
+        }
+    }
+    Ok(())
+}
+
+/// Fails if the files of an entry have another digest than the entry.
+fn check_digest(
+    entry: String,
+    files: ContentDigest,
+    stated: ContentDigest,
+) -> Result<(), LockError> {
+    if files == stated {
+        return Ok(());
+    }
+    let reason = format!("files have the digest {files}");
+    Err(LockError::about(entry, reason))
+}
+
+impl SkillEntry {
     /// Returns the skill of the entry at an index. Fails if the package has another digest.
     fn into_skill(self, at: usize) -> Result<ApprovedSkill, LockError> {
         let description = SkillDescription {
@@ -127,18 +176,53 @@ impl LockEntry {
             products: self.products,
         };
         let skill = ApprovedSkill::new(&self.name, description, self.files);
-        if skill.content_digest == self.content_digest {
-            return Ok(skill);
-        }
-        let reason = format!("files have the digest {}", skill.content_digest);
-        Err(LockError::about(format!("skills[{at}]"), reason))
+        let entry = format!("skills[{at}]");
+        check_digest(entry, skill.content_digest, self.content_digest)?;
+        Ok(skill)
     }
 }
 
-impl<'de> Deserialize<'de> for ApprovedFiles {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(FilesVisitor)
+impl PluginEntry {
+    /// Returns the plugin of the entry at an index. Fails if the package has another digest, or if a
+    /// withheld file is none of its files.
+    fn into_plugin(self, at: usize) -> Result<ApprovedPlugin, LockError> {
+        let content_digest = self.files.content_digest();
+        check_digest(
+            format!("plugins[{at}]"),
+            content_digest,
+            self.content_digest,
+        )?;
+
+        let mut withheld: Vec<_> = self.withheld.into_iter().map(|name| name.0).collect();
+        let unknown = withheld
+            .iter()
+            .position(|path| self.files.get(path).is_none());
+        if let Some(index) = unknown {
+            let key = format!("plugins[{at}].withheld[{index}]");
+            return Err(LockError::about(key, "is none of the files"));
+        }
+
+        withheld.sort();
+        withheld.dedup();
+        Ok(ApprovedPlugin {
+            name: self.name,
+            version: self.version,
+            content_digest,
+            declaration_digest: self.declaration_digest,
+            files: self.files,
+            withheld: withheld.into(),
+        })
     }
+}
+
+fn read_skill_files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ApprovedFiles, D::Error> {
+    deserializer.deserialize_map(FilesVisitor(ApprovedFiles::new))
+}
+
+fn read_plugin_files<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<ApprovedFiles, D::Error> {
+    deserializer.deserialize_map(FilesVisitor(ApprovedFiles::of_package))
 }
 
 impl<'de> Deserialize<'de> for TextList {
@@ -150,7 +234,8 @@ impl<'de> Deserialize<'de> for TextList {
 }
 
 /// Reads the files of an entry. A map of the standard library would hide a name that is there twice.
-struct FilesVisitor;
+/// The function checks and sorts them.
+struct FilesVisitor(fn(Vec<(RelPath, FileChecksum)>) -> Result<ApprovedFiles, FilesError>);
 
 impl<'de> Visitor<'de> for FilesVisitor {
     type Value = ApprovedFiles;
@@ -164,7 +249,7 @@ impl<'de> Visitor<'de> for FilesVisitor {
         while let Some((EntryFileName(path), file)) = map.next_entry::<_, FileChecksum>()? {
             files.push((path, file));
         }
-        ApprovedFiles::new(files).map_err(A::Error::custom)
+        self.0(files).map_err(A::Error::custom)
     }
 }
 

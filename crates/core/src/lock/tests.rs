@@ -1,6 +1,6 @@
 use super::{
-    ApprovedFiles, ApprovedSkill, FileChange, FilesError, Lock, MAX_LOCK_BYTES, SkillChange,
-    SkillDescription, TextList,
+    ApprovedFiles, ApprovedPlugin, ApprovedSkill, EntryChange, EntryKind, FileChange, FilesError,
+    Lock, MAX_LOCK_BYTES, SkillDescription, TextList, VersionChange,
 };
 use crate::wire::handle::encode_path;
 use crate::wire::{ContentDigest, FileChecksum, RelPath};
@@ -38,6 +38,27 @@ fn skill(name: &str, tree: &[(&str, &str)]) -> ApprovedSkill {
     ApprovedSkill::new(name, description, files_of(tree))
 }
 
+/// Returns a plugin with a manifest and other files.
+fn plugin(name: &str, version: &str, tree: &[(&str, &str)]) -> ApprovedPlugin {
+    let manifest = (
+        rel(".claude-plugin/plugin.json"),
+        checksum(version.as_bytes()),
+    );
+    let others = tree
+        .iter()
+        .map(|(path, content)| (rel(path), checksum(content.as_bytes())));
+    let files = ApprovedFiles::of_package(others.chain([manifest]).collect());
+    let files = files.expect("files of a plugin");
+    ApprovedPlugin {
+        name: name.into(),
+        version: version.into(),
+        content_digest: files.content_digest(),
+        declaration_digest: ContentDigest::of(version),
+        files,
+        withheld: Box::default(),
+    }
+}
+
 fn lock_of(skills: impl IntoIterator<Item = ApprovedSkill>) -> Lock {
     skills.into_iter().collect()
 }
@@ -54,6 +75,11 @@ fn the_digest_is_that_of_the_published_vectors() {
         two.content_digest().to_string(),
         "sha256:9b46342aaebede490f12bf67a5ecb4be507c7684ee5e11a0511b54c701f464bd"
     );
+
+    // The digest of a plugin in the `plugins` of ToolHive's lock has the same vectors.
+    let files = vec![(rel("a.txt"), checksum(b"hello world"))];
+    let plugin = ApprovedFiles::of_package(files).expect("files of a plugin");
+    assert_eq!(plugin.content_digest(), one.content_digest());
 }
 
 /// Computes the package digest with another SHA-256, from the contents.
@@ -88,7 +114,43 @@ fn any_tree() -> impl Strategy<Value = Tree> {
     })
 }
 
+fn any_plugins() -> impl Strategy<Value = Vec<ApprovedPlugin>> {
+    let entry = (
+        "[a-c]{1,2}",
+        "[0-9.]{0,3}",
+        any::<[u8; 32]>(),
+        any_tree(),
+        any::<bool>(),
+    );
+    prop::collection::vec(entry, 0..4).prop_map(|entries| {
+        let plugins =
+            entries
+                .into_iter()
+                .filter_map(|(name, version, digest, tree, is_withheld)| {
+                    let files = approved(&tree)?;
+                    let first = files.iter().take(usize::from(is_withheld));
+                    let withheld = first.map(|(path, _)| path.clone()).collect();
+                    Some(ApprovedPlugin {
+                        name: name.into(),
+                        version: version.into(),
+                        content_digest: files.content_digest(),
+                        declaration_digest: ContentDigest(digest),
+                        files,
+                        withheld,
+                    })
+                });
+        plugins.collect()
+    })
+}
+
 fn any_lock() -> impl Strategy<Value = Lock> {
+    (any_skills(), any_plugins()).prop_map(|(mut lock, plugins)| {
+        lock.extend(plugins);
+        lock
+    })
+}
+
+fn any_skills() -> impl Strategy<Value = Lock> {
     let text = "[a-z:\\u{202e}\\\\\"\n ]{0,6}";
     let description = (text, text, any::<bool>(), any::<bool>(), "[a-z]{1,3}");
     let entry = ("[a-c]{1,2}", description, any_tree(), any::<bool>());
@@ -142,15 +204,16 @@ proptest! {
         }
     }
 
-    /// Law: the difference of a lock and itself is empty, and approving all current skills makes it so.
+    /// Law: the difference of a lock and itself is empty, and approving all that is current makes it so.
     #[test]
-    fn approving_all_current_skills_leaves_no_difference(old in any_lock(), new in any_lock()) {
+    fn approving_all_that_is_current_leaves_no_difference(old in any_lock(), new in any_lock()) {
         prop_assert!(old.difference(&old).is_empty());
         let mut updated = old.clone();
-        for found in old.difference(&new).skills {
-            updated.remove(&found.name);
-            for skill in new.versions(&found.name) {
-                updated.approve(skill.clone());
+        for found in old.difference(&new).entries {
+            updated.remove(found.kind, &found.name);
+            match found.kind {
+                EntryKind::Skill => updated.extend(new.versions(&found.name).to_vec()),
+                EntryKind::Plugin => updated.extend(new.plugin_versions(&found.name).to_vec()),
             }
         }
         prop_assert!(updated.difference(&new).is_empty());
@@ -191,11 +254,11 @@ fn files_that_are_no_skill_are_rejected() {
         ),
         (
             many.collect(),
-            "has over 10,000 files, the limit of a skill",
+            "has over 10,000 files, the limit of a package",
         ),
         (
             vec![(rel("SKILL.md"), huge)],
-            "has over 1 GiB of files, the limit of a skill",
+            "has over 1 GiB of files, the limit of a package",
         ),
     ] {
         let error = ApprovedFiles::new(files).expect_err(sentence);
@@ -226,7 +289,7 @@ fn differences_name_each_file() {
     let difference = old.difference(&new);
     let names: Vec<_> = difference.names(|_| true).collect();
     assert_eq!(names, ["a", "b", "gone", "new"]);
-    let SkillChange::Changed { files, description } = &difference.skills[0].change else {
+    let EntryChange::Changed { files, keys, .. } = &difference.entries[0].change else {
         panic!("changed")
     };
     let changes: Vec<_> = files
@@ -245,14 +308,15 @@ fn differences_name_each_file() {
             ("run.sh".to_owned(), FileChange::Added(checksum(b"1"))),
         ]
     );
-    assert!(description.is_empty());
-    let text_change = SkillChange::Changed {
+    assert!(keys.is_empty());
+    let text_change = EntryChange::Changed {
         files: Vec::new(),
-        description: vec!["description", "products"],
+        keys: vec!["description", "products"],
+        version: None,
     };
-    assert_eq!(difference.skills[1].change, text_change);
-    assert_eq!(difference.skills[2].change, SkillChange::Gone);
-    assert_eq!(difference.skills[3].change, SkillChange::New);
+    assert_eq!(difference.entries[1].change, text_change);
+    assert_eq!(difference.entries[2].change, EntryChange::Gone);
+    assert_eq!(difference.entries[3].change, EntryChange::New);
 }
 
 #[test]
@@ -267,7 +331,116 @@ fn a_changed_mode_is_a_difference() {
     };
     assert_eq!(new.files.content_digest(), old.content_digest);
     let difference = lock_of([old]).difference(&lock_of([new]));
-    assert_eq!(difference.skills.len(), 1);
+    assert_eq!(difference.entries.len(), 1);
+}
+
+#[test]
+fn differences_of_a_plugin_name_its_version_and_its_files() {
+    let mut old = lock_of([skill("kit", &[("SKILL.md", "1")])]);
+    old.extend([plugin("kit", "1.0", &[("run", "1")])]);
+    let mut new = lock_of([skill("kit", &[("SKILL.md", "1")])]);
+    new.extend([
+        plugin("kit", "1.1", &[("run", "1")]),
+        plugin("other", "", &[]),
+    ]);
+    let difference = old.difference(&new);
+    let kinds = difference
+        .entries
+        .iter()
+        .map(|entry| (&*entry.name, entry.kind));
+    let kinds: Vec<_> = kinds.collect();
+    assert_eq!(
+        kinds,
+        [("kit", EntryKind::Plugin), ("other", EntryKind::Plugin)]
+    );
+    let EntryChange::Changed {
+        files,
+        keys,
+        version,
+    } = &difference.entries[0].change
+    else {
+        panic!("changed")
+    };
+    let expected = VersionChange {
+        approved: "1.0".into(),
+        current: "1.1".into(),
+    };
+    assert_eq!((version, &keys[..]), (&Some(expected), &[][..]));
+    assert_eq!(files.len(), 1);
+
+    // Equal files with other declarations: another version of the daemon reads more of them.
+    let mut reread = plugin("kit", "1.0", &[("run", "1")]);
+    reread.declaration_digest = ContentDigest([0; 32]);
+    let mut new = old.clone();
+    new.remove(EntryKind::Plugin, "kit");
+    new.extend([reread]);
+    let change = &old.difference(&new).entries[0].change;
+    let EntryChange::Changed { files, keys, .. } = change else {
+        panic!("changed")
+    };
+    assert!(files.is_empty());
+    assert_eq!(keys, &["declarationDigest"]);
+
+    assert!(new.remove(EntryKind::Plugin, "kit") && !new.remove(EntryKind::Plugin, "kit"));
+    assert_eq!(
+        (new.versions("kit").len(), new.plugin_versions("kit").len()),
+        (1, 0)
+    );
+}
+
+#[test]
+fn invalid_plugins_have_an_error_with_their_place() {
+    let mut approved = plugin("kit", "1.0", &[("run", "1")]);
+    approved.withheld = [rel("run")].into();
+    let mut lock = Lock::default();
+    lock.extend([approved.clone()]);
+    let good = lock.to_text().expect("a text");
+    assert_eq!(Lock::parse(good.as_bytes()), Ok(lock));
+
+    let entry = &good[good.find("    {").expect("an entry")..good.rfind("\n  ]").expect("the end")];
+    let twice = good.replacen(entry, &format!("{entry},{entry}"), 1);
+    let nine: Vec<_> = (0..9)
+        .map(|n| plugin("kit", &format!("1.{n}"), &[]))
+        .collect();
+    let nine = super::writer::lock_text(&Lock {
+        plugins: nine,
+        ..Lock::default()
+    });
+    let zeros = ContentDigest([0; 32]).to_string();
+    let digest = approved.content_digest.to_string();
+    for (text, message) in [
+        (
+            good.replace(&digest, &zeros),
+            format!("plugins[0]: files have the digest {digest}"),
+        ),
+        (
+            good.replacen("\"run\"\n", "\"gone\"\n", 1),
+            "plugins[0].withheld[0]: is none of the files".to_owned(),
+        ),
+        (
+            good.replace("\"declarationDigest\"", "\"declarationDigst\""),
+            "did you mean \"declarationDigest\"?".to_owned(),
+        ),
+        (
+            twice,
+            "plugins[1]: has the name and contentDigest of plugins[0]; remove one of them"
+                .to_owned(),
+        ),
+        (
+            nine.expect("a text"),
+            "over 8 entries have this name, the first is plugins[0]; remove entries".to_owned(),
+        ),
+        (
+            good.replacen("\"run\": {", "\"../run\": {", 1),
+            "plugins[0].files".to_owned(),
+        ),
+    ] {
+        assert_ne!(text, good, "{message}");
+        let error = Lock::parse(text.as_bytes())
+            .expect_err(&message)
+            .to_string();
+        assert!(error.contains(&message), "{error}");
+    }
 }
 
 /// Text of a lock with one skill, one key a line.
@@ -555,14 +728,14 @@ fn limits_are_named_with_their_values() {
     assert!(files(9_999).contains("files have the digest"));
     let error = files(10_000);
     assert!(
-        error.ends_with("skills[0].files: has over 10,000 files, the limit of a skill"),
+        error.ends_with("skills[0].files: has over 10,000 files, the limit of a package"),
         "{error}"
     );
 
     let huge = one.replace("\"bytes\":1,", "\"bytes\":1073741825,");
     let error = Lock::parse(huge.as_bytes()).expect_err("huge").to_string();
     assert!(
-        error.ends_with("skills[0].files: has over 1 GiB of files, the limit of a skill"),
+        error.ends_with("skills[0].files: has over 1 GiB of files, the limit of a package"),
         "{error}"
     );
 }
@@ -593,6 +766,6 @@ fn lookup_and_removal_are_by_the_whole_name() {
     assert!(lock.versions("kit").is_empty());
     lock.approve(skill("a", &[("SKILL.md", "1")]));
     assert_eq!(lock.skills().len(), 4);
-    assert!(lock.remove("a") && !lock.remove("a"));
+    assert!(lock.remove(EntryKind::Skill, "a") && !lock.remove(EntryKind::Skill, "a"));
     assert_eq!(lock.skills().len(), 2);
 }

@@ -1,6 +1,8 @@
-//! Text of a lock: indented, one value a line, so that two changes of different skills merge.
+//! Text of a lock: indented, one value a line, so that two changes of different entries merge.
 
-use super::{ApprovedFiles, ApprovedSkill, FORMAT_VERSION, Lock, LockError, TextList};
+use super::{
+    ApprovedFiles, ApprovedPlugin, ApprovedSkill, FORMAT_VERSION, Lock, LockError, TextList,
+};
 use crate::text::escape_json;
 use crate::wire::ContentDigest;
 use crate::wire::handle::encode_path;
@@ -11,9 +13,11 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 struct LockContent<'a> {
     version: u64,
     skills: Vec<SkillEntryText<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    plugins: Vec<PluginEntryText<'a>>,
 }
 
-/// Entry of the file. A key with its default is omitted.
+/// Skill of the file. A key with its default is omitted.
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SkillEntryText<'a> {
@@ -31,11 +35,26 @@ struct SkillEntryText<'a> {
     files: &'a ApprovedFiles,
 }
 
+/// Plugin of the file. A key with its default is omitted.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PluginEntryText<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    version: &'a str,
+    content_digest: ContentDigest,
+    declaration_digest: ContentDigest,
+    files: &'a ApprovedFiles,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    withheld: Vec<String>,
+}
+
 /// Returns the text of a lock. Misleading characters are escaped, so that a reviewer sees them.
 pub fn lock_text(lock: &Lock) -> Result<String, LockError> {
     let content = LockContent {
         version: FORMAT_VERSION,
         skills: lock.skills.iter().map(SkillEntryText::new).collect(),
+        plugins: lock.plugins.iter().map(PluginEntryText::new).collect(),
     };
     let json = serde_json::to_string_pretty(&content)
         .map_err(|error| LockError::whole(error.to_string()))?;
@@ -54,6 +73,19 @@ impl<'a> SkillEntryText<'a> {
             products: &description.products,
             content_digest: skill.content_digest,
             files: &skill.files,
+        }
+    }
+}
+
+impl<'a> PluginEntryText<'a> {
+    fn new(plugin: &'a ApprovedPlugin) -> Self {
+        Self {
+            name: &plugin.name,
+            version: &plugin.version,
+            content_digest: plugin.content_digest,
+            declaration_digest: plugin.declaration_digest,
+            files: &plugin.files,
+            withheld: plugin.withheld.iter().map(encode_path).collect(),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::state::Session;
 use crate::view::session_view::SessionWatch;
 use caproot_client::json;
 use caproot_core::proto::caproot::v1::{McpServer, McpTransport, Plugin};
+use caproot_core::wire::ContentDigest;
 use prost::Message as _;
 use serde::ser::{Error as _, SerializeStruct as _};
 use serde::{Serialize, Serializer};
@@ -21,6 +22,8 @@ pub struct SessionPlugin {
     pub source_id: String,
     /// Plugin with its components. Third parties wrote every text.
     pub plugin: Arc<Plugin>,
+    /// Package digests of the versions that the lock of the session approves; empty without a lock.
+    pub approved_digests: Vec<ContentDigest>,
 }
 
 /// Changes of a session's plugins.
@@ -140,15 +143,19 @@ impl PluginWatch {
 impl SessionPlugin {
     /// Returns the command line of each server that runs as a process, by the server's name. The program
     /// runs the command on the machine of the plugin and uses the process as an MCP server, for example
-    /// through ssh(1). A server that the declaration disables has none.
+    /// through ssh(1). A server that the declaration disables has none. If the session has a lock, the command
+    /// starts only an approved version of the plugin.
     #[must_use]
-    pub fn server_commands(&self) -> BTreeMap<String, [String; 4]> {
+    pub fn server_commands(&self) -> BTreeMap<String, Vec<String>> {
         let servers = self.plugin.mcp_servers.iter().filter(|server| {
             server.transport() == McpTransport::Stdio && server.enabled != Some(false)
         });
         let command = |server: &McpServer| {
             let words = ["caproot", "exec", "--server", &server.handle];
-            (server.name.clone(), words.map(str::to_owned))
+            let digests = self.approved_digests.iter();
+            let digests = digests.flat_map(|digest| ["--digest".to_owned(), digest.to_string()]);
+            let words = words.into_iter().map(str::to_owned).chain(digests);
+            (server.name.clone(), words.collect())
         };
         servers.map(command).collect()
     }
@@ -252,6 +259,7 @@ fn collect_plugins(sources: &[Arc<dyn SkillSource>], choice: &SkillChoice) -> Ve
         all.extend(chosen.map(|plugin| SessionPlugin {
             source_kind: source.kind(),
             source_id: source.id().to_owned(),
+            approved_digests: source.approved_digests(&plugin),
             plugin,
         }));
     }

@@ -5,6 +5,7 @@ use caproot_client::is_of_root;
 use caproot_core::lock::ApprovedFiles;
 use caproot_core::proto::caproot::v1::{Plugin, Skill};
 use caproot_core::text::{single_line, truncate_with_ellipsis};
+use caproot_core::wire::ContentDigest;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use serde::Serialize;
@@ -115,6 +116,12 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
     /// Returns the plugins of the source, each with an authority of the source. Empty by default and
     /// while the source is unavailable.
     fn plugins(&self) -> Vec<Arc<Plugin>> {
+        Vec::new()
+    }
+
+    /// Returns the package digests of the versions of a listed plugin that a lock approves. Empty by default
+    /// and without a lock.
+    fn approved_digests(&self, _plugin: &Plugin) -> Vec<ContentDigest> {
         Vec::new()
     }
 

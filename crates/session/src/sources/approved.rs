@@ -1,5 +1,5 @@
-//! Source that lists only approved skills of another source. Descriptions come from the lock. A file is
-//! fetched whole, verified, and kept by its digest for all sessions of the process.
+//! Source that lists only approved skills and plugins of another source. Descriptions come from the lock. A file
+//! is fetched whole, verified, and kept by its digest for all sessions of the process.
 
 use super::verified_file::{ContentCache, VerifiedFile, parse_cursor};
 use super::{
@@ -9,9 +9,9 @@ use super::{
 };
 use crate::skills::skill::{AuthorityRef, SharedSkill};
 use crate::{ToolError, ToolErrorCode};
-use caproot_client::{approve_skill, is_for_product};
+use caproot_client::{approve_plugin, approve_skill, is_for_product, rewrite_handles};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
-use caproot_core::proto::caproot::v1::Skill;
+use caproot_core::proto::caproot::v1::{Plugin, Skill, TrustState};
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::{encode_path, format_name_handle};
 use caproot_core::wire::limits::MAX_READ_BYTES;
@@ -36,7 +36,7 @@ const MAX_SAME_PACKAGES: usize = 8;
 /// Verified contents of all sessions of the process, by digest.
 static CONTENTS: LazyLock<ContentCache> = LazyLock::new(|| ContentCache::new(MAX_CACHED_BYTES));
 
-/// Source with the approved skills of another source. Handles have the approved names in place of paths,
+/// Source with the approved skills and plugins of another source. Handles have the approved names in place of paths,
 /// which the author of a skill chooses.
 #[derive(Debug)]
 pub struct ApprovedSource {
@@ -46,6 +46,7 @@ pub struct ApprovedSource {
     lock: Arc<Lock>,
     product: String,
     cached: Mutex<Arc<ApprovedSkills>>,
+    cached_plugins: Mutex<Vec<ListedPlugin>>,
     /// Package digests of the versions that an executor may have, by authority and package. There is an
     /// entry once a file has excluded other versions with the same SKILL.md.
     narrowed: Mutex<NarrowedVersions>,
@@ -79,6 +80,21 @@ struct ApprovedSkills {
     by_package: HashMap<String, Vec<SharedSkill>>,
 }
 
+/// Plugin of the source, and the plugin of the session.
+#[derive(Debug, Clone)]
+struct ListedPlugin {
+    listed: Arc<Plugin>,
+    /// `None` if the plugin is not approved.
+    approved: Option<ApprovedPluginListing>,
+}
+
+#[derive(Debug, Clone)]
+struct ApprovedPluginListing {
+    plugin: Arc<Plugin>,
+    /// Package digests of the approved versions with these declarations.
+    digests: Vec<ContentDigest>,
+}
+
 impl ApprovedSource {
     /// Creates a source with an id that a model may see. An empty product lists the skills of all products.
     pub fn new(source: Arc<dyn SkillSource>, id: String, lock: Arc<Lock>, product: &str) -> Self {
@@ -88,6 +104,7 @@ impl ApprovedSource {
             lock,
             product: product.to_owned(),
             cached: Mutex::default(),
+            cached_plugins: Mutex::default(),
             narrowed: Mutex::default(),
         }
     }
@@ -126,7 +143,8 @@ impl ApprovedSource {
         for (own, skill) in &approved {
             let id = authority_id(skill);
             let versions = digests.get(&(id, &*skill.name)).map_or(0, HashSet::len);
-            let package = format_name_handle(id, &version_name(own, versions > 1));
+            let name = versioned_name(&own.name, &own.digest, versions > 1);
+            let package = format_name_handle(id, &name);
             let same = by_package.entry(package.clone()).or_default();
             if same.is_empty() {
                 skills.push(Arc::new(Skill {
@@ -158,6 +176,64 @@ impl ApprovedSource {
             approved: Arc::new(approved),
             by_package,
         }
+    }
+
+    /// Returns the approved plugins of now. The declarations are those of the lock, and handles have the name of
+    /// the plugin in place of its path.
+    fn approved_plugins(&self) -> Vec<ApprovedPluginListing> {
+        let listed = self.source.plugins();
+        let mut cached = self.cached_plugins.lock();
+        let is_same = cached.len() == listed.len()
+            && cached.iter().zip(&listed).all(|(known, plugin)| {
+                Arc::ptr_eq(&known.listed, plugin) || known.listed == *plugin
+            });
+        if !is_same {
+            *cached = self.approve_plugins(&listed);
+        }
+        cached
+            .iter()
+            .filter_map(|known| known.approved.clone())
+            .collect()
+    }
+
+    fn approve_plugins(&self, listed: &[Arc<Plugin>]) -> Vec<ListedPlugin> {
+        let approved: Vec<_> = listed
+            .iter()
+            .map(|plugin| approve_plugin(&self.lock, plugin))
+            .collect();
+        let mut declarations: HashMap<_, HashSet<_>> = HashMap::new();
+        for (plugin, versions) in listed.iter().zip(&approved) {
+            let of_name = declarations.entry((plugin_authority(plugin), &*plugin.name));
+            let of_name = of_name.or_default();
+            of_name.extend(versions.first().map(|version| version.declaration_digest));
+        }
+
+        // Plugins with one name and the same declarations are one plugin of the session.
+        let mut packages = HashSet::new();
+        let plugins = listed.iter().zip(&approved).map(|(plugin, versions)| {
+            let authority = plugin_authority(plugin);
+            let of_name = declarations.get(&(authority, &*plugin.name));
+            let has_versions = of_name.is_some_and(|digests| digests.len() > 1);
+            let approved = versions.first().and_then(|version| {
+                let digest = version.declaration_digest.to_string();
+                let name = versioned_name(&plugin.name, &digest, has_versions);
+                let package = format_name_handle(authority, &name);
+                packages
+                    .insert(package.clone())
+                    .then(|| ApprovedPluginListing {
+                        plugin: Arc::new(with_package(plugin, &package)),
+                        digests: versions
+                            .iter()
+                            .map(|version| version.content_digest)
+                            .collect(),
+                    })
+            });
+            ListedPlugin {
+                listed: plugin.clone(),
+                approved,
+            }
+        });
+        plugins.collect()
     }
 
     fn describe(&self, predicate: &str) -> String {
@@ -401,14 +477,30 @@ impl CandidateVersions<'_> {
     }
 }
 
-/// Returns the name of an approved skill in its handle: with digits of its digest if a root has several
+/// Returns the name of an approved skill or plugin in its handle: with digits of a digest if a root has several
 /// versions. A name with `@` always has digits, so that it looks like no other.
-fn version_name(skill: &Skill, has_versions: bool) -> String {
-    if has_versions || skill.name.contains('@') {
-        format!("{}@{}", skill.name, short_digest(&skill.digest))
+fn versioned_name(name: &str, digest: &str, has_versions: bool) -> String {
+    if has_versions || name.contains('@') {
+        format!("{name}@{}", short_digest(digest))
     } else {
-        skill.name.clone()
+        name.to_owned()
     }
+}
+
+/// Returns an approved plugin with another handle. A handle outside the plugin is not approved, and is removed.
+fn with_package(listed: &Plugin, package: &str) -> Plugin {
+    let mut plugin = listed.clone();
+    plugin.trust = TrustState::Approved.into();
+    rewrite_handles(&mut plugin, |handle| {
+        let below = handle.strip_prefix(&*listed.package);
+        below.map_or_else(String::new, |below| format!("{package}{below}"))
+    });
+    plugin
+}
+
+fn plugin_authority(plugin: &Plugin) -> &str {
+    let authority = plugin.authority.as_ref();
+    authority.map_or("", |authority| &authority.id)
 }
 
 /// Returns the error of a file that is not as approved.
@@ -453,6 +545,17 @@ impl SkillSource for ApprovedSource {
 
     fn changes(&self) -> SourceChanges {
         self.source.changes()
+    }
+
+    fn plugins(&self) -> Vec<Arc<Plugin>> {
+        let approved = self.approved_plugins().into_iter();
+        approved.map(|listing| listing.plugin).collect()
+    }
+
+    fn approved_digests(&self, plugin: &Plugin) -> Vec<ContentDigest> {
+        let mut approved = self.approved_plugins().into_iter();
+        let found = approved.find(|listing| listing.plugin.package == plugin.package);
+        found.map(|listing| listing.digests).unwrap_or_default()
     }
 
     fn retry(&self) {

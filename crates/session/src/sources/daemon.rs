@@ -17,7 +17,7 @@ use caproot_client::{
     CallError, Client, Fleet, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState,
     ResumePoint, is_of_root, listed_package_files,
 };
-use caproot_core::lock::{ApprovedFiles, MAX_SKILL_FILES};
+use caproot_core::lock::{ApprovedFiles, MAX_PACKAGE_FILES};
 use caproot_core::proto::caproot::v1::{
     Authority, ListResourcesRequest, Plugin, ReadResourceRequest, ReadResourceResponse, Resource,
     RootReason, RootState, RootStatus, SelectedCapabilityRoot, Skill,
@@ -304,11 +304,11 @@ impl DaemonSource {
 
         let _permit = self.acquire_permit().await?;
         let mut client = self.connection.client.clone();
-        let listed = client.list_resources_until(&list, MAX_SKILL_FILES);
+        let listed = client.list_resources_until(&list, MAX_PACKAGE_FILES);
         let listed = self.tool_result(listed.await)?;
         let is_whole = !listed.truncated && listed.next_page_token.is_empty();
         is_whole
-            .then(|| listed_package_files(package, &listed.resources))
+            .then(|| listed_package_files(package, &listed.resources, &listed.withheld))
             .flatten()
             .ok_or_else(unknown_digests_error)
     }

@@ -3,20 +3,23 @@
 
 use super::exec_rules::ExecRules;
 use super::{
-    ExecArgs, INTERPRETERS, PreparedScript, Surroundings, copy_failure, find_program, open_store,
-    start_failure,
+    ExecArgs, INTERPRETERS, PreparedScript, Surroundings, copy_failure, find_program,
+    is_version_of, open_store, split_name_handle, start_failure,
 };
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::cli::handle_arg::find_root;
+use crate::cli::handle_arg::{find_root, list_plugins};
 use crate::cli::spinner::DelayedSpinner;
-use caproot_client::Client;
-use caproot_client::pull::{CopyRequest, PackageCopy, PackageLocation, copy_package};
+use caproot_client::pull::{
+    ApprovedVersions, CopyRequest, PackageCopy, PackageLocation, PackageStore, copy_package,
+};
+use caproot_client::{Client, approve_plugin};
+use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    Consistency, McpServer, McpTransport, NamedValue, Plugin, ResolveRootsRequest,
-    SelectedCapabilityRoot,
+    Consistency, McpServer, McpTransport, NamedValue, Plugin, SelectedCapabilityRoot,
 };
+use caproot_core::text::quote_word;
 use caproot_core::text::variables::{ValuePart, split_variables};
 use caproot_core::wire::{ContentDigest, RelPath};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +29,7 @@ use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// Variables that a server gets without a declaration: those of the MCP SDKs, and the language.
 const INHERITED_VARIABLES: [&str; 10] = [
@@ -65,81 +69,158 @@ struct FoundServer {
 /// Replaces this process by the server. Returns only the reason why it does not run.
 pub async fn start(handle: &str, args: &ExecArgs, env: &ProcessEnv) -> Result<(), CommandFailure> {
     let rules = ExecRules::load(env)?;
-    if rules
-        .read_lock(args.lock.as_deref(), args.signers.as_deref())?
-        .is_some()
-    {
-        let sentence = "a lock has no plugins, so it cannot approve a server";
-        return Err(CommandFailure::new(exit::NOT_STARTED, sentence)
-            .with_hint("pin the plugin with --digest, and use a trusted daemon"));
-    }
-    let mut executor = rules.connect(&args.connection, false, env).await?;
+    let lock = rules.read_lock(args.lock.as_deref(), args.signers.as_deref())?;
+    let mut executor = rules.connect(&args.connection, lock.is_some(), env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
     let package = handle
         .split_once('#')
         .map_or(handle, |(package, _)| package);
     let root = find_root(package, roots)?;
-
-    let found = find_server(&mut client, &root, handle).await?;
-    found.check_startable()?;
     let store = open_store(args, env)?;
-    let request = CopyRequest {
-        location: PackageLocation {
-            root: &root,
-            package,
-        },
-        file: None,
-        digest: args.digest,
-        limits: args.limits(),
-        approved: None,
-    };
-    let spinner = DelayedSpinner::new("copying the plugin");
-    let copied = spinner.run(copy_package(&client, &store, &request)).await;
-    let copy = copied.map_err(|error| copy_failure(error, true))?;
-    // The declaration must be that of the copied files.
-    if find_server(&mut client, &root, handle).await? != found {
-        let sentence = "the plugin changed while it was copied; try again";
-        return Err(CommandFailure::new(exit::SCRIPT_CHANGED, sentence));
-    }
-    copy.make_read_only()?;
 
-    let program = found.prepare(&copy, args.allow_program, env)?;
-    let mut all = program.args;
-    all.extend(args.script_args.iter().cloned());
-    let script = PreparedScript {
-        path: program.path,
-        copy,
-        store,
-        surroundings: Some(program.surroundings),
-    };
-    Err(if program.is_file_of_plugin {
-        script.replace_process(&all)
-    } else {
-        script.replace_process_by_program(&all)
-    })
+    let mut found = find_servers(&mut client, &root, handle).await?;
+    // Only the lock or a digest can tell which of the plugins with a name is meant.
+    if lock.is_none() && args.digest.is_empty() {
+        found.retain(|server| server.server.handle == handle);
+    }
+    let mut first_failure = None;
+    for server in &found {
+        let copied = server.copy(args, &mut client, &store, &root, lock.as_ref());
+        match copied.await {
+            Ok(copy) => return server.replace_process(copy, store, args, env),
+            Err(failure) => first_failure = first_failure.or(Some(failure)),
+        }
+    }
+    Err(first_failure.unwrap_or_else(|| no_listed_server(handle)))
 }
 
-async fn find_server(
+/// Returns the servers that a handle may mean. A session with a lock shows the name of a plugin in place of its
+/// path, and the lock or `--digest` decides if a path and a name are equal.
+async fn find_servers(
     client: &mut Client,
     root: &SelectedCapabilityRoot,
     handle: &str,
-) -> Result<FoundServer, CommandFailure> {
-    let request = ResolveRootsRequest {
-        selected_capability_roots: vec![root.clone()],
-        consistency: Consistency::Fresh.into(),
-        ..ResolveRootsRequest::default()
-    };
-    let roots = client.resolve_roots(request).await?.roots;
-    for plugin in roots.into_iter().flat_map(|root| root.plugins) {
+) -> Result<Vec<FoundServer>, CommandFailure> {
+    let (named, below) = split_name_handle(handle);
+    let plugins = list_plugins(client, vec![root.clone()], Consistency::Fresh).await?;
+    let mut found = Vec::new();
+    for plugin in plugins {
+        let is_named = plugin.name == named || is_version_of(&named, &plugin.name);
+        let by_name =
+            (is_named && below.starts_with('#')).then(|| format!("{}{below}", plugin.package));
         let mut servers = plugin.mcp_servers.iter();
-        if let Some(server) = servers.find(|server| server.handle == handle).cloned() {
-            return Ok(FoundServer { plugin, server });
-        }
+        let server = servers
+            .find(|server| server.handle == handle || by_name.as_ref() == Some(&server.handle));
+        let Some(server) = server.cloned() else {
+            continue;
+        };
+        let at = if server.handle == handle {
+            0
+        } else {
+            found.len()
+        };
+        found.insert(at, FoundServer { plugin, server });
     }
+    Ok(found)
+}
+
+fn no_listed_server(handle: &str) -> CommandFailure {
     let sentence = format!("{handle} is no MCP server of a listed plugin");
-    Err(CommandFailure::new(exit::NOT_RUNNABLE, sentence)
-        .with_hint("`caproot resolve` lists the plugins with their servers"))
+    CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+        .with_hint("`caproot resolve` lists the plugins with their servers")
+}
+
+impl FoundServer {
+    /// Copies the plugin. With a lock, the declaration and each file must be approved.
+    async fn copy(
+        &self,
+        args: &ExecArgs,
+        client: &mut Client,
+        store: &Arc<PackageStore>,
+        root: &SelectedCapabilityRoot,
+        lock: Option<&Lock>,
+    ) -> Result<PackageCopy, CommandFailure> {
+        self.check_startable()?;
+        let approved = match lock {
+            None => None,
+            Some(lock) => {
+                let versions = approve_plugin(lock, &self.plugin);
+                if versions.is_empty() {
+                    return Err(self.not_approved(lock));
+                }
+                Some(ApprovedVersions::Plugin(
+                    versions.into_iter().cloned().collect(),
+                ))
+            }
+        };
+
+        let request = CopyRequest {
+            location: PackageLocation {
+                root,
+                package: &self.plugin.package,
+            },
+            file: None,
+            digests: &args.digest,
+            limits: args.limits(),
+            approved,
+        };
+        let spinner = DelayedSpinner::new("copying the plugin");
+        let copied = spinner.run(copy_package(client, store, &request)).await;
+        let copy = copied.map_err(|error| copy_failure(error, true))?;
+        // The declaration must be that of the copied files.
+        let again = find_servers(client, root, &self.server.handle).await?;
+        if !again.contains(self) {
+            let sentence = "the plugin changed while it was copied; try again";
+            return Err(CommandFailure::new(exit::SCRIPT_CHANGED, sentence));
+        }
+        copy.make_read_only()?;
+        Ok(copy)
+    }
+
+    /// Returns the failure of a plugin whose declarations a lock does not approve.
+    fn not_approved(&self, lock: &Lock) -> CommandFailure {
+        let Plugin { name, version, .. } = &self.plugin;
+        let (name, version) = (quote_word(name), quote_word(version));
+        let versions = lock.plugin_versions(&self.plugin.name);
+        let is_known = versions
+            .iter()
+            .any(|known| *known.version == *self.plugin.version);
+        let sentence = if versions.is_empty() {
+            format!("the lock does not approve the plugin {name}")
+        } else if is_known {
+            format!("the plugin {name} declares other parts than the lock approves")
+        } else {
+            let approved = quote_word(&versions[0].version);
+            format!("the plugin {name} has the version {version}, and the lock approves {approved}")
+        };
+        CommandFailure::new(exit::SCRIPT_CHANGED, sentence)
+            .with_hint("review the plugin, then approve it with `caproot lock --update NAME`")
+    }
+
+    /// Replaces this process by the server in a copy. Returns only the reason why it does not run.
+    fn replace_process(
+        &self,
+        copy: PackageCopy,
+        store: Arc<PackageStore>,
+        args: &ExecArgs,
+        env: &ProcessEnv,
+    ) -> Result<(), CommandFailure> {
+        let program = self.prepare(&copy, args.allow_program, env)?;
+        let mut all = program.args;
+        all.extend(args.script_args.iter().cloned());
+        let script = PreparedScript {
+            path: program.path,
+            copy,
+            store,
+            surroundings: Some(program.surroundings),
+        };
+        Err(if program.is_file_of_plugin {
+            script.replace_process(&all)
+        } else {
+            script.replace_process_by_program(&all)
+        })
+    }
 }
 
 /// Program of a server, with everything in place of the variables.

@@ -1,43 +1,46 @@
-//! `caproot lock`: records and compares approved skills.
+//! `caproot lock`: records and compares approved skills and plugins.
 
-mod current_skills;
+mod current_packages;
 mod out_file;
 mod report;
 
 use crate::cli::args::{ConnectionArgs, SelectionArgs, read_lock};
-use crate::cli::ask::report::count_with_noun;
 use crate::cli::exit;
 use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::handle_arg::join_candidates;
 use crate::cli::output::{OutputFormat, is_plain_word, print_json, print_stderr, write_stdout};
-use caproot_core::lock::{ApprovedSkill, Lock, LockDifference, SkillChange, SkillDifference};
+use caproot_core::lock::{EntryChange, EntryDifference, EntryKind, Lock, LockDifference};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::similar::suggest_names;
 use caproot_core::text::{SentenceResult as _, escape_text};
+use caproot_core::wire::ContentDigest;
 use clap::{ArgGroup, Args};
-use current_skills::{CurrentPackage, CurrentSkills, read_current_skills};
+use current_packages::{CurrentPackage, CurrentPackages, read_current_packages};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+/// Next step after a name that means several packages.
+const TWIN_HINT: &str = "review them, and name each one to approve with --package HANDLE";
 /// Maximum number of names in a hint.
 const MAX_HINT_NAMES: usize = 10;
 
-/// Record approved skills, or compare the skills with the record
+/// Record approved skills and plugins, or compare them with the record
 ///
-/// A lock has the name, the description, and the digest, size and mode of each file of the approved
-/// skills. Reads the skills of directories exactly like a daemon that publishes them, or of the daemons of
-/// the connection options, and hashes each file.
+/// A lock has the name, and the digest, size and mode of each file of the approved skills and plugins, the
+/// descriptions of the skills, and the versions of the plugins. Reads the skills and plugins of directories
+/// exactly like a daemon that publishes them, or of the daemons of the connection options, and hashes each
+/// file. The daemon computes the digest of a file whose values it withholds.
 ///
-/// If the file in --out does not exist, the command approves all skills. Afterwards the skills to approve
-/// are named. Exits with 1 if the skills differ from the lock and no skill is named, or if a skill
-/// cannot be approved.
+/// If the file in --out does not exist, the command approves all skills and plugins. Afterwards those to
+/// approve are named; the name of a plugin also means its skills. Exits with 1 if they differ from the lock
+/// and no name is given, or if a skill or plugin cannot be approved.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("lock_file").args(["out", "check"]).required(true)))]
 #[command(group(ArgGroup::new("changes").args(["update", "add", "remove", "prune"]).multiple(true)))]
 #[command(after_help = "\
 Examples:
-  caproot lock ./skills --out caproot.lock      # approve all skills
+  caproot lock ./skills --out caproot.lock      # approve all skills and plugins
   caproot lock ./skills --check caproot.lock    # for CI
   caproot lock ./skills --update pdf --out caproot.lock
   caproot lock ./skills --check caproot.lock --signers allowed_signers
@@ -57,20 +60,20 @@ pub struct LockArgs {
     /// `allowed_signers` in ssh-keygen(1)
     #[arg(long, value_name = "FILE", conflicts_with = "out")]
     signers: Option<PathBuf>,
-    /// Replace the entries of these skills, by qualified name
+    /// Replace the entries of these skills, by qualified name, and of these plugins with their skills
     #[arg(long, value_name = "NAME", num_args = 1..)]
     update: Vec<String>,
-    /// Approve the current version of these skills in addition to the versions of the lock
+    /// Approve the current version of these skills and plugins in addition to the versions of the lock
     #[arg(long, value_name = "NAME", num_args = 1..)]
     add: Vec<String>,
     /// With --update or --add: of several packages with one name, approve only this one. The message about
     /// them, and --check, have the handles
     #[arg(long, value_name = "HANDLE", num_args = 1.., conflicts_with = "check")]
     package: Vec<String>,
-    /// Remove the entries of these skills
+    /// Remove the entries of these skills and plugins. The skills of a plugin have their own names
     #[arg(long, value_name = "NAME", num_args = 1..)]
     remove: Vec<String>,
-    /// Remove the entries of all skills that do not exist
+    /// Remove the entries of all skills and plugins that do not exist
     #[arg(long)]
     prune: bool,
     /// Output format
@@ -86,7 +89,7 @@ pub struct LockArgs {
 pub async fn run(args: LockArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     if let Some(file) = &args.check {
         let lock = read_lock(file, args.signers.as_deref())?;
-        let current = read_current_skills(&args, env).await?;
+        let current = read_current_packages(&args, env).await?;
         return report_check(&args, file, &lock, &current);
     }
 
@@ -101,11 +104,11 @@ pub async fn run(args: LockArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     }
 
     if !file.exists() {
-        let current = read_current_skills(&args, env).await?;
+        let current = read_current_packages(&args, env).await?;
         return create_lock(&args, file, &current);
     }
     let lock = Lock::read(file)?;
-    let current = read_current_skills(&args, env).await?;
+    let current = read_current_packages(&args, env).await?;
     report_existing(&args, file, &lock, &current)
 }
 
@@ -124,12 +127,12 @@ impl LockArgs {
 fn create_lock(
     args: &LockArgs,
     file: &Path,
-    current: &CurrentSkills,
+    current: &CurrentPackages,
 ) -> Result<u8, CommandFailure> {
     let lock = &current.lock;
     write_lock(file, lock)?;
     let difference = Lock::default().difference(lock);
-    let mut lines = report::entry_lines(lock.skills());
+    let mut lines = report::entry_lines(lock);
     // A new lock approves all packages, so that twins are only named.
     lines.extend(report::difference_lines(&current.twins()));
     print_written(args, file, lock, &difference, lines)?;
@@ -141,7 +144,7 @@ fn report_existing(
     args: &LockArgs,
     file: &Path,
     lock: &Lock,
-    current: &CurrentSkills,
+    current: &CurrentPackages,
 ) -> Result<u8, CommandFailure> {
     let difference = current.difference_from(lock);
     if !difference.is_empty() {
@@ -166,7 +169,7 @@ fn report_check(
     args: &LockArgs,
     file: &Path,
     lock: &Lock,
-    current: &CurrentSkills,
+    current: &CurrentPackages,
 ) -> Result<u8, CommandFailure> {
     let difference = current.difference_from(lock);
     match args.output {
@@ -180,7 +183,7 @@ fn report_check(
         lines.push(change_hint(args, file, &difference));
         print_stderr(&lines);
     } else if args.output == OutputFormat::Text {
-        let count = count_with_noun(lock.skills().len(), "skill");
+        let count = report::count_names(lock);
         print_lines(&[format!(
             "{}: {count} approved, no difference",
             file.display()
@@ -189,8 +192,8 @@ fn report_check(
     Ok(finish_report(current, difference.is_empty()))
 }
 
-/// Reports the skills that cannot be approved. Returns the exit code.
-fn finish_report(current: &CurrentSkills, is_equal: bool) -> u8 {
+/// Reports the skills and plugins that cannot be approved. Returns the exit code.
+fn finish_report(current: &CurrentPackages, is_equal: bool) -> u8 {
     let rejected = &current.rejected;
     print_stderr(
         &rejected
@@ -201,48 +204,55 @@ fn finish_report(current: &CurrentSkills, is_equal: bool) -> u8 {
     exit::code_for_result(is_equal && rejected.is_empty())
 }
 
-impl CurrentSkills {
-    /// Compares the skills with a lock. A skill that cannot be approved is not gone.
+impl CurrentPackages {
+    /// Compares the skills and plugins with a lock. One that cannot be approved is not gone.
     fn difference_from(&self, lock: &Lock) -> LockDifference {
         let mut difference = lock.difference(&self.lock);
-        difference.skills.retain(|skill| {
+        difference.entries.retain(|entry| {
             let mut rejected = self.rejected.iter();
-            skill.change != SkillChange::Gone || rejected.all(|other| *other.name != *skill.name)
+            let is_rejected =
+                rejected.any(|other| other.kind == entry.kind && *other.name == *entry.name);
+            entry.change != EntryChange::Gone || !is_rejected
         });
 
-        for skill in &mut difference.skills {
-            if self.lock.versions(&skill.name).len() > 1 {
-                let packages = self.packages_of(&skill.name);
+        for entry in &mut difference.entries {
+            if self.lock.approved_files(entry.kind, &entry.name).count() > 1 {
+                let packages = self.packages_of(entry.kind, &entry.name);
                 let packages = packages.map(|package| package.handle.clone()).collect();
-                skill.change = SkillChange::Twin { packages };
+                entry.change = EntryChange::Twin { packages };
             }
         }
         // Each version of a name is a difference of its own.
-        difference.skills.dedup();
+        difference.entries.dedup();
         difference
     }
 
     /// Returns the names that several packages with different files have.
     fn twins(&self) -> LockDifference {
         let mut twins = self.difference_from(&Lock::default());
-        let is_twin = |skill: &SkillDifference| matches!(skill.change, SkillChange::Twin { .. });
-        twins.skills.retain(is_twin);
+        let is_twin = |entry: &EntryDifference| matches!(entry.change, EntryChange::Twin { .. });
+        twins.entries.retain(is_twin);
         twins
     }
 
-    fn packages_of(&self, name: &str) -> impl Iterator<Item = &CurrentPackage> {
+    fn packages_of(&self, kind: EntryKind, name: &str) -> impl Iterator<Item = &CurrentPackage> {
+        let packages = self.packages_named(name);
+        packages.filter(move |package| package.kind == kind)
+    }
+
+    fn packages_named(&self, name: &str) -> impl Iterator<Item = &CurrentPackage> {
         let packages = self.packages.iter();
         packages.filter(move |package| *package.name == *name)
     }
 }
 
-/// Approves and removes the named skills.
+/// Approves and removes the named skills and plugins.
 async fn change_lock(args: &LockArgs, file: &Path, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let old = Lock::read(file)?;
     let current = if args.needs_skills() || args.prune {
-        read_current_skills(args, env).await?
+        read_current_packages(args, env).await?
     } else {
-        CurrentSkills::default()
+        CurrentPackages::default()
     };
 
     let lock = args.changed_lock(&old, &current)?;
@@ -255,47 +265,46 @@ async fn change_lock(args: &LockArgs, file: &Path, env: &ProcessEnv) -> Result<u
 
 impl LockArgs {
     /// Returns a lock with the changes of the flags.
-    fn changed_lock(&self, old: &Lock, current: &CurrentSkills) -> Result<Lock, CommandFailure> {
+    fn changed_lock(&self, old: &Lock, current: &CurrentPackages) -> Result<Lock, CommandFailure> {
         let mut lock = old.clone();
         for name in &self.remove {
-            if !lock.remove(name) {
-                return Err(unknown_name(name, old, "the lock has no skill"));
+            let skill = lock.remove(EntryKind::Skill, name);
+            let plugin = lock.remove(EntryKind::Plugin, name);
+            if !skill && !plugin {
+                return Err(unknown_name(name, old, "the lock has no skill or plugin"));
             }
         }
+
         self.check_packages(current)?;
-        for name in &self.update {
-            let versions = current.chosen_versions(name, &self.package)?;
-            lock.remove(name);
-            for skill in versions {
-                lock.approve(skill);
-            }
+        for entry in current.chosen_entries(&self.update, &self.package)? {
+            lock.remove(entry.kind, &entry.name);
+            entry.approve_in(&mut lock, &current.lock);
         }
-        for name in &self.add {
-            let versions = current.chosen_versions(name, &self.package)?;
-            for skill in versions {
-                lock.approve(skill);
-            }
+        for entry in current.chosen_entries(&self.add, &self.package)? {
+            entry.approve_in(&mut lock, &current.lock);
         }
         if self.prune {
-            for name in current
-                .difference_from(old)
-                .names(|change| *change == SkillChange::Gone)
-            {
-                lock.remove(name);
+            for entry in current.difference_from(old).entries {
+                if entry.change == EntryChange::Gone {
+                    lock.remove(entry.kind, &entry.name);
+                }
             }
         }
 
         Ok(lock)
     }
-}
 
-impl LockArgs {
-    /// Checks that each chosen package has one of the names to approve.
-    fn check_packages(&self, current: &CurrentSkills) -> Result<(), CommandFailure> {
-        let mut names = self.update.iter().chain(&self.add);
+    /// Checks that each chosen package has one of the names to approve, or is a skill of a plugin with such a
+    /// name.
+    fn check_packages(&self, current: &CurrentPackages) -> Result<(), CommandFailure> {
+        let names: Vec<_> = self.update.iter().chain(&self.add).collect();
+        let of_plugins = names.iter();
+        let of_plugins = of_plugins.flat_map(|name| current.skills_of_plugin(name, &[]));
+        let of_plugins: Vec<_> = of_plugins.collect();
         let known: Vec<_> = names
-            .by_ref()
-            .flat_map(|name| current.packages_of(name))
+            .into_iter()
+            .chain(&of_plugins)
+            .flat_map(|name| current.packages_named(name))
             .map(|package| &*package.handle)
             .collect();
         let mut unknown = self.package.iter();
@@ -320,61 +329,141 @@ fn join_handles<'a>(handles: impl ExactSizeIterator<Item = &'a str>) -> String {
     escape_text(&join_candidates(handles))
 }
 
-impl CurrentSkills {
-    /// Returns the versions of a named skill to approve. If several packages have different files, only the
-    /// chosen ones are approved, because an author could have added the others.
-    fn chosen_versions(
-        &self,
-        name: &str,
-        chosen: &[String],
-    ) -> Result<Vec<ApprovedSkill>, CommandFailure> {
-        let versions = self.versions(name)?;
-        let is_chosen = |package: &CurrentPackage| chosen.iter().any(|c| **c == *package.handle);
-        let digests: Vec<_> = self
-            .packages_of(name)
-            .filter(|package| is_chosen(package))
-            .map(|package| package.content_digest)
-            .collect();
-        if versions.len() > 1 && digests.is_empty() {
-            let packages: Vec<_> = self
-                .packages_of(name)
-                .map(|package| &*package.handle)
-                .collect();
-            let sentence = format!(
-                "{} packages with different files are named `{}`: {}",
-                packages.len(),
-                escape_text(name),
-                join_handles(packages.into_iter())
-            );
-            return Err(CommandFailure::new(exit::REJECTED, sentence)
-                .with_hint("review them, and name each one to approve with --package HANDLE"));
-        }
+/// Versions of a name to approve.
+struct ChosenEntry {
+    kind: EntryKind,
+    name: String,
+    /// Digests of the chosen packages.
+    digests: Vec<ContentDigest>,
+}
 
-        let mut versions = versions.to_vec();
-        versions.retain(|skill| digests.is_empty() || digests.contains(&skill.content_digest));
-        Ok(versions)
-    }
-
-    /// Returns the current versions of a named skill.
-    fn versions(&self, name: &str) -> Result<&[ApprovedSkill], CommandFailure> {
-        if let Some(rejected) = self.rejected.iter().find(|skill| skill.name == name) {
-            let line = report::rejection_line(rejected);
-            let sentence = line.trim_start_matches("caproot: ");
-            return Err(CommandFailure::new(exit::PROBLEMS_FOUND, sentence));
-        }
-        match self.lock.versions(name) {
-            [] => Err(unknown_name(
-                name,
-                &self.lock,
-                "no skill has the qualified name",
-            )),
-            versions => Ok(versions),
+impl ChosenEntry {
+    /// Adds the versions to a lock.
+    fn approve_in(&self, lock: &mut Lock, current: &Lock) {
+        let is_chosen = |digest: &ContentDigest| self.digests.contains(digest);
+        match self.kind {
+            EntryKind::Skill => {
+                let versions = current.versions(&self.name).iter();
+                let chosen = versions.filter(|skill| is_chosen(&skill.content_digest));
+                lock.extend(chosen.cloned());
+            }
+            EntryKind::Plugin => {
+                let versions = current.plugin_versions(&self.name).iter();
+                let chosen = versions.filter(|plugin| is_chosen(&plugin.content_digest));
+                lock.extend(chosen.cloned());
+            }
         }
     }
 }
 
+impl CurrentPackages {
+    /// Returns the entries of named skills and plugins to approve. The name of a plugin also means its skills.
+    fn chosen_entries(
+        &self,
+        names: &[String],
+        chosen: &[String],
+    ) -> Result<Vec<ChosenEntry>, CommandFailure> {
+        let mut entries = Vec::new();
+        for name in names {
+            let kinds = self.kinds_of(name, chosen)?;
+            for kind in &kinds {
+                entries.push(self.chosen_versions(*kind, name, chosen)?);
+            }
+            if kinds.contains(&EntryKind::Plugin) {
+                for skill in self.skills_of_plugin(name, chosen) {
+                    entries.push(self.chosen_versions(EntryKind::Skill, &skill, chosen)?);
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Returns the kinds of the packages that a name means. If a skill and a plugin have the name, only the
+    /// chosen packages count, because an author could have added one of them.
+    fn kinds_of(&self, name: &str, chosen: &[String]) -> Result<Vec<EntryKind>, CommandFailure> {
+        let rejected = self.rejected.iter();
+        let rejected = rejected.filter(|other| other.name == name);
+        let packages = self.packages_named(name);
+        let packages: Vec<(EntryKind, &str)> = packages
+            .map(|package| (package.kind, &*package.handle))
+            .chain(rejected.map(|other| (other.kind, &*other.handle)))
+            .collect();
+
+        let kinds: BTreeSet<_> = packages.iter().map(|(kind, _)| *kind).collect();
+        match kinds.len() {
+            0 => {
+                return Err(unknown_name(
+                    name,
+                    &self.lock,
+                    "no skill or plugin has the qualified name",
+                ));
+            }
+            1 => return Ok(kinds.into_iter().collect()),
+            _ => {}
+        }
+
+        let of_chosen = packages.iter();
+        let of_chosen = of_chosen.filter(|(_, handle)| chosen.iter().any(|other| other == handle));
+        let of_chosen: BTreeSet<_> = of_chosen.map(|(kind, _)| *kind).collect();
+        if of_chosen.is_empty() {
+            let sentence = format!(
+                "a skill and a plugin are named `{}`: {}",
+                escape_text(name),
+                join_handles(packages.iter().map(|(_, handle)| *handle))
+            );
+            return Err(CommandFailure::new(exit::REJECTED, sentence).with_hint(TWIN_HINT));
+        }
+        Ok(of_chosen.into_iter().collect())
+    }
+
+    /// Returns the versions of a named skill or plugin to approve. If several packages have different files, only
+    /// the chosen ones are approved, because an author could have added the others.
+    fn chosen_versions(
+        &self,
+        kind: EntryKind,
+        name: &str,
+        chosen: &[String],
+    ) -> Result<ChosenEntry, CommandFailure> {
+        let mut rejected = self.rejected.iter();
+        let rejected = rejected.find(|other| other.kind == kind && other.name == name);
+        if let Some(rejected) = rejected {
+            let line = report::rejection_line(rejected);
+            let sentence = line.trim_start_matches("caproot: ");
+            return Err(CommandFailure::new(exit::PROBLEMS_FOUND, sentence));
+        }
+
+        let packages: Vec<_> = self.packages_of(kind, name).collect();
+        let all: BTreeSet<_> = packages
+            .iter()
+            .map(|package| package.content_digest)
+            .collect();
+        let is_chosen = |package: &&&CurrentPackage| chosen.iter().any(|c| **c == *package.handle);
+        let of_chosen = packages.iter().filter(is_chosen);
+        let mut digests: Vec<_> = of_chosen.map(|package| package.content_digest).collect();
+        if all.len() > 1 && digests.is_empty() {
+            let sentence = format!(
+                "{} packages with different files are named `{}`: {}",
+                packages.len(),
+                escape_text(name),
+                join_handles(packages.iter().map(|package| &*package.handle))
+            );
+            return Err(CommandFailure::new(exit::REJECTED, sentence).with_hint(TWIN_HINT));
+        }
+        if digests.is_empty() {
+            digests.extend(all);
+        }
+        Ok(ChosenEntry {
+            kind,
+            name: name.to_owned(),
+            digests,
+        })
+    }
+}
+
 fn unknown_name(name: &str, known: &Lock, what: &str) -> CommandFailure {
-    let names: BTreeSet<&str> = known.skills().iter().map(|skill| &*skill.name).collect();
+    let skills = known.skills().iter().map(|skill| &*skill.name);
+    let plugins = known.plugins().iter().map(|plugin| &*plugin.name);
+    let names: BTreeSet<&str> = skills.chain(plugins).collect();
     let question = suggest_names(name, names, |name| name);
     let question = question.map(|text| format!("; {text}")).unwrap_or_default();
     CommandFailure::new(exit::REJECTED, format!("{what} `{name}`{question}"))
@@ -395,10 +484,11 @@ fn print_written(
     mut lines: Vec<String>,
 ) -> Result<(), CommandFailure> {
     match args.output {
-        OutputFormat::Json => print_report(file, lock, difference, &CurrentSkills::default(), true),
+        OutputFormat::Json => {
+            print_report(file, lock, difference, &CurrentPackages::default(), true)
+        }
         OutputFormat::Text => {
-            let names: BTreeSet<_> = lock.skills().iter().map(|skill| &skill.name).collect();
-            let count = count_with_noun(names.len(), "skill");
+            let count = report::count_names(lock);
             lines.push(format!("{}: {count} approved", file.display()));
             print_lines(&lines)
         }
@@ -409,12 +499,13 @@ fn print_report(
     file: &Path,
     lock: &Lock,
     difference: &LockDifference,
-    current: &CurrentSkills,
+    current: &CurrentPackages,
     is_written: bool,
 ) -> Result<(), CommandFailure> {
     print_json(&json!({
         "lock": file.to_string_lossy(),
         "entries": lock.skills().len(),
+        "plugins": lock.plugins().len(),
         "written": is_written,
         "differences": report::difference_json(difference),
         "unapprovable": report::rejections_json(&current.rejected),
@@ -429,7 +520,7 @@ fn print_lines(lines: &[String]) -> Result<(), CommandFailure> {
 /// read as something else are placeholders, because authors choose the names.
 fn change_hint(args: &LockArgs, file: &Path, difference: &LockDifference) -> String {
     let differing: BTreeSet<&str> = difference
-        .names(|change| *change != SkillChange::Gone)
+        .names(|change| *change != EntryChange::Gone)
         .collect();
     let file = shell_word(&file.to_string_lossy(), "FILE");
     if differing.is_empty() {
@@ -447,7 +538,7 @@ fn change_hint(args: &LockArgs, file: &Path, difference: &LockDifference) -> Str
     } else {
         "NAME".to_owned()
     };
-    let has_twins = difference.names(|change| matches!(change, SkillChange::Twin { .. }));
+    let has_twins = difference.names(|change| matches!(change, EntryChange::Twin { .. }));
     let package = match has_twins.count() {
         0 => "",
         _ => " --package HANDLE",

@@ -1,13 +1,15 @@
-//! Differences between a lock and the current skills, as text and as JSON.
+//! Differences between a lock and the current skills and plugins, as text and as JSON.
 
 use crate::cli::ask::report::count_with_noun;
-use crate::cli::copy::lock::current_skills::RejectedSkill;
+use crate::cli::copy::lock::current_packages::RejectedPackage;
 use caproot_core::lock::{
-    ApprovedSkill, FileChange, FileDifference, LockDifference, SkillChange, SkillDifference,
+    ApprovedFiles, EntryChange, EntryDifference, EntryKind, FileChange, FileDifference, Lock,
+    LockDifference, VersionChange,
 };
 use caproot_core::text::escape_text;
 use caproot_core::wire::handle::encode_path;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Width of the kind of a difference, and of the indentation of its files.
@@ -16,39 +18,86 @@ const KIND_WIDTH: usize = 9;
 const MAX_NAME_WIDTH: usize = 48;
 
 /// Returns the lines of the entries of a new lock.
-pub fn entry_lines(skills: &[ApprovedSkill]) -> Vec<String> {
-    let names: Vec<_> = skills
+pub fn entry_lines(lock: &Lock) -> Vec<String> {
+    let skills = lock.skills().iter();
+    let skills = skills.map(|skill| (EntryKind::Skill, &*skill.name, &skill.files));
+    let plugins = lock.plugins().iter();
+    let plugins = plugins.map(|plugin| (EntryKind::Plugin, &*plugin.name, &plugin.files));
+    let entries: Vec<(_, _, &ApprovedFiles)> = skills.chain(plugins).collect();
+
+    let names: Vec<_> = entries
         .iter()
-        .map(|skill| escape_text(&skill.name))
+        .map(|(kind, name, _)| entry_label(*kind, name))
         .collect();
     let width = name_width(&names);
-    let lines = skills.iter().zip(&names).map(|(skill, name)| {
-        let files = count_with_noun(skill.files.len(), "file");
-        let bytes = group_digits(skill.files.total_bytes());
-        format!("+ {name:width$}  {files}, {bytes} bytes")
+    let lines = entries.iter().zip(&names).map(|((_, _, files), name)| {
+        let count = count_with_noun(files.len(), "file");
+        let bytes = group_digits(files.total_bytes());
+        format!("+ {name:width$}  {count}, {bytes} bytes")
     });
     lines.collect()
+}
+
+/// Returns the name of a skill, or the name of a plugin after the word.
+fn entry_label(kind: EntryKind, name: &str) -> String {
+    match kind {
+        EntryKind::Skill => escape_text(name),
+        EntryKind::Plugin => format!("plugin {}", escape_text(name)),
+    }
+}
+
+/// Counts the skills and plugins of a lock by their names.
+pub fn count_names(lock: &Lock) -> String {
+    let skills: BTreeSet<_> = lock.skills().iter().map(|skill| &skill.name).collect();
+    let plugins: BTreeSet<_> = lock.plugins().iter().map(|plugin| &plugin.name).collect();
+    let skills = count_with_noun(skills.len(), "skill");
+    match plugins.len() {
+        0 => skills,
+        count => format!("{skills} and {}", count_with_noun(count, "plugin")),
+    }
 }
 
 /// Returns the lines of the differences.
 pub fn difference_lines(difference: &LockDifference) -> Vec<String> {
     let mut lines = Vec::new();
-    for SkillDifference { name, change } in &difference.skills {
-        let kind = kind_name(change);
-        lines.push(format!("{kind:KIND_WIDTH$}{}", escape_text(name)));
-        if let SkillChange::Changed { files, description } = change {
-            lines.extend(file_lines(files));
-            let keys = description.iter();
-            lines.extend(keys.map(|key| format!("{:KIND_WIDTH$}~ {key} in the lock", "")));
-        }
-        if let SkillChange::Twin { packages } = change {
-            let packages = packages.iter();
-            lines.extend(
-                packages.map(|handle| format!("{:KIND_WIDTH$}{}", "", escape_text(handle))),
-            );
+    let detail = |lines: &mut Vec<String>, text: &str| {
+        lines.push(format!("{:KIND_WIDTH$}{text}", ""));
+    };
+    for EntryDifference { kind, name, change } in &difference.entries {
+        let label = entry_label(*kind, name);
+        lines.push(format!("{:KIND_WIDTH$}{label}", kind_name(change)));
+        match change {
+            EntryChange::Changed {
+                files,
+                keys,
+                version,
+            } => {
+                if let Some(VersionChange { approved, current }) = version {
+                    let (approved, current) = (shown_version(approved), shown_version(current));
+                    detail(&mut lines, &format!("~ version  {approved} -> {current}"));
+                }
+                lines.extend(file_lines(files));
+                for key in keys {
+                    detail(&mut lines, &format!("~ {key} in the lock"));
+                }
+            }
+            EntryChange::Twin { packages } => {
+                for handle in packages {
+                    detail(&mut lines, &escape_text(handle));
+                }
+            }
+            EntryChange::New | EntryChange::Gone => {}
         }
     }
     lines
+}
+
+fn shown_version(version: &str) -> String {
+    if version.is_empty() {
+        "none".to_owned()
+    } else {
+        escape_text(version)
+    }
 }
 
 fn file_lines(files: &[FileDifference]) -> Vec<String> {
@@ -110,38 +159,48 @@ pub fn count_differences(difference: &LockDifference) -> String {
     text
 }
 
-fn kind_name(change: &SkillChange) -> &'static str {
+fn kind_name(change: &EntryChange) -> &'static str {
     match change {
-        SkillChange::Changed { .. } => "changed",
-        SkillChange::New => "new",
-        SkillChange::Gone => "gone",
-        SkillChange::Twin { .. } => "twin",
+        EntryChange::Changed { .. } => "changed",
+        EntryChange::New => "new",
+        EntryChange::Gone => "gone",
+        EntryChange::Twin { .. } => "twin",
     }
 }
 
-/// Returns the line of a skill that cannot be approved.
-pub fn rejection_line(skill: &RejectedSkill) -> String {
-    let RejectedSkill { name, reason } = skill;
+/// Returns the line of a skill or plugin that cannot be approved.
+pub fn rejection_line(package: &RejectedPackage) -> String {
     format!(
         "caproot: {} cannot be approved: {}",
-        escape_text(name),
-        escape_text(reason)
+        entry_label(package.kind, &package.name),
+        escape_text(&package.reason)
     )
 }
 
 pub fn difference_json(difference: &LockDifference) -> Value {
-    let skills = difference.skills.iter().map(|skill| {
-        let mut entry = json!({ "name": skill.name, "kind": kind_name(&skill.change) });
-        if let SkillChange::Changed { files, description } = &skill.change {
-            entry["files"] = files.iter().map(file_json).collect();
-            entry["description"] = json!(description);
+    let entries = difference.entries.iter().map(|entry| {
+        let mut value = json!({ "name": entry.name, "kind": kind_name(&entry.change) });
+        if entry.kind == EntryKind::Plugin {
+            value["type"] = entry.kind.noun().into();
         }
-        if let SkillChange::Twin { packages } = &skill.change {
-            entry["packages"] = json!(packages);
+        match &entry.change {
+            EntryChange::Changed {
+                files,
+                keys,
+                version,
+            } => {
+                value["files"] = files.iter().map(file_json).collect();
+                value["keys"] = json!(keys);
+                if let Some(VersionChange { approved, current }) = version {
+                    value["version"] = json!({ "approved": approved, "current": current });
+                }
+            }
+            EntryChange::Twin { packages } => value["packages"] = json!(packages),
+            EntryChange::New | EntryChange::Gone => {}
         }
-        entry
+        value
     });
-    skills.collect()
+    entries.collect()
 }
 
 fn file_json(file: &FileDifference) -> Value {
@@ -157,11 +216,15 @@ fn file_json(file: &FileDifference) -> Value {
     }
 }
 
-pub fn rejections_json(rejected: &[RejectedSkill]) -> Value {
-    rejected
-        .iter()
-        .map(|skill| json!({ "name": skill.name, "reason": skill.reason }))
-        .collect()
+pub fn rejections_json(rejected: &[RejectedPackage]) -> Value {
+    let rejected = rejected.iter().map(|package| {
+        let mut value = json!({ "name": package.name, "reason": package.reason });
+        if package.kind == EntryKind::Plugin {
+            value["type"] = package.kind.noun().into();
+        }
+        value
+    });
+    rejected.collect()
 }
 
 fn name_width(names: &[String]) -> usize {

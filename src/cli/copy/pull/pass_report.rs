@@ -123,9 +123,10 @@ impl PassReport {
                 self.has_changes |= report.is_replaced;
                 self.packages.push(report_json(request, &report));
                 let withheld = report.withheld.iter().map(|file| format!("{name}/{file}"));
+                let withheld: Vec<_> = withheld.collect();
                 // A watch compares unchanged directories again and again.
                 if report.is_replaced && self.output == OutputFormat::Text {
-                    print_stderr(&withheld_lines(&withheld.collect::<Vec<_>>()));
+                    print_stderr(&withheld_lines(withheld.iter().map(String::as_str)));
                 }
                 self.print_lines(&report_lines(name, &report))?;
                 Ok(true)

@@ -82,7 +82,7 @@ impl SkillList {
             || errors.map(Diagnostic::code).any(|code| {
                 matches!(
                     code,
-                    DiagnosticCode::SkillChanged | DiagnosticCode::SkillsNotApproved
+                    DiagnosticCode::PackageChanged | DiagnosticCode::PackagesNotApproved
                 )
             })
     }
@@ -206,10 +206,10 @@ mod tests {
             ..Diagnostic::default()
         };
         for (code, severity, is_complete) in [
-            (DiagnosticCode::SkillChanged, Severity::Error, false),
-            (DiagnosticCode::SkillsNotApproved, Severity::Error, false),
+            (DiagnosticCode::PackageChanged, Severity::Error, false),
+            (DiagnosticCode::PackagesNotApproved, Severity::Error, false),
             // The lock only warns, so that the skill is listed.
-            (DiagnosticCode::SkillChanged, Severity::Warning, true),
+            (DiagnosticCode::PackageChanged, Severity::Warning, true),
             (DiagnosticCode::YamlSyntax, Severity::Error, true),
         ] {
             let mut list = ready.clone();

@@ -8,7 +8,7 @@ mod marketplace;
 mod skill_list;
 mod sources;
 
-use super::{DiagnosticCode, DynamicValue, FileProblem};
+use super::{DiagnosticCode, DynamicValue, FileProblem, PackageTrust};
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{RelPath, RootId, handle};
 use std::sync::Arc;
@@ -78,6 +78,8 @@ pub struct Plugin {
     pub stale: bool,
     /// Whether components were omitted because of a limit.
     pub truncated: bool,
+    /// Approval by the lock; `None` if no lock applies to the root.
+    pub trust: Option<PackageTrust>,
 }
 
 impl Plugin {
@@ -95,6 +97,15 @@ impl Plugin {
         }
         let why = "a plugin's handle would be over 2,048 bytes; shorten its path or the root's id";
         Err(FileProblem::error(DiagnosticCode::HandleTooLong, why))
+    }
+
+    /// Returns the plugin with a state of its approval.
+    #[must_use]
+    pub fn with_trust(&self, trust: PackageTrust) -> Self {
+        Self {
+            trust: Some(trust),
+            ..self.clone()
+        }
     }
 
     /// Omits the components that exceed the limits of one plugin, or `left`, the bytes that remain

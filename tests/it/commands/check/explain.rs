@@ -13,8 +13,8 @@ pub(super) fn depends_on_more(code: DiagnosticCode) -> bool {
     matches!(
         code,
         DiagnosticCode::WatchDegraded
-            | DiagnosticCode::SkillChanged
-            | DiagnosticCode::SkillsNotApproved
+            | DiagnosticCode::PackageChanged
+            | DiagnosticCode::PackagesNotApproved
     )
 }
 

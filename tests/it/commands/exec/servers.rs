@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 
 use super::{copies, publish, socket_of};
 use crate::harness::fixture::Fixture;
-use crate::harness::process::{Output, client_command_with, has_program, run_command};
+use crate::harness::process::{Output, caproot, client_command_with, has_program, run_command};
 use crate::harness::{Daemon, HANG_TIMEOUT};
 
 /// Plugin with servers of each shape. Each program answers a line with its arguments, its directory, its
@@ -158,6 +158,90 @@ async fn what_the_plugin_does_not_hold_needs_a_flag() {
     ))
     .await;
     other.exited_with(126, "changed");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn with_a_lock_only_an_approved_plugin_starts() {
+    let (fixture, daemon) = publish(TREE).await;
+    let lock = |words: &str| {
+        let mut command = caproot(words.split_whitespace());
+        command.current_dir(fixture.top());
+        run_command(command)
+    };
+    lock("lock r --out caproot.lock").await.succeeded();
+    let file = fixture.path("caproot.lock");
+    let file = file.to_str().expect("UTF-8");
+    // A daemon over TCP is not trusted, and needs not be: the lock approves each byte.
+    let locked = async |server: &str, words: &[&str]| {
+        let mut command = server_command(&fixture, &daemon, server, &["--lock", file]);
+        command.args(words);
+        command.env("CAPROOT_ENDPOINT", format!("tcp:{}", daemon.address));
+        let input = fixture.path("input");
+        fs::write(&input, "hello\n").expect("the input");
+        command.stdin(Stdio::from(fs::File::open(input).expect("the input")));
+        run_command(command).await
+    };
+    let own = locked("skill://r/kit#below", &[]).await;
+    assert_eq!(own.exited_with(3, "").text(), "sh hello  servers\n");
+    // A declaration of another server of the file has a secret: the file is covered, and not copied.
+    let good = locked("skill://r/bad#ok", &[]).await;
+    assert_eq!(good.succeeded().text(), ".claude-plugin\nrun\n");
+    locked("skill://r/bad#db", &[])
+        .await
+        .exited_with(127, "may be a secret");
+
+    // A session with a lock names the plugin by its name, and pins its digest.
+    fixture.add_copy("r/kit", "r/other");
+    fixture.write("r/other/servers/run", "#!/bin/sh\necho evil\n");
+    locked("skill://r/kit#below", &[]).await.exited_with(3, "");
+    let digests = client_command_with(&daemon, ["resources", "skill://r/kit", "--digests"]);
+    let digests = run_command(digests).await.succeeded().stderr;
+    let digest = digests
+        .split("digest of the package: ")
+        .nth(1)
+        .expect("a digest");
+    let digest = digest.split_whitespace().next().expect("a digest");
+    locked("skill://r/kit#below", &["--digest", digest])
+        .await
+        .exited_with(3, "");
+    let refused = locked("skill://r/other#below", &[]).await;
+    refused.exited_with(
+        126,
+        "the lock does not approve the package: servers/run differ",
+    );
+
+    let changes: [(&str, &str, &str); 3] = [
+        (
+            "r/kit/.mcp.json",
+            r#"{"below": {"command": "./run", "cwd": "./servers", "args": ["evil"]}}"#,
+            "the plugin `kit` declares other parts than the lock approves",
+        ),
+        (
+            "r/kit/.claude-plugin/plugin.json",
+            r#"{"name": "kit", "version": "1.1.0"}"#,
+            "the plugin `kit` has the version `1.1.0`, and the lock approves `1.0.0`",
+        ),
+        (
+            "r/kit/.claude-plugin/plugin.json",
+            r#"{"name": "evil", "version": "1.0.0"}"#,
+            "the lock does not approve the plugin `evil`",
+        ),
+    ];
+    for (path, content, sentence) in changes {
+        let before = fs::read(fixture.path(path)).expect("a file");
+        fixture.replace(path, content);
+        locked("skill://r/kit#below", &[])
+            .await
+            .exited_with(126, sentence);
+        fixture.replace(path, before);
+    }
+    // A new file changes no declaration.
+    fixture.write("r/kit/servers/more.py", "evil");
+    let refused = locked("skill://r/kit#below", &[]).await;
+    refused.exited_with(126, "servers/more.py differ from the approved version");
+    fs::remove_file(fixture.path("r/kit/servers/more.py")).expect("removed");
+    locked("skill://r/kit#below", &[]).await.exited_with(3, "");
     daemon.stop().await;
 }
 

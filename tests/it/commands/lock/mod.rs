@@ -2,6 +2,7 @@
 
 mod memory;
 mod merge;
+mod plugins;
 mod pull;
 mod signed;
 
@@ -56,7 +57,8 @@ async fn a_lock_of_the_demo_has_the_published_digest() {
             "+ review-kit:review-diff  2 files, 1,160 bytes",
             "+ triage-logs             2 files, 1,418 bytes",
             "+ write-changelog         1 file, 919 bytes",
-            "caproot.lock: 3 skills approved",
+            "+ plugin review-kit       5 files, 1,659 bytes",
+            "caproot.lock: 3 skills and 1 plugin approved",
         ]
     );
     let text = lock_text(&fixture);
@@ -273,12 +275,12 @@ async fn unknown_names_and_files_are_errors() {
         (
             "lock r --update pdff --out caproot.lock",
             4,
-            "no skill has the qualified name `pdff`; did you mean pdf?",
+            "no skill or plugin has the qualified name `pdff`; did you mean pdf?",
         ),
         (
             "lock r --remove pdff --out caproot.lock",
             4,
-            "the lock has no skill `pdff`; did you mean pdf?",
+            "the lock has no skill or plugin `pdff`; did you mean pdf?",
         ),
         (
             "lock r --update pdf --out none.lock",

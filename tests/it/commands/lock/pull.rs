@@ -49,7 +49,7 @@ async fn only_approved_packages_are_written() {
     .await;
     let all = all.exited_with(
         1,
-        "new: the lock does not approve the package: the lock has no skill of this name",
+        "new: the lock does not approve the package: the lock has no entry of its name",
     );
     assert!(
         all.text().ends_with("pulled 1 of 3 skills\n"),

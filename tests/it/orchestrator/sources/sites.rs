@@ -563,7 +563,7 @@ async fn skills_of_sites_and_mcp_servers_are_pulled() {
         pull_locked(wanted, "out/locked").await.succeeded();
     }
     let refused = pull_locked("mcp+skill://s/a", "out/other").await;
-    refused.exited_with(1, "the lock has no skill of this name");
+    refused.exited_with(1, "the lock has no entry of its name");
     assert!(!fixture.path("out/other").exists());
 
     pull("bad", "out/bad").await.exited_with(4, "NOT_VERIFIED");

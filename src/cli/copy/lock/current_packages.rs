@@ -1,23 +1,26 @@
-//! Current skills of directories, of a daemon or of a fleet, as the entries of a lock.
+//! Current skills and plugins of directories, of a daemon or of a fleet, as the entries of a lock.
 
 use crate::cli::ask::report::{diagnostic_line, skills_report};
 use crate::cli::copy::lock::LockArgs;
 use crate::cli::exit;
 use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::fleet::{fleet_failure, omitted_line, read_fleet};
-use crate::cli::handle_arg::{find_root, list_request};
+use crate::cli::handle_arg::{find_root, list_plugins, list_request};
 use crate::cli::output::print_stderr;
 use crate::cli::spinner::DelayedSpinner;
 use crate::daemon::local_source::LocalDaemon;
-use caproot_client::Client;
-use caproot_client::pull::{PackageLocation, PullError, PullLimits, hash_package};
-use caproot_core::lock::{ApprovedSkill, Lock, SkillDescription, TextList};
+use caproot_client::pull::{PackageLocation, PullError, PullLimits, hash_plugin, hash_skill};
+use caproot_client::{Client, declaration_digest};
+use caproot_core::lock::{
+    ApprovedPlugin, ApprovedSkill, EntryKind, Lock, SkillDescription, TextList,
+};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    Consistency, ListSkillsResponse, NotOffered, RootState, RootStatus, SelectedCapabilityRoot,
-    Severity, Skill,
+    Consistency, ListSkillsResponse, NotOffered, Plugin, RootState, RootStatus,
+    SelectedCapabilityRoot, Severity, Skill,
 };
 use caproot_core::wire::ContentDigest;
+use caproot_core::wire::handle::is_within;
 use futures_util::{StreamExt as _, stream};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,28 +33,32 @@ const MAX_LISTS: usize = 20;
 /// Time for the roots of an executor of a fleet.
 const FLEET_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Current skills.
+/// Current skills and plugins.
 #[derive(Default)]
-pub struct CurrentSkills {
-    /// Skills that can be approved.
+pub struct CurrentPackages {
+    /// Skills and plugins that can be approved.
     pub lock: Lock,
-    /// Skills that cannot be approved.
-    pub rejected: Vec<RejectedSkill>,
-    /// Package of each skill that can be approved.
+    /// Skills and plugins that cannot be approved.
+    pub rejected: Vec<RejectedPackage>,
+    /// Each package that can be approved.
     pub packages: Vec<CurrentPackage>,
 }
 
-/// Package of a skill.
+/// Package of a skill or plugin.
 pub struct CurrentPackage {
+    pub kind: EntryKind,
     pub name: Box<str>,
     /// Handle of the package.
     pub handle: Box<str>,
     pub content_digest: ContentDigest,
 }
 
-/// Skill that cannot be approved.
-pub struct RejectedSkill {
+/// Skill or plugin that cannot be approved.
+pub struct RejectedPackage {
+    pub kind: EntryKind,
     pub name: String,
+    /// Handle of the package.
+    pub handle: String,
     /// Reason in one sentence.
     pub reason: String,
 }
@@ -69,11 +76,11 @@ struct ConnectedDaemon {
     roots: Vec<SelectedCapabilityRoot>,
 }
 
-/// Reads and hashes all skills that the arguments select.
-pub async fn read_current_skills(
+/// Reads and hashes all skills and plugins that the arguments select.
+pub async fn read_current_packages(
     args: &LockArgs,
     env: &ProcessEnv,
-) -> Result<CurrentSkills, CommandFailure> {
+) -> Result<CurrentPackages, CommandFailure> {
     let origins = if !args.dirs.is_empty() {
         start_local_daemon(&args.dirs).await?
     } else if let Some(file) = args.connection.whole_fleet() {
@@ -152,38 +159,113 @@ async fn find_executors(args: &LockArgs, file: &Path) -> Result<ConnectedDaemons
 async fn read_origins(
     origins: &[ConnectedDaemon],
     spinner: &DelayedSpinner,
-) -> Result<CurrentSkills, CommandFailure> {
+) -> Result<CurrentPackages, CommandFailure> {
+    let mut current = CurrentPackages::default();
     let mut skills = Vec::new();
-    let mut packages = Vec::new();
-    let mut rejected = Vec::new();
+    let mut plugins = Vec::new();
     for origin in origins {
         let list = origin.list_all().await?;
         let total = list.skills.len();
         let reads = list.skills.iter().map(|skill| origin.read_skill(skill));
         let mut reads = stream::iter(reads).buffered(CONCURRENT_PACKAGES);
-
+        let mut handles = list.skills.iter().map(|skill| &*skill.package);
         let mut count = 0;
         while let Some(read) = reads.next().await {
-            match read? {
-                Ok(skill) => {
-                    packages.push(CurrentPackage {
-                        name: skill.name.clone(),
-                        handle: list.skills[count].package.as_str().into(),
-                        content_digest: skill.content_digest,
-                    });
-                    skills.push(skill);
-                }
-                Err(reject) => rejected.push(reject),
-            }
+            let read = current.take(read?, handles.next().unwrap_or_default());
+            skills.extend(read);
             count += 1;
             spinner.set_message(format!("{count} of {total} skills read"));
         }
+        drop(reads);
+
+        let mut client = origin.client.clone();
+        let list = list_plugins(&mut client, origin.roots.clone(), Consistency::Fresh).await?;
+        let total = list.len();
+        let reads = list.iter().map(|plugin| origin.read_plugin(plugin));
+        let mut reads = stream::iter(reads).buffered(CONCURRENT_PACKAGES);
+        let mut handles = list.iter().map(|plugin| &*plugin.package);
+        let mut count = 0;
+        while let Some(read) = reads.next().await {
+            let read = current.take(read?, handles.next().unwrap_or_default());
+            plugins.extend(read);
+            count += 1;
+            spinner.set_message(format!("{count} of {total} plugins read"));
+        }
     }
-    Ok(CurrentSkills {
-        lock: skills.into_iter().collect(),
-        rejected,
-        packages,
-    })
+    current.lock.extend(skills);
+    current.lock.extend(plugins);
+    Ok(current)
+}
+
+/// Entry of a lock, as a current package.
+trait CurrentEntry {
+    fn package(&self, handle: &str) -> CurrentPackage;
+}
+
+impl CurrentEntry for ApprovedSkill {
+    fn package(&self, handle: &str) -> CurrentPackage {
+        CurrentPackage {
+            kind: EntryKind::Skill,
+            name: self.name.clone(),
+            handle: handle.into(),
+            content_digest: self.content_digest,
+        }
+    }
+}
+
+impl CurrentEntry for ApprovedPlugin {
+    fn package(&self, handle: &str) -> CurrentPackage {
+        CurrentPackage {
+            kind: EntryKind::Plugin,
+            name: self.name.clone(),
+            handle: handle.into(),
+            content_digest: self.content_digest,
+        }
+    }
+}
+
+impl CurrentPackages {
+    /// Records a read. Returns the entry if the package can be approved.
+    fn take<T: CurrentEntry>(
+        &mut self,
+        read: Result<T, RejectedPackage>,
+        handle: &str,
+    ) -> Option<T> {
+        match read {
+            Ok(entry) => {
+                self.packages.push(entry.package(handle));
+                Some(entry)
+            }
+            Err(reject) => {
+                self.rejected.push(reject);
+                None
+            }
+        }
+    }
+
+    /// Returns the names of the skills in the packages of a plugin, also of those that cannot be approved.
+    pub fn skills_of_plugin(&self, plugin: &str, chosen: &[String]) -> Vec<String> {
+        let of_plugin = |package: &&CurrentPackage| {
+            let is_chosen =
+                chosen.is_empty() || chosen.iter().any(|handle| **handle == *package.handle);
+            package.kind == EntryKind::Plugin && *package.name == *plugin && is_chosen
+        };
+        let plugins: Vec<_> = self.packages.iter().filter(of_plugin).collect();
+        let is_inside = |handle: &str| {
+            let mut plugins = plugins.iter();
+            plugins.any(|plugin| is_within(handle, &plugin.handle))
+        };
+
+        let skills = self.packages.iter();
+        let skills = skills
+            .filter(|package| package.kind == EntryKind::Skill && is_inside(&package.handle))
+            .map(|package| package.name.to_string());
+        let rejected = self.rejected.iter();
+        let rejected = rejected
+            .filter(|package| package.kind == EntryKind::Skill && is_inside(&package.handle))
+            .map(|package| package.name.clone());
+        skills.chain(rejected).collect()
+    }
 }
 
 impl ConnectedDaemon {
@@ -203,8 +285,7 @@ impl ConnectedDaemon {
         let mut states = list.roots.iter().map(RootStatus::state);
         if states.any(|state| state != RootState::Ready) || list.truncated {
             print_stderr(&skills_report(&list));
-            let sentence =
-                "the list of skills is incomplete, so a lock cannot be compared or written";
+            let sentence = "the list of skills and plugins is incomplete, so a lock cannot be compared or written";
             return Err(CommandFailure::new(exit::TRY_LATER, sentence));
         }
         let errors = list.diagnostics.iter();
@@ -217,28 +298,33 @@ impl ConnectedDaemon {
     async fn read_skill(
         &self,
         skill: &Skill,
-    ) -> Result<Result<ApprovedSkill, RejectedSkill>, CommandFailure> {
+    ) -> Result<Result<ApprovedSkill, RejectedPackage>, CommandFailure> {
+        let reject = |reason: &str| {
+            Ok(Err(RejectedPackage {
+                kind: EntryKind::Skill,
+                name: skill.name.clone(),
+                handle: skill.package.clone(),
+                reason: reason.to_owned(),
+            }))
+        };
         if skill.stale {
-            return Ok(Err(RejectedSkill::new(skill, "its SKILL.md is not valid")));
+            return reject("its SKILL.md is not valid");
         }
         let root = find_root(&skill.package, self.roots.clone())?;
         let location = PackageLocation {
             root: &root,
             package: &skill.package,
         };
-        let files = match hash_package(&self.client, location, PullLimits::default()).await {
+        let files = match hash_skill(&self.client, location, PullLimits::default()).await {
             Ok(files) => files,
             Err(error @ (PullError::Call(_) | PullError::InvalidResponse(_))) => {
                 return Err(error.into());
             }
-            Err(error) => return Ok(Err(RejectedSkill::new(skill, &rejection_reason(&error)))),
+            Err(error) => return reject(&rejection_reason(&error)),
         };
 
         let Some(products) = TextList::new(&skill.products) else {
-            return Ok(Err(RejectedSkill::new(
-                skill,
-                "a product has no valid name",
-            )));
+            return reject("a product has no valid name");
         };
         let description = SkillDescription {
             description: skill.description.as_str().into(),
@@ -249,13 +335,42 @@ impl ConnectedDaemon {
         };
         Ok(Ok(ApprovedSkill::new(&skill.name, description, files)))
     }
-}
 
-impl RejectedSkill {
-    fn new(skill: &Skill, reason: &str) -> Self {
-        Self {
-            name: skill.name.clone(),
-            reason: reason.to_owned(),
+    /// Reads all files of a plugin. The inner error is about the plugin alone.
+    async fn read_plugin(
+        &self,
+        plugin: &Plugin,
+    ) -> Result<Result<ApprovedPlugin, RejectedPackage>, CommandFailure> {
+        let reject = |reason: &str| {
+            Ok(Err(RejectedPackage {
+                kind: EntryKind::Plugin,
+                name: plugin.name.clone(),
+                handle: plugin.package.clone(),
+                reason: reason.to_owned(),
+            }))
+        };
+        if plugin.stale {
+            return reject("a file that declares its parts is not valid");
+        }
+        if plugin.truncated {
+            return reject("it declares more parts than a daemon reports");
+        }
+        let root = find_root(&plugin.package, self.roots.clone())?;
+        let location = PackageLocation {
+            root: &root,
+            package: &plugin.package,
+        };
+        match hash_plugin(&self.client, location, PullLimits::default()).await {
+            Ok(hashed) => Ok(Ok(ApprovedPlugin {
+                name: plugin.name.as_str().into(),
+                version: plugin.version.as_str().into(),
+                content_digest: hashed.files.content_digest(),
+                declaration_digest: declaration_digest(plugin),
+                files: hashed.files,
+                withheld: hashed.withheld.into(),
+            })),
+            Err(error @ (PullError::Call(_) | PullError::InvalidResponse(_))) => Err(error.into()),
+            Err(error) => reject(&rejection_reason(&error)),
         }
     }
 }
@@ -263,6 +378,11 @@ impl RejectedSkill {
 fn rejection_reason(error: &PullError) -> String {
     match error {
         PullError::Unapprovable(reason) => format!("it {reason}"),
+        PullError::NotDigested(files) => format!(
+            "the daemon does not read {}, which may hold keys, leads out of the plugin, or is unreadable; \
+             move it out of the plugin",
+            files.join(", ")
+        ),
         PullError::TooLarge(limit) => format!("it has over {limit}, the limit of a lock"),
         error => error.to_string(),
     }
