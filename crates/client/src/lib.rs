@@ -42,8 +42,8 @@ pub use selected_roots::{
     PublishedRootId, SelectedRootsError, parse_selected_roots, published_selection,
 };
 pub use trust::{
-    ApprovedListing, Trust, approve_list, approve_plugin, approve_skill, approved_root_id,
-    declaration_digest, is_for_product, listed_package_files, published_name, rewrite_handles,
-    shown_environment, shown_id,
+    ApprovedListing, ApprovedVersions, ApprovedView, Trust, approved_root_id, declaration_digest,
+    is_for_product, listed_package_files, published_name, rewrite_handles, shown_environment,
+    shown_id,
 };
 pub use watch::{SkillWatch, WatchMessage};

@@ -27,52 +27,117 @@ pub enum Trust {
     Lock(Arc<Lock>),
 }
 
-/// Returns a listed skill as the lock has it, and its approved versions. Only the handles and the scope are
-/// from the executor: a session replaces the handles. Returns `None` if the skill is not approved.
-#[must_use]
-pub fn approve_skill<'a>(lock: &'a Lock, listed: &Skill) -> Option<ApprovedListing<'a>> {
-    let digest = ContentDigest::parse(&listed.digest)?;
-    let main_file = RelPath::new(b"SKILL.md")?;
-    let versions = lock.versions(&listed.name).iter().filter(|version| {
-        let file = version.files.get(&main_file);
-        file.is_some_and(|file| file.digest == digest)
-    });
-    let versions: Vec<_> = versions.collect();
-    let version = *versions.first()?;
-    let has_main_resource = listed.main_resource == format!("{}/SKILL.md", listed.package);
-    if listed.stale || !has_main_resource {
-        return None;
+/// Lock as an orchestrator sees an executor through it: chooses the approved versions of what is listed, read,
+/// copied or started.
+#[derive(Debug, Clone, Copy)]
+pub struct ApprovedView<'a> {
+    lock: &'a Lock,
+}
+
+/// Versions of a package that a lock approves; none if the lock does not have its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApprovedVersions {
+    /// Files of each version of a skill. A file that the daemon does not serve is in no version.
+    Skill(Vec<ApprovedFiles>),
+    /// Versions of a plugin.
+    Plugin(Vec<ApprovedPlugin>),
+}
+
+impl<'a> ApprovedView<'a> {
+    /// Creates the view of a lock.
+    #[must_use]
+    pub fn new(lock: &'a Lock) -> Self {
+        Self { lock }
     }
 
-    let description = &version.description;
-    let plugin = version.name.split_once(':').map(|(plugin, _)| plugin);
-    let size = version.files.get(&main_file).map(|file| file.bytes);
-    // The manifest of a plugin is in no lock. An executor may only offer less than the lock.
-    // A version may be closed by its sidecar, and the executor may have that version.
-    let is_offered = versions.iter().all(|v| v.description.model_invocable);
-    let not_offered = if is_offered {
-        listed.not_offered()
-    } else {
-        NotOffered::PeopleOnly
-    };
-    let skill = Skill {
-        authority: listed.authority.clone(),
-        package: listed.package.clone(),
-        main_resource: listed.main_resource.clone(),
-        scope: listed.scope,
-        name: version.name.to_string(),
-        description: description.description.to_string(),
-        short_description: description.short_description.to_string(),
-        plugin: plugin.unwrap_or_default().to_owned(),
-        digest: digest.to_string(),
-        size_bytes: size.unwrap_or_default(),
-        products: description.products.iter().map(str::to_owned).collect(),
-        not_offered: not_offered.into(),
-        user_invocable: versions.iter().all(|v| v.description.user_invocable),
-        trust: TrustState::Approved.into(),
-        ..Skill::default()
-    };
-    Some(ApprovedListing { skill, versions })
+    /// Returns a listed skill as the lock has it, and its approved versions. Only the handles and the scope are
+    /// from the executor: a session replaces the handles. Returns `None` if the skill is not approved.
+    #[must_use]
+    pub fn skill(self, listed: &Skill) -> Option<ApprovedListing<'a>> {
+        let digest = ContentDigest::parse(&listed.digest)?;
+        let main_file = RelPath::new(b"SKILL.md")?;
+        let versions = self.lock.versions(&listed.name).iter().filter(|version| {
+            let file = version.files.get(&main_file);
+            file.is_some_and(|file| file.digest == digest)
+        });
+        let versions: Vec<_> = versions.collect();
+        let version = *versions.first()?;
+        let has_main_resource = listed.main_resource == format!("{}/SKILL.md", listed.package);
+        if listed.stale || !has_main_resource {
+            return None;
+        }
+
+        let description = &version.description;
+        let plugin = version.name.split_once(':').map(|(plugin, _)| plugin);
+        let size = version.files.get(&main_file).map(|file| file.bytes);
+        // The manifest of a plugin is in no lock. An executor may only offer less than the lock.
+        // A version may be closed by its sidecar, and the executor may have that version.
+        let is_offered = versions.iter().all(|v| v.description.model_invocable);
+        let not_offered = if is_offered {
+            listed.not_offered()
+        } else {
+            NotOffered::PeopleOnly
+        };
+        let skill = Skill {
+            authority: listed.authority.clone(),
+            package: listed.package.clone(),
+            main_resource: listed.main_resource.clone(),
+            scope: listed.scope,
+            name: version.name.to_string(),
+            description: description.description.to_string(),
+            short_description: description.short_description.to_string(),
+            plugin: plugin.unwrap_or_default().to_owned(),
+            digest: digest.to_string(),
+            size_bytes: size.unwrap_or_default(),
+            products: description.products.iter().map(str::to_owned).collect(),
+            not_offered: not_offered.into(),
+            user_invocable: versions.iter().all(|v| v.description.user_invocable),
+            trust: TrustState::Approved.into(),
+            ..Skill::default()
+        };
+        Some(ApprovedListing { skill, versions })
+    }
+
+    /// Returns the approved versions of a plugin with the declarations that an executor reports; empty if the
+    /// plugin is not approved. Their files may differ.
+    #[must_use]
+    pub fn plugin(self, listed: &Plugin) -> Vec<&'a ApprovedPlugin> {
+        let versions = self.lock.plugin_versions(&listed.name);
+        if listed.stale || versions.is_empty() {
+            return Vec::new();
+        }
+        let digest = declaration_digest(listed);
+        let approved = versions.iter().filter(|version| {
+            *version.version == *listed.version && version.declaration_digest == digest
+        });
+        approved.collect()
+    }
+
+    /// Keeps only the approved skills of a list for a product, with the texts of the lock. Returns how many skills were
+    /// removed. The diagnostics are removed, too: an executor could write anything into them.
+    pub fn retain_approved(self, product: &str, list: &mut ListSkillsResponse) -> usize {
+        let before = list.skills.len();
+        let skills = list.skills.iter();
+        list.skills = skills
+            .filter_map(|skill| Some(self.skill(skill)?.skill))
+            .filter(|skill| is_for_product(skill, product))
+            .collect();
+        list.diagnostics.clear();
+        before - list.skills.len()
+    }
+
+    /// Returns the versions of a skill by its qualified name, for a copy.
+    #[must_use]
+    pub fn skill_versions(self, name: &str) -> ApprovedVersions {
+        let versions = self.lock.versions(name).iter();
+        ApprovedVersions::Skill(versions.map(|version| version.files.clone()).collect())
+    }
+
+    /// Returns the versions of a plugin by its name, for a copy.
+    #[must_use]
+    pub fn plugin_versions(self, name: &str) -> ApprovedVersions {
+        ApprovedVersions::Plugin(self.lock.plugin_versions(name).to_vec())
+    }
 }
 
 /// Listed skill that is approved.
@@ -122,21 +187,6 @@ pub fn rewrite_handles(plugin: &mut Plugin, rewrite: impl Fn(&str) -> String) {
     for handle in handles {
         *handle = rewrite(handle);
     }
-}
-
-/// Returns the approved versions of a plugin with the declarations that an executor reports; empty if the
-/// plugin is not approved. Their files may differ.
-#[must_use]
-pub fn approve_plugin<'a>(lock: &'a Lock, listed: &Plugin) -> Vec<&'a ApprovedPlugin> {
-    let versions = lock.plugin_versions(&listed.name);
-    if listed.stale || versions.is_empty() {
-        return Vec::new();
-    }
-    let digest = declaration_digest(listed);
-    let approved = versions.iter().filter(|version| {
-        *version.version == *listed.version && version.declaration_digest == digest
-    });
-    approved.collect()
 }
 
 /// Returns the listed files of a skill or a plugin as a lock has them, for the digest of the package. A withheld
@@ -229,22 +279,9 @@ pub fn is_for_product(skill: &Skill, product: &str) -> bool {
         || products.any(|other| other.eq_ignore_ascii_case(product))
 }
 
-/// Keeps only the approved skills of a list for a product, with the texts of the lock. Returns how many skills were
-/// removed. The diagnostics are removed, too: an executor could write anything into them.
-pub fn approve_list(lock: &Lock, product: &str, list: &mut ListSkillsResponse) -> usize {
-    let before = list.skills.len();
-    let skills = list.skills.iter();
-    list.skills = skills
-        .filter_map(|skill| Some(approve_skill(lock, skill)?.skill))
-        .filter(|skill| is_for_product(skill, product))
-        .collect();
-    list.diagnostics.clear();
-    before - list.skills.len()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{MAX_SHOWN_ID_BYTES, approve_plugin, declaration_digest, shown_id};
+    use super::{ApprovedView, MAX_SHOWN_ID_BYTES, declaration_digest, shown_id};
     use caproot_core::lock::{ApprovedFiles, ApprovedPlugin, Lock};
     use caproot_core::proto::caproot::v1::{Authority, McpServer, Plugin, TrustState};
     use caproot_core::wire::ContentDigest;
@@ -322,7 +359,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                !approve_plugin(&lock, &listed).is_empty(),
+                !ApprovedView::new(&lock).plugin(&listed).is_empty(),
                 is_approved,
                 "{listed:?}"
             );

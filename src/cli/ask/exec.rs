@@ -12,10 +12,9 @@ use crate::cli::handle_arg::{PackageArg, find_root, list_request};
 use crate::cli::output::write_stdout;
 use crate::cli::spinner::DelayedSpinner;
 use caproot_client::pull::{
-    ApprovedVersions, CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError,
-    PullLimits, copy_package,
+    CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError, PullLimits, copy_package,
 };
-use caproot_client::{CallError, Client, enclosing_package, error_reason, root_id};
+use caproot_client::{ApprovedView, CallError, Client, enclosing_package, error_reason, root_id};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, SelectedCapabilityRoot, Skill};
@@ -283,7 +282,7 @@ impl TargetFile {
             limits: args.limits(),
             approved: lock.map(|lock| {
                 let name = skill.map_or("", |skill| &skill.name);
-                ApprovedVersions::of_skill(lock, name)
+                ApprovedView::new(lock).skill_versions(name)
             }),
         };
         let spinner = DelayedSpinner::new("copying the skill");

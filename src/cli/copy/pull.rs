@@ -17,10 +17,9 @@ use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal_or_closed_stdout;
 use crate::cli::spinner::DelayedSpinner;
 use caproot_client::pull::{
-    ApprovedVersions, DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest,
-    pull_package,
+    DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
 };
-use caproot_client::{CallError, Client, Mirror, MirrorSelection};
+use caproot_client::{ApprovedVersions, ApprovedView, CallError, Client, Mirror, MirrorSelection};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
@@ -248,7 +247,7 @@ struct PullOptions {
 impl PullOptions {
     /// Returns the approved versions of a skill by its qualified name, with `--lock`.
     fn approved_versions(&self, name: &str) -> Option<ApprovedVersions> {
-        Some(ApprovedVersions::of_skill(self.lock.as_ref()?, name))
+        Some(ApprovedView::new(self.lock.as_ref()?).skill_versions(name))
     }
 
     /// Returns the approved versions of the skill or plugin of a request, with `--lock`.
@@ -258,20 +257,20 @@ impl PullOptions {
         request: &PullRequest,
     ) -> Result<Option<ApprovedVersions>, CommandFailure> {
         let PullRequest { root, package, .. } = request;
-        let Some(lock) = &self.lock else {
+        let Some(view) = self.lock.as_ref().map(ApprovedView::new) else {
             return Ok(None);
         };
         let skill = find_skill(client, root, package, Consistency::Cached).await?;
         // A directory in the package of a skill has no entry.
         if let Some(skill) = skill.filter(|skill| skill.package == *package) {
-            return Ok(Some(ApprovedVersions::of_skill(lock, &skill.name)));
+            return Ok(Some(view.skill_versions(&skill.name)));
         }
 
         let plugins = list_plugins(client, vec![root.clone()], Consistency::Cached).await?;
         let mut plugins = plugins.iter();
         let plugin = plugins.find(|plugin| plugin.package == *package);
         let name = plugin.map_or("", |plugin| &plugin.name);
-        Ok(Some(ApprovedVersions::of_plugin(lock, name)))
+        Ok(Some(view.plugin_versions(name)))
     }
 
     /// Returns the request for a package, unless the pull would remove the home directory.

@@ -7,10 +7,10 @@ use super::package_store::{PackageCopy, PackageStore};
 use super::repeat::PullAttempts;
 use super::staging_dir::StagingDir;
 use super::{
-    ApprovedVersions, ChecksumFile, PackageFiles, PackageLocation, PackageOrigin, PullError,
-    PullLimits, run_blocking,
+    ChecksumFile, PackageFiles, PackageLocation, PackageOrigin, PullError, PullLimits, run_blocking,
 };
 use crate::Client;
+use crate::trust::ApprovedVersions;
 use caproot_core::wire::ContentDigest;
 use std::sync::Arc;
 

@@ -61,8 +61,8 @@ pub use pull_error::PullError;
 pub use source_package::{SourcePackage, pull_fetched};
 
 use crate::Client;
+use crate::trust::ApprovedVersions;
 use attempt::try_pull;
-use caproot_core::lock::{ApprovedFiles, ApprovedPlugin, Lock};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::wire::FileChecksum;
 use checksum_file::ChecksumFile;
@@ -98,30 +98,6 @@ pub struct PullRequest {
     pub replaced_package: Option<String>,
     /// Approved versions of the package. If set, a package with other files is an error.
     pub approved: Option<ApprovedVersions>,
-}
-
-/// Versions of a package that a lock approves; none if the lock does not have its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ApprovedVersions {
-    /// Files of each version of a skill. A file that the daemon does not serve is in no version.
-    Skill(Vec<ApprovedFiles>),
-    /// Versions of a plugin.
-    Plugin(Vec<ApprovedPlugin>),
-}
-
-impl ApprovedVersions {
-    /// Returns the versions of a skill by its qualified name.
-    #[must_use]
-    pub fn of_skill(lock: &Lock, name: &str) -> Self {
-        let versions = lock.versions(name).iter();
-        Self::Skill(versions.map(|version| version.files.clone()).collect())
-    }
-
-    /// Returns the versions of a plugin by its name.
-    #[must_use]
-    pub fn of_plugin(lock: &Lock, name: &str) -> Self {
-        Self::Plugin(lock.plugin_versions(name).to_vec())
-    }
 }
 
 /// Package of a root.

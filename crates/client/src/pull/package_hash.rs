@@ -4,10 +4,9 @@ use super::file_reader::{FileReader, PageSink};
 use super::package_list::{self, PackageList, confirm_list};
 use super::package_reader::CONCURRENT_READS;
 use super::repeat::PullAttempts;
-use super::{
-    ApprovedVersions, PackageFiles, PackageLocation, PackageOrigin, PullError, PullLimits,
-};
+use super::{PackageFiles, PackageLocation, PackageOrigin, PullError, PullLimits};
 use crate::Client;
+use crate::trust::ApprovedVersions;
 use caproot_core::lock::{ApprovedFiles, FileChange, FileDifference, FilesError};
 use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name};
 use futures_util::{StreamExt as _, stream};
@@ -172,8 +171,9 @@ fn nearest_version(versions: impl Iterator<Item = Vec<FileDifference>>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::check_approval;
+    use crate::ApprovedVersions;
     use crate::pull::package_list::PackageList;
-    use crate::pull::{ApprovedVersions, PackageFiles, PullError};
+    use crate::pull::{PackageFiles, PullError};
     use caproot_core::lock::{ApprovedFiles, ApprovedPlugin};
     use caproot_core::wire::{ContentDigest, FileChecksum, parse_file_name};
     use std::collections::BTreeMap;

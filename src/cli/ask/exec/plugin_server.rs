@@ -10,10 +10,8 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::{find_root, list_plugins};
 use crate::cli::spinner::DelayedSpinner;
-use caproot_client::pull::{
-    ApprovedVersions, CopyRequest, PackageCopy, PackageLocation, PackageStore, copy_package,
-};
-use caproot_client::{Client, approve_plugin};
+use caproot_client::pull::{CopyRequest, PackageCopy, PackageLocation, PackageStore, copy_package};
+use caproot_client::{ApprovedVersions, ApprovedView, Client};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
@@ -145,7 +143,7 @@ impl FoundServer {
         let approved = match lock {
             None => None,
             Some(lock) => {
-                let versions = approve_plugin(lock, &self.plugin);
+                let versions = ApprovedView::new(lock).plugin(&self.plugin);
                 if versions.is_empty() {
                     return Err(self.not_approved(lock));
                 }
