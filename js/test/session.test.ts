@@ -83,6 +83,19 @@ test("options change the skills, the text and the results of a session and its f
   assert.ok(long?.ok && long.text.length > 25_000);
 });
 
+test("plugins say what a host must be able to do", async (t) => {
+  const { address, root } = await serveDemo(t);
+  mkdirSync(join(root, "kit/.claude-plugin"), { recursive: true });
+  const requires = { hostCapabilities: ["tray"] };
+  writeFileSync(join(root, "kit/.claude-plugin/plugin.json"), JSON.stringify({ name: "kit", requires }));
+  const skills = await connect(address, { plugins: true });
+  t.after(() => skills.close());
+  const changes = skills.pluginChanges();
+  const find = async () => (await skills.plugins()).find(({ plugin }) => plugin.name === "kit");
+  while (!(await find())) await changes.next();
+  assert.deepEqual((await find())?.plugin.hostCapabilities, ["tray"]);
+});
+
 test("a change renews the text", async (t) => {
   const { address, root } = await serveDemo(t);
   const skills = await connect(address);

@@ -467,12 +467,17 @@ def test_the_token_of_an_mcp_server_may_be_a_function(run: Any, demo: str) -> No
 
 
 def test_plugins(run: Any, copied_demo: Path) -> None:
+    manifest = copied_demo / "review-kit/.codex-plugin/plugin.json"
+    declared = json.loads(manifest.read_text())
+    declared["requires"] = {"hostCapabilities": ["tray"]}
+    manifest.write_text(json.dumps(declared))
+
     async def work(address: str) -> None:
         async with caproot.connect(address, plugins=True) as skills:
             (plugin,) = skills.plugins()
+            assert plugin["plugin"]["hostCapabilities"] == ["tray"]
             assert plugin["plugin"]["name"] == "review-kit" and plugin["sourceKind"] == "executor"
             changes = skills.plugin_changes()
-            manifest = copied_demo / "review-kit/.codex-plugin/plugin.json"
             text = manifest.read_text()
             version = json.loads(text)["version"]
             new = manifest.with_name("new")

@@ -42,6 +42,18 @@ impl caproot::v1::Skill {
     pub fn is_offered(&self) -> bool {
         self.not_offered() == caproot::v1::NotOffered::Unspecified
     }
+
+    /// Returns the handle of the plugin of the skill. `None` without `plugin_depth`.
+    #[must_use]
+    pub fn plugin_package(&self) -> Option<&str> {
+        let Some(further) = self.plugin_depth?.checked_sub(1) else {
+            return Some(&self.package);
+        };
+        let (end, _) = self.package.rmatch_indices('/').nth(further as usize)?;
+        let plugin = &self.package[..end];
+        // An executor may send a depth that leads beyond the root.
+        plugin.contains("://").then_some(plugin)
+    }
 }
 
 /// Returns the comment of each field of a message of the service, on one line.
@@ -176,7 +188,7 @@ pub fn grpc_code_name(code: tonic::Code) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::caproot::v1::ErrorReason;
+    use super::caproot::v1::{ErrorReason, Skill};
     use super::grpc_code_name;
     use tonic::Code;
 
@@ -190,6 +202,30 @@ mod tests {
         for bad in ["", "UNSPECIFIED", "too_large", "ERROR_REASON_TOO_LARGE"] {
             assert_eq!(ErrorReason::from_wire_name(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_plugin_of_a_skill_is_in_its_root() {
+        for (plugin_depth, plugin) in [
+            (None, None),
+            (Some(0), Some("skill://r/p/skills/a")),
+            (Some(2), Some("skill://r/p")),
+            (Some(3), Some("skill://r")),
+            (Some(4), None),
+            (Some(u32::MAX), None),
+        ] {
+            let skill = Skill {
+                package: "skill://r/p/skills/a".to_owned(),
+                plugin_depth,
+                ..Skill::default()
+            };
+            assert_eq!(skill.plugin_package(), plugin, "{plugin_depth:?}");
+        }
+        let nameless = Skill {
+            plugin_depth: Some(1),
+            ..Skill::default()
+        };
+        assert_eq!(nameless.plugin_package(), None);
     }
 
     #[test]

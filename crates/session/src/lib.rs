@@ -150,7 +150,7 @@ pub use state::Session;
 pub use storage::{MemoryStore, SavedError, SessionStore, StoreError};
 pub use text::{
     DEFAULT_BUDGET, InstructionText, InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges,
-    SkillInText, TextPlace, UpdateKind, fill_placeholders,
+    PluginDirectory, SkillDirectories, SkillInText, TextPlace, UpdateKind, fill_placeholders,
 };
 pub use tools::{
     CustomTool, ToolCaller, ToolFunctionError, ToolRegistry, ToolRegistryError,

@@ -15,7 +15,9 @@ use super::view::{ServedSkill, ServedView};
 use crate::agent::mcp::ServedDaemon;
 use crate::agent::mcp::files;
 use caproot_core::text::escape_hidden_chars;
-use caproot_session::{ToolError, ToolErrorCode, fill_placeholders};
+use caproot_session::{
+    PluginDirectory, SkillDirectories, ToolError, ToolErrorCode, fill_placeholders,
+};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use rmcp::model::{
@@ -386,7 +388,11 @@ impl McpBackend {
 
         let mut file = permit.read_file(&skill.main_uri()).await?;
         if let ResourceContents::TextResourceContents { text, .. } = &mut file {
-            *text = fill_placeholders(text, arguments, skill.uri())
+            let directories = SkillDirectories {
+                skill: skill.uri(),
+                plugin: PluginDirectory::Skills(permit.view.uris_in_plugin(skill)),
+            };
+            *text = fill_placeholders(text, arguments, directories)
                 .map_err(|error| McpCallError::BadPromptArguments(error.message().to_owned()))?;
         }
         let head = format!(

@@ -132,6 +132,19 @@ impl ServedView {
         skills.find(|skill| skill.prompt_name.as_deref() == Some(name))
     }
 
+    /// Returns the URIs of the skills of the plugin of a skill, by their encoded path below the plugin.
+    pub fn uris_in_plugin(&self, skill: &ServedSkill) -> HashMap<&str, &str> {
+        let Some(plugin) = skill.skill.plugin_package() else {
+            return HashMap::new();
+        };
+        let in_plugin = self.skills.iter().filter_map(|other| {
+            let below = other.skill.package.strip_prefix(plugin)?;
+            let is_below = below.is_empty() || below.starts_with('/');
+            is_below.then(|| (below.trim_start_matches('/'), other.uri()))
+        });
+        in_plugin.collect()
+    }
+
     /// Returns the hash of a list. A host sees no difference between lists with one hash.
     pub fn list_hash(&self, list: HostList) -> u64 {
         self.hashes[list as usize]

@@ -37,8 +37,9 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 ///
 /// Lists the skills that models are offered. With --all, the column FOR says of each other skill why not:
 /// `people` (only people may choose the skill), `none` (neither may), `unlisted` (the plugin lists other
-/// skills), `off` (switched off by default) or `unapproved` (by the lock of --lock). With --long, the column
-/// TRUST has the approval of each skill, if the daemon has a lock.
+/// skills), `off` (switched off by default) or `unapproved` (by the lock of --lock). The column HOST NEEDS has the
+/// capabilities that the manifest of a plugin requires of a host. With --long, the column TRUST has the approval
+/// of each skill, if the daemon has a lock.
 ///
 /// With --fleet, asks many executors at once: the executors of the roots of --selected, or every
 /// executor for its published roots. With --environment-id as well, asks one executor.
@@ -241,6 +242,8 @@ struct SkillTableRow {
     invokers: &'static str,
     /// Requirements that the executor does not have.
     missing: String,
+    /// Capabilities that a host needs.
+    host_capabilities: String,
     /// Location of an earlier row with the same SKILL.md; empty if there is none.
     same_as: String,
     trust: &'static str,
@@ -277,6 +280,7 @@ impl SkillTable {
             location: escape_text(location),
             invokers: invokers_of(skill),
             missing: escape_text(&missing_notes(skill).join(", ")),
+            host_capabilities: escape_text(&skill.host_capabilities.join(", ")),
             same_as,
             trust: trust_word(skill.trust()),
             description: escape_text(&skill.description),
@@ -287,6 +291,10 @@ impl SkillTable {
     pub fn print(self) -> Result<(), CommandFailure> {
         let has_invokers = self.rows.iter().any(|row| row.invokers != FOR_ALL);
         let has_missing = self.rows.iter().any(|row| !row.missing.is_empty());
+        let has_needs = self
+            .rows
+            .iter()
+            .any(|row| !row.host_capabilities.is_empty());
         let has_copies = self.rows.iter().any(|row| !row.same_as.is_empty());
         let has_trust = self.is_long && self.rows.iter().any(|row| !row.trust.is_empty());
         let location = if self.is_long { "HANDLE" } else { "ROOT" };
@@ -298,6 +306,7 @@ impl SkillTable {
         head.extend(has_copies.then_some("SAME AS"));
         head.extend(has_invokers.then_some("FOR"));
         head.extend(has_missing.then_some("MISSING"));
+        head.extend(has_needs.then_some("HOST NEEDS"));
         head.push("DESCRIPTION");
 
         let mut rows = Vec::with_capacity(self.rows.len());
@@ -309,6 +318,7 @@ impl SkillTable {
             cells.extend(has_copies.then_some(row.same_as));
             cells.extend(has_invokers.then(|| row.invokers.to_owned()));
             cells.extend(has_missing.then_some(row.missing));
+            cells.extend(has_needs.then_some(row.host_capabilities));
             cells.push(row.description);
             rows.push(cells);
         }

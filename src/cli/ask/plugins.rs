@@ -118,6 +118,13 @@ pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
             let _ = write!(head, "  {trust}");
         }
         lines.push(head);
+        if !plugin.host_capabilities.is_empty() {
+            let names = escape_text(&plugin.host_capabilities.join(", "));
+            lines.push(format!(
+                "    host needs  {}",
+                truncate_to_width(&names, MAX_TEXT_COLUMNS)
+            ));
+        }
 
         for ComponentLine {
             kind,

@@ -25,6 +25,7 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
         homepage,
         repository,
         license,
+        host_capabilities,
         interface,
     } = &plugin.manifest.declarations.info;
     let components = &plugin.components;
@@ -73,6 +74,7 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
             .map(trust_state)
             .unwrap_or_default()
             .into(),
+        host_capabilities: texts(host_capabilities),
     }
 }
 

@@ -86,6 +86,12 @@ fn encode_basic_fields(
     if let Some(trust) = &skill.trust {
         write_number(15, trust_state(trust) as u64, out);
     }
+    for name in &*skill.host_capabilities {
+        write_repeated_text(17, name, out);
+    }
+    if let Some(depth) = skill.plugin_depth {
+        write_number(18, depth.into(), out);
+    }
 }
 
 fn not_offered(restriction: OfferRestriction) -> pb::NotOffered {

@@ -39,6 +39,10 @@ pub struct Skill {
     pub trust: Option<PackageTrust>,
     /// Reason why the skill is not offered to models.
     pub restriction: Option<OfferRestriction>,
+    /// Capabilities that the manifest of the plugin requires of a host. All skills of a plugin share them.
+    pub host_capabilities: Arc<[Box<str>]>,
+    /// How many directories `package` lies below the plugin; `None` if the plugin does not contain that path.
+    pub plugin_depth: Option<u16>,
     /// `<plugin>:<name>`, if the skill has a namespace.
     qualified_name: Option<Box<str>>,
     file: Arc<SkillFile>,
@@ -117,6 +121,8 @@ pub struct PluginNamespace {
     pub plugin_dir: Option<RelPath>,
     /// Whether the skills of the plugin are switched off by default.
     pub is_switched_off: bool,
+    /// Capabilities that the manifest requires of a host.
+    pub host_capabilities: Arc<[Box<str>]>,
     /// Skills that the plugin offers; `None` if its manifest lists none.
     pub skill_list: Option<PluginSkillList>,
 }
@@ -201,6 +207,8 @@ pub fn assemble_skill(
 
     let requirements =
         SkillRequirements::read(&frontmatter, sidecar.map(|sidecar| &sidecar.content));
+    let plugin_dir = namespace.and_then(|ns| ns.plugin_dir.as_ref());
+    let below_plugin = plugin_dir.and_then(|dir| package.strip_prefix(dir));
     let skill = Skill {
         package: package.clone(),
         plugin: namespace.map(|ns| ns.name.clone()),
@@ -208,6 +216,10 @@ pub fn assemble_skill(
         handle_len: handle::encoded_path_len(package) + "/SKILL.md".len(),
         trust: None,
         restriction,
+        host_capabilities: namespace
+            .map(|ns| ns.host_capabilities.clone())
+            .unwrap_or_default(),
+        plugin_depth: below_plugin.and_then(|path| u16::try_from(path.depth()).ok()),
         qualified_name: qualified_name.map(Into::into),
         file: file.clone(),
         icons: (icons != IconPaths::default()).then(|| Box::new(icons)),
@@ -339,6 +351,8 @@ impl PartialEq for Skill {
             handle_len,
             trust,
             restriction,
+            host_capabilities,
+            plugin_depth,
             qualified_name,
             file,
             icons,
@@ -359,6 +373,8 @@ impl PartialEq for Skill {
             handle_len,
             trust,
             restriction,
+            host_capabilities,
+            plugin_depth,
         ) == (
             &other.package,
             &other.plugin,
@@ -367,6 +383,8 @@ impl PartialEq for Skill {
             &other.handle_len,
             &other.trust,
             &other.restriction,
+            &other.host_capabilities,
+            &other.plugin_depth,
         ) && *frontmatter == other.frontmatter
             && (Arc::ptr_eq(file, &other.file) || is_same_file())
     }

@@ -203,6 +203,12 @@ impl<'a> NamespaceResolver<'a> {
             name: (&*manifest.name).into(),
             plugin_dir: below,
             is_switched_off: manifest.declarations.is_switched_off,
+            host_capabilities: if self.reader.snapshot.is_in_access_scope(dir) {
+                manifest.declarations.info.host_capabilities.clone()
+            } else {
+                // A manifest above the caller's access scope discloses only its name.
+                Arc::default()
+            },
             skill_list: PluginSkillList::new(dir, &manifest.declarations, product),
         }))
     }

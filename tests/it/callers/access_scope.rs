@@ -47,6 +47,27 @@ async fn start_with_rules() -> (Fixture, Daemon) {
     start_with_tree(TREE, RULES).await
 }
 
+/// The manifest of a plugin above the roots of a caller gives its skills their names, and says nothing else.
+#[tokio::test]
+async fn a_manifest_above_the_scope_says_no_capabilities_of_a_host() {
+    let tree = "file srv/.claude-plugin/plugin.json\n\
+                | {\"name\": \"p\", \"requires\": {\"hostCapabilities\": [\"tray\"]}}\n\
+                skill srv/mine/a";
+    let rules = "roots: [{id: mine, path: srv/mine}]\nallow: [srv]\ncallers:\n\
+                 - {name: me, token_file: me, roots: [mine]}\n- {name: all, token_file: all}\n";
+    let (_fixture, daemon) = start_with_tree(tree, rules).await;
+    for (token, needs) in [("me", &[][..]), ("all", &["tray"])] {
+        let found = list(&daemon, token, &[published("mine")]).await;
+        let [skill] = &found.skills[..] else {
+            panic!("{token}: {found:?}")
+        };
+        assert_eq!(skill.name, "p:a", "{token}");
+        assert_eq!(skill.host_capabilities, needs, "{token}");
+        assert_eq!(skill.plugin_package(), None, "{token}");
+    }
+    daemon.stop().await;
+}
+
 #[tokio::test]
 async fn list_roots_shows_allowed_roots_only() {
     let (_fixture, daemon) = start_with_rules().await;

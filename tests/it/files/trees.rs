@@ -11,7 +11,8 @@
 //! view BASIC          the request's view
 //! show FIELD …        also shows, of a root: kind plugin omitted other_product skipped_directories
 //!                     directories entries; of a skill: license compatibility metadata tools
-//!                     frontmatter interface dependencies permissions
+//!                     frontmatter interface dependencies permissions host_capabilities
+//!                     plugin_package
 //! not-as-root         the case needs files that the user cannot read; skipped as root
 //! …                   entries of the tree, as `fixture.rs` describes them
 //! expect

@@ -227,6 +227,8 @@ fn field_text(skill: &Skill, field: &str) -> String {
                 .join(" ")
         }
         "tools" => skill.allowed_tools.join(" | "),
+        "host_capabilities" => skill.host_capabilities.join(" | "),
+        "plugin_package" => skill.plugin_package().unwrap_or_default().to_owned(),
         "frontmatter" => skill.frontmatter.as_ref().map_or_else(String::new, |all| {
             json(&prost_types::Value {
                 kind: Some(Kind::StructValue(all.clone())),

@@ -273,3 +273,33 @@ async fn a_changed_policy_moves_a_skill_between_the_lists() {
     assert_eq!(older.stop().await.code, Some(0));
     daemon.stop().await;
 }
+
+/// Only files of listed skills have a URI.
+#[tokio::test]
+async fn paths_of_a_plugin_into_its_skills_get_their_uris() {
+    let tree = "file r/kit/.claude-plugin/plugin.json\n| {\"name\": \"kit\"}\n\
+        file r/kit/skills/ship/SKILL.md\n| ---\n| name: ship\n| description: Ships.\n| ---\n\
+        | Read ${CLAUDE_PLUGIN_ROOT}/skills/other/more.md, ${PLUGIN_ROOT}/scripts/x and ${CLAUDE_SKILL_DIR}/y.\n"
+        .to_owned()
+        + &format!("file r/kit/skills/ship/agents/openai.yaml\n| {CLOSED}")
+        + &skill_tree("kit/skills/other", "other", true)
+        + "file r/kit/skills/other/more.md\n| More.\n";
+    let (_fixture, daemon) = Daemon::publishing("r", &tree).await;
+    let mut host = Host::start(&daemon, "");
+    let prompts = host.call("prompts/list", json!({})).await.expect("a list");
+    let name = &prompts["prompts"][0]["name"];
+    let got = host.call("prompts/get", json!({"name": name})).await;
+    let got = got.expect("a prompt");
+    let resource = &got["messages"][1]["content"]["resource"];
+    let text = resource["text"].as_str().expect("text");
+    let directory = resource["uri"].as_str().expect("a URI");
+    let directory = directory.strip_suffix("/SKILL.md").expect("a main file");
+    let own = format!("${{PLUGIN_ROOT}}/scripts/x and {directory}/y.");
+    assert!(text.contains(&own), "{text}");
+    let start = text.find("Read ").expect("a sentence") + "Read ".len();
+    let (uri, _) = text[start..].split_once(',').expect("a URI");
+    let read = host.call("resources/read", json!({"uri": uri})).await;
+    let read = read.unwrap_or_else(|error| panic!("{uri}: {error}"));
+    assert_eq!(read["contents"][0]["text"], "More.\n");
+    host.stop_with(daemon).await;
+}

@@ -29,6 +29,7 @@ mod large_files;
 mod mirror;
 mod moving_executors;
 mod pages;
+mod plugin_files;
 mod plugin_servers;
 mod read_tool;
 mod response_memory;

@@ -19,7 +19,7 @@ use crate::harness::{HANG_TIMEOUT, in_time};
 /// Two plugins of one executor, and one of a local directory.
 const TREE: &str = r#"
 file r/deploy/.codex-plugin/plugin.json
-| {"name": "deploy", "version": "1", "mcpServers": {"web": {"url": "https://example.com/mcp"}}}
+| {"name": "deploy", "version": "1", "requires": {"hostCapabilities": ["tray"]}, "mcpServers": {"web": {"url": "https://example.com/mcp"}}}
 file r/deploy/commands/go.md
 | Go on.
 skill r/deploy/skills/roll
@@ -80,6 +80,7 @@ async fn plugins_of_all_sources_have_components() {
     assert_eq!(kinds, [executor, executor, local]);
     let json = serde_json::to_value(&plugins).expect("JSON");
     assert_eq!(json[0]["plugin"]["mcpServers"][0]["name"], "web");
+    assert_eq!(json[0]["plugin"]["hostCapabilities"], json!(["tray"]));
     let command = &json[0]["plugin"]["components"][0];
     assert_eq!(command["kind"], "COMPONENT_KIND_COMMAND");
     assert_eq!(command["name"], "go");

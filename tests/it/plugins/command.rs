@@ -21,6 +21,7 @@ async fn resolve_prints_components_and_read_prints_their_files() {
         "    output style terse  Says little.",
         "    lsp server go  gopls",
         "  plugin inner  skill://r/nested/inner",
+        "    host needs  local.exec@1, tray",
         "    mcp skill://r/nested/inner#a  sse: https://example.com/sse",
     ] {
         assert!(

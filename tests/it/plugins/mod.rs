@@ -70,7 +70,7 @@ file r/secret.txt
 | hunter2
 skill r/skills/one
 file r/nested/inner/.claude-plugin/plugin.json
-| {"name": "inner"}
+| {"name": "inner", "requires": {"hostCapabilities": ["local.exec@1", "tray"], "node": "22"}}
 file r/nested/inner/.mcp.json
 | {"a": {"type": "sse", "url": "https://example.com/sse"}}
 "##;

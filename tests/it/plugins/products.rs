@@ -1,10 +1,14 @@
 //! Rules that differ by the product of a manifest, the lists of marketplaces, and the names of skills.
 
-use super::{codes, resolve_tree};
+use super::{codes, resolve, resolve_tree};
 use crate::harness::fixture::Fixture;
 use crate::harness::process::{caproot, run_client, run_command};
-use crate::harness::{Daemon, Setup, selected};
-use caproot_core::proto::caproot::v1::{DiagnosticCode, NotOffered};
+use crate::harness::watch_harness::fresh_list;
+use crate::harness::{Daemon, Setup, list_request, selected};
+use caproot_core::proto::caproot::v1::{
+    DiagnosticCode, ListSkillsRequest, ListSkillsResponse, NotOffered, Skill, SkillView,
+};
+use serde_json::json;
 
 /// Hooks and servers in the default files and in those that the manifest names.
 fn tree(product: &str) -> String {
@@ -76,6 +80,123 @@ async fn a_hooks_key_that_names_the_standard_file_is_a_warning() {
                 .all(|found| found.message.contains("rejects the plugin"))
         );
         assert!(!plugins[0].components.is_empty());
+        daemon.stop().await;
+    }
+}
+
+/// Plugin of which a host must be able to do something, with a nested plugin, and a skill without a plugin.
+const NEEDS: &str = r#"
+file r/p/.claude-plugin/plugin.json
+| {"name": "p", "requires": {"hostCapabilities": ["local.exec@1", "tray\u{202e}"], "node": "22"}}
+skill r/p/skills/a
+file r/p/inner/.codex-plugin/plugin.json
+| {"name": "inner"}
+skill r/p/inner/skills/b
+skill r/plain
+"#;
+
+#[tokio::test]
+async fn lists_have_the_capabilities_that_a_plugin_requires_of_a_host() {
+    let (fixture, daemon) = Daemon::publishing("r", NEEDS).await;
+    let root = [selected("r", fixture.path("r"))];
+    let needs = ["local.exec@1", "tray\u{202e}"];
+    let plugins = resolve(&daemon, &root).await.roots.remove(0).plugins;
+    let of_plugin = plugins.iter().find(|plugin| plugin.name == "p");
+    let of_plugin = of_plugin.expect("a plugin");
+    assert_eq!(of_plugin.host_capabilities, needs);
+    let more = of_plugin.more.as_ref().expect("other keys");
+    assert!(more.fields.contains_key("requires"), "the key is passed on");
+
+    let of_skills = |list: &ListSkillsResponse| -> Vec<(String, Vec<String>, Option<u32>)> {
+        let skills = list.skills.iter();
+        skills
+            .map(|skill| {
+                let needs = skill.host_capabilities.clone();
+                (skill.name.clone(), needs, skill.plugin_depth)
+            })
+            .collect()
+    };
+    let none = Vec::new();
+    let expected = [
+        ("inner:b".to_owned(), none.clone(), Some(2)),
+        ("p:a".to_owned(), needs.map(str::to_owned).to_vec(), Some(2)),
+        ("plain".to_owned(), none.clone(), None),
+    ];
+    for view in [SkillView::Basic, SkillView::Full] {
+        let request = ListSkillsRequest {
+            view: view.into(),
+            ..list_request(&root)
+        };
+        let list = daemon.try_list(request).await.expect("a list");
+        assert_eq!(of_skills(&list), expected, "{view:?}");
+        let packages: Vec<_> = list.skills.iter().map(Skill::plugin_package).collect();
+        assert_eq!(
+            packages,
+            [Some("skill://r/p/inner"), Some("skill://r/p"), None]
+        );
+    }
+
+    let listed = run_client(&daemon, "list").await;
+    assert!(listed.text().contains("HOST NEEDS"), "{}", listed.text());
+    let line = r"local.exec@1, tray\u{202e}  Does a.";
+    assert!(listed.text().contains(line), "{}", listed.text());
+    let json = run_client(&daemon, "list --output json").await;
+    let json = json.json();
+    assert_eq!(json["skills"][1]["hostCapabilities"], json!(needs));
+
+    let manifest = "{\"name\": \"p\", \"requires\": {\"hostCapabilities\": \"tray\"}}";
+    fixture.write("r/p/.claude-plugin/plugin.json", manifest);
+    let list = fresh_list(&daemon, &root).await;
+    assert_eq!(list.skills[1].host_capabilities, ["tray"]);
+    fixture.write("r/p/.claude-plugin/plugin.json", "{\"name\": \"p\"}");
+    let list = fresh_list(&daemon, &root).await;
+    assert_eq!(list.skills[1].host_capabilities, none);
+    let listed = run_client(&daemon, "list").await;
+    assert!(!listed.text().contains("HOST NEEDS"), "{}", listed.text());
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn required_capabilities_of_a_host_are_bounded_texts() {
+    use DiagnosticCode::{FieldInvalid, FieldTooLong, SecretRedacted};
+    let numbered = |count: usize| -> Vec<String> { (0..count).map(|n| format!("c{n}")).collect() };
+    let token = "ghp_0123456789abcdefghijABCDEFGHIJ456789";
+    let cases = [
+        (json!(["only", "a", "list"]), vec![], vec![]),
+        (json!({"node": "22"}), vec![], vec![]),
+        (json!({"hostCapabilities": null}), vec![], vec![]),
+        (
+            json!({"hostCapabilities": "one"}),
+            vec!["one".to_owned()],
+            vec![],
+        ),
+        (
+            json!({"hostCapabilities": {"a": 1}}),
+            vec![],
+            vec![FieldInvalid],
+        ),
+        (
+            json!({"hostCapabilities": ["", "a", {"id": "b"}, "word ".repeat(14)]}),
+            vec!["a".to_owned()],
+            vec![FieldInvalid],
+        ),
+        (
+            json!({"hostCapabilities": numbered(17)}),
+            numbered(16),
+            vec![FieldTooLong],
+        ),
+        (
+            json!({"hostCapabilities": [token]}),
+            vec!["<redacted>".to_owned()],
+            vec![SecretRedacted, SecretRedacted],
+        ),
+    ];
+    for (requires, expected, expected_codes) in cases {
+        let manifest = json!({"name": "p", "requires": requires});
+        let tree = format!("file r/.codex-plugin/plugin.json\n| {manifest}\nskill r/skills/a");
+        let (_fixture, daemon, plugins, diagnostics) = resolve_tree(&tree).await;
+        assert_eq!(plugins[0].host_capabilities, expected, "{requires}");
+        assert_eq!(codes(&diagnostics), expected_codes, "{requires}");
         daemon.stop().await;
     }
 }
@@ -207,7 +328,7 @@ dir r/empty
 "#,
     );
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
-    let answer = super::resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
+    let answer = resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
     let root = &answer.roots[0];
     let mut missing: Vec<_> = root
         .diagnostics
@@ -285,7 +406,7 @@ async fn a_marketplace_with_many_plugins_is_bounded() {
     let text = format!("{{\"plugins\":[{}]}}", entries[..5_000].join(","));
     fixture.write("r/.claude-plugin/marketplace.json", text);
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
-    let answer = super::resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
+    let answer = resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
     let root = &answer.roots[0];
     assert!(root.marketplaces[0].truncated);
     assert!(codes(&root.diagnostics).contains(&DiagnosticCode::LimitReached));

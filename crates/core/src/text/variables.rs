@@ -1,5 +1,9 @@
 //! Variables in the declared values of MCP servers: `${NAME}` and `${NAME:-default}`.
 
+/// Variables for the directory of a plugin, as Claude Code, Codex and Agent Plugins name them.
+pub const PLUGIN_DIR_VARIABLES: [&str; 3] =
+    ["CLAUDE_PLUGIN_ROOT", "CODEX_PLUGIN_ROOT", "PLUGIN_ROOT"];
+
 /// Part of a declared value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValuePart<'a> {

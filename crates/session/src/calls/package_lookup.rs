@@ -2,8 +2,9 @@
 
 use crate::skills::result::{ToolError, ToolErrorCode};
 use crate::skills::skill::{AuthorityRef, SharedSkill, is_hidden};
-use crate::skills::skill_source::TextPage;
+use crate::skills::skill_source::{SkillSource, TextPage};
 use crate::state::{AuthoritySource, Session};
+use crate::text::resource_path::NamedResource;
 use crate::text::short_names::{ShortName, is_repeatable, split_qualified};
 use crate::uses::invocation::InvocationTarget;
 use crate::uses::used::UsedFile;
@@ -12,7 +13,7 @@ use crate::view::list::is_listed;
 use crate::view::session_view::SessionView;
 use caproot_core::text::quote_value;
 use caproot_core::text::similar::suggest_skill_names;
-use caproot_core::wire::handle::{HANDLE_SCHEME, enclosing_package};
+use caproot_core::wire::handle::{HANDLE_SCHEME, enclosing_package, is_within};
 
 /// File name that models add to a package.
 const MAIN_FILE_SUFFIX: &str = "/SKILL.md";
@@ -62,6 +63,13 @@ impl PackageQuery<'_> {
     }
 }
 
+impl FoundPackage<'_> {
+    /// Whether the package is a plugin, of which only files that a call names are read.
+    pub fn is_plugin(&self) -> bool {
+        self.skill.is_none() && self.file.is_some()
+    }
+}
+
 impl Session {
     /// Records that the model has the file of a page.
     pub(crate) fn record_used(&self, found: &FoundPackage<'_>, page: &TextPage) {
@@ -69,6 +77,61 @@ impl Session {
             let used = UsedFile::of_page(skill, page);
             self.inner.used.lock().record(used);
         }
+    }
+
+    /// Returns the handle of a skill's plugin, if the rules of the session include the plugin.
+    pub(crate) fn readable_plugin<'a>(
+        &self,
+        source: &dyn SkillSource,
+        skill: &'a SharedSkill,
+    ) -> Option<&'a str> {
+        let choice = &self.inner.options.choice;
+        let package = skill.plugin_package()?;
+        choice
+            .includes(source, &skill.plugin, package)
+            .then_some(package)
+    }
+
+    /// Finds a file outside of the skill that a call names: in the plugin of the skill or, if no skill has the
+    /// handle, in the plugin of any skill of the session. A file of another skill is found as such, so that the
+    /// rules for the other skill apply. `None` if there is no such plugin.
+    pub(crate) fn find_plugin_file<'a>(
+        &'a self,
+        named: &FoundPackage<'a>,
+        resource: &str,
+    ) -> Option<FoundPackage<'a>> {
+        let handle = match NamedResource::parse(&named.package, resource).ok()? {
+            NamedResource::File(handle) if handle.is_empty() => named.package.clone(),
+            NamedResource::File(handle) => handle,
+            NamedResource::Directory(_) => return None,
+        };
+        let skill = named.skill.as_ref();
+        if skill.is_some_and(|skill| is_within(&handle, &skill.package)) {
+            return None;
+        }
+
+        let view = self.current_view();
+        let owner = named.owner;
+        let plugins = view
+            .skills
+            .iter()
+            .filter(|listed| {
+                let AuthorityRef { kind, id } = AuthorityRef::of_skill(listed);
+                kind == owner.source.kind().name() && id == owner.id
+            })
+            .filter(|listed| skill.is_none_or(|skill| skill.package == listed.package))
+            .filter_map(|listed| self.readable_plugin(owner.source, listed))
+            .filter(|plugin| *plugin != handle);
+        let plugin = enclosing_package(&handle, plugins)?.to_owned();
+
+        let mut enclosing = enclosing_packages(&[owner], &handle);
+        let skill = enclosing.pop().map(|(_, skill)| skill);
+        Some(FoundPackage {
+            owner,
+            package: skill.as_ref().map_or(plugin, |skill| skill.package.clone()),
+            skill,
+            file: Some(handle),
+        })
     }
 
     /// Finds the package that a call names. A handle that is not listed is found, too, if one source

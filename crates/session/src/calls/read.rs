@@ -150,12 +150,22 @@ impl<'a> FoundRead<'a> {
         })?;
         // Without a package, the resource was the package.
         let resource = arguments.resource.filter(|_| arguments.package.is_some());
-        let resource = resource.or_else(|| found.file.clone());
-        Ok(Self {
-            found,
-            resource: resource.unwrap_or_default(),
-            cursor: arguments.cursor.unwrap_or_default(),
-        })
+        let resource = resource.or_else(|| found.file.clone()).unwrap_or_default();
+        let cursor = arguments.cursor.unwrap_or_default();
+
+        // Texts name files of a plugin next to its skills by `${CLAUDE_PLUGIN_ROOT}`.
+        match session.find_plugin_file(&found, &resource) {
+            Some(of_plugin) => Ok(Self {
+                resource: of_plugin.file.clone().unwrap_or_default(),
+                found: of_plugin,
+                cursor,
+            }),
+            None => Ok(Self {
+                found,
+                resource,
+                cursor,
+            }),
+        }
     }
 
     /// Returns the source and the skill, for the span of the call.
@@ -167,7 +177,12 @@ impl<'a> FoundRead<'a> {
     /// Reads the largest page of a file that fits into a result, or lists the files of a directory.
     pub async fn read(&self, session: &Session) -> Result<ReadResult, ToolError> {
         let package = &self.found.package;
-        let checked = session.check_choice(self.found.owner.source, self.found.skill.as_ref());
+        let FoundPackage { owner, skill, .. } = &self.found;
+        let checked = if self.found.is_plugin() {
+            Ok(())
+        } else {
+            session.check_choice(owner.source, skill.as_ref())
+        };
 
         let read = match checked.and_then(|()| NamedResource::parse(package, &self.resource)) {
             Err(error) => Err(error),
@@ -220,7 +235,8 @@ impl<'a> FoundRead<'a> {
         }
 
         let had_cursor = !request.cursor.is_empty();
-        let files = if session.inner.options.scripts && !had_cursor {
+        let is_skill = self.found.skill.is_some();
+        let files = if session.inner.options.scripts && is_skill && !had_cursor {
             // Before the page: a page of a later version does not match the digests.
             list_skill_files(source, &request).await
         } else {

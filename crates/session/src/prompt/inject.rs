@@ -11,7 +11,9 @@ use crate::skills::skill_source::{SkillSource, SourceKind, TextPage, TextPageReq
 use crate::skills::tool_names::ToolNames;
 use crate::state::Session;
 use crate::text::fragment::{FragmentFrame, fitting_bytes};
-use crate::text::placeholders::{MAX_ARGUMENT_BYTES, PlaceholderValues, long_arguments_reason};
+use crate::text::placeholders::{
+    MAX_ARGUMENT_BYTES, PlaceholderValues, PluginDirectory, SkillDirectories, long_arguments_reason,
+};
 use crate::uses::invocation::{InvocationGuard, InvocationKind, InvocationTarget};
 use crate::uses::used::UsedFile;
 use crate::view::session_view::SessionView;
@@ -205,7 +207,16 @@ impl<'a> FragmentReader<'a> {
             skill,
             resource,
             room: self.room.min(MAX_FRAGMENT_BYTES),
-            values: PlaceholderValues::new(arguments, &skill.package),
+            values: PlaceholderValues::new(
+                arguments,
+                SkillDirectories {
+                    skill: &skill.package,
+                    plugin: self
+                        .session
+                        .readable_plugin(source, skill)
+                        .map_or(PluginDirectory::Unknown, PluginDirectory::Handle),
+                },
+            ),
         };
         match inject_file(self.session, source, &file).await {
             Ok(read) => {

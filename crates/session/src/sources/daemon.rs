@@ -209,8 +209,13 @@ impl DaemonSource {
         })
     }
 
-    /// Returns the root of a listed package.
-    fn find_root(&self, id: &str, package: &str) -> Result<&SelectedCapabilityRoot, ToolError> {
+    /// Returns the root of a listed skill, or of the plugin of a listed skill if `allows_plugin`.
+    fn find_root(
+        &self,
+        id: &str,
+        package: &str,
+        allows_plugin: bool,
+    ) -> Result<&SelectedCapabilityRoot, ToolError> {
         if !is_of_root(package, id) {
             return Err(wrong_authority_error());
         }
@@ -222,7 +227,10 @@ impl DaemonSource {
         if let Some(reason) = unavailable_reason {
             return Err(self.unavailable_error(&reason));
         }
-        if catalog.skill(package).is_none() {
+        let is_plugin_of = |skill: &Arc<Skill>| skill.plugin_package() == Some(package);
+        let is_listed = catalog.skill(package).is_some()
+            || (allows_plugin && catalog.skills().any(is_plugin_of));
+        if !is_listed {
             return Err(missing_skill_error(&catalog, id));
         }
 
@@ -234,7 +242,10 @@ impl DaemonSource {
         &self,
         request: &TextPageRequest,
     ) -> Result<ReadResourceResponse, ToolError> {
-        let root = self.find_root(&request.authority, &request.package)?;
+        // Only a file that the call names is read of a plugin: the list of its files would name those of skills
+        // that a session leaves out.
+        let names_file = !request.resource.is_empty();
+        let root = self.find_root(&request.authority, &request.package, names_file)?;
         request.check_resource_in_package()?;
         let read = ReadResourceRequest {
             root: Some(root.clone()),
@@ -257,7 +268,7 @@ impl DaemonSource {
         &self,
         request: &PackageFilesRequest,
     ) -> Result<PackageFilesPage, ToolError> {
-        let root = self.find_root(&request.authority, &request.package)?;
+        let root = self.find_root(&request.authority, &request.package, false)?;
         let list = ListResourcesRequest {
             root: Some(root.clone()),
             authority: Some(executor_authority(&root.id)),
@@ -293,7 +304,7 @@ impl DaemonSource {
         authority: &str,
         package: &str,
     ) -> Result<ApprovedFiles, ToolError> {
-        let root = self.find_root(authority, package)?;
+        let root = self.find_root(authority, package, false)?;
         let list = ListResourcesRequest {
             root: Some(root.clone()),
             authority: Some(executor_authority(&root.id)),

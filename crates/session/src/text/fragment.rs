@@ -155,7 +155,7 @@ pub fn fitting_bytes(body: &str, room: usize, fill: impl Fn(&str) -> String) -> 
 #[cfg(test)]
 mod tests {
     use super::{CLOSING_TAG, FragmentFrame, ToolNames, escape_skill_tags, fitting_bytes};
-    use crate::text::placeholders::PlaceholderValues;
+    use crate::text::placeholders::{PlaceholderValues, PluginDirectory, SkillDirectories};
     use caproot_core::proto::caproot::v1::Skill;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -197,7 +197,11 @@ mod tests {
             arguments in "[<x ]{0,20}",
             room in 40_usize..100,
         ) {
-            let values = PlaceholderValues::new(&arguments, "skill://r/a");
+            let directories = SkillDirectories {
+                skill: "skill://r/a",
+                plugin: PluginDirectory::Unknown,
+            };
+            let values = PlaceholderValues::new(&arguments, directories);
             let bytes = fitting_bytes(&body, room, |text| values.fill(text).into_owned());
             let filled = values.fill(&body[..bytes]);
             prop_assert!(bytes == body.len() || escape_skill_tags(&filled).len() <= room);

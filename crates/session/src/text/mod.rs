@@ -13,4 +13,4 @@ pub mod short_names;
 
 pub use instructions::{DEFAULT_BUDGET, InstructionText, SkillInText, TextPlace};
 pub use notices::{InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges, UpdateKind};
-pub use placeholders::fill_placeholders;
+pub use placeholders::{PluginDirectory, SkillDirectories, fill_placeholders};

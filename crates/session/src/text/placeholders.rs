@@ -1,10 +1,12 @@
 //! Placeholders in the SKILL.md of a fragment: the arguments of a person, as Claude Code 2.1 replaces them, and the
-//! directory of the skill. A read returns the file as it is, so that its digest fits.
+//! directories of the skill and of its plugin. A read returns the file as it is, so that its digest fits.
 
 use crate::skills::result::{ToolError, ToolErrorCode};
 use caproot_core::document::{self, DocumentValue};
 use caproot_core::text::fences::split_file;
+use caproot_core::text::variables::PLUGIN_DIR_VARIABLES;
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// Limit of the arguments of one prompt in bytes.
 pub const MAX_ARGUMENT_BYTES: usize = 4_096;
@@ -13,6 +15,33 @@ pub const MAX_ARGUMENT_BYTES: usize = 4_096;
 const ARGUMENTS: &str = "ARGUMENTS";
 /// Placeholder of the directory of the skill.
 const SKILL_DIR: &str = "{CLAUDE_SKILL_DIR}";
+/// End of each placeholder of the directory of a plugin.
+const PLUGIN_DIR_END: &str = "PLUGIN_ROOT}";
+/// Maximum number of directories in one text that get a value; a handle is longer than its placeholder.
+const MAX_DIRECTORIES: usize = 1_000;
+/// Directories between a plugin and a skill that a path names.
+const MAX_PATH_DEPTH: usize = 16;
+
+/// Directories that the placeholders of a SKILL.md mean.
+#[derive(Debug, Clone)]
+pub struct SkillDirectories<'a> {
+    /// Handle of the skill.
+    pub skill: &'a str,
+    /// Directory of its plugin.
+    pub plugin: PluginDirectory<'a>,
+}
+
+/// Directory of a plugin, for a model without its files.
+#[derive(Debug, Clone)]
+pub enum PluginDirectory<'a> {
+    /// The model cannot read files of the plugin, and the placeholders stay.
+    Unknown,
+    /// Handle of the plugin.
+    Handle(&'a str),
+    /// The model can only read files of these skills: their URIs by their encoded path below the plugin. A
+    /// placeholder stays if its path leads into no such skill.
+    Skills(HashMap<&'a str, &'a str>),
+}
 
 /// Values of the placeholders in a SKILL.md.
 #[derive(Debug, Clone)]
@@ -21,24 +50,27 @@ pub struct PlaceholderValues<'a> {
     arguments: &'a str,
     /// Arguments by their index, without the quotes around them.
     words: Vec<String>,
-    /// Handle of the skill.
-    package: &'a str,
+    directories: SkillDirectories<'a>,
 }
 
 /// Returns the text of a SKILL.md for a person who started the skill, with the values of its placeholders, such as
-/// `$ARGUMENTS`. `package` is the handle of the skill.
+/// `$ARGUMENTS`.
 ///
 /// # Errors
 ///
 /// The arguments have over 4,096 bytes.
-pub fn fill_placeholders(text: &str, arguments: &str, package: &str) -> Result<String, ToolError> {
+pub fn fill_placeholders(
+    text: &str,
+    arguments: &str,
+    directories: SkillDirectories<'_>,
+) -> Result<String, ToolError> {
     if arguments.len() > MAX_ARGUMENT_BYTES {
         return Err(ToolError::from_code(
             ToolErrorCode::InvalidArguments,
             &long_arguments_reason(),
         ));
     }
-    Ok(PlaceholderValues::new(arguments, package)
+    Ok(PlaceholderValues::new(arguments, directories)
         .fill(text)
         .into_owned())
 }
@@ -49,7 +81,7 @@ pub fn long_arguments_reason() -> String {
 }
 
 impl<'a> PlaceholderValues<'a> {
-    pub fn new(arguments: &'a str, package: &'a str) -> Self {
+    pub fn new(arguments: &'a str, directories: SkillDirectories<'a>) -> Self {
         let arguments = arguments.trim();
         // A quote that is not closed is part of its word.
         let words = shlex::split(arguments)
@@ -57,13 +89,14 @@ impl<'a> PlaceholderValues<'a> {
         Self {
             arguments,
             words,
-            package,
+            directories,
         }
     }
 
     /// Returns the text of a SKILL.md with the values. Arguments that no placeholder takes are appended.
     pub fn fill<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        if self.arguments.is_empty() && !text.contains(SKILL_DIR) {
+        let has_directory = text.contains(SKILL_DIR) || text.contains(PLUGIN_DIR_END);
+        if self.arguments.is_empty() && !has_directory {
             return Cow::Borrowed(text);
         }
 
@@ -74,12 +107,19 @@ impl<'a> PlaceholderValues<'a> {
 
         let mut filled = head.to_owned();
         let mut takes_arguments = false;
+        let mut directories = 0;
         let mut rest = body;
         while let Some((before, after)) = rest.split_once('$') {
             filled.push_str(before);
-            if let Some(found) = self.find_value(after, &names, has_numbers) {
+            let directory = self.find_directory(after);
+            let directory = directory.filter(|_| directories < MAX_DIRECTORIES);
+            if let Some(found) = directory {
                 filled.push_str(found.value);
-                takes_arguments |= !after.starts_with(SKILL_DIR);
+                directories += 1;
+                rest = &after[found.length..];
+            } else if let Some(found) = self.find_value(after, &names, has_numbers) {
+                filled.push_str(found.value);
+                takes_arguments = true;
                 rest = &after[found.length..];
             } else {
                 filled.push('$');
@@ -96,6 +136,35 @@ impl<'a> PlaceholderValues<'a> {
         Cow::Owned(filled)
     }
 
+    /// Returns the directory whose placeholder begins after a `$`, for a skill with the path to the skill.
+    fn find_directory(&self, after: &str) -> Option<FoundValue<'_>> {
+        if after.starts_with(SKILL_DIR) {
+            return Some(FoundValue {
+                value: self.directories.skill,
+                length: SKILL_DIR.len(),
+            });
+        }
+
+        let inner = after.strip_prefix('{')?;
+        let name = PLUGIN_DIR_VARIABLES.into_iter().find(|name| {
+            inner
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('}'))
+        })?;
+        let length = name.len() + 2;
+        match &self.directories.plugin {
+            PluginDirectory::Unknown => None,
+            PluginDirectory::Handle(value) => Some(FoundValue { value, length }),
+            PluginDirectory::Skills(uris) => {
+                let (path_length, value) = find_skill_uri(uris, &after[length..])?;
+                Some(FoundValue {
+                    value,
+                    length: length + path_length,
+                })
+            }
+        }
+    }
+
     /// Returns the value of the placeholder whose name begins after a `$`. A placeholder without a value stays.
     fn find_value(
         &self,
@@ -103,12 +172,6 @@ impl<'a> PlaceholderValues<'a> {
         names: &[String],
         has_numbers: bool,
     ) -> Option<FoundValue<'_>> {
-        if after.starts_with(SKILL_DIR) {
-            return Some(FoundValue {
-                value: self.package,
-                length: SKILL_DIR.len(),
-            });
-        }
         if self.arguments.is_empty() {
             return None;
         }
@@ -146,6 +209,24 @@ impl<'a> PlaceholderValues<'a> {
             length,
         })
     }
+}
+
+/// Returns the URI of the innermost skill that a path after a placeholder leads into, with the bytes of the path to
+/// the skill.
+fn find_skill_uri<'a>(uris: &HashMap<&str, &'a str>, rest: &str) -> Option<(usize, &'a str)> {
+    let is_path = |c: char| c.is_alphanumeric() || "-._~%/".contains(c);
+    let path = if rest.starts_with('/') {
+        &rest[..rest.find(|c| !is_path(c)).unwrap_or(rest.len())]
+    } else {
+        ""
+    };
+    let slashes = path.match_indices('/').map(|(at, _)| at);
+    let ends = slashes.take(MAX_PATH_DEPTH + 1).chain([path.len()]);
+    let found = ends.filter_map(|end| {
+        let below = path[..end].strip_prefix('/').unwrap_or_default();
+        Some((end, *uris.get(below)?))
+    });
+    found.max_by_key(|(end, _)| *end)
 }
 
 /// Whether a name ends before this text.
@@ -192,13 +273,72 @@ fn declared_names(frontmatter: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::PlaceholderValues;
+    use super::{MAX_DIRECTORIES, PlaceholderValues, PluginDirectory, SkillDirectories};
     use proptest::prelude::*;
+    use std::collections::HashMap;
 
     fn fill(arguments: &str, text: &str) -> String {
-        PlaceholderValues::new(arguments, "skill://r/a")
+        fill_with(PluginDirectory::Unknown, arguments, text)
+    }
+
+    fn fill_with(plugin: PluginDirectory<'_>, arguments: &str, text: &str) -> String {
+        let directories = SkillDirectories {
+            skill: "skill://r/a",
+            plugin,
+        };
+        PlaceholderValues::new(arguments, directories)
             .fill(text)
             .into_owned()
+    }
+
+    #[test]
+    fn names_of_the_plugin_directory_get_its_handle() {
+        let handle = PluginDirectory::Handle("skill://r/p");
+        for (text, filled) in [
+            ("${CLAUDE_PLUGIN_ROOT}/x y", "skill://r/p/x y"),
+            (
+                "`${CODEX_PLUGIN_ROOT}` ${PLUGIN_ROOT}!",
+                "`skill://r/p` skill://r/p!",
+            ),
+            (
+                "${CLAUDE_PLUGIN_ROOT:-.} $CLAUDE_PLUGIN_ROOT ${MY_PLUGIN_ROOT} ${{PLUGIN_ROOT}",
+                "${CLAUDE_PLUGIN_ROOT:-.} $CLAUDE_PLUGIN_ROOT ${MY_PLUGIN_ROOT} ${{PLUGIN_ROOT}",
+            ),
+        ] {
+            assert_eq!(fill_with(handle.clone(), "", text), filled);
+            assert_eq!(fill("", text), text, "without a handle");
+        }
+        let many = "${PLUGIN_ROOT}".repeat(MAX_DIRECTORIES + 1);
+        let filled = fill_with(handle, "", &many);
+        assert_eq!(filled.matches("skill://r/p").count(), MAX_DIRECTORIES);
+        assert!(filled.ends_with("${PLUGIN_ROOT}"));
+    }
+
+    #[test]
+    fn paths_into_skills_get_the_uri_of_the_innermost_skill() {
+        let uris = HashMap::from([
+            ("skills/b", "skill://b"),
+            ("skills/b/c", "skill://c"),
+            ("x%20y", "skill://xy"),
+        ]);
+        for (path, filled) in [
+            ("/skills/b/run.sh", "skill://b/run.sh"),
+            ("/skills/b", "skill://b"),
+            ("/skills/b/c/d.md`", "skill://c/d.md`"),
+            ("/x%20y/z", "skill://xy/z"),
+            ("/skills/bc/x", "${PLUGIN_ROOT}/skills/bc/x"),
+            ("/scripts/x", "${PLUGIN_ROOT}/scripts/x"),
+            ("skills/b/x", "${PLUGIN_ROOT}skills/b/x"),
+            ("", "${PLUGIN_ROOT}"),
+        ] {
+            let plugin = PluginDirectory::Skills(uris.clone());
+            let text = format!("${{PLUGIN_ROOT}}{path}");
+            assert_eq!(fill_with(plugin, "", &text), filled);
+        }
+        let own = PluginDirectory::Skills(HashMap::from([("", "skill://p")]));
+        let text = "${PLUGIN_ROOT}/scripts/x ${PLUGIN_ROOT}x";
+        let filled = "skill://p/scripts/x skill://px";
+        assert_eq!(fill_with(own, "", text), filled);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use caproot_core::proto::caproot::v1::{
     Consistency, McpServer, McpTransport, NamedValue, Plugin, SelectedCapabilityRoot,
 };
 use caproot_core::text::quote_word;
-use caproot_core::text::variables::{ValuePart, split_variables};
+use caproot_core::text::variables::{PLUGIN_DIR_VARIABLES, ValuePart, split_variables};
 use caproot_core::wire::{ContentDigest, RelPath};
 use std::collections::{BTreeMap, BTreeSet};
 use std::env::{split_paths, var_os};
@@ -33,8 +33,6 @@ use std::sync::Arc;
 const INHERITED_VARIABLES: [&str; 10] = [
     "HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
 ];
-/// Variables for the directory of the plugin, as Claude Code and Codex name them.
-const PLUGIN_DIR_VARIABLES: [&str; 3] = ["CLAUDE_PLUGIN_ROOT", "CODEX_PLUGIN_ROOT", "PLUGIN_ROOT"];
 /// Variables for the directory that the server may write.
 const DATA_DIR_VARIABLES: [&str; 2] = ["CLAUDE_PLUGIN_DATA", "PLUGIN_DATA"];
 /// Variables by which a program loads code.

@@ -1,6 +1,7 @@
 //! Description of a plugin for people: texts, links, colors and images.
 
 use caproot_core::wire::RelPath;
+use std::sync::Arc;
 
 /// Description of a plugin for people. Texts are not empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -12,6 +13,7 @@ pub struct PluginInfo {
     pub homepage: Option<Box<str>>,
     pub repository: Option<Box<str>>,
     pub license: Option<Box<str>>,
+    pub host_capabilities: Arc<[Box<str>]>,
     pub interface: Option<PluginInterface>,
 }
 

@@ -6,6 +6,7 @@ use crate::daemon::parse::fields::{
     FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_WORD_CHARS,
 };
 use caproot_core::wire::RelPath;
+use std::sync::Arc;
 
 /// Maximum length of a long description.
 const MAX_LONG_DESCRIPTION_CHARS: usize = 4_096;
@@ -32,6 +33,8 @@ const INTERFACE_KEYS: &[&str] = &[
 ];
 /// Maximum number of screenshots.
 const MAX_SCREENSHOTS: usize = 16;
+/// Maximum number of capabilities of a host. Each skill of the plugin is listed with them.
+const MAX_HOST_CAPABILITIES: usize = 16;
 
 /// Reads the description of the plugin from its manifest.
 pub fn read(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> PluginInfo {
@@ -42,6 +45,7 @@ pub fn read(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> PluginInfo 
         homepage: fields.read_url(root, "homepage"),
         repository: read_repository(fields, root),
         license: fields.read_line(root, "license", MAX_NAME_CHARS),
+        host_capabilities: read_host_capabilities(fields, root),
         interface: read_interface(fields, root),
     }
 }
@@ -74,6 +78,29 @@ pub fn read_author(
     };
 
     (author != PluginAuthor::default()).then_some(author)
+}
+
+/// Reads the key `requires.hostCapabilities`. Products use `requires` in other shapes, too, which are no
+/// mistakes.
+fn read_host_capabilities(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Arc<[Box<str>]> {
+    const KEY: &str = "hostCapabilities";
+    let requires = root.non_null_value("requires");
+    let Some(requires) = requires.filter(|requires| requires.as_map().is_some()) else {
+        return Arc::default();
+    };
+
+    let path = ["requires"];
+    let at = FieldMapping::new(requires, &path, "");
+    let names = fields.read_lines(at, KEY, MAX_WORD_CHARS);
+    if names.len() > MAX_HOST_CAPABILITIES {
+        let limit = format_args!("{MAX_HOST_CAPABILITIES} items");
+        fields.report_too_long(at, KEY, limit, "the others are omitted");
+    }
+    names
+        .into_iter()
+        .filter(|name| !name.is_empty())
+        .take(MAX_HOST_CAPABILITIES)
+        .collect()
 }
 
 /// Reads the repository: a URL, or an object with the key `url` as in `package.json`.
