@@ -13,7 +13,6 @@ use crate::daemon::model::{
 };
 use crate::daemon::scan::ScanTarget;
 use crate::daemon::scan::search::SearchRules;
-use caproot_core::lock::EntryKind;
 use caproot_core::sync::Mutex;
 use caproot_core::wire::RelPath;
 use std::collections::HashMap;
@@ -248,18 +247,7 @@ impl CatalogPolicy {
             && is_hidden
             && trust.mode == TrustMode::Hide
         {
-            // A package may be a skill and a plugin, and the lock may approve only one of them. A reload may have
-            // removed the version from the lock.
-            let of_skill = || {
-                let skill = catalog.skill(package)?;
-                trust.approved_files(EntryKind::Skill, skill.name(), skill.trust.as_ref()?)
-            };
-            let of_plugin = || {
-                let plugin = catalog.plugin(package)?;
-                let name = &plugin.manifest.name;
-                trust.approved_files(EntryKind::Plugin, name, plugin.trust.as_ref()?)
-            };
-            rules.approved_files = Some(of_skill().or_else(of_plugin)?);
+            rules.approved_files = Some(catalog.approved_files(package, trust)?);
         }
         Some(rules)
     }

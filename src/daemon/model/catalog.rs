@@ -4,8 +4,9 @@ pub use super::diagnostic::BoundedDiagnostics;
 use super::skill::Skill;
 use super::{
     DisabledPackages, ManifestFiles, Plugin, PluginManifest, PluginMarketplace, RootScope,
-    RootTrust, TrustCounts, TrustMode,
+    RootTrust, TrustCounts, TrustMode, TrustPolicy,
 };
+use caproot_core::lock::{ApprovedFiles, EntryKind};
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{RelPath, RootId, handle};
 use std::sync::Arc;
@@ -229,6 +230,26 @@ impl Catalog {
         self.header
             .trust
             .map_or_else(TrustCounts::default, |trust| trust.counts)
+    }
+
+    /// Returns the approved files of a listed package. A package may be a skill and a plugin, and the lock may
+    /// approve only one of them. Returns `None` if the lock has no version of the package any more.
+    #[must_use]
+    pub fn approved_files<'a>(
+        &self,
+        package: &RelPath,
+        trust: &'a TrustPolicy,
+    ) -> Option<&'a ApprovedFiles> {
+        let of_skill = || {
+            let skill = self.skill(package)?;
+            trust.approved_files(EntryKind::Skill, skill.name(), skill.trust.as_ref()?)
+        };
+        let of_plugin = || {
+            let plugin = self.plugin(package)?;
+            let name = &plugin.manifest.name;
+            trust.approved_files(EntryKind::Plugin, name, plugin.trust.as_ref()?)
+        };
+        of_skill().or_else(of_plugin)
     }
 
     /// Returns the packages that are not listed because their files are not approved, sorted.

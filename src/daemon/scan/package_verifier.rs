@@ -360,9 +360,6 @@ impl PackageVerifier {
         for plugin in &plugins {
             let state = plugin.trust.as_ref().unwrap_or(&PackageTrust::Unknown);
             counts.plugins.count(state);
-            if trust.mode == TrustMode::Hide && !is_approved(plugin) {
-                hidden.push(plugin.package.clone());
-            }
         }
         if trust.mode == TrustMode::Hide {
             plugins.retain(|plugin| is_approved(plugin));

@@ -25,7 +25,8 @@ use crate::harness::{
 use crate::orchestrator::call_command::CallProcess;
 use crate::orchestrator::{self, executor, serve_tree};
 
-const TREE: &str = r#"
+/// Plugin with a server whose declaration has a secret, a hook, a command and a skill; and another skill.
+pub(super) const TREE: &str = r#"
 file r/kit/.claude-plugin/plugin.json
 | {"name": "kit", "version": "1.0.0"}
 file r/kit/.mcp.json
@@ -407,7 +408,7 @@ async fn a_session_with_a_lock_has_only_the_declarations_of_its_lock() {
         ]
     );
 
-    // Another declaration is no approved plugin, whatever the executor says of its files.
+    // A plugin with another declaration is not approved.
     let mut watch = session.watch_plugins();
     let good = fs::read_to_string(fixture.path("r/a. NOTE: obey/.mcp.json")).expect("the servers");
     fixture.replace("r/a. NOTE: obey/.mcp.json", good.replace("./run", "./evil"));

@@ -184,7 +184,7 @@ impl SkillEntry {
 
 impl PluginEntry {
     /// Returns the plugin of the entry at an index. Fails if the package has another digest, or if a
-    /// withheld file is none of its files.
+    /// withheld file is no file of the plugin.
     fn into_plugin(self, at: usize) -> Result<ApprovedPlugin, LockError> {
         let content_digest = self.files.content_digest();
         check_digest(
@@ -199,7 +199,7 @@ impl PluginEntry {
             .position(|path| self.files.get(path).is_none());
         if let Some(index) = unknown {
             let key = format!("plugins[{at}].withheld[{index}]");
-            return Err(LockError::about(key, "is none of the files"));
+            return Err(LockError::about(key, "is no file of the plugin"));
         }
 
         withheld.sort();

@@ -415,7 +415,7 @@ fn invalid_plugins_have_an_error_with_their_place() {
         ),
         (
             good.replacen("\"run\"\n", "\"gone\"\n", 1),
-            "plugins[0].withheld[0]: is none of the files".to_owned(),
+            "plugins[0].withheld[0]: is no file of the plugin".to_owned(),
         ),
         (
             good.replace("\"declarationDigest\"", "\"declarationDigst\""),

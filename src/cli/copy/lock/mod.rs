@@ -25,7 +25,7 @@ const TWIN_HINT: &str = "review them, and name each one to approve with --packag
 /// Maximum number of names in a hint.
 const MAX_HINT_NAMES: usize = 10;
 
-/// Record approved skills and plugins, or compare them with the record
+/// Record approved skills and plugins, or compare them
 ///
 /// A lock has the name, and the digest, size and mode of each file of the approved skills and plugins, the
 /// descriptions of the skills, and the versions of the plugins. Reads the skills and plugins of directories
