@@ -91,9 +91,10 @@ test("plugins say what a host must be able to do", async (t) => {
   const skills = await connect(address, { plugins: true });
   t.after(() => skills.close());
   const changes = skills.pluginChanges();
-  const find = async () => (await skills.plugins()).find(({ plugin }) => plugin.name === "kit");
+  const messages = async () => (await skills.plugins()).map(({ plugin }) => plugin as Record<string, unknown>);
+  const find = async () => (await messages()).find(({ name }) => name === "kit");
   while (!(await find())) await changes.next();
-  assert.deepEqual((await find())?.plugin.hostCapabilities, ["tray"]);
+  assert.deepEqual((await find())?.hostCapabilities, ["tray"]);
 });
 
 test("a change renews the text", async (t) => {

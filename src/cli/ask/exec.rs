@@ -421,10 +421,7 @@ fn copy_failure(error: PullError, was_listed: bool) -> CommandFailure {
         }
         (PullError::OtherDigest(_), _) => CommandFailure::new(exit::SCRIPT_CHANGED, error)
             .with_hint("read the skill again before you run it with the new --digest"),
-        (
-            PullError::KeepsChanging | PullError::NotApproved(_) | PullError::NotDigested(_),
-            _,
-        )
+        (PullError::KeepsChanging | PullError::NotApproved(_) | PullError::NotDigested(_), _)
         | (_, Some(ErrorReason::NotApproved | ErrorReason::PackageNotFound)) => {
             CommandFailure::from(error).with_exit_code(exit::SCRIPT_CHANGED)
         }

@@ -8,7 +8,9 @@ use crate::daemon::fs::disabled_skills::SkillFilter;
 use crate::daemon::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootKind};
 use crate::daemon::model::sidecar::sidecar_path;
 use crate::daemon::model::skill::{PluginNamespace, Skill, SkillFile, assemble_skill};
-use crate::daemon::model::{Diagnostic, FileProblem, RootScope, TrustPolicy, skill_file_name};
+use crate::daemon::model::{
+    Diagnostic, FileProblem, RootScope, TrustMode, TrustPolicy, skill_file_name,
+};
 use caproot_core::lock::EntryKind;
 use caproot_core::wire::RelPath;
 use std::collections::HashMap;
@@ -100,6 +102,11 @@ impl BuiltSkill {
             assemble_skill(&candidate.package, &file, namespace.as_deref(), is_unlisted);
         if let Some(skill) = &mut skill {
             skill.trust = trust.map(|trust| trust.initial_state(EntryKind::Skill, skill.name()));
+            if trust.is_some_and(|trust| trust.mode == TrustMode::Hide) {
+                // The entry of a skill approves no manifest of a plugin.
+                skill.host_capabilities = Arc::default();
+                skill.plugin_depth = None;
+            }
         }
         Self {
             file,

@@ -176,7 +176,8 @@ async fn names_of_added_files_and_texts_of_hidden_skills_are_not_sent() {
 #[tokio::test]
 async fn a_skill_of_an_unapproved_plugin_is_listed_by_its_qualified_name() {
     let tree = "file r/kit/.codex-plugin/plugin.json\n| {\"name\": \"kit\", \"mcpServers\": {\"evil\": \
-                {\"command\": \"evil\"}}}\nskill r/kit/skills/deploy";
+                {\"command\": \"evil\"}}, \"requires\": {\"hostCapabilities\": [\"evil\"]}}\n\
+                skill r/kit/skills/deploy";
     let fixture = Fixture::new(tree);
     lock_skills(&fixture, "--out caproot.lock").await;
     lock_skills(&fixture, "--remove kit --out caproot.lock").await;
@@ -186,7 +187,8 @@ async fn a_skill_of_an_unapproved_plugin_is_listed_by_its_qualified_name() {
     assert_eq!(states(&list), [("kit:deploy", TrustState::Approved)]);
     let roots = locked.daemon.resolve(&[published("r")]).await;
     assert!(roots.roots.iter().all(|root| root.plugins.is_empty()));
-    assert!(!format!("{roots:?}").contains("evil"), "{roots:?}");
+    assert!(!format!("{roots:?} {list:?}").contains("evil"), "{roots:?}");
+    assert_eq!(list.skills[0].plugin_depth, None);
     let omitted = diagnostic(&list, DiagnosticCode::PackagesNotApproved).expect("a diagnostic");
     assert_eq!(
         omitted.message,
