@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use caproot_core::proto::caproot::v1::ReadResourceRequest;
 use tonic::Code;
 
-use super::{LockedDaemon, TREE};
+use super::{LockedDaemon, TREE, plugins};
 use crate::harness::fixture::Fixture;
 use crate::harness::shared_mapping::SharedMapping;
 use crate::harness::watch_harness::BusyThread;
@@ -77,12 +77,24 @@ impl Author {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_byte_is_sent_that_is_not_approved() {
-    let fixture = Fixture::new(TREE);
-    fixture.write("r/pdf/data", good());
+async fn no_byte_of_a_skill_is_sent_that_is_not_approved() {
+    read_while_an_author_writes(TREE, "r/pdf").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_byte_of_a_plugin_is_sent_that_is_not_approved() {
+    read_while_an_author_writes(plugins::TREE, "r/kit").await;
+}
+
+/// Reads the file `data` in the directory of a package.
+async fn read_while_an_author_writes(tree: &str, package: &str) {
+    let fixture = Fixture::new(tree);
+    let file = format!("{package}/data");
+    let package = format!("skill://{package}");
+    fixture.write(&file, good());
     let locked = LockedDaemon::start_with(fixture, "hide").await;
     let author = Author {
-        file: locked.fixture.path("r/pdf/data"),
+        file: locked.fixture.path(&file),
         spare: locked.fixture.path("spare"),
     };
     let busy = BusyThread::new(move |turn| author.change(turn));
@@ -98,7 +110,7 @@ async fn no_byte_is_sent_that_is_not_approved() {
         let request = ReadResourceRequest {
             max_bytes: 8_192,
             cursor: cursor.clone(),
-            ..read_request(&root, "skill://r/pdf", "skill://r/pdf/data")
+            ..read_request(&root, &package, &format!("{package}/data"))
         };
         match locked.daemon.read(request).await {
             Ok(page) => {
@@ -128,12 +140,17 @@ async fn no_byte_is_sent_that_is_not_approved() {
     assert!(refused > 0, "the author changed nothing that was read");
 
     // Afterwards, the approved content is readable again.
-    let path = locked.fixture.path("r/pdf/data");
+    let path = locked.fixture.path(&file);
     drop(fs::remove_file(&path));
     fs::write(&path, good()).expect("the file");
-    locked.wait_for_list(|list| list.skills.len() == 2).await;
-    let read = read_request(&root, "skill://r/pdf", "skill://r/pdf/data");
-    assert!(locked.daemon.read_all(read).await.expect("the file") == approved);
+    let read = read_request(&root, &package, &format!("{package}/data"));
+    let bytes = loop {
+        if let Ok(bytes) = locked.daemon.read_all(read.clone()).await {
+            break bytes;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(bytes == approved);
     println!("{sent} pages sent, {refused} reads refused");
     locked.daemon.stop().await;
 }
