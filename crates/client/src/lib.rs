@@ -42,7 +42,7 @@ pub use selected_roots::{
     PublishedRootId, SelectedRootsError, parse_selected_roots, published_selection,
 };
 pub use trust::{
-    ApprovedListing, ApprovedVersions, ApprovedView, Trust, approved_root_id, declaration_digest,
+    ApprovedListing, ApprovedVersions, LockView, Trust, approved_root_id, declaration_digest,
     is_for_product, listed_package_files, published_name, rewrite_handles, shown_environment,
     shown_id,
 };

@@ -27,10 +27,9 @@ pub enum Trust {
     Lock(Arc<Lock>),
 }
 
-/// Lock as an orchestrator sees an executor through it: chooses the approved versions of what is listed, read,
-/// copied or started.
+/// View of a lock that chooses the approved versions of the packages that an executor lists.
 #[derive(Debug, Clone, Copy)]
-pub struct ApprovedView<'a> {
+pub struct LockView<'a> {
     lock: &'a Lock,
 }
 
@@ -43,7 +42,7 @@ pub enum ApprovedVersions {
     Plugin(Vec<ApprovedPlugin>),
 }
 
-impl<'a> ApprovedView<'a> {
+impl<'a> LockView<'a> {
     /// Creates the view of a lock.
     #[must_use]
     pub fn new(lock: &'a Lock) -> Self {
@@ -281,7 +280,7 @@ pub fn is_for_product(skill: &Skill, product: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{ApprovedView, MAX_SHOWN_ID_BYTES, declaration_digest, shown_id};
+    use super::{LockView, MAX_SHOWN_ID_BYTES, declaration_digest, shown_id};
     use caproot_core::lock::{ApprovedFiles, ApprovedPlugin, Lock};
     use caproot_core::proto::caproot::v1::{Authority, McpServer, Plugin, TrustState};
     use caproot_core::wire::ContentDigest;
@@ -359,7 +358,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                !ApprovedView::new(&lock).plugin(&listed).is_empty(),
+                !LockView::new(&lock).plugin(&listed).is_empty(),
                 is_approved,
                 "{listed:?}"
             );

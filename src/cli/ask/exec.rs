@@ -14,7 +14,7 @@ use crate::cli::spinner::DelayedSpinner;
 use caproot_client::pull::{
     CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError, PullLimits, copy_package,
 };
-use caproot_client::{ApprovedView, CallError, Client, enclosing_package, error_reason, root_id};
+use caproot_client::{CallError, Client, LockView, enclosing_package, error_reason, root_id};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, SelectedCapabilityRoot, Skill};
@@ -282,7 +282,7 @@ impl TargetFile {
             limits: args.limits(),
             approved: lock.map(|lock| {
                 let name = skill.map_or("", |skill| &skill.name);
-                ApprovedView::new(lock).skill_versions(name)
+                LockView::new(lock).skill_versions(name)
             }),
         };
         let spinner = DelayedSpinner::new("copying the skill");

@@ -8,7 +8,7 @@ use crate::cli::fleet::read_fleet;
 use crate::cli::output::{OutputFormat, print_full_table, print_json, print_stderr, print_table};
 use caproot_client::fleet::{ExecutorListing, ListStage};
 use caproot_client::json::SkillListJson;
-use caproot_client::{ApprovedView, Trust};
+use caproot_client::{LockView, Trust};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
@@ -169,7 +169,7 @@ fn filter_list(
     args: &ListArgs,
 ) -> UnlistedSkills {
     let mut omitted = UnlistedSkills::default();
-    if let Some(view) = lock.map(ApprovedView::new) {
+    if let Some(view) = lock.map(LockView::new) {
         let skills = list.skills.iter().filter(|_| args.all);
         let unapproved: Vec<_> = skills
             .filter(|skill| view.skill(skill).is_none())

@@ -19,7 +19,7 @@ use crate::cli::spinner::DelayedSpinner;
 use caproot_client::pull::{
     DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
 };
-use caproot_client::{ApprovedVersions, ApprovedView, CallError, Client, Mirror, MirrorSelection};
+use caproot_client::{ApprovedVersions, CallError, Client, LockView, Mirror, MirrorSelection};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
@@ -247,7 +247,7 @@ struct PullOptions {
 impl PullOptions {
     /// Returns the approved versions of a skill by its qualified name, with `--lock`.
     fn approved_versions(&self, name: &str) -> Option<ApprovedVersions> {
-        Some(ApprovedView::new(self.lock.as_ref()?).skill_versions(name))
+        Some(LockView::new(self.lock.as_ref()?).skill_versions(name))
     }
 
     /// Returns the approved versions of the skill or plugin of a request, with `--lock`.
@@ -257,7 +257,7 @@ impl PullOptions {
         request: &PullRequest,
     ) -> Result<Option<ApprovedVersions>, CommandFailure> {
         let PullRequest { root, package, .. } = request;
-        let Some(view) = self.lock.as_ref().map(ApprovedView::new) else {
+        let Some(view) = self.lock.as_ref().map(LockView::new) else {
             return Ok(None);
         };
         let skill = find_skill(client, root, package, Consistency::Cached).await?;

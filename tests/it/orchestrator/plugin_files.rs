@@ -207,10 +207,15 @@ async fn rules_of_a_session_apply_to_files_of_plugins() {
     daemon.stop().await;
 }
 
-/// A lock approves skills, and not the other files of a plugin.
+/// The entry of a skill approves no other file of its plugin, also if the lock has the plugin.
 #[tokio::test]
 async fn a_session_with_a_lock_reads_no_file_of_a_plugin() {
-    let (fixture, daemon) = serve_tree("r", TREE).await;
+    // A plugin with these files cannot be approved.
+    let lines = TREE.lines();
+    let unapproved = [".env", "API_KEY=", "scripts/out"];
+    let lines = lines.filter(|line| !unapproved.iter().any(|part| line.contains(part)));
+    let tree: Vec<_> = lines.collect();
+    let (fixture, daemon) = serve_tree("r", &tree.join("\n")).await;
     let file = fixture.path("lock.json");
     let dir = fixture.path("r");
     let words = [

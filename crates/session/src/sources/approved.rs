@@ -9,7 +9,7 @@ use super::{
 };
 use crate::skills::skill::{AuthorityRef, SharedSkill};
 use crate::{ToolError, ToolErrorCode};
-use caproot_client::{ApprovedView, is_for_product, rewrite_handles};
+use caproot_client::{LockView, is_for_product, rewrite_handles};
 use caproot_core::lock::{ApprovedFiles, ApprovedSkill, Lock};
 use caproot_core::proto::caproot::v1::{Plugin, Skill, TrustState};
 use caproot_core::sync::Mutex;
@@ -123,7 +123,7 @@ impl ApprovedSource {
         let mut reserved_names = listed.reserved_names.clone();
         let mut approved = Vec::new();
         for skill in &listed.skills {
-            match ApprovedView::new(&self.lock).skill(skill) {
+            match LockView::new(&self.lock).skill(skill) {
                 Some(found) if is_for_product(&found.skill, &self.product) => {
                     approved.push((found.skill, skill));
                 }
@@ -199,7 +199,7 @@ impl ApprovedSource {
     fn approve_plugins(&self, listed: &[Arc<Plugin>]) -> Vec<ListedPlugin> {
         let approved: Vec<_> = listed
             .iter()
-            .map(|plugin| ApprovedView::new(&self.lock).plugin(plugin))
+            .map(|plugin| LockView::new(&self.lock).plugin(plugin))
             .collect();
         let mut declarations: HashMap<_, HashSet<_>> = HashMap::new();
         for (plugin, versions) in listed.iter().zip(&approved) {
@@ -252,7 +252,7 @@ impl ApprovedSource {
 
     /// Returns the approved versions that a skill of the source may have, the most likely ones first.
     fn find_versions(&self, skill: &SharedSkill) -> Result<CandidateVersions<'_>, ToolError> {
-        let approved = ApprovedView::new(&self.lock)
+        let approved = LockView::new(&self.lock)
             .skill(skill)
             .ok_or_else(unlisted_package_error)?;
         let mut versions = approved.versions;

@@ -11,7 +11,7 @@ use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::{find_root, list_plugins};
 use crate::cli::spinner::DelayedSpinner;
 use caproot_client::pull::{CopyRequest, PackageCopy, PackageLocation, PackageStore, copy_package};
-use caproot_client::{ApprovedVersions, ApprovedView, Client};
+use caproot_client::{ApprovedVersions, Client, LockView};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
@@ -141,7 +141,7 @@ impl FoundServer {
         let approved = match lock {
             None => None,
             Some(lock) => {
-                let versions = ApprovedView::new(lock).plugin(&self.plugin);
+                let versions = LockView::new(lock).plugin(&self.plugin);
                 if versions.is_empty() {
                     return Err(self.not_approved(lock));
                 }
