@@ -7,8 +7,9 @@ use super::connection::{ServedState, SyncState};
 use super::cursor::{ListKind, McpListCursor};
 use super::frontmatter::extra_fields;
 use super::limits::{
-    CATALOG_TIMEOUT, FIRST_LIST_TIMEOUT, MAX_CALLS, MAX_ENTRY_BYTES, MAX_LISTENS, MAX_PAGE_BYTES,
-    MAX_PAGE_ITEMS, MAX_PAGE_TIME, MAX_WAITING_CALLS,
+    CATALOG_TIMEOUT, FIRST_LIST_TIMEOUT, LARGE_FILE_TIMEOUT, MAX_CALLS, MAX_ENTRY_BYTES,
+    MAX_FILE_BYTES, MAX_LISTENS, MAX_PAGE_BYTES, MAX_PAGE_ITEMS, MAX_PAGE_TIME, MAX_WAITING_CALLS,
+    SMALL_FILE_BYTES,
 };
 use super::texts::{ServerTexts, json_bytes};
 use super::view::{ServedSkill, ServedView};
@@ -50,6 +51,15 @@ pub struct McpBackend {
     waiting_permits: Semaphore,
     call_permits: Semaphore,
     listen_permits: Arc<Semaphore>,
+    /// Turn of a large file.
+    large_file_turn: Arc<Semaphore>,
+}
+
+/// File for a response.
+pub struct ServedFile {
+    pub contents: ResourceContents,
+    /// Turn of a large file, which ends once the host has read the response.
+    pub turn: Option<OwnedSemaphorePermit>,
 }
 
 /// Permit of a call, with the view for its response. Released on drop.
@@ -154,6 +164,7 @@ impl McpBackend {
             waiting_permits: Semaphore::new(MAX_WAITING_CALLS),
             call_permits: Semaphore::new(MAX_CALLS),
             listen_permits: Arc::new(Semaphore::new(MAX_LISTENS)),
+            large_file_turn: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -315,8 +326,28 @@ impl McpBackend {
     }
 
     /// `resources/read`: a file of a skill.
-    pub async fn read_resource(&self, uri: &str) -> Result<ResourceContents, McpCallError> {
-        self.acquire_call_permit().await?.read_file(uri).await
+    pub async fn read_resource(&self, uri: &str) -> Result<ServedFile, McpCallError> {
+        let permit = self.acquire_call_permit().await?;
+        match permit.read_file(uri, SMALL_FILE_BYTES).await {
+            Err(McpCallError::Source(error)) if error.code() == ToolErrorCode::TooLarge => {}
+            read => {
+                let contents = read?;
+                return Ok(ServedFile {
+                    contents,
+                    turn: None,
+                });
+            }
+        }
+
+        // Small files get through while a host reads a large one.
+        drop(permit);
+        let turn = self.acquire_large_file_turn().await?;
+        let permit = self.acquire_call_permit().await?;
+        let contents = permit.read_file(uri, MAX_FILE_BYTES).await?;
+        Ok(ServedFile {
+            contents,
+            turn: Some(turn),
+        })
     }
 
     /// `resources/directory/read`: the children of a skill's directory, or of a directory below it.
@@ -386,7 +417,9 @@ impl McpBackend {
         let skill = permit.view.skill_by_prompt(name);
         let skill = skill.ok_or(McpCallError::UnknownPrompt)?;
 
-        let mut file = permit.read_file(&skill.main_uri()).await?;
+        let mut file = permit
+            .read_file(&skill.main_uri(), SMALL_FILE_BYTES)
+            .await?;
         if let ResourceContents::TextResourceContents { text, .. } = &mut file {
             let directories = SkillDirectories {
                 skill: skill.uri(),
@@ -407,11 +440,26 @@ impl McpBackend {
         Ok(GetPromptResult::new(messages.into()).with_description(skill.description()))
     }
 
-    async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
-        let waiting = self
-            .waiting_permits
+    async fn acquire_large_file_turn(&self) -> Result<OwnedSemaphorePermit, McpCallError> {
+        let _waiting = self.acquire_waiting_permit()?;
+        let turn = timeout(
+            LARGE_FILE_TIMEOUT,
+            self.large_file_turn.clone().acquire_owned(),
+        )
+        .await;
+        turn.ok()
+            .and_then(Result::ok)
+            .ok_or(McpCallError::Busy("large files"))
+    }
+
+    fn acquire_waiting_permit(&self) -> Result<SemaphorePermit<'_>, McpCallError> {
+        self.waiting_permits
             .try_acquire()
-            .map_err(|_| McpCallError::Busy("calls"))?;
+            .map_err(|_| McpCallError::Busy("calls"))
+    }
+
+    async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
+        let waiting = self.acquire_waiting_permit()?;
         let daemon = self.synced_daemon().await?;
         let call = self
             .call_permits
@@ -432,9 +480,13 @@ impl McpBackend {
 }
 
 impl CallPermit<'_> {
-    async fn read_file(&self, uri: &str) -> Result<ResourceContents, McpCallError> {
+    async fn read_file(
+        &self,
+        uri: &str,
+        max_bytes: usize,
+    ) -> Result<ResourceContents, McpCallError> {
         let found = self.view.resolve_uri(uri).ok_or(McpCallError::NotFound)?;
-        files::read_file(&self.daemon.session, uri, &found).await
+        files::read_file(&self.daemon.session, uri, &found, max_bytes).await
     }
 
     async fn list_item_for_models(

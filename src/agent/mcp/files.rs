@@ -2,9 +2,7 @@
 //! file version. No digest is cached here, so a digest always belongs to the version that is read.
 
 use super::call_error::McpCallError;
-use super::limits::{
-    MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
-};
+use super::limits::{MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES};
 use super::view::{ResolvedUri, ServedSkill};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -130,11 +128,12 @@ fn child(uri: String, name: &str, file: Option<&PackageFile>) -> Resource {
     }
 }
 
-/// Reads the whole content of a file with one call.
+/// Reads the whole content of a file of at most `max_bytes`.
 pub async fn read_file(
     session: &Session,
     uri: &str,
     found: &ResolvedUri<'_>,
+    max_bytes: usize,
 ) -> Result<ResourceContents, McpCallError> {
     let origin = SkillFileSource::find(session, found.skill)?;
     if found.handle == origin.package {
@@ -145,13 +144,15 @@ pub async fn read_file(
         package: origin.package.to_owned(),
         resource: found.handle.clone(),
         cursor: String::new(),
-        max_bytes: MAX_FILE_BYTES,
+        max_bytes,
     };
     let file = origin.source.read_whole(&request).await?;
 
     // JSON escapes could make a text far larger than base64: control characters take six bytes.
     let contents = match String::from_utf8(file.bytes) {
-        Ok(text) if escaped_bytes(&text) <= MAX_PAGE_BYTES => ResourceContents::text(text, uri),
+        Ok(text) if escaped_bytes(&text) <= MAX_PAGE_BYTES.max(text.len() / 3 * 4) => {
+            ResourceContents::text(text, uri)
+        }
         Ok(text) => ResourceContents::blob(STANDARD.encode(text), uri),
         Err(error) => ResourceContents::blob(STANDARD.encode(error.as_bytes()), uri),
     };

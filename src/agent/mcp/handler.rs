@@ -4,6 +4,7 @@ use super::backend::{McpBackend, PROMPT_ARGUMENTS};
 use super::call_error::McpCallError;
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
 use super::list_changes::{GivenLists, HostList, ListChanges};
+use super::response_turn::ResponseTurn;
 use super::view::ServedView;
 use caproot_core::sync::Mutex;
 use caproot_session::Session;
@@ -194,14 +195,17 @@ impl ServerHandler for McpHandler {
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = self
+        let file = self
             .backend
             .read_resource(&request.uri)
             .await
             .map_err(|error| error.to_error_data(Some(&request.uri)))?;
-        Ok(ReadResourceResult::new(vec![contents]).into())
+        if let Some(turn) = file.turn {
+            ResponseTurn::hold(&context, turn);
+        }
+        Ok(ReadResourceResult::new(vec![file.contents]).into())
     }
 
     async fn list_skills(

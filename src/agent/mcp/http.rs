@@ -4,13 +4,15 @@
 use super::backend::McpBackend;
 use super::handler::McpHandler;
 use super::limits::{MAX_CONNECTIONS, MAX_REQUEST_BYTES, REQUEST_BODY_TIMEOUT};
+use super::response_turn::ResponseTurn;
 use super::sessions::{IS_REFUSED, LimitedSessionManager};
+use super::stdio::HostWriter;
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -94,7 +96,9 @@ pub async fn serve_http(executor: Arc<McpBackend>, listener: HttpListener, allow
         .with_allowed_hosts(hosts)
         .with_allowed_origins(origins)
         .enforce_origin_validation()
-        .with_max_request_body_bytes(MAX_REQUEST_BYTES);
+        .with_max_request_body_bytes(MAX_REQUEST_BYTES)
+        // Clients limit the size of an event: the SDK of Python to 1 MiB.
+        .with_json_response(true);
 
     let service = StreamableHttpService::new(
         move || Ok(McpHandler::new(executor.clone())),
@@ -125,6 +129,7 @@ async fn serve_connection(
     _permit: OwnedSemaphorePermit,
 ) {
     let answer = service_fn(move |request| handle_request(service.clone(), request));
+    let (stream, _) = HostWriter::new(stream);
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
@@ -153,11 +158,13 @@ async fn handle_request(
 
     let ends_a_session = request.method() == Method::DELETE;
     let (head, body) = request.into_parts();
-    let request = match read_body(body).await {
+    let mut request = match read_body(body).await {
         Ok(body) => Request::from_parts(head, Full::new(body)),
         Err(response) => return Ok(response),
     };
 
+    let turn = ResponseTurn::default();
+    request.extensions_mut().insert(turn.clone());
     let handled = async {
         let answered = tokio::time::timeout(RESPONSE_TIMEOUT, service.handle(request)).await;
         (answered, IS_REFUSED.with(Cell::get))
@@ -180,7 +187,11 @@ async fn handle_request(
     if ends_a_session && answer.status() == StatusCode::ACCEPTED {
         *answer.status_mut() = StatusCode::OK;
     }
-    Ok(answer)
+    // hyper drops the bytes once they were written, or with the connection.
+    Ok(answer.map(|body| {
+        let hold_turn = move |frame: Frame<Bytes>| frame.map_data(|bytes| turn.hold_with(bytes));
+        body.map_frame(hold_turn).boxed()
+    }))
 }
 
 /// Reads the body of a request within the limits of bytes and time. Otherwise returns the response,

@@ -15,8 +15,13 @@ pub const MAX_PAGE_TIME: Duration = Duration::from_secs(10);
 pub const MAX_SKILL_FILES: usize = 512;
 /// Bytes of all files of a skill in `skills/list`: the limit of the standard.
 pub const MAX_SKILL_BYTES: u64 = 16 << 20;
-/// Bytes of a file that is read: 683 KiB in base64.
-pub const MAX_FILE_BYTES: usize = 512 << 10;
+/// Bytes of a file that is read beside others: 683 KiB in base64. Also of a prompt.
+pub const SMALL_FILE_BYTES: usize = 512 << 10;
+/// Bytes of a file: the limit of a whole skill in the standard. One larger than [`SMALL_FILE_BYTES`] is in
+/// memory at a time.
+pub const MAX_FILE_BYTES: usize = 16 << 20;
+/// How long a read of a large file waits until the hosts have read the large files before.
+pub const LARGE_FILE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Files of a package whose directories are listed.
 pub const MAX_WALKED_FILES: usize = 10_000;
 /// Bytes of a URI that is looked up. Every served URI is shorter.
@@ -41,7 +46,7 @@ pub const MIN_TOOL_LIST_INTERVAL: Duration = Duration::from_secs(10);
 pub const FIRST_LIST_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the body of an HTTP request may take.
 pub const REQUEST_BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a host on stdio may take none of the bytes that the server writes.
+/// How long a host may take none of the bytes that the server writes.
 pub const HOST_READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections over HTTP.
 pub const MAX_CONNECTIONS: usize = 128;

@@ -61,6 +61,7 @@ mod handler;
 mod http;
 pub mod limits;
 mod list_changes;
+mod response_turn;
 mod sessions;
 mod stdio;
 mod texts;

@@ -3,18 +3,21 @@
 //! written, the server ends.
 
 use super::limits::{HOST_READ_TIMEOUT, MAX_REQUEST_BYTES, MAX_STDIO_REQUESTS};
-use rmcp::model::{ClientNotification, JsonRpcMessage, RequestId};
+use super::response_turn::ResponseTurn;
+use futures_util::future::BoxFuture;
+use rmcp::model::{ClientNotification, GetExtensions as _, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::{StdioReader, StdioWriter, Transport, stdio_pipes};
 use rmcp::{RoleServer, Service, ServiceExt as _};
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::take;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::AsyncWrite;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Sleep, sleep};
 
 /// Serves one host on stdin and stdout until stdin ends. Returns the error if stdout cannot be
@@ -22,9 +25,11 @@ use tokio::time::{Sleep, sleep};
 pub async fn serve_stdio(service: impl Service<RoleServer>) -> io::Result<()> {
     let (stdin, stdout): (StdioReader, StdioWriter) = stdio_pipes();
     let (writer, mut write_error) = HostWriter::new(stdout);
-    let lines = AsyncRwTransport::new_server(stdin, writer);
+    let writer = Arc::new(Mutex::new(writer));
+    let lines = AsyncRwTransport::new_server(stdin, ErrorWriter::new(writer.clone()));
     let transport = LimitedTransport::new(
         lines.with_max_line_length(MAX_REQUEST_BYTES),
+        writer,
         MAX_STDIO_REQUESTS,
     );
 
@@ -42,8 +47,8 @@ pub async fn serve_stdio(service: impl Service<RoleServer>) -> io::Result<()> {
     write_error.try_recv().map_or(Ok(()), Err)
 }
 
-/// Writer to the host. Fails if the host takes no byte for [`HOST_READ_TIMEOUT`].
-struct HostWriter<W> {
+/// Writer to a host. Fails if the host takes no byte for [`HOST_READ_TIMEOUT`].
+pub struct HostWriter<W> {
     inner: W,
     /// Runs while a write waits for the host.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -53,7 +58,7 @@ struct HostWriter<W> {
 
 impl<W: AsyncWrite + Unpin> HostWriter<W> {
     /// Returns the writer, and the receiver of its first error.
-    fn new(inner: W) -> (Self, oneshot::Receiver<io::Error>) {
+    pub fn new(inner: W) -> (Self, oneshot::Receiver<io::Error>) {
         let (sender, receiver) = oneshot::channel();
         let writer = Self {
             inner,
@@ -105,6 +110,20 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for HostWriter<W> {
         me.check_progress(context, written)
     }
 
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let me = self.get_mut();
+        let written = Pin::new(&mut me.inner).poll_write_vectored(context, slices);
+        me.check_progress(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let me = self.get_mut();
         let flushed = Pin::new(&mut me.inner).poll_flush(context);
@@ -118,21 +137,88 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for HostWriter<W> {
     }
 }
 
+impl<W: AsyncRead + Unpin> AsyncRead for HostWriter<W> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_read(context, buffer)
+    }
+}
+
+async fn write_line<W: AsyncWrite + Unpin>(writer: Arc<Mutex<W>>, line: Vec<u8>) -> io::Result<()> {
+    let mut writer = writer.lock().await;
+    writer.write_all(&line).await?;
+    writer.flush().await
+}
+
+/// Writer of the SDK, for its responses to invalid lines. The SDK would never free the buffer of a large
+/// response, so [`LimitedTransport`] writes all others.
+struct ErrorWriter<W> {
+    writer: Arc<Mutex<W>>,
+    line: Vec<u8>,
+    /// Write of the last line.
+    writing: Option<BoxFuture<'static, io::Result<()>>>,
+}
+
+impl<W> ErrorWriter<W> {
+    fn new(writer: Arc<Mutex<W>>) -> Self {
+        Self {
+            writer,
+            line: Vec::new(),
+            writing: None,
+        }
+    }
+}
+
+impl<W: AsyncWrite + Unpin + Send + 'static> AsyncWrite for ErrorWriter<W> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().line.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    /// Writes the line as a whole, so that no other response comes between its bytes.
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let me = self.get_mut();
+        if me.writing.is_none() && me.line.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let writing = me
+            .writing
+            .get_or_insert_with(|| Box::pin(write_line(me.writer.clone(), take(&mut me.line))));
+        let written = ready!(writing.as_mut().poll(context));
+        me.writing = None;
+        Poll::Ready(written)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(context)
+    }
+}
+
 /// Transport with a limited number of requests in flight.
-struct LimitedTransport<T> {
+struct LimitedTransport<T, W> {
+    /// Reads the requests.
     inner: T,
+    writer: Arc<Mutex<W>>,
     permits: Arc<Semaphore>,
     /// Permit of the next request.
     next_permit: Option<OwnedSemaphorePermit>,
-    /// Permits of the requests in flight.
-    in_flight: HashMap<RequestId, OwnedSemaphorePermit>,
+    /// Permits of the requests in flight, with the turns of large files.
+    in_flight: HashMap<RequestId, (OwnedSemaphorePermit, ResponseTurn)>,
 }
 
-impl<T> LimitedTransport<T> {
-    fn new(inner: T, requests: usize) -> Self {
+impl<T, W> LimitedTransport<T, W> {
+    fn new(inner: T, writer: Arc<Mutex<W>>, requests: usize) -> Self {
         let permits = Arc::new(Semaphore::new(requests));
         Self {
             inner,
+            writer,
             permits,
             next_permit: None,
             in_flight: HashMap::new(),
@@ -140,22 +226,30 @@ impl<T> LimitedTransport<T> {
     }
 }
 
-impl<T: Transport<RoleServer>> Transport<RoleServer> for LimitedTransport<T> {
-    type Error = T::Error;
+impl<T, W> Transport<RoleServer> for LimitedTransport<T, W>
+where
+    T: Transport<RoleServer, Error = io::Error>,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    type Error = io::Error;
 
     fn send(
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
-    ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let id = match &message {
             JsonRpcMessage::Response(response) => Some(&response.id),
             JsonRpcMessage::Error(error) => error.id.as_ref(),
             JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
         };
         let permit = id.and_then(|id| self.in_flight.remove(id));
-        let sent = self.inner.send(message);
+        let writer = self.writer.clone();
         async move {
-            let outcome = sent.await;
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            // A large response is in memory once while the host reads.
+            drop(message);
+            let outcome = write_line(writer, line).await;
             drop(permit);
             outcome
         }
@@ -167,12 +261,14 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for LimitedTransport<T> {
             self.next_permit = self.permits.clone().acquire_owned().await.ok();
         }
 
-        let message = self.inner.receive().await?;
+        let mut message = self.inner.receive().await?;
 
-        match &message {
+        match &mut message {
             JsonRpcMessage::Request(request) => {
                 let permit = self.next_permit.take()?;
-                self.in_flight.insert(request.id.clone(), permit);
+                let turn = ResponseTurn::default();
+                request.request.extensions_mut().insert(turn.clone());
+                self.in_flight.insert(request.id.clone(), (permit, turn));
             }
             JsonRpcMessage::Notification(notice) => {
                 // A cancelled request has no response.
@@ -188,7 +284,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for LimitedTransport<T> {
         Some(message)
     }
 
-    async fn close(&mut self) -> Result<(), T::Error> {
+    async fn close(&mut self) -> io::Result<()> {
         self.inner.close().await
     }
 }

@@ -12,13 +12,13 @@ use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
 const LOCALHOST: &str = "Host: localhost";
 
 /// Running `caproot mcp --http`.
-struct HttpServer {
+pub(super) struct HttpServer {
     process: Process,
-    address: String,
+    pub(super) address: String,
 }
 
 impl HttpServer {
-    async fn start(daemon: &Daemon, flags: &str) -> Self {
+    pub(super) async fn start(daemon: &Daemon, flags: &str) -> Self {
         Self::start_at(daemon, "127.0.0.1", flags).await
     }
 
@@ -92,8 +92,12 @@ impl HttpServer {
             .await
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Stops the server with SIGTERM.
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         self.process.stop().await;
     }
 }
@@ -257,7 +261,7 @@ async fn initialize(server: &HttpServer) -> (u16, String) {
 }
 
 /// Begins a session. Returns the header that names the session.
-async fn begin_session(server: &HttpServer) -> String {
+pub(super) async fn begin_session(server: &HttpServer) -> String {
     let (status, answer) = initialize(server).await;
     assert_eq!(status, 200, "{answer}");
     let id = answer

@@ -5,6 +5,7 @@ mod daemon_restart;
 pub(crate) mod host;
 mod http;
 mod invalid_requests;
+mod large_files;
 mod no_daemon;
 mod notifications;
 mod paging;

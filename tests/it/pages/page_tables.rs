@@ -117,7 +117,7 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
         MAX_ENTRY_BYTES, MAX_FILE_BYTES, MAX_LISTENS, MAX_PAGE_BYTES, MAX_PAGE_ITEMS,
         MAX_PAGE_TIME, MAX_REQUEST_BYTES, MAX_SESSIONS, MAX_SKILL_BYTES, MAX_SKILL_FILES,
         MAX_STDIO_REQUESTS, MAX_SUBSCRIBED_URIS, MAX_URI_BYTES, MAX_WAITING_CALLS,
-        MAX_WALKED_FILES, REQUEST_BODY_TIMEOUT, SESSION_IDLE_TIMEOUT,
+        MAX_WALKED_FILES, REQUEST_BODY_TIMEOUT, SESSION_IDLE_TIMEOUT, SMALL_FILE_BYTES,
     };
     let bytes = |bytes| format!("{} bytes", count(bytes));
     let catalog_bytes = MirrorSelection::new(Vec::new()).max_bytes as u64;
@@ -142,7 +142,15 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
                 ),
             ),
             ("entry in `skills/list`", bytes(MAX_ENTRY_BYTES)),
-            ("file", bytes(MAX_FILE_BYTES)),
+            (
+                "file",
+                format!(
+                    "{}, one over {} at a time",
+                    mebibytes(MAX_FILE_BYTES as u64),
+                    bytes(SMALL_FILE_BYTES)
+                ),
+            ),
+            ("SKILL.md of a prompt", bytes(SMALL_FILE_BYTES)),
             (
                 "files of a skill in a directory listing",
                 count(MAX_WALKED_FILES),
@@ -159,7 +167,10 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
                 "responses on stdio that were not read",
                 count(MAX_STDIO_REQUESTS),
             ),
-            ("host on stdio that reads nothing", time(HOST_READ_TIMEOUT)),
+            (
+                "host that reads nothing of a response",
+                time(HOST_READ_TIMEOUT),
+            ),
             (
                 "`subscriptions/listen`",
                 format!(

@@ -230,11 +230,11 @@ impl ToolError {
                     &format!("invalid response of the executor: {reason}"),
                 ));
             }
-            CallError::DigestMismatch => {
+            CallError::DigestMismatch | CallError::ChangedDuringRead => {
                 let code = ToolErrorCode::ResourceChanged;
                 return Some(Self::from_code(code, &error.to_string()));
             }
-            CallError::ChangedDuringRead | CallError::Output(_) => return None,
+            CallError::Output(_) => return None,
         };
 
         let code = match (error_reason(status), status.code()) {

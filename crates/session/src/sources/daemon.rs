@@ -26,6 +26,7 @@ use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::{ResourceHandle, is_within};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -238,16 +239,14 @@ impl DaemonSource {
         root.ok_or_else(|| self.unavailable_error("it has other roots"))
     }
 
-    async fn fetch_page(
-        &self,
-        request: &TextPageRequest,
-    ) -> Result<ReadResourceResponse, ToolError> {
+    /// Returns the call for a page of a listed skill, or of a file of its plugin.
+    fn read_request(&self, request: &TextPageRequest) -> Result<ReadResourceRequest, ToolError> {
         // Only a file that the call names is read of a plugin: the list of its files would name those of skills
         // that a session leaves out.
         let names_file = !request.resource.is_empty();
         let root = self.find_root(&request.authority, &request.package, names_file)?;
         request.check_resource_in_package()?;
-        let read = ReadResourceRequest {
+        Ok(ReadResourceRequest {
             root: Some(root.clone()),
             authority: Some(executor_authority(&root.id)),
             package: request.package.clone(),
@@ -255,13 +254,53 @@ impl DaemonSource {
             cursor: request.cursor.clone(),
             max_bytes: i64::try_from(request.max_bytes).unwrap_or(i64::MAX),
             ..ReadResourceRequest::default()
-        };
+        })
+    }
 
+    async fn fetch_page(
+        &self,
+        request: &TextPageRequest,
+    ) -> Result<ReadResourceResponse, ToolError> {
+        let read = self.read_request(request)?;
         let _permit = self.acquire_permit().await?;
         let page = self.connection.client.read_page(&read).await;
         let page = self.tool_result(page)?;
         check_requested(&read, &page)?;
         Ok(page)
+    }
+
+    /// Reads a file of several pages again from its beginning, once its size is known to be within the limit.
+    async fn fetch_whole(&self, request: &TextPageRequest) -> Result<WholeFile, ToolError> {
+        let page = self.fetch_page(request).await?;
+        let max_bytes = request.max_bytes as u64;
+        if page.next_cursor.is_empty() || page.total_bytes > max_bytes {
+            return WholeFile::from_response(page, request.max_bytes);
+        }
+
+        let read = self.read_request(request)?;
+        let mut bytes = Vec::with_capacity(usize::try_from(page.total_bytes).unwrap_or_default());
+        drop(page);
+        // The file may have grown since the first page.
+        let mut add_bytes = |more: &[u8]| {
+            if bytes.len() + more.len() > request.max_bytes {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            bytes.extend_from_slice(more);
+            Ok(())
+        };
+
+        let _permit = self.acquire_permit().await?;
+        let mut client = self.connection.client.clone();
+        let file = match client.read_resource(&read, 0, &mut add_bytes).await {
+            Err(CallError::Output(_)) => Err(CallError::ChangedDuringRead),
+            read => read,
+        };
+        let file = self.tool_result(file)?;
+        check_requested(&read, &file)?;
+        Ok(WholeFile {
+            bytes,
+            media_type: file.media_type,
+        })
     }
 
     async fn fetch_files(
@@ -560,9 +599,7 @@ impl SkillSource for DaemonSource {
         &'a self,
         request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<WholeFile, ToolError>> {
-        Box::pin(async {
-            WholeFile::from_response(self.fetch_page(request).await?, request.max_bytes)
-        })
+        Box::pin(self.fetch_whole(request))
     }
 
     fn skill_files<'a>(
