@@ -87,8 +87,8 @@
 //!    decides which directories are listed next, `scan` lists them on a few threads, and
 //!    joins the parsed files into skills. If the catalog differs from the last one, it is published as a
 //!    new revision.
-//! 6. `grpc` cuts the page and encodes it. A page that was encoded a moment before is sent again
-//!    from the page cache if nothing changed.
+//! 6. `grpc` takes what the caller may see of each root (`VisibleView`), cuts the page and encodes it. A
+//!    page that was encoded a moment before is sent again from the page cache if nothing changed.
 //!
 //! # How a file change reaches a stream
 //!
