@@ -233,9 +233,11 @@ impl<'de> Deserialize<'de> for TextList {
     }
 }
 
+/// Check of the files of an entry, which sorts them.
+type FilesCheck = fn(Vec<(RelPath, FileChecksum)>) -> Result<ApprovedFiles, FilesError>;
+
 /// Reads the files of an entry. A map of the standard library would hide a name that is there twice.
-/// The function checks and sorts them.
-struct FilesVisitor(fn(Vec<(RelPath, FileChecksum)>) -> Result<ApprovedFiles, FilesError>);
+struct FilesVisitor(FilesCheck);
 
 impl<'de> Visitor<'de> for FilesVisitor {
     type Value = ApprovedFiles;
