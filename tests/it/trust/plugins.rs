@@ -7,7 +7,7 @@ use std::sync::Arc;
 use caproot_client::{Fleet, Trust};
 use caproot_core::lock::Lock;
 use caproot_core::proto::caproot::v1::{
-    DiagnosticCode, ListSkillsResponse, Plugin, RemovalReason, Severity, TrustState,
+    Diagnostic, DiagnosticCode, ListSkillsResponse, Plugin, RemovalReason, Severity, TrustState,
 };
 use caproot_session::{Session, SessionOptions};
 use serde_json::json;
@@ -92,7 +92,7 @@ async fn an_approved_plugin_is_listed_whole() {
             ("mail", TrustState::Approved)
         ]
     );
-    let found: Vec<_> = list.diagnostics.iter().map(|found| found.code()).collect();
+    let found: Vec<_> = list.diagnostics.iter().map(Diagnostic::code).collect();
     assert_eq!(
         found,
         [DiagnosticCode::SecretRedacted],
