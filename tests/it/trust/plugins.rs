@@ -155,7 +155,7 @@ async fn with_hide_each_kind_of_change_omits_the_plugin_until_it_is_undone() {
                 fixture.write(
                     "r/kit/skills/deploy/SKILL.md",
                     skill_text("deploy", "Evil."),
-                )
+                );
             },
             &|| fixture.write("r/kit/skills/deploy/SKILL.md", &skill),
         ),
