@@ -428,7 +428,7 @@ fn invalid_plugins_have_an_error_with_their_place() {
         ),
         (
             nine.expect("a text"),
-            "over 8 entries have this name, the first is plugins[0]; remove entries".to_owned(),
+            "over 8 entries have this name, the first is plugins[".to_owned(),
         ),
         (
             good.replacen("\"run\": {", "\"../run\": {", 1),
@@ -501,7 +501,7 @@ fn invalid_locks_have_an_error_with_its_place() {
         (
             "\"version\": 1",
             "\"zzz\": 1",
-            "2:3: zzz: unknown key; the keys are version, skills",
+            "2:3: zzz: unknown key; the keys are version, skills, plugins",
         ),
         (
             "\"bytes\"",
