@@ -69,9 +69,7 @@ struct LinkCheckArgs {
 /// Checks a file, or runs the link until a signal stops it.
 pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
     match (args.command, args.config) {
-        (Some(LinkCommand::Check(LinkCheckArgs { check })), _) => {
-            check.print_findings(&check_link_file(&check.file)?)
-        }
+        (Some(LinkCommand::Check(LinkCheckArgs { check })), _) => check_link_file(&check),
         (None, Some(config)) => run_link(&config).await,
         // clap requires one of them.
         (None, None) => Err(CommandFailure::new(exit::USAGE, "--config is missing")),

@@ -124,15 +124,15 @@ fn write_skills(
     let PageRequest { query, begin, .. } = request;
 
     let mut count = 0;
-    for (root_at, root) in visible.roots.iter().enumerate().skip(begin.0) {
-        let Some(root) = root.filter(|_| !statuses[root_at].unchanged) else {
+    for (root_at, shown) in visible.roots.iter().enumerate().skip(begin.0) {
+        let Some(shown) = shown.filter(|_| !statuses[root_at].unchanged) else {
             continue;
         };
 
-        let scope = root.catalog.header.scope;
+        let scope = shown.catalog.header.scope;
         let readiness = readiness.get(root_at).and_then(Option::as_ref);
         let from = if root_at == begin.0 { begin.1 } else { 0 };
-        for (skill_at, listed) in root.skills(from) {
+        for (skill_at, listed) in shown.skills(from) {
             if count == request.page_size {
                 return Some((root_at, skill_at));
             }
@@ -142,7 +142,7 @@ fn write_skills(
             let written =
                 buffer.try_append_fields(if must_take { usize::MAX } else { room }, |out| {
                     write_message(SKILLS_FIELD, out, |out| {
-                        encode_skill(root.id, scope, listed, query.view, out);
+                        encode_skill(shown.id, scope, listed, query.view, out);
                         let checked = readiness.and_then(|table| table.skills.get(&listed.package));
                         if let Some(checked) = checked {
                             let message = readiness_message(checked);
@@ -186,17 +186,17 @@ pub fn resolved_page(
 
     let mut room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
     let mut count = 0;
-    for (root_at, root) in visible.roots.iter().enumerate().skip(begin.0) {
-        let Some(root) = root else {
+    for (root_at, shown) in visible.roots.iter().enumerate().skip(begin.0) {
+        let Some(shown) = shown else {
             continue;
         };
 
-        let lists = root.catalog.marketplaces().iter();
+        let lists = shown.catalog.marketplaces().iter();
         let lists = lists
-            .map(|list| ResolvedItem::Marketplace(Box::new(marketplace_message(root.id, list))));
-        let plugins = root
+            .map(|list| ResolvedItem::Marketplace(Box::new(marketplace_message(shown.id, list))));
+        let plugins = shown
             .plugins()
-            .map(|plugin| ResolvedItem::Plugin(Box::new(plugin_message(root.id, plugin))));
+            .map(|plugin| ResolvedItem::Plugin(Box::new(plugin_message(shown.id, plugin))));
         let from = if root_at == begin.0 { begin.1 } else { 0 };
         for (item_at, item) in lists.chain(plugins).enumerate().skip(from) {
             // The length prefix of the root can grow by a few bytes.

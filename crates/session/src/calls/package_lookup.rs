@@ -202,8 +202,9 @@ impl Session {
                 skill: Some(skill.clone()),
             }),
             (_, several) => {
-                let names: Vec<_> = several.iter().map(|(owner, _)| owner.to_json()).collect();
-                let message = format!("several sources have the package: {}", names.join(", "));
+                let owners = several.iter().map(|(owner, _)| owner.to_json());
+                let owners: Vec<_> = owners.collect();
+                let message = format!("several sources have the package: {}", owners.join(", "));
                 Err(ToolError::from_code(
                     ToolErrorCode::AmbiguousAuthority,
                     &message,

@@ -310,11 +310,11 @@ impl SessionWatch {
         changes: impl Iterator<Item = (&'a dyn SkillSource, SourceChanges)>,
     ) -> Self {
         let by_source = changes.map(|(source, changes)| {
-            let changed = ChangedSource {
+            let own = ChangedSource {
                 kind: source.kind(),
                 id: source.id().to_owned(),
             };
-            changes.map(move |()| changed.clone()).boxed()
+            changes.map(move |()| own.clone()).boxed()
         });
         Self(by_source.collect())
     }

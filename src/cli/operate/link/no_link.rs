@@ -2,7 +2,7 @@
 
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::cli::file_check::FileFindings;
+use crate::cli::file_check::FileCheckArgs;
 use std::path::Path;
 
 /// Reports that the program has no links.
@@ -10,7 +10,7 @@ use std::path::Path;
 /// # Errors
 ///
 /// Always.
-pub fn check_link_file(_: &Path) -> Result<FileFindings, CommandFailure> {
+pub fn check_link_file(_: &FileCheckArgs) -> Result<u8, CommandFailure> {
     Err(no_link())
 }
 

@@ -5,7 +5,7 @@ use super::link_metrics::link_metrics;
 use crate::cli::ask::report::count_with_noun;
 use crate::cli::exit;
 use crate::cli::failure::{CommandFailure, CommandResult as _};
-use crate::cli::file_check::FileFindings;
+use crate::cli::file_check::{FileCheckArgs, FileFindings};
 use crate::cli::log_args::start_log;
 use crate::cli::operate::daemon_signals::DaemonSignals;
 use crate::cli::output::print_ready_lines;
@@ -18,21 +18,25 @@ use std::path::Path;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Lists the errors of a file, or counts its environments.
-pub fn check_link_file(file: &Path) -> Result<FileFindings, CommandFailure> {
+/// Prints the errors of a file, or the number of its environments.
+pub fn check_link_file(check: &FileCheckArgs) -> Result<u8, CommandFailure> {
+    check.print_findings(&find_problems(&check.file))
+}
+
+fn find_problems(file: &Path) -> FileFindings {
     let link = match LinkFile::load(file) {
         Ok(loaded) => loaded.link,
-        Err(errors) => return Ok(FileFindings::from_errors(errors.iter())),
+        Err(errors) => return FileFindings::from_errors(errors.iter()),
     };
 
     let environments = link.environment_ids.len();
-    Ok(FileFindings {
+    FileFindings {
         summary: count_with_noun(environments, "environment"),
         counts: [("environments".to_owned(), json!(environments))]
             .into_iter()
             .collect(),
         ..FileFindings::default()
-    })
+    }
 }
 
 /// Runs the link of a file until a signal stops it.

@@ -408,7 +408,7 @@ async fn a_site_that_changes_while_it_is_read_is_reported() {
     let site = TestSite::start(&index(&text("x")), &[(&main, &text("x"))]).await;
     let source = site.source().await;
     let session = start_session(vec![source.clone() as Arc<dyn SkillSource>]).await;
-    let mut changes = source.changes();
+    let mut watch = source.changes();
 
     // The second page is of another version.
     let mut arguments = site.read("a", "");
@@ -417,7 +417,7 @@ async fn a_site_that_changes_while_it_is_read_is_reported() {
     site.write(&main, &text("y"));
     site.write(INDEX, &index(&text("y")).to_string());
     source.refresh();
-    in_time(changes.next()).await.expect("a change");
+    in_time(watch.next()).await.expect("a change");
     let error = read_error(&session, arguments).await;
     assert_eq!(error.0, "RESOURCE_CHANGED", "{}", error.1);
 
@@ -435,7 +435,7 @@ async fn a_site_that_changes_while_it_is_read_is_reported() {
     changed["skills"][0]["description"] = json!("Does\u{202e} more.");
     site.write(INDEX, &changed.to_string());
     source.refresh();
-    in_time(changes.next()).await.expect("a change");
+    in_time(watch.next()).await.expect("a change");
     site.gate.notify_one();
     let fetched = in_time(fetch).await.expect("no panic");
     let error = fetched.expect_err("another index");
