@@ -12,7 +12,6 @@ use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// Limit of a text in the state of a source, in bytes.
 const MAX_TEXT_BYTES: usize = 256;
@@ -208,8 +207,9 @@ pub struct FetchedFile {
 pub type SourceChanges = BoxStream<'static, ()>;
 
 /// Returns an item for each value that a channel has from now on.
+#[cfg(feature = "mcp")]
 pub(crate) fn channel_changes<T: Send + Sync + 'static>(
-    receiver: watch::Receiver<T>,
+    receiver: tokio::sync::watch::Receiver<T>,
 ) -> SourceChanges {
     Box::pin(stream::unfold(receiver, async |mut receiver| {
         receiver.changed().await.ok()?;
