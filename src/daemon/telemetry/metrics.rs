@@ -179,6 +179,7 @@ impl ScrapeCollector {
             "Reads that found bytes that are not approved",
             refused_reads,
         )?;
+
         let policy = self.store.trust();
         let lock = policy.as_ref().map(|policy| &policy.lock.lock);
         let skills = lock.map_or(0, |lock| lock.skills().len());
@@ -186,6 +187,7 @@ impl ScrapeCollector {
         let plugins = lock.map_or(0, |lock| lock.plugins().len());
         let help = "Plugins of the lock in force";
         writer.write_gauge("lock_plugins", help, plugins as u64)?;
+
         let is_rejected = u64::from(self.config.borrow().lock_rejection.is_some());
         writer.write_gauge(
             "lock_reload_failed",

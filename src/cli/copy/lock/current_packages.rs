@@ -355,6 +355,7 @@ impl ConnectedDaemon {
         if plugin.truncated {
             return reject("it declares more parts than a daemon reports");
         }
+
         let root = find_root(&plugin.package, self.roots.clone())?;
         let location = PackageLocation {
             root: &root,

@@ -63,6 +63,7 @@ pub fn difference_lines(difference: &LockDifference) -> Vec<String> {
     let detail = |lines: &mut Vec<String>, text: &str| {
         lines.push(format!("{:KIND_WIDTH$}{text}", ""));
     };
+
     for EntryDifference { kind, name, change } in &difference.entries {
         let label = entry_label(*kind, name);
         lines.push(format!("{:KIND_WIDTH$}{label}", kind_name(change)));
