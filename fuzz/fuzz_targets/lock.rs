@@ -19,7 +19,12 @@ fuzz_target!(|bytes: &[u8]| {
             for plugin in lock.plugins() {
                 assert_eq!(plugin.files.content_digest(), plugin.content_digest);
                 assert!(lock.plugin_versions(&plugin.name).contains(plugin));
-                assert!(plugin.withheld.iter().all(|path| plugin.files.get(path).is_some()));
+                assert!(
+                    plugin
+                        .withheld
+                        .iter()
+                        .all(|path| plugin.files.get(path).is_some())
+                );
             }
             let text = lock.to_text().expect("a text of at most the limits");
             assert_eq!(Lock::parse(text.as_bytes()).expect("a valid text"), lock);
