@@ -29,6 +29,9 @@ const MAX_SIMILAR_CATALOGS: usize = 8;
 /// in the time of some fifty digests.
 const MAX_INLINE_SKILLS: usize = 500;
 
+/// Encoded messages of the first skills of a catalog, which its digest took.
+pub type FirstSkills = Vec<Vec<u8>>;
+
 /// Catalog whose skills have digests.
 type EarlierCatalog = (CatalogKey, Arc<Catalog>);
 
@@ -86,27 +89,43 @@ impl CatalogDigests {
         query: &ListQuery,
         visible: &VisibleView<'_>,
     ) -> Vec<pb::RootStatus> {
+        let statuses = self.statuses_with_skills(query, visible, 0).into_iter();
+        statuses.map(|(status, _)| status).collect()
+    }
+
+    /// Returns the state of each root of a view, and the encoded skills that its digest took. They
+    /// have at most about `max_bytes` bytes, and are empty for a catalog whose digest was known.
+    pub fn statuses_with_skills(
+        &self,
+        query: &ListQuery,
+        visible: &VisibleView<'_>,
+        mut max_bytes: usize,
+    ) -> Vec<(pb::RootStatus, FirstSkills)> {
         let roots = visible.view.roots.iter().zip(&visible.roots);
         let statuses = roots.map(|(root, shown)| {
             let shown = shown.as_ref();
-            let digest = shown
-                .and_then(|shown| self.root_digest(query, visible.diagnostic_bytes, root, shown));
-            pb::RootStatus {
-                catalog_digest: digest.unwrap_or_default(),
+            let limits = (visible.diagnostic_bytes, max_bytes);
+            let digest = shown.and_then(|shown| self.root_digest(query, limits, root, shown));
+            let (catalog_digest, encoded) = digest.unwrap_or_default();
+            max_bytes = max_bytes.saturating_sub(encoded.iter().map(Vec::len).sum());
+            let status = pb::RootStatus {
+                catalog_digest,
                 ..root_status(root, shown)
-            }
+            };
+            (status, encoded)
         });
         statuses.collect()
     }
 
-    /// Returns the digest of a root, or `None` if the root is not ready.
+    /// Returns the digest of a root, with the encoded skills that it took, or `None` if the root is
+    /// not ready.
     fn root_digest(
         &self,
         query: &ListQuery,
-        diagnostic_bytes: usize,
+        (diagnostic_bytes, encoded_bytes): (usize, usize),
         root: &RootView,
         visible: &VisibleRoot<'_>,
-    ) -> Option<String> {
+    ) -> Option<(String, FirstSkills)> {
         let RootState::Snapshot(snapshot) = &root.state else {
             return None;
         };
@@ -128,10 +147,12 @@ impl CatalogDigests {
             diagnostic_bytes,
         };
 
-        let cached = self.0.lock().variant(&key, &variant);
-        let digest =
-            cached.unwrap_or_else(|| self.compute(key, variant, query.view, catalog, visible));
-        Some(digest.to_string())
+        if let Some(digest) = self.0.lock().variant(&key, &variant) {
+            return Some((digest.to_string(), FirstSkills::new()));
+        }
+        let (digest, encoded) =
+            self.compute(key, variant, query.view, catalog, visible, encoded_bytes);
+        Some((digest.to_string(), encoded))
     }
 
     /// Computes and stores a digest. Other callers use the cache meanwhile.
@@ -142,11 +163,18 @@ impl CatalogDigests {
         view: pb::SkillView,
         catalog: &Arc<Catalog>,
         visible: &VisibleRoot<'_>,
-    ) -> ContentDigest {
+        encoded_bytes: usize,
+    ) -> (ContentDigest, FirstSkills) {
         let cached = self.0.lock().take_skills(&key);
-        let skills = cached
-            .or_else(|| self.update_earlier(&key, view, catalog, visible))
-            .unwrap_or_else(|| DigestGroups::new(sorted_digests(visible, view, catalog.skills(0))));
+        let known = cached.or_else(|| self.update_earlier(&key, view, catalog, visible));
+        let (skills, encoded) = known.map_or_else(
+            || {
+                let (digests, encoded) =
+                    encoded_digests(visible, view, catalog.skills(0), encoded_bytes);
+                (DigestGroups::new(digests), encoded)
+            },
+            |known| (known, FirstSkills::new()),
+        );
         let listed = (!catalog.lists_all(&key.root, &variant.product)).then(|| {
             let listed = catalog.skills(0).filter(|skill| visible.is_listed(skill));
             DigestGroups::new(sorted_digests(visible, view, listed))
@@ -171,7 +199,7 @@ impl CatalogDigests {
         self.0
             .lock()
             .insert(key, catalog, skills, (variant, digest));
-        digest
+        (digest, encoded)
     }
 
     /// Returns the digests of the skills of a catalog, made of those of an earlier catalog.
@@ -303,33 +331,61 @@ fn sorted_digests<'a>(
     view: pb::SkillView,
     skills: impl Iterator<Item = &'a Arc<Skill>>,
 ) -> Vec<MessageDigest> {
-    let skills: Vec<_> = skills.collect();
-    let chunks = map_chunks(&skills, MAX_INLINE_SKILLS, |skills| {
-        sorted_chunk(visible, view, skills)
-    });
-
-    // This sort merges the sorted chunks.
-    let mut digests = chunks.concat();
-    digests.sort();
-    digests
+    encoded_digests(visible, view, skills, 0).0
 }
 
-fn sorted_chunk(
+/// Returns the sorted digests of skills, and the messages of the first ones: about `max_bytes` bytes
+/// from each chunk.
+fn encoded_digests<'a>(
+    visible: &VisibleRoot<'_>,
+    view: pb::SkillView,
+    skills: impl Iterator<Item = &'a Arc<Skill>>,
+    max_bytes: usize,
+) -> (Vec<MessageDigest>, FirstSkills) {
+    let skills: Vec<_> = skills.collect();
+    let chunks = map_chunks(&skills, MAX_INLINE_SKILLS, |skills| {
+        encoded_chunk(visible, view, skills, max_bytes)
+    });
+
+    let mut digests = Vec::with_capacity(skills.len());
+    let mut first = FirstSkills::new();
+    for (chunk, encoded) in chunks {
+        // A message that is not kept ends the first ones.
+        if first.len() == digests.len() {
+            first.extend(encoded);
+        }
+        digests.extend(chunk);
+    }
+
+    // This sort merges the sorted chunks.
+    digests.sort();
+    (digests, first)
+}
+
+fn encoded_chunk(
     visible: &VisibleRoot<'_>,
     view: pb::SkillView,
     skills: &[&Arc<Skill>],
-) -> Vec<MessageDigest> {
+    max_bytes: usize,
+) -> (Vec<MessageDigest>, FirstSkills) {
     let scope = visible.catalog.header.scope;
     // All skills of a chunk share a buffer.
-    let mut encoded = Vec::new();
+    let mut buffer = Vec::new();
     let mut digests = Vec::with_capacity(skills.len());
+    let mut first = FirstSkills::new();
+    let mut room = max_bytes;
     for skill in skills {
-        encoded.clear();
-        encode_skill(visible.id, scope, skill, view, &mut encoded);
-        digests.push(MessageDigest::new(CatalogMessage::Skill, &encoded));
+        buffer.clear();
+        encode_skill(visible.id, scope, skill, view, &mut buffer);
+        digests.push(MessageDigest::new(CatalogMessage::Skill, &buffer));
+
+        room = room.saturating_sub(buffer.len());
+        if room > 0 {
+            first.push(buffer.clone());
+        }
     }
     digests.sort_unstable();
-    digests
+    (digests, first)
 }
 
 fn digest(kind: CatalogMessage, message: &impl Message) -> MessageDigest {
