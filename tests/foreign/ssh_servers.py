@@ -1,6 +1,6 @@
-"""Uses stdio MCP servers of a plugin over ssh: `ssh box caproot exec --server HANDLE`, by FastMCP's client and by the
-Python SDK's. The box is a machine of its own: a network, processes and a file tree that the orchestrator cannot see,
-with a daemon and an SSH server.
+"""Uses stdio MCP servers of a plugin over ssh: `ssh box caproot exec --server HANDLE`, by FastMCP's client, by the
+Python SDK's, and as tools of a session. The box is a machine of its own: a network, processes and a file tree that the
+orchestrator cannot see, with a daemon and an SSH server.
 
     ssh_servers.py CAPROOT NODE
 
@@ -103,6 +103,8 @@ async def serve_command(process, environment):
 
 async def serve_box(caproot, node, top):
     """Answers lines of JSON on stdin until its end: the list of processes, or the end of all of them."""
+    print(json.dumps("has a network of its own"), flush=True)
+    assert json.loads(sys.stdin.readline()) == "cable"
     run_ip("addr", "add", f"{BOX_ADDRESS}/24", "dev", "eth0")
     run_ip("link", "set", "eth0", "up")
     keys = {"server_host_keys": [top / "host_key"], "authorized_client_keys": str(top / "client_key.pub")}
@@ -123,8 +125,9 @@ async def serve_box(caproot, node, top):
         "CAPROOT_ENDPOINT": socket,
     }
     server = await asyncssh.listen(
-        BOX_ADDRESS, PORT, encoding=None, process_factory=lambda one: serve_command(one, environment), **keys
-    )
+        BOX_ADDRESS, PORT, encoding=None, server_factory=BoxServer,
+        process_factory=lambda one: serve_command(one, environment), **keys,
+    )  # fmt: skip
     print(json.dumps("ready"), flush=True)
 
     lines = asyncio.StreamReader()
@@ -139,6 +142,13 @@ async def serve_box(caproot, node, top):
     server.close()
     daemon.terminate()
     assert daemon.wait() == 0
+
+
+class BoxServer(asyncssh.SSHServer):
+    """SSH server that lets its client connect to sockets of the box."""
+
+    def unix_connection_requested(self, _path):
+        return True
 
 
 def wait_for_end(pid):
@@ -162,6 +172,7 @@ class Box:
             [*command, sys.executable, __file__, "--box", caproot, node, str(top)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
+        assert json.loads(self.process.stdout.readline()) == "has a network of its own"
 
     def ask(self, request):
         print(json.dumps(request), file=self.process.stdin, flush=True)
@@ -207,6 +218,64 @@ async def call_by_sdk(command, tool, text):
         return result.content[0].text
 
 
+@contextlib.contextmanager
+def forwarded_daemon(ssh, top):
+    """Returns the address of the daemon of the box, at the end of an ssh connection."""
+    socket = top / "daemon.sock"
+    command = [*ssh, "-L", f"{socket}:{top}/box/run/caproot.sock", "-o", "ExitOnForwardFailure=yes"]
+    # The remote command ends with its input. Its line says that the connection stands.
+    tunnel = subprocess.Popen(
+        [*command, "box", "echo ready; cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert tunnel.stdout.readline() == "ready\n"
+    try:
+        yield f"unix:{socket}"
+    finally:
+        tunnel.stdin.close()
+        assert tunnel.wait() == 0
+
+
+def register_tool(tools, client, namespace, found):
+    """Makes a tool of an MCP server a tool of a session."""
+
+    async def call_server(**arguments):
+        result = await client.call_tool(found.name, arguments)
+        return result.content[0].text
+
+    tools.register(
+        call_server, name=found.name, namespace=namespace, description=found.description,
+        input_schema=found.input_schema, external=True,
+    )  # fmt: skip
+
+
+async def use_in_session(ssh, address):
+    """Starts the servers by the command lines of a session, and calls their tools as a model does."""
+    import caproot
+    from fastmcp import Client
+    from fastmcp.client.transports import StdioTransport
+
+    async with caproot.connect(address, plugins=True) as skills:
+        [plugin] = skills.plugins()
+    commands = plugin["serverCommands"]
+    tools = caproot.Tools()
+    async with contextlib.AsyncExitStack() as clients:
+        for server in SERVERS:
+            transport = StdioTransport(ssh[0], [*ssh[1:], "box", *commands[server]], keep_alive=False)
+            client = await clients.enter_async_context(Client(transport))
+            for found in await client.list_tools():
+                register_tool(tools, client, server, found)
+
+        async with caproot.connect(address, tools=tools) as skills:
+            assert {"echo_echo", "notes_remember"} <= {tool["name"] for tool in skills.tools}, skills.tools
+            result = await skills.call("echo_echo", {"text": "hello"})
+            assert (result.ok, result.external) == (True, True)
+            assert result.json() == {"result": "said hello read undefined"}, result.text
+            result = await skills.call("notes_remember", {"text": "session"})
+            assert result.json()["result"].endswith("session\n"), result.text
+            refused = await skills.call("echo_echo", {"text": 1})
+            assert not refused.ok, refused.text
+
+
 async def give_up(command):
     """Connects to a server that never answers. Returns the errors of both clients."""
     from fastmcp import Client as FastClient
@@ -246,7 +315,7 @@ async def check(caproot, node, top):
     run_ip("link", "add", "own0", "type", "veth", "peer", "name", "eth0", "netns", str(box.process.pid))
     run_ip("addr", "add", f"{OWN_ADDRESS}/24", "dev", "own0")
     run_ip("link", "set", "own0", "up")
-    assert json.loads(box.process.stdout.readline()) == "ready"
+    assert box.ask("cable") == "ready"
     assert os.listdir(top / "box") == [], "the files of the box are visible"
 
     def line(server, *options):
@@ -258,6 +327,10 @@ async def check(caproot, node, top):
         assert said.endswith(f"{name}\n"), said
         box.check_idle()
         print(f"{name}: two servers over ssh, with a tool each")
+    with forwarded_daemon(ssh, top) as address:
+        await use_in_session(ssh, address)
+    box.check_idle()
+    print("a session: the tools of both servers")
     many = [call(line("notes"), None, "remember", "one of four") for _ in range(4)]
     await asyncio.gather(*many)
     box.check_idle()
@@ -304,6 +377,9 @@ def main():
     if sys.argv[1] == "--inside":
         # The clients log each line of a flood.
         logging.disable()
+        # The package takes its program from the PATH.
+        sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python"))
+        os.environ["PATH"] = f"{pathlib.Path(sys.argv[2]).resolve().parent}:{os.environ['PATH']}"
         with tempfile.TemporaryDirectory() as top:
             asyncio.run(check(*sys.argv[2:], pathlib.Path(top)))
         print("servers of a plugin over ssh: ok")

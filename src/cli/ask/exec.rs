@@ -9,7 +9,7 @@ use crate::cli::args::{ConnectionArgs, SelectionArgs};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::{PackageArg, find_root, list_request};
-use crate::cli::output::write_stdout;
+use crate::cli::output::{print_stderr, write_stdout};
 use crate::cli::spinner::DelayedSpinner;
 use caproot_client::pull::{
     CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError, PullLimits, copy_package,
@@ -19,6 +19,7 @@ use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, SelectedCapabilityRoot, Skill};
 use caproot_core::text::escape_text;
+use caproot_core::text::variables::PLUGIN_DIR_VARIABLES;
 use caproot_core::wire::handle::{HANDLE_SCHEME, encode_path};
 use caproot_core::wire::{ContentDigest, RelPath, parse_file_name};
 use clap::Args;
@@ -212,13 +213,18 @@ struct PreparedScript {
     path: PathBuf,
     copy: PackageCopy,
     store: Arc<PackageStore>,
-    /// Directory and whole environment of a server; `None` for those of the command.
-    surroundings: Option<Surroundings>,
+    surroundings: Surroundings,
 }
 
-struct Surroundings {
-    dir: PathBuf,
-    variables: BTreeMap<String, OsString>,
+/// Directory and variables of a program.
+enum Surroundings {
+    /// Those of the command, with the directory of the skill, and that of its plugin.
+    Skill { plugin: Option<PackageCopy> },
+    /// Directory and whole environment of a server.
+    Server {
+        dir: PathBuf,
+        variables: BTreeMap<String, OsString>,
+    },
 }
 
 async fn prepare_script(
@@ -289,6 +295,10 @@ impl TargetFile {
         let copied = spinner.run(copy_package(client, store, &request));
         let copy = copied.await;
         let copy = copy.map_err(|error| copy_failure(error, skill.is_some()))?;
+        let plugin = match skill {
+            Some(skill) if !args.print => copy_plugin(skill, args, client, store, root, lock).await,
+            _ => None,
+        };
 
         let path = match file {
             None => copy.dir().to_owned(),
@@ -302,8 +312,46 @@ impl TargetFile {
             path,
             copy,
             store: store.clone(),
-            surroundings: None,
+            surroundings: Surroundings::Skill { plugin },
         })
+    }
+}
+
+/// Copies the plugin of a skill, for the variables with its directory. Returns `None` for a skill without a
+/// plugin, and for a plugin that the lock or `--digest` does not approve: its files must not run.
+async fn copy_plugin(
+    skill: &Skill,
+    args: &ExecArgs,
+    client: &Client,
+    store: &Arc<PackageStore>,
+    root: &SelectedCapabilityRoot,
+    lock: Option<&Lock>,
+) -> Option<PackageCopy> {
+    let package = skill.plugin_package()?;
+    let request = CopyRequest {
+        location: PackageLocation { root, package },
+        file: None,
+        digests: &args.digest,
+        limits: args.limits(),
+        approved: lock.map(|lock| LockView::new(lock).plugin_versions(&skill.plugin)),
+    };
+    let spinner = DelayedSpinner::new("copying the plugin");
+    let copied = spinner.run(copy_package(client, store, &request)).await;
+    // A running server of the plugin may share the copy. A script may write next to itself.
+    let copied = copied.and_then(|copy| {
+        if package != skill.package {
+            copy.make_read_only()?;
+        }
+        Ok(copy)
+    });
+    match copied {
+        Ok(copy) => Some(copy),
+        Err(PullError::OtherDigest(_) | PullError::NotApproved(_)) => None,
+        Err(error) => {
+            let [variable, ..] = PLUGIN_DIR_VARIABLES;
+            print_stderr(&[format!("note: the script runs without {variable}: {error}")]);
+            None
+        }
     }
 }
 
@@ -444,7 +492,7 @@ impl PreparedScript {
 
     /// Replaces this process by the script. Returns the reason if the system refuses.
     fn replace_process(self, args: &[OsString]) -> CommandFailure {
-        if let Err(error) = self.hold_copy() {
+        if let Err(error) = self.hold_copies() {
             return error.into();
         }
         let content = match ScriptContent::read(&self.path) {
@@ -476,16 +524,23 @@ impl PreparedScript {
 
     /// Replaces this process by a program outside the copy. Returns the reason if the system refuses.
     fn replace_process_by_program(self, args: &[OsString]) -> CommandFailure {
-        if let Err(error) = self.hold_copy() {
+        if let Err(error) = self.hold_copies() {
             return error.into();
         }
         let error = self.start(self.path.as_os_str(), None, args);
         start_failure(&self.path, &error)
     }
 
-    fn hold_copy(&self) -> Result<(), PullError> {
-        self.copy.keep_locked_in_next_program()?;
-        self.copy.check_place()
+    fn hold_copies(&self) -> Result<(), PullError> {
+        let plugin = match &self.surroundings {
+            Surroundings::Skill { plugin } => plugin.as_ref(),
+            Surroundings::Server { .. } => None,
+        };
+        for copy in [Some(&self.copy), plugin].into_iter().flatten() {
+            copy.keep_locked_in_next_program()?;
+            copy.check_place()?;
+        }
+        Ok(())
     }
 
     /// Calls execve(2). Returns only on failure.
@@ -493,11 +548,18 @@ impl PreparedScript {
         let mut command = Command::new(program);
         command.args(script).args(args);
         match &self.surroundings {
-            Some(Surroundings { dir, variables }) => {
+            Surroundings::Server { dir, variables } => {
                 command.current_dir(dir).env_clear().envs(variables);
             }
-            None => {
+            Surroundings::Skill { plugin } => {
                 command.env(SKILL_DIR, self.copy.dir());
+                for variable in PLUGIN_DIR_VARIABLES {
+                    // The command may have these variables from another plugin.
+                    match plugin {
+                        Some(copy) => command.env(variable, copy.dir()),
+                        None => command.env_remove(variable),
+                    };
+                }
             }
         }
         if std::env::var_os(NO_BYTECODE).is_none() {

@@ -209,7 +209,7 @@ impl FoundServer {
             path: program.path,
             copy,
             store,
-            surroundings: Some(program.surroundings),
+            surroundings: program.surroundings,
         };
         Err(if program.is_file_of_plugin {
             script.replace_process(&all)
@@ -299,7 +299,7 @@ impl FoundServer {
             path,
             is_file_of_plugin,
             args,
-            surroundings: Surroundings {
+            surroundings: Surroundings::Server {
                 dir: setup.dir,
                 variables,
             },

@@ -258,14 +258,14 @@ async fn a_script_that_cannot_run_has_its_code_and_reason() {
 /// Writes the script `go.sh`, and returns the digest of the skill.
 async fn write_script(fixture: &Fixture, daemon: &Daemon, text: &str) -> String {
     fixture.replace("r/kit/go.sh", text);
-    skill_digest(daemon).await
+    package_digest(daemon, "skill://r/kit").await
 }
 
-/// Returns the digest of the package `skill://r/kit` as `caproot resources` shows the digest.
-async fn skill_digest(daemon: &Daemon) -> String {
-    let listed = run_client(daemon, "resources skill://r/kit --digests").await;
+/// Returns the digest of a package that `caproot resources` shows.
+async fn package_digest(daemon: &Daemon, package: &str) -> String {
+    let listed = client_command_with(daemon, ["resources", package, "--digests"]);
+    let listed = run_command(listed).await.succeeded().stderr;
     let (_, digest) = listed
-        .stderr
         .split_once("digest of the package: ")
         .expect("a digest");
     digest.lines().next().unwrap_or_default().to_owned()
@@ -286,7 +286,7 @@ async fn another_file_of_the_skill_changes_the_digest() {
     assert_eq!(output.succeeded().text(), "beside\n");
 
     fixture.replace("r/kit/scripts/word.txt", "another\n");
-    let new = skill_digest(&daemon).await;
+    let new = package_digest(&daemon, "skill://r/kit").await;
     exec(&fixture, &daemon, "go.sh", &words)
         .await
         .exited_with(126, &format!("the skill changed: the daemon lists {new}"));

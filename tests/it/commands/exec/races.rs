@@ -12,7 +12,7 @@ use crate::harness::HANG_TIMEOUT;
 use crate::harness::process::run_command;
 use crate::harness::shared_mapping::SharedMapping;
 
-use super::{publish, skill_digest, target_command};
+use super::{package_digest, publish, target_command};
 
 /// Skill that is a plugin, too. Its server runs the script.
 const TREE: &str = r#"
@@ -74,7 +74,7 @@ async fn race(kind: &str, change: fn(&PathBuf, &str)) {
 async fn race_for(target: &[&str], kind: &str, change: fn(&PathBuf, &str)) {
     let (fixture, daemon) = publish(TREE).await;
     fixture.write("r/kit/go.sh", GOOD);
-    let digest = skill_digest(&daemon).await;
+    let digest = package_digest(&daemon, "skill://r/kit").await;
     let author = RacingAuthor::start(fixture.path("r/kit/go.sh"), change);
 
     let (mut good, mut changed) = (0, 0);
@@ -125,7 +125,7 @@ async fn a_script_that_is_written_in_place_never_runs_in_part() {
 async fn a_script_that_is_written_through_a_mapping_never_runs() {
     let (fixture, daemon) = publish(TREE).await;
     fixture.write("r/kit/go.sh", GOOD);
-    let digest = skill_digest(&daemon).await;
+    let digest = package_digest(&daemon, "skill://r/kit").await;
     let mut mapping = SharedMapping::new(&fixture.path("r/kit/go.sh"));
     let warm = target_command(&fixture, &daemon, TARGETS[0], &["--digest", &digest]);
     run_command(warm).await.succeeded();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
-use super::{copies, publish, socket_of};
+use super::{copies, package_digest, publish, socket_of, target_command};
 use crate::harness::fixture::Fixture;
 use crate::harness::process::{Output, caproot, client_command_with, has_program, run_command};
 use crate::harness::{Daemon, HANG_TIMEOUT};
@@ -17,6 +17,9 @@ const TREE: &str = r#"
 dir work
 dir home
 skill r/kit/skills/one
+file r/kit/skills/one/show.sh
+| test "$CLAUDE_PLUGIN_ROOT$PLUGIN_ROOT" = "$CODEX_PLUGIN_ROOT$CODEX_PLUGIN_ROOT" || exit 9
+| echo "${PLUGIN_ROOT:-none}" "$(head -2 "$PLUGIN_ROOT/servers/run" 2>/dev/null | tail -1)"
 file r/kit/.claude-plugin/plugin.json
 | {"name": "kit", "version": "1.0.0"}
 file r/kit/.mcp.json
@@ -195,14 +198,8 @@ async fn with_a_lock_only_an_approved_plugin_starts() {
     fixture.add_copy("r/kit", "r/other");
     fixture.write("r/other/servers/run", "#!/bin/sh\necho evil\n");
     locked("skill://r/kit#below", &[]).await.exited_with(3, "");
-    let digests = client_command_with(&daemon, ["resources", "skill://r/kit", "--digests"]);
-    let digests = run_command(digests).await.succeeded().stderr;
-    let digest = digests
-        .split("digest of the package: ")
-        .nth(1)
-        .expect("a digest");
-    let digest = digest.split_whitespace().next().expect("a digest");
-    locked("skill://r/kit#below", &["--digest", digest])
+    let digest = package_digest(&daemon, "skill://r/kit").await;
+    locked("skill://r/kit#below", &["--digest", &digest])
         .await
         .exited_with(3, "");
     let refused = locked("skill://r/other#below", &[]).await;
@@ -242,6 +239,50 @@ async fn with_a_lock_only_an_approved_plugin_starts() {
     refused.exited_with(126, "servers/more.py differ from the approved version");
     fs::remove_file(fixture.path("r/kit/servers/more.py")).expect("removed");
     locked("skill://r/kit#below", &[]).await.exited_with(3, "");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_script_finds_the_directory_of_its_plugin() {
+    let (fixture, daemon) = publish(TREE).await;
+    let lock = fixture.path("caproot.lock").display().to_string();
+    let mut command = caproot(["lock", "r", "--out", &lock]);
+    command.current_dir(fixture.top());
+    run_command(command).await.succeeded();
+    let [skill, plugin] = ["skill://r/kit/skills/one", "skill://r/kit"];
+    let (skill, plugin) = (
+        package_digest(&daemon, skill).await,
+        package_digest(&daemon, plugin).await,
+    );
+    let show = async |words: &[&str]| {
+        let target = "skill://r/kit/skills/one/show.sh";
+        let mut command = target_command(&fixture, &daemon, &[target], words);
+        // The caller may be a script of another plugin.
+        for variable in ["CLAUDE_PLUGIN_ROOT", "CODEX_PLUGIN_ROOT", "PLUGIN_ROOT"] {
+            command.env(variable, fixture.path("r"));
+        }
+        run_command(command).await.succeeded()
+    };
+
+    let both = ["--digest", &skill, "--digest", &plugin];
+    for words in [&[] as &[&str], &["--lock", &lock], &both] {
+        let shown = show(words).await;
+        let (dir, line) = shown.text().split_once(' ').expect("two words");
+        assert!(dir.starts_with(fixture.path("home").to_str().expect("UTF-8")));
+        assert!(line.starts_with("while read"), "{line}");
+        assert_eq!(shown.stderr, "", "{words:?}");
+    }
+
+    // Without an approval, the script must not run files of the plugin.
+    let pinned = show(&["--digest", &skill]).await;
+    assert_eq!((pinned.text(), &*pinned.stderr), ("none \n", ""));
+    fixture.replace("r/kit/servers/run", "#!/bin/sh\necho evil\n");
+    let locked = show(&["--lock", &lock]).await;
+    assert_eq!((locked.text(), &*locked.stderr), ("none \n", ""));
+    let small = show(&["--max-files", "2"]).await;
+    assert_eq!(small.text(), "none \n");
+    let note = "note: the script runs without CLAUDE_PLUGIN_ROOT: ";
+    assert!(small.stderr.starts_with(note), "{}", small.stderr);
     daemon.stop().await;
 }
 
