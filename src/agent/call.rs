@@ -201,6 +201,8 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
         usage_file,
     };
     let written = write_lines_of(&server, events, new_watches).await;
+
+    // The last uses are written also if stdout has failed.
     server.finish().await;
     written?;
     Ok(exit::OK)
@@ -251,6 +253,7 @@ async fn write_lines_of(
         write_line(&mut stdout, line_out).await?;
     }
 
+    // The loop ends with the last answer, and events that came with the answer may still wait.
     while let Ok(event) = events.try_recv() {
         write_line(&mut stdout, event.to_line()).await?;
     }

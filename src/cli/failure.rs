@@ -379,6 +379,8 @@ pub fn report_usage_error(usage: &clap::Error) -> ExitCode {
         // A write error of the last output cannot be reported.
         let _ = usage.print();
     }
+
+    // The other exit codes of `exec` may be those of the script.
     let is_exec = std::env::args_os()
         .nth(1)
         .is_some_and(|name| name == "exec");

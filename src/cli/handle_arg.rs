@@ -183,6 +183,8 @@ pub fn find_root(
         CommandFailure::new(exit::REJECTED, sentence)
             .with_hint("select the root with --root ID=DIR or --selected FILE")
     })?;
+
+    // The daemon rejects a handle of another root, so that the root gets the id of the handle.
     Ok(SelectedCapabilityRoot {
         id: id.to_owned(),
         ..root

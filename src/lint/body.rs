@@ -127,6 +127,7 @@ pub fn conflict_problem(file: &[u8]) -> Option<FileProblem> {
 
 /// Returns the problem of a description that does not say when to use the skill.
 pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
+    // A description in another script has other words for its use.
     let mut letters = description.chars().filter(|c| c.is_alphabetic());
     if !letters.all(|c| c.is_ascii() || ('\u{c0}'..='\u{24f}').contains(&c)) {
         return None;
@@ -140,7 +141,7 @@ pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
     let (yaml, _) = fences::split_file(file)?;
     let yaml = std::str::from_utf8(&file[yaml]).ok()?;
     let (line, column) = key_position::position_of_key(yaml, &["description"]);
-    // Count the line of the opening fence.
+    // The YAML begins after the line of the opening fence.
     let line_in_file = if line == 0 { 0 } else { line + 1 };
 
     let code = DiagnosticCode::UseNotDescribed;
@@ -262,6 +263,7 @@ fn resolve_target(package: &RelPath, dest: &str) -> Option<RelPath> {
         return None;
     }
 
+    // An encoded `#` or `?` is a part of the path: RFC 3986, section 2.2.
     let decoded: Vec<u8> = percent_decode_str(path).collect();
     let mut segments: Vec<&[u8]> = package.segments().collect();
 

@@ -130,6 +130,7 @@ impl ContentCount {
             match kind {
                 FileType::RegularFile => self.add_file(root, &path, &name, shown),
                 FileType::Directory if depth < MAX_DEPTH => {
+                    // A directory that is not served has no files of the skill.
                     let is_served =
                         RelPath::new(&name).is_some_and(|name| may_serve_path(&name, skipped_dirs));
                     if is_served {

@@ -114,6 +114,7 @@ pub fn fix_dir(
             }
         }
 
+        // A file that cannot be changed would fail again in each round.
         if is_last || mode == FixMode::DryRun || !result.failures.is_empty() {
             break;
         }
@@ -207,6 +208,7 @@ impl PlannedFix {
         if let Some(content) = &self.content {
             self.file.replace_content(root, content)?;
         }
+        // The rename comes last, because the other changes find the file by its old name.
         if let Some(name) = self.new_name.as_ref().and_then(RelPath::file_name) {
             self.file.rename(root, name)?;
         }
@@ -254,6 +256,7 @@ fn unified_diff(old: &[u8], new: &[u8], old_path: &str, new_path: &str) -> Strin
         .context_radius(CONTEXT_LINES)
         .header(old_path, new_path)
         .to_string();
+    // A CR at the end of a line would be shown as an escape.
     let lines = text
         .split('\n')
         .map(|line| escape_text(line.strip_suffix('\r').unwrap_or(line)));

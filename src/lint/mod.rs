@@ -180,6 +180,8 @@ pub fn check_dir(
         }
         let rules = &request.target.rules;
         problems.extend(package::package_problems(root, skill, rules));
+
+        // The problems may reach twice the limit, so that they are rarely sorted.
         if problems.len() > 2 * MAX_FINDINGS {
             excess += drop_excess(&mut problems);
         }

@@ -60,6 +60,7 @@ pub fn create_skill(into: &Path, name: &str, description: &str) -> Result<PathBu
         return Err(NewSkillError::InvalidName(violation));
     }
 
+    // The text is checked before a directory is created, so that an error leaves nothing behind.
     let text = skill_text(name, &collapse_whitespace(description));
     let read = frontmatter::read(text.as_bytes(), true, Some(name.as_bytes()));
     if let Some(problem) = read.problems.first() {
@@ -72,6 +73,7 @@ pub fn create_skill(into: &Path, name: &str, description: &str) -> Result<PathBu
         fs::create_dir_all(into).map_err(|error| unwritable_path(into, error))?;
     }
     let dir = into.join(OsStr::from_bytes(name.as_bytes()));
+    // The call also fails at a dangling link, so that nothing is overwritten: mkdir(2).
     fs::create_dir(&dir).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => NewSkillError::Exists(dir.clone()),
         _ => unwritable_path(&dir, error),

@@ -139,6 +139,7 @@ fn find_in_other_case(root: &ResolvedRootDir, dir: &RelPath, name: &[u8]) -> Opt
 }
 
 fn is_missing(root: &ResolvedRootDir, path: &RelPath) -> bool {
+    // Other errors, such as a missing permission, do not tell whether the file exists.
     let missing = [ResolveError::Missing, ResolveError::NotADirectory].map(OpenError::Resolve);
     find_target(&root.snapshot, &root.path, path).is_err_and(|error| missing.contains(&error))
 }

@@ -36,6 +36,8 @@ pub fn format_errors(file: &[u8], dir_name: &[u8], is_repaired: bool) -> Vec<Fil
     };
 
     errors.extend(early_fence_error(yaml));
+
+    // The repaired YAML is reported as an error already.
     if is_repaired {
         return errors;
     }
@@ -269,6 +271,7 @@ fn name_errors(fields: &[FieldEntry], dir_name: &str) -> Vec<FileProblem> {
         return vec![field.error(DiagnosticCode::NameInvalid, "no `name`")];
     }
 
+    // The validator compares both names in the form NFKC.
     let nfkc = ComposingNormalizerBorrowed::new_nfkc();
     let name = nfkc.normalize(written.trim());
     let mut errors = Vec::new();

@@ -105,6 +105,7 @@ pub async fn open_stream<Q: ServiceRequest>(
     let response = channel.call(http_request(request)).await;
     let (head, body) = response.map_err(Status::from_error)?.into_parts();
 
+    // A call that fails at once has its status in the headers: the Trailers-Only response of gRPC.
     let status = Status::from_header_map(&head.headers);
     if let Some(status) = status.filter(|status| status.code() != Code::Ok) {
         return Err(status);
@@ -138,6 +139,7 @@ fn http_request<Q: ServiceRequest>(request: Request<Q>) -> http::Request<Body> {
     *request.headers_mut() = metadata.into_headers();
     *request.extensions_mut() = extensions;
     let headers = request.headers_mut();
+    // gRPC servers detect proxies without trailers by this header.
     headers.insert(TE, HeaderValue::from_static("trailers"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     request
@@ -203,6 +205,7 @@ impl<M: NamedMessage> ResponseStream<M> {
         let Some(received) = &self.received else {
             return Ok(None);
         };
+        // The message stays in `received` while it is decoded, so that a dropped future loses nothing.
         let message = decode_message(received).await?;
         self.received = None;
         Ok(Some(message))

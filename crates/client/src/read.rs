@@ -142,6 +142,7 @@ impl PageJoiner for FileJoiner<'_> {
             return Err(CallError::DigestMismatch);
         }
         if self.buffered.len() > self.hold || cursor.is_none() {
+            // The flag is set before the write, because a failed write may have written a part.
             self.has_written = true;
             (self.out)(&self.buffered)?;
             self.buffered.clear();

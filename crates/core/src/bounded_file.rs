@@ -51,11 +51,13 @@ pub enum BoundedReadError {
 pub fn open(path: &Path) -> Result<RegularFile, BoundedReadError> {
     let mut options = OpenOptions::new();
     options.read(true);
+    // fifo(7): without the flag, opening a pipe waits for its writer.
     #[cfg(unix)]
     options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
     let file = options.open(path)?;
 
     let metadata = file.metadata()?;
+    // The open file is checked, because the path may lead to another file now.
     if metadata.is_dir() {
         Err(BoundedReadError::Directory)
     } else if metadata.is_file() {

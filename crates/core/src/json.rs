@@ -215,6 +215,7 @@ impl<'de> Visitor<'de> for ListSeed {
             }
         }
 
+        // serde_json fails unless the list is read to its end.
         let mut is_cut = false;
         while list.next_element::<IgnoredAny>()?.is_some() {
             is_cut = true;

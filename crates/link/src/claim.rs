@@ -85,6 +85,7 @@ impl EnvironmentClaim {
         let Some(rank) = LinkRank::from_claim(claim) else {
             return Vec::new();
         };
+        // A link receives its own claims, too: it subscribes to the claims of all links.
         if rank.instance == self.own.instance {
             return Vec::new();
         }
@@ -99,6 +100,7 @@ impl EnvironmentClaim {
             }
             // The other link does not know of this link.
             (ClaimState::Claimed, None) => vec![ClaimAction::Publish],
+            // Either state shows that the greater link runs, which is all that a probe asks.
             (ClaimState::Claimed | ClaimState::Superseded, Some(greater))
                 if rank == greater.rank =>
             {

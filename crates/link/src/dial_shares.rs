@@ -49,6 +49,7 @@ impl DialShares {
             self.by_orchestrator.insert(orchestrator.clone(), 0);
         }
 
+        // Without the window before, the first orchestrator of a window would get half of its dials.
         let orchestrators = self.by_orchestrator.len().max(self.orchestrators_before);
         let parts = u32::try_from(orchestrators + 1).unwrap_or(u32::MAX);
         let share = (self.per_second / parts).max(1);

@@ -174,10 +174,13 @@ impl<'a> EnvironmentLink<'a> {
     async fn run(mut self, stopped: CancellationToken) -> Result<(), BrokerEnded> {
         let broker = &self.service.broker;
         let own_claims = self.subjects.instance_claim(&self.service.rank.instance);
+
+        // Other links answer the first claim on these subjects, so the subscriptions come before it.
         let mut claims = broker.subscribe(&self.subjects.claim()).await?;
         let mut questions = broker.subscribe(&own_claims).await?;
         let mut state = broker.state();
 
+        // The dials are subscribed before the claim: `hear` relies on this order.
         self.act(ClaimAction::StartServing).await?;
         self.act(ClaimAction::Publish).await?;
         let mut connections = state.borrow_and_update().connections;
@@ -194,6 +197,7 @@ impl<'a> EnvironmentLink<'a> {
                     self.take_dial(message.ok_or(BrokerEnded)?).await?;
                     Vec::new()
                 }
+                // A `JoinSet` keeps each ended task until the task is joined.
                 Some(_) = self.tunnels.join_next() => Vec::new(),
                 () = sleep_until(next_refresh) => {
                     next_refresh = Instant::now() + self.refresh_delay();
@@ -227,6 +231,7 @@ impl<'a> EnvironmentLink<'a> {
         broker.announce(&self.subjects.claim(), message).await?;
 
         self.reset.send_replace(Some(TunnelResetReason::Closed));
+        // Each tunnel ends by itself: an aborted task would not send its reset.
         while self.tunnels.join_next().await.is_some() {}
         broker.flush().await
     }
@@ -286,6 +291,7 @@ impl<'a> EnvironmentLink<'a> {
             ClaimAction::StartServing => {
                 let subject = self.subjects.dial();
                 self.dials = Some(broker.subscribe_in_group(&subject, "link").await?);
+                // A superseded link's channel has a reason to reset, so new tunnels need another.
                 self.reset = watch::Sender::new(None);
 
                 self.service.stats.served_environments.increment();
@@ -324,6 +330,7 @@ impl<'a> EnvironmentLink<'a> {
         };
         let tokens =
             RandomToken::parse(&request.orchestrator).zip(RandomToken::parse(&request.tunnel));
+        // Without valid tokens, there is no subject for a refusal.
         let Some((orchestrator, tunnel)) = tokens else {
             return Ok(());
         };

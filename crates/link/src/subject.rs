@@ -109,6 +109,7 @@ pub fn encode_environment_id(environment_id: &str) -> String {
     if environment_id.len() <= MAX_PLAIN_BYTES && is_plain_token(environment_id) {
         return environment_id.to_owned();
     }
+    // No plain token has a `=`, so the token of a digest is never another id.
     format!("={}", LOWER_BASE32.encode(&Sha256::digest(environment_id)))
 }
 

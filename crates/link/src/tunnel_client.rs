@@ -48,6 +48,8 @@ impl TunnelClient {
         let subjects = EnvironmentSubjects::new(&self.prefix, environment_id);
         let tunnel = RandomToken::generate().map_err(Error::other)?;
         let own = subjects.to_orchestrator(&self.orchestrator, &tunnel);
+
+        // The subscription comes before the request, so that the answer is not lost.
         let mut incoming = self.broker.subscribe(&own).await?;
         let request = DialRequest {
             orchestrator: self.orchestrator.to_string(),
@@ -116,7 +118,7 @@ impl TunnelClient {
                 }
             }
         }
-        // The client of the broker has ended.
+        // The client of the broker has ended, so that no claim can come.
         std::future::pending::<()>().await;
     }
 

@@ -35,6 +35,7 @@ pub async fn run_tunnel(
         }
     };
 
+    // The other futures never end: `send` sends the frame of a reset, and then ends the tunnel.
     let receive = async {
         loop {
             match incoming.next().await {

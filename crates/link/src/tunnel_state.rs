@@ -176,6 +176,7 @@ impl TunnelState {
             return None;
         }
 
+        // After its `fin`, the other side sends no more data that needs credit.
         if self.returnable >= CREDIT_BATCH && !self.is_fin_received {
             let credit = std::mem::take(&mut self.returnable);
             self.receive_credit += credit;

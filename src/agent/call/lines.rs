@@ -48,6 +48,8 @@ impl<R: AsyncRead + Unpin> InputLines<R> {
             } else {
                 self.is_too_long = true;
             }
+
+            // Nothing awaits between the copy and `consume`, so that a dropped call loses no byte.
             let used = part.len() + usize::from(end.is_some());
             self.source.consume(used);
 

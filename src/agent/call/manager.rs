@@ -89,6 +89,8 @@ impl ManagedThread {
             ended = listener.listen(self.thread.dispatcher()) => ended,
             _ = stdin_ended.wait_for(|ended| *ended) => Ok(()),
         };
+
+        // The process may end after this answer, and the calls in flight with the process.
         self.thread.dispatcher().wait_idle().await;
 
         ended?;

@@ -146,6 +146,7 @@ impl ProgramFleets {
         if let Some(open) = fleets.get(&request.key).and_then(Weak::upgrade) {
             return Ok(open);
         }
+        // Nothing else removes the keys of fleets whose sessions have ended.
         fleets.retain(|_, fleet| fleet.strong_count() > 0);
         fleets.insert(request.key.clone(), Arc::downgrade(&opened));
         Ok(opened)
@@ -228,6 +229,7 @@ impl ProgramFleet {
             });
         }
 
+        // The one executor has every environment, so that the id has no effect.
         let list_roots = async {
             let ExecutorConfig {
                 endpoint,
@@ -238,6 +240,8 @@ impl ProgramFleet {
             let mut client = Client::connect(&endpoint, &credentials, timeout).await?;
             Ok(client.list_roots().await?)
         };
+
+        // The timeout of the executor limits each call, and this one limits all calls together.
         let listed = tokio::time::timeout(timeout, list_roots).await;
         let published = listed.unwrap_or_else(|_| {
             let span = humantime::format_duration(timeout);
@@ -286,6 +290,7 @@ impl SourcesRequest {
         match LockFile::read(lock, self.signers.as_deref()) {
             Ok(file) => Trust::Lock(Arc::new(file.lock)),
             Err(error) => {
+                // The mistake fails the request, so that no session starts without the lock.
                 mistakes.push(format!("lock: {error}"));
                 Trust::All
             }

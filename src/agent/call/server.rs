@@ -142,6 +142,7 @@ impl CallServer<'_> {
         let Some(file) = self.usage_file.take() else {
             return;
         };
+        // The sessions are cloned, because the lock must not be held while one of them closes.
         let others: Vec<_> = self.others().values().cloned().collect();
         for open in self.first.iter().chain(&others) {
             let _ = open.session.close(false).await;
@@ -166,16 +167,19 @@ impl CallServer<'_> {
             request,
         } = request;
 
+        // Urgent requests take no permit, because the requests that have one may wait for them.
         let answered = if request.is_urgent() {
             Box::pin(self.answer_request(session.as_deref(), request)).await
         } else if is_overloaded {
             Err(RequestError::overloaded())
         } else if request.is_of_manager() {
+            // A cancelled request would leave the calls of a manager half-done.
             self.answer_permitted(session.as_deref(), request).await
         } else {
             let in_flight = self.in_flight.add(&id);
             // The events of own tools name the request.
             let caller = ToolCaller::new(&id.to_string());
+            // The wait for a permit is inside, so that a waiting request can be cancelled, too.
             tokio::select! {
                 biased;
                 () = in_flight.cancelled.cancelled() => Err(RequestError::cancelled()),
@@ -350,6 +354,7 @@ impl CallServer<'_> {
     /// Returns the text and the tools of a session, and prints its changes from now on.
     fn watch(&self, id: Option<&str>, budget: usize) -> Result<WatchedText, RequestError> {
         let open = self.find_open(id)?;
+        // The watch starts before the texts are made, so that no change between them is lost.
         let mut watched = WatchedSession::new(&open);
         let texts = watched.follow_texts(budget);
         // The receiver ends with the process.
@@ -445,6 +450,7 @@ impl CallServer<'_> {
             match self.fleets.open(executors, &self.callbacks).await {
                 Ok(opened) => shared = Some(opened),
                 Err(error) if !error.mistakes.is_empty() => mistakes.extend(error.mistakes),
+                // The mistakes come first: the next request tries the executors again.
                 Err(error) if !mistakes.is_empty() => drop(error),
                 // Nothing of the request names an executor.
                 Err(error) if executors.may_be_missing(&error) && !own.has_only_executors() => {}
@@ -568,6 +574,7 @@ impl CallServer<'_> {
 
         let id = open.session.id().to_owned();
         self.dispatchers.remove_session(&id);
+        // The id is free only now: a new session with the id would lose its dispatchers above.
         self.others().remove(&id);
         SessionId { session: id }
     }

@@ -145,6 +145,7 @@ fn parse_span(name: &str, text: &str, mistakes: &mut Vec<String>) -> Duration {
         mistakes.push(format!(
             "{name}: {text} is no time of more than zero and at most a day, such as 5s"
         ));
+        // The mistake fails the request before a session uses the value.
         Duration::ZERO
     })
 }

@@ -130,6 +130,7 @@ impl ToolCallbacks {
                 sender,
                 delays_requests: !matches!(event, CallEvent::Authorize { .. }),
             };
+            // The entry comes before the event, because the program may answer at once.
             state.waiting.insert(call, waiting);
             (call, event, outcome)
         };
@@ -139,6 +140,8 @@ impl ToolCallbacks {
             call,
         };
         self.send_event(event);
+
+        // Only `close` drops the sender of a call that waits.
         outcome.await.unwrap_or_else(|_| Err(stdin_closed()))
     }
 

@@ -44,6 +44,7 @@ pub fn assign_addresses<'a>(
             None => SkillAddress::InvalidName,
             Some(name) => {
                 let uri = skill_uri(package, name);
+                // No other URI takes a handle, so that the own handle is always free.
                 if uri == package {
                     SkillAddress::Uri(uri)
                 } else if overlaps(&uri, &packages, package) || overlaps(&uri, &moved, "") {
@@ -66,6 +67,7 @@ fn overlaps(uri: &str, handles: &BTreeSet<String>, own: &str) -> bool {
     let mut following = handles
         .range(uri.to_owned()..)
         .take_while(|handle| handle.starts_with(uri));
+    // The range also has longer names, such as `a-b` for `a`.
     is_inside || following.any(|handle| is_within(handle, uri))
 }
 

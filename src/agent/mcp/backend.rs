@@ -270,10 +270,13 @@ impl McpBackend {
 
         // Only the files of a skill need the daemon.
         let permit = self.acquire_call_permit().await?;
+
+        // The view may have changed during the wait for the permit.
         let rest = skills_after_cursor(&permit.view, ListKind::Skills, cursor)?;
         let until = Instant::now() + MAX_PAGE_TIME;
 
         let mut pending = rest.iter().take(MAX_PAGE_ITEMS);
+        // The order stays, because the cursor is the last skill that the page passed.
         let mut listed = FuturesOrdered::new();
         for skill in pending.by_ref().take(MAX_CONCURRENT_LISTINGS) {
             listed.push_back(permit.list_item_for_models(skill));
@@ -297,6 +300,8 @@ impl McpBackend {
                 SkillListItem::Gone => {}
             }
             page.passed += 1;
+
+            // The time is checked after a skill, so that each page passes at least one.
             if Instant::now() > until {
                 break;
             }
@@ -459,6 +464,7 @@ impl McpBackend {
     }
 
     async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
+        // This permit comes first, so that calls that wait for the daemon are limited, too.
         let waiting = self.acquire_waiting_permit()?;
         let daemon = self.synced_daemon().await?;
         let call = self

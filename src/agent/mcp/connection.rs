@@ -87,6 +87,7 @@ impl<F: Fn(String)> StatePublisher<F> {
     async fn follow_session(&self, daemon: Arc<ServedDaemon>) -> Result<(), CallError> {
         if daemon.session.roots().is_empty() {
             self.publish_view(&daemon);
+            // The roots of a session never change, so that only a new session can have some.
             tokio::time::sleep(NO_ROOTS_DELAY).await;
             return Ok(());
         }
@@ -137,6 +138,7 @@ impl<F: Fn(String)> StatePublisher<F> {
     /// Publishes that the daemon is lost. The first cause stays until the daemon is back.
     fn publish_lost(&self, cause: String) {
         let sentence = format!("{cause}; reconnecting");
+        // With a lock, hosts get no text of the daemon. The operator still gets the cause.
         let cause = if self.texts.has_lock {
             "the executor does not answer".to_owned()
         } else {

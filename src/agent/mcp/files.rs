@@ -105,6 +105,8 @@ pub async fn list_children(
                 .or_insert_with(|| child(uri, name, own_file));
         }
     }
+
+    // The list has only files: an empty directory looks like a file.
     if children.is_empty() {
         return Err(McpCallError::NotADirectory);
     }

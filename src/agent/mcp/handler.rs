@@ -301,6 +301,7 @@ impl ServerHandler for McpHandler {
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let changes = self.list_changes();
         let notifications = notify_changes(context.peer, changes, self.subscribed.clone());
+        // A client that sends the notification again gets no second task.
         self.notifier
             .get_or_init(|| AbortOnDropHandle::new(tokio::spawn(notifications)));
     }
@@ -347,6 +348,7 @@ async fn notify_changes(
             }
         }
 
+        // The URIs are copied, because the lock must not be held while a notification is sent.
         let updated: Vec<String> = subscribed
             .lock()
             .iter()

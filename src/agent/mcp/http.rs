@@ -109,6 +109,7 @@ pub async fn serve_http(executor: Arc<McpBackend>, listener: HttpListener, allow
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
+        // A `JoinSet` keeps each ended task until the task is joined.
         while connections.try_join_next().is_some() {}
         // Connections over the limit wait in the kernel's queue.
         let Ok(permit) = permits.clone().acquire_owned().await else {

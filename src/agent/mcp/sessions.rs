@@ -110,6 +110,7 @@ impl SessionManager for LimitedSessionManager {
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
+        // The place comes back also if the SDK fails to end the session.
         self.open.lock().remove(id);
         Ok(self.inner.close_session(id).await?)
     }

@@ -90,6 +90,7 @@ impl<W: AsyncWrite + Unpin> HostWriter<W> {
             }
         };
 
+        // An I/O error cannot be cloned: the server gets the error, and the SDK gets its kind.
         let kind = error.kind();
         if let Some(sender) = self.write_error.take() {
             // Without a receiver, the server is ending.
@@ -250,6 +251,7 @@ where
             // A large response is in memory once while the host reads.
             drop(message);
             let outcome = write_line(writer, line).await;
+            // The permit lasts until here, because the response is in memory until then.
             drop(permit);
             outcome
         }
@@ -257,6 +259,7 @@ where
 
     /// Cancel-safe.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        // The transport keeps the permit, so that a dropped call does not lose the permit.
         if self.next_permit.is_none() {
             self.next_permit = self.permits.clone().acquire_owned().await.ok();
         }

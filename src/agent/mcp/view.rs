@@ -172,6 +172,8 @@ fn hash_list(list: HostList, skills: &[ServedSkill], names: &SkillNameList) -> u
         if !is_entry {
             continue;
         }
+
+        // The digest of the file is left out: a changed file is reported by its URI.
         let skill = &served.skill;
         (served.uri(), &served.prompt_name).hash(&mut hasher);
         (&skill.name, &skill.description).hash(&mut hasher);

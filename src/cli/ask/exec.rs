@@ -241,6 +241,8 @@ async fn prepare_script(
     let handle = target.resolve(&mut client, &roots).await?;
     let root = find_root(&handle, roots)?;
     let mut files = find_target_files(&mut client, &root, &handle).await?;
+
+    // Without a digest, nothing decides between a path and an equal name, and the path is first.
     if args.digest.is_empty() {
         files.truncate(1);
     }
@@ -295,6 +297,8 @@ impl TargetFile {
         let copied = spinner.run(copy_package(client, store, &request));
         let copy = copied.await;
         let copy = copy.map_err(|error| copy_failure(error, skill.is_some()))?;
+
+        // The plugin is only for the variables of a script that runs.
         let plugin = match skill {
             Some(skill) if !args.print => copy_plugin(skill, args, client, store, root, lock).await,
             _ => None,
@@ -386,6 +390,8 @@ async fn find_target_files(
             });
         }
     }
+
+    // The daemon reports the problem of a handle without a skill.
     if files.is_empty() {
         files.push(TargetFile {
             handle: handle.to_owned(),
@@ -536,6 +542,7 @@ impl PreparedScript {
             Surroundings::Skill { plugin } => plugin.as_ref(),
             Surroundings::Server { .. } => None,
         };
+        // Without its lock, another command could remove a copy that the script uses.
         for copy in [Some(&self.copy), plugin].into_iter().flatten() {
             copy.keep_locked_in_next_program()?;
             copy.check_place()?;

@@ -170,6 +170,7 @@ fn filter_list(
 ) -> UnlistedSkills {
     let mut omitted = UnlistedSkills::default();
     if let Some(view) = lock.map(LockView::new) {
+        // The unapproved skills are copied first, because the view removes them from the list.
         let skills = list.skills.iter().filter(|_| args.all);
         let unapproved: Vec<_> = skills
             .filter(|skill| view.skill(skill).is_none())

@@ -63,6 +63,8 @@ pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
         .await?;
 
     let root = find_root(&handle, roots)?;
+
+    // Without a package, the daemon reports the problem of the handle.
     let package = match find_skill(&mut client, &root, &handle, consistency).await? {
         Some(skill) => skill.package,
         None => find_plugin_package(&mut client, &root, &handle, consistency)
@@ -91,6 +93,7 @@ pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
             client
                 .read_resource(&request, BUFFERED_BYTES, &mut out)
                 .await?;
+            // Stdout keeps the bytes after the last line feed until a flush, which may fail.
             write_stdout(|_| Ok(()))?;
         }
         OutputFormat::Json => print_as_json(&mut client, &request).await?,

@@ -140,6 +140,7 @@ impl OutageReporter {
     /// Reports the cause of the loss, once for each cause.
     fn report_lost(&mut self, cause: &CallError) {
         let sentence = match cause {
+            // A status without a source is from the daemon, and its text is the cause.
             CallError::Status(status) if status.source().is_some() => {
                 "connection lost; reconnecting".to_owned()
             }

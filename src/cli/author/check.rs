@@ -243,6 +243,7 @@ fn print_text(
     fixes: &[FileFix],
     args: &CheckArgs,
 ) -> Result<(), CommandFailure> {
+    // The failure then names each directory with the reason.
     if all.is_empty() {
         return Ok(());
     }
@@ -523,6 +524,7 @@ async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, Command
 
     let mut checked: Option<TreeState> = None;
     loop {
+        // The state is read before the check, so that a change during the check is noticed.
         let state = tree_state(watched.clone(), args.dirs.clone(), bounds.clone()).await;
         if checked != state {
             if clears {

@@ -172,6 +172,7 @@ pub async fn run(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     if args.sources.has_any() {
         return sources::pull_from_sources(args, env).await;
     }
+    // A signal may end a single pull at any time, because the next pull removes the remains.
     if !args.watch {
         return Box::pin(pull_and_watch(args, env)).await;
     }
@@ -350,6 +351,7 @@ async fn follow_package(
                 if report.is_replaced {
                     print_report(request, &report, output)?;
                 } else {
+                    // Only a pull that wrote nothing takes the time of a comparison.
                     interval = COMPARE_INTERVAL.max(start.elapsed() * INTERVAL_PER_COMPARISON);
                 }
             }

@@ -74,6 +74,7 @@ async fn check_fleet_file(file: &Path) -> Result<FileFindings, CommandFailure> {
 /// Returns the pattern of a fleet file, filled in for an environment without an entry.
 async fn pattern_entry(fleet: &Fleet) -> Option<FleetEntry> {
     let ids = fleet.environment_ids();
+    // The range has one id more than the file, so that one of them is free.
     let unlisted = (0..=ids.len())
         .map(|n| format!("a{n}"))
         .find(|id| !ids.contains(id))?;

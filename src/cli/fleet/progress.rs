@@ -21,6 +21,8 @@ pub async fn run_for_each<T, R>(items: Vec<T>, task: impl AsyncFn(T) -> R) -> Ve
         .into_iter()
         .enumerate()
         .map(|(index, item)| async move { (index, task(item).await) });
+
+    // With `buffered`, results behind a slow executor would take the places of other executors.
     let mut running = stream::iter(tasks).buffer_unordered(MAX_CONCURRENT_TASKS);
 
     // Without a terminal, the spinner stays hidden.

@@ -224,6 +224,8 @@ async fn catalog_digests(
         .iter()
         .filter_map(|root| root.selected_capability_root.clone())
         .collect();
+
+    // The limit is from the daemon, and `chunks` panics at 0.
     let limits = description.limits.as_ref();
     let max_roots = limits.map_or(1, |limits| limits.max_roots.max(1));
 

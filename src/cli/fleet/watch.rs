@@ -201,6 +201,7 @@ async fn watch_executor(context: Arc<WatchContext>, environment_id: String) {
             }
         }
 
+        // An executor that the command line names may come back to the file.
         if state.is_none() && context.follows_file() {
             return;
         }

@@ -93,6 +93,7 @@ pub fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
 }
 
 fn check_config_file(file: &Path, env: &ProcessEnv) -> FileFindings {
+    // The check inherits no socket, and must still know the group of the unit's socket.
     let env = ProcessEnv {
         unit_socket_group: unit_socket_group(env),
         ..env.clone()

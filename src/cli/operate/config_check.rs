@@ -49,6 +49,8 @@ impl ConfigChecker {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         stdin.write_all(b"\n")?;
+
+        // The process sends one line for each request, so that the reader buffers nothing else.
         let mut line = String::new();
         BufReader::new(stdout.take(MAX_ANSWER_BYTES)).read_line(&mut line)?;
         let errors: Vec<Value> = serde_json::from_str(&line)?;

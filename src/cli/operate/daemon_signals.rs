@@ -64,6 +64,7 @@ impl DaemonSignals {
         loop {
             tokio::select! {
                 outcome = &mut run => return Some(outcome),
+                // The end of stdin is no signal, so that the next signal does not abort the calls.
                 () = &mut input_end, if !has_input_ended => has_input_ended = true,
                 _ = self.hangup.recv() => {
                     hangups.notify_one();

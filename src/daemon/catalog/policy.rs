@@ -186,12 +186,14 @@ impl CatalogPolicy {
             return scope.clone();
         }
 
+        // An id outlives the policy, so that an access scope keeps its catalogs after a reload.
         let id = {
             let mut scope_ids = self.scope_ids.lock();
             let next = scope_ids.len();
             *scope_ids.entry(access_scope.clone()).or_insert(next)
         };
 
+        // A caller that is bound to roots does not see skills behind the links of default roots.
         let configured = self.allowed_dirs.clone();
         let allowed_dirs = match access_scope {
             AccessScope::All => {

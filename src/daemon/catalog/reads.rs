@@ -279,6 +279,7 @@ async fn run_disk_read<T: Send + 'static>(
     let _cancel_guard = cancel_token.clone().drop_guard();
 
     let task = run_blocking(move || {
+        // The thread keeps the permit: its read may go on for a while after the caller has gone.
         let _permit = permit;
         let root = scope
             .allowed_dirs

@@ -668,6 +668,7 @@ impl RootTask {
             }
 
             let idle_time = progress.measure_idle_time();
+            // The filesystem may hang, and must not keep other roots from their scans.
             if idle_time >= SLOW_AFTER {
                 permit = None;
             }

@@ -141,6 +141,7 @@ impl DaemonUser {
         scope(|scope| {
             let spawned = Builder::new().spawn_scoped(scope, || match become_user(account) {
                 Ok(()) => read_dir(dir).map(drop),
+                // A thread of another user would learn nothing about the daemon.
                 Err(_) => Ok(()),
             });
             // Without a thread there is no advice.
@@ -172,6 +173,8 @@ fn become_user(account: &User) -> io::Result<()> {
         .iter()
         .map(|gid| rustix::process::Gid::from_raw(gid.as_raw()))
         .collect();
+
+    // The user changes last, because other users than root may not set groups: setgroups(2).
     set_thread_groups(&groups)?;
     set_thread_gid(rustix::process::Gid::from_raw(account.gid.as_raw()))?;
     set_thread_uid(rustix::process::Uid::from_raw(account.uid.as_raw()))?;

@@ -318,9 +318,11 @@ fn read_roots(
             continue;
         };
 
+        // The ids come first, because an id may begin with `/`, too.
         match RootId::new(text) {
             Ok(id) if is_root(&id) => roots.push(RuleRoot::Published(id)),
             _ if text.starts_with('/') => {
+                // The allowed directories are known later, so `resolve_root` reports this error.
                 let reason = "neither inside an allowed directory nor above one";
                 let not_allowed = reader.error_for(&item, reason);
                 let dir = reader.parsed(&item, |text| parse_directory(text, base));
@@ -346,6 +348,7 @@ fn read_token_file(
     let file = reader.parsed(item, |text| {
         let file = TokenFile::new(address::absolute_path(text.as_ref(), base)?);
         record_reading(&[file.path()]);
+        // The groups of the sockets are known later, so `resolve_rules` checks the file again.
         file.check(&BTreeSet::new())
             .map_err(|error| error.to_string())?;
         Ok::<_, String>(file)

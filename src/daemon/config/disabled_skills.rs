@@ -79,6 +79,7 @@ pub fn read(
             continue;
         }
 
+        // Both keys are read before an error skips the rule, so that all errors are reported.
         let root = ROOT
             .required_field(&section, reader)
             .and_then(|item| reader.parsed(&item, |text| root_id(text, &is_root)));

@@ -175,6 +175,7 @@ fn named_directory(dir: &Path, env: &ProcessEnv) -> Result<PathBuf, String> {
 /// Returns the name of the directory, or the first unused id of `name-2`, `name-3` and so on.
 fn unique_id(dir: &Path, taken: &HashSet<RootId>) -> RootId {
     let file_name = dir.file_name().unwrap_or_default().to_string_lossy();
+    // The name takes at most 240 of the 256 bytes of an id, so that a number fits after the name.
     let short: String = file_name
         .chars()
         .filter(|c| !c.is_control())
@@ -268,6 +269,7 @@ pub fn default_roots(env: &ProcessEnv) -> FoundRoots {
         }
     }
 
+    // The last id of a directory stays, so that the roots are examined from the end.
     let mut seen = HashSet::new();
     roots.reverse();
     roots.retain(|root| match fs::metadata(native_path(&root.path)) {

@@ -67,6 +67,7 @@ pub fn project_roots(place: &ProjectPlace, env: &ProcessEnv) -> FoundRoots {
         .into_iter()
         .collect();
 
+    // The ids count all directories of the project, also those without a root.
     for (dir, id) in dirs.into_iter().zip(project_root_ids(place)) {
         if home.as_deref() == Some(dir) {
             continue;
@@ -123,6 +124,7 @@ fn real_dir(dir: Option<&Path>) -> Option<PathBuf> {
 /// Returns the directories of the project, from the working directory to the root of the
 /// repository. Without a repository, returns only the working directory.
 fn project_dirs(current_dir: &Path) -> Vec<&Path> {
+    // The entry may be a file, as in a worktree: git-worktree(1).
     let depth = current_dir
         .ancestors()
         .position(|dir| fs::symlink_metadata(dir.join(".git")).is_ok())
@@ -166,6 +168,7 @@ fn check_dirs(dir: &Path, root: &Path, env: &ProcessEnv) -> Result<(), RejectRea
             return Err(RejectReason::WritableByOthers(path.to_owned()));
         }
 
+        // A dangling link counts, because other users may be able to create its target.
         others_may_create |= is_writable || target.is_none();
     }
     Ok(())

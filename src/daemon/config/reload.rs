@@ -52,6 +52,7 @@ pub fn restrict(
     let root_dirs = published_roots.iter().map(|root| native_path(&root.path));
     let merged = Config {
         environment_ids: new.environment_ids,
+        // The roots come first, because `extra_allowed_dirs` returns the rest.
         allowed_dirs: root_dirs.chain(extra_dirs).collect(),
         published_roots,
         callers: new.callers,

@@ -247,6 +247,8 @@ pub fn merge_flags_and_file(
         .as_ref()
         .or(file.files.client_ca.as_ref());
     let identity = flags.files.identity().or(file.files.identity());
+
+    // An incomplete identity that was requested has an error already.
     if identity.is_none() && client_ca.is_some() && !flags.is_requested && !file.is_requested {
         let reason = "requires --tls-cert FILE and --tls-key FILE";
         errors.add(ConfigError::key("--tls-client-ca", reason));

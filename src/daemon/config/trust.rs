@@ -122,6 +122,7 @@ pub fn read(
         .field(&section)
         .and_then(|item| reader.parsed(&item, |text| address::absolute_path(text.as_ref(), base)));
 
+    // All keys are read before a missing one returns, so that all errors are reported.
     let lock_item = lock_item?;
     let lock = reader.parsed(&lock_item, |text| {
         address::absolute_path(text.as_ref(), base)
@@ -179,6 +180,7 @@ impl LockPaths {
     pub fn read(&self, allowed_dirs: &[PathBuf]) -> Result<ReadLock, ConfigError> {
         let paths = self.all();
         record_reading(&paths.iter().map(PathBuf::as_path).collect::<Vec<_>>());
+        // The stamps come first, so that a change during the read is noticed.
         let stamps = stamp_files(&paths);
         let read_file = |path: &Path, max_bytes| read_protected_file(path, max_bytes, allowed_dirs);
         let file = LockFile::read_by(&self.lock, self.signers.as_deref(), read_file)?;
@@ -215,6 +217,7 @@ fn check_place(path: &Path, file: &Metadata, allowed_dirs: &[PathBuf]) -> Result
 
     for dir in allowed_dirs {
         let real_dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        // A link below the directory is as bad as the file, because an author can replace the link.
         if real.starts_with(&real_dir) || path.starts_with(dir) {
             return Err(format!(
                 "lies below the allowed directory {}, so an author could approve an own skill; move the \

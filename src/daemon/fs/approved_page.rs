@@ -69,10 +69,14 @@ impl ApprovedPage<'_> {
                 size: self.approved.bytes,
             });
         }
+
+        // Only the approved content is ever sent: a caller that has it needs no look at the file.
         let Some(offset) = self.start_offset()? else {
             return Ok(self.not_modified());
         };
+
         let opened = package.open(self.request.resource)?;
+        // Another size shows another content, without a read.
         if opened.version.size != self.approved.bytes {
             return Err(self.refusal(None));
         }
@@ -84,6 +88,8 @@ impl ApprovedPage<'_> {
             let current = self.current_digest(&opened, cancel_token);
             return Err(self.refusal(current));
         };
+
+        // Later pages may then need no thread: `read_page_cached` needs a known digest.
         digests.record_approved(&opened, self.approved.digest, blocks.utf8);
         page
     }

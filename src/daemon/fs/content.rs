@@ -85,6 +85,7 @@ pub fn read_digested_page(
     let mut at = 0;
     while at <= max_bytes {
         check_cancelled(cancel_token)?;
+        // The byte beyond the limit shows that the file is too large.
         let max_len = usize::try_from(max_bytes + 1 - at)
             .unwrap_or(CHUNK_BYTES)
             .min(CHUNK_BYTES);
@@ -142,6 +143,7 @@ pub fn digest_file(
         at += count as u64;
     }
 
+    // The byte beyond the expected size shows that the file grew.
     let is_longer = file.read_at(&mut [0], size)? > 0;
     Ok((!is_longer).then(|| (ContentDigest(hasher.finalize().into()), utf8.is_valid())))
 }

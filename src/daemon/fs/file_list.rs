@@ -107,6 +107,7 @@ pub fn list_files(
     }
 
     let next = resume_after.filter(|_| is_full);
+    // The next page walks the entries behind its token again, and reports their limits itself.
     let truncated = match &next {
         Some(next) => next.truncated,
         None => files.is_truncated(),
@@ -227,6 +228,7 @@ impl PageDraft<'_> {
         let mut utf8 = None;
         for _ in 0..TRIES {
             let version = opened.version;
+            // A file of another size than the approved file differs from it without a digest.
             if self
                 .page
                 .max_digest_bytes

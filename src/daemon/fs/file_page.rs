@@ -137,6 +137,7 @@ pub fn read_page(
             .unwrap_or(usize::MAX)
             .min(page.max_bytes);
         let bytes = content::read_range(&opened.file, offset, len)?;
+        // A file that changes during the read may give bytes of two versions.
         if !opened.is_unchanged()? || bytes.len() < len {
             continue;
         }
@@ -153,6 +154,7 @@ fn read_page_of_unknown_size(
     page: &FilePageRequest<'_>,
     cancel_token: &CancellationToken,
 ) -> Result<FilePage, FileReadError> {
+    // The version of the cursor is checked after the read, because the content determines it.
     let offset = page.from.map_or(0, |(_, offset)| offset);
 
     let page_read = content::read_digested_page(

@@ -153,6 +153,7 @@ pub fn compare_package(
 
     let mut first_differences = None;
     for version in request.versions {
+        // Names, sizes and modes come first, because their comparison reads no content.
         let mut differences = found.outline_differences(version.files);
         if differences.is_empty() {
             differences = found.content_differences(&package, *version, request, observer)?;
@@ -170,6 +171,7 @@ pub fn compare_package(
         first_differences.get_or_insert(differences);
     }
 
+    // The next comparison does not read files again that still have these versions.
     let files = found.files.iter();
     let digests = files.filter_map(|file| Some((file.version, file.digest?)));
     Ok(PackageComparison {
@@ -225,6 +227,8 @@ impl FoundFiles {
                 }
                 continue;
             };
+
+            // The watch of a file comes before the read of its content: no change is missed.
             observer.on_file(&opened);
 
             let mut approved = versions.iter().map(|version| version.files.get(&path));
@@ -241,6 +245,7 @@ impl FoundFiles {
             }
         }
 
+        // The walk is in the order of handles, but a lock has its files in the order of paths.
         files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(Self {
             files,

@@ -112,6 +112,8 @@ impl<'a> PackageFileWalk<'a> {
         let Some(target) = skip_unavailable(found)? else {
             return Ok(false);
         };
+
+        // A link out of a plugin is named as withheld: nothing of a plugin is omitted in silence.
         if self.rules.is_plugin
             && target
                 .real_path
@@ -128,6 +130,7 @@ impl<'a> PackageFileWalk<'a> {
             {
                 self.walk.requeue_link_as_dir(path);
             }
+            // The link was resolved again, because it may lead elsewhere since it was queued.
             (FileType::Directory, WalkEntryKind::LinkedDirectory)
                 if self.package.may_enter(&target.real_path) =>
             {
@@ -163,6 +166,7 @@ impl<'a> PackageFileWalk<'a> {
             return Ok(());
         }
 
+        // The watch comes before the read of the entries, so that no change is missed.
         observer.on_dir(fd.as_fd());
         let names = read_names(&fd, self.limits.entries, &mut Vec::new())?;
         let entries = names.into_iter().filter_map(|(name, kind)| {

@@ -145,6 +145,7 @@ impl<D> PackageWalk<D> {
                 continue;
             };
 
+            // An entry of an earlier page, or a link that is queued again, counts once.
             if !entry.counted {
                 if self.remaining_entries() == 0 {
                     self.truncated = true;
@@ -154,6 +155,7 @@ impl<D> PackageWalk<D> {
                 self.entries_seen += 1;
             }
 
+            // `enter_dir` checks the depth of a link, which may still lead to a file here.
             let is_too_deep =
                 entry.kind == WalkEntryKind::Directory && path.depth() > self.limits.depth;
             if is_too_deep || handle::encoded_path_len(&path) > self.limits.path_bytes {

@@ -222,6 +222,7 @@ pub fn resolve_path_with(start: PathStart<'_>, lookup: &mut impl PathLookup) -> 
         let parent = real.len();
         real.push(b'/');
         real.extend(&name);
+        // Nothing behind the first failure is looked up, but the names stay in the result.
         if stop.is_some() {
             continue;
         }

@@ -136,6 +136,8 @@ impl CatalogDigests {
             root: root.id.clone(),
             is_basic: query.view == pb::SkillView::Basic,
         };
+
+        // Products for which all skills are listed share a digest.
         let lists_all = catalog.lists_all(&root.id, &query.product);
         let variant = CatalogVariant {
             product: if lists_all {
@@ -175,6 +177,8 @@ impl CatalogDigests {
             },
             |known| (known, FirstSkills::new()),
         );
+
+        // Only the digests of all skills are kept, because each product lists another part of them.
         let listed = (!catalog.lists_all(&key.root, &variant.product)).then(|| {
             let listed = catalog.skills(0).filter(|skill| visible.is_listed(skill));
             DigestGroups::new(sorted_digests(visible, view, listed))
@@ -274,6 +278,7 @@ impl ServedDigests {
         skills: DigestGroups,
         variant: (CatalogVariant, ContentDigest),
     ) {
+        // Digests of dropped catalogs go first, so that they evict none of a catalog in use.
         self.drop_unused();
 
         let mut variants = self

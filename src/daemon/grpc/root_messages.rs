@@ -41,6 +41,7 @@ pub fn root_status(root: &RootView, visible: Option<&VisibleRoot<'_>>) -> pb::Ro
     let (state, reason, mut message) = root_state(&root.state);
     if !root.published_ids.is_empty() {
         let ids = root.published_ids.iter().map(RootId::as_str);
+        // Writing to a `String` does not fail.
         let _ = write!(message, "; the published roots are {}", quote_words(ids));
     }
 
@@ -115,6 +116,7 @@ pub fn published_roots(
         pb::PublishedRoot {
             id: published.id.as_str().to_owned(),
             scope: scope(published.scope).into(),
+            // The location has the name of the root: no path of the executor goes over the wire.
             selected_capability_root: Some(pb::SelectedCapabilityRoot {
                 id: published.id.as_str().to_owned(),
                 location: Some(pb::CapabilityRootLocation {

@@ -130,12 +130,15 @@ impl GrpcService {
         request: &Request<pb::ListRootsRequest>,
         call: &mut AuditedCall,
     ) -> RpcResult {
+        // A call without a method is not recorded, so the name is set before anything can fail.
         call.set_method("ListRoots", &[]);
         self.check_running()?;
         let access_scope = caller_access_scope(request.extensions())?;
         let wait_budget = requests::call_wait_budget(request);
 
         let published = self.store.published_roots(&access_scope);
+
+        // Any environment of the executor will do, and there is at least one.
         let environment = &self.store.environments()[0];
         let selection = ScopedSelection {
             access_scope,
@@ -191,6 +194,8 @@ impl GrpcService {
         } else {
             check_view(&self.readiness, &view).await
         };
+
+        // Readiness changes without a new revision, so that the key of a page has its version.
         let parameters = [request.page_size, readiness_version(&readiness)];
         let key = MessageKey::new(&request.token_binding, None, &view, parameters)
             .map(|key| key.at_position(request.begin));

@@ -128,6 +128,7 @@ fn encode_further_fields(root: &RootId, skill: &Skill, out: &mut Vec<u8>) {
         write_struct(24, fields, out);
     }
 
+    // The numbers of these fields follow all others, so that prost can append them in order.
     let sidecar = skill.sidecar();
     let sidecar_fields = pb::Skill {
         interface: interface(root, skill),

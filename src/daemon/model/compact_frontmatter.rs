@@ -194,6 +194,7 @@ impl CompactFrontmatter {
 
 impl From<SkillMdFrontmatter> for CompactFrontmatter {
     fn from(mut frontmatter: SkillMdFrontmatter) -> Self {
+        // Catalog digests need the keys in order, and `add_metadata` compares entry by entry.
         if let Some(fields) = &mut frontmatter.all_fields {
             fields.sort_keys();
         }
@@ -221,6 +222,7 @@ impl From<SkillMdFrontmatter> for CompactFrontmatter {
             builder.flags |= SWITCHED_OFF_BIT;
         }
 
+        // All fields come first, because the other fields refer to the texts in them.
         if let Some(value) = all_fields {
             builder.append_field(FrontmatterField::AllFields, |out| {
                 compact::encode_into(value, out);

@@ -46,6 +46,7 @@ pub fn diff_catalogs(old: &Catalog, new: &Catalog) -> CatalogDiff {
         };
     }
 
+    // An unchanged skill keeps its `Arc`, so that most skills are not compared by value.
     let changed = new.skills(0).filter(|skill| {
         old.skill(&skill.package)
             .is_none_or(|old| !Arc::ptr_eq(old, skill) && old != *skill)

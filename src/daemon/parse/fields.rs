@@ -233,6 +233,7 @@ impl<'p> FieldReader<'p> {
         keys.retain(|key| *key != "$schema");
         let Some(first) = keys.first() else { return };
 
+        // The message goes to callers, and an unknown key may have the form of a secret.
         let redacted: Vec<String> = keys
             .iter()
             .copied()

@@ -40,6 +40,7 @@ fn parse_mapping(bytes: &[u8]) -> Result<(&str, DynamicValue), FileProblem> {
         return Err(FileProblem::error(DiagnosticCode::FieldTooLong, why));
     }
 
+    // UTF-16 without a byte order mark may be valid UTF-8, so this check comes first.
     if fences::is_utf16(bytes) {
         let why = format!("the file is in UTF-16, save the file as UTF-8; {CLOSED}");
         return Err(FileProblem::error(DiagnosticCode::NotUtf8, why).with_position(1, 1));

@@ -68,6 +68,7 @@ fn apply_rules(
     connect_ports: &[u16],
     may_bind_tcp: bool,
 ) -> Result<RestrictionStatus, RulesetError> {
+    // A right that the ruleset does not handle is not restricted: landlock(7).
     let all_net = AccessNet::from_all(REQUESTED_ABI);
     let net = if may_bind_tcp {
         all_net & !AccessNet::BindTcp
@@ -75,6 +76,7 @@ fn apply_rules(
         all_net
     };
 
+    // On an older kernel, only known rights are restricted, and the status reports the rest.
     let mut rules = ruleset
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(REQUESTED_ABI))?
@@ -88,6 +90,8 @@ fn apply_rules(
         AccessFs::ReadFile | AccessFs::ReadDir,
     )?;
     rules = add_path_rules(rules, &paths.files, AccessFs::ReadFile.into())?;
+
+    // The daemon removes its sockets at its end, and makes a socket again if its file was removed.
     rules = add_path_rules(
         rules,
         &paths.socket_dirs,

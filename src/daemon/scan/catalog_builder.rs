@@ -138,6 +138,8 @@ impl CatalogBuilder {
         let mut now = skill?;
         // The name is the same, so the lock has it as before.
         now.trust.clone_from(&before.trust);
+
+        // A new name moves the skill in the order, and new problems change the diagnostics.
         let is_compatible = before.name() == now.name()
             && SkillProblems::new(problems, sidecar_problems) == built.problems;
         if !is_compatible {

@@ -84,6 +84,7 @@ impl<'a> DirLister<'a> {
             fingerprints: SkillFileFingerprints::default(),
         };
 
+        // The result of a cancelled scan is discarded, so that any problem will do.
         let listing = if self.progress.is_cancelled() {
             Err(vanished_problem())
         } else {
@@ -225,6 +226,7 @@ impl<'a> DirLister<'a> {
                 ListingEntryKind::LinkedDirectory(target.real_path, identity(&target.stat))
             }
             FileType::RegularFile => {
+                // The resolved path is opened, because the link may lead elsewhere by now.
                 let read = skill_file.map(|sidecar| {
                     let opened = open_file::open_real_path(self.snapshot, target.real_path.clone());
                     self.read_skill_file(to_scan, opened, sidecar, head, record)
@@ -300,6 +302,7 @@ impl<'a> DirLister<'a> {
         let mut digest = None;
         let read = match open_file::open_file(self.snapshot, package, &path) {
             Err(e) if e.is_absent() => {
+                // A comparison of fingerprints then finds a file that appears later.
                 record.fingerprints.sidecar = Some(FileFingerprint::ABSENT);
                 return None;
             }

@@ -180,6 +180,8 @@ impl PackageVerifier {
 
         let plugins = self.list_plugins(scanned, trust);
         let verified = self.build_catalog(scanned, trust, plugins);
+
+        // An equivalent catalog keeps its `Arc`, so that users need not compare it.
         let last = self.last.take().map(|last| last.verified);
         let verified = last
             .filter(|last| last.is_equivalent(&verified))
@@ -346,6 +348,7 @@ impl PackageVerifier {
             if state.is_approved() || trust.mode == TrustMode::Warn {
                 listed.push(skill.clone());
             } else {
+                // No less trusted source may take the name of a hidden skill.
                 if state == PackageTrust::Changed {
                     reserved_names.insert(skill.name());
                 }
@@ -357,6 +360,8 @@ impl PackageVerifier {
             let trust = plugin.trust.as_ref();
             trust.is_some_and(PackageTrust::is_approved)
         };
+
+        // Hidden plugins are counted, too, and so before they are removed.
         for plugin in &plugins {
             let state = plugin.trust.as_ref().unwrap_or(&PackageTrust::Unknown);
             counts.plugins.count(state);
@@ -558,6 +563,8 @@ impl PackageTask<'_> {
         is_refused: bool,
     ) -> VerifiedPackage {
         let next_token = self.context.next_token;
+
+        // The token stays the same, so that events of the last watches still make the package due.
         let token = last.map_or_else(
             || next_token.fetch_add(1, Ordering::Relaxed),
             |last| last.token,
@@ -638,6 +645,8 @@ impl PackageTask<'_> {
             known_digests: last.map_or(&[], |last| &last.digests),
             read_budget: self.read_budget,
         };
+
+        // If a file cannot be read, nothing shows an approval: the package counts as changed.
         compare_package(&self.root, &request, observer).unwrap_or_else(|_| failed(Vec::new()))
     }
 
@@ -681,6 +690,8 @@ impl PackageTask<'_> {
                 current: plugin.manifest.version.clone(),
             });
         }
+
+        // A stale plugin has parts of an earlier version, which the disk has no longer.
         if plugin.stale {
             return Err(PackageDifference::Changed(plugin.manifest_file.clone()));
         }

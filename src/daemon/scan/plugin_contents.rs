@@ -331,6 +331,7 @@ impl PluginScan<'_, '_> {
         problems.extend(head.hidden);
 
         let components = prompt.map(|prompt| {
+            // Some filesystems report a wrong size.
             let size = if head.is_complete {
                 bytes.len() as u64
             } else {
@@ -375,6 +376,7 @@ impl PluginScan<'_, '_> {
                 continue;
             };
 
+            // The watch comes before the read of the names, so that no change is missed.
             self.watches.watch_dir(fd.as_fd());
             let Ok(names) = read_names(&fd, MAX_ENTRIES, &mut buffer) else {
                 continue;
@@ -402,6 +404,7 @@ impl PluginScan<'_, '_> {
                             return self.report_limit_reached(kind, &at);
                         }
                         files += 1;
+                        // A change of a link's target causes no event of its directory: inotify(7).
                         if kind_of_entry == FileType::Symlink
                             && let Some(link) = RelPath::root().join(&name)
                         {
@@ -418,9 +421,12 @@ impl PluginScan<'_, '_> {
                 }
             }
 
+            // Directories that are not read yet count, too, so that the queue is bounded.
             if directories + queue.len() + below.len() > MAX_DIRECTORIES {
                 return self.report_limit_reached(kind, &walked);
             }
+
+            // The queue is read from its end, so that the first name comes next.
             queue.extend(below.into_iter().rev());
         }
     }

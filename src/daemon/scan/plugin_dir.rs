@@ -300,6 +300,7 @@ fn read_marketplace_file(
     file: RelPath,
     watches: &mut WatchRecorder<'_>,
 ) -> Option<MarketplaceFile> {
+    // A missing file is watched, too, so that its creation is reported.
     watches.watch_file_path(reader.snapshot, dir, &file);
     let target = open_file::find_target(reader.snapshot, dir, &file);
     if target.is_err_and(open_file::OpenError::is_absent) {

@@ -214,6 +214,7 @@ impl PluginIndex {
                 .manifests
                 .get(dir)
                 .and_then(ManifestLookup::usable_manifest);
+            // The root may have marketplaces without being a plugin.
             if manifest.is_none() && dir != root {
                 continue;
             }
@@ -268,6 +269,7 @@ impl PluginIndex {
             let lookup = self.manifests.get(&dir.resolved);
             let manifest = lookup.and_then(ManifestLookup::usable_manifest);
 
+            // A directory without a usable manifest may still hold declarations with secrets.
             let real = dir.resolved.strip_prefix(root);
             set.manifest_files
                 .add_standard_files(&dir.path, real.as_ref());
@@ -323,6 +325,8 @@ impl PluginIndex {
         }
 
         set.manifest_files.sort_and_dedup();
+
+        // Earlier catalogs share the versions, which may change without a new catalog.
         self.harmless_versions.replace(versions);
         set
     }

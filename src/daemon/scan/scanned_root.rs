@@ -103,6 +103,8 @@ impl ScannedRoot {
             let paths = target.published.iter().zip(&published_paths.by_root);
             trust.roots.is_none() || is_locked_root(trust, &path, paths)
         });
+
+        // If several published roots lead here, the first gives the scope, the strictest the links.
         for (published, published_path) in target.published.iter().zip(&published_paths.by_root) {
             if published_path.as_ref() == Some(&path) {
                 scope = scope.or(Some(published.scope));
@@ -156,8 +158,9 @@ impl ScannedRoot {
     ) -> Arc<Catalog> {
         let outcome = self.search_dirs(trusted, watches, context);
         let new = self.build_catalog(outcome, trusted, watches, context);
-        // An equivalent catalog keeps its `Arc`, so that users need not compare it.
         self.log_outside_links(&new);
+
+        // An equivalent catalog keeps its `Arc`, so that users need not compare it.
         let last = self.catalog.take().filter(|last| last.is_equivalent(&new));
         self.catalog
             .insert(last.unwrap_or_else(|| Arc::new(new)))
@@ -182,6 +185,7 @@ impl ScannedRoot {
             .filter(|link| !known.contains(link));
 
         for link in new.take(MAX_LOGGED_LINKS) {
+            // The link may have been replaced since the scan.
             let Some(text) = LinkText::read(&self.snapshot, &self.path, &link) else {
                 continue;
             };
@@ -228,6 +232,7 @@ impl ScannedRoot {
 
             let mut round = round.into_iter().peekable();
             self.list_new_dirs(&new, context, |root, listed_dir, token, listed| {
+                // The search takes the listings in the order of the round, kept and new ones mixed.
                 while let Some(kept) = round.next_if(|next| next.path != listed_dir.path) {
                     dirs.keep_dir(kept, &mut search);
                 }

@@ -485,12 +485,15 @@ impl SkillSearch {
     #[must_use]
     pub fn finish(mut self) -> SearchOutcome {
         let mut all = std::mem::take(&mut self.candidates);
+
+        // `find_aliases` prefers the first path of a file: one without a link, then the least deep.
         all.sort_by_cached_key(|(c, via_link)| (*via_link, c.package.depth(), c.package.clone()));
 
         let aliases = find_aliases(&all);
         let mut candidates: Vec<SkillCandidate> = Vec::with_capacity(all.len());
         for (at, (candidate, _)) in all.into_iter().enumerate() {
             if let Some(used) = aliases.get(&at) {
+                // An alias is no skill of its own, so that the limit does not count it.
                 self.report_omitted(candidate.skill_file(), alias_problem(used));
             } else if candidates.len() >= self.rules.limits.max_skills {
                 self.stop_at_limit(

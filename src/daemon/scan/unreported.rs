@@ -146,6 +146,7 @@ pub fn has_unreported_change(
             {
                 true
             }
+            // Another directory may be at the same path, and not every directory reports events.
             ListingEntryKind::LinkedDirectory(to, id) => {
                 target().is_none_or(|now| now.real_path != *to || identity(&now.stat) != *id)
             }

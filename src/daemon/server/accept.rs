@@ -139,6 +139,7 @@ impl ConnectionLimiter {
         let mut connections = JoinSet::new();
 
         {
+            // The future outlives a round: a connection that waits for a slot must not be dropped.
             let mut next = pin!(self.accept_within_limits(&source, &permits));
             let mut shutdown_begun = pin!(shutdown.cancelled());
             loop {

@@ -35,6 +35,7 @@ impl EmbeddedDaemon {
     ///
     /// Returns an internal error, such as no random bytes.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        // Only this process can connect, so that there is no caller to tell from another.
         let config = Config {
             listeners: Vec::new(),
             callers: None,

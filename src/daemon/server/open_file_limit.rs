@@ -46,6 +46,8 @@ fn min_open_files(config: &Config) -> usize {
 /// `max_connections`. Returns the number of connections of each listener.
 pub fn raise_open_file_limit(limits: &mut Limits, listeners: usize) -> ListenerCapacity {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+
+    // A refusal is no error: the limit in force is read again, and bounds the connections.
     if let Err(error) = setrlimit(
         Resource::Nofile,
         Rlimit {

@@ -110,6 +110,7 @@ impl ConfigReloader {
                     continue;
                 }
                 root = denied_roots.wait_for_new() => {
+                    // A sandbox cannot be widened, so that only a new process can read the root.
                     tracing::warn!(root, "restarting to read a root that was created after the start");
                     service_manager::notify_restarting(&[format!("the new root {root}")]);
                     return;
@@ -132,6 +133,7 @@ impl ConfigReloader {
                 }
             }
 
+            // The service manager waits for the end of a rejected reload, too: sd_notify(3).
             service_manager::notify_reloaded(&self.targets.store, &self.config_state.borrow());
         }
     }

@@ -249,6 +249,7 @@ impl MetricWriter<'_, '_> {
         let mut unavailable = self.begin("roots_unavailable", help, None, MetricType::Gauge)?;
         for (kind, counts) in kinds {
             for reason in RootReason::ALL {
+                // Reasons with the same name on the wire share a series.
                 let of_reason = counts.unavailable.iter();
                 let count: u64 = of_reason
                     .filter(|(other, _)| other.name() == reason.name())

@@ -196,6 +196,8 @@ fn quote_converted_value(line: &str, is_metadata: bool) -> Option<String> {
     if !is_converted || &*value.to_text() != written {
         return None;
     }
+
+    // The replacement would change the key if the key contains the value.
     Some(line.replacen(written, &format!("'{written}'"), 1)).filter(|_| !key.contains(written))
 }
 

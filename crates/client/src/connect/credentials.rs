@@ -104,6 +104,7 @@ impl ClientCredentials {
         let builder = match &self.spiffe_id {
             None => builder.with_root_certificates(roots),
             Some(id) => {
+                // The verifier also checks the chain, and replaces only the comparison of the host.
                 let verifier = SpiffeVerifier::new(id.clone(), roots, provider);
                 builder
                     .dangerous()
@@ -122,6 +123,8 @@ impl ClientCredentials {
                 builder.with_client_cert_resolver(Arc::new(certified))
             }
         };
+
+        // A client chooses HTTP/2 over TLS by ALPN: RFC 9113, 3.2.
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(config)
     }

@@ -113,6 +113,7 @@ pub async fn start_tls(
         .await;
     let stream = shaken.map_err(|error| ConnectorError::Tls(TlsError::from_io_error(&error)))?;
 
+    // A server that does not know ALPN ignores the offer, and completes the handshake.
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(ConnectorError::Tls(TlsError::NotHttp2));
     }

@@ -195,6 +195,7 @@ impl Service<http::Request<Body>> for ExecutorChannel {
         let channel = self.clone();
         Box::pin(async move {
             let connected = channel.connection().await;
+            // tonic reports this type as UNAVAILABLE, which is retryable.
             let connection = connected.map_err(|error| ConnectError(error.into()))?;
             connection.channel.oneshot(request).await
         })

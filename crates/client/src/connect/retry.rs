@@ -68,6 +68,8 @@ pub async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
         let wait = requested
             .unwrap_or_default()
             .saturating_add(backoff.next_delay());
+
+        // An attempt without time would hide this status behind a timeout.
         if wait >= deadline.saturating_sub(start.elapsed()) {
             return Err(status);
         }

@@ -51,6 +51,7 @@ impl ClientPool {
             return client;
         }
 
+        // Another caller may insert a client before this lock. `or_insert` keeps that client.
         let mut state = self.0.lock();
         let pooled = PooledClient {
             client: create(),

@@ -59,6 +59,7 @@ impl DialQueue {
     /// Waits for the turn of a dial. Dials start in the order of these calls.
     pub async fn wait_for_turn(&self) -> DialPermit {
         let waiting = CountGuard::new(&self.waiting);
+        // The permit comes first, so that a dial starts in the second that the rate limit counts.
         let permit = self
             .permits
             .clone()

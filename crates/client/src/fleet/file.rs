@@ -124,6 +124,7 @@ fn parse(path: &Path, bytes: Vec<u8>) -> Result<FleetTable, ConfigErrors> {
 
     let executors = match table.pattern {
         Some(_) => top.get("executors"),
+        // The error of the pattern is reported already, and `executors` may be missing.
         None if top.get("pattern").is_some() => top.get("executors"),
         None => reader.required(&top, "executors"),
     };

@@ -55,6 +55,8 @@ impl NatsDialer {
                 "the fleet file has no `nats` section any more",
             ));
         };
+
+        // The lock is held during the start, so that concurrent dials open one connection.
         let mut current = self.current.lock().await;
         if let Some((_, client)) = current.as_ref().filter(|(used, _)| *used == config) {
             return Ok(client.clone());

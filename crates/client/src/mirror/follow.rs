@@ -56,6 +56,7 @@ pub async fn follow_executor(
         };
         stream.set_retry_requests(retry_requests.clone());
         let why = publish_stream(&mut stream, &publisher).await;
+        // The stream ends before the delay: other mirrors may wait for its transfers.
         drop(stream);
         publisher.publish_lost(&why, LossKind::Rejected);
 

@@ -131,6 +131,7 @@ impl<S> RootReplica<S> {
     /// Ends a state. Returns whether the contents are those of the last complete state.
     fn complete(&mut self, is_reset: bool) -> bool {
         let mut is_same = Arc::ptr_eq(&self.contents, &self.completed);
+        // A reset sends everything again, and users take another `Arc` for a change.
         if !is_same && is_reset && self.contents == self.completed {
             self.contents = self.completed.clone();
             is_same = true;
@@ -353,6 +354,7 @@ impl<S> MirrorReplica<S> {
             is_same &= root.complete(is_reset);
             if let Some((sharing, status)) = self.sharing.as_mut().zip(root.status.as_ref()) {
                 sharing.share(status, &mut root.contents);
+                // These references must not keep contents in memory that sharing has replaced.
                 root.completed = root.contents.clone();
                 root.last_ready = root.last_ready.take().map(|_| root.contents.clone());
             }
@@ -396,6 +398,7 @@ impl<S> MirrorReplica<S> {
     fn apply_status(&mut self, mut status: RootStatus) -> Result<(), String> {
         self.pending.is_dirty = true;
         let root = self.root_mut(&status.id)?;
+        // The flag is about this stream only, and must not make equal states differ.
         if std::mem::take(&mut status.unchanged) {
             root.restore(&status.catalog_digest)?;
         }

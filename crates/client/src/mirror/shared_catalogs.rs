@@ -148,6 +148,7 @@ impl<S> SharedCatalogs<S> {
                 Err(other) => other,
             };
 
+            // The clone has seen no event yet, and an old event is no progress.
             progress.mark_unchanged();
             let stall_time = Instant::now() + STALL_TIMEOUT;
             let until = deadline.min(end_of_wait).min(stall_time);
@@ -211,7 +212,7 @@ impl<S> SharedCatalogs<S> {
 
 impl<S> SharedState<S> {
     fn find(&mut self, key: &SharedCatalogKey) -> Option<Arc<RootContents<S>>> {
-        // Marks the catalog as used.
+        // The look-up marks the catalog as used, so that other catalogs are removed first.
         self.retained.get(key);
         self.known.get(key)?.upgrade()
     }

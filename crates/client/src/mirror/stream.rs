@@ -111,6 +111,8 @@ impl<S> MirrorStream<S> {
             // The stream has the error, if there is one.
             Err(_) => return Ok(()),
         };
+
+        // The same start of the daemon resumes from the token, and sends only the changes.
         if listed.epoch == *self.epoch && !self.watch.resume_token().is_empty() {
             return Ok(());
         }

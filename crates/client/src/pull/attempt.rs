@@ -110,6 +110,8 @@ impl PullPlan<'_> {
         let read = reader
             .read_files(&missing, &mut complete, report_progress)
             .await;
+
+        // The files are kept before an error returns, so that the next attempt links them.
         *staged = Some(StagedFiles {
             staging: staging.clone(),
             files: complete,

@@ -183,6 +183,8 @@ impl DirScanner<'_> {
         let DirScanner {
             expected, mut scan, ..
         } = self;
+
+        // A scan that ended early has not seen every file, so none is certainly missing.
         if scan.differences.len() < MAX_DIFFERENCES {
             let seen: BTreeSet<_> = scan
                 .differences
@@ -257,6 +259,7 @@ pub fn open_regular(
     name: impl rustix::path::Arg,
 ) -> io::Result<(OwnedFd, Stat)> {
     let file = openat(dir, name, FILE_FLAGS, Mode::empty())?;
+    // The open file is checked, because another program may replace the name at any time.
     let stat = fstat(&file)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok((file, stat)),

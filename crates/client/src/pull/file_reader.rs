@@ -71,6 +71,7 @@ impl FileReader<'_> {
             .read_resource(&read, 0, &mut |page| pages.forward_page(page))
             .await;
 
+        // The client only knows that the output failed, so the reason comes first.
         if let Some(failure) = pages.failure {
             return Err(failure);
         }

@@ -66,6 +66,8 @@ impl PackageStore {
         let created = builder.recursive(true).mode(0o700).create(dir);
         let path = created.and_then(|()| dir.canonicalize());
         let path = path.at(dir)?;
+
+        // The canonical path has no link, so these directories are all that lead to the store.
         for ancestor in path.ancestors() {
             let stat = lstat(ancestor).at(ancestor)?;
             reject_other_writers(&stat, ancestor, ancestor == path)?;
@@ -134,6 +136,8 @@ impl PackageStore {
                 let _ = mark_used(&lock);
                 return Ok(Some(PackageCopy { dir, lock }));
             }
+
+            // A removal needs the exclusive lock, which this lock would deny: flock(2).
             drop(lock);
             if !self.is_reserved(&copy) {
                 self.remove_copy(&copy);
@@ -214,6 +218,7 @@ impl PackageStore {
     fn remove_copy(&self, copy: &CopyName) {
         if let Some(_lock) = self.lock_copy(copy, FlockOperation::NonBlockingLockExclusive) {
             let path = self.path.join(&copy.name);
+            // `make_read_only` may have closed the directories, and unlink(2) needs to write them.
             let _ = set_writable(&path, true);
             let _ = fs::remove_dir_all(path);
             let _ = fs::remove_file(self.path.join(reservation_name(&copy.name)));

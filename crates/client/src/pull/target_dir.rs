@@ -109,6 +109,7 @@ impl TargetDir {
                 continue;
             };
             let is_stale = flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok();
+            // A removal would also delete the files of a filesystem that is mounted below.
             if is_stale && find_mount_below(dir.as_fd()).is_ok_and(|mount| mount.is_none()) {
                 // Another user's directory cannot be removed, and is no obstacle.
                 let _ = fs::remove_dir_all(self.parent_path.join(name));
@@ -152,6 +153,7 @@ impl TargetDir {
         old: Option<&ScannedTarget>,
         keeps_extra: bool,
     ) -> Result<bool, PullError> {
+        // The new files reach the disk first, so that a crash leaves one whole state.
         Self::prepare(staging, old).at(&self.path)?;
         let Some(old) = old else {
             return match self.rename(&staging.name, RenameFlags::NOREPLACE) {
@@ -164,6 +166,7 @@ impl TargetDir {
         self.exchange(staging)?;
         // From here on, the name of the staging directory belongs to the old files.
         staging.set_disposable(false);
+        // The check follows the exchange: until then, another program could write by the name.
         let is_known = self.is_at(OsStr::new(&staging.name), &old.open.fd)
             && old.open.reject_mounts().is_ok()
             && old.is_unchanged(keeps_extra);
@@ -345,6 +348,7 @@ pub async fn scan_target(
             return Ok(None);
         };
         open.lock()?;
+        // Another pull may have replaced the directory before the lock.
         if !scanned.is_current(&open) {
             return Err(PullError::KeepsChanging);
         }

@@ -101,6 +101,7 @@ pub fn start_file_watcher(report: ReportFn) -> (WatchedDirs, FileHints) {
         ));
     });
 
+    // A watcher that failed is reported already. `FileHints` would report its closed channel again.
     let is_watcher_alive = watcher.is_ok();
     let watcher = WatcherGuard {
         watcher: watcher.ok(),

@@ -56,6 +56,7 @@ pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], limits: &TreeLimits) 
             .take(limits.entries.saturating_sub(entries))
             .collect();
         entries += listed.len();
+        // readdir(3) returns entries in any order, and equal trees must have equal hashes.
         listed.sort_by_key(std::fs::DirEntry::file_name);
 
         for entry in listed {
@@ -84,6 +85,7 @@ pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], limits: &TreeLimits) 
         }
     }
 
+    // The parents come last: a parent that is also a top would not be walked.
     dirs.extend(parents);
     watched.unwatch_others(&dirs);
     TreeState(hasher.finish())

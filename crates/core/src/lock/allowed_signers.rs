@@ -84,6 +84,8 @@ impl AllowedSigners {
         now: SystemTime,
     ) -> Result<&str, SignatureError> {
         let mut expired = None;
+
+        // A key may have several lines, of which one is valid now.
         for signer in self.0.iter().filter(|signer| signer.key == *key) {
             let has_begun = signer.valid_after.is_none_or(|start| start <= now);
             let has_ended = signer.valid_before.is_some_and(|end| end < now);
@@ -121,6 +123,8 @@ impl AllowedSigner {
             Some(text) => SignerOptions::parse(text)?,
             None => SignerOptions::default(),
         };
+
+        // The key is not parsed: keys of other namespaces may have types without support.
         if options.is_other_namespace {
             return Ok(None);
         }

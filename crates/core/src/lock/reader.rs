@@ -84,6 +84,7 @@ pub fn read_lock(text: &[u8]) -> Result<Lock, LockError> {
         });
     match content {
         Ok(content) => content.into_lock(),
+        // A line of a conflict is never valid JSON, so that only an error needs the search.
         Err(error) => Err(find_conflict(text).unwrap_or(error)),
     }
 }
@@ -121,6 +122,7 @@ impl LockText {
             .collect::<Result<_, _>>()?;
         check_entries("plugins", &plugins)?;
 
+        // `Lock` drops equal entries in silence, so the checks come first.
         let mut lock = Lock::from_iter(skills);
         lock.extend(plugins);
         Ok(lock)
@@ -202,6 +204,7 @@ impl PluginEntry {
             return Err(LockError::about(key, "is no file of the plugin"));
         }
 
+        // The sort follows the check, so that an error has the index in the text.
         withheld.sort();
         withheld.dedup();
         Ok(ApprovedPlugin {

@@ -97,6 +97,7 @@ impl Lock {
         signature: &[u8],
         signers: &AllowedSigners,
     ) -> Result<SignedLock, LockError> {
+        // The signature comes first: the parser reads only signed text.
         let signer = verify_text(text, signature, signers, SystemTime::now())
             .map_err(|error| LockError::whole(format!("the signature {error}")))?;
         Ok(SignedLock {
@@ -215,6 +216,8 @@ impl<'a> ParsedSignature<'a> {
             if touch.flags & USER_PRESENCE == 0 {
                 return Err(SignatureError::NotTouched);
             }
+
+            // PROTOCOL.u2f: a hardware key signs the hashes of its application and of the message.
             let mut outer = Sha256::digest(application).to_vec();
             outer.push(touch.flags);
             outer.extend(touch.counter.to_be_bytes());

@@ -194,6 +194,8 @@ fn load_chain(file: &Path) -> Result<(Vec<CertificateDer<'static>>, ChainCheck),
                 format_time(not_before)
             ));
         }
+
+        // RFC 8446, 4.4.2: the first certificate is the machine's own, the others are of authorities.
         if number == 1 {
             match names_of_machine(&certificate) {
                 MachineNames::Host => {}

@@ -105,6 +105,8 @@ impl DigestGroups {
             group.add(added);
             group.hash = hash_group(&group.digests);
             self.digest_count += group.digests.len();
+
+            // The hash of an empty group would change the digest of the catalog.
             if group.digests.is_empty() {
                 self.groups.remove(&first_byte);
             }

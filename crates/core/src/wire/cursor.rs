@@ -131,6 +131,7 @@ impl<'a> CursorReader<'a> {
             let (byte, rest) = self.0.split_first()?;
             self.0 = rest;
             let bits = u64::from(byte & 0x7f);
+            // A number with lost bits or with a zero at the end would have a second encoding.
             if bits << shift >> shift != bits || (*byte == 0 && shift > 0) {
                 return None;
             }

@@ -249,6 +249,8 @@ impl Session {
         }
 
         let view = self.current_view();
+
+        // A name that a text showed keeps its skill, even if other skills have the name now.
         let bound = self.inner.short_names.lock().find(name).cloned();
         let bound = bound.filter(|bound| query.allows_name(bound));
         if let Some(bound) = bound {
@@ -264,6 +266,7 @@ impl Session {
                 Err(package_not_found(&(message + &similar_names(&view, name))))
             }
             [skill] => {
+                // With an authority, the bare name may still mean several skills.
                 if query.id.is_empty() {
                     self.inner.short_names.lock().bind_name(name, skill);
                 }

@@ -241,6 +241,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn instruction_update(&self, known: Option<&str>, budget: usize) -> InstructionUpdate {
+        // The text comes before the lock, because it binds short names under the same lock.
         let whole = self.instruction_text(budget);
         if self.is_closed() {
             return InstructionUpdate::closed(whole);
@@ -261,6 +262,8 @@ impl Session {
             names: self.inner.options.tool_names,
             has_scripts: self.inner.options.scripts,
         };
+
+        // One lock covers choice and binding, so that no two texts give one name to two skills.
         let mut short_names = self.inner.short_names.lock();
         let text = {
             let described = DescribedSkills {

@@ -116,6 +116,7 @@ impl<'a> PollRun<'a> {
         let mut intervals = POLL_INTERVALS;
         let mut failed = 0;
         loop {
+            // Each poll tries a failed answer again, and a drain tries it once.
             self.failed.clear();
             self.resend_unsent().await;
 

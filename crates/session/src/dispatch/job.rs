@@ -131,6 +131,7 @@ impl DispatchContext {
 
     async fn run_tool(&self, tool: &str, arguments: &Value) -> CallAnswer {
         let started_at = Instant::now();
+        // The block calls the handler, so that a panic before the handler's future is caught, too.
         let answer = async { self.handler.answer_call(tool, arguments).await };
         let (origin, result) = match run_guarded(self.options.answer_timeout, answer).await {
             Ok(result) if result.json.len() <= self.handler.max_result_bytes() => {

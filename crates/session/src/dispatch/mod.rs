@@ -384,12 +384,14 @@ impl CallDispatcher {
         job: DispatchJob,
     ) -> Result<StartOutcome, DispatchError> {
         let _waiter = WaiterGuard::new(&self.context, &request_id);
+        // A known call ends here, and does not wait for a permit.
         match self.context.tracker().look_up(&request_id) {
             CallStatus::Unsent if mode == DeliveryMode::Pushed => {}
             CallStatus::New => {}
             status => return Ok(StartOutcome::Known(status)),
         }
 
+        // Each step looks the call up again: it may have ended during the wait for a permit.
         loop {
             let Some(permit) = self.acquire_permit().await else {
                 return Ok(StartOutcome::Known(CallStatus::InFlight));
@@ -483,6 +485,7 @@ impl CallDispatcher {
         let context = self.context.clone();
 
         let mut tasks = self.tasks.lock();
+        // The set keeps the result of each ended task until the task is joined.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             let record = context.run_job(request_id, job).await;

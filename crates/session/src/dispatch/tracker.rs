@@ -101,6 +101,7 @@ impl CallTracker {
 
     /// Returns the status of a call, and marks the id as used.
     pub fn look_up(&mut self, id: &RequestId) -> CallStatus {
+        // A look-up must not change the order of the last attempts, so only a done id is marked.
         if self.in_flight.contains(id) {
             CallStatus::InFlight
         } else if self.unsent.contains(id) {

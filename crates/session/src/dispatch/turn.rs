@@ -114,6 +114,8 @@ pub async fn run_turn(
 
     let mut run = PollRun::new(dispatcher);
     let latest = Mutex::new(None);
+
+    // Calls are answered during the send: `send_turn` may return only at the end of the turn.
     let watch = async {
         send.await?;
         wait_for_terminal_status(context, thread, &until, &latest).await

@@ -193,6 +193,7 @@ impl Session {
     pub async fn close(&self, delete: bool) -> CloseOutcome {
         self.inner.closed.cancel();
 
+        // A running `persist` ends first, and a later one fails: none follows the deletion.
         let mut deleted = self.inner.is_deleted.lock().await;
         let Some(store) = self.inner.store.as_ref().filter(|_| delete) else {
             return CloseOutcome {

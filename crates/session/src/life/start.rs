@@ -62,6 +62,7 @@ impl Session {
         options: &SessionOptions,
         points: BTreeMap<String, ResumePoint>,
     ) -> Result<Self, SelectionError> {
+        // A session without a lock of its own has the lock of the fleet file.
         let trust = match &options.trust {
             Trust::All => fleet.trust(),
             trust @ Trust::Lock(_) => trust.clone(),

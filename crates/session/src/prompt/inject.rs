@@ -533,6 +533,7 @@ fn resolve_mentions(
     let index = MentionIndex::from_view(view);
     let mentions = prompt.parse_mentions();
     let resolver = MentionResolver::new(&index, prompt, &mentions);
+    // Only a mention without a skill needs these names, and each listing is read for them.
     let excluded = LazyCell::new(|| excluded_skills(session));
 
     let mut skills = Vec::new();

@@ -58,6 +58,7 @@ pub fn rank_skills(view: &SessionView, index: &ViewIndex, query: &SearchQuery) -
         terms.push(WeightedTerm { text, weight: 1.0 });
     }
 
+    // Only a query with an unknown term may be misspelled, and similar texts take long to find.
     if !unknown.is_empty() {
         ranked.extend(similar_names(view, index, query));
         for similar in similar_terms(index, &unknown) {

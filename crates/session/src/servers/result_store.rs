@@ -120,6 +120,7 @@ impl ResultStore {
             let stored = self.stored.lock();
             let text = stored.iter().find(|text| text.id == cursor.id).cloned()?;
             let offset = cursor.offset as usize;
+            // A cursor is not signed, and an offset inside a character would panic.
             text.text.is_char_boundary(offset).then_some((text, offset))
         });
         match found {

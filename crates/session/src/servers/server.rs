@@ -129,6 +129,8 @@ impl PluginServer {
 
     async fn list_pages(&self) -> Result<ListedTools, String> {
         let peer = self.connect().await?;
+
+        // Malformed entries of an earlier list do not count.
         self.messages.take_omitted();
         let mut listed = ListedTools::default();
         let mut memory = 0;

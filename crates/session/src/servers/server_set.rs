@@ -162,6 +162,8 @@ impl PluginServerSet {
         if self.included.is_empty() {
             return program.clone();
         }
+
+        // The revision is read first: if the tools change meanwhile, the next call reads them again.
         let revision = self.shared.revision.load(Ordering::Acquire);
         let mut cached = self.tools.lock();
         if let Some((of, tools)) = &*cached
@@ -303,6 +305,7 @@ impl SharedServers {
         if let Some(table) = &mut *self.table.lock() {
             server.store_list(listed, table);
         }
+        // The tools come before their revision, so that no set caches old tools for it.
         self.revision.fetch_add(1, Ordering::Release);
         server.changes.send_replace(());
     }

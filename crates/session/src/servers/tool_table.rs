@@ -83,6 +83,7 @@ impl ToolTable {
                     .push(format!("{}: {reason}", quote_value(&name))),
                 Ok(tool) => {
                     let definition = tool.to_payload().to_string();
+                    // A later tool with a smaller definition may still fit.
                     if !self.has_room(&definition) {
                         omitted.over_limit.push(quote_value(&name));
                         continue;

@@ -37,6 +37,8 @@ pub fn collect_authorities(
         .enumerate()
         .map(|(position, root)| (root.id.as_str(), position))
         .collect();
+
+    // The sort is stable: other authorities keep the order of their sources.
     authorities.sort_by_key(|authority| {
         let position = match authority.kind {
             SourceKind::Executor => positions.get(authority.id.as_str()).copied(),

@@ -553,6 +553,7 @@ impl SkillSource for DaemonSource {
             unavailable_reason,
         } = self.catalog_availability();
 
+        // The lock is held while the listing is built, so that concurrent calls build it once.
         let mut cached = self.cached_listing.lock();
         if !Arc::ptr_eq(&cached.catalog, &catalog) {
             cached.listing = Arc::new(self.build_listing(&catalog));

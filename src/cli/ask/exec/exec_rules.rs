@@ -109,10 +109,12 @@ impl ExecRules {
         if !has_lock {
             match config.endpoint.address() {
                 EndpointAddress::Unix(_) => {
+                    // Any user may have made the path, so the server's user is checked.
                     let mut users = vec![0, env.uid];
                     users.extend(service_uid());
                     config.credentials.socket_users = Some(users);
                 }
+                // An authority that the operator fixed is as good as one of this machine.
                 EndpointAddress::Tls(_) if self.ca.is_some() || is_machine_tls(&config) => {}
                 EndpointAddress::Tls(_) | EndpointAddress::Tcp(_) => {
                     return Err(untrusted(&config.endpoint));

@@ -275,6 +275,7 @@ impl FoundServer {
             .map(|arg| setup.expand(arg))
             .collect();
 
+        // A command without a slash is a program of the PATH, as for execvp(3).
         let has_path = command.as_bytes().contains(&b'/');
         let own_file = has_path.then(|| setup.file_of_plugin(&command)).flatten();
         let is_file_of_plugin = own_file.is_some();
@@ -326,6 +327,8 @@ impl FoundServer {
                 "the server has no directory for its data: neither HOME nor XDG_DATA_HOME is set";
             CommandFailure::new(exit::NOT_STARTED, sentence)
         })?;
+
+        // An author chooses the name, so that only plain characters become a part of the path.
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_".contains(*c);
         let name: String = self
             .plugin
@@ -334,6 +337,8 @@ impl FoundServer {
             .filter(is_plain)
             .take(MAX_DATA_NAME)
             .collect();
+
+        // Plugins of different handles may have one name.
         let digest = ContentDigest::of(self.plugin.package.as_bytes()).to_string();
         let digits = digest.trim_start_matches("sha256:");
         let dir = data.join(format!("caproot/plugins/{name}-{}", &digits[..8]));
@@ -422,6 +427,7 @@ impl<'a> ServerSetup<'a> {
             variables.insert(name.clone(), value);
         }
 
+        // The places come last, so that no declaration replaces them.
         for (name, place) in &self.places {
             variables.insert((*name).to_owned(), place.as_os_str().to_owned());
         }

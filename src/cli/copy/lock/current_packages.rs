@@ -167,6 +167,8 @@ async fn read_origins(
         let list = origin.list_all().await?;
         let total = list.skills.len();
         let reads = list.skills.iter().map(|skill| origin.read_skill(skill));
+
+        // The results have the order of the list, so that each result gets its own handle.
         let mut reads = stream::iter(reads).buffered(CONCURRENT_PACKAGES);
         let mut handles = list.skills.iter().map(|skill| &*skill.package);
         let mut count = 0;
@@ -192,6 +194,8 @@ async fn read_origins(
             spinner.set_message(format!("{count} of {total} plugins read"));
         }
     }
+
+    // Each `extend` sorts all entries, so that there is one for all daemons.
     current.lock.extend(skills);
     current.lock.extend(plugins);
     Ok(current)

@@ -249,6 +249,7 @@ impl CurrentPackages {
 /// Approves and removes the named skills and plugins.
 async fn change_lock(args: &LockArgs, file: &Path, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let old = Lock::read(file)?;
+    // A removal needs only the lock, and no daemon.
     let current = if args.needs_skills() || args.prune {
         read_current_packages(args, env).await?
     } else {
@@ -381,6 +382,7 @@ impl CurrentPackages {
     /// Returns the kinds of the packages that a name means. If a skill and a plugin have the name, only the
     /// chosen packages count, because an author could have added one of them.
     fn kinds_of(&self, name: &str, chosen: &[String]) -> Result<Vec<EntryKind>, CommandFailure> {
+        // A package that cannot be approved counts, so that its name does not mean the other kind.
         let rejected = self.rejected.iter();
         let rejected = rejected.filter(|other| other.name == name);
         let packages = self.packages_named(name);

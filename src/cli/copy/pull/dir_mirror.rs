@@ -180,6 +180,7 @@ impl DirMirror<'_> {
             self.copies.clear();
         }
 
+        // Each pass has at least the line of the summary.
         let is_first = self.last_lines.is_empty();
         let mut report = PassReport::new(self.options.output, self.last_lines.clone());
         let mut kept = BTreeSet::new();
@@ -212,6 +213,7 @@ impl DirMirror<'_> {
         roots: &[SelectedCapabilityRoot],
         report: &mut PassReport,
     ) -> Result<bool, PassError> {
+        // A single skill needs no read of its own, because its pull fails if the skill is a copy.
         let is_unclear = |skill: &Skill| self.copies.contains_key(&skill.package);
         if skills.len() > 1 || skills.iter().any(is_unclear) {
             skills = self.without_copies(skills, roots).await?;
@@ -314,6 +316,7 @@ impl DirMirror<'_> {
         let packages = run_on_disk(move || dir.packages()).await?;
 
         for (name, package) in packages {
+            // A package that could not be pulled is still listed.
             let is_kept = kept.contains(&name) || self.failed.contains(&package);
             if is_kept || !list.is_complete_for(&package) {
                 continue;

@@ -91,6 +91,7 @@ pub fn read(
         fields,
     };
 
+    // The description is read even without a valid name, so that one scan reports both problems.
     let name = fields.read_name(dir_name);
     let description = fields.read_description();
     let (metadata, short_description) = fields.read_metadata();
@@ -232,6 +233,7 @@ impl FrontmatterReader<'_> {
             self.report_warning("name", DiagnosticCode::NameInvalid, violation);
         }
 
+        // An author may write the name of the plugin, too: `tempo:keep` in a directory `keep`.
         if let (Some(declared), Some(dir)) = (declared, dir_name)
             && declared.rsplit(':').next().map(str::as_bytes) != Some(dir)
         {
@@ -354,6 +356,7 @@ impl FrontmatterReader<'_> {
             self.report_problem(key, Severity::Note, DiagnosticCode::FieldInvalid, why);
         }
 
+        // The short description is read first, because it stays if the entries are over the limit.
         let metadata = FieldMapping::new(value, &["metadata"], "");
         let short = metadata
             .non_null_value("short-description")

@@ -212,6 +212,7 @@ impl HookList {
             Some("http") => Some("url"),
             Some("prompt" | "agent") => Some("prompt"),
             Some("mcp_tool") => None,
+            // A host interprets the declaration, and may know more types than the daemon.
             Some(other) => {
                 let shown = text::quote_word(other);
                 let why = format!("unknown hook type {shown}; the hook is still reported");
@@ -250,6 +251,7 @@ pub fn read_declaration(
         return None;
     }
 
+    // The limits are those of the wire, where only the redacted declaration goes.
     let declaration = secret_filter::redact_in_declaration(entries);
     let size = declaration.value.wire_size();
     if size > MAX_DECLARATION_BYTES || declaration.value.depth() > MAX_WIRE_NESTING {

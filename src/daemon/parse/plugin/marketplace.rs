@@ -256,6 +256,8 @@ fn read_source(
         .find_present_key(["url", "repo", "package", "path"])
         .and_then(|key| fields.read_verbatim(object, key, MAX_TEXT_CHARS))
         .unwrap_or_default();
+
+    // A URL may contain a password: `https://user:password@host`.
     let shown = secret_filter::redact_in_line(address);
     if shown != address {
         let subject = format!("the plugin {}", text::quote_word(name));

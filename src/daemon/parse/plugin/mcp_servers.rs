@@ -109,6 +109,7 @@ fn read_server(
     let is_stdio = transport == McpTransport::Stdio;
     let mut redacted = Vec::new();
 
+    // The key of the other transport is not used, as `read_transport` reports.
     let command = command.filter(|_| is_stdio).unwrap_or_default();
     let shown_command = secret_filter::redact_in_line(command);
     let url = url.filter(|_| !is_stdio).unwrap_or_default();
@@ -191,6 +192,7 @@ fn read_transport(
         .and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS))
         .unwrap_or_default();
 
+    // A transport has several spellings, such as `streamable-http` and `streamableHttp`.
     let word: String = declared
         .to_lowercase()
         .chars()

@@ -76,6 +76,7 @@ impl<'v> DeclarationFilter<'v> {
                 self.filter_map(entries, is_covered && !is_description(key, value))
             }
             DynamicValue::List(items) => {
+                // The texts are filtered together: one may be the value of the flag before.
                 let texts = items.iter().filter_map(DynamicValue::as_text);
                 let mut texts = redact_in_arguments(texts, is_covered).into_iter();
                 let shown = items.iter().map(|item| match item {

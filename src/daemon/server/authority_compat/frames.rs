@@ -153,6 +153,8 @@ impl AuthorityRewriter {
         let stream = [s0, s1, s2, s3];
         let ends_block = flags & END_HEADERS != 0;
 
+        // No other frame may stand between the frames of a header block (RFC 9113, 4.3), and a
+        // client cannot push (8.4).
         let expected = match self.continued_stream {
             Some(continued) => kind == CONTINUATION && stream == continued,
             None => kind != CONTINUATION && kind != PUSH_PROMISE,
@@ -171,7 +173,10 @@ impl AuthorityRewriter {
         }
 
         self.continued_stream = (!ends_block).then_some(stream);
+
+        // CONTINUATION has neither padding nor a priority (RFC 9113, 6.10).
         let flags = if kind == HEADERS { flags } else { 0 };
+        // The priority takes five bytes: a stream of four and a weight of one (RFC 9113, 6.2).
         let priority = if flags & PRIORITY != 0 { 5 } else { 0 };
 
         if flags & PADDED != 0 {

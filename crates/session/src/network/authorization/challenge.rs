@@ -39,6 +39,8 @@ impl Challenge {
         }
 
         let challenges = split_challenges(text);
+
+        // Only a challenge with metadata leads to an authorization server: RFC 9728, 5.1.
         let with_metadata = challenges
             .iter()
             .find(|parameters| find(parameters, "resource_metadata").is_some());

@@ -97,6 +97,7 @@ async fn run_program(program: &str, arguments: &[String]) -> Result<Vec<u8>, Str
         .spawn()
         .context("it cannot be started")?;
 
+    // The output comes before the wait: a program that fills the pipe does not end (pipe(7)).
     let stdout = child.stdout.take().ok_or("its stdout cannot be opened")?;
     let mut output = Vec::new();
     stdout

@@ -108,6 +108,7 @@ impl RegisteredTool {
         })?;
 
         let output = tool.output.schema();
+        // The compiled schema is not used: a model only reads the schema in the text of the result.
         compile_schema("the schema of the output", output)?;
         let own_description = tool.output_description.as_deref().or(tool.output.doc());
         let output_description =
