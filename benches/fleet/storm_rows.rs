@@ -1,7 +1,7 @@
 //! Figures of the storm over executors behind a cluster of brokers. `docs/design/link.md` has them.
 
 use crate::equal_catalogs::as_float;
-use crate::executor_process::ExecutorProcess;
+use crate::executor_process::{ExecutorProcesses, ProcessPlan};
 use crate::nats_cluster::{NatsCluster, find_nats_server};
 use crate::options::Options;
 use crate::process_memory::resident_kib;
@@ -31,20 +31,29 @@ pub(crate) async fn run(options: &Options) -> Outcome<()> {
         return Ok(());
     };
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let plan = ProcessPlan::new(options)?;
     writeln!(
         io::stdout(),
-        "storm of {} executors, --seed {seed}",
-        options.executors
+        "storm of {} executors in {} processes, each with at most {} of {} open files, --seed {seed}",
+        options.executors,
+        plan.processes,
+        plan.files,
+        plan.limit
     )?;
-    let ran = run_seed(options, program, seed).await;
+    let ran = run_seed(options, plan, program, seed).await;
     ran.map_err(|error| format!("the storm with --seed {seed} failed: {error}").into())
 }
 
-async fn run_seed(options: &Options, program: PathBuf, seed: u64) -> Outcome<()> {
+async fn run_seed(
+    options: &Options,
+    plan: ProcessPlan,
+    program: PathBuf,
+    seed: u64,
+) -> Outcome<()> {
     let scratch = tempfile::tempdir()?;
     let dir = scratch.path();
     let cluster = start_brokers(program, BROKERS, dir).await?;
-    let executors = ExecutorProcess::start(options, &cluster.urls(), dir).await?;
+    let executors = ExecutorProcesses::start(options, plan, &cluster.urls(), dir).await?;
     let mut storm = Storm::new(seed, options.storm_size(), cluster, executors, dir);
     let ran = measure_rounds(options, &mut storm).await;
     let stopped = storm.faults.executors.stop().await;
@@ -55,7 +64,7 @@ async fn run_seed(options: &Options, program: PathBuf, seed: u64) -> Outcome<()>
 /// Runs the rounds of faults, and returns their figures.
 async fn measure_rounds(
     options: &Options,
-    storm: &mut Storm<ExecutorProcess>,
+    storm: &mut Storm<ExecutorProcesses>,
 ) -> Outcome<StormFigures> {
     print_progress(format_args!("starting {} executors", options.executors));
     let executors_before = storm.faults.executors.resident_kib()?;
