@@ -74,7 +74,9 @@ fn raise_open_files() -> Outcome<usize> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let current = maximum;
     setrlimit(Resource::Nofile, Rlimit { current, maximum })?;
-    Ok(maximum.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX)))
+    Ok(maximum.map_or(usize::MAX, |files| {
+        usize::try_from(files).unwrap_or(usize::MAX)
+    }))
 }
 
 /// Processes of the executors. An environment belongs to the process of its number modulo their count.
