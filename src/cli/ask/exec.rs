@@ -341,6 +341,7 @@ async fn copy_plugin(
     };
     let spinner = DelayedSpinner::new("copying the plugin");
     let copied = spinner.run(copy_package(client, store, &request)).await;
+
     // A running server of the plugin may share the copy. A script may write next to itself.
     let copied = copied.and_then(|copy| {
         if package != skill.package {
@@ -348,6 +349,7 @@ async fn copy_plugin(
         }
         Ok(copy)
     });
+
     match copied {
         Ok(copy) => Some(copy),
         Err(PullError::OtherDigest(_) | PullError::NotApproved(_)) => None,
