@@ -67,7 +67,7 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
         .collect();
     let rows = vec![
         row("p50", &quantile_pairs(&times, 0.5), Target::None),
-        row("p99", &quantile_pairs(&times, 0.99), Target::AtMost(1.5)),
+        row("p99", &quantile_pairs(&times, 0.99), Target::AtMost(1.2)),
         Row::ratio(
             format!("processor time of one change, {MANY} skills"),
             format!("the same with {FEW} skills"),

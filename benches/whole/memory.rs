@@ -29,7 +29,7 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
         ("KiB", "KiB a skill"),
         &pairs,
         float(SKILLS),
-        Target::AtMost(1.5),
+        Target::AtMost(1.4),
     );
     let own = of_daemon("anonymous memory", anonymous, 3.0);
     let of_program = of_daemon(
