@@ -29,8 +29,14 @@ const MAX_SIMILAR_CATALOGS: usize = 8;
 /// in the time of some fifty digests.
 const MAX_INLINE_SKILLS: usize = 500;
 
-/// Encoded messages of the first skills of a catalog, which its digest took.
-pub type FirstSkills = Vec<Vec<u8>>;
+/// Encoded messages of the first skills of a catalog, which its digest took. One buffer has them all: a thousand
+/// small ones would leave holes in the heap.
+#[derive(Debug, Default)]
+pub struct FirstSkills {
+    bytes: Vec<u8>,
+    /// End of each message in `bytes`.
+    ends: Vec<usize>,
+}
 
 /// Catalog whose skills have digests.
 type EarlierCatalog = (CatalogKey, Arc<Catalog>);
@@ -74,6 +80,21 @@ struct CatalogVariant {
     diagnostic_bytes: usize,
 }
 
+impl FirstSkills {
+    /// Returns the message of the skill with this index in the catalog.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)?;
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(&self.bytes[start..end])
+    }
+
+    fn append(&mut self, next: Self) {
+        let start = self.bytes.len();
+        self.bytes.extend(next.bytes);
+        self.ends.extend(next.ends.iter().map(|end| start + end));
+    }
+}
+
 impl CatalogDigests {
     /// Creates an empty cache.
     pub fn new() -> Self {
@@ -107,7 +128,7 @@ impl CatalogDigests {
             let limits = (visible.diagnostic_bytes, max_bytes);
             let digest = shown.and_then(|shown| self.root_digest(query, limits, root, shown));
             let (catalog_digest, encoded) = digest.unwrap_or_default();
-            max_bytes = max_bytes.saturating_sub(encoded.iter().map(Vec::len).sum());
+            max_bytes = max_bytes.saturating_sub(encoded.bytes.len());
             let status = pb::RootStatus {
                 catalog_digest,
                 ..root_status(root, shown)
@@ -150,7 +171,7 @@ impl CatalogDigests {
         };
 
         if let Some(digest) = self.0.lock().variant(&key, &variant) {
-            return Some((digest.to_string(), FirstSkills::new()));
+            return Some((digest.to_string(), FirstSkills::default()));
         }
         let (digest, encoded) =
             self.compute(key, variant, query.view, catalog, visible, encoded_bytes);
@@ -175,7 +196,7 @@ impl CatalogDigests {
                     encoded_digests(visible, view, catalog.skills(0), encoded_bytes);
                 (DigestGroups::new(digests), encoded)
             },
-            |known| (known, FirstSkills::new()),
+            |known| (known, FirstSkills::default()),
         );
 
         // Only the digests of all skills are kept, because each product lists another part of them.
@@ -353,11 +374,11 @@ fn encoded_digests<'a>(
     });
 
     let mut digests = Vec::with_capacity(skills.len());
-    let mut first = FirstSkills::new();
+    let mut first = FirstSkills::default();
     for (chunk, encoded) in chunks {
         // A message that is not kept ends the first ones.
-        if first.len() == digests.len() {
-            first.extend(encoded);
+        if first.ends.len() == digests.len() {
+            first.append(encoded);
         }
         digests.extend(chunk);
     }
@@ -374,19 +395,23 @@ fn encoded_chunk(
     max_bytes: usize,
 ) -> (Vec<MessageDigest>, FirstSkills) {
     let scope = visible.catalog.header.scope;
-    // All skills of a chunk share a buffer.
-    let mut buffer = Vec::new();
     let mut digests = Vec::with_capacity(skills.len());
-    let mut first = FirstSkills::new();
-    let mut room = max_bytes;
+    let mut first = FirstSkills::default();
+    let mut is_kept = true;
     for skill in skills {
-        buffer.clear();
-        encode_skill(visible.id, scope, skill, view, &mut buffer);
-        digests.push(MessageDigest::new(CatalogMessage::Skill, &buffer));
+        let start = first.bytes.len();
+        encode_skill(visible.id, scope, skill, view, &mut first.bytes);
+        digests.push(MessageDigest::new(
+            CatalogMessage::Skill,
+            &first.bytes[start..],
+        ));
 
-        room = room.saturating_sub(buffer.len());
-        if room > 0 {
-            first.push(buffer.clone());
+        // The other skills of the chunk share the rest of the buffer.
+        is_kept &= first.bytes.len() <= max_bytes;
+        if is_kept {
+            first.ends.push(first.bytes.len());
+        } else {
+            first.bytes.truncate(start);
         }
     }
     digests.sort_unstable();
