@@ -14,8 +14,9 @@ use crate::cli::spinner::DelayedSpinner;
 use caproot_client::pull::{
     CopyRequest, PackageCopy, PackageLocation, PackageStore, PullError, PullLimits, copy_package,
 };
-use caproot_client::{CallError, Client, LockView, enclosing_package, error_reason, root_id};
-use caproot_core::lock::Lock;
+use caproot_client::{
+    ApprovedVersions, CallError, Client, LockView, enclosing_package, error_reason, root_id,
+};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, SelectedCapabilityRoot, Skill};
 use caproot_core::text::escape_text;
@@ -232,10 +233,8 @@ async fn prepare_script(
     args: &ExecArgs,
     env: &ProcessEnv,
 ) -> Result<PreparedScript, CommandFailure> {
-    let rules = ExecRules::load(env)?;
-    let lock = rules.read_lock(args.lock.as_deref(), args.signers.as_deref())?;
-    let has_lock = lock.is_some();
-    let mut executor = rules.connect(&args.connection, has_lock, env).await?;
+    let rules = ExecRules::load(args.lock.as_deref(), args.signers.as_deref(), env)?;
+    let mut executor = rules.connect(&args.connection, env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
     let handle = target.resolve(&mut client, &roots).await?;
@@ -246,17 +245,80 @@ async fn prepare_script(
     if args.digest.is_empty() {
         files.truncate(1);
     }
-    let store = open_store(args, env)?;
+    let source = CopySource {
+        args,
+        client: &client,
+        store: open_store(args, env)?,
+        root: &root,
+        lock: rules.lock.as_ref().map(LockView::new),
+    };
 
     let mut first_failure = None;
     for target in &files {
-        let copied = target.copy(args, &client, &store, &root, lock.as_ref());
-        match copied.await {
+        match target.copy(&source).await {
             Ok(script) => return Ok(script),
             Err(failure) => first_failure = first_failure.or(Some(failure)),
         }
     }
     Err(first_failure.unwrap_or_else(|| no_listed_file(&handle)))
+}
+
+/// Daemon, store and rules of the copies.
+struct CopySource<'a> {
+    args: &'a ExecArgs,
+    client: &'a Client,
+    store: Arc<PackageStore>,
+    root: &'a SelectedCapabilityRoot,
+    lock: Option<LockView<'a>>,
+}
+
+impl CopySource<'_> {
+    /// Copies a package, of which a file is needed or none in particular.
+    async fn copy(
+        &self,
+        package: &str,
+        file: Option<&str>,
+        approved: Option<ApprovedVersions>,
+    ) -> Result<PackageCopy, PullError> {
+        let request = CopyRequest {
+            location: PackageLocation {
+                root: self.root,
+                package,
+            },
+            file,
+            digests: &self.args.digest,
+            limits: self.args.limits(),
+            approved,
+        };
+        let spinner = DelayedSpinner::new("copying the files");
+        let copied = copy_package(self.client, &self.store, &request);
+        spinner.run(copied).await
+    }
+
+    /// Copies the plugin of a skill, for the variables with its directory. Returns `None` for a plugin that the
+    /// lock or `--digest` does not approve: its files must not run.
+    async fn copy_plugin(&self, skill: &Skill, package: &str) -> Option<PackageCopy> {
+        let approved = self.lock.map(|lock| lock.plugin_versions(&skill.plugin));
+        let copied = self.copy(package, None, approved).await;
+
+        // A running server of the plugin may share the copy. A script may write next to itself.
+        let copied = copied.and_then(|copy| {
+            if package != skill.package {
+                copy.make_read_only()?;
+            }
+            Ok(copy)
+        });
+
+        match copied {
+            Ok(copy) => Some(copy),
+            Err(PullError::OtherDigest(_) | PullError::NotApproved(_)) => None,
+            Err(error) => {
+                let [variable, ..] = PLUGIN_DIR_VARIABLES;
+                print_stderr(&[format!("note: the script runs without {variable}: {error}")]);
+                None
+            }
+        }
+    }
 }
 
 /// File or package that a handle may mean, with its skill.
@@ -267,40 +329,26 @@ struct TargetFile {
 
 impl TargetFile {
     /// Copies the package, and returns the file in the copy.
-    async fn copy(
-        &self,
-        args: &ExecArgs,
-        client: &Client,
-        store: &Arc<PackageStore>,
-        root: &SelectedCapabilityRoot,
-        lock: Option<&Lock>,
-    ) -> Result<PreparedScript, CommandFailure> {
+    async fn copy(&self, source: &CopySource<'_>) -> Result<PreparedScript, CommandFailure> {
         let skill = self.skill.as_ref();
         let package = skill.map_or(&self.handle, |skill| &skill.package);
-        let file = if args.print && self.handle == *package {
+        let only_prints = source.args.print;
+        let file = if only_prints && self.handle == *package {
             None
         } else {
             Some(file_name(&self.handle, package)?)
         };
 
-        let request = CopyRequest {
-            location: PackageLocation { root, package },
-            file,
-            digests: &args.digest,
-            limits: args.limits(),
-            approved: lock.map(|lock| {
-                let name = skill.map_or("", |skill| &skill.name);
-                LockView::new(lock).skill_versions(name)
-            }),
-        };
-        let spinner = DelayedSpinner::new("copying the skill");
-        let copied = spinner.run(copy_package(client, store, &request));
-        let copy = copied.await;
-        let copy = copy.map_err(|error| copy_failure(error, skill.is_some()))?;
+        let name = skill.map_or("", |skill| &skill.name);
+        let approved = source.lock.map(|lock| lock.skill_versions(name));
+        let copied = source.copy(package, file, approved).await;
+        let copy = copied.map_err(|error| copy_failure(error, skill.is_some()))?;
 
         // The plugin is only for the variables of a script that runs.
-        let plugin = match skill {
-            Some(skill) if !args.print => copy_plugin(skill, args, client, store, root, lock).await,
+        let plugin = match skill.map(|skill| (skill, skill.plugin_package())) {
+            Some((skill, Some(package))) if !only_prints => {
+                source.copy_plugin(skill, package).await
+            }
             _ => None,
         };
 
@@ -315,49 +363,9 @@ impl TargetFile {
         Ok(PreparedScript {
             path,
             copy,
-            store: store.clone(),
+            store: source.store.clone(),
             surroundings: Surroundings::Skill { plugin },
         })
-    }
-}
-
-/// Copies the plugin of a skill, for the variables with its directory. Returns `None` for a skill without a
-/// plugin, and for a plugin that the lock or `--digest` does not approve: its files must not run.
-async fn copy_plugin(
-    skill: &Skill,
-    args: &ExecArgs,
-    client: &Client,
-    store: &Arc<PackageStore>,
-    root: &SelectedCapabilityRoot,
-    lock: Option<&Lock>,
-) -> Option<PackageCopy> {
-    let package = skill.plugin_package()?;
-    let request = CopyRequest {
-        location: PackageLocation { root, package },
-        file: None,
-        digests: &args.digest,
-        limits: args.limits(),
-        approved: lock.map(|lock| LockView::new(lock).plugin_versions(&skill.plugin)),
-    };
-    let spinner = DelayedSpinner::new("copying the plugin");
-    let copied = spinner.run(copy_package(client, store, &request)).await;
-
-    // A running server of the plugin may share the copy. A script may write next to itself.
-    let copied = copied.and_then(|copy| {
-        if package != skill.package {
-            copy.make_read_only()?;
-        }
-        Ok(copy)
-    });
-
-    match copied {
-        Ok(copy) => Some(copy),
-        Err(PullError::OtherDigest(_) | PullError::NotApproved(_)) => None,
-        Err(error) => {
-            let [variable, ..] = PLUGIN_DIR_VARIABLES;
-            print_stderr(&[format!("note: the script runs without {variable}: {error}")]);
-            None
-        }
     }
 }
 

@@ -24,21 +24,35 @@ pub struct ExecRules {
     file: PathBuf,
     endpoint: Option<DaemonEndpoint>,
     ca: Option<PathBuf>,
-    lock: Option<PathBuf>,
+    lock_file: Option<PathBuf>,
     signers: Option<PathBuf>,
+    /// Lock of the operator, or of the flags.
+    pub lock: Option<Lock>,
 }
 
 impl ExecRules {
-    /// Reads `/etc/caproot-exec.yaml`. The directory `/etc/caproot` is closed to most users. Without the file, nothing is fixed.
-    pub fn load(env: &ProcessEnv) -> Result<Self, CommandFailure> {
+    /// Reads `/etc/caproot-exec.yaml`, and the lock of the operator or of the flags. The directory `/etc/caproot`
+    /// is closed to most users. Without the file, nothing is fixed.
+    pub fn load(
+        lock: Option<&Path>,
+        signers: Option<&Path>,
+        env: &ProcessEnv,
+    ) -> Result<Self, CommandFailure> {
         let file = env.etc.join("caproot-exec.yaml");
         // A file that cannot be examined may fix something.
-        if file.try_exists().is_ok_and(|exists| !exists) {
-            return Ok(Self::default());
-        }
-        let text = read_config_file(&file).map_err(ConfigErrors::from);
-        let parsed = text.and_then(|text| Self::parse(&file, &text));
-        parsed.map_err(|errors| CommandFailure::from(errors).with_exit_code(exit::NOT_STARTED))
+        let mut rules = if file.try_exists().is_ok_and(|exists| !exists) {
+            Self::default()
+        } else {
+            let text = read_config_file(&file).map_err(ConfigErrors::from);
+            let parsed = text.and_then(|text| Self::parse(&file, &text));
+            parsed
+                .map_err(|errors| CommandFailure::from(errors).with_exit_code(exit::NOT_STARTED))?
+        };
+
+        let lock = rules.fixed_value("--lock", rules.lock_file.as_deref(), lock)?;
+        let signers = rules.fixed_value("--signers", rules.signers.as_deref(), signers)?;
+        rules.lock = lock.map(|file| read_lock(file, signers)).transpose()?;
+        Ok(rules)
     }
 
     fn parse(file: &Path, text: &str) -> Result<Self, ConfigErrors> {
@@ -62,21 +76,11 @@ impl ExecRules {
             file: file.to_owned(),
             endpoint,
             ca: path("ca"),
-            lock: path("lock"),
+            lock_file: path("lock"),
             signers: path("signers"),
+            lock: None,
         };
         errors.or_value(rules)
-    }
-
-    /// Returns the lock of the operator, or the lock of the flags.
-    pub fn read_lock(
-        &self,
-        lock: Option<&Path>,
-        signers: Option<&Path>,
-    ) -> Result<Option<Lock>, CommandFailure> {
-        let lock = self.fixed_value("--lock", self.lock.as_deref(), lock)?;
-        let signers = self.fixed_value("--signers", self.signers.as_deref(), signers)?;
-        lock.map(|file| read_lock(file, signers)).transpose()
     }
 
     /// Connects to the daemon. Without a lock, the daemon must be trusted: a lock approves each byte of
@@ -84,7 +88,6 @@ impl ExecRules {
     pub async fn connect(
         &self,
         connection: &ConnectionArgs,
-        has_lock: bool,
         env: &ProcessEnv,
     ) -> Result<ConnectedExecutor, CommandFailure> {
         if connection.uses_fleet() {
@@ -92,7 +95,7 @@ impl ExecRules {
                 return Err(self.widened("--fleet"));
             }
             let executor = connection.connect(env).await?;
-            if !has_lock && !is_machine_tls(&executor.config) {
+            if self.lock.is_none() && !is_machine_tls(&executor.config) {
                 return Err(untrusted(&executor.config.endpoint));
             }
             return Ok(executor);
@@ -106,7 +109,7 @@ impl ExecRules {
             .fixed_value("--ca", self.ca.as_ref(), ca.as_ref())?
             .cloned();
 
-        if !has_lock {
+        if self.lock.is_none() {
             match config.endpoint.address() {
                 EndpointAddress::Unix(_) => {
                     // Any user may have made the path, so the server's user is checked.
@@ -171,7 +174,7 @@ mod tests {
         let text = "endpoint: unix:/run/c.sock\nlock: caproot/approved.lock\n";
         let rules = ExecRules::parse(file, text).expect("rules");
         assert_eq!(
-            rules.lock,
+            rules.lock_file,
             Some(PathBuf::from("/etc/caproot/approved.lock"))
         );
         for (given, is_good) in [

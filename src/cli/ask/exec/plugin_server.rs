@@ -64,9 +64,9 @@ struct FoundServer {
 
 /// Replaces this process by the server. Returns only the reason why it does not run.
 pub async fn start(handle: &str, args: &ExecArgs, env: &ProcessEnv) -> Result<(), CommandFailure> {
-    let rules = ExecRules::load(env)?;
-    let lock = rules.read_lock(args.lock.as_deref(), args.signers.as_deref())?;
-    let mut executor = rules.connect(&args.connection, lock.is_some(), env).await?;
+    let rules = ExecRules::load(args.lock.as_deref(), args.signers.as_deref(), env)?;
+    let lock = rules.lock.as_ref();
+    let mut executor = rules.connect(&args.connection, env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
     let package = handle
@@ -82,7 +82,7 @@ pub async fn start(handle: &str, args: &ExecArgs, env: &ProcessEnv) -> Result<()
     }
     let mut first_failure = None;
     for server in &found {
-        let copied = server.copy(args, &mut client, &store, &root, lock.as_ref());
+        let copied = server.copy(args, &mut client, &store, &root, lock);
         match copied.await {
             Ok(copy) => return server.replace_process(copy, store, args, env),
             Err(failure) => first_failure = first_failure.or(Some(failure)),
