@@ -49,7 +49,7 @@ impl ProcessPlan {
         let of_executor = EXECUTOR_FILES + TUNNEL_FILES * tunnels;
         let most = limit.saturating_sub(RESERVED_FILES) / of_executor;
         let needed = RESERVED_FILES + size.executors.max(of_executor);
-        let processes = size.executors.div_ceil(most.max(1));
+        let processes = size.executors.div_ceil(most.max(1)).max(1);
         if limit < needed || processes > MAX_PROCESSES {
             let for_processes =
                 RESERVED_FILES + of_executor * size.executors.div_ceil(MAX_PROCESSES);
@@ -184,9 +184,7 @@ impl ExecutorProcess {
                 .to_string(),
         )
     }
-}
 
-impl ExecutorProcess {
     async fn command(&mut self, line: &str) -> Outcome<String> {
         let stdin = self
             .stdin

@@ -17,6 +17,7 @@ use caproot_client::pull::{
 use caproot_client::{
     ApprovedVersions, CallError, Client, LockView, enclosing_package, error_reason, root_id,
 };
+use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, ErrorReason, SelectedCapabilityRoot, Skill};
 use caproot_core::text::escape_text;
@@ -250,7 +251,7 @@ async fn prepare_script(
         client: &client,
         store: open_store(args, env)?,
         root: &root,
-        lock: rules.lock.as_ref().map(LockView::new),
+        lock: rules.lock.as_ref(),
     };
 
     let mut first_failure = None;
@@ -269,7 +270,7 @@ struct CopySource<'a> {
     client: &'a Client,
     store: Arc<PackageStore>,
     root: &'a SelectedCapabilityRoot,
-    lock: Option<LockView<'a>>,
+    lock: Option<&'a Lock>,
 }
 
 impl CopySource<'_> {
@@ -298,7 +299,9 @@ impl CopySource<'_> {
     /// Copies the plugin of a skill, for the variables with its directory. Returns `None` for a plugin that the
     /// lock or `--digest` does not approve: its files must not run.
     async fn copy_plugin(&self, skill: &Skill, package: &str) -> Option<PackageCopy> {
-        let approved = self.lock.map(|lock| lock.plugin_versions(&skill.plugin));
+        let approved = self
+            .lock
+            .map(|lock| LockView::new(lock).plugin_versions(&skill.plugin));
         let copied = self.copy(package, None, approved).await;
 
         // A running server of the plugin may share the copy. A script may write next to itself.
@@ -340,7 +343,9 @@ impl TargetFile {
         };
 
         let name = skill.map_or("", |skill| &skill.name);
-        let approved = source.lock.map(|lock| lock.skill_versions(name));
+        let approved = source
+            .lock
+            .map(|lock| LockView::new(lock).skill_versions(name));
         let copied = source.copy(package, file, approved).await;
         let copy = copied.map_err(|error| copy_failure(error, skill.is_some()))?;
 

@@ -3,14 +3,13 @@
 
 use super::exec_rules::ExecRules;
 use super::{
-    ExecArgs, INTERPRETERS, PreparedScript, Surroundings, copy_failure, find_program,
+    CopySource, ExecArgs, INTERPRETERS, PreparedScript, Surroundings, copy_failure, find_program,
     is_version_of, open_store, split_name_handle, start_failure,
 };
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::{find_root, list_plugins};
-use crate::cli::spinner::DelayedSpinner;
-use caproot_client::pull::{CopyRequest, PackageCopy, PackageLocation, PackageStore, copy_package};
+use caproot_client::pull::{PackageCopy, PackageStore};
 use caproot_client::{ApprovedVersions, Client, LockView};
 use caproot_core::lock::Lock;
 use caproot_core::net::endpoint::ProcessEnv;
@@ -65,7 +64,6 @@ struct FoundServer {
 /// Replaces this process by the server. Returns only the reason why it does not run.
 pub async fn start(handle: &str, args: &ExecArgs, env: &ProcessEnv) -> Result<(), CommandFailure> {
     let rules = ExecRules::load(args.lock.as_deref(), args.signers.as_deref(), env)?;
-    let lock = rules.lock.as_ref();
     let mut executor = rules.connect(&args.connection, env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
@@ -73,18 +71,24 @@ pub async fn start(handle: &str, args: &ExecArgs, env: &ProcessEnv) -> Result<()
         .split_once('#')
         .map_or(handle, |(package, _)| package);
     let root = find_root(package, roots)?;
-    let store = open_store(args, env)?;
 
     let mut found = find_servers(&mut client, &root, handle).await?;
     // Only the lock or a digest can tell which of the plugins with a name is meant.
-    if lock.is_none() && args.digest.is_empty() {
+    if rules.lock.is_none() && args.digest.is_empty() {
         found.retain(|server| server.server.handle == handle);
     }
+    let source = CopySource {
+        args,
+        client: &client,
+        store: open_store(args, env)?,
+        root: &root,
+        lock: rules.lock.as_ref(),
+    };
+
     let mut first_failure = None;
     for server in &found {
-        let copied = server.copy(args, &mut client, &store, &root, lock);
-        match copied.await {
-            Ok(copy) => return server.replace_process(copy, store, args, env),
+        match server.copy(&source).await {
+            Ok(copy) => return server.replace_process(copy, source.store, args, env),
             Err(failure) => first_failure = first_failure.or(Some(failure)),
         }
     }
@@ -129,16 +133,9 @@ fn no_listed_server(handle: &str) -> CommandFailure {
 
 impl FoundServer {
     /// Copies the plugin. With a lock, the declaration and each file must be approved.
-    async fn copy(
-        &self,
-        args: &ExecArgs,
-        client: &mut Client,
-        store: &Arc<PackageStore>,
-        root: &SelectedCapabilityRoot,
-        lock: Option<&Lock>,
-    ) -> Result<PackageCopy, CommandFailure> {
+    async fn copy(&self, source: &CopySource<'_>) -> Result<PackageCopy, CommandFailure> {
         self.check_startable()?;
-        let approved = match lock {
+        let approved = match source.lock {
             None => None,
             Some(lock) => {
                 let versions = LockView::new(lock).plugin(&self.plugin);
@@ -151,21 +148,11 @@ impl FoundServer {
             }
         };
 
-        let request = CopyRequest {
-            location: PackageLocation {
-                root,
-                package: &self.plugin.package,
-            },
-            file: None,
-            digests: &args.digest,
-            limits: args.limits(),
-            approved,
-        };
-        let spinner = DelayedSpinner::new("copying the plugin");
-        let copied = spinner.run(copy_package(client, store, &request)).await;
+        let copied = source.copy(&self.plugin.package, None, approved).await;
         let copy = copied.map_err(|error| copy_failure(error, true))?;
         // The declaration must be that of the copied files.
-        let again = find_servers(client, root, &self.server.handle).await?;
+        let mut client = source.client.clone();
+        let again = find_servers(&mut client, source.root, &self.server.handle).await?;
         if !again.contains(self) {
             let sentence = "the plugin changed while it was copied; try again";
             return Err(CommandFailure::new(exit::SCRIPT_CHANGED, sentence));
