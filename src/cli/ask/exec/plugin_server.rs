@@ -2,10 +2,10 @@
 //! plugin, with the directory, the arguments and the variables of the declaration.
 
 use super::exec_rules::ExecRules;
-use super::{
-    CopySource, ExecArgs, INTERPRETERS, PreparedScript, Surroundings, copy_failure, find_program,
-    is_version_of, open_store, split_name_handle, start_failure,
+use super::prepared_script::{
+    INTERPRETERS, PreparedScript, Surroundings, find_program, start_failure,
 };
+use super::{CopySource, ExecArgs, copy_failure, is_version_of, open_store, split_name_handle};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::{find_root, list_plugins};
