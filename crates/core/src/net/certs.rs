@@ -84,6 +84,7 @@ pub fn load_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, Vec<
                 .collect());
         }
     };
+
     let certified_key =
         CertifiedKey::from_der(chain, der, &crypto_provider()).map_err(|error| {
             vec![match error {
@@ -101,6 +102,7 @@ pub fn load_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, Vec<
                 error => key_file.error(format!("contains an unusable key: {error}")),
             }]
         })?;
+
     let mut warnings = check.warnings;
     if key_file.is_world_accessible {
         let key = key.display();
