@@ -280,7 +280,7 @@ mod tests {
 
     /// Stream of one root, and the reporter of its states.
     struct ReportedStream {
-        replica: MirrorReplica<Skill>,
+        replica: MirrorReplica,
         reporter: ChangeReporter,
     }
 
@@ -291,7 +291,7 @@ mod tests {
                 location: None,
             };
             let selection = MirrorSelection::new(vec![root]);
-            let replica = MirrorReplica::new(&selection, |_, skill| skill);
+            let replica = MirrorReplica::new(&selection);
             Self {
                 replica,
                 reporter: ChangeReporter::default(),

@@ -52,26 +52,17 @@ pub struct MessageCost {
 
 /// Returns the memory of the message in `bytes`. Stops at the first field over `max_bytes`.
 pub fn measure<M: NamedMessage>(bytes: &[u8], max_bytes: usize) -> Result<MessageCost, CostError> {
-    let layouts = &*LAYOUTS;
-    let index = *layouts
-        .by_name
-        .get(&format!(".caproot.v1.{}", M::NAME))
-        .ok_or(CostError::Malformed)?;
+    let index = LAYOUTS.by_name.get(&format!(".caproot.v1.{}", M::NAME));
+    let index = *index.ok_or(CostError::Malformed)?;
     let mut walk = CostWalk {
-        layouts,
         cost: MessageCost {
-            bytes: layouts.messages[index].size,
+            bytes: LAYOUTS.messages[index].size,
             messages: 0,
         },
         max_bytes,
     };
     walk.add_message(index, bytes, 0)?;
     Ok(walk.cost)
-}
-
-/// Returns the memory of a decoded message.
-pub fn message_memory<M: NamedMessage>(message: &M) -> usize {
-    encoded_memory::<M>(&message.encode_to_vec())
 }
 
 /// Returns the memory of the message that was encoded to `bytes`.
@@ -251,21 +242,19 @@ impl TypeSizes<'_> {
 }
 
 /// Sum over the fields of a message.
-struct CostWalk<'a> {
-    layouts: &'a MessageLayouts,
+struct CostWalk {
     cost: MessageCost,
     max_bytes: usize,
 }
 
-impl CostWalk<'_> {
+impl CostWalk {
     /// Adds the fields of a message, besides the type of the message.
     fn add_message(&mut self, index: usize, mut bytes: &[u8], depth: u32) -> Result<(), CostError> {
         if depth > MAX_DEPTH {
             return Err(CostError::Malformed);
         }
         self.cost.messages += 1;
-        let layouts = self.layouts;
-        let layout = &layouts.messages[index];
+        let layout = &LAYOUTS.messages[index];
         // Fields that occurred, by number. A field over 63 counts as new each time.
         let mut occurred = 0_u64;
 
@@ -283,7 +272,10 @@ impl CostWalk<'_> {
             self.add_bytes(if is_first { field.first } else { field.further })?;
 
             if wire_type == WireType::LengthDelimited {
-                let content = split_content(&mut bytes)?;
+                // A length that does not fit is beyond the end, too.
+                let len = usize::try_from(decode_varint(&mut bytes)?).unwrap_or(usize::MAX);
+                let (content, rest) = bytes.split_at_checked(len).ok_or(CostError::Malformed)?;
+                bytes = rest;
                 self.add_content(field.content, content, depth)?;
             } else {
                 skip_field(wire_type, number, &mut bytes, DecodeContext::default())?;
@@ -314,15 +306,6 @@ impl CostWalk<'_> {
         }
         Ok(())
     }
-}
-
-/// Takes the content of a length-delimited field.
-fn split_content<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], CostError> {
-    // A length that does not fit is beyond the end, too.
-    let len = usize::try_from(decode_varint(bytes)?).unwrap_or(usize::MAX);
-    let (content, rest) = bytes.split_at_checked(len).ok_or(CostError::Malformed)?;
-    *bytes = rest;
-    Ok(content)
 }
 
 #[cfg(test)]

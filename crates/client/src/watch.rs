@@ -6,14 +6,14 @@ use super::grpc_call::ResponseStream;
 use super::mirror::RetryRequests;
 use crate::connect::auth_channel::TlsRequired;
 use crate::connect::response_budget::{BudgetPermit, MeteredMessage};
+use crate::connect::retry::requested_delay;
 use caproot_core::backoff::{Backoff, full_jitter};
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
-use caproot_core::proto::caproot::v1::{KnownCatalog, WatchSkillsRequest, WatchSkillsResponse};
+use caproot_core::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
 use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Code, Status};
-use tonic_types::StatusExt as _;
 
 /// Maximum delay of the first retry. Each further retry doubles the maximum.
 const INITIAL_DELAY: Duration = Duration::from_millis(200);
@@ -49,14 +49,15 @@ pub enum WatchMessage {
 #[derive(Debug)]
 pub struct SkillWatch {
     client: Client,
-    request: WatchSkillsRequest,
-    stream: Option<ResponseStream<WatchSkillsResponse>>,
+    /// Request of the next stream.
+    pub(super) request: WatchSkillsRequest,
+    pub(super) stream: Option<ResponseStream<WatchSkillsResponse>>,
     /// Delays between the attempts since the last complete state.
     backoff: Backoff,
     /// Delay before the next attempt.
     retry_delay: Option<RetryDelay>,
     /// Requests to end the delay early.
-    retry_requests: Arc<RetryRequests>,
+    pub(super) retry_requests: Arc<RetryRequests>,
     /// Whether an event was ever received, so that the server is a daemon.
     had_event: bool,
     /// Part of the response budget for the last event, until the event is applied.
@@ -93,26 +94,6 @@ impl SkillWatch {
         &self.request.resume_token
     }
 
-    /// Returns the request of the next stream.
-    pub(super) fn request(&self) -> &WatchSkillsRequest {
-        &self.request
-    }
-
-    /// Sets the token from which the next stream resumes; empty for the whole state.
-    pub(super) fn set_resume_token(&mut self, token: String) {
-        self.request.resume_token = token;
-    }
-
-    /// Whether the next call of [`SkillWatch::next`] opens a stream.
-    pub(super) fn is_closed(&self) -> bool {
-        self.stream.is_none()
-    }
-
-    /// Sets the requests that end a delay early.
-    pub(super) fn set_retry_requests(&mut self, requests: Arc<RetryRequests>) {
-        self.retry_requests = requests;
-    }
-
     /// Waits for the delay after a failure. The random part ends early if the executor announces
     /// itself, or if a user of the mirror requests a retry. Cancel-safe.
     pub(super) async fn wait_for_retry(&mut self) {
@@ -132,7 +113,7 @@ impl SkillWatch {
     /// Waits for a delay, or until the executor of a fleet announces itself or a retry is requested.
     async fn wait_unless_ended_early(&self, delay: Duration) {
         let announced = async {
-            self.client.executor_announced().await;
+            self.client.channel.executor_announced().await;
             tokio::time::sleep(full_jitter(ANNOUNCED_DELAY)).await;
         };
         tokio::select! {
@@ -140,11 +121,6 @@ impl SkillWatch {
             () = self.retry_requests.wait_for_request() => {}
             () = tokio::time::sleep(delay) => {}
         }
-    }
-
-    /// Sets the catalogs that the next stream need not send.
-    pub(super) fn set_known_catalogs(&mut self, known_catalogs: Vec<KnownCatalog>) {
-        self.request.known_catalogs = known_catalogs;
     }
 
     /// Returns the next message. An error is final: the daemon rejected the watch. Cancel-safe.
@@ -181,11 +157,7 @@ impl SkillWatch {
         if !self.is_retryable(&status) {
             return Err(status.into());
         }
-        let requested = status
-            .get_details_retry_info()
-            .and_then(|info| info.retry_delay)
-            .unwrap_or_default()
-            .min(MAX_REQUESTED_DELAY);
+        let requested = requested_delay(&status).min(MAX_REQUESTED_DELAY);
         // The daemon may have requested one delay from many clients at once.
         let random = self.backoff.next_delay();
         self.retry_delay = Some(RetryDelay { requested, random });
@@ -201,12 +173,10 @@ impl SkillWatch {
             Some(stream) => stream,
             closed @ None => closed.insert(self.client.open_watch(self.request.clone()).await?),
         };
-        match tokio::time::timeout(silence, stream.message()).await {
-            Ok(Ok(Some(event))) => Ok(event),
-            Ok(Ok(None)) => Err(Status::unavailable("the daemon ended the stream")),
-            Ok(Err(status)) => Err(status),
-            Err(_) => Err(Status::unavailable("the daemon sends no bookmarks")),
-        }
+        let received = tokio::time::timeout(silence, stream.message()).await;
+        let event =
+            received.map_err(|_| Status::unavailable("the daemon sends no bookmarks"))??;
+        event.ok_or_else(|| Status::unavailable("the daemon ended the stream"))
     }
 
     /// How long a connection may have no event, not even a bookmark, before it counts as dead.

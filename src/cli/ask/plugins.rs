@@ -354,7 +354,7 @@ mod tests {
             location: None,
         };
         let selection = MirrorSelection::new(vec![root]);
-        let mut replica = MirrorReplica::new(&selection, |_, skill| skill);
+        let mut replica = MirrorReplica::new(&selection);
         let mut before = Arc::default();
         let mut apply = |delta, replaces_all: bool| {
             let status = RootStatus {

@@ -92,7 +92,7 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
         view: SkillView::Full,
         ..MirrorSelection::new(roots)
     };
-    let mut stream = MirrorStream::start(&executor.client, &selection, |_, skill| skill);
+    let mut stream = MirrorStream::start(&executor.client, &selection);
     let mut reporter = ChangeReporter::new(args.bookmarks);
     let mut outage = OutageReporter::default();
 

@@ -1,8 +1,9 @@
 //! Mirrors that the sessions of a process share, by environment and selection.
 
-use crate::mirror::{Mirror, MirrorSelection, WeakMirror};
+use crate::mirror::{Mirror, MirrorSelection, MirrorTask};
 use caproot_core::sync::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Weak;
 
 /// Number of environments from which ended mirrors are removed.
 const MIN_SWEEP_LEN: usize = 64;
@@ -14,7 +15,7 @@ pub struct MirrorPool(Mutex<MirrorPoolState>);
 
 #[derive(Debug, Default)]
 struct MirrorPoolState {
-    mirrors: BTreeMap<String, Vec<(MirrorSelection, WeakMirror)>>,
+    mirrors: BTreeMap<String, Vec<(MirrorSelection, Weak<MirrorTask>)>>,
     /// Number of environments at which the next sweep removes ended mirrors.
     next_sweep_len: usize,
 }
@@ -30,21 +31,26 @@ impl MirrorPool {
         start: impl FnOnce(MirrorSelection) -> Mirror,
     ) -> Mirror {
         let mut state = self.0.lock();
-        let found = state.mirrors.get(environment_id).and_then(|mirrors| {
-            mirrors
-                .iter()
-                .find(|(other, _)| *other == selection)?
-                .1
-                .upgrade()
-        });
-
-        if let Some(mirror) = found {
+        let mut mirrors = state.mirrors.get(environment_id).into_iter().flatten();
+        let found = mirrors.find(|(other, _)| *other == selection);
+        if let Some(task) = found.and_then(|(_, task)| task.upgrade()) {
+            let mirror = Mirror::from_task(task);
             mirror.request_retry();
             return mirror;
         }
 
         let mirror = start(selection.clone());
-        state.add(environment_id, selection, &mirror);
+        let mirrors = state.mirrors.entry(environment_id.to_owned()).or_default();
+        mirrors.retain(|(_, task)| task.strong_count() > 0);
+        mirrors.push((selection, mirror.downgrade()));
+
+        // Doubling the length between two sweeps keeps the cost of a mirror constant.
+        if state.mirrors.len() >= state.next_sweep_len.max(MIN_SWEEP_LEN) {
+            state
+                .mirrors
+                .retain(|_, mirrors| mirrors.iter().any(|(_, task)| task.strong_count() > 0));
+            state.next_sweep_len = 2 * state.mirrors.len();
+        }
         mirror
     }
 
@@ -55,22 +61,8 @@ impl MirrorPool {
             .mirrors
             .values()
             .flatten()
-            .filter(|(_, mirror)| mirror.is_in_use())
+            .filter(|(_, task)| task.strong_count() > 0)
             .count()
-    }
-}
-
-impl MirrorPoolState {
-    fn add(&mut self, environment_id: &str, selection: MirrorSelection, mirror: &Mirror) {
-        let mirrors = self.mirrors.entry(environment_id.to_owned()).or_default();
-        mirrors.retain(|(_, mirror)| mirror.is_in_use());
-        mirrors.push((selection, mirror.downgrade()));
-        // Doubling the length between two sweeps keeps the cost of a mirror constant.
-        if self.mirrors.len() >= self.next_sweep_len.max(MIN_SWEEP_LEN) {
-            self.mirrors
-                .retain(|_, mirrors| mirrors.iter().any(|(_, mirror)| mirror.is_in_use()));
-            self.next_sweep_len = 2 * self.mirrors.len();
-        }
     }
 }
 

@@ -8,111 +8,85 @@ use caproot_core::proto::caproot::v1::{
 use std::sync::Arc;
 
 /// Complete state of one executor's catalog: the content of `ListSkills` and `ResolveRoots` at one
-/// revision. Has each skill as an `S`. Mirrors of a fleet share the memory of roots with equal
-/// catalogs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MirrorCatalog<S = Skill> {
+/// revision. Mirrors of a fleet share the memory of roots with equal catalogs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MirrorCatalog {
     /// State of each selected root, in the order of the selection.
-    roots: Vec<RootStatus>,
-    /// Id and contents of each selected root, in the order of the selection.
-    contents: Vec<(Arc<str>, Arc<RootContents<S>>)>,
-    /// Id of each selected root, and the readiness of its skills.
-    readiness: Vec<(Arc<str>, Arc<RootReadiness>)>,
+    pub(super) statuses: Vec<RootStatus>,
+    /// Catalog of each selected root, in the order of the selection.
+    pub(super) roots: Vec<CatalogRoot>,
 }
 
-impl<S> Default for MirrorCatalog<S> {
-    fn default() -> Self {
-        Self {
-            roots: Vec::new(),
-            contents: Vec::new(),
-            readiness: Vec::new(),
-        }
-    }
+/// Selected root with its catalog.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct CatalogRoot {
+    pub id: Arc<str>,
+    pub contents: Arc<RootContents>,
+    /// Readiness of the skills.
+    pub readiness: Arc<RootReadiness>,
 }
 
-impl<S> MirrorCatalog<S> {
-    /// Creates the catalog of these roots.
-    pub(super) fn new(
-        roots: Vec<RootStatus>,
-        contents: Vec<(Arc<str>, Arc<RootContents<S>>)>,
-    ) -> Self {
-        Self {
-            roots,
-            contents,
-            readiness: Vec::new(),
-        }
-    }
-
-    /// Adds the readiness of the skills of each root.
-    pub(super) fn with_readiness(self, readiness: Vec<(Arc<str>, Arc<RootReadiness>)>) -> Self {
-        Self { readiness, ..self }
-    }
-
+impl MirrorCatalog {
     /// Returns the readiness of a skill of a root on the executor of the mirror. `None` if the skill
     /// declares no requirement.
     #[must_use]
     pub fn readiness(&self, root_id: &str, package: &str) -> Option<&SkillReadiness> {
-        let mut roots = self.readiness.iter();
-        let (_, root) = roots.find(|(id, _)| **id == *root_id)?;
-        root.get(package)
+        self.root(root_id)?.readiness.get(package)
     }
 
     /// Skills in the order of `ListSkills`: by root as selected, then by name, then by package.
     #[must_use]
-    pub fn skills(&self) -> impl DoubleEndedIterator<Item = &Arc<S>> + Clone {
-        self.contents.iter().flat_map(|(_, root)| root.skills())
+    pub fn skills(&self) -> impl DoubleEndedIterator<Item = &Arc<Skill>> + Clone {
+        self.roots.iter().flat_map(|root| root.contents.skills())
     }
 
     /// Returns the number of skills.
     #[must_use]
     pub fn skill_count(&self) -> usize {
-        self.contents
+        self.roots
             .iter()
-            .map(|(_, root)| root.skill_count())
+            .map(|root| root.contents.skill_count())
             .sum()
     }
 
     /// Returns the skill with this handle.
     #[must_use]
-    pub fn skill(&self, package: &str) -> Option<&Arc<S>> {
-        self.contents
+    pub fn skill(&self, package: &str) -> Option<&Arc<Skill>> {
+        self.roots
             .iter()
-            .find_map(|(_, root)| root.skill(package))
+            .find_map(|root| root.contents.skill(package))
     }
 
     /// Plugins by root as selected, then by package.
     #[must_use]
     pub fn plugins(&self) -> impl DoubleEndedIterator<Item = &Arc<Plugin>> + Clone {
-        self.contents.iter().flat_map(|(_, root)| root.plugins())
+        self.roots.iter().flat_map(|root| root.contents.plugins())
     }
 
     /// Marketplaces by root as selected.
     #[must_use]
     pub fn marketplaces(&self) -> impl DoubleEndedIterator<Item = &Marketplace> + Clone {
-        self.contents
+        self.roots
             .iter()
-            .flat_map(|(_, root)| root.marketplaces())
+            .flat_map(|root| root.contents.marketplaces())
     }
 
     /// State of each selected root, in the order of the selection.
     #[must_use]
     pub fn roots(&self) -> &[RootStatus] {
-        &self.roots
+        &self.statuses
     }
 
     /// Diagnostics by root as selected, most severe first.
     #[must_use]
     pub fn diagnostics(&self) -> impl DoubleEndedIterator<Item = &Diagnostic> + Clone {
-        self.contents
+        self.roots
             .iter()
-            .flat_map(|(_, root)| root.diagnostics())
+            .flat_map(|root| root.contents.diagnostics())
     }
 
-    /// Returns the contents of a selected root.
-    pub(super) fn contents(&self, root_id: &str) -> Option<&Arc<RootContents<S>>> {
-        let mut contents = self.contents.iter();
-        contents
-            .find(|(id, _)| **id == *root_id)
-            .map(|(_, contents)| contents)
+    /// Returns a selected root.
+    pub(super) fn root(&self, id: &str) -> Option<&CatalogRoot> {
+        self.roots.iter().find(|root| *root.id == *id)
     }
 }

@@ -1,8 +1,9 @@
 //! Part of one mirror in the shared catalogs of its fleet.
 
+use super::MirrorSelection;
 use super::root_contents::RootContents;
 use super::shared_catalogs::{CatalogTransfer, SharedCatalogKey, SharedCatalogs};
-use caproot_core::proto::caproot::v1::{RootState, RootStatus, Skill, SkillView};
+use caproot_core::proto::caproot::v1::{RootState, RootStatus, SkillView};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,16 +19,14 @@ pub struct SharingExecutor {
 
 /// Catalogs that one stream of a mirror shares.
 #[derive(Debug)]
-pub struct CatalogSharing<S = Skill> {
-    shared: SharedCatalogs<S>,
-    environment_id: Arc<str>,
-    has_warned: Arc<AtomicBool>,
+pub struct CatalogSharing {
+    executor: SharingExecutor,
     product: String,
     view: SkillView,
     /// Shared catalogs of the last complete state, by root id.
-    in_use: BTreeMap<String, (SharedCatalogKey, Arc<RootContents<S>>)>,
+    in_use: BTreeMap<String, (SharedCatalogKey, Arc<RootContents>)>,
     /// Transfers for which other mirrors wait.
-    transfers: Vec<CatalogTransfer<S>>,
+    transfers: Vec<CatalogTransfer>,
 }
 
 impl SharingExecutor {
@@ -39,29 +38,35 @@ impl SharingExecutor {
         }
     }
 
-    /// Returns the part of a stream of skills for this product and view.
-    pub fn start_stream(&self, product: &str, view: SkillView) -> CatalogSharing {
+    /// Returns the part of a stream of this selection.
+    pub fn start_stream(&self, selection: &MirrorSelection) -> CatalogSharing {
         CatalogSharing {
-            shared: self.shared.clone(),
-            environment_id: self.environment_id.clone(),
-            has_warned: self.has_warned.clone(),
-            product: product.to_owned(),
-            view,
+            executor: self.clone(),
+            product: selection.product.clone(),
+            view: selection.view,
             in_use: BTreeMap::new(),
             transfers: Vec::new(),
         }
     }
+
+    fn report_wrong_digest(&self, root_id: &str) {
+        self.shared.record_rejected();
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the executor of the environment {:?} sent a wrong digest of the catalog of the \
+                 root {root_id:?}; its catalogs with a wrong digest are not shared",
+                self.environment_id
+            );
+        }
+    }
 }
 
-impl<S> CatalogSharing<S> {
+impl CatalogSharing {
     /// Returns the shared contents of roots with these digests, by root id. Waits while other mirrors
     /// transfer them. The stream transfers the others.
-    pub async fn obtain(
-        &mut self,
-        roots: impl Iterator<Item = &RootStatus>,
-    ) -> HashMap<String, Arc<RootContents<S>>> {
-        let keys: Vec<_> = roots.map(|root| self.key(root)).collect();
-        let obtained = self.shared.obtain(&keys).await;
+    pub async fn obtain(&mut self, roots: &[RootStatus]) -> HashMap<String, Arc<RootContents>> {
+        let keys: Vec<_> = roots.iter().map(|root| self.key(root)).collect();
+        let obtained = self.executor.shared.obtain(&keys).await;
         self.transfers = obtained.transfers;
         obtained.stored
     }
@@ -80,7 +85,7 @@ impl<S> CatalogSharing<S> {
 
     /// Shares the contents of a root, or replaces them by equal shared contents. Contents without
     /// the digest that the executor sent stay with this mirror.
-    pub fn share(&mut self, status: &RootStatus, contents: &mut Arc<RootContents<S>>) {
+    pub fn share(&mut self, status: &RootStatus, contents: &mut Arc<RootContents>) {
         let before = self.in_use.remove(&status.id);
         if !has_digest(status) {
             return;
@@ -98,14 +103,14 @@ impl<S> CatalogSharing<S> {
     fn share_verified(
         &self,
         status: &RootStatus,
-        contents: &mut Arc<RootContents<S>>,
-    ) -> Option<(SharedCatalogKey, Arc<RootContents<S>>)> {
+        contents: &mut Arc<RootContents>,
+    ) -> Option<(SharedCatalogKey, Arc<RootContents>)> {
         if contents.digest() != status.catalog_digest {
-            self.report_wrong_digest(&status.id);
+            self.executor.report_wrong_digest(&status.id);
             return None;
         }
         let key = self.key(status);
-        let shared = self.shared.share(&key, contents);
+        let shared = self.executor.shared.share(&key, contents);
         contents.clone_from(&shared);
         Some((key, shared))
     }
@@ -118,17 +123,6 @@ impl<S> CatalogSharing<S> {
             view: self.view,
         }
     }
-
-    fn report_wrong_digest(&self, root_id: &str) {
-        self.shared.record_rejected();
-        if !self.has_warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "the executor of the environment {:?} sent a wrong digest of the catalog of the \
-                 root {root_id:?}; its catalogs with a wrong digest are not shared",
-                self.environment_id
-            );
-        }
-    }
 }
 
 /// Whether a root is ready and has a digest.
@@ -136,10 +130,10 @@ pub fn has_digest(status: &RootStatus) -> bool {
     status.state() == RootState::Ready && !status.catalog_digest.is_empty()
 }
 
-impl<S> Drop for CatalogSharing<S> {
+impl Drop for CatalogSharing {
     fn drop(&mut self) {
         for (key, contents) in self.in_use.values() {
-            self.shared.retain(key, contents);
+            self.executor.shared.retain(key, contents);
         }
     }
 }

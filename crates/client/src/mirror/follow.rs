@@ -3,7 +3,7 @@
 use super::catalog_sharing::SharingExecutor;
 use super::retry_requests::RetryRequests;
 use super::stream::MirrorStream;
-use super::{MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState};
+use super::{MirrorSelection, MirrorSnapshot, MirrorState, MirrorUpdate};
 use crate::call::Client;
 use crate::watch::WatchMessage;
 use caproot_core::backoff::full_jitter;
@@ -16,13 +16,6 @@ use tokio::time::Instant;
 /// in addition. The cause may be fixed meanwhile, and a hostile daemon must not keep the mirror busy.
 const REJECTED_DELAY: Duration = Duration::from_secs(5);
 const MAX_RANDOM_DELAY: Duration = Duration::from_secs(25);
-
-/// Position of a complete state.
-struct RevisionState {
-    epoch: Arc<str>,
-    revision: u64,
-    token: Arc<str>,
-}
 
 /// Kind of a loss of the executor.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,8 +30,8 @@ enum LossKind {
 
 /// Publisher of the mirror's snapshots.
 pub struct SnapshotPublisher {
-    snapshots: watch::Sender<MirrorSnapshot>,
-    message_count: watch::Sender<u64>,
+    pub snapshots: watch::Sender<MirrorSnapshot>,
+    pub message_count: watch::Sender<u64>,
 }
 
 /// Keeps the mirror current. Never returns.
@@ -50,11 +43,10 @@ pub async fn follow_executor(
     publisher: SnapshotPublisher,
 ) {
     loop {
-        let mut stream = match &sharing {
-            Some(executor) => MirrorStream::start_sharing(&client, &selection, executor),
-            None => MirrorStream::start(&client, &selection, |_, skill| skill),
-        };
-        stream.set_retry_requests(retry_requests.clone());
+        let mut stream = MirrorStream::start(&client, &selection);
+        stream.watch.retry_requests = retry_requests.clone();
+        let executor = sharing.as_ref();
+        stream.replica.sharing = executor.map(|executor| executor.start_stream(&selection));
         let why = publish_stream(&mut stream, &publisher).await;
         // The stream ends before the delay: other mirrors may wait for its transfers.
         drop(stream);
@@ -73,14 +65,7 @@ async fn publish_stream(stream: &mut MirrorStream, publisher: &SnapshotPublisher
         match stream.next().await {
             Ok(WatchMessage::Event(event)) => match stream.apply_event(*event) {
                 Ok(None) => {}
-                Ok(Some(update)) => {
-                    let state = RevisionState {
-                        epoch: update.epoch,
-                        revision: update.revision,
-                        token: update.token,
-                    };
-                    publisher.publish_state(update.changed.then_some(update.catalog), state);
-                }
+                Ok(Some(update)) => publisher.publish_state(update),
                 Err(why) => return why,
             },
             Ok(WatchMessage::Lost { cause, .. }) => {
@@ -97,16 +82,6 @@ async fn publish_stream(stream: &mut MirrorStream, publisher: &SnapshotPublisher
 }
 
 impl SnapshotPublisher {
-    pub fn new(
-        snapshots: watch::Sender<MirrorSnapshot>,
-        message_count: watch::Sender<u64>,
-    ) -> Self {
-        Self {
-            snapshots,
-            message_count,
-        }
-    }
-
     /// Publishes the snapshot of another mirror.
     pub fn publish_snapshot(&self, now: &MirrorSnapshot) {
         self.snapshots.send_if_modified(|snapshot| {
@@ -119,16 +94,17 @@ impl SnapshotPublisher {
         self.message_count.send_modify(|count| *count += 1);
     }
 
-    /// Publishes a complete state. If `catalog` is `None`, the catalog is unchanged.
-    fn publish_state(&self, catalog: Option<Arc<MirrorCatalog>>, state: RevisionState) {
+    /// Publishes a complete state.
+    fn publish_state(&self, update: MirrorUpdate) {
         self.snapshots.send_if_modified(|snapshot| {
-            let news = catalog.is_some() || snapshot.state != MirrorState::Live;
-            if let Some(catalog) = catalog {
-                snapshot.catalog = catalog;
+            let news = update.changed || snapshot.state != MirrorState::Live;
+            if update.changed {
+                snapshot.catalog = update.catalog;
             }
-            (snapshot.epoch, snapshot.revision, snapshot.state) =
-                (state.epoch, state.revision, MirrorState::Live);
-            snapshot.resume_token = state.token;
+            snapshot.epoch = update.epoch;
+            snapshot.revision = update.revision;
+            snapshot.resume_token = update.token;
+            snapshot.state = MirrorState::Live;
             news
         });
         self.message_count.send_modify(|count| *count += 1);
@@ -138,25 +114,24 @@ impl SnapshotPublisher {
     /// the daemon rejects the watch. Then, or if no daemon listens, a mirror that had no state yet
     /// becomes [`MirrorState::Failed`].
     fn publish_lost(&self, why: &str, kind: LossKind) {
-        let has_failed = kind != LossKind::Connection;
         self.snapshots.send_if_modified(|snapshot| {
-            let lost = match &snapshot.state {
+            let why = why.into();
+            let lost = match snapshot.state {
                 MirrorState::Stale { since, .. } if kind == LossKind::Rejected => {
-                    MirrorState::Stale {
-                        since: *since,
-                        why: why.into(),
-                    }
+                    MirrorState::Stale { since, why }
                 }
                 MirrorState::Stale { .. } => return false,
                 MirrorState::Live => MirrorState::Stale {
                     since: Instant::now(),
-                    why: why.into(),
+                    why,
                 },
-                MirrorState::Connecting(_) | MirrorState::Failed(_) if has_failed => {
-                    MirrorState::Failed(why.into())
+                MirrorState::Connecting(_) | MirrorState::Failed(_)
+                    if kind != LossKind::Connection =>
+                {
+                    MirrorState::Failed(why)
                 }
                 MirrorState::Connecting(_) | MirrorState::Failed(_) => {
-                    MirrorState::Connecting(Some(why.into()))
+                    MirrorState::Connecting(Some(why))
                 }
             };
 

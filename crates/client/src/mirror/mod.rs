@@ -106,6 +106,21 @@ pub struct MirrorSnapshot {
     pub changed_since_resume: bool,
 }
 
+impl MirrorSnapshot {
+    /// Returns a snapshot from before the first state.
+    fn without_catalog(state: MirrorState) -> Self {
+        Self {
+            catalog: Arc::default(),
+            epoch: Arc::default(),
+            revision: 0,
+            resume_token: Arc::default(),
+            state,
+            changes_since: None,
+            changed_since_resume: false,
+        }
+    }
+}
+
 /// Follower of one executor's catalog. The task ends when the last clone is dropped.
 ///
 /// A snapshot is one whole state, never half of one. After a lost connection or a restart of the
@@ -156,7 +171,7 @@ pub struct Mirror {
 
 /// Task of a mirror, and the channels for new clones.
 #[derive(Debug)]
-struct MirrorTask {
+pub(super) struct MirrorTask {
     publisher: watch::Sender<MirrorSnapshot>,
     snapshots: watch::Receiver<MirrorSnapshot>,
     messages: watch::Receiver<u64>,
@@ -164,29 +179,22 @@ struct MirrorTask {
     _handle: AbortOnDropHandle<()>,
 }
 
-/// Reference to a mirror that does not keep the mirror running.
-#[derive(Debug)]
-pub(super) struct WeakMirror(Weak<MirrorTask>);
-
 impl Mirror {
     /// Starts to follow. Returns at once, without waiting for the executor. Needs a tokio runtime.
     #[must_use]
     pub fn start(client: &Client, selection: MirrorSelection) -> Self {
-        let requests = Arc::<RetryRequests>::default();
-        Self::spawn(requests.clone(), |publisher| {
-            follow_executor(client.clone(), selection, None, requests, publisher)
-        })
+        Self::start_sharing(client.clone(), selection, None)
     }
 
-    /// Starts to follow an executor of a fleet, and shares its catalogs with other mirrors.
+    /// Starts to follow an executor, and shares its catalogs with the other mirrors of its fleet.
     pub(super) fn start_sharing(
         client: Client,
         selection: MirrorSelection,
-        executor: SharingExecutor,
+        sharing: Option<SharingExecutor>,
     ) -> Self {
         let requests = Arc::<RetryRequests>::default();
         Self::spawn(requests.clone(), |publisher| {
-            follow_executor(client, selection, Some(executor), requests, publisher)
+            follow_executor(client, selection, sharing, requests, publisher)
         })
     }
 
@@ -213,29 +221,25 @@ impl Mirror {
         retry_requests: Arc<RetryRequests>,
         follow: impl FnOnce(SnapshotPublisher) -> F,
     ) -> Self {
-        let (sender, snapshots) = watch::channel(MirrorSnapshot {
-            catalog: Arc::default(),
-            epoch: Arc::from(""),
-            revision: 0,
-            resume_token: Arc::from(""),
-            state: MirrorState::Connecting(None),
-            changes_since: None,
-            changed_since_resume: false,
-        });
-        let (count, messages) = watch::channel(0);
+        let before = MirrorSnapshot::without_catalog(MirrorState::Connecting(None));
+        let (publisher, snapshots) = watch::channel(before);
+        let (message_count, messages) = watch::channel(0);
+        let task = tokio::spawn(follow(SnapshotPublisher {
+            snapshots: publisher.clone(),
+            message_count,
+        }));
 
-        let task = tokio::spawn(follow(SnapshotPublisher::new(sender.clone(), count)));
-        let handle = AbortOnDropHandle::new(task);
         Self::from_task(Arc::new(MirrorTask {
-            publisher: sender,
+            publisher,
             snapshots,
             messages,
             retry_requests,
-            _handle: handle,
+            _handle: AbortOnDropHandle::new(task),
         }))
     }
 
-    fn from_task(task: Arc<MirrorTask>) -> Self {
+    /// Returns the mirror of a task.
+    pub(super) fn from_task(task: Arc<MirrorTask>) -> Self {
         Self {
             snapshots: task.snapshots.clone(),
             messages: task.messages.clone(),
@@ -244,8 +248,8 @@ impl Mirror {
     }
 
     /// Returns a reference that does not keep the mirror running.
-    pub(super) fn downgrade(&self) -> WeakMirror {
-        WeakMirror(Arc::downgrade(&self.task))
+    pub(super) fn downgrade(&self) -> Weak<MirrorTask> {
+        Arc::downgrade(&self.task)
     }
 
     /// Ends the delay of a mirror that waits for its next attempt, at most once a second. A mirror
@@ -273,10 +277,7 @@ impl Mirror {
     /// Waits until the catalog or the state differs from the last snapshot that this method
     /// returned to this clone. A new revision with the same catalog is no change.
     pub async fn changed(&mut self) -> MirrorSnapshot {
-        if self.snapshots.changed().await.is_err() {
-            // The task lives as long as a mirror exists, so it can only have panicked.
-            std::future::pending::<()>().await;
-        }
+        wait_for_change(&mut self.snapshots).await;
         self.snapshots.borrow_and_update().clone()
     }
 
@@ -288,18 +289,14 @@ impl Mirror {
     /// Waits until the snapshot differs in any part, such as a new revision with the same catalog.
     async fn any_change(&mut self) {
         tokio::select! {
-            changed = self.snapshots.changed() => if changed.is_ok() { return },
-            changed = self.messages.changed() => if changed.is_ok() { return },
+            () = wait_for_change(&mut self.snapshots) => {}
+            () = wait_for_change(&mut self.messages) => {}
         }
-        // The task lives as long as a mirror exists, so it can only have panicked.
-        std::future::pending::<()>().await;
     }
 
     /// Waits for the next complete state or bookmark, and returns the current snapshot.
     pub async fn next_message(&mut self) -> MirrorSnapshot {
-        if self.messages.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        wait_for_change(&mut self.messages).await;
         self.snapshot()
     }
 
@@ -324,14 +321,10 @@ impl Mirror {
     }
 }
 
-impl WeakMirror {
-    /// Returns a clone of the mirror, if the mirror has not ended.
-    pub(super) fn upgrade(&self) -> Option<Mirror> {
-        self.0.upgrade().map(Mirror::from_task)
-    }
-
-    /// Returns whether the mirror has not ended.
-    pub(super) fn is_in_use(&self) -> bool {
-        self.0.strong_count() > 0
+/// Waits for the next value of a mirror's task.
+async fn wait_for_change<T>(receiver: &mut watch::Receiver<T>) {
+    if receiver.changed().await.is_err() {
+        // The task lives as long as a mirror exists, so it can only have panicked.
+        std::future::pending::<()>().await;
     }
 }

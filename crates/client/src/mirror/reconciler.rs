@@ -53,9 +53,9 @@ pub(super) enum ResumeAnswer {
 #[derive(Debug, Default)]
 pub(super) struct ChangedIds {
     /// Start of the daemon.
-    pub(super) epoch: String,
+    epoch: String,
     /// Last state of each root that the daemon sent.
-    pub(super) statuses: BTreeMap<String, RootStatus>,
+    statuses: BTreeMap<String, RootStatus>,
     upserted: BTreeSet<String>,
     removed: BTreeSet<String>,
     roots: BTreeSet<String>,
@@ -73,7 +73,12 @@ pub async fn follow_mirror(
         if snapshot.state == MirrorState::Live {
             break reconciler.reconcile(&mut mirror).await;
         }
-        publisher.publish_snapshot(&without_state(snapshot));
+        // An executor that was lost again has no state with changes yet.
+        let state = match snapshot.state {
+            MirrorState::Stale { why, .. } => MirrorState::Connecting(Some(why)),
+            state => state,
+        };
+        publisher.publish_snapshot(&MirrorSnapshot::without_catalog(state));
         mirror.any_change().await;
     };
 
@@ -90,32 +95,26 @@ pub async fn follow_mirror(
     }
 }
 
-/// Returns a snapshot from before the first state, for an executor that is lost.
-fn without_state(snapshot: MirrorSnapshot) -> MirrorSnapshot {
-    let state = match snapshot.state {
-        MirrorState::Stale { why, .. } => MirrorState::Connecting(Some(why)),
-        state => state,
-    };
-    MirrorSnapshot {
-        catalog: Arc::default(),
-        epoch: Arc::from(""),
-        revision: 0,
-        resume_token: Arc::from(""),
-        state,
-        ..snapshot
-    }
-}
-
 impl ChangedIds {
     /// Whether the changes lead from the resume point to the state of a mirror.
     fn lead_to(&self, snapshot: &MirrorSnapshot, from: &ResumePoint) -> bool {
-        let digests = catalog_digests(&snapshot.catalog);
-        let mut roots = snapshot.catalog.roots().iter();
-        let has_same_roots = roots.all(|root| match self.statuses.get(&root.id) {
+        let MirrorSnapshot { catalog, epoch, .. } = snapshot;
+        self.lead_to_roots(epoch, catalog.roots(), &catalog_digests(catalog), from)
+    }
+
+    /// Whether the changes lead from the resume point to roots with these digests by root id.
+    pub(super) fn lead_to_roots(
+        &self,
+        epoch: &str,
+        roots: &[RootStatus],
+        digests: &BTreeMap<String, String>,
+        from: &ResumePoint,
+    ) -> bool {
+        let has_same_roots = roots.iter().all(|root| match self.statuses.get(&root.id) {
             Some(sent) => sent.catalog_digest == root.catalog_digest && sent.state == root.state,
             None => from.catalog_digests.get(&root.id) == digests.get(&root.id),
         });
-        self.epoch == *snapshot.epoch && has_same_roots
+        self.epoch == epoch && has_same_roots
     }
 
     pub(super) fn into_changes_since(self, revision: u64) -> ChangesSince {
@@ -224,9 +223,7 @@ impl ResumeReconciler {
                 }
                 Some(Event::RootStatus(status)) => {
                     let new = self.record_root(&mut changed, status.id.clone());
-                    changed
-                        .statuses
-                        .extend(new.map(|_| (status.id.clone(), status)));
+                    changed.statuses.insert(status.id.clone(), status);
                     new
                 }
                 Some(Event::Diagnostics(list)) => self.record_root(&mut changed, list.root_id),
@@ -253,9 +250,10 @@ impl ResumeReconciler {
     /// Records a root. Returns its size, or `None` if the root was not selected.
     fn record_root(&self, changed: &mut ChangedIds, id: String) -> Option<usize> {
         let len = id.len() + ENTRY_OVERHEAD_BYTES;
-        self.is_selected(&id)
-            .then(|| changed.roots.insert(id))
-            .map(|_| len)
+        self.is_selected(&id).then(|| {
+            changed.roots.insert(id);
+            len
+        })
     }
 
     /// Records skills. Returns their size, or `None` if a skill belongs to another root.
@@ -299,7 +297,8 @@ fn compare(
     snapshot: MirrorSnapshot,
     reason: &str,
 ) -> (MirrorSnapshot, ChangesSince) {
-    let since = from.compare_digests(&snapshot.catalog, snapshot.revision, reason.to_owned());
+    let now = catalog_digests(&snapshot.catalog);
+    let since = from.compare_digests(&snapshot, &now, reason.to_owned());
     (snapshot, since)
 }
 

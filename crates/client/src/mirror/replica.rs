@@ -4,6 +4,7 @@
 //! The copy offers its catalogs to the next stream, so that the daemon need not send them again. It
 //! computes their digests itself: another daemon may serve the next stream.
 
+use super::catalog::CatalogRoot;
 use super::catalog_sharing::CatalogSharing;
 use super::root_contents::{ENTRY_OVERHEAD_BYTES, RootContents, message_bytes};
 use super::root_readiness::RootReadiness;
@@ -11,32 +12,31 @@ use super::{MirrorCatalog, MirrorSelection};
 use crate::pages::{is_plugin_of_root, is_skill_of_root};
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{
-    Bookmark, DiagnosticList, KnownCatalog, RootState, RootStatus, Skill, SkillDelta, Synced,
+    Bookmark, DiagnosticList, KnownCatalog, RootState, RootStatus, SkillDelta, Synced,
     WatchSkillsResponse,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Copy of the catalog to which events are applied. Keeps each skill as an `S`.
+/// Copy of the catalog to which events are applied.
 #[derive(Debug)]
-pub struct MirrorReplica<S> {
+pub struct MirrorReplica {
     /// Index of each selected root in the selection, by id.
     root_indexes: HashMap<String, usize>,
     /// State of each selected root. The state of a root that is selected twice is at its first
     /// index.
-    roots: Vec<RootReplica<S>>,
-    /// Converts a skill. The number is the index of its root in the selection.
-    convert: fn(usize, Skill) -> S,
+    roots: Vec<RootReplica>,
     max_bytes: usize,
-    expected: ExpectedEvent,
+    /// Whether only a `reset` is allowed next, because there is no complete state.
+    needs_reset: bool,
     /// Catalog of the last complete state.
-    complete: Arc<MirrorCatalog<S>>,
+    complete: Arc<MirrorCatalog>,
     /// Whether there was a complete state.
     has_state: bool,
     /// Changes since the last complete state.
     pending: IncompleteState,
     /// Catalogs of other mirrors, if the mirror shares them.
-    sharing: Option<CatalogSharing<S>>,
+    pub(super) sharing: Option<CatalogSharing>,
 }
 
 /// Changes since the last complete state.
@@ -52,46 +52,24 @@ struct IncompleteState {
     removed_bytes: usize,
 }
 
-/// Next event that is allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ExpectedEvent {
-    /// Only a `reset`: there is no complete state.
-    Reset,
-    /// Every event.
-    Any,
-}
-
-#[derive(Debug)]
-struct RootReplica<S> {
+#[derive(Debug, Default)]
+struct RootReplica {
     id: Arc<str>,
     status: Option<RootStatus>,
-    contents: Arc<RootContents<S>>,
+    contents: Arc<RootContents>,
     /// Contents of the last complete state.
-    completed: Arc<RootContents<S>>,
+    completed: Arc<RootContents>,
     /// Contents of the last complete state in which the root was ready.
-    last_ready: Option<Arc<RootContents<S>>>,
+    last_ready: Option<Arc<RootContents>>,
     /// Contents to which the current stream may refer until the root is first ready.
-    offered: Option<Arc<RootContents<S>>>,
+    offered: Option<Arc<RootContents>>,
     /// Readiness that the current stream sent.
     readiness: Arc<RootReadiness>,
     /// Readiness of the last complete state.
     completed_readiness: Arc<RootReadiness>,
 }
 
-impl<S> RootReplica<S> {
-    fn new(id: &str) -> Self {
-        Self {
-            id: id.into(),
-            status: None,
-            contents: Arc::default(),
-            completed: Arc::default(),
-            last_ready: None,
-            offered: None,
-            readiness: Arc::default(),
-            completed_readiness: Arc::default(),
-        }
-    }
-
+impl RootReplica {
     /// Discards the contents for a `reset`.
     fn reset(&mut self) {
         self.contents = Arc::default();
@@ -100,7 +78,7 @@ impl<S> RootReplica<S> {
     }
 
     /// Takes the offered contents, whose digest the daemon sent.
-    fn restore(&mut self, digest: &str) -> Result<(), String> {
+    fn restore(&mut self, digest: &str) -> Result<(), &'static str> {
         let offered = self
             .offered
             .take()
@@ -113,7 +91,7 @@ impl<S> RootReplica<S> {
 
     /// Offers contents to the next stream: the given ones, or those of the last complete state in
     /// which the root was ready.
-    fn offer(&mut self, contents: Option<Arc<RootContents<S>>>) -> Option<KnownCatalog> {
+    fn offer(&mut self, contents: Option<Arc<RootContents>>) -> Option<KnownCatalog> {
         self.offered = contents.or_else(|| self.last_ready.clone());
         let catalog_digest = self.offered.as_ref()?.digest().to_owned();
         Some(KnownCatalog {
@@ -159,7 +137,7 @@ impl<S> RootReplica<S> {
 /// Complete state of a stream.
 // Only `caproot watch` reads all fields.
 #[derive(Debug)]
-pub struct MirrorUpdate<S = Skill> {
+pub struct MirrorUpdate {
     /// Start of the daemon.
     pub epoch: Arc<str>,
     /// Revision of that start.
@@ -167,7 +145,7 @@ pub struct MirrorUpdate<S = Skill> {
     /// Resume token of this state.
     pub token: Arc<str>,
     /// Catalog of this state. If nothing changed, the same `Arc` as in the last state.
-    pub catalog: Arc<MirrorCatalog<S>>,
+    pub catalog: Arc<MirrorCatalog>,
     /// Whether the daemon sent changes since the last state.
     pub changed: bool,
     /// Whether the state began with a `reset`. Then `removed` is empty.
@@ -178,26 +156,25 @@ pub struct MirrorUpdate<S = Skill> {
     pub removed: HashMap<String, i32>,
 }
 
-impl<S> MirrorReplica<S> {
-    /// Creates an empty copy of the selected roots. `convert` makes an `S` of a skill and the index of
-    /// its root in the selection.
+impl MirrorReplica {
+    /// Creates an empty copy of the selected roots.
     #[must_use]
-    pub fn new(selection: &MirrorSelection, convert: fn(usize, Skill) -> S) -> Self {
+    pub fn new(selection: &MirrorSelection) -> Self {
         let mut root_indexes = HashMap::new();
+        let mut roots = Vec::new();
         for (index, root) in selection.roots.iter().enumerate() {
             root_indexes.entry(root.id.clone()).or_insert(index);
+            roots.push(RootReplica {
+                id: root.id.as_str().into(),
+                ..RootReplica::default()
+            });
         }
 
         Self {
             root_indexes,
-            roots: selection
-                .roots
-                .iter()
-                .map(|root| RootReplica::new(&root.id))
-                .collect(),
-            convert,
+            roots,
             max_bytes: selection.max_bytes,
-            expected: ExpectedEvent::Reset,
+            needs_reset: true,
             complete: Arc::default(),
             has_state: false,
             pending: IncompleteState::default(),
@@ -205,43 +182,22 @@ impl<S> MirrorReplica<S> {
         }
     }
 
-    /// Shares the catalogs with other mirrors.
-    pub(super) fn with_sharing(self, sharing: CatalogSharing<S>) -> Self {
-        Self {
-            sharing: Some(sharing),
-            ..self
-        }
-    }
-
-    /// Returns the catalogs of other mirrors, if the mirror shares them.
-    pub(super) fn sharing_mut(&mut self) -> Option<&mut CatalogSharing<S>> {
-        self.sharing.as_mut()
-    }
-
     /// Records that the stream was lost. The next stream resumes from the last complete state or
     /// starts with a `reset`.
     pub(super) fn handle_disconnect(&mut self) {
-        if self.pending.is_dirty {
-            self.expected = ExpectedEvent::Reset;
-        }
+        self.needs_reset |= self.pending.is_dirty;
         // The next stream sends the readiness again.
         for root in &mut self.roots {
             root.readiness = Arc::default();
         }
     }
 
-    /// Returns the catalogs of the last complete state in which each root was ready, for the request
-    /// of the next stream.
-    pub(super) fn offer_catalogs(&mut self) -> Vec<KnownCatalog> {
-        self.offer_contents(&HashMap::new())
-    }
-
     /// Returns the catalogs for the request of the next stream: these contents by root id, or else
-    /// those of [`MirrorReplica::offer_catalogs`]. The next stream may refer to them until each root
-    /// is first ready.
-    pub(super) fn offer_contents(
+    /// those of the last complete state in which each root was ready. The next stream may refer to them
+    /// until each root is first ready.
+    pub(super) fn offer_catalogs(
         &mut self,
-        contents: &HashMap<String, Arc<RootContents<S>>>,
+        contents: &HashMap<String, Arc<RootContents>>,
     ) -> Vec<KnownCatalog> {
         let root_indexes = self.root_indexes.iter();
         root_indexes
@@ -251,7 +207,7 @@ impl<S> MirrorReplica<S> {
 
     /// Returns the contents of the last complete state, if the root was ready and they have the
     /// digest of this status.
-    pub(super) fn held_root(&self, status: &RootStatus) -> Option<&Arc<RootContents<S>>> {
+    pub(super) fn held_root(&self, status: &RootStatus) -> Option<&Arc<RootContents>> {
         let root = &self.roots[*self.root_indexes.get(&status.id)?];
         root.last_ready
             .as_ref()
@@ -261,7 +217,7 @@ impl<S> MirrorReplica<S> {
     /// Takes a state that was listed: the status of each root, in the order of the selection, with
     /// its contents. The next `synced` completes the state. Returns whether the state was taken: its
     /// roots must be the selected roots, and its size within the limit.
-    pub(super) fn adopt_state(&mut self, state: Vec<(RootStatus, Arc<RootContents<S>>)>) -> bool {
+    pub(super) fn adopt_state(&mut self, state: Vec<(RootStatus, Arc<RootContents>)>) -> bool {
         let bytes: usize = state
             .iter()
             .map(|(s, c)| c.bytes() + message_bytes(s))
@@ -274,13 +230,18 @@ impl<S> MirrorReplica<S> {
         for (root, (status, contents)) in self.roots.iter_mut().zip(state) {
             (root.status, root.contents, root.offered) = (Some(status), contents, None);
         }
-        self.expected = ExpectedEvent::Any;
+        self.begin_state();
+        true
+    }
+
+    /// Begins a state that replaces the whole state before.
+    fn begin_state(&mut self) {
+        self.needs_reset = false;
         self.pending = IncompleteState {
             is_dirty: true,
             is_reset: true,
             ..IncompleteState::default()
         };
-        true
     }
 
     /// Applies an event. Returns the state that the event completes. The error is the reason to end
@@ -288,10 +249,8 @@ impl<S> MirrorReplica<S> {
     pub fn apply_event(
         &mut self,
         message: WatchSkillsResponse,
-    ) -> Result<Option<MirrorUpdate<S>>, String> {
-        let begins = matches!(message.event, Some(Event::Reset(_)));
-        let is_bookmark = matches!(message.event, Some(Event::Bookmark(_)));
-        if self.expected == ExpectedEvent::Reset && !begins {
+    ) -> Result<Option<MirrorUpdate>, String> {
+        if self.needs_reset && !matches!(message.event, Some(Event::Reset(_))) {
             return Err("the daemon resumed from an incomplete state".to_owned());
         }
 
@@ -299,22 +258,18 @@ impl<S> MirrorReplica<S> {
         let Some(event) = message.event else {
             return Ok(None);
         };
+        let is_bookmark = matches!(event, Event::Bookmark(_));
         match event {
             Event::Reset(_) => {
                 self.roots.iter_mut().for_each(RootReplica::reset);
-                self.expected = ExpectedEvent::Any;
-                self.pending = IncompleteState {
-                    is_dirty: true,
-                    is_reset: true,
-                    ..IncompleteState::default()
-                };
+                self.begin_state();
             }
             Event::RootStatus(status) => self.apply_status(status)?,
             Event::Delta(delta) => self.apply_delta(delta)?,
             Event::Diagnostics(list) => self.apply_diagnostics(list)?,
             Event::Readiness(list) => {
-                let root = self.root_mut(&list.root_id)?;
-                Arc::make_mut(&mut root.readiness).apply(list)?;
+                let index = self.root_index(&list.root_id)?;
+                Arc::make_mut(&mut self.roots[index].readiness).apply(list)?;
             }
             Event::Synced(Synced { resume_token }) | Event::Bookmark(Bookmark { resume_token }) => {
                 let pending = std::mem::take(&mut self.pending);
@@ -366,17 +321,16 @@ impl<S> MirrorReplica<S> {
     }
 
     /// Returns the catalog of the events so far.
-    fn catalog(&self) -> MirrorCatalog<S> {
-        let contents = self
-            .roots
-            .iter()
-            .map(|root| (root.id.clone(), root.contents.clone()));
-        let readiness = self
-            .roots
-            .iter()
-            .map(|root| (root.id.clone(), root.readiness.clone()));
-        MirrorCatalog::new(self.statuses().cloned().collect(), contents.collect())
-            .with_readiness(readiness.collect())
+    fn catalog(&self) -> MirrorCatalog {
+        let roots = self.roots.iter().map(|root| CatalogRoot {
+            id: root.id.clone(),
+            contents: root.contents.clone(),
+            readiness: root.readiness.clone(),
+        });
+        MirrorCatalog {
+            statuses: self.statuses().cloned().collect(),
+            roots: roots.collect(),
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -387,17 +341,15 @@ impl<S> MirrorReplica<S> {
         self.roots.iter().filter_map(|root| root.status.as_ref())
     }
 
-    fn root_mut(&mut self, id: &str) -> Result<&mut RootReplica<S>, String> {
-        let index = self
-            .root_indexes
-            .get(id)
-            .ok_or("the daemon sent a root that was not selected")?;
-        Ok(&mut self.roots[*index])
+    fn root_index(&self, id: &str) -> Result<usize, &'static str> {
+        let index = self.root_indexes.get(id).copied();
+        index.ok_or("the daemon sent a root that was not selected")
     }
 
-    fn apply_status(&mut self, mut status: RootStatus) -> Result<(), String> {
+    fn apply_status(&mut self, mut status: RootStatus) -> Result<(), &'static str> {
         self.pending.is_dirty = true;
-        let root = self.root_mut(&status.id)?;
+        let index = self.root_index(&status.id)?;
+        let root = &mut self.roots[index];
         // The flag is about this stream only, and must not make equal states differ.
         if std::mem::take(&mut status.unchanged) {
             root.restore(&status.catalog_digest)?;
@@ -409,17 +361,17 @@ impl<S> MirrorReplica<S> {
         Ok(())
     }
 
-    fn apply_diagnostics(&mut self, list: DiagnosticList) -> Result<(), String> {
+    fn apply_diagnostics(&mut self, list: DiagnosticList) -> Result<(), &'static str> {
         self.pending.is_dirty = true;
-        let contents = RootContents::make_mut(&mut self.root_mut(&list.root_id)?.contents);
+        let index = self.root_index(&list.root_id)?;
+        let contents = RootContents::make_mut(&mut self.roots[index].contents);
         contents.add_diagnostics(list.diagnostics, list.continued);
         Ok(())
     }
 
-    fn apply_delta(&mut self, delta: SkillDelta) -> Result<(), String> {
+    fn apply_delta(&mut self, delta: SkillDelta) -> Result<(), &'static str> {
         self.pending.is_dirty = true;
-        let selected = self.root_indexes.get(&delta.root_id).copied();
-        let index = selected.ok_or("the daemon sent a root that was not selected")?;
+        let index = self.root_index(&delta.root_id)?;
         let contents = RootContents::make_mut(&mut self.roots[index].contents);
 
         for removed in delta.removed {
@@ -435,12 +387,10 @@ impl<S> MirrorReplica<S> {
         for skill in delta.upserted {
             if !is_skill_of_root(&skill, &delta.root_id) {
                 return Err(
-                    "the daemon lists a skill below another root, or with an invalid handle"
-                        .to_owned(),
+                    "the daemon lists a skill below another root, or with an invalid handle",
                 );
             }
-            let convert = self.convert;
-            contents.insert_skill(skill, |skill| convert(index, skill));
+            contents.insert_skill(skill);
         }
 
         for package in &delta.removed_plugins {
@@ -449,8 +399,7 @@ impl<S> MirrorReplica<S> {
         for plugin in delta.upserted_plugins {
             if !is_plugin_of_root(&plugin, &delta.root_id) {
                 return Err(
-                    "the daemon lists a plugin below another root, or with an invalid name or handle"
-                        .to_owned(),
+                    "the daemon lists a plugin below another root, or with an invalid name or handle",
                 );
             }
             contents.insert_plugin(plugin);

@@ -62,34 +62,19 @@ impl ResumePoint {
         })
     }
 
-    /// Returns the changes that the digests of a catalog show.
+    /// Returns the changes up to a snapshot that its digests by root id show.
     pub(super) fn compare_digests(
         &self,
-        catalog: &MirrorCatalog,
-        revision: u64,
-        reason: String,
-    ) -> ChangesSince {
-        let now = catalog_digests(catalog);
-        let ids = catalog.roots().iter().map(|root| root.id.as_str());
-        self.compare_roots(ids, &now, revision, reason)
-    }
-
-    /// Returns the changes of these roots that their digests of now show.
-    pub(super) fn compare_roots<'a>(
-        &self,
-        ids: impl Iterator<Item = &'a str>,
+        snapshot: &MirrorSnapshot,
         now: &BTreeMap<String, String>,
-        revision: u64,
         reason: String,
     ) -> ChangesSince {
-        let roots: Vec<_> = ids
-            .filter(|id| self.catalog_digests.get(*id) != now.get(*id))
-            .map(str::to_owned)
-            .collect();
-
+        let ids = snapshot.catalog.roots().iter().map(|root| &root.id);
+        let changed = ids.filter(|id| self.catalog_digests.get(*id) != now.get(*id));
+        let roots: Vec<_> = changed.cloned().collect();
         if roots.is_empty() {
             return ChangesSince::Known {
-                revision,
+                revision: snapshot.revision,
                 upserted: Vec::new(),
                 removed: Vec::new(),
                 roots,
@@ -108,15 +93,17 @@ pub(super) fn catalog_digests(catalog: &MirrorCatalog) -> BTreeMap<String, Strin
         .filter(|root| root.state() == RootState::Ready);
     ready
         .filter_map(|root| {
-            let contents = catalog.contents(&root.id)?;
-            Some((root.id.clone(), contents.digest().to_owned()))
+            let digest = catalog.root(&root.id)?.contents.digest();
+            Some((root.id.clone(), digest.to_owned()))
         })
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ChangesSince, MirrorCatalog, ResumePoint, catalog_digests};
+    use super::{ChangesSince, MirrorCatalog, MirrorSnapshot, ResumePoint, catalog_digests};
+    use crate::mirror::MirrorState;
+    use crate::mirror::catalog::CatalogRoot;
     use crate::mirror::root_contents::RootContents;
     use caproot_core::proto::caproot::v1::{Authority, RootState, RootStatus, Skill};
     use std::sync::Arc;
@@ -144,14 +131,18 @@ mod tests {
         let contents = |id: &str| {
             let mut contents = RootContents::default();
             for part in skills.iter().filter(|(root, ..)| *root == id) {
-                contents.insert_skill(skill(part), |skill| skill);
+                contents.insert_skill(skill(part));
             }
-            (id.into(), Arc::new(contents))
+            CatalogRoot {
+                id: id.into(),
+                contents: Arc::new(contents),
+                readiness: Arc::default(),
+            }
         };
-        MirrorCatalog::new(
-            vec![root("a"), root("b")],
-            vec![contents("a"), contents("b")],
-        )
+        MirrorCatalog {
+            statuses: vec![root("a"), root("b")],
+            roots: vec![contents("a"), contents("b")],
+        }
     }
 
     #[test]
@@ -161,8 +152,14 @@ mod tests {
             catalog_digests: catalog_digests(&before),
             ..ResumePoint::default()
         };
-        let changed_roots = |now: &MirrorCatalog| match point.compare_digests(now, 7, "why".into())
-        {
+        let compare = |point: &ResumePoint, now: &MirrorCatalog| {
+            let snapshot = MirrorSnapshot {
+                catalog: Arc::new(now.clone()),
+                ..MirrorSnapshot::without_catalog(MirrorState::Live)
+            };
+            point.compare_digests(&snapshot, &catalog_digests(now), "why".into())
+        };
+        let changed_roots = |now: &MirrorCatalog| match compare(&point, now) {
             ChangesSince::Known { upserted, .. } => upserted,
             ChangesSince::Unknown { roots, .. } => roots,
         };
@@ -187,7 +184,7 @@ mod tests {
         }
         let nothing = ResumePoint::default();
         assert!(matches!(
-            nothing.compare_digests(&before, 7, String::new()),
+            compare(&nothing, &before),
             ChangesSince::Unknown { .. }
         ));
     }

@@ -1,6 +1,6 @@
 //! Skills, plugins, marketplaces and diagnostics of one root in a mirror.
 
-use crate::message_cost::{encoded_memory, message_memory};
+use crate::message_cost::encoded_memory;
 use caproot_core::proto::NamedMessage;
 use caproot_core::proto::caproot::v1::{Diagnostic, Marketplace, Plugin, Skill};
 use caproot_core::wire::{CatalogMessage, MessageDigest, digest_catalog};
@@ -14,12 +14,12 @@ pub const ENTRY_OVERHEAD_BYTES: usize = 256;
 /// maps, and its digest.
 const SKILL_OVERHEAD_BYTES: usize = 384;
 
-/// Contents of one root. Has each skill as an `S`. Mirrors with equal contents share them by an
-/// `Arc`, and copy them before a change.
-#[derive(Debug)]
-pub struct RootContents<S> {
+/// Contents of one root. Mirrors with equal contents share them by an `Arc`, and copy them before a
+/// change.
+#[derive(Debug, Clone, Default)]
+pub struct RootContents {
     /// By name and package, in list order.
-    skills: BTreeMap<(Arc<str>, Arc<str>), StoredSkill<S>>,
+    skills: BTreeMap<(Arc<str>, Arc<str>), StoredSkill>,
     /// Name of each skill by package. Name and package are the key in `skills`.
     names: HashMap<Arc<str>, Arc<str>>,
     /// By package.
@@ -31,60 +31,22 @@ pub struct RootContents<S> {
     digest: OnceLock<String>,
 }
 
-#[derive(Debug)]
-struct StoredSkill<S> {
-    skill: Arc<S>,
+#[derive(Debug, Clone)]
+struct StoredSkill {
+    skill: Arc<Skill>,
     bytes: usize,
     /// Digest of the received message.
     digest: MessageDigest,
 }
 
-impl<S> Clone for StoredSkill<S> {
-    fn clone(&self) -> Self {
-        Self {
-            skill: self.skill.clone(),
-            bytes: self.bytes,
-            digest: self.digest,
-        }
-    }
-}
-
-impl<S> Clone for RootContents<S> {
-    fn clone(&self) -> Self {
-        Self {
-            skills: self.skills.clone(),
-            names: self.names.clone(),
-            plugins: self.plugins.clone(),
-            marketplaces: self.marketplaces.clone(),
-            diagnostics: self.diagnostics.clone(),
-            bytes: self.bytes,
-            digest: self.digest.clone(),
-        }
-    }
-}
-
 /// Contents are equal if they have equal messages.
-impl<S> PartialEq for RootContents<S> {
+impl PartialEq for RootContents {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other) || self.digest() == other.digest()
     }
 }
 
-impl<S> Default for RootContents<S> {
-    fn default() -> Self {
-        Self {
-            skills: BTreeMap::new(),
-            names: HashMap::new(),
-            plugins: BTreeMap::new(),
-            marketplaces: Vec::new(),
-            diagnostics: Vec::new(),
-            bytes: 0,
-            digest: OnceLock::new(),
-        }
-    }
-}
-
-impl<S> RootContents<S> {
+impl RootContents {
     /// Returns shared contents to change them. Other users keep the contents of before.
     pub fn make_mut(shared: &mut Arc<Self>) -> &mut Self {
         let contents = Arc::make_mut(shared);
@@ -93,7 +55,7 @@ impl<S> RootContents<S> {
     }
 
     /// Returns the skills in list order.
-    pub fn skills(&self) -> impl DoubleEndedIterator<Item = &Arc<S>> + Clone {
+    pub fn skills(&self) -> impl DoubleEndedIterator<Item = &Arc<Skill>> + Clone {
         self.skills.values().map(|stored| &stored.skill)
     }
 
@@ -103,7 +65,7 @@ impl<S> RootContents<S> {
     }
 
     /// Returns the skill with this package.
-    pub fn skill(&self, package: &str) -> Option<&Arc<S>> {
+    pub fn skill(&self, package: &str) -> Option<&Arc<Skill>> {
         let (package, name) = self.names.get_key_value(package)?;
         Some(&self.skills.get(&(name.clone(), package.clone()))?.skill)
     }
@@ -148,25 +110,23 @@ impl<S> RootContents<S> {
     }
 
     /// Adds a skill, or replaces the skill with the same package.
-    pub fn insert_skill(&mut self, mut skill: Skill, convert: impl FnOnce(Skill) -> S) {
+    pub fn insert_skill(&mut self, mut skill: Skill) {
         self.remove_skill(&skill.package);
         // Belongs to one executor, and other executors share the contents.
         skill.readiness = None;
         let encoded = skill.encode_to_vec();
         let bytes = encoded_memory::<Skill>(&encoded) + SKILL_OVERHEAD_BYTES;
-        let digest = MessageDigest::new(CatalogMessage::Skill, &encoded);
         self.bytes += bytes;
-        let key: (Arc<str>, Arc<str>) = (skill.name.as_str().into(), skill.package.as_str().into());
-        self.names.insert(key.1.clone(), key.0.clone());
-        let skill = Arc::new(convert(skill));
-        self.skills.insert(
-            key,
-            StoredSkill {
-                skill,
-                bytes,
-                digest,
-            },
-        );
+
+        let name = Arc::<str>::from(&*skill.name);
+        let package = Arc::<str>::from(&*skill.package);
+        self.names.insert(package.clone(), name.clone());
+        let stored = StoredSkill {
+            skill: skill.into(),
+            bytes,
+            digest: MessageDigest::new(CatalogMessage::Skill, &encoded),
+        };
+        self.skills.insert((name, package), stored);
     }
 
     /// Removes a skill. Returns whether the root had the skill.
@@ -215,8 +175,8 @@ impl<S> RootContents<S> {
 }
 
 /// Returns the size of a message in a mirror.
-pub fn message_bytes(message: &impl NamedMessage) -> usize {
-    message_memory(message) + ENTRY_OVERHEAD_BYTES
+pub fn message_bytes<M: NamedMessage>(message: &M) -> usize {
+    encoded_memory::<M>(&message.encode_to_vec()) + ENTRY_OVERHEAD_BYTES
 }
 
 fn digest(kind: CatalogMessage, message: &impl Message) -> MessageDigest {

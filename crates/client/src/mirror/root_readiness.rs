@@ -26,10 +26,10 @@ impl RootReadiness {
     }
 
     /// Applies an event. The error is the reason to end the stream.
-    pub fn apply(&mut self, list: ReadinessList) -> Result<(), String> {
+    pub fn apply(&mut self, list: ReadinessList) -> Result<(), &'static str> {
         for skill in list.skills {
             if !is_canonical_of_root(&skill.package, &list.root_id) {
-                return Err("the daemon sent the readiness of a skill of another root".to_owned());
+                return Err("the daemon sent the readiness of a skill of another root");
             }
             let removed = self.skills.remove_entry(&skill.package);
             let removed = removed.map_or(0, |(package, old)| entry_bytes(&package, &old));

@@ -2,7 +2,7 @@
 //! them once. A catalog is known by its content: its digest was computed from received messages.
 
 use super::root_contents::RootContents;
-use caproot_core::proto::caproot::v1::{Skill, SkillView};
+use caproot_core::proto::caproot::v1::SkillView;
 use caproot_core::sync::{Mutex, WeightedLru};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -35,17 +35,17 @@ pub struct SharedCatalogKey {
 /// Catalogs of the mirrors of one fleet. Catalogs that a mirror holds cost no further memory here.
 /// The catalogs of ended mirrors are retained up to a limit of bytes, the least recently used first
 /// to go. A clone shares the catalogs.
-#[derive(Debug)]
-pub struct SharedCatalogs<S = Skill>(Arc<Mutex<SharedState<S>>>);
+#[derive(Debug, Clone)]
+pub struct SharedCatalogs(Arc<Mutex<SharedState>>);
 
 #[derive(Debug)]
-struct SharedState<S> {
+struct SharedState {
     /// Catalogs that a mirror or `retained` holds.
-    known: HashMap<SharedCatalogKey, Weak<RootContents<S>>>,
+    known: HashMap<SharedCatalogKey, Weak<RootContents>>,
     /// Number of catalogs at which the next sweep removes ended catalogs.
     next_sweep_len: usize,
     /// Catalogs of ended mirrors.
-    retained: WeightedLru<SharedCatalogKey, Arc<RootContents<S>>>,
+    retained: WeightedLru<SharedCatalogKey, Arc<RootContents>>,
     /// Transfers in progress.
     transfers: HashMap<SharedCatalogKey, TransferInProgress>,
     last_transfer_id: u64,
@@ -65,8 +65,8 @@ struct TransferInProgress {
 
 /// Transfer of this mirror. Dropping it ends the wait of the other mirrors.
 #[derive(Debug)]
-pub struct CatalogTransfer<S> {
-    shared: SharedCatalogs<S>,
+pub struct CatalogTransfer {
+    shared: SharedCatalogs,
     key: SharedCatalogKey,
     id: u64,
     progress: watch::Sender<()>,
@@ -74,11 +74,11 @@ pub struct CatalogTransfer<S> {
 
 /// Catalogs that a mirror asked for.
 #[derive(Debug)]
-pub struct ObtainedCatalogs<S> {
+pub struct ObtainedCatalogs {
     /// Shared contents by root id.
-    pub stored: HashMap<String, Arc<RootContents<S>>>,
+    pub stored: HashMap<String, Arc<RootContents>>,
     /// Catalogs that the mirror has to transfer.
-    pub transfers: Vec<CatalogTransfer<S>>,
+    pub transfers: Vec<CatalogTransfer>,
 }
 
 /// Numbers of the shared catalogs of a fleet.
@@ -90,13 +90,7 @@ pub struct SharedCatalogCounts {
     pub rejected: u64,
 }
 
-impl<S> Clone for SharedCatalogs<S> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<S> SharedCatalogs<S> {
+impl SharedCatalogs {
     /// Creates an empty store that retains at most `max_bytes` of catalogs that no mirror holds.
     pub fn new(max_bytes: usize) -> Self {
         Self(Arc::new(Mutex::new(SharedState {
@@ -132,29 +126,26 @@ impl<S> SharedCatalogs<S> {
 
     /// Returns the shared contents of these catalogs, and a transfer for each other. Waits while
     /// another mirror transfers one of them, unless that transfer stalls.
-    pub async fn obtain(&self, keys: &[SharedCatalogKey]) -> ObtainedCatalogs<S> {
+    pub async fn obtain(&self, keys: &[SharedCatalogKey]) -> ObtainedCatalogs {
         let deadline = Instant::now() + MAX_WAIT;
         let mut stalled = HashSet::new();
         loop {
             let claimed = self.claim(keys, &|other| {
                 Instant::now() >= deadline.min(other.end_of_wait) || stalled.contains(&other.id)
             });
-            let TransferInProgress {
-                id,
-                end_of_wait,
-                mut progress,
-            } = match claimed {
+            let mut other = match claimed {
                 Ok(obtained) => return obtained,
                 Err(other) => other,
             };
 
             // The clone has seen no event yet, and an old event is no progress.
-            progress.mark_unchanged();
+            other.progress.mark_unchanged();
             let stall_time = Instant::now() + STALL_TIMEOUT;
-            let until = deadline.min(end_of_wait).min(stall_time);
+            let until = deadline.min(other.end_of_wait).min(stall_time);
             // After an event, an earlier transfer may have ended with the catalog.
-            if timeout_at(until, progress.changed()).await.is_err() && until == stall_time {
-                stalled.insert(id);
+            let changed = timeout_at(until, other.progress.changed()).await;
+            if changed.is_err() && until == stall_time {
+                stalled.insert(other.id);
             }
         }
     }
@@ -165,7 +156,7 @@ impl<S> SharedCatalogs<S> {
         &self,
         keys: &[SharedCatalogKey],
         is_stalled: &dyn Fn(&TransferInProgress) -> bool,
-    ) -> Result<ObtainedCatalogs<S>, TransferInProgress> {
+    ) -> Result<ObtainedCatalogs, TransferInProgress> {
         let mut state = self.0.lock();
         let mut stored = HashMap::new();
         for key in keys {
@@ -185,11 +176,7 @@ impl<S> SharedCatalogs<S> {
     }
 
     /// Returns the shared contents of a catalog: `contents` if there are none yet.
-    pub fn share(
-        &self,
-        key: &SharedCatalogKey,
-        contents: &Arc<RootContents<S>>,
-    ) -> Arc<RootContents<S>> {
+    pub fn share(&self, key: &SharedCatalogKey, contents: &Arc<RootContents>) -> Arc<RootContents> {
         let mut state = self.0.lock();
         if let Some(shared) = state.find(key) {
             return shared;
@@ -199,7 +186,7 @@ impl<S> SharedCatalogs<S> {
     }
 
     /// Retains a catalog whose mirror ended.
-    pub fn retain(&self, key: &SharedCatalogKey, contents: &Arc<RootContents<S>>) {
+    pub fn retain(&self, key: &SharedCatalogKey, contents: &Arc<RootContents>) {
         let mut state = self.0.lock();
         state.add(key, contents);
         let weight = contents.bytes();
@@ -210,14 +197,14 @@ impl<S> SharedCatalogs<S> {
     }
 }
 
-impl<S> SharedState<S> {
-    fn find(&mut self, key: &SharedCatalogKey) -> Option<Arc<RootContents<S>>> {
+impl SharedState {
+    fn find(&mut self, key: &SharedCatalogKey) -> Option<Arc<RootContents>> {
         // The look-up marks the catalog as used, so that other catalogs are removed first.
         self.retained.get(key);
         self.known.get(key)?.upgrade()
     }
 
-    fn add(&mut self, key: &SharedCatalogKey, contents: &Arc<RootContents<S>>) {
+    fn add(&mut self, key: &SharedCatalogKey, contents: &Arc<RootContents>) {
         if self.known.len() >= self.next_sweep_len {
             self.known.retain(|_, known| known.strong_count() > 0);
             // Doubling the length between two sweeps keeps the cost of a catalog constant.
@@ -228,9 +215,9 @@ impl<S> SharedState<S> {
 
     fn start_transfer(
         &mut self,
-        shared: &SharedCatalogs<S>,
+        shared: &SharedCatalogs,
         key: &SharedCatalogKey,
-    ) -> CatalogTransfer<S> {
+    ) -> CatalogTransfer {
         self.last_transfer_id += 1;
         let id = self.last_transfer_id;
         let (progress, receiver) = watch::channel(());
@@ -250,14 +237,14 @@ impl<S> SharedState<S> {
     }
 }
 
-impl<S> CatalogTransfer<S> {
+impl CatalogTransfer {
     /// Reports an event of the daemon.
     pub fn record_progress(&self) {
         self.progress.send_replace(());
     }
 }
 
-impl<S> Drop for CatalogTransfer<S> {
+impl Drop for CatalogTransfer {
     fn drop(&mut self) {
         let transfers = &mut self.shared.0.lock().transfers;
         // Another mirror may have replaced a stalled transfer.

@@ -1,75 +1,41 @@
 //! Stream of complete states of one executor's catalog, for a single consumer that reads each event.
 
 use super::MirrorSelection;
-use super::catalog_sharing::{SharingExecutor, has_digest};
+use super::catalog_sharing::has_digest;
 use super::replica::{MirrorReplica, MirrorUpdate};
-use super::retry_requests::RetryRequests;
 use crate::call::{CallError, Client};
 use crate::watch::{SkillWatch, WatchMessage};
-use caproot_core::proto::caproot::v1::{
-    ListSkillsRequest, ListSkillsResponse, Skill, WatchSkillsRequest, WatchSkillsResponse,
-};
+use caproot_core::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 use tonic::{Code, Status};
-
-/// Deadline of the call for the digests. A root whose first scan takes longer is transferred without
-/// a look at the shared catalogs.
-const DIGESTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Watch that reconnects, and the copy of the catalog to which its events are applied. Dropping it
 /// ends the watch.
 #[derive(Debug)]
-pub struct MirrorStream<S = Skill> {
+pub struct MirrorStream {
     client: Client,
-    watch: SkillWatch,
-    replica: MirrorReplica<S>,
+    pub(super) watch: SkillWatch,
+    pub(super) replica: MirrorReplica,
     /// Epoch of the last complete state.
     epoch: Arc<str>,
 }
 
 impl MirrorStream {
-    /// Starts to watch, and shares the catalogs with other mirrors.
-    pub(super) fn start_sharing(
-        client: &Client,
-        selection: &MirrorSelection,
-        executor: &SharingExecutor,
-    ) -> Self {
-        let stream = Self::start(client, selection, |_, skill| skill);
-        let sharing = executor.start_stream(&selection.product, selection.view);
-        Self {
-            replica: stream.replica.with_sharing(sharing),
-            ..stream
-        }
-    }
-}
-
-impl<S> MirrorStream<S> {
-    /// Sets the requests that end a delay before a retry early.
-    pub(super) fn set_retry_requests(&mut self, requests: Arc<RetryRequests>) {
-        self.watch.set_retry_requests(requests);
-    }
-
-    /// Starts to watch. The copy has each skill as `convert` returns it, for the index of the
-    /// skill's root in the selection.
-    pub fn start(
-        client: &Client,
-        selection: &MirrorSelection,
-        convert: fn(usize, Skill) -> S,
-    ) -> Self {
-        let watch = client.watch_skills(selection.watch_request());
-        let replica = MirrorReplica::new(selection, convert);
+    /// Starts to watch.
+    #[must_use]
+    pub fn start(client: &Client, selection: &MirrorSelection) -> Self {
         Self {
             client: client.clone(),
-            watch,
-            replica,
-            epoch: Arc::from(""),
+            watch: client.watch_skills(selection.watch_request()),
+            replica: MirrorReplica::new(selection),
+            epoch: Arc::default(),
         }
     }
 
     /// Returns the next message. An error is final: the daemon rejected the watch. Cancel-safe.
     pub async fn next(&mut self) -> Result<WatchMessage, CallError> {
-        if self.watch.is_closed() && self.replica.sharing_mut().is_some() {
+        if self.watch.stream.is_none() && self.replica.sharing.is_some() {
             self.watch.wait_for_retry().await;
             // The box is gone once the stream opens, so that a mirror's future stays small.
             if let Err(status) = Box::pin(self.take_shared_catalogs()).await {
@@ -80,17 +46,16 @@ impl<S> MirrorStream<S> {
         let message = self.watch.next_metered().await?;
         match &message {
             WatchMessage::Event(_) => {
-                if let Some(sharing) = self.replica.sharing_mut() {
+                if let Some(sharing) = &self.replica.sharing {
                     sharing.record_progress();
                 }
             }
             WatchMessage::Lost { .. } => {
                 self.replica.handle_disconnect();
-                if let Some(sharing) = self.replica.sharing_mut() {
+                if let Some(sharing) = &mut self.replica.sharing {
                     sharing.end_transfers();
                 }
-                let known = self.replica.offer_catalogs();
-                self.watch.set_known_catalogs(known);
+                self.watch.request.known_catalogs = self.replica.offer_catalogs(&HashMap::new());
             }
         }
         Ok(message)
@@ -101,7 +66,9 @@ impl<S> MirrorStream<S> {
     async fn take_shared_catalogs(&mut self) -> Result<(), Status> {
         // A dial may wait for its turn. The time limit of the digests begins afterwards.
         self.client.wait_for_connection().await?;
-        let listed = match self.list_digests().await {
+        let request = &self.watch.request;
+        let listed = self.client.list_root_states_once(request, request.view());
+        let listed = match listed.await {
             Ok(listed) => listed,
             Err(status)
                 if status.code() != Code::DeadlineExceeded && self.watch.is_retryable(&status) =>
@@ -118,52 +85,36 @@ impl<S> MirrorStream<S> {
         }
 
         let replica = &mut self.replica;
-        let missing: Vec<_> = listed
-            .roots
+        let ready = listed.roots.into_iter().filter(has_digest);
+        let ready: Vec<_> = ready.collect();
+        let missing = ready
             .iter()
-            .filter(|root| has_digest(root) && replica.held_root(root).is_none())
-            .cloned()
-            .collect();
-        let Some(sharing) = replica.sharing_mut() else {
+            .filter(|root| replica.held_root(root).is_none());
+        let missing: Vec<_> = missing.cloned().collect();
+        let Some(sharing) = &mut replica.sharing else {
             return Ok(());
         };
-        let shared = sharing.obtain(missing.iter()).await;
+        let shared = sharing.obtain(&missing).await;
 
-        let state: Option<Vec<_>> = listed
-            .roots
-            .iter()
-            .filter(|root| has_digest(root))
+        let state: Option<Vec<_>> = ready
+            .into_iter()
             .map(|root| {
-                let contents = replica.held_root(root).or_else(|| shared.get(&root.id))?;
-                Some((root.clone(), contents.clone()))
+                let held = replica.held_root(&root).or_else(|| shared.get(&root.id));
+                let contents = held?.clone();
+                Some((root, contents))
             })
             .collect();
         // The token resumes from the listed state.
         if let Some(state) = state.filter(|_| !listed.resume_token.is_empty())
             && replica.adopt_state(state)
         {
-            self.watch.set_known_catalogs(Vec::new());
-            self.watch.set_resume_token(listed.resume_token);
-            return Ok(());
+            self.watch.request.known_catalogs.clear();
+            self.watch.request.resume_token = listed.resume_token;
+        } else {
+            self.watch.request.resume_token.clear();
+            self.watch.request.known_catalogs = replica.offer_catalogs(&shared);
         }
-
-        self.watch.set_resume_token(String::new());
-        self.watch
-            .set_known_catalogs(replica.offer_contents(&shared));
         Ok(())
-    }
-
-    async fn list_digests(&self) -> Result<ListSkillsResponse, Status> {
-        let request = self.watch.request();
-        let request = ListSkillsRequest {
-            selected_capability_roots: request.selected_capability_roots.clone(),
-            product: request.product.clone(),
-            view: request.view,
-            roots_only: true,
-            ..ListSkillsRequest::default()
-        };
-        let states = self.client.list_root_states_once(request, DIGESTS_TIMEOUT);
-        states.await
     }
 
     /// Applies an event of [`MirrorStream::next`] to the copy. Returns the state that the event
@@ -172,13 +123,13 @@ impl<S> MirrorStream<S> {
     pub fn apply_event(
         &mut self,
         event: WatchSkillsResponse,
-    ) -> Result<Option<MirrorUpdate<S>>, String> {
+    ) -> Result<Option<MirrorUpdate>, String> {
         let outcome = self.replica.apply_event(event);
         self.watch.release_event();
         let update = outcome?;
         if let Some(update) = &update {
             self.epoch = update.epoch.clone();
-            if let Some(sharing) = self.replica.sharing_mut() {
+            if let Some(sharing) = &mut self.replica.sharing {
                 sharing.end_transfers();
             }
         }

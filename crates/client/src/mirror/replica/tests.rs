@@ -1,6 +1,6 @@
 //! Valid and invalid events applied to a replica.
 
-use super::MirrorUpdate;
+use super::{MirrorReplica, MirrorUpdate};
 use crate::mirror::MirrorSelection;
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{
@@ -8,16 +8,11 @@ use caproot_core::proto::caproot::v1::{
     RemovedSkill, Reset, RootState, RootStatus, SelectedCapabilityRoot, Skill, SkillDelta, Synced,
     WatchSkillsResponse,
 };
+use std::collections::HashMap;
 use std::sync::Arc;
-
-type MirrorReplica = super::MirrorReplica<Skill>;
 
 /// Epoch, revision, token, and whether the catalog changed.
 type CompleteState = (Arc<str>, u64, Arc<str>, bool);
-
-fn new_replica(selection: &MirrorSelection) -> MirrorReplica {
-    MirrorReplica::new(selection, |_, skill| skill)
-}
 
 fn apply(
     replica: &mut MirrorReplica,
@@ -105,7 +100,7 @@ fn plugin_delta(root: &str) -> Event {
 
 #[test]
 fn skills_are_in_list_order() {
-    let mut replica = new_replica(&selection(&["z", "a", "z"]));
+    let mut replica = MirrorReplica::new(&selection(&["z", "a", "z"]));
     let status = |id: &str| {
         Event::RootStatus(RootStatus {
             id: id.into(),
@@ -223,7 +218,7 @@ fn foreign_roots_are_rejected() {
         delta("a", vec![Skill::default()], &[]),
         Event::RootStatus(RootStatus::default()),
     ] {
-        let mut replica = new_replica(&selection(&["a"]));
+        let mut replica = MirrorReplica::new(&selection(&["a"]));
         assert!(replica.apply_event(event(reset())).is_ok());
         assert!(replica.apply_event(event(bad.clone())).is_err(), "{bad:?}");
     }
@@ -231,7 +226,7 @@ fn foreign_roots_are_rejected() {
 
 #[test]
 fn partial_state_cannot_be_resumed() {
-    let mut replica = new_replica(&selection(&["a"]));
+    let mut replica = MirrorReplica::new(&selection(&["a"]));
     assert!(
         replica.apply_event(event(synced())).is_err(),
         "no state yet"
@@ -259,7 +254,7 @@ fn partial_state_cannot_be_resumed() {
 
 #[test]
 fn byte_limit_is_enforced() {
-    let mut replica = new_replica(&MirrorSelection {
+    let mut replica = MirrorReplica::new(&MirrorSelection {
         max_bytes: 20_000,
         ..selection(&["a"])
     });
@@ -269,7 +264,7 @@ fn byte_limit_is_enforced() {
     let most = 20_000 / size_of::<Skill>();
     assert!(refused.is_some_and(|n| n > 10 && n < most), "{refused:?}");
     // A skill that is sent again replaces its earlier size.
-    let mut replica = new_replica(&MirrorSelection {
+    let mut replica = MirrorReplica::new(&MirrorSelection {
         max_bytes: 20_000,
         ..selection(&["a"])
     });
@@ -279,7 +274,7 @@ fn byte_limit_is_enforced() {
 
 #[test]
 fn removal_reasons_last_until_the_state_is_complete() {
-    let mut replica = new_replica(&selection(&["a"]));
+    let mut replica = MirrorReplica::new(&selection(&["a"]));
     let both = vec![skill("a", "x"), skill("a", "y")];
     for part in [reset(), delta("a", both, &["x"])] {
         assert!(
@@ -324,7 +319,7 @@ fn removal_reasons_last_until_the_state_is_complete() {
 
 #[test]
 fn removals_count_towards_the_byte_limit() {
-    let mut replica = new_replica(&MirrorSelection {
+    let mut replica = MirrorReplica::new(&MirrorSelection {
         max_bytes: 10_000,
         ..selection(&["a"])
     });
@@ -340,7 +335,7 @@ fn removals_count_towards_the_byte_limit() {
 /// State of the root with the digest of its contents.
 fn status(replica: &mut MirrorReplica, id: &str, unchanged: bool) -> Event {
     let known = replica
-        .offer_catalogs()
+        .offer_catalogs(&HashMap::new())
         .into_iter()
         .find(|known| known.root_id == id);
     let catalog_digest = known.expect("a complete root").catalog_digest;
@@ -356,8 +351,11 @@ fn status(replica: &mut MirrorReplica, id: &str, unchanged: bool) -> Event {
 
 /// Returns a replica of the roots `a` and `b` whose stream was lost.
 fn lost_replica() -> MirrorReplica {
-    let mut replica = new_replica(&selection(&["a", "b"]));
-    assert!(replica.offer_catalogs().is_empty(), "there is no state yet");
+    let mut replica = MirrorReplica::new(&selection(&["a", "b"]));
+    assert!(
+        replica.offer_catalogs(&HashMap::new()).is_empty(),
+        "there is no state yet"
+    );
     let plugin = Plugin {
         package: "skill://a/p".into(),
         ..Plugin::default()
@@ -410,7 +408,7 @@ fn unchanged_roots_keep_their_contents() {
         assert_eq!(apply(&mut replica, event(part)), Ok(None));
     }
     replica.handle_disconnect();
-    assert_eq!(replica.offer_catalogs().len(), 2);
+    assert_eq!(replica.offer_catalogs(&HashMap::new()).len(), 2);
     for part in [reset(), statuses[1].clone(), statuses[0].clone()] {
         assert_eq!(apply(&mut replica, event(part)), Ok(None));
     }
@@ -479,7 +477,7 @@ fn a_root_that_is_ready_later_can_be_unchanged() {
         }
         assert_eq!(names(&replica), ["skill://b/z"]);
         replica.handle_disconnect();
-        assert_eq!(replica.offer_catalogs().len(), 2);
+        assert_eq!(replica.offer_catalogs(&HashMap::new()).len(), 2);
     }
     for part in [unchanged[0].clone(), synced()] {
         assert!(replica.apply_event(event(part)).is_ok());
@@ -497,10 +495,11 @@ fn a_listed_state_is_taken() {
     };
     let contents = lost_replica()
         .complete
-        .contents("a")
+        .root("a")
         .expect("a root")
+        .contents
         .clone();
-    let mut replica = new_replica(&selection(&["a"]));
+    let mut replica = MirrorReplica::new(&selection(&["a"]));
     let other = RootStatus {
         id: "b".into(),
         ..status.clone()
@@ -528,7 +527,7 @@ fn a_listed_state_is_taken() {
         update.is_ok() && contents.skill_count() == 2,
         "shared contents are copied"
     );
-    let mut small = new_replica(&MirrorSelection {
+    let mut small = MirrorReplica::new(&MirrorSelection {
         max_bytes: 500,
         ..selection(&["a"])
     });

@@ -21,21 +21,18 @@ fn key(root_id: &str) -> SharedCatalogKey {
     }
 }
 
-fn contents(text: &str) -> Arc<RootContents<Skill>> {
+fn contents(text: &str) -> Arc<RootContents> {
     let mut contents = RootContents::default();
     let (package, description) = ("skill://r/a".to_owned(), text.to_owned());
-    contents.insert_skill(
-        Skill {
-            package,
-            description,
-            ..Skill::default()
-        },
-        |skill| skill,
-    );
+    contents.insert_skill(Skill {
+        package,
+        description,
+        ..Skill::default()
+    });
     Arc::new(contents)
 }
 
-fn obtain(shared: &SharedCatalogs, roots: &[&str]) -> JoinHandle<ObtainedCatalogs<Skill>> {
+fn obtain(shared: &SharedCatalogs, roots: &[&str]) -> JoinHandle<ObtainedCatalogs> {
     let (shared, keys) = (
         shared.clone(),
         roots.iter().map(|id| key(id)).collect::<Vec<_>>(),
@@ -44,7 +41,7 @@ fn obtain(shared: &SharedCatalogs, roots: &[&str]) -> JoinHandle<ObtainedCatalog
 }
 
 /// Returns the transfer of a mirror that asked for one catalog.
-async fn only_transfer(obtained: JoinHandle<ObtainedCatalogs<Skill>>) -> CatalogTransfer<Skill> {
+async fn only_transfer(obtained: JoinHandle<ObtainedCatalogs>) -> CatalogTransfer {
     let mut obtained = obtained.await.expect("no panic");
     assert_eq!((obtained.stored.len(), obtained.transfers.len()), (0, 1));
     obtained.transfers.remove(0)
