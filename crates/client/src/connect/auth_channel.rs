@@ -4,15 +4,12 @@
 use super::credentials::BearerToken;
 use http::header::AUTHORIZATION;
 use std::error::Error;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::Channel;
-use tower::Service;
+use tower::{BoxError, ServiceExt as _};
 
 /// The daemon requires TLS, and the connection has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,23 +27,27 @@ impl TlsRequired {
 /// Channel with the token of each call, and with the flag of its connections.
 #[derive(Debug, Clone)]
 pub struct AuthChannel {
-    channel: Channel,
-    token: BearerToken,
-    alert_flag: TlsAlertFlag,
+    pub channel: Channel,
+    pub token: BearerToken,
+    pub alert_flag: TlsAlertFlag,
 }
 
 impl AuthChannel {
-    pub fn new(channel: Channel, token: BearerToken, alert_flag: TlsAlertFlag) -> Self {
-        Self {
-            channel,
-            token,
-            alert_flag,
+    /// Makes a call.
+    pub async fn call(
+        self,
+        mut request: http::Request<Body>,
+    ) -> Result<http::Response<Body>, BoxError> {
+        if let Some(token) = self.token.header() {
+            request.headers_mut().insert(AUTHORIZATION, token);
         }
-    }
-
-    /// Reads the token again. Returns whether the token changed.
-    pub async fn reload_token(&self) -> bool {
-        self.token.reload().await
+        self.channel.oneshot(request).await.map_err(|error| {
+            if self.alert_flag.0.load(Ordering::Relaxed) {
+                TlsRequired.into()
+            } else {
+                error.into()
+            }
+        })
     }
 }
 
@@ -58,33 +59,5 @@ pub struct TlsAlertFlag(Arc<AtomicBool>);
 impl TlsAlertFlag {
     pub fn record_alert(&self) {
         self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Service<http::Request<Body>> for AuthChannel {
-    type Response = http::Response<Body>;
-    type Error = Box<dyn Error + Send + Sync>;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.channel.poll_ready(context).map_err(Into::into)
-    }
-
-    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        if let Some(token) = self.token.header() {
-            request.headers_mut().insert(AUTHORIZATION, token);
-        }
-        let call = self.channel.call(request);
-        let alert_flag = self.alert_flag.clone();
-        Box::pin(async move {
-            call.await.map_err(|error| {
-                let wants_tls = alert_flag.0.load(Ordering::Relaxed);
-                if wants_tls {
-                    TlsRequired.into()
-                } else {
-                    error.into()
-                }
-            })
-        })
     }
 }

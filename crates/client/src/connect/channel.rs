@@ -2,16 +2,16 @@
 
 use super::auth_channel::TlsAlertFlag;
 use super::credentials::ClientCredentials;
-use super::dial::{ConnectorError, open_stream, root_cause};
+use super::dial::{ConnectorError, open_stream};
 use super::response_budget::{MAX_HEADER_BYTES, WINDOW_BYTES};
 use super::tls_error::TlsError;
+use super::tls_probe::FirstBytes;
 #[cfg(unix)]
 use caproot_core::net::endpoint::SYSTEM_SOCKET;
 use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress, ProcessEnv, default_sockets};
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot_core::sync::Mutex;
 use hyper_util::rt::TokioIo;
-use std::error::Error as _;
 use std::io::{self, ErrorKind};
 #[cfg(unix)]
 use std::path::Path;
@@ -20,8 +20,6 @@ use std::sync::Arc;
 use std::time::Duration;
 #[cfg(unix)]
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
-use tonic::Status;
 use tonic::transport::{self, Channel, Uri};
 
 /// Failure to open a channel. Displays as one sentence.
@@ -132,27 +130,25 @@ pub async fn open_channel(
 
 async fn build_channel(endpoint: &DaemonEndpoint) -> Result<Channel, ConnectorError> {
     let address = endpoint.address().clone();
-    let is_tls = matches!(address, EndpointAddress::Tls(_));
-    let (sender, first_bytes) = oneshot::channel();
-    // The sender is for the first connection. On later connections the calls report the failure.
-    let sender = Arc::new(Mutex::new(Some(sender)));
+    let first_bytes = Arc::new(Mutex::new(None));
+    let latest_first_bytes = first_bytes.clone();
     let connector = tower::service_fn(move |_: Uri| {
         let address = address.clone();
-        let sender = sender.lock().take();
+        let latest_first_bytes = latest_first_bytes.clone();
         async move {
             let credentials = ClientCredentials::default();
-            open_stream(&address, &credentials, TlsAlertFlag::default(), sender)
-                .await
-                .map(TokioIo::new)
+            let mut stream = open_stream(&address, &credentials, TlsAlertFlag::default()).await?;
+            *latest_first_bytes.lock() = stream.first_bytes.take();
+            Ok::<_, ConnectorError>(TokioIo::new(stream))
         }
     });
 
     let channel = http_origin(endpoint)?
         .connect_with_connector(connector)
         .await?;
-    if is_tls {
-        wait_for_first_bytes(first_bytes).await?;
-    }
+    // On later connections the calls report the failure.
+    let first_bytes = first_bytes.lock().take();
+    wait_for_first_bytes(first_bytes).await?;
     Ok(channel)
 }
 
@@ -169,16 +165,16 @@ pub async fn connect_within<T>(
         })
 }
 
-/// Waits for the first bytes of a TLS connection. In TLS 1.3 the server checks the client
+/// Waits for the first bytes of a connection, if it has TLS. In TLS 1.3 the server checks the client
 /// certificate after the client's handshake is complete.
-pub async fn wait_for_first_bytes(
-    first_bytes: oneshot::Receiver<io::Result<()>>,
-) -> Result<(), ConnectorError> {
-    match first_bytes.await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(ConnectorError::Tls(TlsError::from_io_error(&error))),
-        Err(_) => Err(ConnectorError::Tls(TlsError::ConnectionClosed)),
-    }
+pub async fn wait_for_first_bytes(first_bytes: Option<FirstBytes>) -> Result<(), ConnectorError> {
+    let Some(first_bytes) = first_bytes else {
+        return Ok(());
+    };
+    let report = first_bytes.await;
+    report
+        .unwrap_or(Err(TlsError::ConnectionClosed))
+        .map_err(ConnectorError::Tls)
 }
 
 /// Returns the settings of a channel with the authority of its requests.
@@ -197,56 +193,25 @@ pub fn http_origin(endpoint: &DaemonEndpoint) -> Result<transport::Endpoint, Con
         .http2_max_header_list_size(MAX_HEADER_BYTES))
 }
 
-/// Returns the connection failure that made the call fail, if there is one.
-pub fn connection_failure(status: &Status) -> Option<String> {
-    let error = root_cause(status.source()?)?;
-    Some(error.to_string())
-}
-
-/// Whether a call failed without a connection for a reason that is known at once: the socket is
-/// missing, this user may not use the socket, the connection is refused, or no registry names an
-/// executor.
-pub fn is_connection_refused(status: &Status) -> bool {
-    let refusals = [
-        ErrorKind::NotFound,
-        ErrorKind::ConnectionRefused,
-        ErrorKind::PermissionDenied,
-    ];
-    match status.source().and_then(root_cause) {
-        Some(ConnectorError::Io(cause)) => refusals.contains(&cause.kind()),
-        Some(ConnectorError::UnknownExecutor(_)) => true,
-        _ => false,
-    }
-}
-
-/// Returns the endpoints of the default sockets in the order in which they are tried. Paths that
-/// are invalid for a socket are omitted.
-#[must_use]
-pub fn default_endpoints(env: &ProcessEnv) -> Vec<DaemonEndpoint> {
-    default_sockets(env)
-        .into_iter()
-        .filter_map(|path| DaemonEndpoint::unix(path).ok())
-        .collect()
-}
-
 /// Returns the first default socket that accepts a connection within `timeout`. If none accepts,
-/// the error names a socket that this user may not use, if there is one.
+/// the error names a socket that this user may not use, if there is one. Paths that are invalid for a
+/// socket are omitted.
 #[cfg(unix)]
 pub async fn find_default_endpoint(
     env: &ProcessEnv,
     timeout: Duration,
 ) -> Result<DaemonEndpoint, ConnectError> {
     let mut forbidden = None;
-    for endpoint in default_endpoints(env) {
-        let EndpointAddress::Unix(path) = endpoint.address() else {
-            continue;
-        };
+    for path in default_sockets(env) {
         // Another user can create a directory in the temporary directory, and a shell of root may
         // inherit `XDG_RUNTIME_DIR` of another user. Both could have a false daemon.
-        if path != Path::new(SYSTEM_SOCKET) && !is_in_own_directory(path, env.uid) {
+        if path != Path::new(SYSTEM_SOCKET) && !is_in_own_directory(&path, env.uid) {
             continue;
         }
 
+        let Ok(endpoint) = DaemonEndpoint::unix(path.clone()) else {
+            continue;
+        };
         match tokio::time::timeout(timeout, UnixStream::connect(path)).await {
             Ok(Ok(_)) => return Ok(endpoint),
             Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => {

@@ -17,8 +17,6 @@ use std::sync::Arc;
 
 /// Maximum size of a token file. Servers reject larger headers.
 const MAX_TOKEN_BYTES: u64 = 8 << 10;
-/// Predicate of the error about a longer token.
-const TOO_LARGE: &str = "is over 8 KiB, too large for a token";
 
 /// Credentials of a connection. The default trusts the authorities of the machine and has no
 /// identity and no token.
@@ -62,7 +60,7 @@ impl fmt::Debug for ClientToken {
 
 impl ClientCredentials {
     /// Returns the name that the certificate of the daemon at `host` must have.
-    pub(crate) fn expected_server_name(&self, host: &str) -> Result<ServerName<'static>, String> {
+    fn expected_server_name(&self, host: &str) -> Result<ServerName<'static>, String> {
         let name = self.server_name.as_deref().unwrap_or(host);
         let bare = name
             .strip_prefix('[')
@@ -80,17 +78,26 @@ impl ClientCredentials {
         let EndpointAddress::Tls(address) = endpoint.address() else {
             return Ok(());
         };
-        let host = address
-            .rsplit_once(':')
-            .map_or(address.as_str(), |(host, _)| host);
-        self.expected_server_name(host)?;
+        self.read_tls_settings(address).await.map(drop)
+    }
+
+    /// Returns the settings of a TLS handshake with the daemon at `HOST:PORT`. Reads the TLS files.
+    pub(crate) async fn read_tls_settings(
+        &self,
+        address: &str,
+    ) -> Result<HandshakeSettings, String> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let server_name = self.expected_server_name(host)?;
         let credentials = self.clone();
         let config = tokio::task::spawn_blocking(move || credentials.client_config());
-        config.await.map_err(|error| error.to_string())?.map(drop)
+        Ok(HandshakeSettings {
+            server_name,
+            config: config.await.map_err(|error| error.to_string())??,
+        })
     }
 
     /// Reads the TLS files. Blocks on disk I/O.
-    pub(crate) fn client_config(&self) -> Result<ClientConfig, String> {
+    fn client_config(&self) -> Result<ClientConfig, String> {
         let roots = match &self.ca {
             Some(file) => certs::load_authorities(file),
             None => certs::load_system_authorities(),
@@ -128,6 +135,13 @@ impl ClientCredentials {
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(config)
     }
+}
+
+/// Settings of a TLS handshake.
+pub(crate) struct HandshakeSettings {
+    /// Name that the certificate of the daemon must have.
+    pub server_name: ServerName<'static>,
+    pub config: ClientConfig,
 }
 
 /// Token of each call, if there is one.
@@ -207,7 +221,7 @@ pub fn bearer_header(holder: impl fmt::Display, token: &[u8]) -> Result<HeaderVa
 
 fn build_bearer_header(token: &[u8]) -> Result<HeaderValue, &'static str> {
     if token.len() as u64 > MAX_TOKEN_BYTES {
-        return Err(TOO_LARGE);
+        return Err("is over 8 KiB, too large for a token");
     }
     if token.is_empty() {
         return Err("holds no token");

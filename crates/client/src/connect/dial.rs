@@ -10,19 +10,13 @@ use caproot_core::net::endpoint::EndpointAddress;
 use hyper_util::client::legacy::connect::HttpConnector;
 use std::error::Error;
 use std::io;
+use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{self, Uri};
 use tower::ServiceExt as _;
-
-/// Error of any library below a connection.
-pub type BoxError = Box<dyn Error + Send + Sync>;
-
-/// Receives the first bytes of a TLS connection, or its error.
-pub type FirstBytesSender = oneshot::Sender<io::Result<()>>;
 
 /// Failure of a connection attempt.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -59,18 +53,16 @@ impl From<io::Error> for ConnectorError {
     }
 }
 
-/// Opens a stream to the address. A TLS handshake uses the credentials, and the first bytes after
-/// it are reported to `first_bytes`. A stream without TLS records a TLS alert in `alert`.
+/// Opens a stream to the address. A TLS handshake uses the credentials. A stream without TLS records
+/// a TLS alert in `alert`.
 pub async fn open_stream(
     address: &EndpointAddress,
     credentials: &ClientCredentials,
     alert: TlsAlertFlag,
-    first_bytes: Option<FirstBytesSender>,
 ) -> Result<TlsProbeIo, ConnectorError> {
     match address {
         EndpointAddress::Unix(path) => {
-            let stream = connect_unix(path).await?;
-            check_socket_user(&stream, credentials)?;
+            let stream = connect_unix(path, credentials).await?;
             Ok(TlsProbeIo::plain(stream, alert))
         }
         EndpointAddress::Tcp(address) => {
@@ -83,8 +75,7 @@ pub async fn open_stream(
             Ok(TlsProbeIo::plain(stream, alert))
         }
         EndpointAddress::Tls(address) => {
-            let dial = connect_tcp(address);
-            start_tls(address, credentials, dial, first_bytes).await
+            start_tls(address, credentials, connect_tcp(address)).await
         }
     }
 }
@@ -95,21 +86,13 @@ pub async fn start_tls(
     address: &str,
     credentials: &ClientCredentials,
     dial: impl Future<Output = Result<impl ByteStream + 'static, ConnectorError>>,
-    first_bytes: Option<FirstBytesSender>,
 ) -> Result<TlsProbeIo, ConnectorError> {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let name = credentials
-        .expected_server_name(host)
-        .map_err(ConnectorError::Credentials)?;
-    let files = credentials.clone();
-    let config = tokio::task::spawn_blocking(move || files.client_config())
-        .await
-        .map_err(io::Error::other)?
-        .map_err(ConnectorError::Credentials)?;
+    let settings = credentials.read_tls_settings(address).await;
+    let settings = settings.map_err(ConnectorError::Credentials)?;
 
     let stream = dial.await?;
-    let shaken = TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
+    let shaken = TlsConnector::from(Arc::new(settings.config))
+        .connect(settings.server_name, stream)
         .await;
     let stream = shaken.map_err(|error| ConnectorError::Tls(TlsError::from_io_error(&error)))?;
 
@@ -117,37 +100,29 @@ pub async fn start_tls(
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(ConnectorError::Tls(TlsError::NotHttp2));
     }
-    Ok(TlsProbeIo::tls(stream, first_bytes))
+    Ok(TlsProbeIo::tls(stream))
 }
 
-/// Rejects a socket that another user serves. The kernel has the user who called listen(2): unix(7).
+/// Connects to a socket, unless another user serves it. The kernel has the user who called
+/// listen(2): unix(7).
 #[cfg(unix)]
-fn check_socket_user(
-    stream: &tokio::net::UnixStream,
+async fn connect_unix(
+    path: &Path,
     credentials: &ClientCredentials,
-) -> Result<(), ConnectorError> {
-    let Some(users) = &credentials.socket_users else {
-        return Ok(());
-    };
-    match stream.peer_cred()?.uid() {
-        user if users.contains(&user) => Ok(()),
-        user => Err(ConnectorError::SocketUser(user)),
+) -> Result<tokio::net::UnixStream, ConnectorError> {
+    let stream = tokio::net::UnixStream::connect(path).await?;
+    if let Some(users) = &credentials.socket_users {
+        let user = stream.peer_cred()?.uid();
+        if !users.contains(&user) {
+            return Err(ConnectorError::SocketUser(user));
+        }
     }
-}
-
-#[cfg(not(unix))]
-fn check_socket_user(_: &TcpStream, _: &ClientCredentials) -> Result<(), ConnectorError> {
-    Ok(())
-}
-
-#[cfg(unix)]
-async fn connect_unix(path: &Path) -> io::Result<tokio::net::UnixStream> {
-    tokio::net::UnixStream::connect(path).await
+    Ok(stream)
 }
 
 #[cfg(not(unix))]
 #[allow(clippy::unused_async)] // On Unix, the function connects.
-async fn connect_unix(_: &Path) -> io::Result<TcpStream> {
+async fn connect_unix(_: &Path, _: &ClientCredentials) -> io::Result<TcpStream> {
     let reason = "this system has no Unix sockets; use a tcp: or tls: endpoint";
     Err(io::Error::new(io::ErrorKind::Unsupported, reason))
 }
@@ -174,15 +149,11 @@ pub fn find_connector_error(error: &(dyn Error + 'static)) -> ConnectorError {
 
 /// Returns the connector error or the error of the operating system below an error.
 pub fn root_cause(error: &(dyn Error + 'static)) -> Option<ConnectorError> {
-    let mut below = Some(error);
-    while let Some(error) = below {
+    iter::successors(Some(error), |&error| error.source()).find_map(|error| {
         if let Some(error) = error.downcast_ref::<ConnectorError>() {
             return Some(error.clone());
         }
-        if let Some(io) = error.downcast_ref::<io::Error>() {
-            return Some(io::Error::new(io.kind(), io.to_string()).into());
-        }
-        below = error.source();
-    }
-    None
+        let io = error.downcast_ref::<io::Error>()?;
+        Some(io::Error::new(io.kind(), io.to_string()).into())
+    })
 }

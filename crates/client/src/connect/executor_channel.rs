@@ -4,7 +4,7 @@
 use super::auth_channel::{AuthChannel, TlsAlertFlag};
 use super::channel::{http_origin, wait_for_first_bytes};
 use super::credentials::BearerToken;
-use super::dial::{BoxError, ConnectorError};
+use super::dial::ConnectorError;
 use super::executor_stream::{ConnectionLife, ExecutorStream};
 use super::tls_probe::TlsProbeIo;
 use caproot_core::net::endpoint::DaemonEndpoint;
@@ -18,12 +18,11 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::ConnectError;
 use tonic::body::Body;
-use tonic::transport::{Channel, Uri};
-use tower::{Service, ServiceExt as _};
+use tonic::transport::Uri;
+use tower::{BoxError, Service};
 
 /// Interval of pings on a connection. A machine that vanished closes no connection, so without
 /// pings its executor would be asked at the old address until the kernel gives up.
@@ -50,18 +49,17 @@ pub trait ExecutorConnector: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone)]
 pub struct ExecutorConnection {
     /// Channel on this connection only.
-    channel: AuthChannel,
-    life: Arc<ConnectionLife>,
+    pub channel: AuthChannel,
+    pub life: Arc<ConnectionLife>,
     /// Deadline of each call.
-    timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// Stream that was opened for a connection.
 pub struct OpenedStream {
     pub endpoint: DaemonEndpoint,
     pub stream: TlsProbeIo,
-    /// Report of the first bytes, if the stream has TLS.
-    pub first_bytes: Option<oneshot::Receiver<io::Result<()>>>,
+    pub life: ConnectionLife,
     pub alert_flag: TlsAlertFlag,
     pub token: BearerToken,
     pub timeout: Duration,
@@ -73,43 +71,23 @@ pub struct OpenedStream {
 /// Channel that opens a connection for a call if there is none. A clone is cheap and shares the
 /// connection.
 #[derive(Debug, Clone)]
-pub struct ExecutorChannel(Arc<ChannelState>);
-
-#[derive(Debug)]
-struct ChannelState {
-    connector: Box<dyn ExecutorConnector>,
+pub struct ExecutorChannel {
+    connector: Arc<dyn ExecutorConnector>,
     /// Latest attempt. All calls of its time wait for it.
-    latest: Mutex<Option<ConnectAttempt>>,
+    latest: Arc<Mutex<Option<ConnectAttempt>>>,
 }
 
 /// Attempt in progress, or its outcome.
 type ConnectAttempt = Shared<ConnectFuture>;
 
 impl ExecutorConnection {
-    pub fn new(channel: AuthChannel, life: ConnectionLife, timeout: Duration) -> Self {
-        Self {
-            channel,
-            life: Arc::new(life),
-            timeout,
-        }
-    }
-
     /// Starts HTTP/2 on a stream.
-    pub async fn start(opened: OpenedStream, life: ConnectionLife) -> Result<Self, ConnectorError> {
-        let OpenedStream {
-            endpoint,
-            stream,
-            first_bytes,
-            alert_flag,
-            token,
-            timeout,
-            ping_interval,
-            moved,
-        } = opened;
-        let life = Arc::new(life);
-        let io = TokioIo::new(ExecutorStream::new(stream, life.clone(), moved));
+    pub async fn start(mut opened: OpenedStream) -> Result<Self, ConnectorError> {
+        let life = Arc::new(opened.life);
+        let first_bytes = opened.stream.first_bytes.take();
+        let stream = ExecutorStream::new(opened.stream, life.clone(), opened.moved);
 
-        let unused_io = Mutex::new(Some(io));
+        let unused_io = Mutex::new(Some(TokioIo::new(stream)));
         let connection_life = life.clone();
         let connector = tower::service_fn(move |_: Uri| {
             // tonic asks for a second stream when this connection takes no more calls.
@@ -119,19 +97,23 @@ impl ExecutorConnection {
             }))
         });
 
-        let origin = http_origin(&endpoint)?
-            .http2_keep_alive_interval(ping_interval)
+        let channel = http_origin(&opened.endpoint)?
+            .http2_keep_alive_interval(opened.ping_interval)
             .keep_alive_timeout(PING_TIMEOUT)
-            .keep_alive_while_idle(true);
-        let channel: Channel = origin.connect_with_connector(connector).await?;
-        if let Some(first_bytes) = first_bytes {
-            wait_for_first_bytes(first_bytes).await?;
-        }
+            .keep_alive_while_idle(true)
+            .connect_with_connector(connector)
+            .await?;
+        wait_for_first_bytes(first_bytes).await?;
 
+        let channel = AuthChannel {
+            channel,
+            token: opened.token,
+            alert_flag: opened.alert_flag,
+        };
         Ok(Self {
-            channel: AuthChannel::new(channel, token, alert_flag),
+            channel,
             life,
-            timeout,
+            timeout: opened.timeout,
         })
     }
 }
@@ -139,70 +121,44 @@ impl ExecutorConnection {
 impl ExecutorChannel {
     /// Creates a channel that connects with its first call.
     pub fn new(connector: impl ExecutorConnector) -> Self {
-        let connector = Box::new(connector);
-        Self(Arc::new(ChannelState {
-            connector,
-            latest: Mutex::new(None),
-        }))
+        Self {
+            connector: Arc::new(connector),
+            latest: Arc::default(),
+        }
     }
 
     /// Returns the open connection, or opens one. The attempt goes on if the caller gives up, and
     /// ends with the channel.
     pub async fn connection(&self) -> Result<ExecutorConnection, ConnectorError> {
-        let attempt = self.0.current_attempt();
+        let attempt = self.current_attempt();
         attempt.await
     }
 
     /// Waits until an attempt to connect may succeed that failed before this call.
     pub async fn executor_announced(&self) {
-        self.0.connector.executor_announced().await;
+        self.connector.executor_announced().await;
     }
 
     /// Returns whether a connection is open.
     pub fn is_connected(&self) -> bool {
-        self.0
-            .latest_connection()
+        self.latest_connection()
             .is_some_and(|connection| connection.life.is_usable())
     }
 
     /// Returns the deadline of a call as of the latest connection, if there was one.
     pub fn call_timeout(&self) -> Option<Duration> {
-        self.0
-            .latest_connection()
+        self.latest_connection()
             .map(|connection| connection.timeout)
     }
 
     /// Reads the token of the connection again. Returns whether the token changed.
     pub async fn reload_token(&self) -> bool {
-        match self.0.latest_connection() {
-            Some(connection) => connection.channel.reload_token().await,
+        match self.latest_connection() {
+            Some(connection) => connection.channel.token.reload().await,
             None => false,
         }
     }
-}
 
-impl Service<http::Request<Body>> for ExecutorChannel {
-    type Response = http::Response<Body>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    /// The future of the call waits for the connection and for its capacity.
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let channel = self.clone();
-        Box::pin(async move {
-            let connected = channel.connection().await;
-            // tonic reports this type as UNAVAILABLE, which is retryable.
-            let connection = connected.map_err(|error| ConnectError(error.into()))?;
-            connection.channel.oneshot(request).await
-        })
-    }
-}
-
-impl ChannelState {
     fn current_attempt(&self) -> ConnectAttempt {
         let mut latest = self.latest.lock();
         let usable = latest.as_ref().filter(|attempt| match attempt.peek() {
@@ -228,5 +184,26 @@ impl ChannelState {
         latest
             .as_ref()
             .and_then(|attempt| attempt.peek()?.as_ref().ok().cloned())
+    }
+}
+
+impl Service<http::Request<Body>> for ExecutorChannel {
+    type Response = http::Response<Body>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    /// The future of the call waits for the connection and for its capacity.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let channel = self.clone();
+        Box::pin(async move {
+            let connected = channel.connection().await;
+            // tonic reports this type as UNAVAILABLE, which is retryable.
+            let connection = connected.map_err(|error| ConnectError(error.into()))?;
+            connection.channel.call(request).await
+        })
     }
 }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Life of one connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ConnectionLife {
     /// Whether new calls must use another connection.
     is_retired: AtomicBool,

@@ -8,11 +8,10 @@ use super::executor_channel::{
     ConnectFuture, ExecutorConnection, ExecutorConnector, OpenedStream, PING_INTERVAL,
 };
 use super::executor_stream::ConnectionLife;
-use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress};
+use caproot_core::net::endpoint::DaemonEndpoint;
 use std::future::{pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 use tonic::transport::Channel;
 
 /// Connector to a daemon at one address.
@@ -31,8 +30,8 @@ pub struct AddressConnector {
 /// Connector that has one channel of the program. The channel opens a lost connection again.
 #[derive(Debug)]
 pub struct ChannelConnector {
-    channel: Channel,
-    timeout: Duration,
+    pub channel: Channel,
+    pub timeout: Duration,
 }
 
 impl AddressConnector {
@@ -55,23 +54,20 @@ impl AddressConnector {
         self.token.reload().await;
 
         let address = self.endpoint.address();
-        let alert_flag = self.alert_flag;
-        let (sender, first_bytes) = oneshot::channel();
-        let stream =
-            open_stream(address, &self.credentials, alert_flag.clone(), Some(sender)).await?;
+        let alert_flag = self.alert_flag.clone();
+        let stream = open_stream(address, &self.credentials, alert_flag).await?;
 
-        let has_tls = matches!(address, EndpointAddress::Tls(_));
         let opened = OpenedStream {
             stream,
-            first_bytes: has_tls.then_some(first_bytes),
-            alert_flag,
+            life: ConnectionLife::default(),
+            alert_flag: self.alert_flag,
             token: self.token,
             timeout: self.timeout,
             ping_interval: PING_INTERVAL,
             moved: Box::pin(pending()),
             endpoint: self.endpoint,
         };
-        ExecutorConnection::start(opened, ConnectionLife::new(Arc::default())).await
+        ExecutorConnection::start(opened).await
     }
 }
 
@@ -82,21 +78,17 @@ impl ExecutorConnector for AddressConnector {
     }
 }
 
-impl ChannelConnector {
-    pub fn new(channel: Channel, timeout: Duration) -> Self {
-        Self { channel, timeout }
-    }
-}
-
 impl ExecutorConnector for ChannelConnector {
     fn connect(&self) -> ConnectFuture {
-        let channel = AuthChannel::new(
-            self.channel.clone(),
-            BearerToken::default(),
-            TlsAlertFlag::default(),
-        );
-        let life = ConnectionLife::new(Arc::default());
-        let connection = ExecutorConnection::new(channel, life, self.timeout);
-        Box::pin(ready(Ok(connection)))
+        let channel = AuthChannel {
+            channel: self.channel.clone(),
+            token: BearerToken::default(),
+            alert_flag: TlsAlertFlag::default(),
+        };
+        Box::pin(ready(Ok(ExecutorConnection {
+            channel,
+            life: Arc::default(),
+            timeout: self.timeout,
+        })))
     }
 }

@@ -18,7 +18,7 @@ pub mod tls_error;
 pub mod tls_probe;
 
 pub use auth_channel::TlsRequired;
-pub use channel::{ConnectError, connect, default_endpoints, find_default_endpoint, open_channel};
+pub use channel::{ConnectError, connect, find_default_endpoint, open_channel};
 pub use credentials::{
     BearerToken, ClientCredentials, ClientToken, bearer_header, read_token_file,
 };

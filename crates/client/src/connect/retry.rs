@@ -62,12 +62,7 @@ pub async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
             return Err(status);
         }
 
-        let requested = status
-            .get_details_retry_info()
-            .and_then(|info| info.retry_delay);
-        let wait = requested
-            .unwrap_or_default()
-            .saturating_add(backoff.next_delay());
+        let wait = requested_delay(&status).saturating_add(backoff.next_delay());
 
         // An attempt without time would hide this status behind a timeout.
         if wait >= deadline.saturating_sub(start.elapsed()) {
@@ -78,6 +73,12 @@ pub async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
         retries_left -= 1;
         time_left = deadline.saturating_sub(start.elapsed());
     }
+}
+
+/// Returns the delay that the daemon requested.
+pub fn requested_delay(status: &Status) -> Duration {
+    let info = status.get_details_retry_info();
+    info.and_then(|info| info.retry_delay).unwrap_or_default()
 }
 
 /// Whether the same call may succeed soon.

@@ -57,14 +57,13 @@ impl TlsError {
         let cause = error
             .get_ref()
             .and_then(|inner| inner.downcast_ref::<Error>());
-        match cause {
-            Some(error) => Self::from_rustls(error),
-            None => match error.kind() {
-                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                    Self::ConnectionClosed
-                }
-                _ => Self::Other(error.to_string()),
-            },
+        match (cause, error.kind()) {
+            (Some(error), _) => Self::from_rustls(error),
+            (
+                None,
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe,
+            ) => Self::ConnectionClosed,
+            (None, _) => Self::Other(error.to_string()),
         }
     }
 

@@ -3,6 +3,7 @@
 //! an alert. The bytes are passed on unchanged.
 
 use super::auth_channel::TlsAlertFlag;
+use super::tls_error::TlsError;
 use caproot_core::delegate_async_write;
 use caproot_core::net::byte_stream::ByteStream;
 use std::io;
@@ -19,14 +20,19 @@ const TLS_ALERT_PREFIX: [u8; 2] = [21, 3];
 pub struct TlsProbeIo {
     io: Box<dyn ByteStream>,
     state: ProbeState,
+    /// Report of the first bytes or of the error, for a connection with TLS.
+    pub first_bytes: Option<FirstBytes>,
 }
+
+/// Receives a report of the first bytes of a TLS connection, or its error.
+pub type FirstBytes = oneshot::Receiver<Result<(), TlsError>>;
 
 /// Action for the first bytes.
 enum ProbeState {
     /// Record an alert.
     DetectAlert(TlsAlertFlag),
     /// Report that bytes came, or the error.
-    ReportFirstBytes(oneshot::Sender<io::Result<()>>),
+    ReportFirstBytes(oneshot::Sender<Result<(), TlsError>>),
     Done,
 }
 
@@ -36,17 +42,17 @@ impl TlsProbeIo {
         Self {
             io: Box::new(io),
             state: ProbeState::DetectAlert(alert),
+            first_bytes: None,
         }
     }
 
-    /// Wraps a connection with TLS. The first bytes, or the error, are reported to `first_bytes`.
-    pub fn tls(
-        io: impl ByteStream + 'static,
-        first_bytes: Option<oneshot::Sender<io::Result<()>>>,
-    ) -> Self {
+    /// Wraps a connection with TLS.
+    pub fn tls(io: impl ByteStream + 'static) -> Self {
+        let (sender, first_bytes) = oneshot::channel();
         Self {
             io: Box::new(io),
-            state: first_bytes.map_or(ProbeState::Done, ProbeState::ReportFirstBytes),
+            state: ProbeState::ReportFirstBytes(sender),
+            first_bytes: Some(first_bytes),
         }
     }
 }
@@ -70,8 +76,8 @@ impl AsyncRead for TlsProbeIo {
             ProbeState::ReportFirstBytes(sender) => {
                 let first_bytes = match &read {
                     Ok(()) if buffer.filled().len() > before => Ok(()),
-                    Ok(()) => Err(io::ErrorKind::UnexpectedEof.into()),
-                    Err(error) => Err(copy(error)),
+                    Ok(()) => Err(TlsError::ConnectionClosed),
+                    Err(error) => Err(TlsError::from_io_error(error)),
                 };
                 // The receiver is gone after a timeout.
                 drop(sender.send(first_bytes));
@@ -79,17 +85,6 @@ impl AsyncRead for TlsProbeIo {
         }
 
         Poll::Ready(read)
-    }
-}
-
-/// Copies an error. An inner rustls error is kept.
-fn copy(error: &io::Error) -> io::Error {
-    match error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>())
-    {
-        Some(inner) => io::Error::new(error.kind(), inner.clone()),
-        None => io::Error::new(error.kind(), error.to_string()),
     }
 }
 

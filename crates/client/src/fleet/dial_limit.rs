@@ -29,8 +29,10 @@ impl Default for DialLimits {
 pub struct DialQueue {
     permits: Arc<Semaphore>,
     rate: Mutex<DialRate>,
-    waiting: Arc<AtomicUsize>,
-    in_progress: Arc<AtomicUsize>,
+    /// Number of dials that wait.
+    pub waiting: Arc<AtomicUsize>,
+    /// Number of dials in progress.
+    pub in_progress: Arc<AtomicUsize>,
 }
 
 /// Right to dial. Dropping it ends the dial.
@@ -72,14 +74,6 @@ impl DialQueue {
             _permit: permit,
             _in_progress: CountGuard::new(&self.in_progress),
         }
-    }
-
-    /// Returns the number of dials in progress, and the number of dials that wait.
-    pub fn counts(&self) -> (usize, usize) {
-        (
-            self.in_progress.load(Ordering::Relaxed),
-            self.waiting.load(Ordering::Relaxed),
-        )
     }
 }
 

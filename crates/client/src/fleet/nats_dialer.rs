@@ -5,7 +5,6 @@ use caproot_core::net::byte_stream::ByteStream;
 use caproot_core::net::endpoint::DaemonEndpoint;
 use caproot_link::{BrokerConfig, TunnelClient};
 use futures_util::future::BoxFuture;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -37,15 +36,6 @@ impl NatsDialer {
         Self {
             find_config: Arc::new(find_config),
             current: Arc::default(),
-        }
-    }
-
-    /// Waits until a link claims an environment, or the broker is connected again.
-    async fn wait_for_claim(&self, environment_id: &str) {
-        match self.connect().await {
-            Ok(client) => client.wait_for_claim(environment_id).await,
-            // The next dial reports the error.
-            Err(_) => std::future::pending().await,
         }
     }
 
@@ -84,12 +74,12 @@ impl ExecutorDialer for NatsDialer {
     fn executor_announced(&self, environment_id: &str) -> BoxFuture<'static, ()> {
         let dialer = self.clone();
         let environment_id = environment_id.to_owned();
-        Box::pin(async move { dialer.wait_for_claim(&environment_id).await })
-    }
-}
-
-impl fmt::Debug for NatsDialer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NatsDialer").finish_non_exhaustive()
+        Box::pin(async move {
+            match dialer.connect().await {
+                Ok(client) => client.wait_for_claim(&environment_id).await,
+                // The next dial reports the error.
+                Err(_) => std::future::pending().await,
+            }
+        })
     }
 }

@@ -8,7 +8,7 @@ use super::stats::FleetCounters;
 use crate::connect::auth_channel::TlsAlertFlag;
 use crate::connect::channel::connect_within;
 use crate::connect::credentials::BearerToken;
-use crate::connect::dial::{ConnectorError, FirstBytesSender, open_stream, start_tls};
+use crate::connect::dial::{ConnectorError, open_stream, start_tls};
 use crate::connect::executor_channel::{
     ConnectFuture, ExecutorConnection, ExecutorConnector, OpenedStream, PING_INTERVAL,
 };
@@ -19,8 +19,8 @@ use caproot_core::sync::Mutex;
 use futures_util::future::{BoxFuture, select};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// How long a dial with its TLS handshake may take. Dead executors must not keep the permits of the
 /// others for long.
@@ -91,94 +91,66 @@ impl ExecutorRoutes {
         latest_dialer.lock().clone_from(dialer);
 
         let _permit = self.queue.wait_for_turn().await;
-        self.counters.record_dial();
-        let dial = ExecutorDial {
-            environment_id,
-            executor: &executor,
-            dialer: dialer.as_deref(),
-        };
-        let life = ConnectionLife::new(self.counters.open_connections());
-        connect_within(DIAL_TIMEOUT, dial.connect(life, moved))
-            .await
-            .inspect_err(|_| self.counters.record_failed_dial())
+        self.counters.dials.fetch_add(1, Ordering::Relaxed);
+        let connected = connect_within(DIAL_TIMEOUT, async {
+            let token = BearerToken::read(executor.credentials.token.clone())
+                .await
+                .map_err(ConnectorError::Credentials)?;
+            let alert_flag = TlsAlertFlag::default();
+            let dialer = dialer.as_deref();
+            let stream = open_dialed_stream(environment_id, &executor, dialer, &alert_flag).await?;
+
+            let opened = OpenedStream {
+                endpoint: executor.endpoint,
+                stream,
+                life: ConnectionLife::new(self.counters.open_connections.clone()),
+                alert_flag,
+                token,
+                timeout: executor.timeout,
+                ping_interval: dialer.map_or(PING_INTERVAL, |_| DIALER_PING_INTERVAL),
+                moved,
+            };
+            ExecutorConnection::start(opened).await
+        })
+        .await;
+        if connected.is_err() {
+            self.counters.failed_dials.fetch_add(1, Ordering::Relaxed);
+        }
+        connected
     }
 }
 
-/// Dial of the executor that an environment has now.
-struct ExecutorDial<'a> {
-    environment_id: &'a str,
-    executor: &'a ExecutorConfig,
-    dialer: Option<&'a dyn ExecutorDialer>,
-}
-
-impl ExecutorDial<'_> {
-    /// Opens a connection, which ends when `moved` completes.
-    async fn connect(
-        &self,
-        life: ConnectionLife,
-        moved: BoxFuture<'static, ()>,
-    ) -> Result<ExecutorConnection, ConnectorError> {
-        let ExecutorConfig {
-            endpoint,
-            credentials,
-            timeout,
-            ..
-        } = self.executor;
-        let token = BearerToken::read(credentials.token.clone())
-            .await
-            .map_err(ConnectorError::Credentials)?;
-
-        let alert_flag = TlsAlertFlag::default();
-        let (sender, first_bytes) = oneshot::channel();
-        let stream = self.open_stream(&alert_flag, sender).await?;
-
-        let has_tls = matches!(endpoint.address(), EndpointAddress::Tls(_));
-        let opened = OpenedStream {
-            endpoint: endpoint.clone(),
-            stream,
-            first_bytes: has_tls.then_some(first_bytes),
-            alert_flag,
-            token,
-            timeout: *timeout,
-            ping_interval: self.dialer.map_or(PING_INTERVAL, |_| DIALER_PING_INTERVAL),
-            moved,
-        };
-        ExecutorConnection::start(opened, life).await
-    }
-
-    async fn open_stream(
-        &self,
-        alert_flag: &TlsAlertFlag,
-        first_bytes: FirstBytesSender,
-    ) -> Result<TlsProbeIo, ConnectorError> {
-        let ExecutorConfig {
-            endpoint,
-            credentials,
-            via_nats,
-            ..
-        } = self.executor;
-        if *via_nats && self.dialer.is_none() {
+/// Opens a stream to the executor of an environment, through its dialer if there is one.
+async fn open_dialed_stream(
+    environment_id: &str,
+    executor: &ExecutorConfig,
+    dialer: Option<&dyn ExecutorDialer>,
+    alert_flag: &TlsAlertFlag,
+) -> Result<TlsProbeIo, ConnectorError> {
+    let ExecutorConfig {
+        endpoint,
+        credentials,
+        ..
+    } = executor;
+    let Some(dialer) = dialer else {
+        if executor.via_nats {
             let reason = "no fleet file names a NATS broker for the executor";
             return Err(ConnectorError::Credentials(reason.to_owned()));
         }
+        return open_stream(endpoint.address(), credentials, alert_flag.clone()).await;
+    };
+    let EndpointAddress::Tls(address) = endpoint.address() else {
+        return Err(ConnectorError::Credentials(format!(
+            "the stream of a dialer is not trusted, so the endpoint {endpoint} cannot be \
+             used; expected tls:HOST:PORT"
+        )));
+    };
 
-        let Some(dialer) = self.dialer else {
-            let address = endpoint.address();
-            return open_stream(address, credentials, alert_flag.clone(), Some(first_bytes)).await;
-        };
-        let EndpointAddress::Tls(address) = endpoint.address() else {
-            return Err(ConnectorError::Credentials(format!(
-                "the stream of a dialer is not trusted, so the endpoint {endpoint} cannot be \
-                 used; expected tls:HOST:PORT"
-            )));
-        };
-
-        let dial = async {
-            let stream = dialer.dial_executor(self.environment_id, endpoint);
-            Ok::<_, ConnectorError>(stream.await?)
-        };
-        start_tls(address, credentials, dial, Some(first_bytes)).await
-    }
+    let dial = async {
+        let stream = dialer.dial_executor(environment_id, endpoint);
+        Ok::<_, ConnectorError>(stream.await?)
+    };
+    start_tls(address, credentials, dial).await
 }
 
 impl EnvironmentConnector {

@@ -1,7 +1,7 @@
 //! Numbers of a fleet, for the metrics of a platform.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 /// Numbers of a fleet at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,32 +38,8 @@ pub struct FleetStats {
 /// Counters of a fleet.
 #[derive(Debug, Default)]
 pub struct FleetCounters {
-    open_connections: Arc<AtomicUsize>,
-    dials: AtomicU64,
-    failed_dials: AtomicU64,
-}
-
-impl FleetCounters {
-    pub fn record_dial(&self) {
-        self.dials.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn record_failed_dial(&self) {
-        self.failed_dials.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the number of open connections, for the connections to count themselves.
-    pub fn open_connections(&self) -> Arc<AtomicUsize> {
-        self.open_connections.clone()
-    }
-
-    /// Returns the counters. The other fields are zero.
-    pub fn snapshot(&self) -> FleetStats {
-        FleetStats {
-            connections: self.open_connections.load(Ordering::Relaxed),
-            dials: self.dials.load(Ordering::Relaxed),
-            failed_dials: self.failed_dials.load(Ordering::Relaxed),
-            ..FleetStats::default()
-        }
-    }
+    /// Open connections, which count themselves.
+    pub open_connections: Arc<AtomicUsize>,
+    pub dials: AtomicU64,
+    pub failed_dials: AtomicU64,
 }
