@@ -3,9 +3,9 @@
 use super::grpc_call::{ResponseStream, ResponseTooLarge, ServiceRequest, call_once, open_stream};
 use super::pages;
 use super::watch::SkillWatch;
-use crate::connect::channel::{ConnectError, connection_failure, is_connection_refused};
+use crate::connect::channel::ConnectError;
 use crate::connect::credentials::ClientCredentials;
-use crate::connect::dial::ConnectorError;
+use crate::connect::dial::{ConnectorError, root_cause};
 use crate::connect::executor_channel::{ExecutorChannel, ExecutorConnector};
 use crate::connect::fixed_executor::{AddressConnector, ChannelConnector};
 use crate::connect::response_budget::{MAX_ROOT_STATE_MEMORY, MAX_ROOTS_MEMORY, MeteredMessage};
@@ -14,13 +14,14 @@ use caproot_core::net::endpoint::DaemonEndpoint;
 use caproot_core::proto::caproot::v1::{
     ErrorReason, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,
     ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
-    ListSkillsResponse, ResolveRootsRequest, ResolveRootsResponse, RootStatus, WatchSkillsRequest,
-    WatchSkillsResponse,
+    ListSkillsResponse, ResolveRootsRequest, ResolveRootsResponse, RootStatus, SkillView,
+    WatchSkillsRequest, WatchSkillsResponse,
 };
 use caproot_core::proto::{ERROR_DOMAIN, grpc_code_name};
 use futures_util::future::BoxFuture;
 use std::error::Error as _;
 use std::io;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::transport::Channel;
@@ -55,11 +56,24 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether no daemon listens at the endpoint: the socket is missing, or the connection is
-    /// refused.
+    /// Whether the call failed without a connection for a reason that is known at once: the socket is
+    /// missing, this user may not use the socket, the connection is refused, or no registry names an
+    /// executor.
     #[must_use]
     pub fn is_connection_refused(&self) -> bool {
-        matches!(self, Self::Status(status) if is_connection_refused(status))
+        let Self::Status(status) = self else {
+            return false;
+        };
+        let refusals = [
+            io::ErrorKind::NotFound,
+            io::ErrorKind::ConnectionRefused,
+            io::ErrorKind::PermissionDenied,
+        ];
+        match status.source().and_then(root_cause) {
+            Some(ConnectorError::Io(cause)) => refusals.contains(&cause.kind()),
+            Some(ConnectorError::UnknownExecutor(_)) => true,
+            _ => false,
+        }
     }
 
     /// Returns the sentence without the code and the reason of a status.
@@ -86,6 +100,9 @@ impl CallError {
 
 /// Maximum size of the response of a health check, which has one number.
 const MAX_HEALTH_BYTES: usize = 1 << 10;
+/// Deadline of the single call for the states of roots. A root whose first scan takes longer is
+/// transferred without a look at the shared catalogs.
+const ROOT_STATES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Client of one daemon. A clone is cheap and shares the connection.
 ///
@@ -95,8 +112,7 @@ const MAX_HEALTH_BYTES: usize = 1 << 10;
 /// a message is over 4 MiB or a page is larger than requested.
 #[derive(Debug, Clone)]
 pub struct Client {
-    channel: ExecutorChannel,
-    health: HealthClient<ExecutorChannel>,
+    pub(super) channel: ExecutorChannel,
     /// Timeout of a call, unless the registry of the executor named another one.
     timeout: Duration,
     retry_policy: RetryPolicy,
@@ -115,7 +131,7 @@ impl Client {
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
         let client = Self::connect_lazily(endpoint, credentials, timeout).await?;
-        let connected = client.open_connection().await;
+        let connected = client.channel.connection().await;
         connected.map_err(|error| ConnectError::from_connector(error, endpoint))?;
         Ok(client.with_retry_policy(RetryPolicy::NONE))
     }
@@ -127,9 +143,8 @@ impl Client {
         credentials: &ClientCredentials,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let connector = AddressConnector::new(endpoint, credentials, timeout)
-            .await
-            .map_err(ConnectError::Credentials)?;
+        let connector = AddressConnector::new(endpoint, credentials, timeout).await;
+        let connector = connector.map_err(ConnectError::Credentials)?;
         Ok(Self::from_connector(connector, timeout))
     }
 
@@ -145,7 +160,7 @@ impl Client {
     /// Creates a client that calls through `channel` without a token, each call within `timeout`.
     #[must_use]
     pub fn new(channel: Channel, timeout: Duration) -> Self {
-        let connector = ChannelConnector::new(channel, timeout);
+        let connector = ChannelConnector { channel, timeout };
         Self::from_connector(connector, timeout).with_retry_policy(RetryPolicy::NONE)
     }
 
@@ -154,7 +169,6 @@ impl Client {
     pub(super) fn from_connector(connector: impl ExecutorConnector, timeout: Duration) -> Self {
         let channel = ExecutorChannel::new(connector);
         Self {
-            health: HealthClient::new(channel.clone()).max_decoding_message_size(MAX_HEALTH_BYTES),
             channel,
             timeout,
             retry_policy: RetryPolicy::default(),
@@ -162,25 +176,10 @@ impl Client {
         }
     }
 
-    /// Returns whether the client has an open connection.
-    pub(super) fn is_connected(&self) -> bool {
-        self.channel.is_connected()
-    }
-
     /// Waits until the client is connected, or the attempt failed.
     pub(super) async fn wait_for_connection(&self) -> Result<(), Status> {
-        let connected = self.open_connection().await;
+        let connected = self.channel.connection().await.map(drop);
         connected.map_err(|error| Status::from_error(Box::new(tonic::ConnectError(error.into()))))
-    }
-
-    /// Opens a connection if there is none.
-    pub(super) async fn open_connection(&self) -> Result<(), ConnectorError> {
-        self.channel.connection().await.map(drop)
-    }
-
-    /// Waits until the executor may answer again: its link or its registry announced the executor.
-    pub(super) async fn executor_announced(&self) {
-        self.channel.executor_announced().await;
     }
 
     /// Returns whether another clone of this client exists.
@@ -209,9 +208,11 @@ impl Client {
         let mut request = Request::new(HealthCheckRequest {
             service: String::new(),
         });
-        request.set_timeout(self.timeout());
         let limit = self.timeout();
-        let answer = with_deadline(limit, limit, self.health.check(request)).await?;
+        request.set_timeout(limit);
+        let mut health =
+            HealthClient::new(self.channel.clone()).max_decoding_message_size(MAX_HEALTH_BYTES);
+        let answer = with_deadline(limit, limit, health.check(request)).await?;
         Ok(answer.into_inner().status())
     }
 
@@ -222,7 +223,7 @@ impl Client {
         message: Q,
     ) -> Result<MeteredMessage<Q::Response>, Status> {
         match run_with_retries(self.retry_policy, self.timeout(), |left| {
-            self.attempt_call(&message, left)
+            self.call_within(message.clone(), left, self.timeout())
         })
         .await
         {
@@ -230,23 +231,25 @@ impl Client {
             Err(status)
                 if status.code() == Code::Unauthenticated && self.channel.reload_token().await =>
             {
-                self.attempt_call(&message, self.timeout()).await
+                self.call_within(message, self.timeout(), self.timeout())
+                    .await
             }
             outcome => outcome,
         }
     }
 
-    /// Makes one call within `left`. The error of a call that takes too long names the time of all
+    /// Makes one call within `limit`. The error of a call that takes too long names the time of all
     /// attempts. The future of a call is large. The box keeps the futures of the callers small.
-    fn attempt_call<Q: ServiceRequest>(
+    fn call_within<Q: ServiceRequest>(
         &self,
-        message: &Q,
-        left: Duration,
+        message: Q,
+        limit: Duration,
+        all_attempts: Duration,
     ) -> BoxFuture<'static, Result<MeteredMessage<Q::Response>, Status>> {
-        let mut request = Request::new(message.clone());
-        request.set_timeout(left);
+        let mut request = Request::new(message);
+        request.set_timeout(limit);
         let call = call_once(self.channel.clone(), request);
-        Box::pin(with_deadline(left, self.timeout(), call))
+        Box::pin(with_deadline(limit, all_attempts, call))
     }
 
     /// Lists skills and joins the pages into one response without a page token.
@@ -272,18 +275,22 @@ impl Client {
         Ok(self.list_skills(&request).await?.roots)
     }
 
-    /// Lists the states of roots by one call within `limit`, without retries.
+    /// Lists the states of the roots of a watch in a view by one call, without retries.
     pub(super) async fn list_root_states_once(
         &self,
-        request: ListSkillsRequest,
-        limit: Duration,
+        watch: &WatchSkillsRequest,
+        view: SkillView,
     ) -> Result<ListSkillsResponse, Status> {
+        let request = ListSkillsRequest {
+            selected_capability_roots: watch.selected_capability_roots.clone(),
+            product: watch.product.clone(),
+            view: view.into(),
+            roots_only: true,
+            ..ListSkillsRequest::default()
+        };
         let max_memory = MAX_ROOT_STATE_MEMORY * (1 + request.selected_capability_roots.len());
-        let time_left = limit.min(self.timeout());
-        let mut request = Request::new(request);
-        request.set_timeout(time_left);
-        let call = call_once(self.channel.clone(), request);
-        let states = Box::pin(with_deadline(time_left, time_left, call)).await?;
+        let limit = ROOT_STATES_TIMEOUT.min(self.timeout());
+        let states = self.call_within(request, limit, limit).await?;
 
         // Each mirror keeps the states while it waits for the catalogs of other mirrors.
         if states.memory > max_memory {
@@ -376,34 +383,25 @@ async fn with_deadline<T>(
 
 /// Whether the status is the deadline of tonic, which tonic reports as CANCELLED.
 fn is_timeout(status: &Status) -> bool {
-    let mut below = status.source();
-    while let Some(error) = below {
-        if error.is::<TimeoutExpired>() {
-            return true;
-        }
-        below = error.source();
-    }
-    false
+    iter::successors(status.source(), |&error| error.source())
+        .any(|error| error.is::<TimeoutExpired>())
 }
 
 /// Returns the reason why the daemon rejected a call. `None` if the status is not from the daemon,
 /// or if a newer daemon has a reason that this version does not know.
 #[must_use]
 pub fn error_reason(status: &Status) -> Option<ErrorReason> {
-    let info = status.get_details_error_info()?;
-    (info.domain == ERROR_DOMAIN)
-        .then(|| ErrorReason::from_wire_name(&info.reason))
-        .flatten()
+    let info = status.get_details_error_info();
+    let info = info.filter(|info| info.domain == ERROR_DOMAIN)?;
+    ErrorReason::from_wire_name(&info.reason)
 }
 
 /// Returns the reason in the status's `google.rpc.ErrorInfo` as text, such as `PACKAGE_NOT_FOUND`.
 /// Includes the reasons that this version does not know.
 #[must_use]
 pub fn error_reason_name(status: &Status) -> Option<String> {
-    status
-        .get_details_error_info()
-        .map(|info| info.reason)
-        .filter(|reason| !reason.is_empty())
+    let info = status.get_details_error_info()?;
+    Some(info.reason).filter(|reason| !reason.is_empty())
 }
 
 /// Formats a status as `CODE REASON: message`. A reason that equals the code is omitted.
@@ -411,7 +409,7 @@ fn status_sentence(status: &Status) -> String {
     let code = grpc_code_name(status.code());
     let reason = error_reason_name(status).filter(|reason| reason != code);
     let head = reason.map_or_else(|| code.to_owned(), |reason| format!("{code} {reason}"));
-    if let Some(why) = connection_failure(status) {
+    if let Some(why) = status.source().and_then(root_cause) {
         return format!("{head}: no connection to the daemon: {why}");
     }
     let message = message_without_reason(status);

@@ -60,7 +60,7 @@ pub fn to_limited_dynamic<M: NamedMessage>(
 #[derive(Debug, Serialize)]
 pub struct SkillListJson<'a> {
     #[serde(
-        skip_serializing_if = "is_empty",
+        skip_serializing_if = "<[_]>::is_empty",
         serialize_with = "serialize_messages"
     )]
     skills: &'a [Skill],
@@ -121,10 +121,6 @@ impl ResolvedRootsJson {
         let rest = to_dynamic(&response)?;
         Ok(Self { roots, rest })
     }
-}
-
-fn is_empty<M>(messages: &[M]) -> bool {
-    messages.is_empty()
 }
 
 fn serialize_messages<M: NamedMessage, S: Serializer>(

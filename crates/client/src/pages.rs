@@ -3,12 +3,11 @@
 
 use super::call::{CallError, Client};
 use super::grpc_call::{ResponseTooLarge, ServiceRequest};
-use crate::connect::response_budget::{MAX_LIST_MEMORY, MeteredMessage};
+use crate::connect::response_budget::MAX_LIST_MEMORY;
 use caproot_core::proto::NamedMessage;
 use caproot_core::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ListSkillsRequest,
-    ListSkillsResponse, Plugin, ResolveRootsRequest, ResolveRootsResponse, SelectedCapabilityRoot,
-    Skill,
+    ListSkillsResponse, Plugin, ResolveRootsRequest, ResolveRootsResponse, Skill,
 };
 use caproot_core::wire::handle::{format_server_handle, is_canonical_of_root};
 use caproot_core::wire::limits::MAX_PAGE_SIZE;
@@ -22,17 +21,6 @@ const MAX_PAGES: usize = 10_000;
 const SHRINK_FACTOR: usize = 32;
 /// Maximum size of a page token.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
-
-/// Joiner of the pages of one response.
-pub trait PageJoiner {
-    type Request: Clone;
-    type Page;
-
-    fn set_token(request: &mut Self::Request, token: String);
-
-    /// Adds a page. Returns the token of the next page; `None` after the last page.
-    fn add_page(&mut self, page: Self::Page) -> Result<Option<String>, CallError>;
-}
 
 /// Page of a list.
 pub trait ListPage: NamedMessage {
@@ -77,18 +65,6 @@ impl RestartCounter {
     }
 }
 
-/// Requests pages and adds them to the joiner, up to the last page.
-pub async fn join_pages<J: PageJoiner, F: Future<Output = Result<J::Page, CallError>>>(
-    joiner: &mut J,
-    mut request: J::Request,
-    call: impl Fn(J::Request) -> F,
-) -> Result<(), CallError> {
-    while let Some(token) = joiner.add_page(call(request.clone()).await?)? {
-        J::set_token(&mut request, token);
-    }
-    Ok(())
-}
-
 /// Requests a list, and joins its pages into one response without a page token. If `has_enough`
 /// is true for the pages so far, the response has the token of the next page instead.
 ///
@@ -103,11 +79,7 @@ pub async fn collect_list<P: ListPage>(
     let mut restarts = RestartCounter::default();
     loop {
         let mut list = ListJoiner::new(&sized_request, &has_enough);
-        let joined = join_pages(&mut list, sized_request.clone(), |request| async move {
-            Ok(client.call_with_retries(request).await?)
-        });
-
-        match joined.await {
+        match list.request_pages(client).await {
             Ok(()) => return Ok(list.response),
             Err(error)
                 if error.reason() == Some(ErrorReason::CatalogChanged)
@@ -125,11 +97,9 @@ fn shrink_pages<P: ListPage>(request: &mut P::Request) -> bool {
     let Some(size) = P::page_size_mut(request) else {
         return false;
     };
-    let before = usize::try_from(*size).unwrap_or_default();
-    let before = if before == 0 {
-        MAX_PAGE_SIZE
-    } else {
-        before.min(MAX_PAGE_SIZE)
+    let before = match usize::try_from(*size) {
+        Ok(size @ 1..=MAX_PAGE_SIZE) => size,
+        _ => MAX_PAGE_SIZE,
     };
     let smaller = (before / SHRINK_FACTOR).max(1);
     *size = i32::try_from(smaller).unwrap_or(1);
@@ -148,7 +118,20 @@ impl<P: ListPage, E: Fn(&P) -> bool> ListJoiner<P, E> {
         }
     }
 
-    fn try_add_page(&mut self, mut page: P, memory: usize) -> Result<Option<String>, &'static str> {
+    /// Requests pages and adds them, up to the last page.
+    async fn request_pages(&mut self, client: &Client) -> Result<(), CallError> {
+        loop {
+            let page = client.call_with_retries(self.request.clone()).await?;
+            let added = self.add_page(page.message, page.memory);
+            let Some(token) = added.map_err(CallError::InvalidResponse)? else {
+                return Ok(());
+            };
+            P::set_token(&mut self.request, token);
+        }
+    }
+
+    /// Adds a page. Returns the token of the next page; `None` after the last page.
+    fn add_page(&mut self, mut page: P, memory: usize) -> Result<Option<String>, &'static str> {
         self.pages += 1;
         self.memory = self.memory.saturating_add(memory);
         if self.memory > MAX_LIST_MEMORY {
@@ -184,20 +167,6 @@ impl<P: ListPage, E: Fn(&P) -> bool> ListJoiner<P, E> {
     }
 }
 
-impl<P: ListPage, E: Fn(&P) -> bool> PageJoiner for ListJoiner<P, E> {
-    type Request = P::Request;
-    type Page = MeteredMessage<P>;
-
-    fn set_token(request: &mut P::Request, token: String) {
-        P::set_token(request, token);
-    }
-
-    fn add_page(&mut self, page: MeteredMessage<P>) -> Result<Option<String>, CallError> {
-        self.try_add_page(page.message, page.memory)
-            .map_err(CallError::InvalidResponse)
-    }
-}
-
 impl ListPage for ListSkillsResponse {
     type Request = ListSkillsRequest;
 
@@ -226,7 +195,8 @@ impl ListPage for ListSkillsResponse {
         if self.roots.len() > roots.len() {
             return Err("a page has the states of more roots than were selected");
         }
-        if !self.skills.iter().all(|skill| is_selected(skill, roots)) {
+        let is_selected = |skill| roots.iter().any(|root| is_skill_of_root(skill, &root.id));
+        if !self.skills.iter().all(is_selected) {
             return Err("a skill is of a root that was not selected, or has an invalid handle");
         }
         Ok(())
@@ -237,26 +207,21 @@ impl ListPage for ListSkillsResponse {
     }
 }
 
-/// Whether a skill belongs to one of the roots.
-fn is_selected(skill: &Skill, roots: &[SelectedCapabilityRoot]) -> bool {
-    let mut roots = roots.iter();
-    roots.any(|root| is_skill_of_root(skill, &root.id))
-}
-
 /// Whether a skill belongs to a root, with canonical handles.
 pub fn is_skill_of_root(skill: &Skill, root: &str) -> bool {
-    let owner = skill.authority.as_ref().map(|authority| &*authority.id);
-    owner == Some(root)
+    let authority = skill.authority.as_ref();
+    authority.is_some_and(|authority| authority.id == root)
         && is_canonical_of_root(&skill.package, root)
         && is_canonical_of_root(&skill.main_resource, root)
 }
 
 /// Whether a plugin belongs to a root, with canonical handles and a name without a slash.
 pub fn is_plugin_of_root(plugin: &Plugin, root: &str) -> bool {
-    let mut servers = plugin.mcp_servers.iter();
     is_canonical_of_root(&plugin.package, root)
         && !plugin.name.contains('/')
-        && servers
+        && plugin
+            .mcp_servers
+            .iter()
             .all(|server| server.handle == format_server_handle(&plugin.package, &server.name))
 }
 
@@ -454,7 +419,7 @@ mod tests {
         let mut list = ListJoiner::new(&P::Request::for_roots(), has_enough);
         for mut page in pages {
             let token = page.next_token().clone();
-            match list.try_add_page(page, 1)? {
+            match list.add_page(page, 1)? {
                 Some(next) => assert_eq!(next, token),
                 None => break,
             }
@@ -569,10 +534,10 @@ mod tests {
         let mut list = ListJoiner::new(&request, |_: &ListSkillsResponse| false);
         let half = MAX_LIST_MEMORY / 2;
         for token in ["1", "2"] {
-            assert!(list.try_add_page(skills("a", token), half).is_ok());
+            assert!(list.add_page(skills("a", token), half).is_ok());
         }
         let error = list
-            .try_add_page(skills("a", ""), 1)
+            .add_page(skills("a", ""), 1)
             .expect_err("over the limit");
         assert!(error.contains("list fewer roots"), "{error}");
     }

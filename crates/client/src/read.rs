@@ -1,7 +1,7 @@
 //! Reads a file: joins the pages into the exact bytes of the file.
 
 use super::call::{CallError, Client};
-use super::pages::{PageJoiner, RestartCounter, join_pages};
+use super::pages::RestartCounter;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{ErrorReason, ReadResourceRequest, ReadResourceResponse};
 use caproot_core::wire::ContentDigest;
@@ -25,24 +25,14 @@ impl Client {
         hold: usize,
         out: &mut (dyn FnMut(&[u8]) -> io::Result<()> + Send),
     ) -> Result<ReadResourceResponse, CallError> {
-        let client = &*self;
         let mut restarts = RestartCounter::default();
         loop {
             let mut file = FileJoiner::new(hold, &mut *out);
-            let joined = join_pages(&mut file, request.clone(), |request| async move {
-                request_page(client, &request).await
-            });
-
-            match joined.await {
+            match file.request_pages(self, request.clone()).await {
                 Ok(()) => return Ok(file.response),
-                Err(error) if file.has_written => {
-                    return Err(if is_changed(&error) {
-                        CallError::ChangedDuringRead
-                    } else {
-                        error
-                    });
-                }
-                Err(error) if is_changed(&error) && restarts.try_restart() => {}
+                Err(error) if !is_changed(&error) => return Err(error),
+                Err(_) if file.has_written => return Err(CallError::ChangedDuringRead),
+                Err(_) if restarts.try_restart() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -120,7 +110,6 @@ struct FileJoiner<'a> {
     bytes: u64,
     /// Digest of the bytes so far.
     hasher: Sha256,
-    has_first_page: bool,
     /// How many bytes are buffered before the first are written.
     hold: usize,
     buffered: Vec<u8>,
@@ -128,14 +117,32 @@ struct FileJoiner<'a> {
     has_written: bool,
 }
 
-impl PageJoiner for FileJoiner<'_> {
-    type Request = ReadResourceRequest;
-    type Page = ReadResourceResponse;
-
-    fn set_token(request: &mut ReadResourceRequest, token: String) {
-        request.cursor = token;
+impl<'a> FileJoiner<'a> {
+    fn new(hold: usize, out: &'a mut (dyn FnMut(&[u8]) -> io::Result<()> + Send)) -> Self {
+        Self {
+            response: ReadResourceResponse::default(),
+            bytes: 0,
+            hasher: Sha256::new(),
+            hold,
+            buffered: Vec::new(),
+            out,
+            has_written: false,
+        }
     }
 
+    /// Requests pages and adds them, up to the last page.
+    async fn request_pages(
+        &mut self,
+        client: &Client,
+        mut request: ReadResourceRequest,
+    ) -> Result<(), CallError> {
+        while let Some(cursor) = self.add_page(request_page(client, &request).await?)? {
+            request.cursor = cursor;
+        }
+        Ok(())
+    }
+
+    /// Adds a page. Returns the cursor of the next page; `None` after the last page.
     fn add_page(&mut self, page: ReadResourceResponse) -> Result<Option<String>, CallError> {
         let cursor = self.buffer_page(page).map_err(CallError::InvalidResponse)?;
         if cursor.is_none() && digest_text(self.hasher.clone()) != self.response.digest {
@@ -148,21 +155,6 @@ impl PageJoiner for FileJoiner<'_> {
             self.buffered.clear();
         }
         Ok(cursor)
-    }
-}
-
-impl<'a> FileJoiner<'a> {
-    fn new(hold: usize, out: &'a mut (dyn FnMut(&[u8]) -> io::Result<()> + Send)) -> Self {
-        Self {
-            response: ReadResourceResponse::default(),
-            bytes: 0,
-            hasher: Sha256::new(),
-            has_first_page: false,
-            hold,
-            buffered: Vec::new(),
-            out,
-            has_written: false,
-        }
     }
 
     /// Buffers the bytes of a page. Returns the cursor of the next page, if there is one.
@@ -183,7 +175,7 @@ impl<'a> FileJoiner<'a> {
             return Err("a file is reported as not modified, but the request had no digest");
         }
 
-        if self.has_first_page {
+        if self.response.body.is_some() {
             if page.digest != self.response.digest || page.total_bytes != self.response.total_bytes
             {
                 return Err("the pages of one file are of different versions");
@@ -192,7 +184,6 @@ impl<'a> FileJoiner<'a> {
                 return Err("the pages of one file are partly text and partly bytes");
             }
         } else {
-            self.has_first_page = true;
             self.response = ReadResourceResponse {
                 body: Some(empty),
                 next_cursor: String::new(),
@@ -207,25 +198,21 @@ impl<'a> FileJoiner<'a> {
             return Err("the pages of a file are larger than the file");
         }
 
-        if next_cursor.is_empty() {
-            let complete = self.bytes == self.response.total_bytes;
-            self.buffered.extend(content);
-            return complete
-                .then_some(None)
-                .ok_or("the pages of a file are smaller than the file");
+        let has_next = !next_cursor.is_empty();
+        if !has_next && self.bytes < self.response.total_bytes {
+            return Err("the pages of a file are smaller than the file");
         }
-        if content.is_empty() {
+        if has_next && content.is_empty() {
             return Err("a page of a file is empty, and more follows");
         }
         self.buffered.extend(content);
-        Ok(Some(next_cursor))
+        Ok(has_next.then_some(next_cursor))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{FileJoiner, digest_text};
-    use crate::pages::PageJoiner as _;
     use caproot_core::proto::caproot::v1::ReadResourceResponse;
     use caproot_core::proto::caproot::v1::read_resource_response::Body;
     use sha2::{Digest as _, Sha256};
