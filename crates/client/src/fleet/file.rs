@@ -43,11 +43,11 @@ pub struct FleetTable {
     pattern: Option<ExecutorPattern>,
     /// Broker of the executors with `via: nats`.
     #[cfg(feature = "nats")]
-    broker: Option<BrokerConfig>,
+    pub broker: Option<BrokerConfig>,
     /// Files of the lock.
     trust_files: Option<TrustFiles>,
     /// Skills that sessions trust.
-    trust: Trust,
+    pub trust: Trust,
 }
 
 /// Files of the lock of a fleet.
@@ -61,22 +61,15 @@ struct TrustFiles {
 impl FleetTable {
     /// Returns the executor of an environment.
     pub fn find(&self, environment_id: &str) -> Result<Option<ExecutorConfig>, String> {
-        match (self.executors.get(environment_id), &self.pattern) {
-            (Some(executor), _) => Ok(Some(executor.clone())),
-            (None, Some(pattern)) => pattern.fill(environment_id).map(Some),
-            (None, None) => Ok(None),
+        match self.executors.get(environment_id) {
+            None => {
+                let pattern = self.pattern.as_ref();
+                pattern
+                    .map(|pattern| pattern.fill(environment_id))
+                    .transpose()
+            }
+            listed => Ok(listed.cloned()),
         }
-    }
-
-    /// Returns the broker of the executors with `via: nats`.
-    #[cfg(feature = "nats")]
-    pub fn broker(&self) -> Option<&BrokerConfig> {
-        self.broker.as_ref()
-    }
-
-    /// Returns the skills that sessions trust.
-    pub fn trust(&self) -> &Trust {
-        &self.trust
     }
 
     /// Returns the environments that the file lists, in byte order.
@@ -115,18 +108,16 @@ fn parse(path: &Path, bytes: Vec<u8>) -> Result<FleetTable, ConfigErrors> {
         read_broker(field, &mut table, &mut reader);
     }
     let has_broker = nats.is_some();
-    if let Some(field) = top.get("trust") {
-        table.trust_files = read_trust_files(&field, &mut reader);
-    }
-    if let Some(field) = top.get("pattern") {
-        table.pattern = read_pattern(&field, has_broker, &mut reader);
-    }
+    let trust = top.get("trust");
+    table.trust_files = trust.and_then(|field| read_trust_files(&field, &mut reader));
+    let pattern = top.get("pattern");
+    let has_pattern = pattern.is_some();
+    table.pattern = pattern.and_then(|field| read_pattern(&field, has_broker, &mut reader));
 
-    let executors = match table.pattern {
-        Some(_) => top.get("executors"),
-        // The error of the pattern is reported already, and `executors` may be missing.
-        None if top.get("pattern").is_some() => top.get("executors"),
-        None => reader.required(&top, "executors"),
+    let executors = if has_pattern {
+        top.get("executors")
+    } else {
+        reader.required(&top, "executors")
     };
     if let Some(field) = executors {
         read_executors(&field, has_broker, &mut table, &mut reader);
@@ -143,8 +134,7 @@ fn read_trust_files(
     let base = reader.file.parent().unwrap_or(Path::new(""));
     let lock = reader.required(&section, "lock")?;
     let lock = base.join(reader.text(&lock)?);
-    let signers = section.get("signers");
-    let signers = signers.and_then(|item| reader.text(&item));
+    let signers = optional_text(&section, "signers", reader);
     Some(TrustFiles {
         lock,
         signers: signers.map(|path| base.join(path)),
@@ -204,10 +194,7 @@ fn read_pattern(
         check_placeholder(endpoint).map(|()| fill_id(endpoint, SAMPLE_ID))
     })?;
 
-    let mut text = |key| {
-        let field = section.get(key)?;
-        reader.text(&field).map(str::to_owned)
-    };
+    let mut text = |key| optional_text(&section, key, reader).map(str::to_owned);
     Some(ExecutorPattern {
         endpoint: text("endpoint")?,
         server_name: text("server_name"),
@@ -262,19 +249,12 @@ impl ExecutorSection<'_> {
             reader.report_error(self.field, "`cert` and `key` go together; one is missing");
         }
 
-        let server_name = section
-            .get("server_name")
-            .and_then(|item| reader.text(&item))
-            .map(|name| fill_id(name, self.environment_id));
+        let server_name = optional_text(section, "server_name", reader);
+        let server_name = server_name.map(|name| fill_id(name, self.environment_id));
         let spiffe_id = self.read_spiffe_id(endpoint, reader);
 
         let base = reader.file.parent().unwrap_or(Path::new(""));
-        let mut path = |key| {
-            section
-                .get(key)
-                .and_then(|item| reader.text(&item))
-                .map(|p| base.join(p))
-        };
+        let mut path = |key| optional_text(section, key, reader).map(|p| base.join(p));
         ClientCredentials {
             ca: path("ca"),
             identity: path("cert").zip(path("key")),
@@ -318,6 +298,15 @@ impl ExecutorSection<'_> {
         }
         via.is_some()
     }
+}
+
+/// Reads the text of a key, if the section has the key.
+fn optional_text<'a>(
+    section: &DocumentSection<'a>,
+    key: &str,
+    reader: &mut DocumentReader<'_>,
+) -> Option<&'a str> {
+    reader.text(&section.get(key)?)
 }
 
 fn has_tls(endpoint: &DaemonEndpoint) -> bool {

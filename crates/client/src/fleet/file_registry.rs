@@ -1,24 +1,23 @@
 //! Registry of the executors in a fleet file, which is read again when it changes.
 
-use super::executors::{ExecutorConfig, ExecutorRegistry, RegistryFuture};
+use super::executors::{ExecutorRegistry, RegistryFuture};
 use super::file::{self, FleetTable};
 use super::file_changes::FleetFileChanges;
 use caproot_core::document::ConfigErrors;
 use caproot_core::sync::Mutex;
-#[cfg(feature = "nats")]
-use caproot_link::BrokerConfig;
 use futures_util::future::BoxFuture;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Executors of a fleet file.
-#[derive(Debug)]
+/// Executors of a fleet file. A clone shares the follower of the changes.
+#[derive(Debug, Clone)]
 pub struct FileRegistry {
-    table: watch::Receiver<FleetTable>,
-    status: Arc<Mutex<FleetFileStatus>>,
-    _follower: AbortOnDropHandle<()>,
+    /// Current content of the file.
+    pub table: watch::Receiver<FleetTable>,
+    pub status: Arc<Mutex<FleetFileStatus>>,
+    _follower: Arc<AbortOnDropHandle<()>>,
 }
 
 /// State of a fleet file.
@@ -41,7 +40,12 @@ impl FileRegistry {
         let shown = status.clone();
         let follow = changes.follow(async move || match file::read(&path).await {
             Ok(table) => {
-                replace_table(&sender, table);
+                // A table that equals the last one is no change.
+                sender.send_if_modified(|current| {
+                    let is_new = *current != table;
+                    *current = table;
+                    is_new
+                });
                 let mut status = shown.lock();
                 status.rereads += 1;
                 status.error = None;
@@ -62,35 +66,9 @@ impl FileRegistry {
         Ok(Self {
             table,
             status,
-            _follower: follower,
+            _follower: Arc::new(follower),
         })
     }
-
-    /// Returns a function that finds the broker of the file.
-    #[cfg(feature = "nats")]
-    pub fn broker_finder(&self) -> impl Fn() -> Option<BrokerConfig> + Send + Sync + 'static {
-        let table = self.table.clone();
-        move || table.borrow().broker().cloned()
-    }
-
-    /// Returns the current content of the file, which outlives the registry.
-    pub fn table(&self) -> watch::Receiver<FleetTable> {
-        self.table.clone()
-    }
-
-    /// Returns the state of the file, which outlives the registry.
-    pub fn status(&self) -> Arc<Mutex<FleetFileStatus>> {
-        self.status.clone()
-    }
-}
-
-/// Publishes a table, if it differs from the last one.
-fn replace_table(sender: &watch::Sender<FleetTable>, table: FleetTable) {
-    sender.send_if_modified(|current| {
-        let is_new = *current != table;
-        *current = table;
-        is_new
-    });
 }
 
 impl ExecutorRegistry for FileRegistry {
@@ -102,8 +80,7 @@ impl ExecutorRegistry for FileRegistry {
     fn executor_changed(&self, environment_id: &str) -> BoxFuture<'static, ()> {
         let mut table = self.table.clone();
         let environment_id = environment_id.to_owned();
-        let before: Result<Option<ExecutorConfig>, String> =
-            table.borrow_and_update().find(&environment_id);
+        let before = table.borrow_and_update().find(&environment_id);
         Box::pin(async move {
             let changed = table.wait_for(|table| table.find(&environment_id) != before);
             if changed.await.is_err() {

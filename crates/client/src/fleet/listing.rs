@@ -2,7 +2,6 @@
 
 use super::Fleet;
 use crate::call::Client;
-use crate::connect::dial::BoxError;
 use crate::selected_roots::{PublishedRootId, published_selection};
 use caproot_core::proto::caproot::v1::{
     GetExecutorResponse, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,
@@ -11,6 +10,7 @@ use caproot_core::wire::RootId;
 use futures_util::{StreamExt as _, stream};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tower::BoxError;
 
 /// Maximum number of executors that are asked at once.
 const MAX_CONCURRENT_EXECUTORS: usize = 64;
@@ -61,23 +61,76 @@ pub struct OmittedExecutor {
     pub timed_out: bool,
 }
 
-/// Returns the published roots of the executors that the fleet can list.
-pub async fn list_published_roots(fleet: &Fleet, timeout: Duration) -> PublishedSelection {
-    let ids = fleet.environment_ids().into_iter();
-    let each = ids.map(|id| async move { list_executor_roots(fleet, &id, timeout).await });
-    let listed: Vec<_> = stream::iter(each)
-        .buffered(MAX_CONCURRENT_EXECUTORS)
-        .collect()
-        .await;
+impl Fleet {
+    /// Returns the published roots of the executors that the registry can list, to start a session
+    /// without a selection. An executor that does not answer within `timeout`, or that has another
+    /// environment than its key in the registry, is omitted with the reason.
+    pub async fn published_roots(&self, timeout: Duration) -> PublishedSelection {
+        let ids = self.environment_ids().into_iter();
+        let each = ids.map(|id| async move { list_executor_roots(self, &id, timeout).await });
+        let listed: Vec<_> = stream::iter(each)
+            .buffered(MAX_CONCURRENT_EXECUTORS)
+            .collect()
+            .await;
 
-    let mut selection = PublishedSelection::default();
-    for outcome in listed {
-        match outcome {
-            Ok(roots) => selection.roots.extend(roots),
-            Err(omitted) => selection.omitted.push(omitted),
+        let mut selection = PublishedSelection::default();
+        for outcome in listed {
+            match outcome {
+                Ok(roots) => selection.roots.extend(roots),
+                Err(omitted) => selection.omitted.push(omitted),
+            }
         }
+        selection
     }
-    selection
+
+    /// Lists the skills of many executors, in the byte order of their environment ids.
+    ///
+    /// Each of `roots` is listed by the executor of its environment. `None` means all published
+    /// roots of the executors that the registry can list; an executor that has another environment
+    /// than its key in the registry is an error. `request` has the other parameters. `on_progress`
+    /// receives the progress of each executor.
+    pub async fn list_skills(
+        &self,
+        roots: Option<Vec<SelectedCapabilityRoot>>,
+        request: &ListSkillsRequest,
+        on_progress: &(dyn Fn(&str, ListStage) + Sync),
+    ) -> Vec<ExecutorListing> {
+        let requests: BTreeMap<_, _> = match roots {
+            None => {
+                let ids = self.environment_ids().into_iter();
+                ids.map(|id| (id, None)).collect()
+            }
+            Some(roots) => {
+                let by = group_by_environment(roots).into_iter();
+                by.map(|(id, roots)| (id, Some(roots))).collect()
+            }
+        };
+
+        let each = requests
+            .into_iter()
+            .map(|(environment_id, roots)| async move {
+                on_progress(&environment_id, ListStage::Connecting);
+                let outcome =
+                    list_executor_skills(self, &environment_id, roots, request, on_progress)
+                        .await
+                        .map_err(|error| error.to_string());
+                let stage = if outcome.is_ok() {
+                    ListStage::Done
+                } else {
+                    ListStage::Failed
+                };
+                on_progress(&environment_id, stage);
+                ExecutorListing {
+                    environment_id,
+                    outcome,
+                }
+            });
+
+        stream::iter(each)
+            .buffered(MAX_CONCURRENT_EXECUTORS)
+            .collect()
+            .await
+    }
 }
 
 /// Returns a published root with the id that it has in a selection of many executors.
@@ -106,13 +159,11 @@ async fn list_executor_roots(
 ) -> Result<Vec<SelectedCapabilityRoot>, OmittedExecutor> {
     let listed = tokio::time::timeout(timeout, async {
         let mut client = fleet.client(environment_id).await?;
-        let roots = published_roots(&mut client, environment_id).await?;
-        let named = roots.into_iter();
-        Ok::<_, BoxError>(
-            named
-                .map(|root| with_environment(root, environment_id))
-                .collect::<Result<_, _>>()?,
-        )
+        let roots = published_roots(&mut client, environment_id)
+            .await?
+            .into_iter();
+        let named = roots.map(|root| with_environment(root, environment_id));
+        Ok::<_, BoxError>(named.collect::<Result<_, _>>()?)
     });
 
     let (reason, timed_out) = match listed.await {
@@ -129,50 +180,6 @@ async fn list_executor_roots(
         reason,
         timed_out,
     })
-}
-
-/// Lists the skills of many executors, in the byte order of their environment ids.
-pub async fn list_fleet_skills(
-    fleet: &Fleet,
-    roots: Option<Vec<SelectedCapabilityRoot>>,
-    request: &ListSkillsRequest,
-    on_progress: &(dyn Fn(&str, ListStage) + Sync),
-) -> Vec<ExecutorListing> {
-    let requests: BTreeMap<String, Option<Vec<SelectedCapabilityRoot>>> = match roots {
-        None => fleet
-            .environment_ids()
-            .into_iter()
-            .map(|id| (id, None))
-            .collect(),
-        Some(roots) => {
-            let by = group_by_environment(roots).into_iter();
-            by.map(|(id, roots)| (id, Some(roots))).collect()
-        }
-    };
-
-    let each = requests
-        .into_iter()
-        .map(|(environment_id, roots)| async move {
-            on_progress(&environment_id, ListStage::Connecting);
-            let outcome = list_executor_skills(fleet, &environment_id, roots, request, on_progress)
-                .await
-                .map_err(|error| error.to_string());
-            let stage = if outcome.is_ok() {
-                ListStage::Done
-            } else {
-                ListStage::Failed
-            };
-            on_progress(&environment_id, stage);
-            ExecutorListing {
-                environment_id,
-                outcome,
-            }
-        });
-
-    stream::iter(each)
-        .buffered(MAX_CONCURRENT_EXECUTORS)
-        .collect()
-        .await
 }
 
 async fn list_executor_skills(

@@ -19,9 +19,10 @@ pub use dial_limit::DialLimits;
 pub use executors::{
     DialFuture, ExecutorConfig, ExecutorDialer, ExecutorRegistry, FleetError, RegistryFuture,
 };
-pub use listing::group_by_environment;
-pub use listing::wrong_environment;
-pub use listing::{ExecutorListing, ListStage, OmittedExecutor, PublishedSelection};
+pub use listing::{
+    ExecutorListing, ListStage, OmittedExecutor, PublishedSelection, group_by_environment,
+    wrong_environment,
+};
 #[cfg(feature = "nats")]
 pub use nats_dialer::NatsDialer;
 pub use stats::FleetStats;
@@ -32,26 +33,22 @@ use super::mirror::{
     SharingExecutor,
 };
 use crate::Trust;
-use crate::connect::channel::ConnectError;
-use crate::connect::channel::connect_within;
+use crate::connect::channel::{ConnectError, connect_within};
 use crate::connect::credentials::BearerToken;
 use caproot_core::document::ConfigErrors;
-use caproot_core::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot};
-use caproot_core::sync::Mutex;
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use client_pool::ClientPool;
 use dial_limit::DialQueue;
 use executors::DEFAULT_TIMEOUT;
-use file::FleetTable;
-use file_registry::{FileRegistry, FleetFileStatus};
-use listing::{list_fleet_skills, list_published_roots};
+use file_registry::FileRegistry;
 use mirror_pool::MirrorPool;
 use routes::{EnvironmentConnector, ExecutorRoutes};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// Executors by environment id. An environment belongs only to the executor that the registry
 /// named: if that executor cannot be reached, its skills are missing, and no other executor
@@ -100,10 +97,8 @@ pub struct Fleet {
     clients: Arc<ClientPool>,
     mirrors: Arc<MirrorPool>,
     catalogs: SharedCatalogs,
-    /// State of the fleet file, if there is one.
-    file_status: Option<Arc<Mutex<FleetFileStatus>>>,
-    /// Content of the fleet file, if there is one.
-    file_table: Option<watch::Receiver<FleetTable>>,
+    /// Fleet file, if there is one.
+    file: Option<FileRegistry>,
 }
 
 impl Fleet {
@@ -115,8 +110,7 @@ impl Fleet {
             clients: Arc::default(),
             mirrors: Arc::default(),
             catalogs: SharedCatalogs::new(DEFAULT_MAX_BYTES),
-            file_status: None,
-            file_table: None,
+            file: None,
         }
     }
 
@@ -131,13 +125,8 @@ impl Fleet {
         executor: &ExecutorConfig,
         roots: &[SelectedCapabilityRoot],
     ) -> Self {
-        Self::from_executors(roots.iter().map(|root| {
-            let environment_id = root
-                .location
-                .as_ref()
-                .map_or_else(String::new, |location| location.environment_id.clone());
-            (environment_id, executor.clone())
-        }))
+        let environment_ids = group_by_environment(roots.to_vec()).into_keys();
+        Self::from_executors(environment_ids.map(|id| (id, executor.clone())))
     }
 
     /// Reads the executors from a YAML or JSON file. Returns all errors at once. Needs a tokio
@@ -147,58 +136,41 @@ impl Fleet {
     /// closed, and opened again by the new entry. If the changed file has an error, the executors
     /// of its last valid version stay in use, and the error is logged and in [`Fleet::stats`].
     pub async fn from_file(path: &Path) -> Result<Self, ConfigErrors> {
-        let registry = FileRegistry::open(path).await?;
-        let file_status = Some(registry.status());
-        let file_table = Some(registry.table());
+        let file = FileRegistry::open(path).await?;
+        let mut fleet = Self::new(file.clone());
         #[cfg(feature = "nats")]
-        let dialer = NatsDialer::with_changing_config(registry.broker_finder());
-        let fleet = Self {
-            file_status,
-            file_table,
-            ..Self::new(registry)
-        };
-        #[cfg(feature = "nats")]
-        let fleet = {
-            let routes = ExecutorRoutes {
-                nats_dialer: Some(Arc::new(dialer)),
-                ..fleet.routes
-            };
-            Self { routes, ..fleet }
-        };
+        {
+            let table = file.table.clone();
+            let dialer = NatsDialer::with_changing_config(move || table.borrow().broker.clone());
+            fleet.routes.nats_dialer = Some(Arc::new(dialer));
+        }
+        fleet.file = Some(file);
         Ok(fleet)
     }
 
     /// Returns the skills that new sessions trust: those of the lock in the fleet file, or all skills.
     #[must_use]
     pub fn trust(&self) -> Trust {
-        let table = self.file_table.as_ref();
-        table.map_or(Trust::All, |table| table.borrow().trust().clone())
+        let file = self.file.as_ref();
+        file.map_or(Trust::All, |file| file.table.borrow().trust.clone())
     }
 
     /// Opens each connection through a dialer. Returns another fleet without clients.
     #[must_use]
-    pub fn with_dialer(self, dialer: impl ExecutorDialer) -> Self {
-        let routes = ExecutorRoutes {
-            dialer: Some(Arc::new(dialer)),
-            ..self.routes
-        };
-        Self {
-            routes,
-            clients: Arc::default(),
-            mirrors: Arc::default(),
-            ..self
-        }
+    pub fn with_dialer(mut self, dialer: impl ExecutorDialer) -> Self {
+        self.routes.dialer = Some(Arc::new(dialer));
+        self.without_clients()
     }
 
     /// Sets the limits of dials. Returns another fleet without clients.
     #[must_use]
-    pub fn with_dial_limits(self, limits: DialLimits) -> Self {
-        let routes = ExecutorRoutes {
-            queue: Arc::new(DialQueue::new(limits)),
-            ..self.routes
-        };
+    pub fn with_dial_limits(mut self, limits: DialLimits) -> Self {
+        self.routes.queue = Arc::new(DialQueue::new(limits));
+        self.without_clients()
+    }
+
+    fn without_clients(self) -> Self {
         Self {
-            routes,
             clients: Arc::default(),
             mirrors: Arc::default(),
             ..self
@@ -233,7 +205,7 @@ impl Fleet {
         if let Some(client) = self
             .clients
             .find(environment_id)
-            .filter(Client::is_connected)
+            .filter(|client| client.channel.is_connected())
         {
             return Ok(client);
         }
@@ -251,7 +223,7 @@ impl Fleet {
     pub async fn connect(&self, environment_id: &str) -> Result<Client, FleetError> {
         let executor = self.find_executor(environment_id).await?;
         let client = self.find_or_create_client(environment_id, executor.timeout);
-        let connected = connect_within(executor.timeout, client.open_connection()).await;
+        let connected = connect_within(executor.timeout, client.channel.connection()).await;
         connected.map_err(|error| FleetError::Connect {
             environment_id: environment_id.to_owned(),
             cause: ConnectError::from_connector(error, &executor.endpoint),
@@ -286,7 +258,7 @@ impl Fleet {
             .find_or_start(environment_id, selection, |selection| {
                 let client = self.lazy_client(environment_id);
                 let executor = SharingExecutor::new(&self.catalogs, environment_id);
-                Mirror::start_sharing(client, selection, executor)
+                Mirror::start_sharing(client, selection, Some(executor))
             })
     }
 
@@ -314,12 +286,14 @@ impl Fleet {
     /// Returns the numbers of the fleet at this moment.
     #[must_use]
     pub fn stats(&self) -> FleetStats {
-        let (dials_in_progress, waiting_dials) = self.routes.queue.counts();
+        let ExecutorRoutes {
+            queue, counters, ..
+        } = &self.routes;
         let catalogs = self.catalogs.counts();
         let file = self
-            .file_status
+            .file
             .as_ref()
-            .map(|status| status.lock().clone())
+            .map(|file| file.status.lock().clone())
             .unwrap_or_default();
 
         FleetStats {
@@ -331,32 +305,12 @@ impl Fleet {
             idle_catalog_bytes: catalogs.retained_bytes,
             catalog_hits: catalogs.hits,
             rejected_catalogs: catalogs.rejected,
-            dials_in_progress,
-            waiting_dials,
-            ..self.routes.counters.snapshot()
+            connections: counters.open_connections.load(Ordering::Relaxed),
+            dials_in_progress: queue.in_progress.load(Ordering::Relaxed),
+            waiting_dials: queue.waiting.load(Ordering::Relaxed),
+            dials: counters.dials.load(Ordering::Relaxed),
+            failed_dials: counters.failed_dials.load(Ordering::Relaxed),
         }
-    }
-
-    /// Returns the published roots of the executors that the registry can list, to start a session
-    /// without a selection. An executor that does not answer within `timeout`, or that has another
-    /// environment than its key in the registry, is omitted with the reason.
-    pub async fn published_roots(&self, timeout: Duration) -> PublishedSelection {
-        list_published_roots(self, timeout).await
-    }
-
-    /// Lists the skills of many executors, in the byte order of their environment ids.
-    ///
-    /// Each of `roots` is listed by the executor of its environment. `None` means all published
-    /// roots of the executors that the registry can list; an executor that has another environment
-    /// than its key in the registry is an error. `request` has the other parameters. `on_progress`
-    /// receives the progress of each executor.
-    pub async fn list_skills(
-        &self,
-        roots: Option<Vec<SelectedCapabilityRoot>>,
-        request: &ListSkillsRequest,
-        on_progress: &(dyn Fn(&str, ListStage) + Sync),
-    ) -> Vec<ExecutorListing> {
-        list_fleet_skills(self, roots, request, on_progress).await
     }
 }
 

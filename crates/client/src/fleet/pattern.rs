@@ -58,15 +58,10 @@ impl ExecutorPattern {
             .parse()
             .context(format_args!("invalid endpoint {endpoint}"))?;
 
-        executor.credentials.server_name = self
-            .server_name
-            .as_ref()
-            .map(|text| fill_id(text, environment_id));
-        let spiffe_id = self
-            .spiffe_id
-            .as_ref()
-            .map(|text| fill_id(text, environment_id).parse())
-            .transpose();
+        let fill = |text: &String| fill_id(text, environment_id);
+        executor.credentials.server_name = self.server_name.as_ref().map(fill);
+        let spiffe_id = self.spiffe_id.as_ref().map(|text| fill(text).parse());
+        let spiffe_id = spiffe_id.transpose();
         executor.credentials.spiffe_id =
             spiffe_id.context("invalid SPIFFE ID of the environment")?;
         Ok(executor)
