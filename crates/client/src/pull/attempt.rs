@@ -3,16 +3,16 @@
 
 use super::checksum_file::ChecksumFile;
 use super::package_hash::check_approval;
-use super::package_list::{PackageList, check_pulled_names, confirm_list, list_files};
-use super::package_reader::PackageReader;
+use super::package_list::{OriginPackage, PackageList, check_pulled_names};
 use super::staging_dir::StagingDir;
 use super::target_dir::{ScannedTarget, TargetDir, intact_files, scan_target};
 use super::{
-    DifferenceKind, PackageFiles, PackageOrigin, PullError, PullProgress, PullReport, PullRequest,
-    run_blocking, total_bytes,
+    DifferenceKind, PackageFiles, PullError, PullProgress, PullReport, PullRequest, run_blocking,
+    total_bytes,
 };
 use caproot_core::wire::FileChecksum;
 use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 /// File that each skill has. A package without it is a plugin.
@@ -26,15 +26,15 @@ pub struct StagedFiles {
 
 /// Writes the package once.
 pub async fn try_pull(
-    origin: PackageOrigin<'_>,
+    package: OriginPackage<'_>,
     request: &PullRequest,
     target: &Arc<TargetDir>,
     staged: &mut Option<StagedFiles>,
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullReport, PullError> {
-    let listed = list_files(origin, request.location(), request.limits).await?;
+    let listed = package.list_files().await?;
     let files = &listed.files;
-    let withheld = listed.withheld_names();
+    let withheld: Vec<_> = listed.withheld.keys().cloned().collect();
     if !withheld.is_empty() && !files.contains_key(SKILL_FILE) {
         return Err(PullError::Withheld(withheld));
     }
@@ -72,7 +72,7 @@ pub async fn try_pull(
         local,
         report,
     };
-    plan.carry_out(origin, target, staged, report_progress)
+    plan.carry_out(package, target, staged, report_progress)
         .await
 }
 
@@ -89,7 +89,7 @@ impl PullPlan<'_> {
     /// Prepares the files in a staging directory, and replaces the target by the directory.
     async fn carry_out(
         mut self,
-        origin: PackageOrigin<'_>,
+        package: OriginPackage<'_>,
         target: &Arc<TargetDir>,
         staged: &mut Option<StagedFiles>,
         report_progress: &mut (dyn FnMut(PullProgress) + Send),
@@ -102,13 +102,8 @@ impl PullPlan<'_> {
         let missing = link_known_files(&staging, files, local, staged.as_ref(), &mut complete);
         self.report.read_files = missing.len();
 
-        let reader = PackageReader {
-            origin,
-            location: self.request.location(),
-            staging: &staging,
-        };
-        let read = reader
-            .read_files(&missing, &mut complete, report_progress)
+        let read = package
+            .read_files(&missing, &staging, &mut complete, report_progress)
             .await;
 
         // The files are kept before an error returns, so that the next attempt links them.
@@ -117,24 +112,18 @@ impl PullPlan<'_> {
             files: complete,
         });
         read?;
-        let location = self.request.location();
-        confirm_list(origin, location, self.request.limits, &self.listed).await?;
+        package.confirm_list(&self.listed).await?;
 
-        let Self {
-            request,
-            local,
-            mut report,
-            ..
-        } = self;
         let replaced = target.clone();
-        let keeps_extra = !request.replaces_conflicts;
-        report.is_replaced = run_blocking(move || {
+        let local = self.local;
+        let keeps_extra = !self.request.replaces_conflicts;
+        self.report.is_replaced = run_blocking(move || {
             staging.write_checksum_file(&checksums)?;
             replaced.replace(&staging, local.as_ref(), keeps_extra)
         })
         .await?;
-        if report.is_replaced {
-            Ok(report)
+        if self.report.is_replaced {
+            Ok(self.report)
         } else {
             Err(PullError::KeepsChanging)
         }
@@ -210,18 +199,20 @@ fn link_known_files(
     let mut sources = BTreeMap::<&FileChecksum, Vec<_>>::new();
     if let Some(StagedFiles { staging, files }) = staged {
         for (name, checksum) in files {
-            sources
-                .entry(checksum)
-                .or_default()
-                .push((staging.fd(), name, FileOrigin::Staged));
+            sources.entry(checksum).or_default().push((
+                staging.fd.as_fd(),
+                name,
+                FileOrigin::Staged,
+            ));
         }
     }
     if let Some(local) = local {
         for (name, checksum) in intact_files(local) {
-            sources
-                .entry(checksum)
-                .or_default()
-                .push((local.open.fd(), name, FileOrigin::Target));
+            sources.entry(checksum).or_default().push((
+                local.open.fd.as_fd(),
+                name,
+                FileOrigin::Target,
+            ));
         }
     }
 
@@ -229,7 +220,7 @@ fn link_known_files(
     for (name, checksum) in files {
         let source = sources.get_mut(checksum).and_then(Vec::pop);
         // For example, a filesystem without hard links, or a file of another user.
-        let linked = source.filter(|(dir, from, _)| staging.link_file(*dir, from, name).is_ok());
+        let linked = source.filter(|(dir, from, _)| staging.link_file(*dir, from, name).is_some());
 
         match linked {
             None => {

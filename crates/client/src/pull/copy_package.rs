@@ -1,10 +1,9 @@
 //! Copy of a package for a program that runs one of its files.
 
 use super::package_hash::{approved_files, check_approval};
-use super::package_list::{self, PackageList, confirm_list};
-use super::package_reader::PackageReader;
+use super::package_list::{OriginPackage, PackageList, check_pulled_names};
 use super::package_store::{PackageCopy, PackageStore};
-use super::repeat::PullAttempts;
+use super::repeat::repeat_attempt;
 use super::staging_dir::StagingDir;
 use super::{
     ChecksumFile, PackageFiles, PackageLocation, PackageOrigin, PullError, PullLimits, run_blocking,
@@ -39,13 +38,7 @@ pub async fn copy_package(
     store: &Arc<PackageStore>,
     request: &CopyRequest<'_>,
 ) -> Result<PackageCopy, PullError> {
-    let mut attempts = PullAttempts::new();
-    loop {
-        let outcome = try_copy(client, store, request).await;
-        if let Some(outcome) = attempts.finish(outcome).await {
-            return outcome;
-        }
-    }
+    repeat_attempt(|| try_copy(client, store, request)).await
 }
 
 async fn try_copy(
@@ -53,12 +46,22 @@ async fn try_copy(
     store: &Arc<PackageStore>,
     request: &CopyRequest<'_>,
 ) -> Result<PackageCopy, PullError> {
-    let origin = PackageOrigin::Daemon(client);
-    let listed = package_list::list_files(origin, request.location, request.limits).await?;
-    if let Some(file) = request.file {
-        check_has_file(file, &listed.files)?;
+    let package = OriginPackage {
+        origin: PackageOrigin::Daemon(client),
+        location: request.location,
+        limits: request.limits,
+    };
+    let listed = package.list_files().await?;
+    if let Some(name) = request.file
+        && !listed.files.contains_key(name)
+    {
+        let prefix = format!("{name}/");
+        return Err(PullError::NotListed {
+            name: name.to_owned(),
+            is_dir: listed.files.keys().any(|other| other.starts_with(&prefix)),
+        });
     }
-    package_list::check_pulled_names(&listed.files)?;
+    check_pulled_names(&listed.files)?;
     check_digest(request.digests, &listed)?;
     check_approval(request.approved.as_ref(), &listed)?;
 
@@ -74,24 +77,12 @@ async fn try_copy(
     if let Some(copy) = find_copy(store, &checksums).await? {
         return Ok(copy);
     }
-    write_copy(client, store, request, &checksums, &listed).await?;
+    write_copy(package, store, &checksums, &listed).await?;
 
     // The bytes on the disk decide, so that old and new copies have one check.
     find_copy(store, &checksums)
         .await?
         .ok_or(PullError::KeepsChanging)
-}
-
-/// Returns an error if the package does not have the file.
-fn check_has_file(name: &str, files: &PackageFiles) -> Result<(), PullError> {
-    if files.contains_key(name) {
-        return Ok(());
-    }
-    let prefix = format!("{name}/");
-    Err(PullError::NotListed {
-        name: name.to_owned(),
-        is_dir: files.keys().any(|other| other.starts_with(&prefix)),
-    })
 }
 
 /// Returns an error if the package has no accepted digest.
@@ -120,9 +111,8 @@ async fn find_copy(
 
 /// Reads the package to a new copy.
 async fn write_copy(
-    client: &Client,
+    package: OriginPackage<'_>,
     store: &Arc<PackageStore>,
-    request: &CopyRequest<'_>,
     checksums: &ChecksumFile,
     listed: &PackageList,
 ) -> Result<(), PullError> {
@@ -131,21 +121,12 @@ async fn write_copy(
     run_blocking(move || cleaned.remove_stale_staging()).await?;
 
     let staging = Arc::new(StagingDir::create(&target)?);
-    let reader = PackageReader {
-        origin: PackageOrigin::Daemon(client),
-        location: request.location,
-        staging: &staging,
-    };
     let files = &checksums.files;
     let mut complete = PackageFiles::new();
-    reader.read_files(files, &mut complete, &mut |_| {}).await?;
-    confirm_list(
-        PackageOrigin::Daemon(client),
-        request.location,
-        request.limits,
-        listed,
-    )
-    .await?;
+    package
+        .read_files(files, &staging, &mut complete, &mut |_| {})
+        .await?;
+    package.confirm_list(listed).await?;
 
     let store = store.clone();
     run_blocking(move || {

@@ -10,28 +10,17 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, stat
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Maximum number of differences. The scan ends after so many.
 const MAX_DIFFERENCES: usize = 1_000;
 /// Size of the buffer for digests.
 const READ_BYTES: usize = 64 << 10;
-/// Flags that open a directory of the package.
-const DIR_FLAGS: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-/// Flags that open a file of the package. `NONBLOCK` does not wait for the writer of a fifo.
-const FILE_FLAGS: OFlags = OFlags::RDONLY
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
 
 /// Difference between a directory and its checksum file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,9 +91,8 @@ pub fn scan_dir(
     let mut dirs = BTreeSet::new();
     for (name, file) in checksums.iter().flat_map(|checksums| &checksums.files) {
         let path = parse_name(name).map_err(|reason| PullError::unusable(dir_path, reason))?;
-        let parents = path.ancestors().skip(1);
-        dirs.extend(parents.map(|parent| parent.as_os_str().as_bytes().to_vec()));
-        expected.insert(path.as_os_str().as_bytes().to_vec(), file);
+        dirs.extend(path.ancestors().skip(1).map(Path::to_owned));
+        expected.insert(path, file);
     }
 
     let mut scanner = DirScanner {
@@ -113,22 +101,22 @@ pub fn scan_dir(
         depth,
         scan: DirScan::default(),
     };
-    scanner.scan_entries(dir, b"").at(dir_path)?;
+    scanner.scan_entries(dir, Path::new("")).at(dir_path)?;
     Ok(scanner.finish())
 }
 
 struct DirScanner<'a> {
-    /// Files of the package by path.
-    expected: BTreeMap<Vec<u8>, &'a FileChecksum>,
-    /// Directories of these files.
-    dirs: BTreeSet<Vec<u8>>,
+    /// Files of the package by path that the scan has not found yet.
+    expected: BTreeMap<PathBuf, &'a FileChecksum>,
+    /// Directories of the files.
+    dirs: BTreeSet<PathBuf>,
     depth: ScanDepth,
     scan: DirScan,
 }
 
 impl DirScanner<'_> {
     /// Compares the entries of a directory whose path is `prefix`.
-    fn scan_entries(&mut self, dir: BorrowedFd<'_>, prefix: &[u8]) -> io::Result<()> {
+    fn scan_entries(&mut self, dir: BorrowedFd<'_>, prefix: &Path) -> io::Result<()> {
         for item in Dir::read_from(dir)? {
             let entry = item?;
             let name = entry.file_name();
@@ -139,24 +127,20 @@ impl DirScanner<'_> {
                 return Ok(());
             }
 
-            let mut path = prefix.to_vec();
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend(name.to_bytes());
+            let path = prefix.join(OsStr::from_bytes(name.to_bytes()));
             self.scan_entry(dir, name, &path)?;
         }
         Ok(())
     }
 
-    fn scan_entry(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &[u8]) -> io::Result<()> {
+    fn scan_entry(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &Path) -> io::Result<()> {
         if self.dirs.contains(path) {
             match open_dir_at(dir, name) {
                 Ok(inner) => self.scan_entries(inner.as_fd(), path)?,
                 // A link or a file took the name of the directory.
                 Err(_) => self.add_difference(path, DifferenceKind::Changed),
             }
-        } else if path == CHECKSUM_FILE.as_bytes() {
+        } else if path == Path::new(CHECKSUM_FILE) {
             let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
             self.add_stamp(path, &stat);
         } else if let Some(expected) = self.expected.get(path).copied() {
@@ -172,46 +156,37 @@ impl DirScanner<'_> {
         Ok(())
     }
 
-    fn add_stamp(&mut self, path: &[u8], stat: &Stat) {
-        self.scan
-            .stamps
-            .insert(name_of_path(path), EntryStamp::of(stat));
+    fn add_stamp(&mut self, path: &Path, stat: &Stat) {
+        self.expected.remove(path);
+        let stamp = EntryStamp {
+            inode: stat.st_ino,
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+        };
+        self.scan.stamps.insert(name_of_path(path), stamp);
+    }
+
+    fn add_difference(&mut self, path: &Path, kind: DifferenceKind) {
+        self.expected.remove(path);
+        let name = name_of_path(path);
+        self.scan.differences.push(DirDifference { name, kind });
     }
 
     /// Adds the files that do not exist, and sorts the differences.
     fn finish(self) -> DirScan {
-        let DirScanner {
-            expected, mut scan, ..
-        } = self;
-
+        let mut scan = self.scan;
         // A scan that ended early has not seen every file, so none is certainly missing.
         if scan.differences.len() < MAX_DIFFERENCES {
-            let seen: BTreeSet<_> = scan
-                .differences
-                .iter()
-                .map(|found| found.name.clone())
-                .collect();
-            let missing = expected
-                .keys()
-                .map(|path| name_of_path(path))
-                .filter(|name| !scan.stamps.contains_key(name) && !seen.contains(name))
-                .map(|name| DirDifference {
-                    name,
-                    kind: DifferenceKind::Missing,
-                });
+            let missing = self.expected.keys().map(|path| DirDifference {
+                name: name_of_path(path),
+                kind: DifferenceKind::Missing,
+            });
             scan.differences.extend(missing.take(MAX_DIFFERENCES));
         }
 
         scan.differences.sort();
         scan.differences.truncate(MAX_DIFFERENCES);
         scan
-    }
-
-    fn add_difference(&mut self, path: &[u8], kind: DifferenceKind) {
-        self.scan.differences.push(DirDifference {
-            name: name_of_path(path),
-            kind,
-        });
     }
 
     fn is_same(&self, expected: &FileChecksum, file: &OwnedFd, stat: &Stat) -> io::Result<bool> {
@@ -237,20 +212,10 @@ impl DirScanner<'_> {
     }
 }
 
-impl EntryStamp {
-    fn of(stat: &Stat) -> Self {
-        let modified = (stat.st_mtime, stat.st_mtime_nsec);
-        Self {
-            inode: stat.st_ino,
-            size: stat.st_size,
-            modified,
-        }
-    }
-}
-
 /// Opens a directory that is no link.
 pub fn open_dir_at(dir: impl AsFd, name: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
-    openat(dir, name, DIR_FLAGS, Mode::empty())
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(dir, name, flags, Mode::empty())
 }
 
 /// Opens a regular file that is no link.
@@ -258,7 +223,10 @@ pub fn open_regular(
     dir: BorrowedFd<'_>,
     name: impl rustix::path::Arg,
 ) -> io::Result<(OwnedFd, Stat)> {
-    let file = openat(dir, name, FILE_FLAGS, Mode::empty())?;
+    // `NONBLOCK` does not wait for the writer of a fifo.
+    let flags =
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(dir, name, flags, Mode::empty())?;
     // The open file is checked, because another program may replace the name at any time.
     let stat = fstat(&file)?;
     match FileType::from_raw_mode(stat.st_mode) {

@@ -67,14 +67,16 @@ use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::wire::FileChecksum;
 use checksum_file::ChecksumFile;
 use dir_scan::ScanDepth;
+use package_list::OriginPackage;
 use pull_error::SystemResult as _;
-use repeat::{MAX_ATTEMPTS, PullAttempts};
+use repeat::{MAX_ATTEMPTS, repeat_attempt};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use target_dir::TargetDir;
+use tokio::sync::Mutex;
 
 /// Package, directory and limits of a pull.
 #[derive(Debug, Clone, PartialEq)]
@@ -126,13 +128,6 @@ impl PullRequest {
             keeps_equal_dir: false,
             replaced_package: None,
             approved: None,
-        }
-    }
-
-    fn location(&self) -> PackageLocation<'_> {
-        PackageLocation {
-            root: &self.root,
-            package: &self.package,
         }
     }
 }
@@ -238,14 +233,21 @@ async fn pull_from(
     })
     .await?;
 
-    let mut staged = None;
-    let mut attempts = PullAttempts::new();
-    loop {
-        let outcome = try_pull(origin, request, &target, &mut staged, report_progress).await;
-        if let Some(outcome) = attempts.finish(outcome).await {
-            return outcome;
-        }
-    }
+    let package = OriginPackage {
+        origin,
+        location: PackageLocation {
+            root: &request.root,
+            package: &request.package,
+        },
+        limits: request.limits,
+    };
+    // The attempts follow one another, so the lock is always free.
+    let state = Mutex::new((None, report_progress));
+    repeat_attempt(|| async {
+        let (staged, report_progress) = &mut *state.lock().await;
+        try_pull(package, request, &target, staged, report_progress).await
+    })
+    .await
 }
 
 /// Compares a directory with its checksum file. If a pull replaces the directory in the meantime, the

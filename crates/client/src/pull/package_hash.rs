@@ -1,28 +1,26 @@
-//! Digests of the files of a package, computed from the bytes that the daemon sends.
+//! Digests of the files of a package. Each file is read, so that its bytes have the listed digest.
 
-use super::file_reader::{FileReader, PageSink};
-use super::package_list::{self, PackageList, confirm_list};
+use super::package_list::{OriginPackage, PackageList};
 use super::package_reader::CONCURRENT_READS;
-use super::repeat::PullAttempts;
+use super::repeat::repeat_attempt;
 use super::{PackageFiles, PackageLocation, PackageOrigin, PullError, PullLimits};
 use crate::Client;
 use crate::trust::ApprovedVersions;
 use caproot_core::lock::{ApprovedFiles, FileChange, FileDifference, FilesError};
-use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name};
-use futures_util::{StreamExt as _, stream};
-use sha2::{Digest as _, Sha256};
+use caproot_core::wire::{RelPath, parse_file_name};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 /// Files of a package with their digests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HashedPackage {
-    /// All files. The digests are computed from the bytes that the daemon sent, and those of `withheld` by
+    /// All files. The digests are those of the bytes that the daemon sent, and those of `withheld` are from
     /// the daemon.
     pub files: ApprovedFiles,
     /// Files whose contents the daemon withholds, sorted.
     pub withheld: Vec<RelPath>,
 }
 
-/// Reads each file of a skill and computes its digest. Files that may hold secrets are left out, as for each
+/// Reads each file of a skill, whose bytes must have the listed digest. Files that may hold secrets are left out, as for each
 /// reader of the skill.
 ///
 /// Lists the package, reads the files, and lists the package again. If the package changed in the
@@ -44,12 +42,9 @@ pub async fn hash_plugin(
     limits: PullLimits,
 ) -> Result<HashedPackage, PullError> {
     let hashed = hash_package(client, location, limits).await?;
-    let withheld = hashed.withheld.keys();
     Ok(HashedPackage {
         files: approved_files(&hashed.plugin_files()?)?,
-        withheld: withheld
-            .filter_map(|name| parse_file_name(name).ok())
-            .collect(),
+        withheld: hashed.withheld_paths(),
     })
 }
 
@@ -58,62 +53,32 @@ async fn hash_package(
     location: PackageLocation<'_>,
     limits: PullLimits,
 ) -> Result<PackageList, PullError> {
-    let mut attempts = PullAttempts::new();
-    loop {
-        let outcome = try_hash(client, location, limits).await;
-        if let Some(outcome) = attempts.finish(outcome).await {
-            return outcome;
-        }
-    }
+    let package = OriginPackage {
+        origin: PackageOrigin::Daemon(client),
+        location,
+        limits,
+    };
+    repeat_attempt(|| try_hash(client, package)).await
 }
 
-async fn try_hash(
-    client: &Client,
-    location: PackageLocation<'_>,
-    limits: PullLimits,
-) -> Result<PackageList, PullError> {
-    let origin = PackageOrigin::Daemon(client);
-    let listed = package_list::list_files(origin, location, limits).await?;
-    let reader = FileReader { client, location };
+async fn try_hash(client: &Client, package: OriginPackage<'_>) -> Result<PackageList, PullError> {
+    let listed = package.list_files().await?;
     // Owned names, because rustc finds no `Send` for futures that borrow them from the iterator.
-    let files = listed.files.clone().into_iter();
-    let reads = files.map(|(name, file)| async move {
-        let checksum = hash_file(reader, &name, file).await?;
-        Ok::<_, PullError>((name, checksum))
+    let reads = listed.files.clone().into_iter();
+    let reads = reads.map(|(name, file)| async move {
+        // The read compares the bytes with the listed digest, which is the digest of the file then.
+        let location = package.location;
+        location
+            .read_file(client, &name, &file, &mut |_| Ok(()))
+            .await
     });
+    stream::iter(reads)
+        .buffer_unordered(CONCURRENT_READS)
+        .try_collect::<()>()
+        .await?;
 
-    let mut reads = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
-    let mut files = PackageFiles::new();
-    while let Some(read) = reads.next().await {
-        files.extend([read?]);
-    }
-    let hashed = PackageList { files, ..listed };
-    confirm_list(origin, location, limits, &hashed).await?;
-    Ok(hashed)
-}
-
-/// Reads a file and returns the digest of the bytes.
-async fn hash_file(
-    reader: FileReader<'_>,
-    name: &str,
-    listed: FileChecksum,
-) -> Result<FileChecksum, PullError> {
-    let mut sink = HashSink(Sha256::new());
-    reader.read_file(name, &listed, &mut sink).await?;
-    Ok(FileChecksum {
-        digest: ContentDigest(sink.0.finalize().into()),
-        ..listed
-    })
-}
-
-/// Hasher that receives the pages of a file.
-struct HashSink(Sha256);
-
-impl PageSink for HashSink {
-    fn take_page(&mut self, page: &[u8]) -> Result<(), PullError> {
-        self.0.update(page);
-        Ok(())
-    }
+    package.confirm_list(&listed).await?;
+    Ok(listed)
 }
 
 /// Returns the listed files as the files of a lock.
@@ -140,10 +105,7 @@ pub fn check_approval(
     };
 
     let current = approved_files(&listed.plugin_files()?)?;
-    let withheld = listed.withheld.keys();
-    let withheld: Vec<_> = withheld
-        .filter_map(|name| parse_file_name(name).ok())
-        .collect();
+    let withheld = listed.withheld_paths();
     nearest_version(versions.iter().map(|version| {
         let mut differences = current.difference_from(&version.files);
         // A file that the lock has with its content must not be missing in a copy.

@@ -3,6 +3,7 @@
 
 use super::checksum_file::CHECKSUM_FILE;
 use super::{PackageFiles, PackageLocation, PackageOrigin, PullError, PullLimits, total_bytes};
+use crate::Client;
 use caproot_core::proto::caproot::v1::{ListResourcesRequest, Resource};
 use caproot_core::wire::handle::encode_path;
 use caproot_core::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name};
@@ -25,9 +26,12 @@ pub struct PackageList {
 }
 
 impl PackageList {
-    /// Returns the names of the files that the daemon does not serve, in order.
-    pub fn withheld_names(&self) -> Vec<String> {
-        self.withheld.keys().cloned().collect()
+    /// Returns the paths of the files that the daemon does not serve, in order.
+    pub fn withheld_paths(&self) -> Vec<RelPath> {
+        let names = self.withheld.keys();
+        names
+            .filter_map(|name| parse_file_name(name).ok())
+            .collect()
     }
 
     /// Returns all files of a plugin, also those that the daemon does not serve and has a digest of. The
@@ -50,22 +54,51 @@ impl PackageList {
     }
 }
 
-/// Lists the files of the package with their digests.
-pub async fn list_files(
-    origin: PackageOrigin<'_>,
+/// Package at its origin, and the limits of its files.
+#[derive(Clone, Copy)]
+pub struct OriginPackage<'a> {
+    pub origin: PackageOrigin<'a>,
+    pub location: PackageLocation<'a>,
+    pub limits: PullLimits,
+}
+
+impl OriginPackage<'_> {
+    /// Lists the files with their digests.
+    pub async fn list_files(self) -> Result<PackageList, PullError> {
+        let client = match self.origin {
+            PackageOrigin::Daemon(client) => client,
+            PackageOrigin::Source(files) => {
+                let resources = files.iter().map(|(handle, bytes)| Resource {
+                    resource: handle.clone(),
+                    size_bytes: bytes.len() as u64,
+                    digest: ContentDigest::of(bytes).to_string(),
+                    ..Resource::default()
+                });
+                return Ok(PackageList {
+                    files: checked_files(self.location.package, self.limits, resources.collect())?,
+                    withheld: BTreeMap::new(),
+                });
+            }
+        };
+        list_daemon_files(client, self.location, self.limits).await
+    }
+
+    /// Lists the package again. If both lists agree, each file had its digest when the first list ended.
+    pub async fn confirm_list(self, listed: &PackageList) -> Result<(), PullError> {
+        match self.list_files().await {
+            Ok(current) if current == *listed => Ok(()),
+            Ok(_) | Err(PullError::NoDigest(_)) => Err(PullError::KeepsChanging),
+            Err(PullError::Call(error)) => Err(PullError::after_list(error)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+async fn list_daemon_files(
+    client: &Client,
     location: PackageLocation<'_>,
     limits: PullLimits,
 ) -> Result<PackageList, PullError> {
-    let client = match origin {
-        PackageOrigin::Daemon(client) => client,
-        PackageOrigin::Source(source) => {
-            return Ok(PackageList {
-                files: checked_files(location.package, limits, source.resources())?,
-                withheld: BTreeMap::new(),
-            });
-        }
-    };
-
     let list = ListResourcesRequest {
         root: Some(location.root.clone()),
         package: location.package.to_owned(),
@@ -85,14 +118,14 @@ pub async fn list_files(
     let files = checked_files(location.package, limits, list.resources)?;
     let mut withheld = BTreeMap::new();
     for resource in list.withheld {
-        let handle = resource.resource.clone();
-        let (name, file) = match checked_file(location.package, resource) {
+        let (name, file) = match checked_file(location.package, &resource) {
             Ok((name, file)) => (name, Some(file)),
             Err(PullError::NoDigest(name)) => (name, None),
             Err(error) => return Err(error),
         };
         if files.contains_key(&name) {
-            return Err(PullError::invalid(&handle, "is listed, and is withheld"));
+            let handle = &resource.resource;
+            return Err(PullError::invalid(handle, "is listed, and is withheld"));
         }
         withheld.insert(name, file);
     }
@@ -111,7 +144,7 @@ fn checked_files(
 
     let mut files = PackageFiles::new();
     for resource in resources {
-        let (name, file) = checked_file(package, resource)?;
+        let (name, file) = checked_file(package, &resource)?;
         if files.insert(name.clone(), file).is_some() {
             return Err(PullError::invalid(&name, "is listed twice"));
         }
@@ -129,37 +162,26 @@ fn checked_files(
     Ok(files)
 }
 
-fn checked_file(package: &str, resource: Resource) -> Result<(String, FileChecksum), PullError> {
-    let Resource {
-        resource: handle,
-        size_bytes,
-        executable,
-        digest,
-        ..
-    } = resource;
-    let below = handle
-        .strip_prefix(package)
-        .and_then(|rest| rest.strip_prefix('/'));
-    let Some(name) = below else {
-        return Err(PullError::invalid(&handle, "is outside the package"));
+fn checked_file(package: &str, file: &Resource) -> Result<(String, FileChecksum), PullError> {
+    let below = file.resource.strip_prefix(package);
+    let Some(name) = below.and_then(|rest| rest.strip_prefix('/')) else {
+        return Err(PullError::invalid(&file.resource, "is outside the package"));
     };
 
     parse_file_name(name).map_err(|reason| PullError::invalid(name, reason))?;
-    if digest.is_empty() {
+    if file.digest.is_empty() {
         return Err(PullError::NoDigest(name.to_owned()));
     }
-    let Some(digest) = ContentDigest::parse(&digest) else {
+    let Some(digest) = ContentDigest::parse(&file.digest) else {
         return Err(PullError::invalid(name, "has an invalid digest"));
     };
 
-    Ok((
-        name.to_owned(),
-        FileChecksum {
-            digest,
-            bytes: size_bytes,
-            executable,
-        },
-    ))
+    let checksum = FileChecksum {
+        digest,
+        bytes: file.size_bytes,
+        executable: file.executable,
+    };
+    Ok((name.to_owned(), checksum))
 }
 
 /// Returns an error for a file that a pull must not write.
@@ -202,24 +224,9 @@ pub fn parse_name(name: &str) -> Result<PathBuf, &'static str> {
 }
 
 /// Returns the name of a relative path.
-pub fn name_of_path(path: &[u8]) -> String {
-    RelPath::new(path)
+pub fn name_of_path(path: &Path) -> String {
+    RelPath::new(path.as_os_str().as_bytes())
         .as_ref()
         .map(encode_path)
         .unwrap_or_default()
-}
-
-/// Lists the package again. If both lists agree, each file had its digest when the first list ended.
-pub async fn confirm_list(
-    origin: PackageOrigin<'_>,
-    location: PackageLocation<'_>,
-    limits: PullLimits,
-    listed: &PackageList,
-) -> Result<(), PullError> {
-    match list_files(origin, location, limits).await {
-        Ok(current) if current == *listed => Ok(()),
-        Ok(_) | Err(PullError::NoDigest(_)) => Err(PullError::KeepsChanging),
-        Err(PullError::Call(error)) => Err(PullError::after_list(error)),
-        Err(error) => Err(error),
-    }
 }

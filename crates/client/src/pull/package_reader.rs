@@ -1,27 +1,22 @@
 //! Reader of the files of a package.
 
-use super::file_reader::{FileReader, FileSink};
+use super::package_list::OriginPackage;
+use super::pull_error::SystemResult as _;
 use super::staging_dir::StagingDir;
-use super::{PackageFiles, PackageLocation, PackageOrigin, PullError, PullProgress};
+use super::{PackageFiles, PackageOrigin, PullError, PullProgress};
 use caproot_core::wire::FileChecksum;
 use futures_util::{StreamExt as _, stream};
+use std::io::Write as _;
 
 /// Files that are read at the same time.
 pub const CONCURRENT_READS: usize = 8;
 
-/// Reader of the files of a package, from their origin into the staging directory.
-#[derive(Clone, Copy)]
-pub struct PackageReader<'a> {
-    pub origin: PackageOrigin<'a>,
-    pub location: PackageLocation<'a>,
-    pub staging: &'a StagingDir,
-}
-
-impl PackageReader<'_> {
-    /// Reads files, and adds each file that is complete to `complete`.
-    pub async fn read_files(
+impl OriginPackage<'_> {
+    /// Reads files into the staging directory, and adds each file that is complete to `complete`.
+    pub(super) async fn read_files(
         self,
         missing: &PackageFiles,
+        staging: &StagingDir,
         complete: &mut PackageFiles,
         report_progress: &mut (dyn FnMut(PullProgress) + Send),
     ) -> Result<(), PullError> {
@@ -31,7 +26,7 @@ impl PackageReader<'_> {
         };
         // Owned names, because rustc finds no `Send` for futures that borrow them from the iterator.
         let reads = missing.clone().into_iter().map(|(name, file)| async move {
-            self.read_file(&name, &file).await?;
+            self.read_file(&name, &file, staging).await?;
             Ok::<_, PullError>((name, file))
         });
         let mut reads = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
@@ -46,17 +41,25 @@ impl PackageReader<'_> {
     }
 
     /// Reads one file, in the version that was listed.
-    async fn read_file(self, name: &str, file: &FileChecksum) -> Result<(), PullError> {
-        let (out, path) = self.staging.create_file(name, file.executable)?;
-        let client = match self.origin {
-            PackageOrigin::Daemon(client) => client,
-            PackageOrigin::Source(source) => return source.write_file(name, out, &path),
-        };
-        let reader = FileReader {
-            client,
-            location: self.location,
-        };
-        let mut sink = FileSink { out, path };
-        reader.read_file(name, file, &mut sink).await
+    async fn read_file(
+        self,
+        name: &str,
+        file: &FileChecksum,
+        staging: &StagingDir,
+    ) -> Result<(), PullError> {
+        let (mut out, path) = staging.create_file(name, file.executable)?;
+        let mut write_page = |page: &[u8]| out.write_all(page).at(&path);
+        let location = self.location;
+        match self.origin {
+            PackageOrigin::Daemon(client) => {
+                location
+                    .read_file(client, name, file, &mut write_page)
+                    .await
+            }
+            PackageOrigin::Source(files) => {
+                let bytes = files.get(&format!("{}/{name}", location.package));
+                write_page(bytes.ok_or(PullError::KeepsChanging)?)
+            }
+        }
     }
 }

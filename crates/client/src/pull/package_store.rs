@@ -9,18 +9,18 @@ use super::target_dir::TargetDir;
 use super::{ChecksumFile, total_bytes};
 use caproot_core::wire::ContentDigest;
 use rustix::fs::{
-    Dir, FlockOperation, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_NOW, flock,
-    fstat, futimens, lstat, open, openat, renameat_with,
+    CWD, Dir, FlockOperation, Mode, OFlags, RenameFlags, Stat, flock, fstat, lstat, open, openat,
+    renameat_with,
 };
 use rustix::io::{FdFlags, fcntl_setfd};
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Maximum number of copies. The least recently used copies are removed first.
 const MAX_COPIES: usize = 32;
@@ -46,7 +46,7 @@ pub struct PackageStore {
 #[derive(Debug)]
 pub struct PackageCopy {
     dir: PathBuf,
-    lock: OwnedFd,
+    lock: File,
 }
 
 /// Parts of the name of a copy: `DIGEST.BYTES.RANDOM`.
@@ -73,8 +73,7 @@ impl PackageStore {
             reject_other_writers(&stat, ancestor, ancestor == path)?;
         }
 
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = open(&path, flags, Mode::empty()).at(&path)?;
+        let dir = open_dir_at(CWD, &path).at(&path)?;
         Ok(Self { path, dir })
     }
 
@@ -92,7 +91,7 @@ impl PackageStore {
         staging: &StagingDir,
         target: &Arc<TargetDir>,
     ) -> Result<(), PullError> {
-        let name = target.path().file_name().unwrap_or_default();
+        let name = target.path.file_name().unwrap_or_default();
         renameat_with(
             &self.dir,
             &staging.name,
@@ -100,21 +99,26 @@ impl PackageStore {
             name,
             RenameFlags::NOREPLACE,
         )
-        .at(target.path())?;
+        .at(&target.path)?;
         staging.set_disposable(false);
         Ok(())
     }
 
     /// Waits until no other process writes a copy of these files, and keeps other processes away until
     /// the file is dropped. Packages share 16 locks, so that the locks need not be removed.
-    pub(super) fn lock_writes(&self, files: &ChecksumFile) -> Result<OwnedFd, PullError> {
+    pub(super) fn lock_writes(&self, files: &ChecksumFile) -> Result<File, PullError> {
         let prefix = name_prefix(files)?;
         let name = format!("lock.{}", &prefix[..1]);
-        let path = self.path.join(&name);
+        let file = self.open_file(&name)?;
+        flock(&file, FlockOperation::LockExclusive).at(&self.path.join(name))?;
+        Ok(file)
+    }
+
+    /// Opens a file next to the copies, and creates the file if it does not exist.
+    fn open_file(&self, name: &str) -> Result<File, PullError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(&self.dir, &name, flags, Mode::RUSR | Mode::WUSR)
-            .and_then(|file| flock(&file, FlockOperation::LockExclusive).map(|()| file))
-            .at(&path)
+        let file = openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR);
+        file.map(File::from).at(&self.path.join(name))
     }
 
     /// Finds a copy that has exactly these files, and marks the copy as used. Each file is compared with
@@ -133,7 +137,7 @@ impl PackageStore {
             let scan = scan_dir(lock.as_fd(), &dir, Some(files), ScanDepth::Contents);
             if scan.is_ok_and(|scan| scan.differences.is_empty()) {
                 // The time only decides which copy is removed first.
-                let _ = mark_used(&lock);
+                let _ = lock.set_modified(SystemTime::now());
                 return Ok(Some(PackageCopy { dir, lock }));
             }
 
@@ -166,16 +170,10 @@ impl PackageStore {
             return Err(PullError::unusable(&self.path, reason));
         }
         let name = copy.dir.file_name().unwrap_or_default().to_string_lossy();
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mark = self.path.join(reservation_name(&name));
-        openat(
-            &self.dir,
-            reservation_name(&name),
-            flags,
-            Mode::RUSR | Mode::WUSR,
-        )
-        .and_then(|file| mark_used(&file))
-        .at(&mark)
+        let name = reservation_name(&name);
+        let mark = self.open_file(&name)?;
+        mark.set_modified(SystemTime::now())
+            .at(&self.path.join(name))
     }
 
     /// Removes the least recently used copies until the others are within the limits. A copy in which a
@@ -208,9 +206,9 @@ impl PackageStore {
     }
 
     /// Opens and locks a copy. Returns `None` if the copy is gone or has another lock.
-    fn lock_copy(&self, copy: &CopyName, operation: FlockOperation) -> Option<OwnedFd> {
+    fn lock_copy(&self, copy: &CopyName, operation: FlockOperation) -> Option<File> {
         let dir = open_dir_at(&self.dir, &copy.name).ok()?;
-        flock(&dir, operation).ok().map(|()| dir)
+        flock(&dir, operation).ok().map(|()| dir.into())
     }
 
     /// Removes a copy, unless a script runs in it. A copy that cannot be removed is never run, because
@@ -261,10 +259,8 @@ impl PackageCopy {
             dir = openat(&dir, name, flags, Mode::empty()).at(&path)?;
         }
 
-        let (found, copy) = (fstat(&dir), fstat(&self.lock));
-        let (found, copy) = found
-            .and_then(|found| copy.map(|copy| (found, copy)))
-            .at(&path)?;
+        let found = fstat(&dir).at(&path)?;
+        let copy = fstat(&self.lock).at(&path)?;
         if (found.st_dev, found.st_ino) != (copy.st_dev, copy.st_ino) {
             return Err(PullError::KeepsChanging);
         }
@@ -285,12 +281,12 @@ impl PackageCopy {
 
 impl CopyName {
     fn parse(name: &str) -> Option<Self> {
-        let mut parts = name.split('.');
-        let (digest, bytes) = (parts.next()?, parts.next()?);
-        let random = parts.next()?;
-        let is_copy = digest.len() == 64 && random.len() == 16 && parts.next().is_none();
+        let parts: Vec<_> = name.split('.').collect();
+        let [digest, bytes, random] = parts[..] else {
+            return None;
+        };
         let bytes = bytes.parse().ok()?;
-        is_copy.then(|| Self {
+        (digest.len() == 64 && random.len() == 16).then(|| Self {
             name: name.to_owned(),
             bytes,
         })
@@ -330,19 +326,6 @@ fn name_prefix(files: &ChecksumFile) -> Result<String, PullError> {
 /// Returns the name of the file that reserves a copy.
 fn reservation_name(copy: &str) -> String {
     format!("{copy}.reserved")
-}
-
-/// Sets the times of a file or directory to now.
-fn mark_used(file: &OwnedFd) -> rustix::io::Result<()> {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: UTIME_NOW,
-    };
-    let times = Timestamps {
-        last_access: now,
-        last_modification: now,
-    };
-    futimens(file, &times)
 }
 
 /// Rejects a directory in which other users can rename or write entries. `is_store` means the directory

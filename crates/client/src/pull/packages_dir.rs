@@ -8,13 +8,12 @@ use super::staging_dir::StagingDir;
 use super::target_dir::{TargetDir, intact_files, scan_target};
 use super::{PackageLocation, PullError, PullRequest, run_blocking};
 use crate::{CallError, Client};
-use caproot_core::proto::caproot::v1::{ErrorReason, ReadResourceRequest, SelectedCapabilityRoot};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use caproot_core::proto::caproot::v1::{ErrorReason, SelectedCapabilityRoot};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct PackagesDir {
     path: PathBuf,
-    _locked: OwnedFd,
+    _locked: File,
 }
 
 impl PackagesDir {
@@ -34,8 +33,7 @@ impl PackagesDir {
     /// [`PullError::InUse`] if another value has the directory.
     pub fn open(path: &Path) -> Result<Self, PullError> {
         fs::create_dir_all(path).at(path)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = open(path, flags, Mode::empty()).at(path)?;
+        let dir = File::open(path).at(path)?;
         match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => Err(PullError::InUse(path.to_owned())),
             // A filesystem without locks: each package has checks of its own.
@@ -64,14 +62,11 @@ impl PackagesDir {
             if name.starts_with('.') {
                 continue;
             }
-            let Ok(Some(open)) = TargetDir::open_parent(&entry.path())?.open_dir(true) else {
-                continue;
-            };
-            packages.extend(
-                open.checksums
-                    .as_ref()
-                    .map(|held| (name, held.package.clone())),
-            );
+            if let Ok(Some(open)) = TargetDir::open_parent(&entry.path())?.open_dir(true)
+                && let Some(held) = &open.checksums
+            {
+                packages.insert(name, held.package.clone());
+            }
         }
         Ok(packages)
     }
@@ -121,14 +116,7 @@ pub async fn is_pulled_copy(
     client: &Client,
     location: PackageLocation<'_>,
 ) -> Result<bool, CallError> {
-    let PackageLocation { root, package } = location;
-    let read = ReadResourceRequest {
-        root: Some(root.clone()),
-        package: package.to_owned(),
-        resource: format!("{package}/{CHECKSUM_FILE}"),
-        max_bytes: 4,
-        ..ReadResourceRequest::default()
-    };
+    let read = location.page_request(CHECKSUM_FILE, 4);
     match client.read_page(&read).await {
         Ok(_) => Ok(true),
         Err(error) if error.reason() == Some(ErrorReason::ResourceNotFound) => Ok(false),

@@ -2,7 +2,7 @@
 
 use super::DirDifference;
 use super::repeat::MAX_ATTEMPTS;
-use crate::{CallError, error_reason};
+use crate::CallError;
 use caproot_core::lock::{FileDifference, FilesError};
 use caproot_core::proto::caproot::v1::ErrorReason;
 use caproot_core::wire::ContentDigest;
@@ -200,18 +200,13 @@ impl PullError {
 
     /// Converts the error of a call after the list. A package or file that is gone changed since.
     pub(super) fn after_list(error: CallError) -> Self {
-        let is_gone = matches!(&error, CallError::Status(status) if matches!(
-            error_reason(status),
+        match error.reason() {
             Some(
                 ErrorReason::PackageNotFound
-                    | ErrorReason::ResourceNotFound
-                    | ErrorReason::ResourceChanged
-            )
-        ));
-        if is_gone {
-            Self::KeepsChanging
-        } else {
-            Self::Call(error)
+                | ErrorReason::ResourceNotFound
+                | ErrorReason::ResourceChanged,
+            ) => Self::KeepsChanging,
+            _ => Self::Call(error),
         }
     }
 }

@@ -10,33 +10,17 @@ pub const MAX_ATTEMPTS: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_millis(400);
 
-/// Attempts of one pull.
-pub struct PullAttempts {
-    backoff: Backoff,
-    done: u32,
-}
-
-impl PullAttempts {
-    pub fn new() -> Self {
-        Self {
-            backoff: Backoff::new(FIRST_DELAY, LONGEST_DELAY),
-            done: 0,
+/// Calls `attempt` until no package and no directory changes during an attempt, at most five times.
+pub async fn repeat_attempt<T, F: Future<Output = Result<T, PullError>>>(
+    mut attempt: impl FnMut() -> F,
+) -> Result<T, PullError> {
+    let mut backoff = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
+    for _ in 1..MAX_ATTEMPTS {
+        match attempt().await {
+            Err(error) if error.is_concurrent_change() => {}
+            outcome => return outcome,
         }
+        tokio::time::sleep(backoff.next_limit()).await;
     }
-
-    /// Returns the outcome of an attempt if it is the last one. After a change, waits and returns `None`,
-    /// at most four times.
-    pub async fn finish<T>(
-        &mut self,
-        outcome: Result<T, PullError>,
-    ) -> Option<Result<T, PullError>> {
-        self.done += 1;
-        let is_retried = matches!(&outcome, Err(error) if error.is_concurrent_change());
-        if !is_retried || self.done == MAX_ATTEMPTS {
-            return Some(outcome);
-        }
-        drop(outcome);
-        tokio::time::sleep(self.backoff.next_limit()).await;
-        None
-    }
+    attempt().await
 }

@@ -3,7 +3,7 @@
 use super::PullError;
 use super::checksum_file::CHECKSUM_FILE;
 use super::dir_scan::open_dir_at;
-use super::package_list::listed_path;
+use super::package_list::{listed_path, parse_name};
 use super::pull_error::SystemResult as _;
 use super::target_dir::TargetDir;
 use rustix::fs::{
@@ -31,9 +31,9 @@ const MAX_NAMES: usize = 100;
 pub struct StagingDir {
     target: Arc<TargetDir>,
     pub name: String,
-    fd: OwnedFd,
-    /// Mode of a new directory, as the umask has it.
-    new_dir_mode: Mode,
+    pub fd: OwnedFd,
+    /// Mode of a new directory, as the umask has it. The staging directory is closed to other users.
+    pub new_dir_mode: Mode,
     /// Whether the directory with the name may be removed.
     is_disposable: AtomicBool,
 }
@@ -43,30 +43,30 @@ impl StagingDir {
         for number in 0..MAX_NAMES {
             let random = RandomState::new().hash_one(number);
             let name = format!("{STAGING_PREFIX}{random:016x}");
-            match mkdirat(target.parent(), &name, Mode::from_raw_mode(0o777)) {
+            match mkdirat(&target.parent, &name, Mode::from_raw_mode(0o777)) {
                 Err(Errno::EXIST) => continue,
-                outcome => outcome.at(target.parent_path())?,
+                outcome => outcome.at(&target.parent_path)?,
             }
 
             // Another pull may take the new directory for an abandoned one until it is locked.
-            let Ok(fd) = open_dir_at(target.parent(), &name) else {
+            let Ok(fd) = open_dir_at(&target.parent, &name) else {
                 continue;
             };
             match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => continue,
                 Err(_) => {
-                    let _ = unlinkat(target.parent(), &name, AtFlags::REMOVEDIR);
+                    let _ = unlinkat(&target.parent, &name, AtFlags::REMOVEDIR);
                     let reason = "its filesystem cannot lock directories";
-                    return Err(PullError::unusable(target.parent_path(), reason));
+                    return Err(PullError::unusable(&target.parent_path, reason));
                 }
                 Ok(()) => {}
             }
 
-            let stat = fstat(&fd).at(target.parent_path())?;
+            let stat = fstat(&fd).at(&target.parent_path)?;
             if stat.st_nlink > 0 {
                 let new_dir_mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
                 // The target may be closed to other users. New files keep their group.
-                fchmod(&fd, Mode::RWXU | (new_dir_mode & Mode::SGID)).at(target.parent_path())?;
+                fchmod(&fd, Mode::RWXU | (new_dir_mode & Mode::SGID)).at(&target.parent_path)?;
                 return Ok(Self {
                     target: target.clone(),
                     name,
@@ -76,16 +76,7 @@ impl StagingDir {
                 });
             }
         }
-        Err(PullError::io(target.parent_path(), Errno::EXIST))
-    }
-
-    /// Returns the mode of a new directory. The staging directory is closed to other users.
-    pub fn new_dir_mode(&self) -> Mode {
-        self.new_dir_mode
-    }
-
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        Err(PullError::io(&target.parent_path, Errno::EXIST))
     }
 
     /// Sets whether dropping the value removes the directory with the name.
@@ -107,27 +98,20 @@ impl StagingDir {
     }
 
     /// Links a file of another directory of the same filesystem. No link on the path is followed.
-    pub fn link_file(
-        &self,
-        from: BorrowedFd<'_>,
-        from_name: &str,
-        name: &str,
-    ) -> Result<(), PullError> {
-        let from_path = listed_path(from_name)?;
-        let path = listed_path(name)?;
-        open_parents(from, &from_path, false)
-            .and_then(|from| {
-                let to = open_parents(self.fd(), &path, true)?;
-                linkat(&from.dir, from.name, &to.dir, to.name, AtFlags::empty())
-            })
-            .map_err(|_| PullError::invalid(name, "cannot be linked"))
+    /// Returns `None` if the file cannot be linked.
+    pub fn link_file(&self, from: BorrowedFd<'_>, from_name: &str, name: &str) -> Option<()> {
+        let from_path = parse_name(from_name).ok()?;
+        let path = parse_name(name).ok()?;
+        let from = open_parents(from, &from_path, false).ok()?;
+        let to = open_parents(self.fd.as_fd(), &path, true).ok()?;
+        linkat(&from.dir, from.name, &to.dir, to.name, AtFlags::empty()).ok()
     }
 
     fn create_at(&self, path: &Path, mode: u32) -> Result<(File, PathBuf), PullError> {
-        let shown = self.target.path().join(path);
+        let shown = self.target.path.join(path);
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = open_parents(self.fd(), path, true)
+        let file = open_parents(self.fd.as_fd(), path, true)
             .and_then(|parent| openat(&parent.dir, parent.name, flags, Mode::from_raw_mode(mode)))
             .at(&shown)?;
         Ok((file.into(), shown))
@@ -138,7 +122,7 @@ impl Drop for StagingDir {
     fn drop(&mut self) {
         if self.is_disposable.load(Ordering::Relaxed) {
             // The next pull removes a directory that cannot be removed now.
-            let _ = fs::remove_dir_all(self.target.parent_path().join(&self.name));
+            let _ = fs::remove_dir_all(self.target.parent_path.join(&self.name));
         }
         // A process that another thread is starting shares the lock between fork and exec.
         let _ = flock(&self.fd, FlockOperation::Unlock);

@@ -28,9 +28,9 @@ const MOUNTINFO_PATH: &str = "/proc/self/mountinfo";
 /// Directory that may not exist yet.
 #[derive(Debug)]
 pub struct TargetDir {
-    path: PathBuf,
-    parent_path: PathBuf,
-    parent: OwnedFd,
+    pub path: PathBuf,
+    pub parent_path: PathBuf,
+    pub parent: OwnedFd,
     name: OsString,
 }
 
@@ -38,7 +38,7 @@ pub struct TargetDir {
 #[derive(Debug)]
 pub struct OpenTarget {
     path: PathBuf,
-    fd: OwnedFd,
+    pub fd: OwnedFd,
     /// Content of the checksum file; `None` if there is none.
     pub checksums: Option<ChecksumFile>,
 }
@@ -71,10 +71,6 @@ impl TargetDir {
         })
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Rejects a target that contains the working directory: the directory would be replaced, and the
     /// process would be left in the removed one.
     pub fn reject_working_directory(&self) -> Result<(), PullError> {
@@ -86,14 +82,6 @@ impl TargetDir {
             return Err(PullError::unusable(&self.path, reason));
         }
         Ok(())
-    }
-
-    pub fn parent_path(&self) -> &Path {
-        &self.parent_path
-    }
-
-    pub fn parent(&self) -> BorrowedFd<'_> {
-        self.parent.as_fd()
     }
 
     /// Removes the staging directories of pulls that were killed.
@@ -156,14 +144,14 @@ impl TargetDir {
         // The new files reach the disk first, so that a crash leaves one whole state.
         Self::prepare(staging, old).at(&self.path)?;
         let Some(old) = old else {
-            return match self.rename(&staging.name, RenameFlags::NOREPLACE) {
-                Err(Errno::EXIST) => Ok(false),
-                Err(error) => Err(self.rename_error(error)),
-                Ok(()) => self.sync_parent().map(|()| true),
-            };
+            let is_new = self.rename(staging, RenameFlags::NOREPLACE)?;
+            if is_new {
+                fsync(&self.parent).at(&self.path)?;
+            }
+            return Ok(is_new);
         };
 
-        self.exchange(staging)?;
+        self.rename(staging, RenameFlags::EXCHANGE)?;
         // From here on, the name of the staging directory belongs to the old files.
         staging.set_disposable(false);
         // The check follows the exchange: until then, another program could write by the name.
@@ -171,12 +159,12 @@ impl TargetDir {
             && old.open.reject_mounts().is_ok()
             && old.is_unchanged(keeps_extra);
         if !is_known {
-            self.exchange(staging)?;
+            self.rename(staging, RenameFlags::EXCHANGE)?;
             staging.set_disposable(true);
             return Ok(false);
         }
 
-        self.sync_parent()?;
+        fsync(&self.parent).at(&self.path)?;
         let removed = self.parent_path.join(&staging.name);
         fs::remove_dir_all(&removed).at(&removed)?;
         Ok(true)
@@ -195,42 +183,36 @@ impl TargetDir {
 
     /// Gives the staging directory the owner and the mode of the target, and writes it to the disk.
     fn prepare(staging: &StagingDir, old: Option<&ScannedTarget>) -> Result<(), Errno> {
-        let mut mode = staging.new_dir_mode();
+        let mut mode = staging.new_dir_mode;
         if let Some(old) = old {
             let stat = fstat(&old.open.fd)?;
             let owner = Uid::from_raw(stat.st_uid);
             let group = Gid::from_raw(stat.st_gid);
             // Only root may keep another owner.
-            let _ = fchown(staging.fd(), Some(owner), Some(group));
+            let _ = fchown(&staging.fd, Some(owner), Some(group));
             mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
         }
 
-        fchmod(staging.fd(), mode)?;
-        syncfs(staging.fd())
+        fchmod(&staging.fd, mode)?;
+        syncfs(&staging.fd)
     }
 
-    fn sync_parent(&self) -> Result<(), PullError> {
-        fsync(&self.parent).at(&self.path)
-    }
-
-    fn exchange(&self, staging: &StagingDir) -> Result<(), PullError> {
-        self.rename(&staging.name, RenameFlags::EXCHANGE)
-            .map_err(|error| self.rename_error(error))
-    }
-
-    fn rename_error(&self, error: Errno) -> PullError {
-        let reason = match error {
-            Errno::INVAL | Errno::NOSYS | Errno::XDEV => {
-                return PullError::NoExchange(self.path.clone());
-            }
-            Errno::BUSY => "it is a mount point; pull into a directory below it".to_owned(),
-            error => format!("cannot replace the directory: {}", io::Error::from(error)),
-        };
-        PullError::unusable(&self.path, reason)
-    }
-
-    fn rename(&self, staging: &str, flags: RenameFlags) -> Result<(), Errno> {
-        renameat_with(&self.parent, staging, &self.parent, &self.name, flags)
+    /// Gives the staging directory the name of the target. Returns `false` if another directory must not
+    /// be replaced and exists.
+    fn rename(&self, staging: &StagingDir, flags: RenameFlags) -> Result<bool, PullError> {
+        let reason =
+            match renameat_with(&self.parent, &staging.name, &self.parent, &self.name, flags) {
+                Ok(()) => return Ok(true),
+                Err(Errno::EXIST) if flags == RenameFlags::NOREPLACE => return Ok(false),
+                Err(Errno::INVAL | Errno::NOSYS | Errno::XDEV) => {
+                    return Err(PullError::NoExchange(self.path.clone()));
+                }
+                Err(Errno::BUSY) => {
+                    "it is a mount point; pull into a directory below it".to_owned()
+                }
+                Err(error) => format!("cannot replace the directory: {}", io::Error::from(error)),
+            };
+        Err(PullError::unusable(&self.path, reason))
     }
 
     /// Whether the target is still the open directory.
@@ -248,19 +230,6 @@ impl TargetDir {
 }
 
 impl OpenTarget {
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    /// Keeps other pulls away until the value is dropped.
-    pub fn lock(&self) -> Result<(), PullError> {
-        match flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => Err(PullError::InUse(self.path.clone())),
-            // A filesystem without locks: the exchange detects a concurrent pull.
-            _ => Ok(()),
-        }
-    }
-
     /// Rejects a directory in which another filesystem is mounted: a pull removes the directory as a
     /// whole, and would delete the files of that filesystem.
     pub fn reject_mounts(&self) -> Result<(), PullError> {
@@ -277,13 +246,6 @@ impl OpenTarget {
             ),
         };
         Err(PullError::unusable(&self.path, reason))
-    }
-
-    /// Whether the directory has exactly these files.
-    pub fn has_files(&self, files: PackageFiles) -> Result<bool, PullError> {
-        let expected = ChecksumFile::new("", files);
-        let scan = scan_dir(self.fd(), &self.path, Some(&expected), ScanDepth::Contents)?;
-        Ok(scan.differences.is_empty())
     }
 
     /// Compares the directory with its checksum file.
@@ -347,7 +309,10 @@ pub async fn scan_target(
         let Some(open) = scanned.open_dir(ignores_invalid)? else {
             return Ok(None);
         };
-        open.lock()?;
+        // A filesystem without locks: the exchange detects a concurrent pull.
+        if flock(&open.fd, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            return Err(PullError::InUse(open.path.clone()));
+        }
         // Another pull may have replaced the directory before the lock.
         if !scanned.is_current(&open) {
             return Err(PullError::KeepsChanging);
@@ -356,7 +321,12 @@ pub async fn scan_target(
         open.reject_mounts()?;
         let scan = open.scan(ScanDepth::Contents)?;
         let is_equal = match equal_files {
-            Some(files) if open.checksums.is_none() => open.has_files(files)?,
+            Some(files) if open.checksums.is_none() => {
+                let expected = ChecksumFile::new("", files);
+                let dir = open.fd.as_fd();
+                let scan = scan_dir(dir, &open.path, Some(&expected), ScanDepth::Contents)?;
+                scan.differences.is_empty()
+            }
             _ => false,
         };
         Ok(Some(ScannedTarget {

@@ -29,11 +29,8 @@ pub async fn pull_skill(
 }
 
 async fn fetch_files(source: &dyn SkillSource, package: &str) -> Result<SourcePackage, PullError> {
-    let mut fetched = SourcePackage::new(package);
-    for file in source.fetch_package(package).await? {
-        fetched.add_file(&file.resource, file.bytes)?;
-    }
-    Ok(fetched)
+    let files = source.fetch_package(package).await?.into_iter();
+    Ok(files.map(|file| (file.resource, file.bytes)).collect())
 }
 
 impl From<ToolError> for PullError {
