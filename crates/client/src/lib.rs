@@ -24,8 +24,7 @@ pub use caproot_core::proto;
 pub use caproot_core::wire::handle::{enclosing_package, is_of_root, root_id};
 pub use connect::{
     BearerToken, ClientCredentials, ClientToken, ConnectError, RetryPolicy, TlsError, TlsRequired,
-    bearer_header, connect, default_endpoints, find_default_endpoint, open_channel,
-    read_token_file,
+    bearer_header, connect, find_default_endpoint, open_channel, read_token_file,
 };
 #[cfg(feature = "nats")]
 pub use fleet::NatsDialer;
@@ -38,9 +37,7 @@ pub use mirror::{
     MirrorState, MirrorStream, MirrorUpdate, ResumePoint,
 };
 pub use read::MAX_CURSOR_BYTES;
-pub use selected_roots::{
-    PublishedRootId, SelectedRootsError, parse_selected_roots, published_selection,
-};
+pub use selected_roots::{PublishedRootId, parse_selected_roots, published_selection};
 pub use trust::{
     ApprovedListing, ApprovedVersions, LockView, Trust, approved_root_id, declaration_digest,
     is_for_product, listed_package_files, published_name, rewrite_handles, shown_environment,

@@ -2,29 +2,13 @@
 
 use super::json;
 use caproot_core::proto::caproot::v1::{ListRootsResponse, SelectedCapabilityRoot};
+use caproot_core::text::SentenceResult as _;
 use serde_json::Value;
 use std::fmt;
 
-/// Error in the JSON of selected roots.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SelectedRootsError {
-    /// The text is not JSON.
-    #[error("invalid JSON: {0}")]
-    Syntax(String),
-    /// The JSON has another shape.
-    #[error(
-        "expected an array of selected roots, or an object with a `selectedCapabilityRoots` array"
-    )]
-    Shape,
-    /// One element is not a selected root.
-    #[error("element {index} is not a selected root: {cause}")]
-    Element {
-        /// Index in the array, from 0.
-        index: usize,
-        /// Error of the element.
-        cause: String,
-    },
-}
+/// Error about JSON of another shape.
+const WRONG_SHAPE: &str =
+    "expected an array of selected roots, or an object with a `selectedCapabilityRoots` array";
 
 /// Id of a published root in a selection of many executors: `ID@ENVIRONMENT`. In the environment, `%`
 /// and `@` are written as `%25` and `%40`, so that two roots never have one id.
@@ -66,53 +50,49 @@ pub fn published_selection(
     published: ListRootsResponse,
     environment_id: Option<&str>,
 ) -> Vec<SelectedCapabilityRoot> {
-    let roots = published
+    published
         .roots
         .into_iter()
-        .filter_map(|root| root.selected_capability_root);
-    let mut roots: Vec<_> = roots.collect();
-    for location in roots.iter_mut().filter_map(|root| root.location.as_mut()) {
-        // The daemon names its first environment in each root, and may have more environments.
-        if let Some(id) = environment_id {
-            id.clone_into(&mut location.environment_id);
-        }
-    }
-    roots
+        .filter_map(|root| root.selected_capability_root)
+        .map(|mut root| {
+            // The daemon names its first environment in each root, and may have more environments.
+            if let (Some(location), Some(id)) = (&mut root.location, environment_id) {
+                id.clone_into(&mut location.environment_id);
+            }
+            root
+        })
+        .collect()
 }
 
 /// Parses a JSON array of `SelectedCapabilityRoot`, or an object with a `selectedCapabilityRoots`
 /// array, such as the parameters of Codex's `thread/start`. The other keys of the object are
-/// ignored.
-pub fn parse_selected_roots(text: &str) -> Result<Vec<SelectedCapabilityRoot>, SelectedRootsError> {
-    let value = serde_json::from_str(text);
-    let array = match value.map_err(|error| SelectedRootsError::Syntax(error.to_string()))? {
+/// ignored. The error is one sentence.
+pub fn parse_selected_roots(text: &str) -> Result<Vec<SelectedCapabilityRoot>, String> {
+    let array = match serde_json::from_str(text).context("invalid JSON")? {
         Value::Array(array) => array,
         Value::Object(mut object) => {
             // proto3 JSON accepts both names of a field.
             let names = ["selectedCapabilityRoots", "selected_capability_roots"];
             match names.into_iter().find_map(|name| object.remove(name)) {
                 Some(Value::Array(array)) => array,
-                _ => return Err(SelectedRootsError::Shape),
+                _ => return Err(WRONG_SHAPE.to_owned()),
             }
         }
-        _ => return Err(SelectedRootsError::Shape),
+        _ => return Err(WRONG_SHAPE.to_owned()),
     };
 
     array
         .into_iter()
         .enumerate()
         .map(|(index, value)| {
-            json::parse(value).map_err(|error| SelectedRootsError::Element {
-                index,
-                cause: error.to_string(),
-            })
+            json::parse(value).context(format_args!("element {index} is not a selected root"))
         })
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{PublishedRootId, SelectedRootsError, parse_selected_roots};
+    use super::{PublishedRootId, WRONG_SHAPE, parse_selected_roots};
     use proptest::prelude::*;
 
     const ROOT: &str = r#"{"id":"deploy-plugin@1","location":{"type":"environment",
@@ -139,18 +119,13 @@ mod tests {
     #[test]
     fn errors_name_the_element() {
         for text in ["", "{", "[1,]", "[] []"] {
-            assert!(
-                matches!(
-                    parse_selected_roots(text),
-                    Err(SelectedRootsError::Syntax(_))
-                ),
-                "{text:?}"
-            );
+            let error = parse_selected_roots(text).expect_err(text);
+            assert!(error.starts_with("invalid JSON: "), "{text:?}: {error}");
         }
         for text in ["1", "null", "{}", r#"{"selectedCapabilityRoots":{}}"#] {
             assert_eq!(
                 parse_selected_roots(text),
-                Err(SelectedRootsError::Shape),
+                Err(WRONG_SHAPE.to_owned()),
                 "{text:?}"
             );
         }
@@ -158,7 +133,7 @@ mod tests {
             let text = format!("[{ROOT},{element}]");
             let error = parse_selected_roots(&text).expect_err(element);
             assert!(
-                matches!(error, SelectedRootsError::Element { index: 1, .. }),
+                error.starts_with("element 1 is not a selected root: "),
                 "{error}"
             );
         }

@@ -116,8 +116,9 @@ impl<'a> LockView<'a> {
     /// removed. The diagnostics are removed, too: an executor could write anything into them.
     pub fn retain_approved(self, product: &str, list: &mut ListSkillsResponse) -> usize {
         let before = list.skills.len();
-        let skills = list.skills.iter();
-        list.skills = skills
+        list.skills = list
+            .skills
+            .iter()
             .filter_map(|skill| Some(self.skill(skill)?.skill))
             .filter(|skill| is_for_product(skill, product))
             .collect();
@@ -258,24 +259,24 @@ pub fn shown_environment(selection: &[SelectedCapabilityRoot], id: &str) -> Stri
 #[must_use]
 pub fn approved_root_id(root: &SelectedCapabilityRoot) -> String {
     let name = published_name(root);
-    let of_fleet = PublishedRootId::parse(&root.id).filter(|id| Some(&*id.root_id) == name);
-    match of_fleet {
-        Some(id) => PublishedRootId {
-            root_id: id_digest(&id.root_id),
-            ..id
+    match PublishedRootId::parse(&root.id) {
+        Some(mut id) if Some(&*id.root_id) == name => {
+            id.root_id = id_digest(&id.root_id);
+            id.to_string()
         }
-        .to_string(),
-        None => id_digest(&root.id),
+        _ => id_digest(&root.id),
     }
 }
 
 /// Whether a skill is for a product, or for every product. An empty product is every product.
 #[must_use]
 pub fn is_for_product(skill: &Skill, product: &str) -> bool {
-    let mut products = skill.products.iter();
+    let products = &skill.products;
     product.is_empty()
-        || skill.products.is_empty()
-        || products.any(|other| other.eq_ignore_ascii_case(product))
+        || products.is_empty()
+        || products
+            .iter()
+            .any(|other| other.eq_ignore_ascii_case(product))
 }
 
 #[cfg(test)]
