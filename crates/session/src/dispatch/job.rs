@@ -5,11 +5,10 @@
 use super::call::RequestId;
 use super::manager::{CallHandler, CallManager, PendingPage, SubmitOutcome};
 use super::record::{AnswerOrigin, DispatchRecord};
-use super::tracker::{CallTracker, DeliveryMode, UnsentAnswer};
+use super::tracker::{CallAnswer, CallTracker, DeliveryMode};
 use super::{DispatchError, DispatchOptions, MAX_ATTEMPTS, MAX_TOOL_NAME_BYTES, RETRY_DELAY};
 use crate::ToolResult;
-use crate::skills::result::ResultForm;
-use crate::skills::result::{ToolError, ToolErrorCode};
+use crate::skills::result::{ResultForm, ToolError, ToolErrorCode};
 use caproot_core::backoff::Backoff;
 use caproot_core::sync::Mutex;
 use caproot_core::text::truncate_with_ellipsis;
@@ -24,37 +23,22 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// State that all jobs of a dispatcher share.
 pub struct DispatchContext {
-    manager: Arc<dyn CallManager>,
-    handler: Arc<dyn CallHandler>,
+    pub manager: Arc<dyn CallManager>,
+    pub handler: Arc<dyn CallHandler>,
     pub options: DispatchOptions,
-    tracker: Mutex<CallTracker>,
+    pub tracker: Mutex<CallTracker>,
     /// Notified at the end of each job.
-    call_ended: Notify,
+    pub call_ended: Notify,
 }
 
 /// Work for a call in flight.
 pub enum DispatchJob {
     Answer { tool: String, arguments: Value },
-    Resend(UnsentAnswer),
-}
-
-/// Answer of a call, with its origin.
-struct CallAnswer {
-    tool: String,
-    origin: AnswerOrigin,
-    result: ToolResult,
-    duration: Duration,
-}
-
-/// End of the submission of an answer.
-struct AnswerSubmission {
-    outcome: SubmitOutcome,
-    /// Number of submissions.
-    attempts: usize,
+    Resend(CallAnswer),
 }
 
 /// Error of [`run_guarded`].
-#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 enum GuardedRunError {
     #[error("no answer within {}", humantime::format_duration(*.0))]
     TimedOut(Duration),
@@ -63,21 +47,6 @@ enum GuardedRunError {
 }
 
 impl DispatchContext {
-    pub fn new(
-        manager: Arc<dyn CallManager>,
-        handler: Arc<dyn CallHandler>,
-        options: DispatchOptions,
-        tracker: CallTracker,
-    ) -> Self {
-        Self {
-            manager,
-            handler,
-            options,
-            tracker: Mutex::new(tracker),
-            call_ended: Notify::new(),
-        }
-    }
-
     pub fn tracker(&self) -> MutexGuard<'_, CallTracker> {
         self.tracker.lock()
     }
@@ -87,40 +56,48 @@ impl DispatchContext {
         self.tracker().check_mode(DeliveryMode::Polled)
     }
 
-    /// Waits for the end of a job.
-    pub async fn wait_for_call_end(&self) {
-        self.call_ended.notified().await;
-    }
-
     /// Runs a job and reports its record.
     pub async fn run_job(&self, request_id: RequestId, job: DispatchJob) -> DispatchRecord {
         let answer = match job {
             DispatchJob::Answer { tool, arguments } => self.run_tool(&tool, &arguments).await,
-            DispatchJob::Resend(UnsentAnswer { tool, result }) => CallAnswer {
-                tool,
-                origin: AnswerOrigin::Resent,
-                result,
-                duration: Duration::ZERO,
-            },
+            DispatchJob::Resend(answer) => answer,
         };
 
         let started_at = Instant::now();
-        let submission = self.submit_with_retries(&request_id, &answer.result).await;
+        let attempts = AtomicUsize::new(0);
+        let attempt = || {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            let submit = async {
+                match self
+                    .manager
+                    .submit_result(&request_id, &answer.result)
+                    .await
+                {
+                    SubmitOutcome::Failed(reason) => Err(reason),
+                    outcome => Ok(outcome),
+                }
+            };
+            run_fallible(self.options.manager_timeout, submit)
+        };
+        let submitted = repeat_failed(attempt).await;
+
         let record = DispatchRecord {
             request_id,
             tool: answer.tool,
             origin: answer.origin,
             success: answer.result.success,
-            outcome: submission.outcome,
-            attempts: submission.attempts,
+            outcome: submitted.unwrap_or_else(SubmitOutcome::Failed),
+            attempts: attempts.into_inner(),
             answer_duration: answer.duration,
             submit_duration: started_at.elapsed(),
             bytes: answer.result.json.len(),
         };
 
-        let unsent = (!record.is_done()).then(|| UnsentAnswer {
+        let unsent = (!record.is_done()).then(|| CallAnswer {
             tool: record.tool.clone(),
+            origin: AnswerOrigin::Resent,
             result: answer.result,
+            duration: Duration::ZERO,
         });
         self.tracker()
             .finish_call(record.request_id.clone(), unsent);
@@ -155,48 +132,14 @@ impl DispatchContext {
         }
     }
 
-    /// Submits an answer, at most [`MAX_ATTEMPTS`] times.
-    async fn submit_with_retries(
-        &self,
-        request_id: &RequestId,
-        result: &ToolResult,
-    ) -> AnswerSubmission {
-        let attempts = AtomicUsize::new(0);
-        let attempt = || {
-            attempts.fetch_add(1, Ordering::Relaxed);
-            let submit = self.submit_once(request_id, result);
-            run_fallible(self.options.manager_timeout, submit)
-        };
-        let outcome = repeat_failed(attempt)
-            .await
-            .unwrap_or_else(SubmitOutcome::Failed);
-
-        AnswerSubmission {
-            outcome,
-            attempts: attempts.into_inner(),
-        }
-    }
-
-    /// Submits an answer. If the manager did not take the answer, returns the reason as an error.
-    async fn submit_once(
-        &self,
-        request_id: &RequestId,
-        result: &ToolResult,
-    ) -> Result<SubmitOutcome, String> {
-        match self.manager.submit_result(request_id, result).await {
-            SubmitOutcome::Failed(reason) => Err(reason),
-            outcome => Ok(outcome),
-        }
-    }
-
     /// Fetches a page of pending calls.
     pub async fn fetch_page(&self, token: Option<&str>) -> Result<PendingPage, String> {
         let page_size = self.options.page_size;
-        let attempt = || {
+        repeat_failed(|| {
             let list = async { self.manager.list_pending(token, page_size).await };
             run_fallible(self.options.manager_timeout, list)
-        };
-        repeat_failed(attempt).await
+        })
+        .await
     }
 
     fn report_record(&self, record: &DispatchRecord) {

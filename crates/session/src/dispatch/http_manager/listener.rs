@@ -216,13 +216,12 @@ impl CallListener {
         if let Some((request_id, job)) = call.and_then(|call| dispatcher.job_for_call(call)) {
             let start = dispatcher.start_call(DeliveryMode::Pushed, request_id, job);
             match start.await {
-                // The receiver is dropped: the record goes to `on_dispatch_ended`.
-                Ok(_) => {}
                 // The event comes again with the next stream.
                 Err(error @ DispatchError::TooManyUnsent { .. }) => {
                     return Ok(Some(StreamEnd::Lost(error.to_string())));
                 }
-                Err(error) => return Err(error.into()),
+                // The receiver is dropped: the record goes to `on_dispatch_ended`.
+                started => drop(started?),
             }
         }
 
@@ -230,7 +229,9 @@ impl CallListener {
         if let Some(id) = event.id {
             // An empty id resets the position. Source: the specification of server-sent events. An
             // id that no header can carry is treated as empty.
-            self.last_event_id = Some(id).filter(|id| fits_header(id));
+            self.last_event_id = Some(id).filter(|id| {
+                (1..=MAX_EVENT_ID_BYTES).contains(&id.len()) && HeaderValue::from_str(id).is_ok()
+            });
         }
         Ok(None)
     }
@@ -248,11 +249,6 @@ fn check_content_type(response: &Response) -> Result<(), ListenError> {
     }
     let reason = format!("the manager responds with the content type {content_type:?}");
     Err(ListenError::Rejected(reason))
-}
-
-/// Returns whether the id of an event can be the header of a request.
-fn fits_header(id: &str) -> bool {
-    (1..=MAX_EVENT_ID_BYTES).contains(&id.len()) && HeaderValue::from_str(id).is_ok()
 }
 
 /// Submits unsent answers again. The delays grow while the manager takes none.

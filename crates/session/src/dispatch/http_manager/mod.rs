@@ -188,20 +188,20 @@ impl HttpManager {
         }
 
         let connection = async {
-            let token = BearerToken::read(token).await?;
-            let builder = http_client_builder(&base_url).await?;
-            Ok((token, build_client(builder.tcp_keepalive(KEEPALIVE))?))
+            Ok(Self {
+                token: BearerToken::read(token).await?,
+                client: build_client(
+                    http_client_builder(&base_url)
+                        .await?
+                        .tcp_keepalive(KEEPALIVE),
+                )?,
+                session_id,
+                base_url: base_url.trim_end_matches('/').to_owned(),
+                paths,
+                observer: None,
+            })
         };
-        let (token, client) = connection.await.map_err(HttpManagerError::Client)?;
-
-        Ok(Self {
-            client,
-            token,
-            session_id,
-            base_url: base_url.trim_end_matches('/').to_owned(),
-            paths,
-            observer: None,
-        })
+        connection.await.map_err(HttpManagerError::Client)
     }
 
     /// Sets a function that receives the record of each dispatch, such as for metrics.
@@ -215,9 +215,10 @@ impl HttpManager {
 
     /// Returns the URL of a path.
     fn url(&self, path: &str, request_id: &str) -> String {
+        let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let path = path
-            .replace("{session}", &percent_encode(&self.session_id))
-            .replace("{request_id}", &percent_encode(request_id));
+            .replace("{session}", &encode(&self.session_id))
+            .replace("{request_id}", &encode(request_id));
         format!("{}{path}", self.base_url)
     }
 
@@ -247,7 +248,7 @@ impl HttpManager {
         let response = self
             .send(|| self.client.get(url).header(ACCEPT, "application/json"))
             .await?;
-        success_body(response).await
+        read_body(check_success(response).await?, MAX_BODY_BYTES).await
     }
 
     /// Reads the pending calls of a response, as many as may be in memory at a time. The others are in the
@@ -289,13 +290,10 @@ impl HttpManager {
 
     /// Returns the call of a message, or `None` with a log line if the message is invalid.
     fn read_call(&self, message: Result<Value, BoundedJsonError>) -> Option<PendingCall> {
-        match self.parse_call(message) {
-            Ok(call) => Some(call),
-            Err(error) => {
-                tracing::warn!(session = self.session_id, "invalid pending call: {error}");
-                None
-            }
-        }
+        let call = self.parse_call(message).inspect_err(|error| {
+            tracing::warn!(session = self.session_id, "invalid pending call: {error}");
+        });
+        call.ok()
     }
 
     fn parse_call(
@@ -359,11 +357,7 @@ impl AgentThread for HttpManager {
     fn send_turn<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let response = self.post(&self.url(&self.paths.turns, ""), turn).await?;
-            if response.status().is_success() {
-                Ok(())
-            } else {
-                Err(failure(response).await)
-            }
+            check_success(response).await.map(drop)
         })
     }
 
@@ -395,10 +389,6 @@ fn parse_base_url(text: &str) -> Option<reqwest::Url> {
     is_base.then_some(url)
 }
 
-fn percent_encode(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
 fn check_paths(paths: &ManagerPaths) -> Result<(), HttpManagerError> {
     let ManagerPaths {
         pending_calls,
@@ -409,28 +399,26 @@ fn check_paths(paths: &ManagerPaths) -> Result<(), HttpManagerError> {
     } = paths;
 
     for path in [pending_calls, call_events, call_response, turns, session] {
-        let needs_id = path == call_response && !path.contains("{request_id}");
-        let needs = if needs_id {
+        let needs = if path == call_response && !path.contains("{request_id}") {
             " and contains `{request_id}`"
-        } else {
+        } else if !path.starts_with('/') {
             ""
+        } else {
+            continue;
         };
-        if needs_id || !path.starts_with('/') {
-            return Err(HttpManagerError::InvalidPath {
-                path: path.clone(),
-                needs,
-            });
-        }
+        let path = path.clone();
+        return Err(HttpManagerError::InvalidPath { path, needs });
     }
     Ok(())
 }
 
-/// Returns the body of a success, or the failure of another response.
-async fn success_body(response: Response) -> Result<Vec<u8>, String> {
-    if !response.status().is_success() {
-        return Err(failure(response).await);
+/// Returns a response that is a success, or the failure of another response.
+async fn check_success(response: Response) -> Result<Response, String> {
+    if response.status().is_success() {
+        Ok(response)
+    } else {
+        Err(failure(response).await)
     }
-    read_body(response, MAX_BODY_BYTES).await
 }
 
 /// Returns the status and the first bytes of a response that is not a success.
