@@ -1,21 +1,18 @@
 //! Terms of the skills of a listing, in one vector. Sessions with the same skills share them.
 
 use super::stop_words::is_stop_word;
-use super::words::{fold_name, for_each_word, stem_word};
+use super::words::{for_each_word, stem_word};
 use crate::skills::skill::SharedSkill;
 use crate::skills::skill_source::SkillListing;
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::sync::Mutex;
 use std::cell::LazyCell;
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
-use string_interner::StringInterner;
-use string_interner::backend::StringBackend;
-use string_interner::symbol::{Symbol as _, SymbolU32};
+use string_interner::{DefaultStringInterner, DefaultSymbol, Symbol as _};
 
 /// Distinct texts in one allocation, numbered from 0.
-type TextInterner = StringInterner<StringBackend<SymbolU32>>;
+type TextInterner = DefaultStringInterner;
 
 /// Address of the first skill of a listing, and the number of its skills.
 type ListingKey = (usize, usize);
@@ -41,24 +38,14 @@ pub struct TermTable {
     skills: Vec<TermFields>,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Ends of the fields of a skill in the terms of a table.
+#[derive(Debug)]
 struct TermFields {
-    /// Ends of the fields in the terms of the table.
     name_end: u32,
     description_end: u32,
-    name_hashes: NameHashes,
-}
-
-/// Hashes of the folded name with and without the plugin. A search compares each name, and the names are
-/// far apart in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NameHashes {
-    pub whole: u32,
-    pub own: u32,
 }
 
 /// Terms of the fields of a skill.
-#[derive(Debug, Clone, Copy)]
 pub struct SkillTerms<'a> {
     pub name: &'a [u32],
     pub description: &'a [u32],
@@ -162,10 +149,6 @@ impl TermTable {
         self.skills.push(TermFields {
             name_end,
             description_end: to_u32(self.terms.len()),
-            name_hashes: NameHashes {
-                whole: hash_name(&fold_name(&skill.name)),
-                own: hash_name(&fold_name(own_name(&skill.name))),
-            },
         });
     }
 
@@ -190,7 +173,6 @@ impl TermTable {
         self.skills.push(TermFields {
             name_end,
             description_end: to_u32(self.terms.len()),
-            ..from.skills[index]
         });
     }
 
@@ -198,7 +180,7 @@ impl TermTable {
     pub fn terms_of(&self, index: usize) -> SkillTerms<'_> {
         let start = index.checked_sub(1);
         let start = start.map_or(0, |before| self.skills[before].description_end as usize);
-        let fields = self.skills[index];
+        let fields = &self.skills[index];
         let name_end = fields.name_end as usize;
         SkillTerms {
             name: &self.terms[start..name_end],
@@ -206,18 +188,15 @@ impl TermTable {
         }
     }
 
-    pub fn name_hashes(&self, index: usize) -> NameHashes {
-        self.skills[index].name_hashes
-    }
-
-    /// Returns the number of a term, which is below [`TermTable::vocabulary_len`].
-    pub fn find_term(&self, text: &str) -> Option<u32> {
-        let term = self.vocabulary.get(text)?;
-        Some(to_u32(term.to_usize()))
-    }
-
-    pub fn vocabulary_len(&self) -> usize {
-        self.vocabulary.len()
+    /// Returns the index of each term of the table among the searched terms.
+    pub fn searched_indexes(&self, searched: &[&str]) -> Vec<Option<u32>> {
+        let mut indexes = vec![None; self.vocabulary.len()];
+        for (index, text) in (0..).zip(searched) {
+            if let Some(term) = self.vocabulary.get(text) {
+                indexes[term.to_usize()] = Some(index);
+            }
+        }
+        indexes
     }
 
     /// Returns the texts of all terms.
@@ -226,7 +205,7 @@ impl TermTable {
     }
 
     fn text_of(&self, term: u32) -> &str {
-        let symbol = SymbolU32::try_from_usize(term as usize);
+        let symbol = DefaultSymbol::try_from_usize(term as usize);
         let text = symbol.and_then(|symbol| self.vocabulary.resolve(symbol));
         text.unwrap_or_default()
     }
@@ -236,7 +215,7 @@ impl TermTable {
     pub fn heap_bytes(&self) -> usize {
         let texts: usize = self.texts().map(str::len).sum();
         // The end of each text, and its place in a hash table with seven of eight places in use.
-        let vocabulary = texts + self.vocabulary_len() * (size_of::<usize>() + 6);
+        let vocabulary = texts + self.vocabulary.len() * (size_of::<usize>() + 6);
         vocabulary
             + size_of::<u32>() * self.terms.capacity()
             + size_of::<TermFields>() * self.skills.capacity()
@@ -268,14 +247,6 @@ fn has_same_texts(a: &SharedSkill, b: &SharedSkill) -> bool {
 /// Returns a name without the plugin and the colon.
 pub fn own_name(name: &str) -> &str {
     name.split_once(':').map_or(name, |(_, own)| own)
-}
-
-/// Returns a short hash of a folded name.
-pub fn hash_name(folded: &str) -> u32 {
-    let mut hasher = DefaultHasher::new();
-    folded.hash(&mut hasher);
-    let [a, b, c, d, ..] = hasher.finish().to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
 }
 
 /// Returns a number as 32 bits. A catalog with more than 2^32 words does not fit into memory.

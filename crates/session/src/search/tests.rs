@@ -291,8 +291,8 @@ fn bad_queries_have_no_result_or_no_query() {
         assert!(numbers(&view, query).is_empty(), "{query:?}");
     }
     assert!(numbers(&view, &"🦀".repeat(400)).is_empty());
-    assert_eq!(SearchQuery::parse(&"x".repeat(401)), None);
-    assert_eq!(SearchQuery::parse(&"x y ".repeat(2_500_000)), None);
+    assert!(SearchQuery::parse(&"x".repeat(401)).is_none());
+    assert!(SearchQuery::parse(&"x y ".repeat(2_500_000)).is_none());
     assert_eq!(numbers(&view, "表格 文件"), [1]);
     assert_eq!(numbers(&view, "s\u{200b}ol\u{ad}o"), [0]);
 
