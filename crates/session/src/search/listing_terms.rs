@@ -14,6 +14,9 @@ use string_interner::{DefaultStringInterner, DefaultSymbol, Symbol as _};
 /// Distinct texts in one allocation, numbered from 0.
 type TextInterner = DefaultStringInterner;
 
+/// Term of each word, or `None` for a stop word. A catalog has few distinct words, and a stem takes time.
+type WordTerms = HashMap<String, Option<u32>>;
+
 /// Address of the first skill of a listing, and the number of its skills.
 type ListingKey = (usize, usize);
 
@@ -49,14 +52,6 @@ struct TermFields {
 pub struct SkillTerms<'a> {
     pub name: &'a [u32],
     pub description: &'a [u32],
-}
-
-/// Terms of the words of texts. A catalog has few distinct words, and a stem takes time.
-#[derive(Default)]
-struct WordTerms {
-    words: TextInterner,
-    /// Term of each word; `None` for a stop word.
-    terms: Vec<Option<u32>>,
 }
 
 impl ListingTerms {
@@ -112,7 +107,7 @@ impl TermTable {
             packages.zip(0..).collect()
         });
         let mut moved = vec![None; known.vocabulary.len()];
-        let mut words = WordTerms::default();
+        let mut words = WordTerms::new();
         self.terms.reserve(known.terms.len());
         self.skills.reserve_exact(added.listing.skills.len());
 
@@ -154,8 +149,14 @@ impl TermTable {
 
     fn add_text(&mut self, text: &str, words: &mut WordTerms) {
         for_each_word(text, |word| {
-            self.terms
-                .extend(words.find_term(word, &mut self.vocabulary));
+            let known = words.get(word).copied();
+            let term = known.unwrap_or_else(|| {
+                let stem = (!is_stop_word(word)).then(|| stem_word(word));
+                let term = stem.map(|stem| to_u32(self.vocabulary.get_or_intern(stem).to_usize()));
+                words.insert(word.to_owned(), term);
+                term
+            });
+            self.terms.extend(term);
         });
     }
 
@@ -209,32 +210,6 @@ impl TermTable {
         let text = symbol.and_then(|symbol| self.vocabulary.resolve(symbol));
         text.unwrap_or_default()
     }
-
-    /// Returns about how many bytes the terms take.
-    #[cfg(test)]
-    pub fn heap_bytes(&self) -> usize {
-        let texts: usize = self.texts().map(str::len).sum();
-        // The end of each text, and its place in a hash table with seven of eight places in use.
-        let vocabulary = texts + self.vocabulary.len() * (size_of::<usize>() + 6);
-        vocabulary
-            + size_of::<u32>() * self.terms.capacity()
-            + size_of::<TermFields>() * self.skills.capacity()
-    }
-}
-
-impl WordTerms {
-    /// Returns the term of a word, or `None` for a stop word.
-    fn find_term(&mut self, word: &str, vocabulary: &mut TextInterner) -> Option<u32> {
-        let index = self.words.get_or_intern(word).to_usize();
-        if let Some(term) = self.terms.get(index) {
-            return *term;
-        }
-
-        let term = (!is_stop_word(word))
-            .then(|| to_u32(vocabulary.get_or_intern(stem_word(word)).to_usize()));
-        self.terms.push(term);
-        term
-    }
 }
 
 fn has_same_texts(a: &SharedSkill, b: &SharedSkill) -> bool {
@@ -256,10 +231,22 @@ fn to_u32(number: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{ListingTerms, SHARED_TERMS};
+    use super::{ListingTerms, SHARED_TERMS, TermFields, TermTable};
     use crate::skills::skill_source::SkillListing;
     use caproot_core::proto::caproot::v1::Skill;
     use std::sync::Arc;
+
+    impl TermTable {
+        /// Returns about how many bytes the terms take.
+        pub(in crate::search) fn heap_bytes(&self) -> usize {
+            let texts: usize = self.texts().map(str::len).sum();
+            // The end of each text, and its place in a hash table with seven of eight places in use.
+            let vocabulary = texts + self.vocabulary.len() * (size_of::<usize>() + 6);
+            vocabulary
+                + size_of::<u32>() * self.terms.capacity()
+                + size_of::<TermFields>() * self.skills.capacity()
+        }
+    }
 
     fn listing(skills: &[Arc<Skill>]) -> Arc<SkillListing> {
         Arc::new(SkillListing {

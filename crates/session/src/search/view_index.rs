@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct ViewIndex {
     pub view_id: u64,
-    listings: Vec<Arc<ListingTerms>>,
+    pub listings: Vec<Arc<ListingTerms>>,
     /// In the order of the view.
     pub skills: Vec<IndexedSkill>,
     pub mean_lengths: MeanLengths,
@@ -181,17 +181,6 @@ impl ViewIndex {
         }
         matches.sort_unstable();
         matches.into_iter().map(|(_, position)| position).collect()
-    }
-
-    /// Returns the bytes of the index for a skill. Sessions share the terms of the listings.
-    #[cfg(test)]
-    pub fn bytes_per_skill(&self) -> usize {
-        let tables = self
-            .listings
-            .iter()
-            .map(|listing| listing.table(None).heap_bytes());
-        let own = size_of::<IndexedSkill>() * self.skills.capacity();
-        (tables.sum::<usize>() + own) / self.skills.len().max(1)
     }
 }
 
