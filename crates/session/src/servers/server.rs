@@ -1,6 +1,6 @@
 //! Connection to one MCP server of a plugin: its tools and their calls.
 
-use super::declaration::{DeclaredServer, ServerHeaders};
+use super::declaration::DeclaredServer;
 use super::limits::{
     DEFAULT_STARTUP_TIME, MAX_CALL_TIME, MAX_LISTED_TOOLS, MAX_SERVER_CALLS, MAX_STARTUP_TIME,
 };
@@ -70,11 +70,8 @@ impl PluginServer {
     ) -> Result<Self, String> {
         let address = declared.check_address(&options.private_origins)?;
         let values = declared.request_headers(&address.origin, &options.values);
-        let ServerHeaders {
-            headers,
-            missing: unknown,
-        } = values.await;
-        missing.extend(unknown);
+        let values = values.await;
+        missing.extend(values.missing);
 
         let builder = checked_client_builder(&address.url, address.policy).await?;
         // A new connection for each request, so that each request has a checked address.
@@ -84,7 +81,7 @@ impl PluginServer {
             declared,
             address,
             client,
-            headers,
+            headers: values.headers,
             connection: Mutex::default(),
             changed_tools: Arc::default(),
             messages: Arc::default(),

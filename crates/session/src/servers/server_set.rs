@@ -18,8 +18,8 @@ use futures_util::future::join_all;
 use rmcp::model::sha256_digest;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
 /// Handles that a warning lists.
@@ -88,17 +88,12 @@ struct SharedServer {
     server: Result<Arc<PluginServer>, String>,
     /// Names of the values that the program did not give.
     missing: Vec<String>,
-    latest: Mutex<LatestTools>,
+    /// Tools of the first list.
+    tools: OnceLock<ServerTools>,
+    /// Reason of a failed list.
+    list_error: Mutex<Option<String>>,
     /// Notified after each change of the state.
     changes: watch::Sender<()>,
-}
-
-#[derive(Debug, Default)]
-struct LatestTools {
-    /// Tools of the first list; `None` before it.
-    tools: Option<Arc<ServerTools>>,
-    /// Reason of a failed list.
-    error: Option<String>,
 }
 
 impl PluginServerSet {
@@ -119,7 +114,16 @@ impl PluginServerSet {
         }
 
         let starts = declared.into_iter().map(|declared| async {
-            let server = SharedServer::new(declared, options).await;
+            let mut missing = Vec::new();
+            let server = PluginServer::open(declared.clone(), options, &mut missing).await;
+            let server = SharedServer {
+                declared,
+                server: server.map(Arc::new),
+                missing,
+                tools: OnceLock::new(),
+                list_error: Mutex::default(),
+                changes: watch::Sender::default(),
+            };
             let listed = server.list_tools().await;
             (server, listed)
         });
@@ -172,9 +176,8 @@ impl PluginServerSet {
             return tools.clone();
         }
 
-        let tools = self
-            .servers()
-            .flat_map(|server| server.tools().tools.clone());
+        let tools = self.servers().filter_map(|server| server.tools.get());
+        let tools = tools.flat_map(|tools| tools.tools.iter().cloned());
         let table = self.shared.table.lock();
         let reader = table.result_reader();
         let set = Arc::new(program.with_server_tools(tools.chain(reader)));
@@ -235,7 +238,7 @@ impl PluginServerSet {
     pub fn to_saved(&self) -> Vec<SavedServer> {
         self.servers()
             .filter_map(|server| {
-                let tools = server.latest.lock().tools.clone()?;
+                let tools = server.tools.get()?;
                 let DeclaredServer {
                     source,
                     server: declared,
@@ -318,18 +321,6 @@ impl SharedServers {
 }
 
 impl SharedServer {
-    async fn new(declared: DeclaredServer, options: &McpServerOptions) -> Self {
-        let mut missing = Vec::new();
-        let server = PluginServer::open(declared.clone(), options, &mut missing).await;
-        Self {
-            declared,
-            server: server.map(Arc::new),
-            missing,
-            latest: Mutex::default(),
-            changes: watch::Sender::default(),
-        }
-    }
-
     fn authorizer(&self) -> Option<&Arc<Authorizer>> {
         let server = self.server.as_ref().ok()?;
         server.authorizer.as_ref()
@@ -344,17 +335,10 @@ impl SharedServer {
 
     /// Stores a list. The session keeps the tools of the first list.
     fn store_list(&self, listed: Result<ListedTools, String>, table: &mut ToolTable) {
-        let mut latest = self.latest.lock();
-        latest.error = listed.as_ref().err().cloned();
-        if let (Ok(listed), Ok(server)) = (listed, &self.server)
-            && latest.tools.is_none()
-        {
-            latest.tools = Some(Arc::new(table.add_server(server, listed)));
+        *self.list_error.lock() = listed.as_ref().err().cloned();
+        if let (Ok(listed), Ok(server)) = (listed, &self.server) {
+            self.tools.get_or_init(|| table.add_server(server, listed));
         }
-    }
-
-    fn tools(&self) -> Arc<ServerTools> {
-        self.latest.lock().tools.clone().unwrap_or_default()
     }
 
     /// Returns the reason why the server cannot be used now; the end of a sentence.
@@ -364,12 +348,12 @@ impl SharedServer {
         ended
             .map(str::to_owned)
             .or_else(|| self.authorizer()?.missing_reason())
-            .or_else(|| self.latest.lock().error.clone())
+            .or_else(|| self.list_error.lock().clone())
     }
 
     fn status(&self) -> McpServerStatus {
         let declared = &self.declared;
-        let tools = self.tools();
+        let tools = self.tools.get();
         McpServerStatus {
             source_kind: declared.source.kind().name().to_owned(),
             source_id: declared.source.id().to_owned(),
@@ -383,11 +367,11 @@ impl SharedServer {
                 .map(|server| server.address.origin.clone())
                 .unwrap_or_default(),
             tools: tools
-                .tools
                 .iter()
+                .flat_map(|tools| &tools.tools)
                 .map(|tool| tool.full_name().to_owned())
                 .collect(),
-            digest: tools.digest.clone(),
+            digest: tools.map(|tools| tools.digest.clone()).unwrap_or_default(),
             error: self.error(),
         }
     }
@@ -410,7 +394,8 @@ impl SharedServer {
             let names = names.join(", ");
             warnings.push(format!("{phrase} has no value for {names}"));
         }
-        warnings.extend(self.tools().warnings.iter().cloned());
+        let tools = self.tools.get().into_iter();
+        warnings.extend(tools.flat_map(|tools| tools.warnings.iter().cloned()));
     }
 }
 
@@ -467,7 +452,6 @@ fn choose_servers(
         }
     }
 
-    let indexed = declared.into_iter().enumerate();
-    let chosen = indexed.filter(|(index, _)| chosen.contains(index));
-    chosen.map(|(_, server)| server).collect()
+    let chosen = chosen.into_iter();
+    chosen.map(|index| declared[index].clone()).collect()
 }

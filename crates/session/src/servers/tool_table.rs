@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::error::Error;
 use std::fmt::Write as _;
+use std::future::ready;
 use std::sync::Arc;
 
 /// Namespace of the tool that reads the rest of a result. A server's namespace has another `__`.
@@ -128,10 +129,8 @@ impl ToolTable {
 
         let results = self.results.clone();
         let handler: ToolHandler = Arc::new(move |arguments| {
-            let results = results.clone();
-            Box::pin(
-                async move { results.next_page(arguments["cursor"].as_str().unwrap_or_default()) },
-            )
+            let cursor = arguments["cursor"].as_str().unwrap_or_default();
+            Box::pin(ready(results.next_page(cursor)))
         });
         let description = "Returns the next part of a long result of a tool whose name begins with \
                            `mcp__`.";
