@@ -70,12 +70,10 @@ impl<'a> PollRun<'a> {
     pub async fn drain(mut self) -> Result<DrainSummary, DrainError> {
         let outcome = self.poll_until_complete().await;
         self.wait_for_all().await;
+        let drained = self.drained;
         match outcome {
-            Ok(()) => Ok(self.drained),
-            Err(error) => Err(DrainError {
-                error,
-                drained: self.drained,
-            }),
+            Ok(()) => Ok(drained),
+            Err(error) => Err(DrainError { error, drained }),
         }
     }
 

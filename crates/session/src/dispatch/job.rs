@@ -37,15 +37,6 @@ pub enum DispatchJob {
     Resend(CallAnswer),
 }
 
-/// Error of [`run_guarded`].
-#[derive(Debug, thiserror::Error)]
-enum GuardedRunError {
-    #[error("no answer within {}", humantime::format_duration(*.0))]
-    TimedOut(Duration),
-    #[error("a panic")]
-    Panicked,
-}
-
 impl DispatchContext {
     pub fn tracker(&self) -> MutexGuard<'_, CallTracker> {
         self.tracker.lock()
@@ -110,18 +101,17 @@ impl DispatchContext {
         let started_at = Instant::now();
         // The block calls the handler, so that a panic before the handler's future is caught, too.
         let answer = async { self.handler.answer_call(tool, arguments).await };
-        let (origin, result) = match run_guarded(self.options.answer_timeout, answer).await {
-            Ok(result) if result.json.len() <= self.handler.max_result_bytes() => {
+        let limit = self.options.answer_timeout;
+        let (origin, result) = match timeout(limit, AssertUnwindSafe(answer).catch_unwind()).await {
+            Ok(Ok(result)) if result.json.len() <= self.handler.max_result_bytes() => {
                 (AnswerOrigin::Fresh, result)
             }
-            Ok(_) => (
+            Ok(Ok(_)) => (
                 AnswerOrigin::TooLarge,
                 no_result("its result is over the size limit"),
             ),
-            Err(error @ GuardedRunError::TimedOut(_)) => {
-                (AnswerOrigin::TimedOut, no_result(&error.to_string()))
-            }
-            Err(GuardedRunError::Panicked) => (AnswerOrigin::Panicked, no_result("it panicked")),
+            Ok(Err(_)) => (AnswerOrigin::Panicked, no_result("it panicked")),
+            Err(_) => (AnswerOrigin::TimedOut, no_result(&timeout_reason(limit))),
         };
 
         CallAnswer {
@@ -175,25 +165,21 @@ async fn repeat_failed<T, F: Future<Output = Result<T, String>>>(
     attempt().await
 }
 
-/// Runs code of the embedding program with a time limit, and catches its panics.
-async fn run_guarded<T>(
-    limit: Duration,
-    work: impl Future<Output = T>,
-) -> Result<T, GuardedRunError> {
-    match timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(_)) => Err(GuardedRunError::Panicked),
-        Err(_) => Err(GuardedRunError::TimedOut(limit)),
-    }
-}
-
-/// Runs code as [`run_guarded`]. A time-out and a panic are errors like those of the code.
+/// Runs code of the embedding program with a time limit. A time-out and a panic are errors like those
+/// of the code.
 pub async fn run_fallible<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, String>>,
 ) -> Result<T, String> {
-    let outcome = run_guarded(limit, work).await;
-    outcome.unwrap_or_else(|error| Err(error.to_string()))
+    match timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_)) => Err("a panic".to_owned()),
+        Err(_) => Err(timeout_reason(limit)),
+    }
+}
+
+fn timeout_reason(limit: Duration) -> String {
+    format!("no answer within {}", humantime::format_duration(limit))
 }
 
 /// Returns the result for a model if the tool gave none.

@@ -391,15 +391,13 @@ impl CallDispatcher {
                     CallStatus::New => {
                         // At the limit of unsent answers, the oldest one must be submitted first.
                         let oldest = tracker.is_full().then(|| tracker.oldest_unsent());
-                        match oldest.flatten() {
-                            Some(oldest) => oldest,
-                            None => {
-                                tracker.start_call(&request_id);
-                                drop(tracker);
-                                let ended = self.spawn_job(permit, request_id, job);
-                                return Ok(StartOutcome::Started(ended));
-                            }
-                        }
+                        let Some(oldest) = oldest.flatten() else {
+                            tracker.start_call(&request_id);
+                            drop(tracker);
+                            let ended = self.spawn_job(permit, request_id, job);
+                            return Ok(StartOutcome::Started(ended));
+                        };
+                        oldest
                     }
                     CallStatus::Unsent if mode == DeliveryMode::Pushed => request_id.clone(),
                     status => return Ok(StartOutcome::Known(status)),

@@ -163,15 +163,6 @@ impl CallTracker {
         }
     }
 
-    /// Returns whether an id is remembered. Does not count as a use of the id.
-    #[cfg(test)]
-    pub fn contains(&self, id: &RequestId) -> bool {
-        self.in_flight.contains(id)
-            || self.unsent.contains(id)
-            || self.pinned_done.contains(id)
-            || self.done.contains(id)
-    }
-
     /// Returns how many ids are remembered.
     pub fn len(&self) -> usize {
         self.in_flight.len() + self.unsent.len() + self.pinned_done.len() + self.done.len()
@@ -185,6 +176,16 @@ mod tests {
     use crate::dispatch::{DispatchError, RequestId};
     use std::num::NonZeroUsize;
     use std::time::Duration;
+
+    impl CallTracker {
+        /// Returns whether an id is remembered. Does not count as a use of the id.
+        pub(in crate::dispatch) fn contains(&self, id: &RequestId) -> bool {
+            self.in_flight.contains(id)
+                || self.unsent.contains(id)
+                || self.pinned_done.contains(id)
+                || self.done.contains(id)
+        }
+    }
 
     fn id(n: usize) -> RequestId {
         n.to_string().as_str().try_into().expect("short")

@@ -224,13 +224,14 @@ impl HttpManager {
 
     /// Sends a request. If the manager rejects the token and the token's file has changed, sends
     /// the request again.
-    async fn send(
-        &self,
-        build: impl Fn() -> RequestBuilder + Send + Sync,
-    ) -> Result<Response, String> {
-        let response = self.send_once(build()).await?;
-        if response.status() == StatusCode::UNAUTHORIZED && self.token.reload().await {
-            return self.send_once(build()).await;
+    async fn send(&self, request: RequestBuilder) -> Result<Response, String> {
+        let again = request.try_clone();
+        let response = self.send_once(request).await?;
+        if response.status() == StatusCode::UNAUTHORIZED
+            && let Some(again) = again
+            && self.token.reload().await
+        {
+            return self.send_once(again).await;
         }
         Ok(response)
     }
@@ -245,10 +246,9 @@ impl HttpManager {
 
     /// Returns the body of a successful `GET`.
     async fn get(&self, url: &str) -> Result<Vec<u8>, String> {
-        let response = self
-            .send(|| self.client.get(url).header(ACCEPT, "application/json"))
-            .await?;
-        read_body(check_success(response).await?, MAX_BODY_BYTES).await
+        let request = self.client.get(url).header(ACCEPT, "application/json");
+        let response = check_success(self.send(request).await?).await?;
+        read_body(response, MAX_BODY_BYTES).await
     }
 
     /// Reads the pending calls of a response, as many as may be in memory at a time. The others are in the
@@ -278,14 +278,11 @@ impl HttpManager {
     }
 
     async fn post(&self, url: &str, body: &Value) -> Result<Response, String> {
-        let text = body.to_string();
-        self.send(|| {
-            self.client
-                .post(url)
-                .header(CONTENT_TYPE, "application/json")
-                .body(text.clone())
-        })
-        .await
+        let request = self
+            .client
+            .post(url)
+            .header(CONTENT_TYPE, "application/json");
+        self.send(request.body(body.to_string())).await
     }
 
     /// Returns the call of a message, or `None` with a log line if the message is invalid.
@@ -401,10 +398,10 @@ fn check_paths(paths: &ManagerPaths) -> Result<(), HttpManagerError> {
     for path in [pending_calls, call_events, call_response, turns, session] {
         let needs = if path == call_response && !path.contains("{request_id}") {
             " and contains `{request_id}`"
-        } else if !path.starts_with('/') {
-            ""
-        } else {
+        } else if path.starts_with('/') {
             continue;
+        } else {
+            ""
         };
         let path = path.clone();
         return Err(HttpManagerError::InvalidPath { path, needs });
