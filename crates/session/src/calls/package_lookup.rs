@@ -23,7 +23,6 @@ const MAX_HANDLES: usize = 8;
 const MAX_COMPARED_BYTES: usize = 128;
 
 /// Package as a call names it, with the parts of the authority that the call gives.
-#[derive(Clone, Copy)]
 pub struct PackageQuery<'a> {
     pub package: &'a str,
     /// Kind and id of the authority; empty: any.

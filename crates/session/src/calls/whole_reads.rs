@@ -102,22 +102,18 @@ impl Session {
 
         let work = self.join_file(&found, path).instrument(invocation.span());
         let joined = self.inner.run_until_closed(work).await.flatten();
-        if let Ok(joined) = &joined {
-            self.record_used(&found, &joined.last_page);
+        if let Ok(file) = &joined {
+            self.record_used(&found, file);
         }
 
         let text = joined
-            .map(|joined| joined.text)
+            .map(|file| file.contents)
             .map_err(|error| self.with_similar_names(error, &found.package));
         invocation.finish_with_text(text.as_deref());
         text
     }
 
-    async fn join_file(
-        &self,
-        found: &FoundPackage<'_>,
-        path: &str,
-    ) -> Result<JoinedFile, ToolError> {
+    async fn join_file(&self, found: &FoundPackage<'_>, path: &str) -> Result<TextPage, ToolError> {
         let FoundPackage { owner, package, .. } = found;
         self.check_choice(owner.source, found.skill.as_ref())?;
         let NamedResource::File(resource) = NamedResource::parse(package, path)? else {
@@ -144,16 +140,11 @@ impl Session {
     }
 }
 
-/// Whole file.
-struct JoinedFile {
-    text: String,
-    last_page: TextPage,
-}
-
+/// Returns the last page of a file, with the contents of all pages.
 async fn join_pages(
     owner: AuthoritySource<'_>,
     mut request: TextPageRequest,
-) -> Result<JoinedFile, ToolError> {
+) -> Result<TextPage, ToolError> {
     let mut text = String::new();
     loop {
         let fit = |page: &TextPage| page.contents.len();
@@ -168,9 +159,9 @@ async fn join_pages(
         }
 
         if page.next_cursor.is_empty() {
-            return Ok(JoinedFile {
-                text,
-                last_page: page,
+            return Ok(TextPage {
+                contents: text,
+                ..page
             });
         }
         request.cursor = page.next_cursor;

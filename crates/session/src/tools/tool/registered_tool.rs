@@ -223,7 +223,7 @@ impl RegisteredTool {
             .map_err(|reason| self.invalid_arguments(&reason))?;
         let permit = timeout(PERMIT_TIMEOUT, permits.clone().acquire_owned()).await;
         let permit = permit.ok().and_then(Result::ok).ok_or_else(|| {
-            let message = format!("too many calls run; {} was not started", self.quoted_name());
+            let message = format!("too many calls run; {self} was not started");
             ToolError::from_code(ToolErrorCode::Overloaded, &message)
         })?;
 
@@ -248,7 +248,7 @@ impl RegisteredTool {
             Ok(Err(error)) => Err(self.panic_error(error)),
             Err(_) => {
                 let limit = humantime::format_duration(self.time_limit);
-                let message = format!("{} did not end within {limit}", self.quoted_name());
+                let message = format!("{self} did not end within {limit}");
                 Err(ToolError::from_code(ToolErrorCode::ToolTimedOut, &message))
             }
         }
@@ -279,7 +279,7 @@ impl RegisteredTool {
     }
 
     fn invalid_arguments(&self, reason: &str) -> ToolError {
-        let message = format!("the arguments do not fit {}: {reason}", self.quoted_name());
+        let message = format!("the arguments do not fit {self}: {reason}");
         ToolError::with_hint(
             ToolErrorCode::InvalidArguments,
             &message,
@@ -292,27 +292,21 @@ impl RegisteredTool {
             ToolFailure::InvalidArguments { path, reason } => {
                 self.invalid_arguments(&format!("at {path}: {reason}"))
             }
-            ToolFailure::FunctionError(error) => {
-                failed_error(&format!("{} failed: {error}", self.quoted_name()))
-            }
+            ToolFailure::FunctionError(error) => failed_error(&format!("{self} failed: {error}")),
             ToolFailure::InternalError(reason) => {
                 let tool = self.full_name();
                 tracing::error!(tool, "internal error of a tool: {reason}");
                 self.internal_error("has an internal error")
             }
             ToolFailure::TooLarge => self.too_large_error(max_bytes),
-            ToolFailure::NotJson(reason) => failed_error(&format!(
-                "the result of {} is not JSON: {reason}",
-                self.quoted_name()
-            )),
+            ToolFailure::NotJson(reason) => {
+                failed_error(&format!("the result of {self} is not JSON: {reason}"))
+            }
         }
     }
 
     fn too_large_error(&self, max_bytes: usize) -> ToolError {
-        let message = format!(
-            "the result of {} is over {max_bytes} bytes of JSON",
-            self.quoted_name()
-        );
+        let message = format!("the result of {self} is over {max_bytes} bytes of JSON");
         ToolError::with_hint(
             ToolErrorCode::TooLarge,
             &message,
@@ -324,7 +318,7 @@ impl RegisteredTool {
     /// model.
     fn panic_error(&self, error: JoinError) -> ToolError {
         let Ok(panic) = error.try_into_panic() else {
-            return failed_error(&format!("{} was stopped", self.quoted_name()));
+            return failed_error(&format!("{self} was stopped"));
         };
         tracing::error!(
             tool = self.full_name(),
@@ -335,15 +329,8 @@ impl RegisteredTool {
     }
 
     fn internal_error(&self, predicate: &str) -> ToolError {
-        let message = format!(
-            "{} {predicate}; this is a bug in the tool",
-            self.quoted_name()
-        );
+        let message = format!("{self} {predicate}; this is a bug in the tool");
         ToolError::from_code(ToolErrorCode::ToolInternalError, &message)
-    }
-
-    fn quoted_name(&self) -> String {
-        format!("the tool {:?}", self.full_name())
     }
 
     /// Returns an output as an object.
@@ -356,6 +343,13 @@ impl RegisteredTool {
         } else {
             Ok(output)
         }
+    }
+}
+
+/// Phrase for the tool.
+impl fmt::Display for RegisteredTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the tool {:?}", self.full_name)
     }
 }
 
