@@ -2,11 +2,11 @@
 
 use crate::skills::result::{ToolError, ToolErrorCode, json_escaped_len};
 use crate::skills::skill_source::{
-    PackageFile, PackageFilesPage, PackageFilesRequest, SkillSource, unavailable_error,
+    PackageFile, PackageFilesPage, PackageFilesRequest, SkillSource, answer_in_time,
 };
+use crate::sources::invalid_response_error;
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
 use serde::Serialize;
-use tokio::time::timeout;
 
 /// Limit of a cursor in bytes: the page token of a source can have the path of a file.
 pub const MAX_FILES_CURSOR_BYTES: usize = 4 << 10;
@@ -18,7 +18,7 @@ const MAX_SOURCE_PAGES: usize = 32;
 const MAX_DESCRIBED_BYTES: usize = 400;
 
 /// Page of the files below a directory, as a model gets it.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 pub struct SkillFilesPage {
     /// Handle of the directory, with `/` at the end.
     resource: String,
@@ -28,7 +28,7 @@ pub struct SkillFilesPage {
 }
 
 /// File of a page.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 struct SkillFileEntry {
     /// Path relative to the package, which the read tool takes as `resource`.
     path: String,
@@ -37,7 +37,6 @@ struct SkillFileEntry {
 }
 
 /// Directory whose files are listed.
-#[derive(Debug)]
 pub struct ListedDirectory<'a> {
     pub authority: &'a str,
     pub package: &'a str,
@@ -46,7 +45,7 @@ pub struct ListedDirectory<'a> {
 }
 
 /// Position in the files of a package.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, Default)]
 struct SkillFilesCursor {
     /// Token of a page of the source; empty for the first page.
     page_token: String,
@@ -80,21 +79,6 @@ impl SkillFileEntry {
 }
 
 impl SkillFilesPage {
-    fn new(directory: &str) -> Self {
-        Self {
-            resource: directory.to_owned(),
-            files: Vec::new(),
-            next_cursor: None,
-            truncated: false,
-        }
-    }
-
-    /// Returns the bytes of the page as JSON, without the files and with a cursor.
-    fn frame_bytes(&self, cursor: usize) -> usize {
-        let frame = r#"{"resource":"","files":[],"next_cursor":"","truncated":false}"#.len();
-        frame + json_escaped_len(&self.resource) + cursor
-    }
-
     fn continued_at(mut self, cursor: String) -> Self {
         self.next_cursor = Some(cursor);
         self.truncated = true;
@@ -121,8 +105,14 @@ pub async fn list_directory(
         })?
     };
 
-    let mut list = SkillFilesPage::new(listed.directory);
-    let mut used = 0;
+    let mut list = SkillFilesPage {
+        resource: listed.directory.to_owned(),
+        files: Vec::new(),
+        next_cursor: None,
+        truncated: false,
+    };
+    let frame = r#"{"resource":"","files":[],"next_cursor":"","truncated":false}"#.len();
+    let mut used = frame + json_escaped_len(listed.directory);
     for _ in 0..MAX_SOURCE_PAGES {
         let page = fetch_page(source, listed, &position.page_token).await?;
         list.truncated |= page.truncated;
@@ -136,30 +126,26 @@ pub async fn list_directory(
             skip: u32::MAX,
             ..position.clone()
         };
-        let cursor_bytes = longest
-            .encode(binding)
-            .len()
-            .max(next.encode(binding).len());
-        let room = max_bytes.saturating_sub(list.frame_bytes(cursor_bytes));
+        let cursors = [&longest, &next].map(|cursor| cursor.encode(binding).len());
+        let cursor_bytes = cursors[0].max(cursors[1]);
 
         for (index, file) in (0..).zip(page.files).skip(position.skip as usize) {
             let Some(entry) = entry_below(listed, &file) else {
                 continue;
             };
-            if used + entry.json_bytes() > room {
+            used += entry.json_bytes();
+            if used + cursor_bytes > max_bytes {
                 position.skip = index;
                 return Ok(list.continued_at(position.encode(binding)));
             }
-            used += entry.json_bytes();
             list.files.push(entry);
         }
 
         if next.page_token.is_empty() {
             if is_first && list.files.is_empty() {
-                let message = "the skill has no files in such a directory";
                 return Err(ToolError::from_code(
                     ToolErrorCode::ResourceNotFound,
-                    message,
+                    "the skill has no files in such a directory",
                 ));
             }
             return Ok(list);
@@ -182,29 +168,27 @@ pub async fn describe_files(
     main_resource: &str,
 ) -> Result<Option<String>, ToolError> {
     let page = fetch_page(source, listed, "").await?;
-    let has_more_pages = !page.next_page_token.is_empty();
-    let others = page.files.into_iter();
-    let others: Vec<_> = others
+    let mut others = page
+        .files
+        .iter()
         .filter(|file| file.resource != main_resource)
-        .filter_map(|file| entry_below(listed, &file))
-        .collect();
-
-    let mut text = String::new();
-    let mut shown = 0;
-    for entry in &others {
-        let separator = if shown == 0 { "" } else { ", " };
-        if text.len() + separator.len() + entry.path.len() > MAX_DESCRIBED_BYTES {
-            break;
-        }
-        text.push_str(separator);
-        text.push_str(&entry.path);
-        shown += 1;
-    }
-    if others.is_empty() {
+        .filter_map(|file| entry_below(listed, file))
+        .peekable();
+    if others.peek().is_none() {
         return Ok(None);
     }
 
-    let is_complete = shown == others.len() && !has_more_pages;
+    let mut text = String::new();
+    let mut separator = "";
+    while let Some(entry) = others
+        .next_if(|entry| text.len() + separator.len() + entry.path.len() <= MAX_DESCRIBED_BYTES)
+    {
+        text.push_str(separator);
+        text.push_str(&entry.path);
+        separator = ", ";
+    }
+
+    let is_complete = others.peek().is_none() && page.next_page_token.is_empty();
     let rest = if is_complete { "" } else { " and more" };
     Ok(Some(format!("Other files of this skill: {text}{rest}")))
 }
@@ -219,19 +203,11 @@ async fn fetch_page(
         package: listed.package.to_owned(),
         page_token: page_token.to_owned(),
     };
-    let page = timeout(source.read_timeout(), source.list_files(&request)).await;
-    let page = page.unwrap_or_else(|_| {
-        let reason = "it does not answer in time";
-        Err(unavailable_error(source.kind(), source.id(), reason))
-    })?;
+    let page = answer_in_time(source, source.list_files(&request)).await?;
 
     if page.next_page_token.len() > MAX_PAGE_TOKEN_BYTES {
         let phrase = source.kind().describe(source.id());
-        let message = format!("invalid response of {phrase}: a page token is too long");
-        return Err(ToolError::from_code(
-            ToolErrorCode::InvalidResponse,
-            &message,
-        ));
+        return Err(invalid_response_error(&phrase, "a page token is too long"));
     }
     Ok(page)
 }

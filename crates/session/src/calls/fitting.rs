@@ -3,9 +3,9 @@
 //! the cursor of the source continues exactly at the end of the page.
 
 use crate::skills::result::{ToolError, ToolErrorCode};
-use crate::skills::skill_source::{SkillSource, TextPage, TextPageRequest, unavailable_error};
+use crate::skills::skill_source::{SkillSource, TextPage, TextPageRequest, answer_in_time};
+use crate::sources::invalid_response_error;
 use caproot_client::MAX_CURSOR_BYTES;
-use tokio::time::timeout;
 
 /// Requests of one page; each request has the fitting size of the page before.
 const MAX_ATTEMPTS: usize = 8;
@@ -27,7 +27,7 @@ pub async fn read_fitting(
         }
 
         request.max_bytes = bytes;
-        let page = read_in_time(source, &request).await?;
+        let page = answer_in_time(source, source.read_page(&request)).await?;
         check_page(source, &page, bytes)?;
 
         let fits = fit(&page);
@@ -43,17 +43,6 @@ pub async fn read_fitting(
     ))
 }
 
-async fn read_in_time(
-    source: &dyn SkillSource,
-    request: &TextPageRequest,
-) -> Result<TextPage, ToolError> {
-    let read = timeout(source.read_timeout(), source.read_page(request)).await;
-    read.unwrap_or_else(|_| {
-        let reason = "it does not answer in time";
-        Err(unavailable_error(source.kind(), source.id(), reason))
-    })
-}
-
 /// Checks the size of a page of at most `bytes` bytes.
 fn check_page(source: &dyn SkillSource, page: &TextPage, bytes: usize) -> Result<(), ToolError> {
     let reason = if page.contents.len() > bytes || page.next_cursor.len() > MAX_CURSOR_BYTES {
@@ -65,9 +54,5 @@ fn check_page(source: &dyn SkillSource, page: &TextPage, bytes: usize) -> Result
     };
 
     let phrase = source.kind().describe(source.id());
-    let message = format!("invalid response of {phrase}: {reason}");
-    Err(ToolError::from_code(
-        ToolErrorCode::InvalidResponse,
-        &message,
-    ))
+    Err(invalid_response_error(&phrase, reason))
 }

@@ -23,7 +23,6 @@ const MAX_HANDLES: usize = 8;
 const MAX_COMPARED_BYTES: usize = 128;
 
 /// Package as a call names it, with the parts of the authority that the call gives.
-#[derive(Debug, Clone, Copy, Default)]
 pub struct PackageQuery<'a> {
     pub package: &'a str,
     /// Kind and id of the authority; empty: any.
@@ -34,7 +33,6 @@ pub struct PackageQuery<'a> {
 }
 
 /// Package that a call names, with its source.
-#[derive(Debug)]
 pub struct FoundPackage<'a> {
     pub owner: AuthoritySource<'a>,
     pub package: String,
@@ -49,24 +47,17 @@ impl FoundPackage<'_> {
     pub fn invocation_target(&self) -> InvocationTarget<'_> {
         InvocationTarget::of_skill(self.owner.source, &self.package, self.skill.as_ref())
     }
-}
 
-impl PackageQuery<'_> {
-    fn allows(&self, owner: &AuthoritySource<'_>) -> bool {
-        let is_kind = self.kind.is_empty() || self.kind == owner.source.kind().name();
-        is_kind && (self.id.is_empty() || self.id == owner.id)
-    }
-
-    fn allows_skill(&self, skill: &SharedSkill) -> bool {
-        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
-        (self.kind.is_empty() || self.kind == kind) && (self.id.is_empty() || self.id == id)
-    }
-}
-
-impl FoundPackage<'_> {
     /// Whether the package is a plugin, of which only files that a call names are read.
     pub fn is_plugin(&self) -> bool {
         self.skill.is_none() && self.file.is_some()
+    }
+}
+
+impl PackageQuery<'_> {
+    /// Returns whether the query can mean a package of an authority.
+    fn allows(&self, kind: &str, id: &str) -> bool {
+        (self.kind.is_empty() || self.kind == kind) && (self.id.is_empty() || self.id == id)
     }
 }
 
@@ -86,10 +77,8 @@ impl Session {
         skill: &'a SharedSkill,
     ) -> Option<&'a str> {
         let choice = &self.inner.options.choice;
-        let package = skill.plugin_package()?;
-        choice
-            .includes(source, &skill.plugin, package)
-            .then_some(package)
+        let package = skill.plugin_package();
+        package.filter(|package| choice.includes(source, &skill.plugin, package))
     }
 
     /// Finds a file outside of the skill that a call names: in the plugin of the skill or, if no skill has the
@@ -156,7 +145,8 @@ impl Session {
                 None => self
                     .authority_sources()
                     .filter(|owner| {
-                        query.allows(owner) && owner.source.owns_handle(owner.id, handle)
+                        query.allows(owner.source.kind().name(), owner.id)
+                            && owner.source.owns_handle(owner.id, handle)
                     })
                     .collect(),
             };
@@ -165,14 +155,11 @@ impl Session {
         };
 
         let (mut owners, mut enclosing) = find(named);
+        let trimmed = trim_package(named);
+        let mut text = named;
         // A listed package may end as models end packages.
-        let is_listed = enclosing.iter().any(|(_, skill)| skill.package == named);
-        let text = if is_listed {
-            named
-        } else {
-            trim_package(named)
-        };
-        if text != named {
+        if trimmed != named && enclosing.iter().all(|(_, skill)| skill.package != named) {
+            text = trimmed;
             (owners, enclosing) = find(text);
         }
         if owners.is_empty() && query.id.is_empty() {
@@ -202,12 +189,10 @@ impl Session {
                 skill: Some(skill.clone()),
             }),
             (_, several) => {
-                let owners = several.iter().map(|(owner, _)| owner.to_json());
-                let owners: Vec<_> = owners.collect();
-                let message = format!("several sources have the package: {}", owners.join(", "));
+                let owners: Vec<_> = several.iter().map(|(owner, _)| owner.to_json()).collect();
                 Err(ToolError::from_code(
                     ToolErrorCode::AmbiguousAuthority,
-                    &message,
+                    &format!("several sources have the package: {}", owners.join(", ")),
                 ))
             }
         }
@@ -216,13 +201,11 @@ impl Session {
     /// Records that the short names of these skills, which a text shows, keep their skills.
     pub(crate) fn bind_short_names(&self, view: &SessionView, shown: &[&SharedSkill]) {
         let mut short_names = self.inner.short_names.lock();
-        let chosen: Vec<_> = {
-            let chooser = short_names.chooser(&view.skills, &view.equal_roots);
-            let shown = shown.iter().copied();
-            shown
-                .filter_map(|skill| Some((chooser.choose(skill)?, skill)))
-                .collect()
-        };
+        let chooser = short_names.chooser(&view.skills, &view.equal_roots);
+        let chosen: Vec<_> = shown
+            .iter()
+            .filter_map(|skill| Some((chooser.choose(skill)?, skill)))
+            .collect();
         for (name, skill) in chosen {
             short_names.bind_name(&name, skill);
         }
@@ -252,8 +235,7 @@ impl Session {
 
         // A name that a text showed keeps its skill, even if other skills have the name now.
         let bound = self.inner.short_names.lock().find(name).cloned();
-        let bound = bound.filter(|bound| query.allows_name(bound));
-        if let Some(bound) = bound {
+        if let Some(bound) = bound.filter(|bound| query.allows(&bound.kind, &bound.root)) {
             return self.find_bound_package(&view, query, &bound);
         }
 
@@ -298,16 +280,14 @@ impl Session {
         let name = quote_value(&bound.name);
         let others = find_by_name(view, query, &bound.name);
         if !others.is_empty() {
-            let message = format!(
-                "the skill {name} that you know, {}, is gone, and the name now means another skill: {}",
-                bound.package,
-                join_handles(&others)
-            );
-            let hint = "Pass the handle as `package` if you want the other skill.";
             return Err(ToolError::with_hint(
                 ToolErrorCode::PackageNotFound,
-                &message,
-                hint,
+                &format!(
+                    "the skill {name} that you know, {}, is gone, and the name now means another skill: {}",
+                    bound.package,
+                    join_handles(&others)
+                ),
+                "Pass the handle as `package` if you want the other skill.",
             ));
         }
 
@@ -335,14 +315,6 @@ impl Session {
     }
 }
 
-impl PackageQuery<'_> {
-    /// Returns whether the query can mean the skill of a short name.
-    fn allows_name(&self, bound: &ShortName) -> bool {
-        let is_kind = self.kind.is_empty() || self.kind == bound.kind;
-        is_kind && (self.id.is_empty() || self.id == bound.root)
-    }
-}
-
 /// Returns a question for the skills whose names are similar to the last part of a name or handle, as the
 /// end of a sentence; an empty text if there are none.
 pub fn similar_names(view: &SessionView, named: &str) -> String {
@@ -355,8 +327,9 @@ pub fn similar_names(view: &SessionView, named: &str) -> String {
     let known = listed
         .map(|skill| skill.name.as_str())
         .filter(|name| name.len() <= MAX_COMPARED_BYTES);
-    let question = suggest_skill_names(word, known);
-    question.map_or_else(String::new, |question| format!("; {question}"))
+    suggest_skill_names(word, known)
+        .map(|question| format!("; {question}"))
+        .unwrap_or_default()
 }
 
 /// Returns the text without the parts that models add to a package: a slash, and the name of its main
@@ -406,8 +379,9 @@ fn find_by_name(view: &SessionView, query: &PackageQuery<'_>, name: &str) -> Vec
 /// knows the other one.
 fn find_exact_name(view: &SessionView, query: &PackageQuery<'_>, name: &str) -> Vec<SharedSkill> {
     let named = view.skills.iter().filter(|skill| {
+        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
         skill.name == name
-            && query.allows_skill(skill)
+            && query.allows(kind, id)
             && (!query.id.is_empty() || view.equal_roots.is_in_texts(skill))
     });
     let (hidden, shown): (Vec<_>, Vec<_>) = named.cloned().partition(is_hidden);
@@ -420,12 +394,10 @@ fn join_handles(skills: &[SharedSkill]) -> String {
         .take(MAX_HANDLES)
         .map(|skill| skill.package.as_str())
         .collect();
-    let more = skills.len() - handles.len();
     let text = handles.join(", ");
-    if more > 0 {
-        format!("{text} and {more} more")
-    } else {
-        text
+    match skills.len() - handles.len() {
+        0 => text,
+        more => format!("{text} and {more} more"),
     }
 }
 

@@ -13,10 +13,9 @@ use crate::uses::invocation::InvocationTarget;
 use crate::view::arguments::{invalid_arguments, parse_arguments, read_text};
 use caproot_client::MAX_CURSOR_BYTES;
 use caproot_core::lock::ApprovedFiles;
-use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_READ_BYTES, MAX_ROOT_ID_BYTES};
+use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_ROOT_ID_BYTES};
 use caproot_core::wire::{ContentDigest, parse_file_name};
-use serde::ser::SerializeStruct as _;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -29,7 +28,7 @@ const SKILL_DIGEST_BYTES: usize = r#","skill_digest":"""#.len() + "sha256:".len(
 const SKILL_DIGEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `skills.read`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ReadArguments {
     /// Authority of the package; needed only if several sources have the package.
@@ -45,7 +44,7 @@ struct ReadArguments {
     cursor: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct AuthorityArgument {
     #[serde(deserialize_with = "read_text")]
@@ -55,7 +54,6 @@ struct AuthorityArgument {
 }
 
 /// Valid arguments of `skills.read`, with the package that they name.
-#[derive(Debug)]
 pub struct FoundRead<'a> {
     found: FoundPackage<'a>,
     /// Path or handle; empty: the main resource.
@@ -64,114 +62,100 @@ pub struct FoundRead<'a> {
 }
 
 /// Result of `skills.read`.
-#[derive(Debug)]
+#[derive(Serialize)]
+#[serde(untagged)]
 pub enum ReadResult {
-    File {
-        page: TextPage,
-        /// Digest of all files of the skill, so that `caproot exec` runs only the version that was read. Only
-        /// in the first page of a session with scripts.
-        skill_digest: Option<ContentDigest>,
-    },
+    File(SkillFilePage),
     Directory(SkillFilesPage),
 }
 
-impl Serialize for ReadResult {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (page, skill_digest) = match self {
-            Self::File { page, skill_digest } => (page, skill_digest),
-            Self::Directory(page) => return page.serialize(serializer),
-        };
-        let next_cursor = Some(&page.next_cursor).filter(|cursor| !cursor.is_empty());
-
-        let mut result = serializer.serialize_struct("ReadResult", 5)?;
-        result.serialize_field("resource", &page.resource)?;
-        result.serialize_field("contents", &page.contents)?;
-        result.serialize_field("next_cursor", &next_cursor)?;
-        result.serialize_field("truncated", &next_cursor.is_some())?;
-        if let Some(digest) = skill_digest {
-            result.serialize_field("skill_digest", digest)?;
-        }
-        result.end()
-    }
+/// Page of a file, as a model gets it.
+#[derive(Serialize)]
+pub struct SkillFilePage {
+    resource: String,
+    contents: String,
+    next_cursor: Option<String>,
+    truncated: bool,
+    /// Digest of all files of the skill, so that `caproot exec` runs only the version that was read. Only
+    /// in the first page of a session with scripts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skill_digest: Option<ContentDigest>,
 }
 
-impl ReadArguments {
-    /// Checks the limits of all fields, and that there is a package.
-    fn check_fields(&self) -> Result<(), ToolError> {
-        let authority = self.authority.as_ref();
-        let fields = [
-            ("package", &self.package, MAX_HANDLE_BYTES),
-            ("resource", &self.resource, MAX_HANDLE_BYTES),
-            ("cursor", &self.cursor, MAX_FILES_CURSOR_BYTES),
-        ];
-        let authority_fields = authority.map(|AuthorityArgument { kind, id }| {
-            [
-                ("authority.id", id, MAX_ROOT_ID_BYTES),
-                ("authority.kind", kind, MAX_ROOT_ID_BYTES),
-            ]
-        });
-
-        for (name, text, most) in fields
-            .into_iter()
-            .chain(authority_fields.into_iter().flatten())
-        {
-            if text.as_ref().is_some_and(|text| text.len() > most) {
-                return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
-            }
+impl SkillFilePage {
+    fn new(page: TextPage, skill_digest: Option<ContentDigest>) -> Self {
+        let next_cursor = Some(page.next_cursor).filter(|cursor| !cursor.is_empty());
+        Self {
+            resource: page.resource,
+            contents: page.contents,
+            truncated: next_cursor.is_some(),
+            next_cursor,
+            skill_digest,
         }
-        if self.named_package().is_none() {
-            let reason = "`package` is empty; pass the name or the package of a listed skill";
-            return Err(invalid_arguments(reason));
-        }
-
-        Ok(())
-    }
-
-    /// Returns the text that names the package: the handle of a file has its package.
-    fn named_package(&self) -> Option<&str> {
-        let handle = self.resource.as_deref();
-        let handle = handle.filter(|resource| resource.contains("://"));
-        self.package.as_deref().or(handle)
     }
 }
 
 impl<'a> FoundRead<'a> {
     /// Checks the arguments of a call, and finds the package that they name.
     pub fn find(session: &'a Session, arguments: &Value) -> Result<Self, ToolError> {
-        let mut arguments: ReadArguments = parse_arguments(arguments)?;
-        arguments.check_fields()?;
+        let ReadArguments {
+            authority,
+            package,
+            resource,
+            cursor,
+        } = parse_arguments(arguments)?;
+        let AuthorityArgument { kind, id } = authority.unwrap_or_default();
 
-        let AuthorityArgument { kind, id } = arguments.authority.take().unwrap_or_default();
+        for (name, text, most) in [
+            ("package", &package, MAX_HANDLE_BYTES),
+            ("resource", &resource, MAX_HANDLE_BYTES),
+            ("cursor", &cursor, MAX_FILES_CURSOR_BYTES),
+            ("authority.id", &id, MAX_ROOT_ID_BYTES),
+            ("authority.kind", &kind, MAX_ROOT_ID_BYTES),
+        ] {
+            if text.as_ref().is_some_and(|text| text.len() > most) {
+                return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
+            }
+        }
+
+        // The handle of a file has its package.
+        let handle = resource.as_deref().filter(|text| text.contains("://"));
+        let Some(named) = package.as_deref().or(handle) else {
+            let reason = "`package` is empty; pass the name or the package of a listed skill";
+            return Err(invalid_arguments(reason));
+        };
         let found = session.find_package(&PackageQuery {
-            package: arguments.named_package().unwrap_or_default(),
+            package: named,
             kind: kind.as_deref().unwrap_or_default(),
             id: id.as_deref().unwrap_or_default(),
-            allows_file: arguments.package.is_none() || arguments.resource.is_none(),
+            allows_file: package.is_none() || resource.is_none(),
         })?;
+
         // Without a package, the resource was the package.
-        let resource = arguments.resource.filter(|_| arguments.package.is_some());
+        let resource = resource.filter(|_| package.is_some());
         let resource = resource.or_else(|| found.file.clone()).unwrap_or_default();
-        let cursor = arguments.cursor.unwrap_or_default();
 
         // Texts name files of a plugin next to its skills by `${CLAUDE_PLUGIN_ROOT}`.
-        match session.find_plugin_file(&found, &resource) {
-            Some(of_plugin) => Ok(Self {
-                resource: of_plugin.file.clone().unwrap_or_default(),
-                found: of_plugin,
-                cursor,
-            }),
-            None => Ok(Self {
-                found,
-                resource,
-                cursor,
-            }),
-        }
+        let (found, resource) = match session.find_plugin_file(&found, &resource) {
+            Some(found) => {
+                let file = found.file.clone().unwrap_or_default();
+                (found, file)
+            }
+            None => (found, resource),
+        };
+        Ok(Self {
+            found,
+            resource,
+            cursor: cursor.unwrap_or_default(),
+        })
     }
 
     /// Returns the source and the skill, for the span of the call.
     pub fn target(&self) -> InvocationTarget<'_> {
-        let target = self.found.invocation_target();
-        target.continued(!self.cursor.is_empty())
+        InvocationTarget {
+            is_continued: !self.cursor.is_empty(),
+            ..self.found.invocation_target()
+        }
     }
 
     /// Reads the largest page of a file that fits into a result, or lists the files of a directory.
@@ -234,9 +218,9 @@ impl<'a> FoundRead<'a> {
             return Err(invalid_arguments(&reason));
         }
 
+        let options = &session.inner.options;
         let had_cursor = !request.cursor.is_empty();
-        let is_skill = self.found.skill.is_some();
-        let files = if session.inner.options.scripts && is_skill && !had_cursor {
+        let files = if options.scripts && self.found.skill.is_some() && !had_cursor {
             // Before the page: a page of a later version does not match the digests.
             list_skill_files(source, &request).await
         } else {
@@ -244,27 +228,29 @@ impl<'a> FoundRead<'a> {
         };
         let reserved = files.as_ref().map_or(0, |_| SKILL_DIGEST_BYTES);
 
-        let room = ResultRoom(session.inner.options.result_bytes.saturating_sub(reserved));
-        let first_bytes = room.contents_room(handle_bytes(&request), TYPICAL_CURSOR_BYTES);
+        let room = ResultRoom(options.result_bytes.saturating_sub(reserved));
+        // The handle of a main resource is the package and a file name.
+        let handle_bytes = match request.resource.len() {
+            0 => request.package.len() + 16,
+            bytes => bytes,
+        };
+        let first_bytes = room.contents_room(handle_bytes, TYPICAL_CURSOR_BYTES);
         let fit = |page: &TextPage| room.fitting_bytes(page);
         let page = read_fitting(source, request, first_bytes, &fit).await;
 
         let page = page.map_err(|error| match error.code() {
             // The other arguments were just looked up, so the cursor is the invalid one.
             ToolErrorCode::InvalidArguments if had_cursor => {
-                let names = session.inner.options.tool_names;
-                let message =
-                    names.fill_placeholders("{read} returned no such cursor for this file");
+                let message = "{read} returned no such cursor for this file";
+                let message = options.tool_names.fill_placeholders(message);
                 ToolError::from_code(ToolErrorCode::InvalidCursor, &message)
             }
             _ => error,
         })?;
         session.record_used(&self.found, &page);
         let files = files.filter(|files| has_page(files, &self.found.package, &page));
-        Ok(ReadResult::File {
-            skill_digest: files.map(|files| files.content_digest()),
-            page,
-        })
+        let skill_digest = files.map(|files| files.content_digest());
+        Ok(ReadResult::File(SkillFilePage::new(page, skill_digest)))
     }
 
     async fn list_files(
@@ -305,42 +291,16 @@ fn has_page(files: &ApprovedFiles, package: &str, page: &TextPage) -> bool {
     file.is_some_and(|file| Some(file.digest) == ContentDigest::parse(&page.digest))
 }
 
-/// Reads a page of a file for a program, without the limit of a result.
-pub async fn read_unlimited_page(
-    source: &dyn SkillSource,
-    request: TextPageRequest,
-) -> Result<TextPage, ToolError> {
-    read_fitting(source, request, MAX_READ_BYTES, &|page: &TextPage| {
-        page.contents.len()
-    })
-    .await
-}
-
-/// Returns the bytes of the handle in the result. The handle of a main resource is the package and a
-/// file name.
-fn handle_bytes(request: &TextPageRequest) -> usize {
-    if request.resource.is_empty() {
-        request.package.len() + 16
-    } else {
-        request.resource.len()
-    }
-}
-
-/// Returns the bytes of a result without its contents. `null` stands for a missing cursor, as
-/// `null` is longer than two quotation marks.
-fn result_overhead(resource: usize, cursor: usize) -> usize {
-    let frame = r#"{"resource":"","contents":"","next_cursor":null,"truncated":false}"#;
-    frame.len() + resource + cursor
-}
-
 /// Limit of a result in bytes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 struct ResultRoom(usize);
 
 impl ResultRoom {
-    /// Returns the bytes that the contents of a page may have in a result.
+    /// Returns the bytes that the contents of a page may have in a result. `null` stands for a missing
+    /// cursor, as `null` is longer than two quotation marks.
     fn contents_room(self, resource: usize, cursor: usize) -> usize {
-        self.0.saturating_sub(result_overhead(resource, cursor))
+        let frame = r#"{"resource":"","contents":"","next_cursor":null,"truncated":false}"#;
+        self.0.saturating_sub(frame.len() + resource + cursor)
     }
 
     /// Returns how many bytes of a page fit into a result.
@@ -360,8 +320,8 @@ impl ResultRoom {
 #[cfg(test)]
 mod tests {
     use super::{
-        ContentDigest, ReadResult, ResultRoom, SKILL_DIGEST_BYTES, TYPICAL_CURSOR_BYTES, TextPage,
-        result_overhead,
+        ContentDigest, ReadResult, ResultRoom, SKILL_DIGEST_BYTES, SkillFilePage,
+        TYPICAL_CURSOR_BYTES, TextPage,
     };
     use crate::ToolNames;
     use crate::skills::result::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultForm, ToolResult};
@@ -376,8 +336,8 @@ mod tests {
         };
         let (mut pages, mut at) = (Vec::new(), 0);
         loop {
-            let mut bytes =
-                max_bytes.saturating_sub(result_overhead(resource.len(), TYPICAL_CURSOR_BYTES));
+            let room = ResultRoom(max_bytes);
+            let mut bytes = room.contents_room(resource.len(), TYPICAL_CURSOR_BYTES);
             let page = loop {
                 let end = text.floor_char_boundary(text.len().min(at + bytes));
                 let next_cursor = if end < text.len() { cursor } else { "" }.to_owned();
@@ -388,7 +348,7 @@ mod tests {
                     next_cursor,
                     digest: String::new(),
                 };
-                let fits = ResultRoom(max_bytes).fitting_bytes(&page);
+                let fits = room.fitting_bytes(&page);
                 if fits >= page.contents.len() {
                     break page;
                 }
@@ -401,10 +361,7 @@ mod tests {
             at += page.contents.len();
             pages.push(page.contents.clone());
             let is_last = page.next_cursor.is_empty();
-            let read = ReadResult::File {
-                page,
-                skill_digest: None,
-            };
+            let read = ReadResult::File(SkillFilePage::new(page, None));
             let result = ToolResult::from_outcome(Ok(&read), form);
             assert!(result.success && result.json.len() <= max_bytes);
             if is_last {
@@ -441,14 +398,12 @@ mod tests {
             digest: digest.to_string(),
         };
         let bytes = ResultRoom(MAX_RESULT_BYTES - SKILL_DIGEST_BYTES).fitting_bytes(&whole);
-        let read = ReadResult::File {
-            skill_digest: Some(digest),
-            page: TextPage {
-                contents: "x".repeat(bytes),
-                next_cursor: "c".repeat(TYPICAL_CURSOR_BYTES),
-                ..whole
-            },
+        let page = TextPage {
+            contents: "x".repeat(bytes),
+            next_cursor: "c".repeat(TYPICAL_CURSOR_BYTES),
+            ..whole
         };
+        let read = ReadResult::File(SkillFilePage::new(page, Some(digest)));
         let form = ResultForm {
             max_bytes: MAX_RESULT_BYTES,
             ..ResultForm::default()

@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// Arguments of `skills.search`.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SearchArguments {
     #[serde(deserialize_with = "read_words")]
@@ -27,31 +27,6 @@ struct SearchArguments {
     limit: Option<u32>,
     #[serde(default, deserialize_with = "read_text")]
     cursor: Option<String>,
-}
-
-/// Results of a search, of which a page shows a part.
-struct SearchResults {
-    view: Arc<SessionView>,
-    /// Positions of the found skills in the view.
-    positions: Vec<u32>,
-    range: ResultRange,
-    query: String,
-}
-
-impl SearchArguments {
-    fn parse(arguments: &Value) -> Result<Self, ToolError> {
-        let arguments: Self = parse_arguments(arguments)?;
-        if arguments.limit == Some(0) {
-            let message = format!("`limit` is 0; expected 1 to {MAX_SEARCH_LIMIT}");
-            let hint = "Call {search} again with a limit in the range, or without a limit.";
-            let code = ToolErrorCode::InvalidArguments;
-            return Err(ToolError::with_hint(code, &message, hint));
-        }
-
-        // A page may have fewer skills than requested in any case.
-        let limit = arguments.limit.map(|limit| limit.min(MAX_SEARCH_LIMIT));
-        Ok(Self { limit, ..arguments })
-    }
 }
 
 impl Session {
@@ -71,66 +46,59 @@ impl Session {
         let view = self.current_view();
         let ranking = self.rank_skills(&view, query);
         let positions = self.inner.run_until_closed(ranking).await??;
-        let positions = positions.into_iter().take(limit);
-        let skills = positions.map(|position| view.skills[position as usize].clone());
+        let found: Vec<_> = positions
+            .into_iter()
+            .take(limit)
+            .map(|position| view.skills[position as usize].clone())
+            .collect();
 
-        let found: Vec<_> = skills.collect();
         self.inner.usage.record(UsageKind::Searched, &found);
         Ok(found)
     }
 
     /// Returns the result of the tool for these arguments.
-    pub(crate) async fn call_search(&self, arguments: &Value) -> ToolResult {
-        let form = self.inner.options.result_form();
-        match self.find_results(arguments).await {
-            Ok(results) => {
-                let SearchResults {
-                    view,
-                    positions,
-                    range,
-                    query,
-                } = &results;
-                let page = search_page(view, positions, *range, query, form);
-                let shown = page.shared_skills();
-                self.inner.usage.record(UsageKind::Searched, shown);
-                ToolResult::from_outcome(Ok(&page), form)
-            }
-            Err(error) => ToolResult::from_outcome(Err::<&(), _>(&error), form),
+    pub(crate) async fn call_search(&self, arguments: &Value) -> Result<ToolResult, ToolError> {
+        let SearchArguments {
+            query,
+            limit,
+            cursor,
+        } = parse_arguments(arguments)?;
+        if limit == Some(0) {
+            return Err(ToolError::with_hint(
+                ToolErrorCode::InvalidArguments,
+                &format!("`limit` is 0; expected 1 to {MAX_SEARCH_LIMIT}"),
+                "Call {search} again with a limit in the range, or without a limit.",
+            ));
         }
-    }
-
-    async fn find_results(&self, arguments: &Value) -> Result<SearchResults, ToolError> {
-        let arguments = SearchArguments::parse(arguments)?;
+        // A page may have fewer skills than requested in any case.
+        let limit = limit.unwrap_or(DEFAULT_SEARCH_LIMIT).min(MAX_SEARCH_LIMIT);
         let mut range = ResultRange {
             begin: 0,
-            limit: arguments.limit.unwrap_or(DEFAULT_SEARCH_LIMIT) as usize,
+            limit: limit as usize,
         };
 
-        let view = match &arguments.cursor {
+        let form = self.inner.options.result_form();
+        let view = match cursor {
             None => self.current_view(),
             Some(cursor) => {
-                let cursor = self.decode_cursor(cursor, &arguments.query)?;
+                let cursor = ViewCursor::decode(&cursor, cursor_binding(&query).as_bytes());
+                let cursor = cursor.ok_or_else(|| {
+                    let message = "{search} returned no such cursor for this query";
+                    let message = form.names.fill_placeholders(message);
+                    ToolError::from_code(ToolErrorCode::InvalidCursor, &message)
+                })?;
                 range.begin = cursor.index as usize;
                 let hint = "Call {search} again without `cursor`, from the start.";
                 self.find_cached_view(cursor.view_id, hint)?
             }
         };
 
-        Ok(SearchResults {
-            positions: self.rank_skills(&view, &arguments.query).await?,
-            view,
-            range,
-            query: arguments.query,
-        })
-    }
-
-    fn decode_cursor(&self, text: &str, query: &str) -> Result<ViewCursor, ToolError> {
-        ViewCursor::decode(text, cursor_binding(query).as_bytes()).ok_or_else(|| {
-            let names = self.inner.options.tool_names;
-            let message =
-                names.fill_placeholders("{search} returned no such cursor for this query");
-            ToolError::from_code(ToolErrorCode::InvalidCursor, &message)
-        })
+        let positions = self.rank_skills(&view, &query).await?;
+        let page = search_page(&view, &positions, range, &query, form);
+        self.inner
+            .usage
+            .record(UsageKind::Searched, page.shared_skills());
+        Ok(ToolResult::from_outcome(Ok(&page), form))
     }
 
     /// Returns the positions of the found skills in a view, the best first.

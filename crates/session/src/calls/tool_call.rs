@@ -7,6 +7,7 @@ use crate::skills::tool_names::{SkillTool, ToolNames, group_by_namespace};
 use crate::state::Session;
 use crate::text::instructions::{DescribedSkills, InstructionText, TextStyle, write_instructions};
 use crate::text::notices::{InstructionUpdate, UpdateRequest};
+use crate::tools::RegisteredTool;
 use crate::uses::invocation::{InvocationGuard, InvocationKind, InvocationTarget};
 use crate::uses::usage::UsageKind;
 use crate::view::arguments::{parse_arguments, read_text};
@@ -22,19 +23,17 @@ use std::sync::Arc;
 use tracing::Instrument as _;
 
 /// Tool that a call names, in either spelling.
-#[derive(Debug)]
 enum CalledTool<'a> {
     List,
     /// Valid arguments of a read, or the error of invalid ones.
     Read(Result<FoundRead<'a>, ToolError>),
     Search,
-    /// Custom tool with this full name.
-    Custom(String),
+    Custom(Arc<RegisteredTool>),
     Unknown,
 }
 
 /// Arguments of `skills.list`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ListArguments {
     #[serde(deserialize_with = "read_text")]
@@ -42,13 +41,6 @@ struct ListArguments {
     /// Ignored: the tool of Codex for the same purpose takes an authority.
     #[serde(rename = "authority")]
     _authority: Option<IgnoredAny>,
-}
-
-/// Beginning of a page of the list.
-struct ListPageStart {
-    view: Arc<SessionView>,
-    /// Index of the first skill of the page.
-    index: usize,
 }
 
 impl Session {
@@ -85,126 +77,96 @@ impl Session {
     pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
         let called = self.find_called_tool(tool, arguments);
         let invocation = self.start_invocation(&called);
-        let work = self.run_tool(tool, &called, arguments);
+        let work = self.run_tool(tool, called, arguments);
         let work = work.instrument(invocation.span());
-        let result = match self.inner.run_until_closed(work).await {
-            Ok(result) => result,
-            Err(error) => self.error_result(&error),
-        };
+        let result = self.inner.run_until_closed(work).await.flatten();
+        let result = result.unwrap_or_else(|error| {
+            ToolResult::from_outcome(Err::<&(), _>(&error), self.inner.options.result_form())
+        });
         invocation.finish_with_result(&result);
         result
     }
 
     fn find_called_tool(&self, name: &str, arguments: &Value) -> CalledTool<'_> {
         match SkillTool::from_name(name) {
-            Some(SkillTool::List) => return CalledTool::List,
-            Some(SkillTool::Read) => return CalledTool::Read(FoundRead::find(self, arguments)),
-            Some(SkillTool::Search) => return CalledTool::Search,
-            None => {}
+            Some(SkillTool::List) => CalledTool::List,
+            Some(SkillTool::Read) => CalledTool::Read(FoundRead::find(self, arguments)),
+            Some(SkillTool::Search) => CalledTool::Search,
+            None => self
+                .tool_set()
+                .find(name)
+                .map_or(CalledTool::Unknown, CalledTool::Custom),
         }
-
-        if let Some(name) = self.tool_set().find_name(name) {
-            return CalledTool::Custom(name.to_owned());
-        }
-        CalledTool::Unknown
     }
 
     /// Starts the span of a call, with the source and the skill that it reads.
-    fn start_invocation<'a>(&'a self, tool: &'a CalledTool<'_>) -> InvocationGuard<'a> {
-        let kind = match tool {
-            CalledTool::List => InvocationKind::List,
-            CalledTool::Read(_) => InvocationKind::Read,
-            CalledTool::Search => InvocationKind::Search,
-            CalledTool::Custom(_) | CalledTool::Unknown => InvocationKind::Tool,
+    fn start_invocation(&self, tool: &CalledTool<'_>) -> InvocationGuard<'_> {
+        let session = InvocationTarget::SESSION;
+        let (kind, target) = match tool {
+            CalledTool::List => (InvocationKind::List, session),
+            CalledTool::Read(Ok(read)) => (InvocationKind::Read, read.target()),
+            CalledTool::Read(Err(_)) => (InvocationKind::Read, session),
+            CalledTool::Search => (InvocationKind::Search, session),
+            CalledTool::Custom(tool) => {
+                let target = InvocationTarget::of_custom_tool(tool.full_name());
+                (InvocationKind::Tool, target)
+            }
+            CalledTool::Unknown => (InvocationKind::Tool, session),
         };
-        let target = match tool {
-            CalledTool::Read(Ok(read)) => read.target(),
-            CalledTool::Custom(name) => InvocationTarget::of_custom_tool(name),
-            CalledTool::List
-            | CalledTool::Read(Err(_))
-            | CalledTool::Search
-            | CalledTool::Unknown => InvocationTarget::SESSION,
-        };
-
         InvocationGuard::start(self.inner.invocation_session(), kind, target)
     }
 
-    async fn run_tool(&self, name: &str, tool: &CalledTool<'_>, arguments: &Value) -> ToolResult {
+    async fn run_tool(
+        &self,
+        name: &str,
+        tool: CalledTool<'_>,
+        arguments: &Value,
+    ) -> Result<ToolResult, ToolError> {
         match tool {
             CalledTool::List => self.list_skills(arguments),
-            CalledTool::Read(Ok(read)) => {
-                let read = read.read(self).await;
-                ToolResult::from_outcome(read.as_ref(), self.inner.options.result_form())
-            }
-            CalledTool::Read(Err(error)) => self.error_result(error),
-            CalledTool::Search => self.call_search(arguments).await,
-            CalledTool::Custom(full_name) => self.call_custom_tool(full_name, arguments).await,
-            CalledTool::Unknown => self.unknown_tool_result(name),
-        }
-    }
-
-    fn error_result(&self, error: &ToolError) -> ToolResult {
-        ToolResult::from_outcome(Err::<&(), _>(error), self.inner.options.result_form())
-    }
-
-    fn unknown_tool_result(&self, name: &str) -> ToolResult {
-        let has_custom_tools = !self.tool_set().is_empty();
-
-        let hint = if has_custom_tools {
-            "Call one of the tools that you were given, by its whole name."
-        } else {
-            "There are {list}, {read} and {search}."
-        };
-        let message = format!("there is no tool {}", quote_value(name));
-        self.error_result(&ToolError::with_hint(
-            ToolErrorCode::UnknownTool,
-            &message,
-            hint,
-        ))
-    }
-
-    async fn call_custom_tool(&self, name: &str, arguments: &Value) -> ToolResult {
-        if let Some(result) = self.tool_set().call_tool(name, arguments).await {
-            return result;
-        }
-        let _ = arguments;
-        self.unknown_tool_result(name)
-    }
-
-    fn list_skills(&self, arguments: &Value) -> ToolResult {
-        match self.find_page_start(arguments) {
-            Ok(ListPageStart { view, index }) => {
+            CalledTool::Read(read) => {
+                let page = read?.read(self).await?;
                 let form = self.inner.options.result_form();
-                let page = list_page(&view, index, form.max_bytes);
-                self.inner
-                    .usage
-                    .record(UsageKind::Listed, page.shared_skills());
-                ToolResult::from_outcome(Ok(&page), form)
+                Ok(ToolResult::from_outcome(Ok(&page), form))
             }
-            Err(error) => self.error_result(&error),
+            CalledTool::Search => self.call_search(arguments).await,
+            CalledTool::Custom(tool) => Ok(self.tool_set().call_tool(&tool, arguments).await),
+            CalledTool::Unknown => {
+                let hint = if self.tool_set().is_empty() {
+                    "There are {list}, {read} and {search}."
+                } else {
+                    "Call one of the tools that you were given, by its whole name."
+                };
+                let message = format!("there is no tool {}", quote_value(name));
+                let code = ToolErrorCode::UnknownTool;
+                Err(ToolError::with_hint(code, &message, hint))
+            }
         }
     }
 
-    /// Returns the beginning of the page that the arguments request.
-    fn find_page_start(&self, arguments: &Value) -> Result<ListPageStart, ToolError> {
+    fn list_skills(&self, arguments: &Value) -> Result<ToolResult, ToolError> {
         let arguments: ListArguments = parse_arguments(arguments)?;
-        let Some(cursor) = arguments.cursor else {
-            return Ok(ListPageStart {
-                view: self.current_view(),
-                index: 0,
-            });
+        let form = self.inner.options.result_form();
+        let (view, index) = match arguments.cursor {
+            None => (self.current_view(), 0),
+            Some(cursor) => {
+                let cursor = ViewCursor::decode(&cursor, b"").ok_or_else(|| {
+                    let message = form
+                        .names
+                        .fill_placeholders("{list} returned no such cursor");
+                    ToolError::from_code(ToolErrorCode::InvalidCursor, &message)
+                })?;
+                let hint = "Call {list} again without `cursor`, from the start.";
+                let view = self.find_cached_view(cursor.view_id, hint)?;
+                (view, cursor.index as usize)
+            }
         };
 
-        let Some(cursor) = ViewCursor::decode(&cursor, b"") else {
-            let names = self.inner.options.tool_names;
-            let message = names.fill_placeholders("{list} returned no such cursor");
-            return Err(ToolError::from_code(ToolErrorCode::InvalidCursor, &message));
-        };
-        let hint = "Call {list} again without `cursor`, from the start.";
-        Ok(ListPageStart {
-            view: self.find_cached_view(cursor.view_id, hint)?,
-            index: cursor.index as usize,
-        })
+        let page = list_page(&view, index, form.max_bytes);
+        self.inner
+            .usage
+            .record(UsageKind::Listed, page.shared_skills());
+        Ok(ToolResult::from_outcome(Ok(&page), form))
     }
 
     /// Returns the text that describes the skills and the results of custom tools to a model, in at

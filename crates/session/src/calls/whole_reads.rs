@@ -1,17 +1,17 @@
 //! The whole list of the skills and whole files, for a program. A model gets pages instead.
 
+use super::fitting::read_fitting;
 use super::package_lookup::{FoundPackage, PackageQuery};
-use super::read::read_unlimited_page;
 use crate::skills::readiness::missing_notes;
 use crate::skills::result::{ToolError, ToolErrorCode};
-use crate::skills::skill::{SharedSkill, SkillAuthority};
+use crate::skills::skill::SkillAuthority;
 use crate::skills::skill_source::{TextPage, TextPageRequest};
 use crate::state::{AuthoritySource, Session};
 use crate::text::resource_path::NamedResource;
 use crate::uses::invocation::{InvocationGuard, InvocationKind};
 use crate::view::list::is_listed;
-use crate::view::session_view::SessionView;
 use caproot_core::text::escape_hidden_chars;
+use caproot_core::wire::limits::MAX_READ_BYTES;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tracing::Instrument as _;
@@ -54,7 +54,20 @@ impl Session {
         let view = self.current_view();
         let listed = view.skills.iter().filter(|skill| is_listed(&view, skill));
         Ok(listed
-            .map(|skill| ListedSkill::of_view(&view, skill))
+            .map(|skill| ListedSkill {
+                name: escape_hidden_chars(&skill.name).into_owned(),
+                description: escape_hidden_chars(&skill.description).into_owned(),
+                package: skill.package.clone(),
+                main_resource: skill.main_resource.clone(),
+                authority: SkillAuthority::of_skill(skill),
+                environments: view
+                    .equal_roots
+                    .packages(skill)
+                    .into_iter()
+                    .map(|(environment, package)| (environment.to_owned(), package))
+                    .collect(),
+                missing: missing_notes(skill),
+            })
             .collect())
     }
 
@@ -87,33 +100,27 @@ impl Session {
             target,
         );
 
-        let work = self.join_file(&found, path);
-        let work = work.instrument(invocation.span());
+        let work = self.join_file(&found, path).instrument(invocation.span());
         let joined = self.inner.run_until_closed(work).await.flatten();
-        if let Ok(joined) = &joined {
-            self.record_used(&found, &joined.last_page);
+        if let Ok(file) = &joined {
+            self.record_used(&found, file);
         }
 
-        let text = joined.map(|joined| joined.text);
-        let text = text.map_err(|error| self.with_similar_names(error, &found.package));
+        let text = joined
+            .map(|file| file.contents)
+            .map_err(|error| self.with_similar_names(error, &found.package));
         invocation.finish_with_text(text.as_deref());
         text
     }
 
-    async fn join_file(
-        &self,
-        found: &FoundPackage<'_>,
-        path: &str,
-    ) -> Result<JoinedFile, ToolError> {
+    async fn join_file(&self, found: &FoundPackage<'_>, path: &str) -> Result<TextPage, ToolError> {
         let FoundPackage { owner, package, .. } = found;
         self.check_choice(owner.source, found.skill.as_ref())?;
         let NamedResource::File(resource) = NamedResource::parse(package, path)? else {
-            let hint = "Pass the path of a file, or list the directory with `call`.";
-            let message = "the path is a directory";
             return Err(ToolError::with_hint(
                 ToolErrorCode::ResourceNotFound,
-                message,
-                hint,
+                "the path is a directory",
+                "Pass the path of a file, or list the directory with `call`.",
             ));
         };
         let request = TextPageRequest {
@@ -133,19 +140,15 @@ impl Session {
     }
 }
 
-/// Whole file.
-struct JoinedFile {
-    text: String,
-    last_page: TextPage,
-}
-
+/// Returns the last page of a file, with the contents of all pages.
 async fn join_pages(
     owner: AuthoritySource<'_>,
     mut request: TextPageRequest,
-) -> Result<JoinedFile, ToolError> {
+) -> Result<TextPage, ToolError> {
     let mut text = String::new();
     loop {
-        let page = read_unlimited_page(owner.source, request.clone()).await?;
+        let fit = |page: &TextPage| page.contents.len();
+        let page = read_fitting(owner.source, request.clone(), MAX_READ_BYTES, &fit).await?;
         text.push_str(&page.contents);
         if text.len() > MAX_FILE_BYTES {
             return Err(ToolError::with_hint(
@@ -156,28 +159,11 @@ async fn join_pages(
         }
 
         if page.next_cursor.is_empty() {
-            return Ok(JoinedFile {
-                text,
-                last_page: page,
+            return Ok(TextPage {
+                contents: text,
+                ..page
             });
         }
         request.cursor = page.next_cursor;
-    }
-}
-
-impl ListedSkill {
-    fn of_view(view: &SessionView, skill: &SharedSkill) -> Self {
-        let environments = view.equal_roots.packages(skill).into_iter();
-        Self {
-            name: escape_hidden_chars(&skill.name).into_owned(),
-            description: escape_hidden_chars(&skill.description).into_owned(),
-            package: skill.package.clone(),
-            main_resource: skill.main_resource.clone(),
-            authority: SkillAuthority::of_skill(skill),
-            environments: environments
-                .map(|(environment, package)| (environment.to_owned(), package))
-                .collect(),
-            missing: missing_notes(skill),
-        }
     }
 }

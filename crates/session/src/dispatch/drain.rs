@@ -41,13 +41,13 @@ pub struct DrainError {
 pub struct PollRun<'a> {
     dispatcher: &'a CallDispatcher,
     in_flight: FuturesUnordered<oneshot::Receiver<DispatchRecord>>,
-    drained: DrainSummary,
+    pub drained: DrainSummary,
     /// Calls with an answer that the manager did not take. Limited by the unsent answers.
     failed: HashSet<RequestId>,
 }
 
 /// Outcome of one poll of all pages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Default)]
 struct PollSummary {
     started: usize,
     /// Calls of an earlier run that are in flight, or that failed without a report.
@@ -70,12 +70,10 @@ impl<'a> PollRun<'a> {
     pub async fn drain(mut self) -> Result<DrainSummary, DrainError> {
         let outcome = self.poll_until_complete().await;
         self.wait_for_all().await;
+        let drained = self.drained;
         match outcome {
-            Ok(()) => Ok(self.drained),
-            Err(error) => Err(DrainError {
-                error,
-                drained: self.drained,
-            }),
+            Ok(()) => Ok(drained),
+            Err(error) => Err(DrainError { error, drained }),
         }
     }
 
@@ -145,10 +143,6 @@ impl<'a> PollRun<'a> {
     /// Waits until all calls have ended.
     pub async fn wait_for_all(&mut self) {
         while self.wait_for_one().await.is_some() {}
-    }
-
-    pub fn into_summary(self) -> DrainSummary {
-        self.drained
     }
 
     /// Waits until a call has ended. Returns whether the call is done, or `None` if no call is in

@@ -5,11 +5,10 @@
 use super::call::RequestId;
 use super::manager::{CallHandler, CallManager, PendingPage, SubmitOutcome};
 use super::record::{AnswerOrigin, DispatchRecord};
-use super::tracker::{CallTracker, DeliveryMode, UnsentAnswer};
+use super::tracker::{CallAnswer, CallTracker, DeliveryMode};
 use super::{DispatchError, DispatchOptions, MAX_ATTEMPTS, MAX_TOOL_NAME_BYTES, RETRY_DELAY};
 use crate::ToolResult;
-use crate::skills::result::ResultForm;
-use crate::skills::result::{ToolError, ToolErrorCode};
+use crate::skills::result::{ResultForm, ToolError, ToolErrorCode};
 use caproot_core::backoff::Backoff;
 use caproot_core::sync::Mutex;
 use caproot_core::text::truncate_with_ellipsis;
@@ -24,60 +23,21 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// State that all jobs of a dispatcher share.
 pub struct DispatchContext {
-    manager: Arc<dyn CallManager>,
-    handler: Arc<dyn CallHandler>,
+    pub manager: Arc<dyn CallManager>,
+    pub handler: Arc<dyn CallHandler>,
     pub options: DispatchOptions,
-    tracker: Mutex<CallTracker>,
+    pub tracker: Mutex<CallTracker>,
     /// Notified at the end of each job.
-    call_ended: Notify,
+    pub call_ended: Notify,
 }
 
 /// Work for a call in flight.
 pub enum DispatchJob {
     Answer { tool: String, arguments: Value },
-    Resend(UnsentAnswer),
-}
-
-/// Answer of a call, with its origin.
-struct CallAnswer {
-    tool: String,
-    origin: AnswerOrigin,
-    result: ToolResult,
-    duration: Duration,
-}
-
-/// End of the submission of an answer.
-struct AnswerSubmission {
-    outcome: SubmitOutcome,
-    /// Number of submissions.
-    attempts: usize,
-}
-
-/// Error of [`run_guarded`].
-#[derive(Debug, Clone, Copy, thiserror::Error)]
-enum GuardedRunError {
-    #[error("no answer within {}", humantime::format_duration(*.0))]
-    TimedOut(Duration),
-    #[error("a panic")]
-    Panicked,
+    Resend(CallAnswer),
 }
 
 impl DispatchContext {
-    pub fn new(
-        manager: Arc<dyn CallManager>,
-        handler: Arc<dyn CallHandler>,
-        options: DispatchOptions,
-        tracker: CallTracker,
-    ) -> Self {
-        Self {
-            manager,
-            handler,
-            options,
-            tracker: Mutex::new(tracker),
-            call_ended: Notify::new(),
-        }
-    }
-
     pub fn tracker(&self) -> MutexGuard<'_, CallTracker> {
         self.tracker.lock()
     }
@@ -87,40 +47,48 @@ impl DispatchContext {
         self.tracker().check_mode(DeliveryMode::Polled)
     }
 
-    /// Waits for the end of a job.
-    pub async fn wait_for_call_end(&self) {
-        self.call_ended.notified().await;
-    }
-
     /// Runs a job and reports its record.
     pub async fn run_job(&self, request_id: RequestId, job: DispatchJob) -> DispatchRecord {
         let answer = match job {
             DispatchJob::Answer { tool, arguments } => self.run_tool(&tool, &arguments).await,
-            DispatchJob::Resend(UnsentAnswer { tool, result }) => CallAnswer {
-                tool,
-                origin: AnswerOrigin::Resent,
-                result,
-                duration: Duration::ZERO,
-            },
+            DispatchJob::Resend(answer) => answer,
         };
 
         let started_at = Instant::now();
-        let submission = self.submit_with_retries(&request_id, &answer.result).await;
+        let attempts = AtomicUsize::new(0);
+        let attempt = || {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            let submit = async {
+                match self
+                    .manager
+                    .submit_result(&request_id, &answer.result)
+                    .await
+                {
+                    SubmitOutcome::Failed(reason) => Err(reason),
+                    outcome => Ok(outcome),
+                }
+            };
+            run_fallible(self.options.manager_timeout, submit)
+        };
+        let submitted = repeat_failed(attempt).await;
+
         let record = DispatchRecord {
             request_id,
             tool: answer.tool,
             origin: answer.origin,
             success: answer.result.success,
-            outcome: submission.outcome,
-            attempts: submission.attempts,
+            outcome: submitted.unwrap_or_else(SubmitOutcome::Failed),
+            attempts: attempts.into_inner(),
             answer_duration: answer.duration,
             submit_duration: started_at.elapsed(),
             bytes: answer.result.json.len(),
         };
 
-        let unsent = (!record.is_done()).then(|| UnsentAnswer {
+        let unsent = (!record.is_done()).then(|| CallAnswer {
             tool: record.tool.clone(),
+            origin: AnswerOrigin::Resent,
             result: answer.result,
+            duration: Duration::ZERO,
         });
         self.tracker()
             .finish_call(record.request_id.clone(), unsent);
@@ -133,18 +101,17 @@ impl DispatchContext {
         let started_at = Instant::now();
         // The block calls the handler, so that a panic before the handler's future is caught, too.
         let answer = async { self.handler.answer_call(tool, arguments).await };
-        let (origin, result) = match run_guarded(self.options.answer_timeout, answer).await {
-            Ok(result) if result.json.len() <= self.handler.max_result_bytes() => {
+        let limit = self.options.answer_timeout;
+        let (origin, result) = match timeout(limit, AssertUnwindSafe(answer).catch_unwind()).await {
+            Ok(Ok(result)) if result.json.len() <= self.handler.max_result_bytes() => {
                 (AnswerOrigin::Fresh, result)
             }
-            Ok(_) => (
+            Ok(Ok(_)) => (
                 AnswerOrigin::TooLarge,
                 no_result("its result is over the size limit"),
             ),
-            Err(error @ GuardedRunError::TimedOut(_)) => {
-                (AnswerOrigin::TimedOut, no_result(&error.to_string()))
-            }
-            Err(GuardedRunError::Panicked) => (AnswerOrigin::Panicked, no_result("it panicked")),
+            Ok(Err(_)) => (AnswerOrigin::Panicked, no_result("it panicked")),
+            Err(_) => (AnswerOrigin::TimedOut, no_result(&timeout_reason(limit))),
         };
 
         CallAnswer {
@@ -155,48 +122,14 @@ impl DispatchContext {
         }
     }
 
-    /// Submits an answer, at most [`MAX_ATTEMPTS`] times.
-    async fn submit_with_retries(
-        &self,
-        request_id: &RequestId,
-        result: &ToolResult,
-    ) -> AnswerSubmission {
-        let attempts = AtomicUsize::new(0);
-        let attempt = || {
-            attempts.fetch_add(1, Ordering::Relaxed);
-            let submit = self.submit_once(request_id, result);
-            run_fallible(self.options.manager_timeout, submit)
-        };
-        let outcome = repeat_failed(attempt)
-            .await
-            .unwrap_or_else(SubmitOutcome::Failed);
-
-        AnswerSubmission {
-            outcome,
-            attempts: attempts.into_inner(),
-        }
-    }
-
-    /// Submits an answer. If the manager did not take the answer, returns the reason as an error.
-    async fn submit_once(
-        &self,
-        request_id: &RequestId,
-        result: &ToolResult,
-    ) -> Result<SubmitOutcome, String> {
-        match self.manager.submit_result(request_id, result).await {
-            SubmitOutcome::Failed(reason) => Err(reason),
-            outcome => Ok(outcome),
-        }
-    }
-
     /// Fetches a page of pending calls.
     pub async fn fetch_page(&self, token: Option<&str>) -> Result<PendingPage, String> {
         let page_size = self.options.page_size;
-        let attempt = || {
+        repeat_failed(|| {
             let list = async { self.manager.list_pending(token, page_size).await };
             run_fallible(self.options.manager_timeout, list)
-        };
-        repeat_failed(attempt).await
+        })
+        .await
     }
 
     fn report_record(&self, record: &DispatchRecord) {
@@ -232,25 +165,21 @@ async fn repeat_failed<T, F: Future<Output = Result<T, String>>>(
     attempt().await
 }
 
-/// Runs code of the embedding program with a time limit, and catches its panics.
-async fn run_guarded<T>(
-    limit: Duration,
-    work: impl Future<Output = T>,
-) -> Result<T, GuardedRunError> {
-    match timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(_)) => Err(GuardedRunError::Panicked),
-        Err(_) => Err(GuardedRunError::TimedOut(limit)),
-    }
-}
-
-/// Runs code as [`run_guarded`]. A time-out and a panic are errors like those of the code.
+/// Runs code of the embedding program with a time limit. A time-out and a panic are errors like those
+/// of the code.
 pub async fn run_fallible<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, String>>,
 ) -> Result<T, String> {
-    let outcome = run_guarded(limit, work).await;
-    outcome.unwrap_or_else(|error| Err(error.to_string()))
+    match timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_)) => Err("a panic".to_owned()),
+        Err(_) => Err(timeout_reason(limit)),
+    }
+}
+
+fn timeout_reason(limit: Duration) -> String {
+    format!("no answer within {}", humantime::format_duration(limit))
 }
 
 /// Returns the result for a model if the tool gave none.

@@ -28,9 +28,7 @@ pub trait CallManager: Send + Sync {
     ) -> BoxFuture<'a, SubmitOutcome>;
 
     /// Receives the record of each dispatch. Does nothing by default.
-    fn on_dispatch_ended(&self, record: &DispatchRecord) {
-        let _ = record;
-    }
+    fn on_dispatch_ended(&self, _record: &DispatchRecord) {}
 }
 
 /// Page of pending calls.

@@ -107,7 +107,7 @@ use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tracker::{CallStatus, CallTracker};
 
@@ -187,32 +187,10 @@ enum StartOutcome {
     Started(oneshot::Receiver<DispatchRecord>),
 }
 
-/// Next step of a call that has a permit.
-enum CallStep {
-    /// The tracker has the call as in flight.
-    Run,
-    /// The unsent answer of the call is submitted again.
-    Resend,
-    /// The limit of unsent answers is reached: this answer must be submitted first.
-    MakeRoom(RequestId),
-    /// Nothing is left to do.
-    End(CallStatus),
-}
-
 /// Waiter for a permit with a call. The tracker does not forget the id before the guard is dropped.
 struct WaiterGuard<'a> {
     context: &'a DispatchContext,
     request_id: RequestId,
-}
-
-impl<'a> WaiterGuard<'a> {
-    fn new(context: &'a DispatchContext, request_id: &RequestId) -> Self {
-        context.tracker().add_waiter(request_id);
-        Self {
-            context,
-            request_id: request_id.clone(),
-        }
-    }
 }
 
 impl Drop for WaiterGuard<'_> {
@@ -260,7 +238,13 @@ impl CallDispatcher {
 
         Self {
             session_id: session_id.into(),
-            context: Arc::new(DispatchContext::new(manager, handler, options, tracker)),
+            context: Arc::new(DispatchContext {
+                manager,
+                handler,
+                options,
+                tracker: Mutex::new(tracker),
+                call_ended: Notify::new(),
+            }),
             permits: Arc::new(Semaphore::new(max_in_flight)),
             tasks: Mutex::default(),
         }
@@ -280,9 +264,9 @@ impl CallDispatcher {
         let Some((request_id, job)) = self.job_for_call(call) else {
             return Ok(DispatchOutcome::Ignored);
         };
-        self.context.tracker().set_mode(DeliveryMode::Pushed)?;
-
         let mode = DeliveryMode::Pushed;
+        self.context.tracker().set_mode(mode)?;
+
         match self.start_call(mode, request_id, job).await? {
             StartOutcome::Known(_) => Ok(DispatchOutcome::AlreadyKnown),
             // A task ends without a record only if the runtime shuts down.
@@ -338,13 +322,13 @@ impl CallDispatcher {
     /// Resets the delivery mode, so that calls can be pushed or polled. Calls in flight continue,
     /// and remembered ids stay.
     pub fn reset_mode(&self) {
-        self.context.tracker().reset_mode();
+        self.context.tracker().mode = None;
     }
 
     /// Returns the delivery mode, once a call was delivered.
     #[must_use]
     pub fn mode(&self) -> Option<DeliveryMode> {
-        self.context.tracker().mode()
+        self.context.tracker().mode
     }
 
     /// Returns how many ids are remembered: in flight, with an unsent answer, or done.
@@ -362,17 +346,16 @@ impl CallDispatcher {
 
     /// Returns the job of a tool call of this session.
     fn job_for_call(&self, call: PendingCall) -> Option<(RequestId, DispatchJob)> {
-        if !self.matches(&call) {
-            return None;
+        match call.kind {
+            CallKind::Tool {
+                name: tool,
+                arguments,
+            } if call.session_id == self.session_id => {
+                let job = DispatchJob::Answer { tool, arguments };
+                Some((call.request_id, job))
+            }
+            _ => None,
         }
-        let CallKind::Tool { name, arguments } = call.kind else {
-            return None;
-        };
-        let job = DispatchJob::Answer {
-            tool: name,
-            arguments,
-        };
-        Some((call.request_id, job))
     }
 
     /// Starts a new call. If calls are pushed, submits the unsent answer of a known call again.
@@ -383,7 +366,12 @@ impl CallDispatcher {
         request_id: RequestId,
         job: DispatchJob,
     ) -> Result<StartOutcome, DispatchError> {
-        let _waiter = WaiterGuard::new(&self.context, &request_id);
+        self.context.tracker().add_waiter(&request_id);
+        let _waiter = WaiterGuard {
+            context: &self.context,
+            request_id: request_id.clone(),
+        };
+
         // A known call ends here, and does not wait for a permit.
         match self.context.tracker().look_up(&request_id) {
             CallStatus::Unsent if mode == DeliveryMode::Pushed => {}
@@ -396,66 +384,41 @@ impl CallDispatcher {
             let Some(permit) = self.acquire_permit().await else {
                 return Ok(StartOutcome::Known(CallStatus::InFlight));
             };
-            match self.next_step(mode, &request_id)? {
-                CallStep::End(status) => return Ok(StartOutcome::Known(status)),
-
-                CallStep::Run => {
-                    let ended = self.spawn_job(permit, request_id, job);
-                    return Ok(StartOutcome::Started(ended));
-                }
-
-                CallStep::Resend => {
-                    if let Some(ended) = self.start_resend(permit, request_id.clone()) {
-                        return Ok(StartOutcome::Started(ended));
+            let resent = {
+                let mut tracker = self.context.tracker();
+                tracker.set_mode(mode)?;
+                match tracker.look_up(&request_id) {
+                    CallStatus::New => {
+                        // At the limit of unsent answers, the oldest one must be submitted first.
+                        let oldest = tracker.is_full().then(|| tracker.oldest_unsent());
+                        let Some(oldest) = oldest.flatten() else {
+                            tracker.start_call(&request_id);
+                            drop(tracker);
+                            let ended = self.spawn_job(permit, request_id, job);
+                            return Ok(StartOutcome::Started(ended));
+                        };
+                        oldest
                     }
+                    CallStatus::Unsent if mode == DeliveryMode::Pushed => request_id.clone(),
+                    status => return Ok(StartOutcome::Known(status)),
                 }
+            };
 
-                CallStep::MakeRoom(oldest) => {
-                    if let Some(ended) = self.start_resend(permit, oldest) {
-                        self.check_room(ended).await?;
-                    }
-                }
+            let is_own = resent == request_id;
+            let Some(ended) = self.start_resend(permit, resent) else {
+                continue;
+            };
+            if is_own {
+                return Ok(StartOutcome::Started(ended));
             }
-        }
-    }
-
-    /// Decides on the next step of a call, and records the start of a new call.
-    fn next_step(
-        &self,
-        mode: DeliveryMode,
-        request_id: &RequestId,
-    ) -> Result<CallStep, DispatchError> {
-        let mut tracker = self.context.tracker();
-        tracker.set_mode(mode)?;
-
-        match tracker.look_up(request_id) {
-            CallStatus::New => {
-                let oldest = tracker.is_full().then(|| tracker.oldest_unsent()).flatten();
-                if let Some(oldest) = oldest {
-                    return Ok(CallStep::MakeRoom(oldest));
-                }
-                tracker.start_call(request_id);
-                Ok(CallStep::Run)
-            }
-            CallStatus::Unsent if mode == DeliveryMode::Pushed => Ok(CallStep::Resend),
-            status => Ok(CallStep::End(status)),
-        }
-    }
-
-    /// Waits for the submission of an unsent answer. Returns an error if the answer stays unsent.
-    async fn check_room(
-        &self,
-        ended: oneshot::Receiver<DispatchRecord>,
-    ) -> Result<(), DispatchError> {
-        match ended.await {
-            Ok(DispatchRecord {
+            if let Ok(DispatchRecord {
                 outcome: SubmitOutcome::Failed(reason),
                 ..
-            }) => {
+            }) = ended.await
+            {
                 let kept = self.context.tracker().unsent().len();
-                Err(DispatchError::TooManyUnsent { kept, reason })
+                return Err(DispatchError::TooManyUnsent { kept, reason });
             }
-            _ => Ok(()),
         }
     }
 

@@ -3,11 +3,13 @@
 
 use super::DispatchError;
 use super::call::RequestId;
+use super::record::AnswerOrigin;
 use crate::ToolResult;
 use lru::LruCache;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 /// Delivery of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +29,13 @@ impl fmt::Display for DeliveryMode {
     }
 }
 
-/// Answer that the manager did not take.
+/// Answer of a call, with its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnsentAnswer {
+pub struct CallAnswer {
     pub tool: String,
+    pub origin: AnswerOrigin,
     pub result: ToolResult,
+    pub duration: Duration,
 }
 
 /// Status of a call.
@@ -45,13 +49,13 @@ pub enum CallStatus {
 }
 
 /// Each id is in at most one of `in_flight`, `unsent`, `done` and `pinned_done`.
-#[derive(Debug)]
 pub struct CallTracker {
-    mode: Option<DeliveryMode>,
+    /// Mode, once a call was delivered.
+    pub mode: Option<DeliveryMode>,
     /// Limited by the permits; never forgotten.
     in_flight: HashSet<RequestId>,
     /// Sorted by the last attempt; never forgotten.
-    unsent: LruCache<RequestId, UnsentAnswer>,
+    unsent: LruCache<RequestId, CallAnswer>,
     max_unsent: usize,
     /// The least recently used id is forgotten first.
     done: LruCache<RequestId, ()>,
@@ -88,15 +92,6 @@ impl CallTracker {
         self.check_mode(mode)?;
         self.mode = Some(mode);
         Ok(())
-    }
-
-    /// Resets the mode.
-    pub fn reset_mode(&mut self) {
-        self.mode = None;
-    }
-
-    pub fn mode(&self) -> Option<DeliveryMode> {
-        self.mode
     }
 
     /// Returns the status of a call, and marks the id as used.
@@ -143,7 +138,7 @@ impl CallTracker {
     }
 
     /// Moves an unsent answer to the calls in flight, and returns the answer.
-    pub fn start_resend(&mut self, id: &RequestId) -> Option<UnsentAnswer> {
+    pub fn start_resend(&mut self, id: &RequestId) -> Option<CallAnswer> {
         let unsent = self.unsent.pop(id)?;
         self.in_flight.insert(id.clone());
         Some(unsent)
@@ -159,22 +154,13 @@ impl CallTracker {
     }
 
     /// Records the end of a call in flight: done, or with an unsent answer.
-    pub fn finish_call(&mut self, id: RequestId, unsent: Option<UnsentAnswer>) {
+    pub fn finish_call(&mut self, id: RequestId, unsent: Option<CallAnswer>) {
         self.in_flight.remove(&id);
         match unsent {
             Some(unsent) => drop(self.unsent.put(id, unsent)),
             None if self.waiter_counts.contains_key(&id) => drop(self.pinned_done.insert(id)),
             None => drop(self.done.put(id, ())),
         }
-    }
-
-    /// Returns whether an id is remembered. Does not count as a use of the id.
-    #[cfg(test)]
-    pub fn contains(&self, id: &RequestId) -> bool {
-        self.in_flight.contains(id)
-            || self.unsent.contains(id)
-            || self.pinned_done.contains(id)
-            || self.done.contains(id)
     }
 
     /// Returns how many ids are remembered.
@@ -185,25 +171,38 @@ impl CallTracker {
 
 #[cfg(test)]
 mod tests {
-    use super::{CallStatus, CallTracker, DeliveryMode, UnsentAnswer};
+    use super::{AnswerOrigin, CallAnswer, CallStatus, CallTracker, DeliveryMode};
     use crate::ToolResult;
     use crate::dispatch::{DispatchError, RequestId};
     use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    impl CallTracker {
+        /// Returns whether an id is remembered. Does not count as a use of the id.
+        pub(in crate::dispatch) fn contains(&self, id: &RequestId) -> bool {
+            self.in_flight.contains(id)
+                || self.unsent.contains(id)
+                || self.pinned_done.contains(id)
+                || self.done.contains(id)
+        }
+    }
 
     fn id(n: usize) -> RequestId {
         n.to_string().as_str().try_into().expect("short")
     }
 
-    fn unsent() -> UnsentAnswer {
+    fn unsent() -> CallAnswer {
         let result = ToolResult {
             success: true,
             external_context: true,
             json: "{}".to_owned(),
             images: Vec::new(),
         };
-        UnsentAnswer {
+        CallAnswer {
             tool: "t".to_owned(),
+            origin: AnswerOrigin::Resent,
             result,
+            duration: Duration::ZERO,
         }
     }
 
@@ -276,14 +275,14 @@ mod tests {
         let mut tracker = CallTracker::new(NonZeroUsize::MIN, 1);
         assert_eq!(tracker.check_mode(DeliveryMode::Polled), Ok(()));
         assert_eq!(
-            (tracker.mode(), tracker.set_mode(DeliveryMode::Pushed)),
+            (tracker.mode, tracker.set_mode(DeliveryMode::Pushed)),
             (None, Ok(()))
         );
         assert_eq!(
             tracker.set_mode(DeliveryMode::Polled),
             Err(DispatchError::Mode(DeliveryMode::Pushed))
         );
-        tracker.reset_mode();
+        tracker.mode = None;
         assert_eq!(tracker.set_mode(DeliveryMode::Polled), Ok(()));
     }
 }

@@ -128,11 +128,10 @@ pub async fn run_turn(
     };
     let after = context.options.turn_timeout;
     let Ok(outcome) = timeout(after, either).await else {
-        let status = latest.lock().take();
         return Err(TurnError::TimedOut {
             expected: until,
             after,
-            status,
+            status: latest.lock().take(),
         });
     };
     let status = outcome?;
@@ -141,7 +140,7 @@ pub async fn run_turn(
     drop(timeout(FINAL_WAIT, run.wait_for_all()).await);
     Ok(FinishedTurn {
         status,
-        drained: run.into_summary(),
+        drained: run.drained,
     })
 }
 
@@ -172,7 +171,7 @@ async fn wait_for_terminal_status(
 
         tokio::select! {
             () = sleep(intervals.next_limit()) => {}
-            () = context.wait_for_call_end() => {
+            () = context.call_ended.notified() => {
                 intervals.reset();
                 sleep(RETRY_DELAY).await;
             }

@@ -1,21 +1,21 @@
 //! Terms of the skills of a listing, in one vector. Sessions with the same skills share them.
 
 use super::stop_words::is_stop_word;
-use super::words::{fold_name, for_each_word, stem_word};
+use super::words::{for_each_word, stem_word};
 use crate::skills::skill::SharedSkill;
 use crate::skills::skill_source::SkillListing;
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::sync::Mutex;
 use std::cell::LazyCell;
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
-use string_interner::StringInterner;
-use string_interner::backend::StringBackend;
-use string_interner::symbol::{Symbol as _, SymbolU32};
+use string_interner::{DefaultStringInterner, DefaultSymbol, Symbol as _};
 
 /// Distinct texts in one allocation, numbered from 0.
-type TextInterner = StringInterner<StringBackend<SymbolU32>>;
+type TextInterner = DefaultStringInterner;
+
+/// Term of each word, or `None` for a stop word. A catalog has few distinct words, and a stem takes time.
+type WordTerms = HashMap<String, Option<u32>>;
 
 /// Address of the first skill of a listing, and the number of its skills.
 type ListingKey = (usize, usize);
@@ -41,35 +41,17 @@ pub struct TermTable {
     skills: Vec<TermFields>,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Ends of the fields of a skill in the terms of a table.
+#[derive(Debug)]
 struct TermFields {
-    /// Ends of the fields in the terms of the table.
     name_end: u32,
     description_end: u32,
-    name_hashes: NameHashes,
-}
-
-/// Hashes of the folded name with and without the plugin. A search compares each name, and the names are
-/// far apart in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NameHashes {
-    pub whole: u32,
-    pub own: u32,
 }
 
 /// Terms of the fields of a skill.
-#[derive(Debug, Clone, Copy)]
 pub struct SkillTerms<'a> {
     pub name: &'a [u32],
     pub description: &'a [u32],
-}
-
-/// Terms of the words of texts. A catalog has few distinct words, and a stem takes time.
-#[derive(Default)]
-struct WordTerms {
-    words: TextInterner,
-    /// Term of each word; `None` for a stop word.
-    terms: Vec<Option<u32>>,
 }
 
 impl ListingTerms {
@@ -125,7 +107,7 @@ impl TermTable {
             packages.zip(0..).collect()
         });
         let mut moved = vec![None; known.vocabulary.len()];
-        let mut words = WordTerms::default();
+        let mut words = WordTerms::new();
         self.terms.reserve(known.terms.len());
         self.skills.reserve_exact(added.listing.skills.len());
 
@@ -162,17 +144,19 @@ impl TermTable {
         self.skills.push(TermFields {
             name_end,
             description_end: to_u32(self.terms.len()),
-            name_hashes: NameHashes {
-                whole: hash_name(&fold_name(&skill.name)),
-                own: hash_name(&fold_name(own_name(&skill.name))),
-            },
         });
     }
 
     fn add_text(&mut self, text: &str, words: &mut WordTerms) {
         for_each_word(text, |word| {
-            self.terms
-                .extend(words.find_term(word, &mut self.vocabulary));
+            let known = words.get(word).copied();
+            let term = known.unwrap_or_else(|| {
+                let stem = (!is_stop_word(word)).then(|| stem_word(word));
+                let term = stem.map(|stem| to_u32(self.vocabulary.get_or_intern(stem).to_usize()));
+                words.insert(word.to_owned(), term);
+                term
+            });
+            self.terms.extend(term);
         });
     }
 
@@ -190,7 +174,6 @@ impl TermTable {
         self.skills.push(TermFields {
             name_end,
             description_end: to_u32(self.terms.len()),
-            ..from.skills[index]
         });
     }
 
@@ -198,7 +181,7 @@ impl TermTable {
     pub fn terms_of(&self, index: usize) -> SkillTerms<'_> {
         let start = index.checked_sub(1);
         let start = start.map_or(0, |before| self.skills[before].description_end as usize);
-        let fields = self.skills[index];
+        let fields = &self.skills[index];
         let name_end = fields.name_end as usize;
         SkillTerms {
             name: &self.terms[start..name_end],
@@ -206,18 +189,15 @@ impl TermTable {
         }
     }
 
-    pub fn name_hashes(&self, index: usize) -> NameHashes {
-        self.skills[index].name_hashes
-    }
-
-    /// Returns the number of a term, which is below [`TermTable::vocabulary_len`].
-    pub fn find_term(&self, text: &str) -> Option<u32> {
-        let term = self.vocabulary.get(text)?;
-        Some(to_u32(term.to_usize()))
-    }
-
-    pub fn vocabulary_len(&self) -> usize {
-        self.vocabulary.len()
+    /// Returns the index of each term of the table among the searched terms.
+    pub fn searched_indexes(&self, searched: &[&str]) -> Vec<Option<u32>> {
+        let mut indexes = vec![None; self.vocabulary.len()];
+        for (index, text) in (0..).zip(searched) {
+            if let Some(term) = self.vocabulary.get(text) {
+                indexes[term.to_usize()] = Some(index);
+            }
+        }
+        indexes
     }
 
     /// Returns the texts of all terms.
@@ -226,35 +206,9 @@ impl TermTable {
     }
 
     fn text_of(&self, term: u32) -> &str {
-        let symbol = SymbolU32::try_from_usize(term as usize);
+        let symbol = DefaultSymbol::try_from_usize(term as usize);
         let text = symbol.and_then(|symbol| self.vocabulary.resolve(symbol));
         text.unwrap_or_default()
-    }
-
-    /// Returns about how many bytes the terms take.
-    #[cfg(test)]
-    pub fn heap_bytes(&self) -> usize {
-        let texts: usize = self.texts().map(str::len).sum();
-        // The end of each text, and its place in a hash table with seven of eight places in use.
-        let vocabulary = texts + self.vocabulary_len() * (size_of::<usize>() + 6);
-        vocabulary
-            + size_of::<u32>() * self.terms.capacity()
-            + size_of::<TermFields>() * self.skills.capacity()
-    }
-}
-
-impl WordTerms {
-    /// Returns the term of a word, or `None` for a stop word.
-    fn find_term(&mut self, word: &str, vocabulary: &mut TextInterner) -> Option<u32> {
-        let index = self.words.get_or_intern(word).to_usize();
-        if let Some(term) = self.terms.get(index) {
-            return *term;
-        }
-
-        let term = (!is_stop_word(word))
-            .then(|| to_u32(vocabulary.get_or_intern(stem_word(word)).to_usize()));
-        self.terms.push(term);
-        term
     }
 }
 
@@ -270,14 +224,6 @@ pub fn own_name(name: &str) -> &str {
     name.split_once(':').map_or(name, |(_, own)| own)
 }
 
-/// Returns a short hash of a folded name.
-pub fn hash_name(folded: &str) -> u32 {
-    let mut hasher = DefaultHasher::new();
-    folded.hash(&mut hasher);
-    let [a, b, c, d, ..] = hasher.finish().to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
-}
-
 /// Returns a number as 32 bits. A catalog with more than 2^32 words does not fit into memory.
 fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
@@ -285,10 +231,22 @@ fn to_u32(number: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{ListingTerms, SHARED_TERMS};
+    use super::{ListingTerms, SHARED_TERMS, TermFields, TermTable};
     use crate::skills::skill_source::SkillListing;
     use caproot_core::proto::caproot::v1::Skill;
     use std::sync::Arc;
+
+    impl TermTable {
+        /// Returns about how many bytes the terms take.
+        pub(in crate::search) fn heap_bytes(&self) -> usize {
+            let texts: usize = self.texts().map(str::len).sum();
+            // The end of each text, and its place in a hash table with seven of eight places in use.
+            let vocabulary = texts + self.vocabulary.len() * (size_of::<usize>() + 6);
+            vocabulary
+                + size_of::<u32>() * self.terms.capacity()
+                + size_of::<TermFields>() * self.skills.capacity()
+        }
+    }
 
     fn listing(skills: &[Arc<Skill>]) -> Arc<SkillListing> {
         Arc::new(SkillListing {

@@ -3,7 +3,6 @@
 use strsim::osa_distance;
 
 /// Text that others are compared with, and the most edits that they may have.
-#[derive(Debug)]
 pub struct MisspelledText<'a> {
     text: &'a str,
     chars: usize,

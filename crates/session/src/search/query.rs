@@ -17,7 +17,6 @@ const MIN_TERM_CHARS: usize = 4;
 const MIN_TERM_CHARS_OF_TWO_EDITS: usize = 8;
 
 /// Query without hidden characters and stop words.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchQuery {
     /// Letters and digits of the whole query in lower case.
     pub folded: String,

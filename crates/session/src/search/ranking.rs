@@ -29,14 +29,12 @@ const MAX_SIMILAR_TERMS: usize = 5;
 const SIMILAR_WEIGHTS: [f64; 2] = [0.7, 0.4];
 
 /// Term that skills are scored by.
-#[derive(Debug)]
 struct WeightedTerm<'a> {
     text: &'a str,
     weight: f64,
 }
 
 /// Term in place of a misspelled term.
-#[derive(Debug)]
 struct SimilarTerm<'a> {
     text: &'a str,
     edits: usize,
@@ -51,8 +49,8 @@ pub fn rank_skills(view: &SessionView, index: &ViewIndex, query: &SearchQuery) -
     let counts = count_skills(&matches, searched.len());
 
     let (mut terms, mut unknown) = (Vec::new(), Vec::new());
-    for (text, skill_count) in searched.into_iter().zip(&counts) {
-        if *skill_count == 0 {
+    for (text, skill_count) in searched.into_iter().zip(counts) {
+        if skill_count == 0 {
             unknown.push(text);
         }
         terms.push(WeightedTerm { text, weight: 1.0 });
@@ -60,7 +58,11 @@ pub fn rank_skills(view: &SessionView, index: &ViewIndex, query: &SearchQuery) -
 
     // Only a query with an unknown term may be misspelled, and similar texts take long to find.
     if !unknown.is_empty() {
-        ranked.extend(similar_names(view, index, query));
+        let max_edits = query.max_name_edits();
+        if max_edits > 0 {
+            let misspelled = MisspelledText::new(&query.folded, max_edits);
+            ranked.extend(index.similar_names(view, &misspelled));
+        }
         for similar in similar_terms(index, &unknown) {
             if terms.iter().all(|term| term.text != similar.text) {
                 terms.push(WeightedTerm {
@@ -77,14 +79,6 @@ pub fn rank_skills(view: &SessionView, index: &ViewIndex, query: &SearchQuery) -
     let mut seen = HashSet::new();
     ranked.retain(|position| seen.insert(*position));
     spread_names(view, &ranked)
-}
-
-/// Returns the positions of the skills whose names are similar to the query.
-fn similar_names(view: &SessionView, index: &ViewIndex, query: &SearchQuery) -> Vec<u32> {
-    match query.max_name_edits() {
-        0 => Vec::new(),
-        max_edits => index.similar_names(view, &MisspelledText::new(&query.folded, max_edits)),
-    }
 }
 
 /// Returns terms in place of misspelled terms: the most similar and most frequent ones.
@@ -136,26 +130,27 @@ fn count_skills(matches: &[TermMatch], terms: usize) -> Vec<usize> {
 /// of the view.
 fn rank_by_score(index: &ViewIndex, terms: &[WeightedTerm<'_>], matches: &[TermMatch]) -> Vec<u32> {
     let counts = count_skills(matches, terms.len());
+    let all = index.skills.len();
     let weights: Vec<f64> = terms
         .iter()
         .zip(counts)
-        .map(|(term, having)| term.weight * inverse_frequency(index.len(), having))
+        .map(|(term, having)| term.weight * inverse_frequency(all, having))
         .collect();
 
-    let mut scores = vec![0.0; index.len()];
+    let mut scores = vec![0.0; all];
     for found in matches {
         let frequency = saturated_frequency(found, index);
         scores[found.skill] += weights[found.term as usize] * frequency;
     }
 
     let best = scores.iter().copied().fold(0.0, f64::max);
-    let mut ranked: Vec<usize> = (0..index.len())
+    let mut ranked: Vec<usize> = (0..all)
         .filter(|skill| scores[*skill] > 0.0 && scores[*skill] >= MIN_SCORE_PART * best)
         .collect();
     ranked.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
     ranked
         .into_iter()
-        .map(|skill| index.position(skill))
+        .map(|skill| index.skills[skill].position)
         .collect()
 }
 
@@ -169,7 +164,7 @@ fn inverse_frequency(all: usize, having: usize) -> f64 {
 /// Returns the frequency of a term in the fields of a skill, by their weights and lengths.
 fn saturated_frequency(found: &TermMatch, index: &ViewIndex) -> f64 {
     let SkillTerms { name, description } = index.terms_of(found.skill);
-    let means = index.mean_lengths;
+    let means = &index.mean_lengths;
     let in_name = f64::from(found.in_name) / length_factor(name.len(), means.name);
     let in_description =
         f64::from(found.in_description) / length_factor(description.len(), means.description);

@@ -1,10 +1,10 @@
 //! Listed skills of a view with their terms. Each search looks at all of them.
 
-use super::listing_terms::{ListingTerms, NameHashes, SkillTerms, TermTable, hash_name, own_name};
+use super::listing_terms::{ListingTerms, SkillTerms, TermTable, own_name};
 use super::misspelled_text::MisspelledText;
-use super::words::fold_name;
-use crate::skills::skill::is_hidden;
+use super::words::{fold_name, folded_chars};
 use crate::skills::skill_source::SkillListing;
+use crate::view::list::is_listed;
 use crate::view::session_view::SessionView;
 use caproot_core::proto::caproot::v1::Skill;
 use std::cell::LazyCell;
@@ -16,17 +16,17 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct ViewIndex {
     pub view_id: u64,
-    listings: Vec<Arc<ListingTerms>>,
+    pub listings: Vec<Arc<ListingTerms>>,
     /// In the order of the view.
-    skills: Vec<IndexedSkill>,
+    pub skills: Vec<IndexedSkill>,
     pub mean_lengths: MeanLengths,
 }
 
 /// Skill that a list of the view shows.
-#[derive(Debug, Clone, Copy)]
-struct IndexedSkill {
+#[derive(Debug)]
+pub struct IndexedSkill {
     /// Position in the view.
-    position: u32,
+    pub position: u32,
     place: ListingPlace,
 }
 
@@ -38,7 +38,6 @@ struct ListingPlace {
 }
 
 /// Listed skill that has a searched term, and how often its fields have the term.
-#[derive(Debug, Clone, Copy)]
 pub struct TermMatch {
     /// Index of the skill among the listed skills.
     pub skill: usize,
@@ -49,7 +48,7 @@ pub struct TermMatch {
 }
 
 /// Mean number of terms of a field.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default)]
 pub struct MeanLengths {
     pub name: f64,
     pub description: f64,
@@ -67,10 +66,7 @@ impl ViewIndex {
             view_id: view.id,
             listings: view.listings.iter().map(terms_of).collect(),
             skills: Vec::new(),
-            mean_lengths: MeanLengths {
-                name: 0.0,
-                description: 0.0,
-            },
+            mean_lengths: MeanLengths::default(),
         };
 
         let places = listing_places(&view.listings, Arc::as_ptr);
@@ -78,7 +74,7 @@ impl ViewIndex {
         let by_package =
             LazyCell::new(|| listing_places(&view.listings, |s| (&s.authority, &s.package)));
         let listed = (0..).zip(&view.skills).filter_map(|(position, skill)| {
-            if is_hidden(skill) || !view.equal_roots.is_in_lists(skill) {
+            if !is_listed(view, skill) {
                 return None;
             }
             let place = places.get(&Arc::as_ptr(skill));
@@ -116,42 +112,33 @@ impl ViewIndex {
         }
     }
 
-    /// Returns the number of listed skills.
-    pub fn len(&self) -> usize {
-        self.skills.len()
-    }
-
-    /// Returns the position of a listed skill in the view.
-    pub fn position(&self, skill: usize) -> u32 {
-        self.skills[skill].position
-    }
-
     pub fn terms_of(&self, skill: usize) -> SkillTerms<'_> {
-        let place = self.skills[skill].place;
-        let table = self.listings[place.listing as usize].table(None);
-        table.terms_of(place.index as usize)
+        let ListingPlace { listing, index } = self.skills[skill].place;
+        let table = self.listings[listing as usize].table(None);
+        table.terms_of(index as usize)
     }
 
     /// Returns the listed skills that have a term, in the order of the view. The matches of a skill are in
     /// the order of the terms, so that equal skills have equal sums.
     pub fn find_terms(&self, searched: &[&str]) -> Vec<TermMatch> {
-        let listings = self.listings.iter();
-        let listings: Vec<_> = listings
-            .map(|listing| SearchedTable::new(listing.table(None), searched))
+        let listings: Vec<_> = self
+            .listings
+            .iter()
+            .map(|listing| listing.table(None).searched_indexes(searched))
             .collect();
 
         let mut matches = Vec::new();
         for (skill, listed) in self.skills.iter().enumerate() {
-            let listing = &listings[listed.place.listing as usize];
-            let terms = listing.table.terms_of(listed.place.index as usize);
+            let indexes = &listings[listed.place.listing as usize];
+            let terms = self.terms_of(skill);
             let start = matches.len();
-            for term in terms.name.iter().filter_map(|term| listing.find(*term)) {
+            for term in terms.name.iter().filter_map(|term| indexes[*term as usize]) {
                 match_of(&mut matches, start, skill, term).in_name += 1;
             }
             for term in terms
                 .description
                 .iter()
-                .filter_map(|term| listing.find(*term))
+                .filter_map(|term| indexes[*term as usize])
             {
                 match_of(&mut matches, start, skill, term).in_description += 1;
             }
@@ -172,18 +159,12 @@ impl ViewIndex {
     /// Returns the positions of the listed skills with a folded name, with or without the plugin, in the
     /// order of the view.
     pub fn find_name(&self, view: &SessionView, folded: &str) -> Vec<u32> {
-        let hash = hash_name(folded);
-        let candidates = self.skills.iter().filter(|listed| {
-            let table = self.listings[listed.place.listing as usize].table(None);
-            let NameHashes { whole, own } = table.name_hashes(listed.place.index as usize);
-            whole == hash || own == hash
-        });
-        let positions = candidates.map(|listed| listed.position);
+        let is_named = |name| folded_chars(name).eq(folded.chars());
+        let positions = self.skills.iter().map(|listed| listed.position);
         positions
             .filter(|position| {
-                let name = &view.skills[*position as usize].name;
-                let is_named = [name, own_name(name)].map(|name| fold_name(name) == folded);
-                !folded.is_empty() && is_named.contains(&true)
+                let name = &*view.skills[*position as usize].name;
+                !folded.is_empty() && (is_named(name) || is_named(own_name(name)))
             })
             .collect()
     }
@@ -193,59 +174,13 @@ impl ViewIndex {
     pub fn similar_names(&self, view: &SessionView, misspelled: &MisspelledText<'_>) -> Vec<u32> {
         let mut matches: Vec<(usize, u32)> = Vec::new();
         for listed in &self.skills {
-            let name = &view.skills[listed.position as usize].name;
-            let own = name.contains(':').then(|| own_name(name));
-            let names = [Some(name.as_str()), own].into_iter().flatten();
+            let name = view.skills[listed.position as usize].name.as_str();
+            let names = [name, own_name(name)].into_iter();
             let edits = names.filter_map(|name| misspelled.edits_to(&fold_name(name)));
             matches.extend(edits.min().map(|edits| (edits, listed.position)));
         }
         matches.sort_unstable();
         matches.into_iter().map(|(_, position)| position).collect()
-    }
-
-    /// Returns the bytes of the index for a skill. Sessions share the terms of the listings.
-    #[cfg(test)]
-    pub fn bytes_per_skill(&self) -> usize {
-        let tables = self
-            .listings
-            .iter()
-            .map(|listing| listing.table(None).heap_bytes());
-        let own = size_of::<IndexedSkill>() * self.skills.capacity();
-        (tables.sum::<usize>() + own) / self.skills.len().max(1)
-    }
-}
-
-/// Terms of a listing, some of which are searched.
-struct SearchedTable<'a> {
-    table: &'a TermTable,
-    /// Searched terms as bits. The set is small, so that the processor keeps it close: a search looks up
-    /// each term of each skill.
-    bits: Vec<u64>,
-    /// Index of each searched term, by its number in the table.
-    indexes: HashMap<u32, u32>,
-}
-
-impl<'a> SearchedTable<'a> {
-    fn new(table: &'a TermTable, searched: &[&str]) -> Self {
-        let mut bits = vec![0; table.vocabulary_len() / 64 + 1];
-        let mut indexes = HashMap::new();
-        for (index, text) in (0..).zip(searched) {
-            if let Some(term) = table.find_term(text) {
-                bits[term as usize / 64] |= 1 << (term % 64);
-                indexes.insert(term, index);
-            }
-        }
-        Self {
-            table,
-            bits,
-            indexes,
-        }
-    }
-
-    /// Returns the index of a term among the searched terms.
-    fn find(&self, term: u32) -> Option<u32> {
-        let is_searched = self.bits[term as usize / 64] >> (term % 64) & 1 == 1;
-        is_searched.then(|| self.indexes.get(&term).copied())?
     }
 }
 

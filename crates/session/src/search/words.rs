@@ -10,7 +10,7 @@ const MAX_FIELD_RUNS: usize = 2_048;
 const MAX_WORD_CHARS: usize = 48;
 
 /// Class of a character in the splitting of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 enum CharClass {
     /// Letter or digit of a script with words.
     Word,
@@ -22,7 +22,6 @@ enum CharClass {
 impl CharClass {
     fn of_char(c: char) -> Self {
         match c {
-            'a'..='z' | 'A'..='Z' | '0'..='9' => Self::Word,
             '\u{3041}'..='\u{30ff}'
             | '\u{3400}'..='\u{4dbf}'
             | '\u{4e00}'..='\u{9fff}'
@@ -52,14 +51,9 @@ pub fn for_each_word(text: &str, mut visit: impl FnMut(&str)) {
     // One buffer for all words: the first search reads every word of a catalog.
     let mut lower = String::new();
     let mut visit_lower = |word: &str| {
+        let chars = word.chars().take(MAX_WORD_CHARS);
         lower.clear();
-        if word.is_ascii() {
-            lower.push_str(&word[..word.len().min(MAX_WORD_CHARS)]);
-            lower.make_ascii_lowercase();
-        } else {
-            let chars = word.chars().take(MAX_WORD_CHARS);
-            lower.extend(chars.flat_map(char::to_lowercase));
-        }
+        lower.extend(chars.flat_map(char::to_lowercase));
         visit(&lower);
     };
 
@@ -80,16 +74,14 @@ pub fn count_words(text: &str) -> usize {
 
 /// Returns the letters and digits of a text in lower case.
 pub fn fold_name(text: &str) -> String {
-    // Nearly every name is ASCII, and a misspelled query folds each name.
-    if text.is_ascii() {
-        let kept = text.bytes().filter(u8::is_ascii_alphanumeric);
-        return kept
-            .map(|byte| char::from(byte.to_ascii_lowercase()))
-            .collect();
-    }
+    folded_chars(text).collect()
+}
+
+/// Returns the characters of a folded name.
+pub fn folded_chars(text: &str) -> impl Iterator<Item = char> {
     let visible = text.chars().filter(|c| !is_ignorable_char(*c));
     let kept = visible.filter(|c| CharClass::of_char(*c) != CharClass::Separator);
-    kept.flat_map(char::to_lowercase).collect()
+    kept.flat_map(char::to_lowercase)
 }
 
 /// Returns a text without hidden characters.

@@ -35,7 +35,7 @@ pub struct DeclaredServer {
 }
 
 /// Headers of each request, and the names of the values that the program did not give.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ServerHeaders {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub missing: Vec<String>,
@@ -66,21 +66,18 @@ impl DeclaredServer {
     /// Returns the address, or the reason why the server is not used as the end of a sentence.
     pub fn check_address(&self, private_origins: &[String]) -> Result<ServerAddress, String> {
         match self.server.transport() {
-            McpTransport::StreamableHttp => {}
+            McpTransport::StreamableHttp if self.server.enabled == Some(false) => {
+                Err("its declaration disables it".to_owned())
+            }
+            McpTransport::StreamableHttp => parse_server_url(&self.server.url, private_origins),
             McpTransport::Sse => {
-                return Err("its transport `sse` is obsolete; use streamable HTTP".to_owned());
+                Err("its transport `sse` is obsolete; use streamable HTTP".to_owned())
             }
-            _ => {
-                let handle = self.handle();
-                return Err(format!(
-                    "it runs as a process; on its executor, `caproot exec --server {handle}` starts it"
-                ));
-            }
+            _ => Err(format!(
+                "it runs as a process; on its executor, `caproot exec --server {}` starts it",
+                self.handle()
+            )),
         }
-        if self.server.enabled == Some(false) {
-            return Err("its declaration disables it".to_owned());
-        }
-        parse_server_url(&self.server.url, private_origins)
     }
 
     /// Returns the authorizer of the server at an address; `None` if the declaration has a credential.
@@ -109,9 +106,8 @@ impl DeclaredServer {
             scopes: Vec::new(),
             error: None,
         };
-        let authorize = options.authorize.clone();
         Some(Authorizer::new(
-            authorize,
+            options.authorize.clone(),
             request,
             options.private_origins.clone(),
         ))
@@ -124,24 +120,19 @@ impl DeclaredServer {
         let current = plugins
             .iter()
             .find(|plugin| plugin.package == self.plugin.package);
-        let Some(current) = current else {
-            let is_available = self.source.snapshot().unavailable_reason.is_none();
-            return if is_available {
-                Err("its plugin no longer exists".to_owned())
-            } else {
-                Ok(())
-            };
+        let reason = match current {
+            Some(current) => {
+                let McpServer { name, url, .. } = &self.server;
+                let mut servers = current.mcp_servers.iter();
+                if servers.any(|server| server.name == *name && server.url == *url) {
+                    return Ok(());
+                }
+                "its declared URL changed; start another session to use the new URL"
+            }
+            None if self.source.snapshot().unavailable_reason.is_some() => return Ok(()),
+            None => "its plugin no longer exists",
         };
-
-        let mut named = current
-            .mcp_servers
-            .iter()
-            .filter(|server| server.name == self.server.name);
-        if named.any(|server| server.url == self.server.url) {
-            Ok(())
-        } else {
-            Err("its declared URL changed; start another session to use the new URL".to_owned())
-        }
+        Err(reason.to_owned())
     }
 
     /// Returns the headers of the declaration, with the values that the program gives for an origin.
@@ -159,11 +150,11 @@ impl DeclaredServer {
         for declared in &self.server.headers {
             let value = match &declared.value {
                 Some(value) => self.expand_value(value, origin, values).await,
-                None if declared.from_variable.is_empty() => {
-                    self.request_value(&declared.name, origin, values).await
-                }
                 None => {
-                    let variable = &declared.from_variable;
+                    let variable = match declared.from_variable.as_str() {
+                        "" => &declared.name,
+                        variable => variable,
+                    };
                     self.request_value(variable, origin, values).await
                 }
             };
@@ -227,12 +218,12 @@ impl ServerHeaders {
             let name = HeaderName::try_from(name).map_err(|_| name.to_owned())?;
             let mut value = HeaderValue::try_from(value).map_err(|_| name.to_string())?;
             value.set_sensitive(true);
+            if CLIENT_HEADERS.contains(&name.as_str()) {
+                return Err(name.to_string());
+            }
             Ok((name, value))
         });
         match header {
-            Ok((name, _)) if CLIENT_HEADERS.contains(&name.as_str()) => {
-                self.missing.push(name.to_string());
-            }
             Ok(header) => self.headers.push(header),
             Err(name) => self.missing.push(name),
         }

@@ -22,7 +22,7 @@ const MAX_TYPE_BYTES: usize = 64;
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
 /// Texts of the latest results that have more than one page, the most recent first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ResultStore {
     /// Limit of a page's JSON in bytes.
     max_bytes: usize,
@@ -40,7 +40,6 @@ struct StoredText {
 }
 
 /// Position in a stored text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ResultCursor {
     id: u64,
     offset: u32,
@@ -63,24 +62,24 @@ impl Cursor for ResultCursor {
 }
 
 /// Page of a result for a model.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 struct ResultPage<'a> {
     contents: &'a str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    media: Vec<MediaLabel>,
+    media: Vec<MediaLabel<'a>>,
     next_cursor: Option<String>,
     truncated: bool,
 }
 
 /// Image, sound or file of a result, as its page names it.
-#[derive(Debug, Serialize)]
-struct MediaLabel {
-    r#type: String,
+#[derive(Serialize)]
+struct MediaLabel<'a> {
+    r#type: &'a str,
     bytes: usize,
 }
 
 /// Text and images of a result.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct ResultParts {
     text: String,
     images: Vec<ResultImage>,
@@ -92,15 +91,22 @@ impl ResultStore {
     pub fn new(max_bytes: usize) -> Self {
         Self {
             max_bytes,
-            stored: Mutex::default(),
-            keys: RandomState::new(),
+            ..Self::default()
         }
     }
 
     /// Returns the first page of a result. A result that is an error is the error of the call.
     pub fn first_page(&self, result: CallToolResult) -> Result<ToolOutput, ToolFailure> {
         let is_error = result.is_error == Some(true);
-        let parts = ResultParts::of_result(result);
+        let mut parts = ResultParts::default();
+        for block in result.content {
+            parts.add_block(block);
+        }
+        if parts.text.is_empty()
+            && let Some(structured) = result.structured_content
+        {
+            parts.add_text(&structured.to_string());
+        }
         if is_error {
             return Err(ToolFailure::FunctionError(parts.text));
         }
@@ -123,13 +129,12 @@ impl ResultStore {
             // A cursor is not signed, and an offset inside a character would panic.
             text.text.is_char_boundary(offset).then_some((text, offset))
         });
-        match found {
-            Some((text, offset)) => self.page(text, offset, Vec::new()),
-            None => Err(ToolFailure::FunctionError(
-                "there is no result with this cursor now; call the tool of the server again"
-                    .to_owned(),
-            )),
-        }
+        let (text, offset) = found.ok_or_else(|| {
+            let reason =
+                "there is no result with this cursor now; call the tool of the server again";
+            ToolFailure::FunctionError(reason.to_owned())
+        })?;
+        self.page(text, offset, Vec::new())
     }
 
     /// Returns the page of a text at an offset, and stores the text if more follows.
@@ -139,7 +144,13 @@ impl ResultStore {
         offset: usize,
         images: Vec<ResultImage>,
     ) -> Result<ToolOutput, ToolFailure> {
-        let media: Vec<_> = images.iter().map(MediaLabel::of_image).collect();
+        let media: Vec<_> = images
+            .iter()
+            .map(|image| MediaLabel {
+                r#type: &image.mime_type,
+                bytes: image.bytes.len(),
+            })
+            .collect();
         let media_bytes = serde_json::to_string(&media).map_or(0, |json| json.len());
         let room = self.max_bytes.saturating_sub(PAGE_OVERHEAD + media_bytes);
 
@@ -186,19 +197,6 @@ impl ResultStore {
 }
 
 impl ResultParts {
-    fn of_result(result: CallToolResult) -> Self {
-        let mut parts = Self::default();
-        for block in result.content {
-            parts.add_block(block);
-        }
-        if parts.text.is_empty()
-            && let Some(structured) = result.structured_content
-        {
-            parts.add_text(&structured.to_string());
-        }
-        parts
-    }
-
     fn add_block(&mut self, block: ContentBlock) {
         match block {
             ContentBlock::Text(text) => self.add_text(&text.text),
@@ -240,15 +238,6 @@ impl ResultParts {
                 bytes,
             }),
             Err(_) => self.add_text("an image that is not base64"),
-        }
-    }
-}
-
-impl MediaLabel {
-    fn of_image(image: &ResultImage) -> Self {
-        Self {
-            r#type: image.mime_type.clone(),
-            bytes: image.bytes.len(),
         }
     }
 }

@@ -7,6 +7,7 @@ use super::limits::{
 use crate::network::address_check::{ServerAddress, checked_client_builder};
 use crate::network::authorization::Authorizer;
 use crate::network::http_client::build_client;
+use crate::options::server_options::McpServerOptions;
 use crate::sources::mcp::connection::{HostHandler, McpConnection, connect_http, transport_reason};
 use crate::sources::mcp::limits::MAX_PAGES;
 use crate::sources::mcp::messages::{OmittedEntry, ReceivedMessages};
@@ -22,7 +23,7 @@ use rmcp::model::{
 };
 use rmcp::service::{Peer, ServiceError};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore};
@@ -41,7 +42,8 @@ pub struct PluginServer {
     pub authorizer: Option<Arc<Authorizer>>,
     /// The lock is held during a connection attempt, so that one attempt serves all calls.
     connection: Mutex<Option<McpConnection>>,
-    changed_tools: Arc<AtomicBool>,
+    /// Whether the server reported that its tools changed.
+    pub changed_tools: Arc<AtomicBool>,
     messages: Arc<ReceivedMessages>,
     /// Reason of the end; the end of a sentence.
     end_reason: OnceLock<String>,
@@ -49,7 +51,7 @@ pub struct PluginServer {
 }
 
 /// Tools of a server.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ListedTools {
     pub tools: Vec<Tool>,
     /// Whether the server has more tools than are read.
@@ -59,22 +61,27 @@ pub struct ListedTools {
 }
 
 impl PluginServer {
-    /// Returns a server that is not connected. Errors are the end of a sentence.
-    pub async fn new(
+    /// Returns a server that is not connected, and adds the names of the values that the program did not
+    /// give to `missing`. Errors are the end of a sentence.
+    pub async fn open(
         declared: DeclaredServer,
-        address: ServerAddress,
-        headers: Vec<(HeaderName, HeaderValue)>,
-        authorizer: Option<Arc<Authorizer>>,
+        options: &McpServerOptions,
+        missing: &mut Vec<String>,
     ) -> Result<Self, String> {
+        let address = declared.check_address(&options.private_origins)?;
+        let values = declared.request_headers(&address.origin, &options.values);
+        let values = values.await;
+        missing.extend(values.missing);
+
         let builder = checked_client_builder(&address.url, address.policy).await?;
         // A new connection for each request, so that each request has a checked address.
         let client = build_client(builder.pool_max_idle_per_host(0))?;
         Ok(Self {
+            authorizer: declared.authorizer(&address, options),
             declared,
             address,
             client,
-            headers,
-            authorizer,
+            headers: values.headers,
             connection: Mutex::default(),
             changed_tools: Arc::default(),
             messages: Arc::default(),
@@ -105,11 +112,6 @@ impl PluginServer {
             return Some(self.end_reason.get_or_init(|| reason));
         }
         self.end_reason.get().map(String::as_str)
-    }
-
-    /// Returns whether the server reported that its tools changed.
-    pub fn has_changed_tools(&self) -> bool {
-        self.changed_tools.load(Ordering::Relaxed)
     }
 
     /// Connects and returns the tools of the server, within the time limit of the start. Errors are the

@@ -15,10 +15,11 @@ use crate::tools::ToolSet;
 use caproot_core::sync::Mutex;
 use caproot_core::text::{quote_value, single_line};
 use futures_util::future::join_all;
+use rmcp::model::sha256_digest;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
 /// Handles that a warning lists.
@@ -73,8 +74,7 @@ pub struct PluginServerSet {
 #[derive(Debug, Default)]
 struct SharedServers {
     servers: Vec<SharedServer>,
-    /// Missing without servers.
-    table: Mutex<Option<ToolTable>>,
+    table: Mutex<ToolTable>,
     /// Warnings of the start, without those of servers.
     warnings: Vec<String>,
     /// Number of changes of tools.
@@ -88,17 +88,12 @@ struct SharedServer {
     server: Result<Arc<PluginServer>, String>,
     /// Names of the values that the program did not give.
     missing: Vec<String>,
-    latest: Mutex<LatestTools>,
+    /// Tools of the first list.
+    tools: OnceLock<ServerTools>,
+    /// Reason of a failed list.
+    list_error: Mutex<Option<String>>,
     /// Notified after each change of the state.
     changes: watch::Sender<()>,
-}
-
-#[derive(Debug, Default)]
-struct LatestTools {
-    /// Tools of the first list; `None` before it.
-    tools: Option<Arc<ServerTools>>,
-    /// Reason of a failed list.
-    error: Option<String>,
 }
 
 impl PluginServerSet {
@@ -119,7 +114,16 @@ impl PluginServerSet {
         }
 
         let starts = declared.into_iter().map(|declared| async {
-            let server = SharedServer::new(declared, options).await;
+            let mut missing = Vec::new();
+            let server = PluginServer::open(declared.clone(), options, &mut missing).await;
+            let server = SharedServer {
+                declared,
+                server: server.map(Arc::new),
+                missing,
+                tools: OnceLock::new(),
+                list_error: Mutex::default(),
+                changes: watch::Sender::default(),
+            };
             let listed = server.list_tools().await;
             (server, listed)
         });
@@ -139,7 +143,7 @@ impl PluginServerSet {
         let included = (0..servers.len()).collect();
         let shared = Arc::new(SharedServers {
             servers,
-            table: Mutex::new(Some(table)),
+            table: Mutex::new(table),
             warnings,
             revision: AtomicU64::new(0),
         });
@@ -172,11 +176,10 @@ impl PluginServerSet {
             return tools.clone();
         }
 
-        let tools = self
-            .servers()
-            .flat_map(|server| server.tools().tools.clone());
+        let tools = self.servers().filter_map(|server| server.tools.get());
+        let tools = tools.flat_map(|tools| tools.tools.iter().cloned());
         let table = self.shared.table.lock();
-        let reader = table.as_ref().and_then(ToolTable::result_reader);
+        let reader = table.result_reader();
         let set = Arc::new(program.with_server_tools(tools.chain(reader)));
         *cached = Some((revision, set.clone()));
         set
@@ -204,12 +207,11 @@ impl PluginServerSet {
 
     /// Connects again to the servers that cannot be used, and asks the program for `Authorization` again.
     pub async fn retry(&self) {
-        let failed = self.included.iter().filter(|index| {
-            let server = &self.shared.servers[**index];
-            server.error().is_some()
-        });
-        let retries = failed.map(|index| async {
+        let retries = self.included.iter().map(|index| async {
             let server = &self.shared.servers[*index];
+            if server.error().is_none() {
+                return;
+            }
             if let Some(authorizer) = server.authorizer() {
                 authorizer.allow_question();
             }
@@ -234,10 +236,22 @@ impl PluginServerSet {
 
     /// Returns the names and digests of the servers with tools.
     pub fn to_saved(&self) -> Vec<SavedServer> {
-        let usable = self
-            .servers()
-            .filter(|server| server.latest.lock().tools.is_some());
-        usable.map(SharedServer::to_saved).collect()
+        self.servers()
+            .filter_map(|server| {
+                let tools = server.tools.get()?;
+                let DeclaredServer {
+                    source,
+                    server: declared,
+                    ..
+                } = &server.declared;
+                let url = sha256_digest(declared.url.as_bytes());
+                Some(SavedServer {
+                    source: format!("{}/{}", source.kind().name(), source.id()),
+                    handle: server.declared.handle(),
+                    digest: sha256_digest(format!("{url} {}", tools.digest).as_bytes()),
+                })
+            })
+            .collect()
     }
 
     /// Returns the differences from saved servers, one sentence each.
@@ -280,21 +294,18 @@ impl SharedServers {
                     let Some(shared) = shared.upgrade() else {
                         return;
                     };
-                    shared.use_answer(index).await;
+                    let server = &shared.servers[index];
+                    match server.authorizer() {
+                        Some(authorizer) if authorizer.value().is_some() => {
+                            shared.connect(index).await;
+                        }
+                        Some(authorizer) if authorizer.missing_reason().is_some() => {
+                            server.changes.send_replace(());
+                        }
+                        _ => {}
+                    }
                 }
             });
-        }
-    }
-
-    async fn use_answer(&self, index: usize) {
-        let server = &self.servers[index];
-        let Some(authorizer) = server.authorizer() else {
-            return;
-        };
-        if authorizer.value().is_some() {
-            self.connect(index).await;
-        } else if authorizer.missing_reason().is_some() {
-            server.changes.send_replace(());
         }
     }
 
@@ -302,9 +313,7 @@ impl SharedServers {
     async fn connect(&self, index: usize) {
         let server = &self.servers[index];
         let listed = server.list_tools().await;
-        if let Some(table) = &mut *self.table.lock() {
-            server.store_list(listed, table);
-        }
+        server.store_list(listed, &mut self.table.lock());
         // The tools come before their revision, so that no set caches old tools for it.
         self.revision.fetch_add(1, Ordering::Release);
         server.changes.send_replace(());
@@ -312,33 +321,6 @@ impl SharedServers {
 }
 
 impl SharedServer {
-    async fn new(declared: DeclaredServer, options: &McpServerOptions) -> Self {
-        let mut missing = Vec::new();
-        let server = Self::open(&declared, options, &mut missing).await;
-        Self {
-            declared,
-            server: server.map(Arc::new),
-            missing,
-            latest: Mutex::default(),
-            changes: watch::Sender::default(),
-        }
-    }
-
-    async fn open(
-        declared: &DeclaredServer,
-        options: &McpServerOptions,
-        missing: &mut Vec<String>,
-    ) -> Result<PluginServer, String> {
-        let address = declared.check_address(&options.private_origins)?;
-        let headers = declared
-            .request_headers(&address.origin, &options.values)
-            .await;
-        *missing = headers.missing;
-
-        let authorizer = declared.authorizer(&address, options);
-        PluginServer::new(declared.clone(), address, headers.headers, authorizer).await
-    }
-
     fn authorizer(&self) -> Option<&Arc<Authorizer>> {
         let server = self.server.as_ref().ok()?;
         server.authorizer.as_ref()
@@ -353,43 +335,25 @@ impl SharedServer {
 
     /// Stores a list. The session keeps the tools of the first list.
     fn store_list(&self, listed: Result<ListedTools, String>, table: &mut ToolTable) {
-        let mut latest = self.latest.lock();
-        match (listed, &self.server) {
-            (Ok(listed), Ok(server)) => {
-                latest.error = None;
-                if latest.tools.is_none() {
-                    latest.tools = Some(Arc::new(table.add_server(server, listed)));
-                }
-            }
-            (Ok(_), Err(reason)) => latest.error = Some(reason.clone()),
-            (Err(reason), _) => latest.error = Some(reason),
+        *self.list_error.lock() = listed.as_ref().err().cloned();
+        if let (Ok(listed), Ok(server)) = (listed, &self.server) {
+            self.tools.get_or_init(|| table.add_server(server, listed));
         }
-    }
-
-    fn tools(&self) -> Arc<ServerTools> {
-        self.latest.lock().tools.clone().unwrap_or_default()
     }
 
     /// Returns the reason why the server cannot be used now; the end of a sentence.
     fn error(&self) -> Option<String> {
-        let ended = self
-            .server
-            .as_ref()
-            .ok()
-            .and_then(|server| server.end_reason());
-        let missing = || {
-            self.authorizer()
-                .and_then(|authorizer| authorizer.missing_reason())
-        };
+        let server = self.server.as_ref().ok();
+        let ended = server.and_then(|server| server.end_reason());
         ended
             .map(str::to_owned)
-            .or_else(missing)
-            .or_else(|| self.latest.lock().error.clone())
+            .or_else(|| self.authorizer()?.missing_reason())
+            .or_else(|| self.list_error.lock().clone())
     }
 
     fn status(&self) -> McpServerStatus {
         let declared = &self.declared;
-        let tools = self.tools();
+        let tools = self.tools.get();
         McpServerStatus {
             source_kind: declared.source.kind().name().to_owned(),
             source_id: declared.source.id().to_owned(),
@@ -397,16 +361,17 @@ impl SharedServer {
             package: declared.plugin.package.clone(),
             plugin: declared.plugin.name.clone(),
             server: declared.server.name.clone(),
-            origin: match &self.server {
-                Ok(server) => server.address.origin.clone(),
-                Err(_) => String::new(),
-            },
+            origin: self
+                .server
+                .as_ref()
+                .map(|server| server.address.origin.clone())
+                .unwrap_or_default(),
             tools: tools
-                .tools
                 .iter()
+                .flat_map(|tools| &tools.tools)
                 .map(|tool| tool.full_name().to_owned())
                 .collect(),
-            digest: tools.digest.clone(),
+            digest: tools.map(|tools| tools.digest.clone()).unwrap_or_default(),
             error: self.error(),
         }
     }
@@ -418,7 +383,7 @@ impl SharedServer {
             warnings.push(format!("{phrase} ended: {reason}"));
         } else if let Some(reason) = self.error() {
             warnings.push(format!("{phrase} is not used: {reason}"));
-        } else if server.is_some_and(|server| server.has_changed_tools()) {
+        } else if server.is_some_and(|server| server.changed_tools.load(Ordering::Relaxed)) {
             warnings.push(format!(
                 "{phrase} changed its tools; start another session to use the new tools"
             ));
@@ -429,18 +394,8 @@ impl SharedServer {
             let names = names.join(", ");
             warnings.push(format!("{phrase} has no value for {names}"));
         }
-        warnings.extend(self.tools().warnings.iter().cloned());
-    }
-
-    fn to_saved(&self) -> SavedServer {
-        let declared = &self.declared;
-        let url = rmcp::model::sha256_digest(declared.server.url.as_bytes());
-        let tools = self.tools();
-        SavedServer {
-            source: format!("{}/{}", declared.source.kind().name(), declared.source.id()),
-            handle: declared.handle(),
-            digest: rmcp::model::sha256_digest(format!("{url} {}", tools.digest).as_bytes()),
-        }
+        let tools = self.tools.get().into_iter();
+        warnings.extend(tools.flat_map(|tools| tools.warnings.iter().cloned()));
     }
 }
 
@@ -497,7 +452,6 @@ fn choose_servers(
         }
     }
 
-    let indexed = declared.into_iter().enumerate();
-    let chosen = indexed.filter(|(index, _)| chosen.contains(index));
-    chosen.map(|(_, server)| server).collect()
+    let chosen = chosen.into_iter();
+    chosen.map(|index| declared[index].clone()).collect()
 }

@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::error::Error;
 use std::fmt::Write as _;
+use std::future::ready;
 use std::sync::Arc;
 
 /// Namespace of the tool that reads the rest of a result. A server's namespace has another `__`.
@@ -26,7 +27,7 @@ const MAX_REPORTED: usize = 8;
 const SUFFIX_BYTES: usize = 8;
 
 /// Builder of the tools of a session's servers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ToolTable {
     names: ToolNames,
     taken: HashSet<String>,
@@ -46,7 +47,7 @@ pub struct ServerTools {
 }
 
 /// Tools of a server that the session does not have.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct OmittedTools {
     over_limit: Vec<String>,
     invalid: Vec<String>,
@@ -58,10 +59,8 @@ impl ToolTable {
         Self {
             names,
             taken: program.full_names().map(str::to_owned).collect(),
-            namespaces: HashSet::new(),
-            tools: 0,
-            definition_bytes: 0,
             results,
+            ..Self::default()
         }
     }
 
@@ -76,20 +75,19 @@ impl ToolTable {
             if !is_enabled(server, &tool.name) {
                 continue;
             }
-            let name = tool.name.to_string();
+            let name = quote_value(&tool.name);
             match self.register(server, &namespace, &tool) {
-                Err(reason) => omitted
-                    .invalid
-                    .push(format!("{}: {reason}", quote_value(&name))),
+                Err(reason) => omitted.invalid.push(format!("{name}: {reason}")),
                 Ok(tool) => {
                     let definition = tool.to_payload().to_string();
+                    let bytes = self.definition_bytes + definition.len();
                     // A later tool with a smaller definition may still fit.
-                    if !self.has_room(&definition) {
-                        omitted.over_limit.push(quote_value(&name));
+                    if self.tools >= MAX_SERVER_TOOLS || bytes > MAX_DEFINITION_BYTES {
+                        omitted.over_limit.push(name);
                         continue;
                     }
                     self.tools += 1;
-                    self.definition_bytes += definition.len();
+                    self.definition_bytes = bytes;
                     self.taken.insert(tool.full_name().to_owned());
                     definitions.push(definition);
                     added.tools.push(Arc::new(tool));
@@ -98,9 +96,9 @@ impl ToolTable {
         }
 
         added.digest = sha256_digest(definitions.join("\n").as_bytes());
-        added.warnings = omitted.to_warnings(server);
+        let phrase = server.declared.describe();
+        added.warnings = omitted.to_warnings(&phrase);
         if let Some(first) = listed.omitted.first() {
-            let phrase = server.declared.describe();
             let count = listed.omitted.len();
             let (name, reason) = (quote_value(&first.name), single_line(&first.reason));
             added.warnings.push(format!(
@@ -108,7 +106,6 @@ impl ToolTable {
             ));
         }
         if listed.truncated {
-            let phrase = server.declared.describe();
             added.warnings.push(format!(
                 "{phrase} lists over {MAX_LISTED_TOOLS} tools; the rest is omitted"
             ));
@@ -132,24 +129,16 @@ impl ToolTable {
 
         let results = self.results.clone();
         let handler: ToolHandler = Arc::new(move |arguments| {
-            let results = results.clone();
-            Box::pin(
-                async move { results.next_page(arguments["cursor"].as_str().unwrap_or_default()) },
-            )
+            let cursor = arguments["cursor"].as_str().unwrap_or_default();
+            Box::pin(ready(results.next_page(cursor)))
         });
         let description = "Returns the next part of a long result of a tool whose name begins with \
                            `mcp__`.";
         let tool = CustomTool::of_server("read", schema, handler)
             .in_namespace(RESULTS_NAMESPACE)
             .description(description);
-        self.spell(RegisteredTool::new(tool).ok()?)
-            .ok()
-            .map(Arc::new)
-    }
-
-    fn has_room(&self, definition: &str) -> bool {
-        self.tools < MAX_SERVER_TOOLS
-            && self.definition_bytes + definition.len() <= MAX_DEFINITION_BYTES
+        let tool = self.spell(RegisteredTool::new(tool).ok()?);
+        tool.ok().map(Arc::new)
     }
 
     /// Returns a tool of the session that calls a tool of a server.
@@ -220,8 +209,7 @@ impl ToolTable {
 }
 
 impl OmittedTools {
-    fn to_warnings(&self, server: &PluginServer) -> Vec<String> {
-        let phrase = server.declared.describe();
+    fn to_warnings(&self, phrase: &str) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.over_limit.is_empty() {
             let names = join_names(&self.over_limit);
@@ -314,16 +302,8 @@ fn has_hidden_chars(text: &str) -> bool {
 /// Returns a name of the letters that platforms accept, of at most `max` bytes. A name that is cut, and
 /// with `is_taken` each name, ends with a digest of its identity.
 fn short_name(name: &str, identity: &str, max: usize, is_taken: bool) -> String {
-    let clean: String = single_line(name)
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect();
+    let is_other = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-');
+    let clean = single_line(name).replace(is_other, "_");
     if !is_taken && (1..=max).contains(&clean.len()) {
         return clean;
     }

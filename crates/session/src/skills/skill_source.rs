@@ -12,6 +12,7 @@ use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Limit of a text in the state of a source, in bytes.
 const MAX_TEXT_BYTES: usize = 256;
@@ -347,6 +348,18 @@ pub(crate) fn unavailable_error(kind: SourceKind, id: &str, reason: &str) -> Too
         single_line(reason)
     );
     ToolError::from_code(code, &message)
+}
+
+/// Returns the answer of a source, or an error after the time limit of the source.
+pub(crate) async fn answer_in_time<T>(
+    source: &dyn SkillSource,
+    answer: impl Future<Output = Result<T, ToolError>>,
+) -> Result<T, ToolError> {
+    let answer = timeout(source.read_timeout(), answer).await;
+    answer.unwrap_or_else(|_| {
+        let reason = "it does not answer in time";
+        Err(unavailable_error(source.kind(), source.id(), reason))
+    })
 }
 
 /// Returns the error of a skill whose files no source lists.

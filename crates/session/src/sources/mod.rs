@@ -120,7 +120,7 @@ fn unlisted_package_error() -> ToolError {
 }
 
 /// Returns the error of an invalid response. `server` is a phrase, such as `the executor`.
-fn invalid_response_error(server: &str, reason: &str) -> ToolError {
+pub(crate) fn invalid_response_error(server: &str, reason: &str) -> ToolError {
     let message = format!("invalid response of {server}: {reason}");
     ToolError::from_code(ToolErrorCode::InvalidResponse, &message)
 }

@@ -9,17 +9,14 @@ use std::io;
 /// Writer that fails beyond a number of bytes.
 struct BoundedWriter {
     remaining: usize,
-    /// `None` if the bytes are only counted.
-    bytes: Option<Vec<u8>>,
+    bytes: Vec<u8>,
 }
 
 impl io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.remaining.checked_sub(bytes.len());
         self.remaining = left.ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))?;
-        if let Some(written) = &mut self.bytes {
-            written.extend_from_slice(bytes);
-        }
+        self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -33,21 +30,20 @@ pub fn check_json_bounds(value: &Value, bytes: usize) -> Result<(), String> {
     if is_deeper(value, MAX_DEPTH) {
         return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
     }
-    let mut counter = BoundedWriter {
-        remaining: bytes,
-        bytes: None,
-    };
-    serde_json::to_writer(&mut counter, value).map_err(|_| format!("it is over {bytes} bytes"))
+    let written = write_bounded_json(value, bytes);
+    written
+        .map(drop)
+        .map_err(|_| format!("it is over {bytes} bytes"))
 }
 
 /// Writes at most `bytes` bytes of JSON. A larger value never takes more memory, and is an I/O error.
 pub fn write_bounded_json(value: &impl Serialize, bytes: usize) -> serde_json::Result<String> {
     let mut writer = BoundedWriter {
         remaining: bytes,
-        bytes: Some(Vec::new()),
+        bytes: Vec::new(),
     };
     serde_json::to_writer(&mut writer, value)?;
-    String::from_utf8(writer.bytes.unwrap_or_default()).map_err(serde_json::Error::custom)
+    String::from_utf8(writer.bytes).map_err(serde_json::Error::custom)
 }
 
 fn is_deeper(value: &Value, levels: usize) -> bool {

@@ -18,7 +18,7 @@ use crate::skills::tool_names::ToolNames;
 use crate::text::instructions::InstructionText;
 use caproot_core::sync::Mutex;
 use limits::{MAX_CONCURRENT_CALLS, MAX_TOOLS};
-use results::ResultText;
+use results::append_results;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::{Arc, MutexGuard};
@@ -126,17 +126,17 @@ pub enum ToolRegistryError {
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// Tools in the order of registration.
-    tools: Vec<Arc<RegisteredTool>>,
-    /// Tools that all sessions share, once a session was started.
-    sealed: Option<Arc<[Arc<RegisteredTool>]>>,
+    /// Tools in the order of registration, which all sessions share.
+    tools: Arc<Vec<Arc<RegisteredTool>>>,
+    /// Whether a session was started.
+    is_sealed: bool,
 }
 
 /// Custom tools of one session.
 #[derive(Debug)]
 pub struct ToolSet {
     /// Tools of the program, then those of servers.
-    tools: Arc<[Arc<RegisteredTool>]>,
+    tools: Arc<Vec<Arc<RegisteredTool>>>,
     form: ResultForm,
     permits: Arc<Semaphore>,
 }
@@ -162,7 +162,7 @@ impl ToolRegistry {
         if registry.tools.len() >= MAX_TOOLS {
             return Err(ToolRegistryError::TooMany(name));
         }
-        registry.tools.push(Arc::new(tool));
+        Arc::make_mut(&mut registry.tools).push(Arc::new(tool));
         Ok(())
     }
 
@@ -174,13 +174,13 @@ impl ToolRegistry {
             .iter()
             .position(|tool| tool.full_name() == name)
             .ok_or_else(|| ToolRegistryError::NoSuchTool(name.to_owned()))?;
-        registry.tools.remove(index);
+        Arc::make_mut(&mut registry.tools).remove(index);
         Ok(())
     }
 
     /// Removes all tools.
     pub fn clear(&self) -> Result<(), ToolRegistryError> {
-        self.lock_unsealed()?.tools.clear();
+        self.lock_unsealed()?.tools = Arc::default();
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl ToolRegistry {
     /// Returns whether a session was started with the registry.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
-        self.0.lock().sealed.is_some()
+        self.0.lock().is_sealed
     }
 
     /// Returns another registry with the same tools, which is not sealed.
@@ -207,7 +207,7 @@ impl ToolRegistry {
         let tools = self.0.lock().tools.clone();
         Self(Arc::new(Mutex::new(RegistryState {
             tools,
-            sealed: None,
+            is_sealed: false,
         })))
     }
 
@@ -218,10 +218,11 @@ impl ToolRegistry {
     /// An invalid name, or two tools of the session with one name.
     pub(super) fn seal(&self, form: ResultForm) -> Result<ToolSet, SelectionError> {
         let mut registry = self.0.lock();
-        let RegistryState { tools, sealed } = &mut *registry;
-        let flattened = flat_tools(tools, form.names)?;
-        let shared = sealed.get_or_insert_with(|| tools.as_slice().into());
-        let tools = flattened.unwrap_or_else(|| shared.clone());
+        let tools = match form.names {
+            ToolNames::Namespaced => registry.tools.clone(),
+            ToolNames::Flat => flat_tools(&registry.tools)?,
+        };
+        registry.is_sealed = true;
         Ok(ToolSet {
             tools,
             form,
@@ -231,7 +232,7 @@ impl ToolRegistry {
 
     fn lock_unsealed(&self) -> Result<MutexGuard<'_, RegistryState>, ToolRegistryError> {
         let registry = self.0.lock();
-        if registry.sealed.is_some() {
+        if registry.is_sealed {
             Err(ToolRegistryError::Sealed)
         } else {
             Ok(registry)
@@ -258,15 +259,10 @@ impl Default for ToolSet {
     }
 }
 
-/// Returns the tools with flat names, or `None` if the names have a namespace.
+/// Returns the tools with flat names.
 fn flat_tools(
     tools: &[Arc<RegisteredTool>],
-    names: ToolNames,
-) -> Result<Option<Arc<[Arc<RegisteredTool>]>>, SelectionError> {
-    if names == ToolNames::Namespaced {
-        return Ok(None);
-    }
-
+) -> Result<Arc<Vec<Arc<RegisteredTool>>>, SelectionError> {
     let mut seen = HashSet::new();
     let mut flat = Vec::new();
     let mut errors = Vec::new();
@@ -283,7 +279,7 @@ fn flat_tools(
     }
 
     if errors.is_empty() {
-        Ok(Some(flat.into()))
+        Ok(Arc::new(flat))
     } else {
         Err(SelectionError(errors))
     }
@@ -298,23 +294,17 @@ impl ToolSet {
         payloads
     }
 
-    /// Returns the full name of the tool that a call names, in either spelling.
-    pub fn find_name(&self, name: &str) -> Option<&str> {
-        self.find(name).map(|tool| tool.full_name())
-    }
-
     /// Returns the tool with this full name. If there is none, returns the only tool with this name
     /// in the other spelling.
-    fn find(&self, name: &str) -> Option<&Arc<RegisteredTool>> {
-        if let Some(tool) = self.tools.iter().find(|tool| tool.full_name() == name) {
-            return Some(tool);
-        }
-
+    pub fn find(&self, name: &str) -> Option<Arc<RegisteredTool>> {
         let mut others = self
             .tools
             .iter()
-            .filter(|tool| tool.other_name() == Some(name));
-        others.next().filter(|_| others.next().is_none())
+            .filter(|tool| tool.other_name.as_deref() == Some(name));
+        let named = self.tools.iter().find(|tool| tool.full_name() == name);
+        named
+            .or_else(|| others.next().filter(|_| others.next().is_none()))
+            .cloned()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -332,16 +322,15 @@ impl ToolSet {
     pub fn with_server_tools(&self, servers: impl Iterator<Item = Arc<RegisteredTool>>) -> Self {
         let own = self.tools.iter().cloned();
         Self {
-            tools: own.chain(servers).collect(),
+            tools: Arc::new(own.chain(servers).collect()),
             form: self.form,
             permits: self.permits.clone(),
         }
     }
 
-    /// Calls a tool. Returns `None` if no tool has this name.
-    pub async fn call_tool(&self, name: &str, arguments: &Value) -> Option<ToolResult> {
-        let tool = self.find(name)?;
-        Some(tool.call(arguments, &self.permits, self.form).await)
+    /// Calls a tool of the session.
+    pub async fn call_tool(&self, tool: &Arc<RegisteredTool>, arguments: &Value) -> ToolResult {
+        tool.call(arguments, &self.permits, self.form).await
     }
 
     /// Returns the instruction text of the skills, followed by the results of the tools.
@@ -350,11 +339,10 @@ impl ToolSet {
         budget: usize,
         skills: impl Fn(usize) -> InstructionText,
     ) -> InstructionText {
-        let texts: Vec<&ResultText> = self
+        let texts = self
             .tools
             .iter()
-            .filter_map(|tool| tool.result_text())
-            .collect();
-        results::append_results(&texts, budget, skills)
+            .filter_map(|tool| tool.result_text.clone());
+        append_results(texts.collect(), budget, skills)
     }
 }

@@ -5,24 +5,17 @@
 use crate::text::instructions::InstructionText;
 use caproot_core::text::single_line;
 use serde_json::Value;
+use std::collections::HashSet;
 
 const HEAD: &str = "## Results of tools\nThese tools return a JSON object on success:\n";
 
 /// Description of the result of one tool.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ResultText {
-    name: String,
+    pub name: String,
     description: Option<String>,
     /// Schema with a label.
     schema: Option<String>,
-}
-
-/// Amount of detail in a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DetailLevel {
-    Full,
-    WithoutSchema,
-    Omitted,
 }
 
 impl ResultText {
@@ -50,32 +43,9 @@ impl ResultText {
         })
     }
 
-    /// Returns a copy for a tool with another name.
-    pub fn with_name(self, name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            ..self
-        }
-    }
-
-    /// Returns the next level with less detail.
-    fn shorter_level(&self, level: DetailLevel) -> DetailLevel {
-        let has_both = self.description.is_some() && self.schema.is_some();
-        if level == DetailLevel::Full && has_both {
-            DetailLevel::WithoutSchema
-        } else {
-            DetailLevel::Omitted
-        }
-    }
-
-    fn schema_bytes(&self) -> usize {
-        self.schema.as_ref().map_or(0, String::len)
-    }
-
-    fn to_line(&self, level: DetailLevel) -> String {
-        let schema = self.schema.as_ref().filter(|_| level == DetailLevel::Full);
-        let text = match (&self.description, schema) {
-            _ if level == DetailLevel::Omitted => return String::new(),
+    /// Returns the line of the result; an empty text if nothing is described.
+    fn to_line(&self) -> String {
+        let text = match (&self.description, &self.schema) {
             (Some(description), Some(schema)) => format!("{description} {schema}"),
             (Some(text), None) | (None, Some(text)) => text.clone(),
             (None, None) => return String::new(),
@@ -87,7 +57,7 @@ impl ResultText {
 /// Returns the text of the skills, followed by the text of the results. Results take at most half
 /// of the budget from the skills, and all bytes that the skills do not use.
 pub fn append_results(
-    texts: &[&ResultText],
+    texts: Vec<ResultText>,
     budget: usize,
     skills: impl Fn(usize) -> InstructionText,
 ) -> InstructionText {
@@ -95,10 +65,7 @@ pub fn append_results(
         return skills(budget);
     }
 
-    let lines: usize = texts
-        .iter()
-        .map(|text| text.to_line(DetailLevel::Full).len())
-        .sum();
+    let lines: usize = texts.iter().map(|text| text.to_line().len()).sum();
     // One byte for the blank line.
     let reserved = (HEAD.len() + lines + 1).min(budget / 2);
     let mut text = skills(budget - reserved);
@@ -128,18 +95,12 @@ struct ResultsText {
 }
 
 /// Returns the text in at most `room` bytes.
-fn write_results(texts: &[&ResultText], room: usize) -> ResultsText {
-    let mut levels = vec![DetailLevel::Full; texts.len()];
-    let mut lines: Vec<String> = texts
-        .iter()
-        .map(|text| text.to_line(DetailLevel::Full))
-        .collect();
+fn write_results(mut texts: Vec<ResultText>, room: usize) -> ResultsText {
+    let mut lines: Vec<String> = texts.iter().map(ResultText::to_line).collect();
+    let mut shortened = HashSet::new();
 
     loop {
-        let incomplete = levels
-            .iter()
-            .filter(|level| **level != DetailLevel::Full)
-            .count();
+        let incomplete = shortened.len();
         let tail = omitted_text(incomplete);
         let bytes = HEAD.len() + lines.iter().map(String::len).sum::<usize>() + tail.len();
         if bytes <= room && lines.iter().any(|line| !line.is_empty()) {
@@ -147,28 +108,26 @@ fn write_results(texts: &[&ResultText], room: usize) -> ResultsText {
             return ResultsText { text, incomplete };
         }
 
-        let Some(index) = next_to_shorten(texts, &levels) else {
+        // The largest schema is omitted first, the last of equal schemas, and then the last tool.
+        let schemas = texts.iter().enumerate();
+        let largest = schemas
+            .filter_map(|(index, text)| Some((text.schema.as_ref()?.len(), index)))
+            .max();
+        let last = || texts.iter().rposition(|text| text.description.is_some());
+        let Some(index) = largest.map(|(_, index)| index).or_else(last) else {
             return ResultsText {
                 text: String::new(),
                 incomplete: texts.len(),
             };
         };
-        levels[index] = texts[index].shorter_level(levels[index]);
-        lines[index] = texts[index].to_line(levels[index]);
-    }
-}
 
-/// Returns the index of the line to shorten next: the line with the largest schema (the last of
-/// equal schemas), then the last line.
-fn next_to_shorten(texts: &[&ResultText], levels: &[DetailLevel]) -> Option<usize> {
-    let largest = (0..texts.len())
-        .filter(|index| levels[*index] == DetailLevel::Full && texts[*index].schema.is_some())
-        .max_by_key(|index| texts[*index].schema_bytes());
-    largest.or_else(|| {
-        levels
-            .iter()
-            .rposition(|level| *level != DetailLevel::Omitted)
-    })
+        let text = &mut texts[index];
+        if text.schema.take().is_none() {
+            text.description = None;
+        }
+        lines[index] = text.to_line();
+        shortened.insert(index);
+    }
 }
 
 /// Returns the closing line.
@@ -203,11 +162,12 @@ mod tests {
             result_text(1, Some("Large\n one."), Some(500)),
             result_text(2, Some("No schema."), None),
         ];
-        let all: Vec<&ResultText> = all.iter().flatten().collect();
+        let all: Vec<ResultText> = all.into_iter().flatten().collect();
+        let write_results = |room| write_results(all.clone(), room);
         let small = "- t0: Small. JSON Schema: {\"title\":\"xxxxx\"}\n";
-        let whole = write_results(&all, 10_000).text;
+        let whole = write_results(10_000).text;
         assert!(whole.starts_with(&format!("{HEAD}{small}- t1: Large one. JSON Schema: ")));
-        let cut = write_results(&all, whole.len() - 1);
+        let cut = write_results(whole.len() - 1);
         let tail = "The result of 1 tool is omitted or shortened here.\n";
         let expected = ResultsText {
             text: format!("{HEAD}{small}- t1: Large one.\n- t2: No schema.\n{tail}"),
@@ -218,7 +178,7 @@ mod tests {
             text: String::new(),
             incomplete: 3,
         };
-        assert_eq!(write_results(&all, 60), nothing);
+        assert_eq!(write_results(60), nothing);
     }
 
     proptest! {
@@ -233,13 +193,13 @@ mod tests {
                 .enumerate()
                 .filter_map(|(n, (description, schema))| result_text(n, description.as_deref(), *schema))
                 .collect();
-            let all: Vec<&ResultText> = all.iter().collect();
-            let written = write_results(&all, room);
+            let write_results = |room| write_results(all.clone(), room);
+            let written = write_results(room);
             let ResultsText { text, incomplete } = &written;
             prop_assert!(text.len() <= room);
-            prop_assert_eq!(&write_results(&all, room), &written);
+            prop_assert_eq!(&write_results(room), &written);
             // More room never describes less.
-            prop_assert!(write_results(&all, room + 500).incomplete <= *incomplete);
+            prop_assert!(write_results(room + 500).incomplete <= *incomplete);
             let lines = text.lines().filter(|line| line.starts_with("- ")).count();
             prop_assert!(lines + incomplete >= all.len());
             if !text.is_empty() && *incomplete > 0 {

@@ -59,12 +59,11 @@ pub struct CustomTool {
     handler: ToolHandler,
 }
 
-/// JSON Schema of a tool.
-enum ToolSchema {
-    /// Schema of a type, with the doc comment of the type.
-    Derived { schema: Value, doc: Option<String> },
-    /// Schema of the program, which replaces the schema of the type.
-    Explicit(Value),
+/// JSON Schema of a tool: that of a type, or a schema of the program.
+struct ToolSchema {
+    schema: Value,
+    /// Doc comment of the type.
+    doc: Option<String>,
 }
 
 /// Function from JSON to JSON of at most [`MAX_RESULT_BYTES`] bytes.
@@ -135,8 +134,12 @@ impl CustomTool {
             let function = function.clone();
             // All steps are in the future, so that a panic of any step is caught.
             Box::pin(async move {
-                let running = function(read_input(arguments)?);
-                match running.await {
+                let input = serde_path_to_error::deserialize(arguments);
+                let input = input.map_err(|error| ToolFailure::InvalidArguments {
+                    path: error.path().to_string(),
+                    reason: error.inner().to_string(),
+                })?;
+                match function(input).await {
                     Ok(output) => write_output(&output),
                     Err(error) => Err(ToolFailure::FunctionError(format!("{error:#}"))),
                 }
@@ -176,25 +179,34 @@ impl CustomTool {
         F: Fn(Value) -> Running + Send + Sync + 'static,
         Running: Future<Output = Result<Value, ToolFunctionError>> + Send + 'static,
     {
-        let input = ToolSchema::Explicit(input_schema);
-        let output = ToolSchema::Explicit(Value::Object(Map::new()));
-
         let function = Arc::new(function);
-        let handler: ToolHandler =
-            Arc::new(move |arguments| Box::pin(run_json_function(function.clone(), arguments)));
-        Self::from_parts(name, input, output, handler).description(description)
+        let handler: ToolHandler = Arc::new(move |arguments| {
+            let function = function.clone();
+            Box::pin(async move {
+                match function(arguments).await {
+                    Ok(output) => write_output(&output),
+                    Err(ToolFunctionError::Failed(reason)) => {
+                        Err(ToolFailure::FunctionError(reason))
+                    }
+                    Err(ToolFunctionError::Internal(reason)) => {
+                        Err(ToolFailure::InternalError(reason))
+                    }
+                }
+            })
+        });
+        let input = ToolSchema::explicit(input_schema);
+        Self::from_parts(name, input, ToolSchema::any(), handler).description(description)
     }
 
     /// Returns a tool of a third party's server. The schema is never compiled, since a hostile schema
     /// could take the time or the stack of this process: the server checks the arguments.
     #[cfg(feature = "mcp")]
     pub(crate) fn of_server(name: &str, schema: Value, handler: ToolHandler) -> Self {
-        let input = ToolSchema::Explicit(schema);
-        let output = ToolSchema::Explicit(Value::Object(Map::new()));
+        let input = ToolSchema::explicit(schema);
         Self {
             external_context: true,
             checks_arguments: false,
-            ..Self::from_parts(name, input, output, handler)
+            ..Self::from_parts(name, input, ToolSchema::any(), handler)
         }
     }
 
@@ -238,7 +250,7 @@ impl CustomTool {
     #[must_use]
     pub fn input_schema(self, schema: Value) -> Self {
         Self {
-            input: ToolSchema::Explicit(schema),
+            input: ToolSchema::explicit(schema),
             ..self
         }
     }
@@ -248,7 +260,7 @@ impl CustomTool {
     #[must_use]
     pub fn output_schema(self, schema: Value) -> Self {
         Self {
-            output: ToolSchema::Explicit(schema),
+            output: ToolSchema::explicit(schema),
             ..self
         }
     }
@@ -297,18 +309,14 @@ impl fmt::Debug for CustomTool {
 }
 
 impl ToolSchema {
-    fn schema(&self) -> &Value {
-        match self {
-            Self::Derived { schema, .. } | Self::Explicit(schema) => schema,
-        }
+    /// Returns a schema of the program, which replaces the schema of the type.
+    fn explicit(schema: Value) -> Self {
+        Self { schema, doc: None }
     }
 
-    /// Returns the doc comment of the type.
-    fn doc(&self) -> Option<&str> {
-        match self {
-            Self::Derived { doc, .. } => doc.as_deref(),
-            Self::Explicit(_) => None,
-        }
+    /// Returns the schema of an output that nothing describes.
+    fn any() -> Self {
+        Self::explicit(Value::Object(Map::new()))
     }
 
     /// Derives the schema of a type. References are inlined if possible, as not every platform
@@ -322,26 +330,10 @@ impl ToolSchema {
         let doc = schema
             .remove("description")
             .and_then(|doc| Some(doc.as_str()?.to_owned()));
-        Self::Derived {
+        Self {
             schema: schema.to_value(),
             doc,
         }
-    }
-}
-
-/// Runs a function from JSON to JSON.
-async fn run_json_function<F, Running>(
-    function: Arc<F>,
-    arguments: Value,
-) -> Result<ToolOutput, ToolFailure>
-where
-    F: Fn(Value) -> Running,
-    Running: Future<Output = Result<Value, ToolFunctionError>>,
-{
-    match function(arguments).await {
-        Ok(output) => write_output(&output),
-        Err(ToolFunctionError::Failed(reason)) => Err(ToolFailure::FunctionError(reason)),
-        Err(ToolFunctionError::Internal(reason)) => Err(ToolFailure::InternalError(reason)),
     }
 }
 
@@ -350,12 +342,5 @@ fn write_output(output: &impl Serialize) -> Result<ToolOutput, ToolFailure> {
     Ok(ToolOutput {
         json,
         images: Vec::new(),
-    })
-}
-
-fn read_input<Input: DeserializeOwned>(arguments: Value) -> Result<Input, ToolFailure> {
-    serde_path_to_error::deserialize(arguments).map_err(|error| ToolFailure::InvalidArguments {
-        path: error.path().to_string(),
-        reason: error.inner().to_string(),
     })
 }

@@ -35,7 +35,7 @@ pub enum InvocationKind {
 }
 
 /// Session in which an invocation runs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct InvocationSession<'a> {
     pub id: &'a str,
     pub usage: &'a UsageRecorder,
@@ -43,16 +43,16 @@ pub struct InvocationSession<'a> {
 }
 
 /// Source and skill that an invocation calls.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct InvocationTarget<'a> {
-    source_kind: &'static str,
-    source_id: &'a str,
+    pub source_kind: &'static str,
+    pub source_id: &'a str,
     /// Handle of a skill of the source, or empty.
-    package: &'a str,
+    pub package: &'a str,
     /// Skill, if the source lists it.
-    skill: Option<&'a SharedSkill>,
-    /// Whether the call is no further use of the skill.
-    is_continued: bool,
+    pub skill: Option<&'a SharedSkill>,
+    /// Whether the call continues the use of the skill, and is no further use.
+    pub is_continued: bool,
 }
 
 /// Invocation in flight. Recorded when it finishes, or as `DROPPED` on drop.
@@ -87,15 +87,7 @@ impl<'a> InvocationTarget<'a> {
             source_id: source.id(),
             package,
             skill,
-            is_continued: false,
-        }
-    }
-
-    /// Returns the target of a call that continues the use of its skill.
-    pub fn continued(self, is_continued: bool) -> Self {
-        Self {
-            is_continued,
-            ..self
+            ..Self::SESSION
         }
     }
 
@@ -105,37 +97,6 @@ impl<'a> InvocationTarget<'a> {
             source_kind: "custom",
             source_id: tool,
             ..Self::SESSION
-        }
-    }
-}
-
-impl InvocationTarget<'_> {
-    /// Records the names of the tool and of the skill in a span.
-    fn record_names(&self, span: &Span, kind: InvocationKind, names: ToolNames) {
-        if let Some(tool) = self.tool_name(kind, names) {
-            span.record("otel.name", format!("execute_tool {tool}"));
-            span.record("gen_ai.operation.name", "execute_tool");
-            span.record("gen_ai.tool.name", tool);
-        }
-        if !self.package.is_empty() {
-            let uri = truncate_with_ellipsis(&single_line(self.package), MAX_HANDLE_BYTES);
-            span.record("gen_ai.skill.source.uri", uri);
-        }
-        if let Some(skill) = self.skill {
-            let name = truncate_with_ellipsis(&single_line(&skill.name), MAX_NAME_BYTES);
-            span.record("gen_ai.skill.name", name);
-            span.record("skill.digest", skill.digest.as_str());
-        }
-    }
-
-    /// Returns the name of the called tool. A model may have invented the name of an unknown tool.
-    fn tool_name(&self, kind: InvocationKind, names: ToolNames) -> Option<&str> {
-        match kind {
-            InvocationKind::List => Some(names.list()),
-            InvocationKind::Read => Some(names.read()),
-            InvocationKind::Search => Some(names.search()),
-            InvocationKind::Inject => None,
-            InvocationKind::Tool => Some(self.source_id).filter(|name| !name.is_empty()),
         }
     }
 }
@@ -168,7 +129,29 @@ impl<'a> InvocationGuard<'a> {
             bytes = Empty,
             duration_ms = Empty,
         );
-        target.record_names(&span, kind, session.tool_names);
+
+        // A model may have invented the name of an unknown tool, which has no target.
+        let tool = match kind {
+            InvocationKind::List => session.tool_names.list(),
+            InvocationKind::Read => session.tool_names.read(),
+            InvocationKind::Search => session.tool_names.search(),
+            InvocationKind::Inject => "",
+            InvocationKind::Tool => target.source_id,
+        };
+        if !tool.is_empty() {
+            span.record("otel.name", format!("execute_tool {tool}"));
+            span.record("gen_ai.operation.name", "execute_tool");
+            span.record("gen_ai.tool.name", tool);
+        }
+        if !target.package.is_empty() {
+            let uri = truncate_with_ellipsis(&single_line(target.package), MAX_HANDLE_BYTES);
+            span.record("gen_ai.skill.source.uri", uri);
+        }
+        if let Some(skill) = target.skill {
+            let name = truncate_with_ellipsis(&single_line(&skill.name), MAX_NAME_BYTES);
+            span.record("gen_ai.skill.name", name);
+            span.record("skill.digest", skill.digest.as_str());
+        }
 
         Self {
             usage: session.usage,
@@ -220,9 +203,7 @@ impl<'a> InvocationGuard<'a> {
             bytes,
             duration,
         };
-        if let Some(skill) = &self.skill {
-            self.usage.record_call(kind, skill, call);
-        }
+        self.usage.record_call(kind, &self.skill, Some(call));
     }
 }
 
@@ -241,11 +222,12 @@ fn outcome_code(kind: InvocationKind, result: &ToolResult) -> String {
     }
 
     let json = serde_json::from_str::<Value>(&result.json).unwrap_or_default();
-    if !result.success {
-        let code = json["error"]["code"].as_str();
-        return code.unwrap_or("FAILED").to_owned();
-    }
-    let skills = json["skills"].as_array();
-    let is_empty = skills.is_none_or(Vec::is_empty);
-    if is_empty { OUTCOME_EMPTY } else { OUTCOME_OK }.to_owned()
+    let outcome = if !result.success {
+        json["error"]["code"].as_str().unwrap_or("FAILED")
+    } else if json["skills"].as_array().is_none_or(Vec::is_empty) {
+        OUTCOME_EMPTY
+    } else {
+        OUTCOME_OK
+    };
+    outcome.to_owned()
 }

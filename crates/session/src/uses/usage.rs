@@ -155,15 +155,11 @@ impl UsageRecorder {
 
     /// Records that a list or a search showed these skills.
     pub fn record<'a>(&self, kind: UsageKind, skills: impl IntoIterator<Item = &'a SharedSkill>) {
-        self.record_used(kind, skills, None);
+        self.record_call(kind, skills, None);
     }
 
-    /// Records the end of a call that used a skill.
-    pub fn record_call(&self, kind: UsageKind, skill: &SharedSkill, call: CallOutcome) {
-        self.record_used(kind, [skill], Some(call));
-    }
-
-    fn record_used<'a>(
+    /// Records that these skills were used; with the end of the call, if it was a read or an injection.
+    pub fn record_call<'a>(
         &self,
         kind: UsageKind,
         skills: impl IntoIterator<Item = &'a SharedSkill>,
@@ -179,18 +175,17 @@ impl UsageRecorder {
             return;
         }
 
-        let number = skills.len() as u64;
-        let used = UsedSkills {
-            time: SystemTime::now(),
-            kind,
-            first_number: state.count,
-            skills,
-            call,
-        };
-        state.count += number;
+        let first_number = state.count;
+        state.count += skills.len() as u64;
         if let Some(sender) = &state.sender {
             // Without a watch, the events are only counted.
-            drop(sender.send(Arc::new(used)));
+            drop(sender.send(Arc::new(UsedSkills {
+                time: SystemTime::now(),
+                kind,
+                first_number,
+                skills,
+                call,
+            })));
         }
     }
 }
@@ -239,19 +234,12 @@ impl UsageWatch {
             self.current = None;
             return None;
         };
-        let event = UsageEvent::new(used, skill, &self.session, lost);
         self.next_number = number + 1;
-        Some(event)
-    }
-}
-
-impl UsageEvent {
-    fn new(used: &UsedSkills, skill: &SharedSkill, session: &str, lost: u64) -> Self {
         let call = used.call.as_ref();
-        Self {
+        Some(UsageEvent {
             time: used.time,
             kind: used.kind,
-            session: session.to_owned(),
+            session: self.session.clone(),
             name: skill.name.clone(),
             package: skill.package.clone(),
             authority: SkillAuthority::of_skill(skill),
@@ -260,7 +248,7 @@ impl UsageEvent {
             bytes: call.map(|call| call.bytes),
             duration: call.map(|call| call.duration),
             lost,
-        }
+        })
     }
 }
 

@@ -72,12 +72,21 @@ pub struct CallListener {
     has_progress: bool,
 }
 
-/// End of one event stream.
-enum StreamEnd {
-    /// The manager has no more events.
-    Finished,
+/// End of one event stream before the manager has no more events.
+enum StreamError {
     /// The stream is to be opened again, with the reason.
     Lost(String),
+    Fatal(ListenError),
+}
+
+impl From<DispatchError> for StreamError {
+    fn from(error: DispatchError) -> Self {
+        match error {
+            // The event comes again with the next stream.
+            DispatchError::TooManyUnsent { .. } => Self::Lost(error.to_string()),
+            error => Self::Fatal(error.into()),
+        }
+    }
 }
 
 impl CallListener {
@@ -132,9 +141,10 @@ impl CallListener {
         let mut backoff = RECONNECT_BACKOFF;
         loop {
             self.has_progress = false;
-            match self.follow_stream(dispatcher).await? {
-                StreamEnd::Finished => return Ok(()),
-                StreamEnd::Lost(reason) => {
+            match self.follow_stream(dispatcher).await {
+                Ok(()) => return Ok(()),
+                Err(StreamError::Fatal(error)) => return Err(error),
+                Err(StreamError::Lost(reason)) => {
                     tracing::debug!(last_event_id = self.last_event_id, "stream lost: {reason}");
                 }
             }
@@ -146,54 +156,47 @@ impl CallListener {
         }
     }
 
-    /// Follows one stream.
-    async fn follow_stream(
-        &mut self,
-        dispatcher: &CallDispatcher,
-    ) -> Result<StreamEnd, ListenError> {
+    /// Follows one stream until the manager has no more events.
+    async fn follow_stream(&mut self, dispatcher: &CallDispatcher) -> Result<(), StreamError> {
         let limit = dispatcher.context.options.manager_timeout;
-        let response = match self.open_stream(limit).await {
-            Ok(response) => response,
-            Err(reason) => return Ok(StreamEnd::Lost(reason)),
-        };
+        let response = self.open_stream(limit).await.map_err(StreamError::Lost)?;
 
         let status = response.status();
         let is_temporary = status.is_server_error()
             || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
         if status == StatusCode::NO_CONTENT {
-            return Ok(StreamEnd::Finished);
+            return Ok(());
         } else if is_temporary {
-            return Ok(StreamEnd::Lost(failure(response).await));
+            return Err(StreamError::Lost(failure(response).await));
         } else if !status.is_success() {
-            return Err(ListenError::Rejected(failure(response).await));
+            let reason = failure(response).await;
+            return Err(StreamError::Fatal(ListenError::Rejected(reason)));
         }
-        check_content_type(&response)?;
+        let content_type = response.headers().get(CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok());
+        let content_type = content_type.unwrap_or_default();
+        if !content_type.starts_with("text/event-stream") {
+            let reason = format!("the manager responds with the content type {content_type:?}");
+            return Err(StreamError::Fatal(ListenError::Rejected(reason)));
+        }
 
         let mut events = pin!(event_stream(response, MAX_EVENT_BYTES));
-        loop {
-            match events.next().await {
-                None => return Ok(StreamEnd::Lost("the manager closed the stream".to_owned())),
-                Some(Err(error)) => return Ok(StreamEnd::Lost(error.to_string())),
-                Some(Ok(event)) => {
-                    if let Some(end) = self.take_event(dispatcher, event).await? {
-                        return Ok(end);
-                    }
-                }
-            }
+        while let Some(event) = events.next().await {
+            let event = event.map_err(|error| StreamError::Lost(error.to_string()))?;
+            self.take_event(dispatcher, event).await?;
         }
+        let reason = "the manager closed the stream";
+        Err(StreamError::Lost(reason.to_owned()))
     }
 
     async fn open_stream(&self, limit: Duration) -> Result<Response, String> {
         let manager = &self.manager;
         let url = manager.url(&manager.paths.call_events, "");
-        let send = manager.send(|| {
-            let request = manager.client.get(&url).header(ACCEPT, "text/event-stream");
-            match &self.last_event_id {
-                Some(id) => request.header("Last-Event-ID", id),
-                None => request,
-            }
-        });
-        timeout(limit, send)
+        let mut request = manager.client.get(url).header(ACCEPT, "text/event-stream");
+        if let Some(id) = &self.last_event_id {
+            request = request.header("Last-Event-ID", id);
+        }
+        timeout(limit, manager.send(request))
             .await
             .unwrap_or_else(|_| Err("the manager does not respond".to_owned()))
     }
@@ -203,7 +206,7 @@ impl CallListener {
         &mut self,
         dispatcher: &CallDispatcher,
         event: Sse,
-    ) -> Result<Option<StreamEnd>, ListenError> {
+    ) -> Result<(), StreamError> {
         if let Some(retry) = event.retry {
             self.requested_delay = Duration::from_millis(retry).min(MAX_REQUESTED_DELAY);
         }
@@ -215,44 +218,20 @@ impl CallListener {
         let call = message.and_then(|message| self.manager.read_call(Ok(message)));
         if let Some((request_id, job)) = call.and_then(|call| dispatcher.job_for_call(call)) {
             let start = dispatcher.start_call(DeliveryMode::Pushed, request_id, job);
-            match start.await {
-                // The receiver is dropped: the record goes to `on_dispatch_ended`.
-                Ok(_) => {}
-                // The event comes again with the next stream.
-                Err(error @ DispatchError::TooManyUnsent { .. }) => {
-                    return Ok(Some(StreamEnd::Lost(error.to_string())));
-                }
-                Err(error) => return Err(error.into()),
-            }
+            // The receiver is dropped: the record goes to `on_dispatch_ended`.
+            drop(start.await?);
         }
 
         self.has_progress = true;
         if let Some(id) = event.id {
             // An empty id resets the position. Source: the specification of server-sent events. An
             // id that no header can carry is treated as empty.
-            self.last_event_id = Some(id).filter(|id| fits_header(id));
+            self.last_event_id = Some(id).filter(|id| {
+                (1..=MAX_EVENT_ID_BYTES).contains(&id.len()) && HeaderValue::from_str(id).is_ok()
+            });
         }
-        Ok(None)
+        Ok(())
     }
-}
-
-/// Checks that a response is an event stream.
-fn check_content_type(response: &Response) -> Result<(), ListenError> {
-    let content_type = response
-        .headers()
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    if content_type.starts_with("text/event-stream") {
-        return Ok(());
-    }
-    let reason = format!("the manager responds with the content type {content_type:?}");
-    Err(ListenError::Rejected(reason))
-}
-
-/// Returns whether the id of an event can be the header of a request.
-fn fits_header(id: &str) -> bool {
-    (1..=MAX_EVENT_ID_BYTES).contains(&id.len()) && HeaderValue::from_str(id).is_ok()
 }
 
 /// Submits unsent answers again. The delays grow while the manager takes none.

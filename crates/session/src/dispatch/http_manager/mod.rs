@@ -188,20 +188,20 @@ impl HttpManager {
         }
 
         let connection = async {
-            let token = BearerToken::read(token).await?;
-            let builder = http_client_builder(&base_url).await?;
-            Ok((token, build_client(builder.tcp_keepalive(KEEPALIVE))?))
+            Ok(Self {
+                token: BearerToken::read(token).await?,
+                client: build_client(
+                    http_client_builder(&base_url)
+                        .await?
+                        .tcp_keepalive(KEEPALIVE),
+                )?,
+                session_id,
+                base_url: base_url.trim_end_matches('/').to_owned(),
+                paths,
+                observer: None,
+            })
         };
-        let (token, client) = connection.await.map_err(HttpManagerError::Client)?;
-
-        Ok(Self {
-            client,
-            token,
-            session_id,
-            base_url: base_url.trim_end_matches('/').to_owned(),
-            paths,
-            observer: None,
-        })
+        connection.await.map_err(HttpManagerError::Client)
     }
 
     /// Sets a function that receives the record of each dispatch, such as for metrics.
@@ -215,21 +215,23 @@ impl HttpManager {
 
     /// Returns the URL of a path.
     fn url(&self, path: &str, request_id: &str) -> String {
+        let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let path = path
-            .replace("{session}", &percent_encode(&self.session_id))
-            .replace("{request_id}", &percent_encode(request_id));
+            .replace("{session}", &encode(&self.session_id))
+            .replace("{request_id}", &encode(request_id));
         format!("{}{path}", self.base_url)
     }
 
     /// Sends a request. If the manager rejects the token and the token's file has changed, sends
     /// the request again.
-    async fn send(
-        &self,
-        build: impl Fn() -> RequestBuilder + Send + Sync,
-    ) -> Result<Response, String> {
-        let response = self.send_once(build()).await?;
-        if response.status() == StatusCode::UNAUTHORIZED && self.token.reload().await {
-            return self.send_once(build()).await;
+    async fn send(&self, request: RequestBuilder) -> Result<Response, String> {
+        let again = request.try_clone();
+        let response = self.send_once(request).await?;
+        if response.status() == StatusCode::UNAUTHORIZED
+            && let Some(again) = again
+            && self.token.reload().await
+        {
+            return self.send_once(again).await;
         }
         Ok(response)
     }
@@ -244,10 +246,9 @@ impl HttpManager {
 
     /// Returns the body of a successful `GET`.
     async fn get(&self, url: &str) -> Result<Vec<u8>, String> {
-        let response = self
-            .send(|| self.client.get(url).header(ACCEPT, "application/json"))
-            .await?;
-        success_body(response).await
+        let request = self.client.get(url).header(ACCEPT, "application/json");
+        let response = check_success(self.send(request).await?).await?;
+        read_body(response, MAX_BODY_BYTES).await
     }
 
     /// Reads the pending calls of a response, as many as may be in memory at a time. The others are in the
@@ -277,25 +278,19 @@ impl HttpManager {
     }
 
     async fn post(&self, url: &str, body: &Value) -> Result<Response, String> {
-        let text = body.to_string();
-        self.send(|| {
-            self.client
-                .post(url)
-                .header(CONTENT_TYPE, "application/json")
-                .body(text.clone())
-        })
-        .await
+        let request = self
+            .client
+            .post(url)
+            .header(CONTENT_TYPE, "application/json");
+        self.send(request.body(body.to_string())).await
     }
 
     /// Returns the call of a message, or `None` with a log line if the message is invalid.
     fn read_call(&self, message: Result<Value, BoundedJsonError>) -> Option<PendingCall> {
-        match self.parse_call(message) {
-            Ok(call) => Some(call),
-            Err(error) => {
-                tracing::warn!(session = self.session_id, "invalid pending call: {error}");
-                None
-            }
-        }
+        let call = self.parse_call(message).inspect_err(|error| {
+            tracing::warn!(session = self.session_id, "invalid pending call: {error}");
+        });
+        call.ok()
     }
 
     fn parse_call(
@@ -359,11 +354,7 @@ impl AgentThread for HttpManager {
     fn send_turn<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let response = self.post(&self.url(&self.paths.turns, ""), turn).await?;
-            if response.status().is_success() {
-                Ok(())
-            } else {
-                Err(failure(response).await)
-            }
+            check_success(response).await.map(drop)
         })
     }
 
@@ -395,10 +386,6 @@ fn parse_base_url(text: &str) -> Option<reqwest::Url> {
     is_base.then_some(url)
 }
 
-fn percent_encode(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
 fn check_paths(paths: &ManagerPaths) -> Result<(), HttpManagerError> {
     let ManagerPaths {
         pending_calls,
@@ -409,28 +396,26 @@ fn check_paths(paths: &ManagerPaths) -> Result<(), HttpManagerError> {
     } = paths;
 
     for path in [pending_calls, call_events, call_response, turns, session] {
-        let needs_id = path == call_response && !path.contains("{request_id}");
-        let needs = if needs_id {
+        let needs = if path == call_response && !path.contains("{request_id}") {
             " and contains `{request_id}`"
+        } else if path.starts_with('/') {
+            continue;
         } else {
             ""
         };
-        if needs_id || !path.starts_with('/') {
-            return Err(HttpManagerError::InvalidPath {
-                path: path.clone(),
-                needs,
-            });
-        }
+        let path = path.clone();
+        return Err(HttpManagerError::InvalidPath { path, needs });
     }
     Ok(())
 }
 
-/// Returns the body of a success, or the failure of another response.
-async fn success_body(response: Response) -> Result<Vec<u8>, String> {
-    if !response.status().is_success() {
-        return Err(failure(response).await);
+/// Returns a response that is a success, or the failure of another response.
+async fn check_success(response: Response) -> Result<Response, String> {
+    if response.status().is_success() {
+        Ok(response)
+    } else {
+        Err(failure(response).await)
     }
-    read_body(response, MAX_BODY_BYTES).await
 }
 
 /// Returns the status and the first bytes of a response that is not a success.

@@ -17,9 +17,10 @@ use std::any::Any;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{JoinError, JoinSet};
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
 /// Limit of a repeated error in the definition of a tool, in bytes.
@@ -34,7 +35,7 @@ const INPUT_SCHEMA: &str = "the schema of the input";
 pub(crate) struct RegisteredTool {
     full_name: String,
     /// Full name in the other spelling; `None` without a namespace.
-    other_name: Option<String>,
+    pub(in crate::tools) other_name: Option<String>,
     namespace: Option<String>,
     name: String,
     description: String,
@@ -42,7 +43,7 @@ pub(crate) struct RegisteredTool {
     /// Compiled `schema`; `None` if arguments are not checked.
     validator: Option<Validator>,
     /// Description of the results for a model.
-    result_text: Option<ResultText>,
+    pub(in crate::tools) result_text: Option<ResultText>,
     /// Whether every output is put into the field `result` of an object.
     wraps_result: bool,
     time_limit: Duration,
@@ -88,7 +89,7 @@ impl RegisteredTool {
 
     /// Checks the schemas, the descriptions and the time limit of a tool.
     fn check_parts(tool: CustomTool, full_name: &str) -> Result<Self, InvalidToolPart> {
-        let schema = tool.input.schema().clone();
+        let schema = tool.input.schema;
         let validator = if tool.checks_arguments {
             Some(compile_schema(INPUT_SCHEMA, &schema)?)
         } else {
@@ -101,16 +102,19 @@ impl RegisteredTool {
         }
 
         let part = "the description";
-        let own_description = tool.description.as_deref().or(tool.input.doc());
+        let own_description = tool.description.as_deref().or(tool.input.doc.as_deref());
         let description = check_description(part, own_description)?.ok_or_else(|| {
             let reason = "it is missing; set one, or write a doc comment on the type of the input";
             InvalidToolPart::new(part, reason)
         })?;
 
-        let output = tool.output.schema();
+        let output = &tool.output.schema;
         // The compiled schema is not used: a model only reads the schema in the text of the result.
         compile_schema("the schema of the output", output)?;
-        let own_description = tool.output_description.as_deref().or(tool.output.doc());
+        let own_description = tool
+            .output_description
+            .as_deref()
+            .or(tool.output.doc.as_deref());
         let output_description =
             check_description("the description of the output", own_description)?;
 
@@ -152,21 +156,15 @@ impl RegisteredTool {
         &self.full_name
     }
 
-    pub(in crate::tools) fn result_text(&self) -> Option<&ResultText> {
-        self.result_text.as_ref()
-    }
-
-    /// Returns the name in the other spelling; `None` without a namespace.
-    pub(in crate::tools) fn other_name(&self) -> Option<&str> {
-        self.other_name.as_deref()
-    }
-
     /// Returns a copy of the tool with a name that has no namespace.
     pub(crate) fn with_flat_name(&self) -> Result<Self, ToolNameError> {
         let flat = ToolNames::Flat.join(self.namespace.as_deref(), &self.name);
         let name = check_tool_name(flat)?;
         let other_name = self.namespace.is_some().then(|| self.full_name.clone());
-        let result_text = self.result_text.clone().map(|text| text.with_name(&name));
+        let mut result_text = self.result_text.clone();
+        if let Some(text) = &mut result_text {
+            text.name.clone_from(&name);
+        }
         Ok(Self {
             full_name: name.clone(),
             other_name,
@@ -179,14 +177,15 @@ impl RegisteredTool {
 
     /// Returns the tool as a platform registers it. Platforms take no schema of the output.
     pub(crate) fn to_payload(&self) -> Value {
-        let mut payload = Map::new();
+        let mut payload = json!({
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": self.schema,
+        });
         if let Some(namespace) = &self.namespace {
-            payload.insert("namespace".to_owned(), json!(namespace));
+            payload["namespace"] = json!(namespace);
         }
-        payload.insert("name".to_owned(), json!(self.name));
-        payload.insert("description".to_owned(), json!(self.description));
-        payload.insert("inputSchema".to_owned(), self.schema.clone());
-        Value::Object(payload)
+        payload
     }
 
     /// Calls the tool. The function runs on a task of its own, which ends with this future. A
@@ -197,8 +196,21 @@ impl RegisteredTool {
         permits: &Arc<Semaphore>,
         form: ResultForm,
     ) -> ToolResult {
-        let outcome = self.run(arguments, permits, form.max_bytes).await;
-        self.to_result(outcome, form)
+        let max_bytes = form.max_bytes;
+        let outcome = self.run(arguments, permits, max_bytes).await;
+        let result = match outcome.and_then(|output| self.to_object(output, max_bytes)) {
+            Ok(ToolOutput { json, images }) => ToolResult {
+                success: true,
+                external_context: true,
+                json,
+                images,
+            },
+            Err(error) => ToolResult::from_outcome(Err::<&(), _>(&error), form),
+        };
+        ToolResult {
+            external_context: self.external_context,
+            ..result
+        }
     }
 
     async fn run(
@@ -209,53 +221,37 @@ impl RegisteredTool {
     ) -> Result<ToolOutput, ToolError> {
         check_json_bounds(arguments, MAX_ARGUMENT_BYTES)
             .map_err(|reason| self.invalid_arguments(&reason))?;
-        let permit = self.acquire_permit(permits).await?;
+        let permit = timeout(PERMIT_TIMEOUT, permits.clone().acquire_owned()).await;
+        let permit = permit.ok().and_then(Result::ok).ok_or_else(|| {
+            let message = format!("too many calls run; {self} was not started");
+            ToolError::from_code(ToolErrorCode::Overloaded, &message)
+        })?;
 
-        // Dropping the set aborts the task.
-        let mut task = JoinSet::new();
-        let work = self
-            .clone()
-            .run_handler(arguments.clone(), permit, max_bytes);
+        let tool = self.clone();
+        let arguments = arguments.clone();
+        let work = async move {
+            // The permit is held until the function ends, which may be after the time limit if the
+            // function blocks its thread.
+            let _permit = permit;
+            tool.check_arguments(&arguments)?;
+            let outcome = (tool.handler)(arguments).await;
+            outcome.map_err(|failure| tool.tool_error(failure, max_bytes))
+        };
         // The spans and events of the function belong to the span of the invocation.
         let work = work.in_current_span();
-        match ToolCaller::current() {
-            Some(caller) => task.spawn(caller.run(work)),
-            None => task.spawn(work),
+        let task = match ToolCaller::current() {
+            Some(caller) => tokio::spawn(caller.run(work)),
+            None => tokio::spawn(work),
         };
-        match timeout(self.time_limit, task.join_next()).await {
-            Ok(Some(Ok(outcome))) => outcome,
-            Ok(Some(Err(error))) => Err(self.panic_error(error)),
-            Ok(None) => Err(self.aborted_error()),
+        match timeout(self.time_limit, AbortOnDropHandle::new(task)).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(error)) => Err(self.panic_error(error)),
             Err(_) => {
                 let limit = humantime::format_duration(self.time_limit);
-                let message = format!("{} did not end within {limit}", self.quoted_name());
+                let message = format!("{self} did not end within {limit}");
                 Err(ToolError::from_code(ToolErrorCode::ToolTimedOut, &message))
             }
         }
-    }
-
-    /// Runs the function. Holds the permit until the function ends, which may be after the time
-    /// limit if the function blocks its thread.
-    async fn run_handler(
-        self: Arc<Self>,
-        arguments: Value,
-        _permit: OwnedSemaphorePermit,
-        max_bytes: usize,
-    ) -> Result<ToolOutput, ToolError> {
-        self.check_arguments(&arguments)?;
-        let outcome = (self.handler)(arguments).await;
-        outcome.map_err(|failure| self.tool_error(failure, max_bytes))
-    }
-
-    async fn acquire_permit(
-        &self,
-        permits: &Arc<Semaphore>,
-    ) -> Result<OwnedSemaphorePermit, ToolError> {
-        let permit = timeout(PERMIT_TIMEOUT, permits.clone().acquire_owned()).await;
-        permit.ok().and_then(Result::ok).ok_or_else(|| {
-            let message = format!("too many calls run; {} was not started", self.quoted_name());
-            ToolError::from_code(ToolErrorCode::Overloaded, &message)
-        })
     }
 
     /// Checks the arguments against the schema. An error names each field, but not its value: the
@@ -283,7 +279,7 @@ impl RegisteredTool {
     }
 
     fn invalid_arguments(&self, reason: &str) -> ToolError {
-        let message = format!("the arguments do not fit {}: {reason}", self.quoted_name());
+        let message = format!("the arguments do not fit {self}: {reason}");
         ToolError::with_hint(
             ToolErrorCode::InvalidArguments,
             &message,
@@ -296,27 +292,21 @@ impl RegisteredTool {
             ToolFailure::InvalidArguments { path, reason } => {
                 self.invalid_arguments(&format!("at {path}: {reason}"))
             }
-            ToolFailure::FunctionError(error) => {
-                failed_error(&format!("{} failed: {error}", self.quoted_name()))
-            }
+            ToolFailure::FunctionError(error) => failed_error(&format!("{self} failed: {error}")),
             ToolFailure::InternalError(reason) => {
                 let tool = self.full_name();
                 tracing::error!(tool, "internal error of a tool: {reason}");
                 self.internal_error("has an internal error")
             }
             ToolFailure::TooLarge => self.too_large_error(max_bytes),
-            ToolFailure::NotJson(reason) => failed_error(&format!(
-                "the result of {} is not JSON: {reason}",
-                self.quoted_name()
-            )),
+            ToolFailure::NotJson(reason) => {
+                failed_error(&format!("the result of {self} is not JSON: {reason}"))
+            }
         }
     }
 
     fn too_large_error(&self, max_bytes: usize) -> ToolError {
-        let message = format!(
-            "the result of {} is over {max_bytes} bytes of JSON",
-            self.quoted_name()
-        );
+        let message = format!("the result of {self} is over {max_bytes} bytes of JSON");
         ToolError::with_hint(
             ToolErrorCode::TooLarge,
             &message,
@@ -328,7 +318,7 @@ impl RegisteredTool {
     /// model.
     fn panic_error(&self, error: JoinError) -> ToolError {
         let Ok(panic) = error.try_into_panic() else {
-            return self.aborted_error();
+            return failed_error(&format!("{self} was stopped"));
         };
         tracing::error!(
             tool = self.full_name(),
@@ -339,51 +329,27 @@ impl RegisteredTool {
     }
 
     fn internal_error(&self, predicate: &str) -> ToolError {
-        let message = format!(
-            "{} {predicate}; this is a bug in the tool",
-            self.quoted_name()
-        );
+        let message = format!("{self} {predicate}; this is a bug in the tool");
         ToolError::from_code(ToolErrorCode::ToolInternalError, &message)
     }
 
-    fn aborted_error(&self) -> ToolError {
-        failed_error(&format!("{} was stopped", self.quoted_name()))
-    }
-
-    fn quoted_name(&self) -> String {
-        format!("the tool {:?}", self.full_name())
-    }
-
-    /// Returns one JSON object within the limit of the session.
-    fn to_result(&self, outcome: Result<ToolOutput, ToolError>, form: ResultForm) -> ToolResult {
-        let result = match outcome.and_then(|output| self.to_object(output, form.max_bytes)) {
-            Ok(object) => ToolResult {
-                success: true,
-                external_context: true,
-                json: object.json,
-                images: object.images,
-            },
-            Err(error) => ToolResult::from_outcome(Err::<&(), _>(&error), form),
-        };
-        ToolResult {
-            external_context: self.external_context,
-            ..result
-        }
-    }
-
     /// Returns an output as an object.
-    fn to_object(&self, output: ToolOutput, max_bytes: usize) -> Result<ToolOutput, ToolError> {
-        let ToolOutput { json, images } = output;
-        let json = if !self.wraps_result && json.starts_with('{') {
-            json
-        } else {
-            format!("{{\"result\":{json}}}")
-        };
-        if json.len() > max_bytes {
+    fn to_object(&self, mut output: ToolOutput, max_bytes: usize) -> Result<ToolOutput, ToolError> {
+        if self.wraps_result || !output.json.starts_with('{') {
+            output.json = format!("{{\"result\":{}}}", output.json);
+        }
+        if output.json.len() > max_bytes {
             Err(self.too_large_error(max_bytes))
         } else {
-            Ok(ToolOutput { json, images })
+            Ok(output)
         }
+    }
+}
+
+/// Phrase for the tool.
+impl fmt::Display for RegisteredTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the tool {:?}", self.full_name)
     }
 }
 
@@ -400,15 +366,10 @@ fn failed_error(message: &str) -> ToolError {
 }
 
 fn check_name(name: &str) -> Result<(), ToolRegistryError> {
-    let is_valid = (1..=MAX_NAME_BYTES).contains(&name.len())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
-    if is_valid {
-        return Ok(());
-    }
-    let shown = truncate_with_ellipsis(name, 2 * MAX_NAME_BYTES);
-    Err(ToolRegistryError::InvalidName(shown))
+    check_tool_name(name.to_owned()).map(drop).map_err(|_| {
+        let shown = truncate_with_ellipsis(name, 2 * MAX_NAME_BYTES);
+        ToolRegistryError::InvalidName(shown)
+    })
 }
 
 /// Returns a description, `None` if it is empty, or an error if it is too long.
