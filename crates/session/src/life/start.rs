@@ -89,14 +89,11 @@ impl Session {
         let executors = join_all(starts).await.into_iter().map(Arc::new).collect();
 
         let inner = SessionInner::new(options, trust, selection, points)?;
-        let mut session = Self::from_sources(
-            executors,
-            others
-                .into_iter()
-                .map(|source| inner.approved_source(source))
-                .collect(),
-            inner,
-        )?;
+        let others = others
+            .into_iter()
+            .map(|source| inner.approved_source(source))
+            .collect();
+        let mut session = Self::from_sources(executors, others, inner)?;
         session.custom_tools = Arc::new(custom_tools);
         #[cfg(feature = "mcp")]
         session.start_servers(&options.mcp_servers).await;

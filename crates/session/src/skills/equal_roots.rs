@@ -56,7 +56,7 @@ pub struct EqualRoot {
 
 /// Main file of a skill. Equal roots have the same files.
 #[derive(PartialEq, Eq, Hash)]
-struct SkillFile<'a> {
+struct ComparedFile<'a> {
     path: &'a str,
     digest: &'a str,
 }
@@ -71,9 +71,9 @@ impl EqualRoots {
     /// Finds the roots of different environments whose skills are equal apart from the ids of the
     /// roots.
     pub fn find(roots: &[ExecutorRoot<'_>]) -> Self {
-        let mut by_files: HashMap<Vec<SkillFile<'_>>, Vec<EqualSeries<'_>>> = HashMap::new();
+        let mut by_files: HashMap<Vec<ComparedFile<'_>>, Vec<EqualSeries<'_>>> = HashMap::new();
         for root in roots.iter().filter(|root| root.is_comparable()) {
-            let files = root.skills.iter().map(SkillFile::of_skill).collect();
+            let files = root.skills.iter().map(ComparedFile::of_skill).collect();
             let candidates = by_files.entry(files).or_default();
             match candidates.iter_mut().find(|series| series.can_add(root)) {
                 Some(series) => series.add(*root),
@@ -233,7 +233,7 @@ impl<'a> EqualSeries<'a> {
     }
 }
 
-impl<'a> SkillFile<'a> {
+impl<'a> ComparedFile<'a> {
     fn of_skill(skill: &'a SharedSkill) -> Self {
         Self {
             path: path_of_handle(&skill.package),

@@ -83,9 +83,9 @@ pub fn list_page(view: &SessionView, begin: usize, max_bytes: usize) -> SkillLis
     page.finish(view, next_cursor)
 }
 
-/// Returns a page without its cursor, with as many whole skills as fit, in their order. If the first skill does not fit,
-/// its description is truncated; if the skill does not fit without a description, the skill is omitted
-/// with a warning.
+/// Returns a page without its cursor, with as many whole skills as fit, in their order. If the first skill
+/// does not fit, its description is truncated; if the skill does not fit without a description, the skill is
+/// omitted with a warning.
 pub fn fill_page<'a>(
     view: &'a SessionView,
     warnings: Vec<String>,
