@@ -2,7 +2,7 @@
 
 use super::MAX_QUEUED_MESSAGES;
 use super::broker_config::BrokerConfig;
-use async_nats::{Client, ConnectOptions, Event, Message, ServerAddr, StatusCode, Subscriber};
+use async_nats::{Client, ConnectOptions, Event, ServerAddr, StatusCode, Subscriber};
 use bytes::Bytes;
 use caproot_core::backoff::Backoff;
 use futures_util::StreamExt as _;
@@ -116,11 +116,11 @@ impl Broker {
             .map(|server| server.parse::<ServerAddr>())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| format!("invalid server: {error}"))?;
-        let client = options
-            .connect(servers)
-            .await
-            .map_err(|error| error.to_string())?;
-        Ok(Self { client, state })
+        let client = options.connect(servers).await;
+        Ok(Self {
+            client: client.map_err(|error| error.to_string())?,
+            state,
+        })
     }
 
     /// Returns the state of the connection, and its changes.
@@ -129,16 +129,16 @@ impl Broker {
         self.state.clone()
     }
 
-    /// Waits until the connection is lost for the next time. Never returns once the client ended.
-    pub async fn lost(&self) {
+    /// Waits until a count of the state differs from the count at this call. Never returns once the
+    /// client ended.
+    pub fn wait_for_change(&self, count: fn(&BrokerState) -> u64) -> impl Future<Output = ()> {
         let mut state = self.state.clone();
-        let before = state.borrow_and_update().losses;
-        if state
-            .wait_for(|state| state.losses != before)
-            .await
-            .is_err()
-        {
-            std::future::pending::<()>().await;
+        let before = count(&state.borrow());
+        async move {
+            let changed = state.wait_for(|state| count(state) != before);
+            if changed.await.is_err() {
+                std::future::pending::<()>().await;
+            }
         }
     }
 
@@ -150,21 +150,28 @@ impl Broker {
         reply: &str,
         payload: Bytes,
     ) -> Result<(), BrokerEnded> {
-        let published =
-            self.client
-                .publish_with_reply(subject.to_owned(), reply.to_owned(), payload);
-        Ok(published.await?)
+        let (subject, reply) = (subject.to_owned(), reply.to_owned());
+        Ok(self
+            .client
+            .publish_with_reply(subject, reply, payload)
+            .await?)
     }
 
     /// Publishes a message without a reply subject.
-    pub async fn announce(&self, subject: &str, payload: Bytes) -> Result<(), BrokerEnded> {
+    pub async fn announce(
+        &self,
+        subject: &str,
+        message: &impl prost::Message,
+    ) -> Result<(), BrokerEnded> {
+        let payload = message.encode_to_vec().into();
         Ok(self.client.publish(subject.to_owned(), payload).await?)
     }
 
     /// Subscribes to a subject.
     pub async fn subscribe(&self, subject: &str) -> Result<BrokerSubscription, BrokerEnded> {
-        let subscriber = self.client.subscribe(subject.to_owned()).await?;
-        Ok(BrokerSubscription(subscriber))
+        Ok(BrokerSubscription(
+            self.client.subscribe(subject.to_owned()).await?,
+        ))
     }
 
     /// Subscribes to a subject in a group: one member receives each message.
@@ -173,11 +180,11 @@ impl Broker {
         subject: &str,
         group: &str,
     ) -> Result<BrokerSubscription, BrokerEnded> {
-        let subscriber = self
-            .client
-            .queue_subscribe(subject.to_owned(), group.to_owned())
-            .await?;
-        Ok(BrokerSubscription(subscriber))
+        Ok(BrokerSubscription(
+            self.client
+                .queue_subscribe(subject.to_owned(), group.to_owned())
+                .await?,
+        ))
     }
 
     /// Waits until the broker has received all published messages.
@@ -189,16 +196,11 @@ impl Broker {
 impl BrokerSubscription {
     /// Waits for the next message. Returns `None` once the client has ended. Cancel safe.
     pub async fn next(&mut self) -> Option<BrokerMessage> {
-        let Message {
-            payload,
-            reply,
-            status,
-            ..
-        } = self.0.next().await?;
+        let message = self.0.next().await?;
         Some(BrokerMessage {
-            payload,
-            reply: reply.map(|subject| subject.to_string()),
-            is_no_responders: status == Some(StatusCode::NO_RESPONDERS),
+            payload: message.payload,
+            reply: message.reply.map(|subject| subject.to_string()),
+            is_no_responders: message.status == Some(StatusCode::NO_RESPONDERS),
         })
     }
 }

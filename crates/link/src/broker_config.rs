@@ -38,13 +38,12 @@ impl BrokerConfig {
     /// Returns the configuration of servers without credentials.
     #[must_use]
     pub fn new(servers: Vec<String>) -> Self {
-        let prefix = DEFAULT_PREFIX.to_owned();
         Self {
             servers,
             ca: None,
             identity: None,
             creds: None,
-            prefix,
+            prefix: DEFAULT_PREFIX.to_owned(),
         }
     }
 }
@@ -68,12 +67,7 @@ pub fn read_broker_config(
     if section.get("cert").is_some() != section.get("key").is_some() {
         reader.report_error(field, "`cert` and `key` go together; one is missing");
     }
-    let mut path = |key| {
-        section
-            .get(key)
-            .and_then(|item| reader.text(&item))
-            .map(|p| base.join(p))
-    };
+    let mut path = |key| Some(base.join(reader.text(&section.get(key)?)?));
     let ca = path("ca");
     let identity = path("cert").zip(path("key"));
     let creds = path("creds");
@@ -105,13 +99,12 @@ fn parse_server(text: &str) -> Result<String, &'static str> {
 
     let bare = host
         .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .unwrap_or(host);
+        .and_then(|rest| rest.strip_suffix(']'));
     let is_name = !host.is_empty()
         && host
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
-    if bare.parse::<IpAddr>().is_err() && !is_name {
+    if bare.unwrap_or(host).parse::<IpAddr>().is_err() && !is_name {
         return Err(expected);
     }
 

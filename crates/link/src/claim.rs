@@ -43,17 +43,6 @@ pub enum ClaimAction {
     Probe(RandomToken),
 }
 
-impl LinkRank {
-    /// Returns the rank in a claim; `None` if the claim has no valid token.
-    pub fn from_claim(claim: &InstanceClaim) -> Option<Self> {
-        let instance = RandomToken::parse(&claim.instance)?;
-        Some(Self {
-            started_ms: claim.started_ms,
-            instance,
-        })
-    }
-}
-
 impl EnvironmentClaim {
     /// Creates the claim of a link that serves until it hears of a greater link.
     pub fn new(own: LinkRank) -> Self {
@@ -82,39 +71,42 @@ impl EnvironmentClaim {
 
     /// Takes the claim of a link, possibly of this link.
     pub fn hear(&mut self, claim: &InstanceClaim) -> Vec<ClaimAction> {
-        let Some(rank) = LinkRank::from_claim(claim) else {
+        let Some(instance) = RandomToken::parse(&claim.instance) else {
             return Vec::new();
         };
         // A link receives its own claims, too: it subscribes to the claims of all links.
-        if rank.instance == self.own.instance {
+        if instance == self.own.instance {
             return Vec::new();
         }
 
+        let rank = LinkRank {
+            started_ms: claim.started_ms,
+            instance,
+        };
+        let heard = GreaterLink {
+            rank,
+            failed_probes: 0,
+        };
         match (claim.state(), &mut self.greater) {
-            (ClaimState::Claimed, None) if rank > self.own => {
-                self.greater = Some(GreaterLink {
-                    rank,
-                    failed_probes: 0,
-                });
+            (ClaimState::Claimed, None) if heard.rank > self.own => {
+                self.greater = Some(heard);
                 vec![ClaimAction::StopServing]
             }
             // The other link does not know of this link.
             (ClaimState::Claimed, None) => vec![ClaimAction::Publish],
-            // Either state shows that the greater link runs, which is all that a probe asks.
-            (ClaimState::Claimed | ClaimState::Superseded, Some(greater))
-                if rank == greater.rank =>
-            {
-                greater.failed_probes = 0;
+            (ClaimState::Claimed, Some(greater)) if heard.rank > greater.rank => {
+                *greater = heard;
                 Vec::new()
             }
-            (ClaimState::Claimed, Some(greater)) if rank > greater.rank => {
-                *greater = GreaterLink {
-                    rank,
-                    failed_probes: 0,
-                };
-                Vec::new()
-            }
-            (ClaimState::Released, Some(greater)) if rank == greater.rank => self.claim_again(),
+            (state, Some(greater)) if heard.rank == greater.rank => match state {
+                // Either state shows that the greater link runs, which is all that a probe asks.
+                ClaimState::Claimed | ClaimState::Superseded => {
+                    greater.failed_probes = 0;
+                    Vec::new()
+                }
+                ClaimState::Released => self.claim_again(),
+                ClaimState::Unspecified => Vec::new(),
+            },
             _ => Vec::new(),
         }
     }

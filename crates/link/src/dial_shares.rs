@@ -42,20 +42,18 @@ impl DialShares {
     /// finds a share. For example, one orchestrator has 25 of 50 dials, and each of four has 10.
     pub fn try_start(&mut self, orchestrator: &RandomToken) -> bool {
         self.advance_window();
-        if !self.by_orchestrator.contains_key(orchestrator) {
-            if self.by_orchestrator.len() == MAX_ORCHESTRATORS {
-                return false;
-            }
-            self.by_orchestrator.insert(orchestrator.clone(), 0);
+        let is_new = !self.by_orchestrator.contains_key(orchestrator);
+        let orchestrators = self.by_orchestrator.len() + usize::from(is_new);
+        if orchestrators > MAX_ORCHESTRATORS {
+            return false;
         }
 
         // Without the window before, the first orchestrator of a window would get half of its dials.
-        let orchestrators = self.by_orchestrator.len().max(self.orchestrators_before);
+        let orchestrators = orchestrators.max(self.orchestrators_before);
         let parts = u32::try_from(orchestrators + 1).unwrap_or(u32::MAX);
         let share = (self.per_second / parts).max(1);
-        let Some(used) = self.by_orchestrator.get_mut(orchestrator) else {
-            return false;
-        };
+        let used = self.by_orchestrator.entry(orchestrator.clone());
+        let used = used.or_default();
         if *used >= share || self.started >= self.per_second {
             return false;
         }
@@ -69,8 +67,7 @@ impl DialShares {
         if elapsed < WINDOW {
             return;
         }
-        let is_next = elapsed < 2 * WINDOW;
-        self.orchestrators_before = if is_next {
+        self.orchestrators_before = if elapsed < 2 * WINDOW {
             self.by_orchestrator.len()
         } else {
             0

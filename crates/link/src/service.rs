@@ -73,14 +73,12 @@ impl LinkService {
     /// Starts to connect to the broker. Returns an error for files that cannot be used.
     pub async fn start(config: LinkConfig) -> Result<Self, String> {
         let instance = RandomToken::generate()?;
-        let started_ms = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let started_ms = u64::try_from(started_ms.as_millis()).unwrap_or(u64::MAX);
+        let started = SystemTime::now().duration_since(UNIX_EPOCH);
+        let started_ms = started.unwrap_or_default().as_millis();
         Ok(Self {
             broker: Broker::start(&config.broker, "caproot link").await?,
             rank: LinkRank {
-                started_ms,
+                started_ms: started_ms.try_into().unwrap_or(u64::MAX),
                 instance,
             },
             stats: Arc::default(),
@@ -118,14 +116,12 @@ impl LinkService {
     /// Serves until `stop` ends, and then releases the claims.
     pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<(), BrokerEnded> {
         let stopped = CancellationToken::new();
-        let serve = async {
-            let environments = self
-                .config
+        let serve = futures_util::future::try_join_all(
+            self.config
                 .environment_ids
                 .iter()
-                .map(|id| EnvironmentLink::new(self, id).run(stopped.clone()));
-            futures_util::future::try_join_all(environments).await
-        };
+                .map(|id| EnvironmentLink::new(self, id).run(stopped.clone())),
+        );
 
         let cancel = async {
             stop.await;
@@ -227,8 +223,9 @@ impl<'a> EnvironmentLink<'a> {
     async fn release(mut self) -> Result<(), BrokerEnded> {
         let broker = &self.service.broker;
         self.dials = None;
-        let message = self.claim.release_message().encode_to_vec().into();
-        broker.announce(&self.subjects.claim(), message).await?;
+        broker
+            .announce(&self.subjects.claim(), &self.claim.release_message())
+            .await?;
 
         self.reset.send_replace(Some(TunnelResetReason::Closed));
         // Each tunnel ends by itself: an aborted task would not send its reset.
@@ -271,8 +268,8 @@ impl<'a> EnvironmentLink<'a> {
         let Some(reply) = &message.reply else {
             return Ok(self.hear(message));
         };
-        let answer = self.claim.message().encode_to_vec().into();
-        self.service.broker.announce(reply, answer).await?;
+        let broker = &self.service.broker;
+        broker.announce(reply, &self.claim.message()).await?;
         Ok(Vec::new())
     }
 
@@ -280,17 +277,26 @@ impl<'a> EnvironmentLink<'a> {
         let broker = &self.service.broker;
         match action {
             ClaimAction::Publish => {
-                let message = self.claim.message().encode_to_vec().into();
-                broker.announce(&self.subjects.claim(), message).await?;
+                broker
+                    .announce(&self.subjects.claim(), &self.claim.message())
+                    .await?;
             }
             ClaimAction::Probe(instance) => {
                 let own = self.subjects.instance_claim(&self.service.rank.instance);
-                let asked = self.subjects.instance_claim(&instance);
-                broker.publish(&asked, &own, bytes::Bytes::new()).await?;
+                broker
+                    .publish(
+                        &self.subjects.instance_claim(&instance),
+                        &own,
+                        bytes::Bytes::new(),
+                    )
+                    .await?;
             }
             ClaimAction::StartServing => {
-                let subject = self.subjects.dial();
-                self.dials = Some(broker.subscribe_in_group(&subject, "link").await?);
+                self.dials = Some(
+                    broker
+                        .subscribe_in_group(&self.subjects.dial(), "link")
+                        .await?,
+                );
                 // A superseded link's channel has a reason to reset, so new tunnels need another.
                 self.reset = watch::Sender::new(None);
 
@@ -350,7 +356,7 @@ impl<'a> EnvironmentLink<'a> {
             Ok(permit) => permit,
             Err(reason) => {
                 stats.refused_dials.increment();
-                return broker.announce(&other, refusal(reason)).await;
+                return broker.announce(&other, &refusal(reason)).await;
             }
         };
 
@@ -381,7 +387,7 @@ async fn next_dial(dials: &mut Option<BrokerSubscription>) -> Option<BrokerMessa
     }
 }
 
-fn refusal(reason: DialRefusal) -> bytes::Bytes {
+fn refusal(reason: DialRefusal) -> DialResponse {
     let retry_after_ms = if reason == DialRefusal::TooManyDials {
         RETRY_AFTER_MS
     } else {
@@ -394,8 +400,6 @@ fn refusal(reason: DialRefusal) -> bytes::Bytes {
     DialResponse {
         outcome: Some(Outcome::Refused(refused)),
     }
-    .encode_to_vec()
-    .into()
 }
 
 /// Tunnel that an orchestrator dialed.
@@ -417,13 +421,22 @@ impl ServedTunnel {
                 tracing::warn!(daemon = %self.daemon, %error, "the daemon does not accept connections");
                 self.stats.refused_dials.increment();
                 let answer = refusal(DialRefusal::DaemonUnreachable);
-                return self.broker.announce(&self.subjects.other, answer).await;
+                let other = &self.subjects.other;
+                return self.broker.announce(other, &answer).await;
             }
         };
 
         // Subscribed before the answer, so that no frame is lost.
-        let incoming = self.broker.subscribe(&self.subjects.own).await?;
-        self.accept_dial().await?;
+        let TunnelSubjects { other, own } = &self.subjects;
+        let incoming = self.broker.subscribe(own).await?;
+        let accepted = DialAccepted {
+            instance: self.instance.to_string(),
+        };
+        let answer = DialResponse {
+            outcome: Some(Outcome::Accepted(accepted)),
+        };
+        let payload = answer.encode_to_vec().into();
+        self.broker.publish(other, own, payload).await?;
 
         let (mut stream, driver) = open_tunnel();
         self.stats.open_tunnels.increment();
@@ -446,24 +459,10 @@ impl ServedTunnel {
         self.stats.open_tunnels.decrement();
         Ok(())
     }
-
-    async fn accept_dial(&self) -> Result<(), BrokerEnded> {
-        let accepted = DialAccepted {
-            instance: self.instance.to_string(),
-        };
-        let answer = DialResponse {
-            outcome: Some(Outcome::Accepted(accepted)),
-        };
-        let payload = answer.encode_to_vec().into();
-        self.broker
-            .publish(&self.subjects.other, &self.subjects.own, payload)
-            .await
-    }
 }
 
 async fn connect_to_daemon(daemon: SocketAddr) -> std::io::Result<TcpStream> {
-    let connected = timeout(DAEMON_TIMEOUT, TcpStream::connect(daemon)).await;
-    let socket = connected.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
+    let socket = timeout(DAEMON_TIMEOUT, TcpStream::connect(daemon)).await??;
     socket.set_nodelay(true)?;
     Ok(socket)
 }

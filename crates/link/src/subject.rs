@@ -27,9 +27,10 @@ impl RandomToken {
     /// Creates a token of 128 random bits. Returns an error if the system has no random bytes.
     pub fn generate() -> Result<Self, &'static str> {
         let mut bytes = [0; 16];
-        let provider = crypto_provider();
-        let filled = provider.secure_random.fill(&mut bytes);
-        filled.map_err(|_| "the system has no random bytes")?;
+        crypto_provider()
+            .secure_random
+            .fill(&mut bytes)
+            .map_err(|_| "the system has no random bytes")?;
         Ok(Self(LOWER_BASE32.encode(&bytes).into()))
     }
 

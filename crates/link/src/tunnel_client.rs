@@ -1,13 +1,13 @@
 //! Orchestrator's side: opens tunnels to the links of environments.
 
-use super::broker::{Broker, BrokerState, BrokerSubscription};
+use super::broker::{Broker, BrokerSubscription};
 use super::broker_config::BrokerConfig;
 use super::subject::{EnvironmentSubjects, RandomToken};
 use super::tunnel_pump::{TunnelSubjects, run_tunnel};
 use super::tunnel_stream::{TunnelStream, open_tunnel};
 use caproot_core::proto::link::caproot::link::v1::dial_response::Outcome;
 use caproot_core::proto::link::caproot::link::v1::{
-    ClaimState, DialRefusal, DialRefused, DialRequest, DialResponse, InstanceClaim,
+    ClaimState, DialRefusal, DialRequest, DialResponse, InstanceClaim,
 };
 use prost::Message as _;
 use std::io::{Error, ErrorKind, Result};
@@ -61,43 +61,24 @@ impl TunnelClient {
 
         let instance = tokio::select! {
             instance = wait_for_answer(&mut incoming) => instance?,
-            () = self.broker.lost() => return Err(broker_lost()),
+            () = self.broker.wait_for_change(|state| state.losses) => return Err(broker_lost()),
             () = tokio::time::sleep(ANSWER_TIMEOUT) => return Err(no_answer()),
         };
 
         let other = subjects.to_link(&instance, &tunnel);
         let (stream, driver) = open_tunnel();
         let subjects = TunnelSubjects { other, own };
+        let (broker, never) = (self.broker.clone(), std::future::pending());
         // The task ends with the tunnel, at the latest when the stream is dropped.
-        let never = std::future::pending();
-        tokio::spawn(run_tunnel(
-            driver,
-            incoming,
-            self.broker.clone(),
-            subjects,
-            never,
-        ));
+        tokio::spawn(run_tunnel(driver, incoming, broker, subjects, never));
         Ok(stream)
     }
 
     /// Waits until a link claims an environment, or the broker is connected again.
     pub async fn wait_for_claim(&self, environment_id: &str) {
-        let mut state = self.broker.state();
-        let BrokerState {
-            is_connected,
-            connections,
-            ..
-        } = *state.borrow_and_update();
-
-        let reconnected = async {
-            if state
-                .wait_for(|state| state.connections != connections)
-                .await
-                .is_err()
-            {
-                std::future::pending::<()>().await;
-            }
-        };
+        // The count is read before the state, so that no connection between both is missed.
+        let reconnected = self.broker.wait_for_change(|state| state.connections);
+        let is_connected = self.broker.state().borrow().is_connected;
         if !is_connected {
             return reconnected.await;
         }
@@ -138,8 +119,10 @@ impl TunnelClient {
             .last_error
             .as_ref()
             .map_or_else(String::new, |cause| format!(": {cause}"));
-        let reason = format!("the NATS broker is not connected{cause}");
-        Err(Error::new(ErrorKind::NotConnected, reason))
+        Err(Error::new(
+            ErrorKind::NotConnected,
+            format!("the NATS broker is not connected{cause}"),
+        ))
     }
 }
 
@@ -147,9 +130,11 @@ impl TunnelClient {
 async fn wait_for_answer(incoming: &mut BrokerSubscription) -> Result<RandomToken> {
     let message = incoming.next().await.ok_or_else(broker_lost)?;
     if message.is_no_responders {
-        let reason = "no link serves the environment: start `caproot link` on the executor, and \
-                      check its connection to the broker";
-        return Err(Error::new(ErrorKind::NotConnected, reason));
+        return Err(Error::new(
+            ErrorKind::NotConnected,
+            "no link serves the environment: start `caproot link` on the executor, and \
+                      check its connection to the broker",
+        ));
     }
 
     let response = DialResponse::decode(message.payload).map_err(|_| invalid_answer())?;
@@ -157,23 +142,27 @@ async fn wait_for_answer(incoming: &mut BrokerSubscription) -> Result<RandomToke
         Some(Outcome::Accepted(accepted)) => {
             RandomToken::parse(&accepted.instance).ok_or_else(invalid_answer)
         }
-        Some(Outcome::Refused(refused)) => Err(refusal_error(refused)),
+        Some(Outcome::Refused(refused)) => {
+            let reason = match refused.reason() {
+                DialRefusal::TooManyTunnels => {
+                    "the link has its maximum number of tunnels, `max_tunnels`"
+                }
+                DialRefusal::TooManyDials => {
+                    "the link received more dials than `max_dials_per_second`"
+                }
+                DialRefusal::DaemonUnreachable => {
+                    "the link cannot connect to the daemon on its machine"
+                }
+                DialRefusal::Unspecified => "the link refused the tunnel without a reason",
+            };
+            Err(Error::new(ErrorKind::ConnectionRefused, reason))
+        }
         None => Err(invalid_answer()),
     }
 }
 
 fn invalid_answer() -> Error {
     Error::new(ErrorKind::InvalidData, "the link sent an invalid answer")
-}
-
-fn refusal_error(refused: DialRefused) -> Error {
-    let reason = match refused.reason() {
-        DialRefusal::TooManyTunnels => "the link has its maximum number of tunnels, `max_tunnels`",
-        DialRefusal::TooManyDials => "the link received more dials than `max_dials_per_second`",
-        DialRefusal::DaemonUnreachable => "the link cannot connect to the daemon on its machine",
-        DialRefusal::Unspecified => "the link refused the tunnel without a reason",
-    };
-    Error::new(ErrorKind::ConnectionRefused, reason)
 }
 
 fn no_answer() -> Error {

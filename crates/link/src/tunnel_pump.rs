@@ -1,6 +1,6 @@
 //! Carries the frames of one tunnel between its driver and the broker.
 
-use super::broker::{Broker, BrokerMessage, BrokerSubscription};
+use super::broker::{Broker, BrokerSubscription};
 use super::tunnel_stream::TunnelDriver;
 use caproot_core::proto::link::caproot::link::v1::TunnelResetReason;
 
@@ -25,50 +25,36 @@ pub async fn run_tunnel(
 ) {
     let send = async {
         while let Some(frame) = driver.next_frame().await {
-            if broker
-                .publish(&subjects.other, &subjects.own, frame)
-                .await
-                .is_err()
-            {
+            let published = broker.publish(&subjects.other, &subjects.own, frame);
+            if published.await.is_err() {
                 return;
             }
         }
     };
 
-    // The other futures never end: `send` sends the frame of a reset, and then ends the tunnel.
     let receive = async {
-        loop {
-            match incoming.next().await {
-                Some(BrokerMessage {
-                    is_no_responders: true,
-                    ..
-                }) => {
-                    driver.reset(TunnelResetReason::PeerGone);
-                }
-                Some(message) => driver.receive(message.payload),
-                None => break,
+        while let Some(message) = incoming.next().await {
+            if message.is_no_responders {
+                return TunnelResetReason::PeerGone;
             }
+            driver.receive(message.payload);
         }
-
-        driver.reset(TunnelResetReason::BrokerLost);
-        std::future::pending::<()>().await;
+        TunnelResetReason::BrokerLost
     };
 
-    let lost = async {
-        broker.lost().await;
-        driver.reset(TunnelResetReason::BrokerLost);
-        std::future::pending::<()>().await;
-    };
-
-    let reset = async {
-        driver.reset(reset.await);
+    let receive_until_reset = async {
+        let reason = tokio::select! {
+            reason = reset => reason,
+            reason = receive => reason,
+            () = broker.wait_for_change(|state| state.losses) => TunnelResetReason::BrokerLost,
+        };
+        driver.reset(reason);
+        // `send` sends the frame of the reset, and then ends the tunnel.
         std::future::pending::<()>().await;
     };
 
     tokio::select! {
         () = send => {}
-        () = reset => {}
-        () = receive => {}
-        () = lost => {}
+        () = receive_until_reset => {}
     }
 }

@@ -78,8 +78,9 @@ impl TunnelState {
         if self.is_write_closed {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let room = MAX_DATA_BYTES.saturating_sub(self.unsent.len());
-        let taken = bytes.len().min(room);
+        let taken = bytes
+            .len()
+            .min(MAX_DATA_BYTES.saturating_sub(self.unsent.len()));
         self.unsent.extend_from_slice(&bytes[..taken]);
         Ok(taken)
     }
@@ -122,8 +123,7 @@ impl TunnelState {
 
     /// Returns `None` for a frame that is not allowed.
     fn accept(&mut self, frame: TunnelFrame) -> Option<()> {
-        let is_next = Some(frame.seq) == self.received_seq.checked_add(1);
-        if !is_next {
+        if Some(frame.seq) != self.received_seq.checked_add(1) {
             return None;
         }
 
@@ -155,8 +155,7 @@ impl TunnelState {
                 self.is_fin_received = true;
             }
             Content::Reset(TunnelReset { reason }) => {
-                let reason = TunnelResetReason::try_from(reason).ok()?;
-                self.reset = Some(reason);
+                self.reset = Some(reason.try_into().ok()?);
             }
         }
 
@@ -180,8 +179,9 @@ impl TunnelState {
         if self.returnable >= CREDIT_BATCH && !self.is_fin_received {
             let credit = std::mem::take(&mut self.returnable);
             self.receive_credit += credit;
-            let credit = u32::try_from(credit).expect("at most a window");
-            return Some(self.number(Content::Credit(credit)));
+            return Some(self.number(Content::Credit(
+                u32::try_from(credit).expect("at most a window"),
+            )));
         }
 
         if !self.unsent.is_empty() && self.send_credit >= MIN_FRAME_COST {
@@ -201,11 +201,8 @@ impl TunnelState {
         }
         if self.is_abandoned && !self.is_complete() {
             // Bytes that wait for credit are dropped, as a closed socket drops them in the end.
-            self.reset = Some(TunnelResetReason::Closed);
-            let reset = TunnelReset {
-                reason: TunnelResetReason::Closed.into(),
-            };
-            return Some(self.number(Content::Reset(reset)));
+            self.start_reset(TunnelResetReason::Closed);
+            return self.next_frame();
         }
         None
     }

@@ -37,10 +37,7 @@ struct TunnelHalves {
 
 impl TunnelHalves {
     fn wake_stream(&mut self) {
-        for waker in [self.reader.take(), self.writer.take()]
-            .into_iter()
-            .flatten()
-        {
+        for waker in self.reader.take().into_iter().chain(self.writer.take()) {
             waker.wake();
         }
     }
@@ -55,10 +52,16 @@ pub fn open_tunnel() -> (TunnelStream, TunnelDriver) {
 impl TunnelDriver {
     /// Takes a message of the other side. A message that is no frame resets the tunnel.
     pub fn receive(&self, message: Bytes) {
-        let mut halves = self.0.halves.lock();
         // Number 0 is never the next frame.
         let frame = TunnelFrame::decode(message).unwrap_or_default();
-        halves.state.receive(frame);
+        self.change_state(|state| {
+            state.receive(frame);
+        });
+    }
+
+    fn change_state(&self, change: impl FnOnce(&mut TunnelState)) {
+        let mut halves = self.0.halves.lock();
+        change(&mut halves.state);
         halves.wake_stream();
         // There may be credit to send bytes, or a reset to send.
         self.0.stream_changed.notify_one();
@@ -83,21 +86,18 @@ impl TunnelDriver {
 
     /// Resets the tunnel. The next frame tells the other side.
     pub fn reset(&self, reason: TunnelResetReason) {
-        let mut halves = self.0.halves.lock();
-        halves.state.start_reset(reason);
-        halves.wake_stream();
-        self.0.stream_changed.notify_one();
+        self.change_state(|state| state.start_reset(reason));
     }
 }
 
 impl Drop for TunnelDriver {
     fn drop(&mut self) {
-        // A tunnel that is over is complete or reset already.
-        let mut halves = self.0.halves.lock();
-        if !halves.state.is_over() {
-            halves.state.start_reset(TunnelResetReason::BrokerLost);
-        }
-        halves.wake_stream();
+        self.change_state(|state| {
+            // A tunnel that is over is complete or reset already.
+            if !state.is_over() {
+                state.start_reset(TunnelResetReason::BrokerLost);
+            }
+        });
     }
 }
 

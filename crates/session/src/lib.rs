@@ -123,38 +123,47 @@ mod uses;
 mod view;
 
 pub use calls::ListedSkill;
-pub use life::{
-    ChangedPlugin, CloseOutcome, ComponentChange, ComponentChangeKind, ExecutorChanges, ForkError,
-    ForkScope, PersistError, PluginWatch, RestoreError, RestoredSession, ScopeOutcome,
-    SessionPlugin, SessionPluginChanges,
+pub use life::lifecycle::{
+    CloseOutcome, ExecutorChanges, ForkError, ForkScope, PersistError, RestoreError,
+    RestoredSession, ScopeOutcome,
+};
+pub use life::plugins::{
+    ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
+    SessionPluginChanges,
 };
 #[cfg(feature = "mcp")]
 pub use network::{AuthorizationFailed, AuthorizationRequest, ServerAuthorization};
-pub use options::{ChoiceRule, ChoiceRuleError, SessionOptions, SkillChoice};
+pub use options::choice::{ChoiceRule, ChoiceRuleError, SkillChoice};
 #[cfg(feature = "mcp")]
-pub use options::{McpServerChoice, McpServerOptions, ServerValueRequest, ServerValues};
+pub use options::server_options::{
+    McpServerChoice, McpServerOptions, ServerValueRequest, ServerValues,
+};
+pub use options::session_options::SessionOptions;
+pub use prompt::name_list::{SkillNameLine, SkillNameList, SkillNameListOptions};
+pub use prompt::reinject::{ReinjectedFragment, ReinjectedSkills};
 pub use prompt::{
     AmbiguousName, InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, MentionCandidate,
-    OmittedMention, ReinjectedFragment, ReinjectedSkills, SkillFragment, SkillMention,
-    SkillNameLine, SkillNameList, SkillNameListOptions, UserPrompt,
+    OmittedMention, SkillFragment, SkillMention, UserPrompt,
 };
 #[cfg(feature = "mcp")]
 pub use servers::{McpServerStatus, limits as mcp_server_limits};
+pub use skills::readiness::{is_missing_something, missing_notes, missing_requirements};
+pub use skills::selection::SelectionError;
+pub use skills::skill::SkillAuthority;
+pub use skills::skill_source::SourceState;
+pub use skills::tool_names::ToolNames;
 pub use skills::{
-    DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultImage, SelectionError, SkillAuthority,
-    SourceState, ToolError, ToolErrorCode, ToolNames, ToolResult, is_missing_something,
-    missing_notes, missing_requirements,
+    DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultImage, ToolError, ToolErrorCode, ToolResult,
 };
 pub use sources::{ExecutorState, ExecutorStatus, SkillSource, SourceKind};
 pub use state::Session;
 pub use storage::{MemoryStore, SavedError, SessionStore, StoreError};
-pub use text::{
-    DEFAULT_BUDGET, InstructionText, InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges,
-    PluginDirectory, SkillDirectories, SkillInText, TextPlace, UpdateKind, fill_placeholders,
-};
+pub use text::instructions::{DEFAULT_BUDGET, InstructionText, SkillInText, TextPlace};
+pub use text::notices::{InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges, UpdateKind};
+pub use text::placeholders::{PluginDirectory, SkillDirectories, fill_placeholders};
 pub use tools::{
     CustomTool, ToolCaller, ToolFunctionError, ToolRegistry, ToolRegistryError,
     limits as tool_limits,
 };
 pub use uses::{MAX_USED_FILES, UsageEvent, UsageKind, UsageWatch, UsedSkill, UsedState};
-pub use view::{ChangedSource, SessionWatch};
+pub use view::session_view::{ChangedSource, SessionWatch};

@@ -18,8 +18,7 @@ use crate::uses::invocation::InvocationSession;
 use crate::uses::usage::{UsageRecorder, UsageWatch};
 use crate::uses::used::UsedFiles;
 use crate::view::session_view::{SessionView, SessionViewCache, SessionWatch, ViewScope};
-use caproot_client::shown_environment;
-use caproot_client::{ResumePoint, Trust};
+use caproot_client::{ResumePoint, Trust, shown_environment};
 use caproot_core::proto::caproot::v1::{RootStatus, SelectedCapabilityRoot};
 use caproot_core::sync::Mutex;
 use std::collections::BTreeMap;
@@ -55,7 +54,7 @@ pub struct AuthoritySource<'a> {
 }
 
 /// State of a session apart from its sources and tools.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SessionInner {
     pub id: String,
     /// Options, with the trust and choice that apply.
@@ -89,8 +88,8 @@ impl Session {
     /// Returns the state of each executor, in the byte order of the environment ids.
     #[must_use]
     pub fn executors(&self) -> Vec<ExecutorState> {
-        let executors = self.executors.iter();
-        executors
+        self.executors
+            .iter()
             .map(|executor| ExecutorState {
                 skills: self.inner.options.choice.count_included(&**executor),
                 ..executor.state()
@@ -107,8 +106,8 @@ impl Session {
     /// Returns the state of each root of the executors that have answered.
     #[must_use]
     pub fn root_statuses(&self) -> Vec<RootStatus> {
-        let executors = self.executors.iter();
-        executors
+        self.executors
+            .iter()
             .flat_map(|executor| executor.root_statuses())
             .collect()
     }
@@ -123,8 +122,8 @@ impl Session {
     #[must_use]
     pub fn source_of(&self, skill: &SharedSkill) -> Option<&dyn SkillSource> {
         let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
-        let owner = self.find_authority(kind, id).ok()?;
-        Some(owner.source)
+        let owner = self.find_authority(kind, id).ok();
+        owner.map(|owner| owner.source)
     }
 
     /// Returns the roots of executors, in the order of the selection.
@@ -137,8 +136,10 @@ impl Session {
     /// servers of plugins, whose change is one of the plugin's source.
     #[must_use]
     pub fn watch(&self) -> SessionWatch {
-        let sources = self.sources.iter();
-        let changes = sources.map(|source| (&**source, source.changes()));
+        let changes = self
+            .sources
+            .iter()
+            .map(|source| (&**source, source.changes()));
         #[cfg(feature = "mcp")]
         let changes = changes.chain(self.plugin_servers.changes());
         SessionWatch::new(changes)
@@ -163,8 +164,9 @@ impl Session {
     /// ```
     #[must_use]
     pub fn watch_usage(&self) -> UsageWatch {
-        let closed = self.inner.closed.clone();
-        self.inner.usage.watch(&self.inner.id, closed)
+        self.inner
+            .usage
+            .watch(&self.inner.id, self.inner.closed.clone())
     }
 
     /// Returns whether the session is closed.
@@ -225,13 +227,12 @@ impl Session {
             return Arc::new(SessionView::closed());
         }
 
-        let scope = ViewScope {
+        self.views.lock().current(&ViewScope {
             sources: &self.sources,
             masking: &self.inner.masking,
             authorities: &self.authorities,
             choice: &self.inner.options.choice,
-        };
-        self.views.lock().current(&scope)
+        })
     }
 
     /// Returns the view of a cursor, or an error with a hint if the view is no longer cached.
@@ -264,10 +265,9 @@ impl Session {
         if is_included {
             Ok(())
         } else {
-            let message = "the session does not have the skill";
             Err(ToolError::from_code(
                 ToolErrorCode::PackageNotFound,
-                message,
+                "the session does not have the skill",
             ))
         }
     }
@@ -278,14 +278,13 @@ impl Session {
         kind: &str,
         id: &str,
     ) -> Result<AuthoritySource<'_>, ToolError> {
-        let found = self
-            .authority_sources()
-            .find(|authority| authority.source.kind().name() == kind && authority.id == id);
-
-        found.ok_or_else(|| {
-            let message = format!("no authority {{kind: {kind:?}, id: {id:?}}} is in this session");
-            ToolError::from_code(ToolErrorCode::UnknownAuthority, &message)
-        })
+        self.authority_sources()
+            .find(|authority| authority.source.kind().name() == kind && authority.id == id)
+            .ok_or_else(|| {
+                let message =
+                    format!("no authority {{kind: {kind:?}, id: {id:?}}} is in this session");
+                ToolError::from_code(ToolErrorCode::UnknownAuthority, &message)
+            })
     }
 
     /// Returns the authorities with their sources.
@@ -301,10 +300,11 @@ impl AuthoritySource<'_> {
     /// Returns the listed skill with this package.
     pub fn find_skill(&self, package: &str) -> Option<SharedSkill> {
         let listing = self.source.snapshot().listing;
-        let mut skills = listing.skills.iter();
-        let found = skills
-            .find(|skill| skill.package == package && AuthorityRef::of_skill(skill).id == self.id);
-        found.cloned()
+        listing
+            .skills
+            .iter()
+            .find(|skill| skill.package == package && AuthorityRef::of_skill(skill).id == self.id)
+            .cloned()
     }
 
     /// Returns the authority as the argument of a call.
@@ -325,8 +325,12 @@ impl SessionInner {
                     // The program chose the id.
                     _ => source.id().to_owned(),
                 };
-                let product = &self.options.product;
-                Arc::new(ApprovedSource::new(source, id, lock.clone(), product))
+                Arc::new(ApprovedSource::new(
+                    source,
+                    id,
+                    lock.clone(),
+                    &self.options.product,
+                ))
             }
         }
     }

@@ -10,14 +10,10 @@ use crate::state::{Session, SessionInner};
 use crate::storage::saved::{ParsedSession, SavedError, SavedSession};
 use crate::storage::session_id::random_id;
 use crate::storage::store::{SessionStore, StoreError};
-use crate::uses::usage::UsageRecorder;
 use crate::view::session_view::SessionWatch;
 use caproot_client::{ChangesSince, Fleet, ResumePoint};
-use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 /// Outcome of [`Session::close`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,17 +126,6 @@ impl ForkScope<'_> {
             Self::Only(ids) => ids.contains(&id),
         }
     }
-
-    fn includes_whole(self, source: &dyn SkillSource) -> bool {
-        source.authorities().iter().all(|id| self.includes(id))
-    }
-
-    fn includes_source(self, source: &dyn SkillSource) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(_) => source.authorities().iter().any(|id| self.includes(id)),
-        }
-    }
 }
 
 impl Session {
@@ -154,11 +139,13 @@ impl Session {
     /// Returns the states of all sources now, in the order of [`Session::sources`].
     #[must_use]
     pub fn source_states(&self) -> Vec<SourceState> {
-        let sources = self.sources.iter();
-        sources
+        self.sources
+            .iter()
             .map(|source| {
-                let skills = self.inner.options.choice.count_included(&**source);
-                SourceState::of_source(&**source, skills)
+                SourceState::of_source(
+                    &**source,
+                    self.inner.options.choice.count_included(&**source),
+                )
             })
             .collect()
     }
@@ -182,8 +169,7 @@ impl Session {
         if self.is_closed() {
             return Err(PersistError::Closed);
         }
-        let saved = self.save()?;
-        Ok(store.put(&self.inner.id, &saved).await?)
+        Ok(store.put(&self.inner.id, &self.save()?).await?)
     }
 
     /// Closes the session. Every call from now on, and every call in flight, fails with
@@ -195,15 +181,11 @@ impl Session {
 
         // A running `persist` ends first, and a later one fails: none follows the deletion.
         let mut deleted = self.inner.is_deleted.lock().await;
-        let Some(store) = self.inner.store.as_ref().filter(|_| delete) else {
-            return CloseOutcome {
-                deleted: *deleted,
-                error: None,
-            };
-        };
-
-        let error = store.delete(&self.inner.id).await.err();
-        *deleted = error.is_none();
+        let mut error = None;
+        if let Some(store) = self.inner.store.as_ref().filter(|_| delete) {
+            error = store.delete(&self.inner.id).await.err();
+            *deleted = error.is_none();
+        }
         CloseOutcome {
             deleted: *deleted,
             error,
@@ -247,7 +229,16 @@ impl Session {
         if self.is_closed() {
             return Err(ForkError::Closed);
         }
-        self.check_scope(scope)?;
+        if let ForkScope::Only(ids) = scope {
+            let mut unknown: Vec<_> = ids.iter().map(|id| (*id).to_owned()).collect();
+            unknown.retain(|id| {
+                let mut known = self.authorities.iter();
+                known.all(|authority| authority.id != *id)
+            });
+            if !unknown.is_empty() {
+                return Err(ForkError::NotSelected(unknown));
+            }
+        }
 
         let executors = self.executors.iter().filter_map(|executor| match scope {
             ForkScope::All => Some(executor.clone()),
@@ -256,31 +247,34 @@ impl Session {
                 restricted.map(Arc::new)
             }
         });
-        let others: Vec<_> = self.sources[self.executors.len()..]
-            .iter()
-            .filter(|source| scope.includes_source(&***source))
-            .cloned()
-            .collect();
+        let mut others = self.sources[self.executors.len()..].to_vec();
+        others.retain(|source| {
+            let authorities = source.authorities();
+            scope == ForkScope::All || authorities.iter().any(|id| scope.includes(id))
+        });
 
-        let selected = self.inner.selection.iter();
-        let selection = selected.filter(|root| scope.includes(&root.id)).cloned();
+        let mut selection = self.inner.selection.clone();
+        selection.retain(|root| scope.includes(&root.id));
         let inner = SessionInner {
+            id: random_id(),
+            options: self.inner.options.clone(),
             masking: self.masking_sources(scope, &others),
-            ..SessionInner::fork(&self.inner, selection.collect())
+            selection,
+            resume_points: self.inner.resume_points.clone(),
+            // The model of a fork may know the texts of this session.
+            short_names: Mutex::new(self.inner.short_names.lock().clone()),
+            store: self.inner.store.clone(),
+            ..SessionInner::default()
         };
 
-        let fork = Self::from_sources(executors.collect(), others, inner)?;
-        let fork = Self {
-            custom_tools: self.custom_tools.clone(),
-            ..fork
-        };
+        let mut fork = Self::from_sources(executors.collect(), others, inner)?;
+        fork.custom_tools = self.custom_tools.clone();
         #[cfg(feature = "mcp")]
-        let fork = Self {
-            plugin_servers: self
-                .plugin_servers
-                .restricted_to(|declared| scope.includes(declared.authority())),
-            ..fork
-        };
+        {
+            let servers = &self.plugin_servers;
+            fork.plugin_servers =
+                servers.restricted_to(|declared| scope.includes(declared.authority()));
+        }
         Ok(fork)
     }
 
@@ -293,11 +287,15 @@ impl Session {
         others: &[Arc<dyn SkillSource>],
     ) -> Vec<Arc<dyn SkillSource>> {
         let last_kind = others.iter().map(|source| source.kind()).max();
-        let sources = self.sources.iter();
-        let lost = sources.filter(|source| !scope.includes_whole(&***source));
+        let lost = self.sources.iter().filter(|source| {
+            let authorities = source.authorities();
+            !authorities.iter().all(|id| scope.includes(id))
+        });
 
-        let masking = self.inner.masking.iter().chain(lost);
-        masking
+        self.inner
+            .masking
+            .iter()
+            .chain(lost)
             .filter(|source| last_kind > Some(source.kind()))
             .cloned()
             .collect()
@@ -316,31 +314,11 @@ impl Session {
         self.views = Mutex::default();
         #[cfg(feature = "mcp")]
         {
-            self.plugin_servers = self
-                .plugin_servers
-                .restricted_to(|declared| declared.is_included(&self.inner.options.choice));
+            let choice = &self.inner.options.choice;
+            let servers = &self.plugin_servers;
+            self.plugin_servers = servers.restricted_to(|declared| declared.is_included(choice));
         }
         Ok(self)
-    }
-
-    /// Returns an error if the session does not have the ids of a scope.
-    fn check_scope(&self, scope: ForkScope<'_>) -> Result<(), ForkError> {
-        let ForkScope::Only(ids) = scope else {
-            return Ok(());
-        };
-        let known: HashSet<&str> = self
-            .authorities
-            .iter()
-            .map(|authority| authority.id.as_str())
-            .collect();
-
-        let missing = ids.iter().filter(|id| !known.contains(**id));
-        let unknown: Vec<_> = missing.map(|id| (*id).to_owned()).collect();
-        if unknown.is_empty() {
-            Ok(())
-        } else {
-            Err(ForkError::NotSelected(unknown))
-        }
     }
 
     /// Returns the session as JSON: its id, product, choice and selection, the resume point of each
@@ -355,13 +333,22 @@ impl Session {
         let SessionOptions {
             product, choice, ..
         } = &inner.options;
-        let points = self.resume_points();
-        let saved = SavedSession::new(&inner.id, product, choice, &inner.selection, points);
+        let points = self.executors.iter().filter_map(|executor| {
+            let point = self.resume_point(executor)?;
+            Some((executor.id().to_owned(), point))
+        });
+        let saved = SavedSession::new(
+            &inner.id,
+            product,
+            choice,
+            &inner.selection,
+            points.collect(),
+        );
         #[cfg(feature = "mcp")]
         let saved = saved.with_mcp_servers(self.plugin_servers.to_saved());
         saved
-            .with_used_files(&self.inner.used.lock())
-            .with_short_names(&self.inner.short_names.lock())
+            .with_used_files(&inner.used.lock())
+            .with_short_names(&inner.short_names.lock())
             .to_json()
     }
 
@@ -475,16 +462,11 @@ impl Session {
         id: &str,
         options: &SessionOptions,
     ) -> Result<RestoredSession, RestoreError> {
-        let saved = store
-            .get(id)
-            .await?
-            .ok_or_else(|| RestoreError::NotStored(id.to_owned()))?;
-        let restored = Self::restore(fleet, &saved, options).await?;
-        let session = restored.session.with_store(store);
-        Ok(RestoredSession {
-            session,
-            ..restored
-        })
+        let saved = store.get(id).await?;
+        let saved = saved.ok_or_else(|| RestoreError::NotStored(id.to_owned()))?;
+        let mut restored = Self::restore(fleet, &saved, options).await?;
+        restored.session.inner.store = Some(store);
+        Ok(restored)
     }
 
     /// Returns the changes of each executor between save and restore; empty if the session was not
@@ -492,32 +474,32 @@ impl Session {
     #[must_use]
     pub fn changes_since_save(&self) -> Vec<ExecutorChanges> {
         let points = &self.inner.resume_points;
-        let executors = self.executors.iter();
-        executors
+        let changes = self
+            .executors
+            .iter()
             .filter(|executor| points.contains_key(executor.id()))
-            .map(|executor| ExecutorChanges::of_executor(executor))
-            .collect()
-    }
-
-    /// Returns the resume point of each executor, restricted to the selection of the session.
-    fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
-        let points = self.executors.iter().filter_map(|executor| {
-            let point = self.resume_point(executor)?;
-            Some((executor.id().to_owned(), point))
-        });
-        points.collect()
+            .map(|executor| {
+                let snapshot = executor.mirror_snapshot();
+                ExecutorChanges {
+                    environment_id: executor.id().to_owned(),
+                    changes: snapshot.changes_since,
+                    changed_again: snapshot.changed_since_resume,
+                }
+            });
+        changes.collect()
     }
 
     /// Returns the current resume point of an executor, or the saved one if the executor has not
-    /// answered yet.
+    /// answered yet, restricted to the selection of the session.
     fn resume_point(&self, executor: &DaemonSource) -> Option<ResumePoint> {
         let current = ResumePoint::from_snapshot(&executor.mirror_snapshot());
-        let current = current.map(|point| ResumePoint {
-            view: mirrored_view(self.inner.options.has_plugins()),
-            ..point
-        });
-        let saved = self.inner.resume_points.get(executor.id());
-        let mut point = current.or_else(|| saved.cloned())?;
+        let mut point = match current {
+            Some(point) => ResumePoint {
+                view: mirrored_view(self.inner.options.has_plugins()),
+                ..point
+            },
+            None => self.inner.resume_points.get(executor.id())?.clone(),
+        };
 
         if executor.is_partial() {
             // A token covers all roots of a mirror, and the session has fewer.
@@ -526,37 +508,6 @@ impl Session {
             point.catalog_digests.retain(|id, _| ids.contains(id));
         }
         Some(point)
-    }
-}
-
-impl ExecutorChanges {
-    fn of_executor(executor: &DaemonSource) -> Self {
-        let snapshot = executor.mirror_snapshot();
-        Self {
-            environment_id: executor.id().to_owned(),
-            changes: snapshot.changes_since,
-            changed_again: snapshot.changed_since_resume,
-        }
-    }
-}
-
-impl SessionInner {
-    /// Returns the state of a fork with a random id.
-    fn fork(parent: &Self, selection: Vec<SelectedCapabilityRoot>) -> Self {
-        Self {
-            id: random_id(),
-            options: parent.options.clone(),
-            masking: Vec::new(),
-            selection,
-            resume_points: parent.resume_points.clone(),
-            usage: UsageRecorder::default(),
-            used: Mutex::default(),
-            // The model of a fork may know the texts of this session.
-            short_names: Mutex::new(parent.short_names.lock().clone()),
-            closed: CancellationToken::new(),
-            store: parent.store.clone(),
-            is_deleted: tokio::sync::Mutex::new(false),
-        }
     }
 }
 

@@ -5,12 +5,3 @@
 pub mod lifecycle;
 pub mod plugins;
 pub mod start;
-
-pub use lifecycle::{
-    CloseOutcome, ExecutorChanges, ForkError, ForkScope, PersistError, RestoreError,
-    RestoredSession, ScopeOutcome,
-};
-pub use plugins::{
-    ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
-    SessionPluginChanges,
-};

@@ -5,12 +5,12 @@ use crate::skills::skill_source::{SkillSource, SourceKind};
 use crate::state::Session;
 use crate::view::session_view::SessionWatch;
 use caproot_client::json;
-use caproot_core::proto::caproot::v1::{McpServer, McpTransport, Plugin};
+use caproot_core::proto::caproot::v1::{McpTransport, Plugin};
 use caproot_core::wire::ContentDigest;
 use prost::Message as _;
 use serde::ser::{Error as _, SerializeStruct as _};
 use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Plugin of a source. Serializes with the plugin as proto3 JSON.
@@ -119,7 +119,7 @@ struct PluginKey<'a> {
 }
 
 /// Identity of a component of a plugin.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ComponentKey {
     kind: String,
     name: String,
@@ -147,17 +147,22 @@ impl SessionPlugin {
     /// starts only an approved version of the plugin.
     #[must_use]
     pub fn server_commands(&self) -> BTreeMap<String, Vec<String>> {
-        let servers = self.plugin.mcp_servers.iter().filter(|server| {
-            server.transport() == McpTransport::Stdio && server.enabled != Some(false)
-        });
-        let command = |server: &McpServer| {
-            let words = ["caproot", "exec", "--server", &server.handle];
-            let digests = self.approved_digests.iter();
-            let digests = digests.flat_map(|digest| ["--digest".to_owned(), digest.to_string()]);
-            let words = words.into_iter().map(str::to_owned).chain(digests);
-            (server.name.clone(), words.collect())
-        };
-        servers.map(command).collect()
+        let commands = self
+            .plugin
+            .mcp_servers
+            .iter()
+            .filter(|server| {
+                server.transport() == McpTransport::Stdio && server.enabled != Some(false)
+            })
+            .map(|server| {
+                let words = ["caproot", "exec", "--server", &server.handle];
+                let mut command = words.map(str::to_owned).to_vec();
+                for digest in &self.approved_digests {
+                    command.extend(["--digest".to_owned(), digest.to_string()]);
+                }
+                (server.name.clone(), command)
+            });
+        commands.collect()
     }
 
     fn key(&self) -> PluginKey<'_> {
@@ -211,23 +216,6 @@ impl schemars::JsonSchema for SessionPlugin {
     }
 }
 
-impl ComponentKey {
-    fn new(kind: String, name: &str) -> Self {
-        Self {
-            kind,
-            name: name.to_owned(),
-        }
-    }
-
-    fn into_change(self, change: ComponentChangeKind) -> ComponentChange {
-        ComponentChange {
-            kind: self.kind,
-            name: self.name,
-            change,
-        }
-    }
-}
-
 impl SessionPluginChanges {
     fn between(before: &[SessionPlugin], now: &[SessionPlugin]) -> Self {
         let mut old: BTreeMap<_, _> = before.iter().map(|plugin| (plugin.key(), plugin)).collect();
@@ -236,8 +224,7 @@ impl SessionPluginChanges {
         for plugin in now {
             match old.remove(&plugin.key()) {
                 None => changes.added.push(plugin.clone()),
-                Some(old)
-                    if Arc::ptr_eq(&old.plugin, &plugin.plugin) || old.plugin == plugin.plugin => {}
+                Some(old) if old.plugin == plugin.plugin => {}
                 Some(old) => changes.changed.push(ChangedPlugin {
                     plugin: plugin.clone(),
                     components: component_changes(&old.plugin, &plugin.plugin),
@@ -253,9 +240,10 @@ impl SessionPluginChanges {
 fn collect_plugins(sources: &[Arc<dyn SkillSource>], choice: &SkillChoice) -> Vec<SessionPlugin> {
     let mut all = Vec::new();
     for source in sources {
-        let plugins = source.plugins().into_iter();
-        let chosen =
-            plugins.filter(|plugin| choice.includes(&**source, &plugin.name, &plugin.package));
+        let chosen = source
+            .plugins()
+            .into_iter()
+            .filter(|plugin| choice.includes(&**source, &plugin.name, &plugin.package));
         all.extend(chosen.map(|plugin| SessionPlugin {
             source_kind: source.kind(),
             source_id: source.id().to_owned(),
@@ -268,38 +256,40 @@ fn collect_plugins(sources: &[Arc<dyn SkillSource>], choice: &SkillChoice) -> Ve
 
 /// Returns the changed components, sorted by kind and name.
 fn component_changes(before: &Plugin, now: &Plugin) -> Vec<ComponentChange> {
-    let old = components_by_name(before);
-    let mut new = components_by_name(now);
-
-    let mut changes = Vec::new();
-    for (key, declared) in old {
-        match new.remove(&key) {
-            None => changes.push(key.into_change(ComponentChangeKind::Removed)),
-            Some(now) if now == declared => {}
-            Some(_) => changes.push(key.into_change(ComponentChangeKind::Changed)),
-        }
-    }
-
-    let added = new.into_keys();
-    changes.extend(added.map(|key| key.into_change(ComponentChangeKind::Added)));
-    changes.sort();
-    changes
+    let before = components_by_name(before);
+    let now = components_by_name(now);
+    let keys: BTreeSet<_> = before.keys().chain(now.keys()).cloned().collect();
+    let changes = keys.into_iter().filter_map(|key| {
+        let change = match (before.get(&key), now.get(&key)) {
+            (None, _) => ComponentChangeKind::Added,
+            (_, None) => ComponentChangeKind::Removed,
+            (before, now) if before == now => return None,
+            _ => ComponentChangeKind::Changed,
+        };
+        let ComponentKey { kind, name } = key;
+        Some(ComponentChange { kind, name, change })
+    });
+    changes.collect()
 }
 
 /// Returns the encoded components by kind and name. A plugin may declare a name twice.
 fn components_by_name(plugin: &Plugin) -> BTreeMap<ComponentKey, Vec<Vec<u8>>> {
     let servers = plugin.mcp_servers.iter().map(|server| {
-        let key = ComponentKey::new("mcp_server".to_owned(), &server.name);
-        (key, server.encode_to_vec())
+        let kind = "mcp_server".to_owned();
+        (kind, &server.name, server.encode_to_vec())
     });
     let others = plugin.components.iter().map(|component| {
-        let key = ComponentKey::new(component.kind().word(), &component.name);
-        (key, component.encode_to_vec())
+        let kind = component.kind().word();
+        (kind, &component.name, component.encode_to_vec())
     });
 
     let mut by_name = BTreeMap::<_, Vec<_>>::new();
-    for (key, encoded) in servers.chain(others) {
-        by_name.entry(key).or_default().push(encoded);
+    for (kind, name, encoded) in servers.chain(others) {
+        let name = name.clone();
+        by_name
+            .entry(ComponentKey { kind, name })
+            .or_default()
+            .push(encoded);
     }
     by_name
 }

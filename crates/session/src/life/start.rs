@@ -1,7 +1,7 @@
 //! Start of a session: its sources, and the state of a new session.
 
 #[cfg(feature = "mcp")]
-use crate::options::server_options::McpServerChoice;
+use crate::options::server_options::{McpServerChoice, McpServerOptions};
 use crate::options::session_options::SessionOptions;
 #[cfg(feature = "mcp")]
 use crate::servers::{PluginServerSet, ServerStart};
@@ -11,16 +11,14 @@ use crate::skills::skill_source::SkillSource;
 use crate::sources::DaemonSource;
 use crate::state::{Session, SessionInner};
 use crate::storage::session_id::{check_session_id, random_id};
-use crate::uses::usage::UsageRecorder;
 use caproot_client::fleet::group_by_environment;
-use caproot_client::{Fleet, MirrorSelection, ResumePoint, Trust};
-use caproot_client::{approved_root_id, published_name, shown_id};
+use caproot_client::{
+    Fleet, MirrorSelection, ResumePoint, Trust, approved_root_id, published_name, shown_id,
+};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
-use caproot_core::sync::Mutex;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 impl Session {
     /// Starts a session with these roots; the selection never changes. An executor that does not
@@ -77,31 +75,28 @@ impl Session {
         let selection = check_selection(selection)?;
         let custom_tools = options.tools.seal(options.result_form())?;
 
-        let by_environment = group_by_environment(selection.clone()).into_iter();
-        let starts = by_environment.map(|(environment_id, roots)| async {
-            let selection = MirrorSelection {
-                product: options.product.clone(),
-                view: mirrored_view(options.has_plugins()),
-                ..MirrorSelection::new(roots)
-            };
-            let from = points.get(&environment_id).cloned();
-            DaemonSource::start_executor(fleet, environment_id, selection, from, options).await
-        });
-        let started = join_all(starts).await;
-        let executors = started.into_iter().map(Arc::new).collect();
+        let starts = group_by_environment(selection.clone()).into_iter().map(
+            |(environment_id, roots)| async {
+                let selection = MirrorSelection {
+                    product: options.product.clone(),
+                    view: mirrored_view(options.has_plugins()),
+                    ..MirrorSelection::new(roots)
+                };
+                let from = points.get(&environment_id).cloned();
+                DaemonSource::start_executor(fleet, environment_id, selection, from, options).await
+            },
+        );
+        let executors = join_all(starts).await.into_iter().map(Arc::new).collect();
 
         let inner = SessionInner::new(options, trust, selection, points)?;
         let others = others
             .into_iter()
-            .map(|source| inner.approved_source(source));
-        let others = others.collect();
-        let session = Self::from_sources(executors, others, inner)?;
-        let session = Self {
-            custom_tools: Arc::new(custom_tools),
-            ..session
-        };
+            .map(|source| inner.approved_source(source))
+            .collect();
+        let mut session = Self::from_sources(executors, others, inner)?;
+        session.custom_tools = Arc::new(custom_tools);
         #[cfg(feature = "mcp")]
-        let session = session.start_servers(options).await;
+        session.start_servers(&options.mcp_servers).await;
         Ok(session)
     }
 }
@@ -121,11 +116,10 @@ fn with_shown_id(root: SelectedCapabilityRoot, is_listed: bool) -> SelectedCapab
 
 #[cfg(feature = "mcp")]
 impl Session {
-    /// Returns the session with the tools of the chosen MCP servers of plugins.
-    async fn start_servers(self, options: &SessionOptions) -> Self {
-        let options = &options.mcp_servers;
+    /// Adds the tools of the chosen MCP servers of plugins.
+    async fn start_servers(&mut self, options: &McpServerOptions) {
         if options.servers == McpServerChoice::None {
-            return self;
+            return;
         }
         let request = ServerStart {
             sources: &self.sources,
@@ -134,10 +128,7 @@ impl Session {
             program: &self.custom_tools,
             form: self.inner.options.result_form(),
         };
-        Self {
-            plugin_servers: PluginServerSet::start(request).await,
-            ..self
-        }
+        self.plugin_servers = PluginServerSet::start(request).await;
     }
 }
 
@@ -163,15 +154,9 @@ impl SessionInner {
                 trust,
                 ..options.clone()
             },
-            masking: Vec::new(),
             selection,
             resume_points,
-            usage: UsageRecorder::default(),
-            used: Mutex::default(),
-            short_names: Mutex::default(),
-            closed: CancellationToken::new(),
-            store: None,
-            is_deleted: tokio::sync::Mutex::new(false),
+            ..Self::default()
         })
     }
 }

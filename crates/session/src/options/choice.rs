@@ -3,10 +3,11 @@
 
 use crate::skills::selection::SelectionError;
 use crate::skills::skill::SharedSkill;
-use crate::skills::skill_source::{SkillListing, SkillSource, SourceKind, SourceSnapshot};
+use crate::skills::skill_source::{SkillSource, SourceKind, SourceSnapshot};
 use caproot_core::proto::caproot::v1::NotOffered;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::iter;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -126,13 +127,6 @@ impl ChoiceRule {
             Self::Source(chosen_kind, chosen_id) => *chosen_kind == kind && chosen_id == id,
         }
     }
-
-    fn matches_any_skill(&self, source: &dyn SkillSource, listing: &SkillListing) -> bool {
-        listing
-            .skills
-            .iter()
-            .any(|skill| self.matches(source.kind(), source.id(), &skill.name, &skill.package))
-    }
 }
 
 impl fmt::Display for ChoiceRule {
@@ -146,8 +140,9 @@ impl fmt::Display for ChoiceRule {
 }
 
 fn any_matches(rules: &[ChoiceRule], source: &dyn SkillSource, skill: &SharedSkill) -> bool {
-    let mut rules = rules.iter();
-    rules.any(|rule| rule.matches(source.kind(), source.id(), &skill.name, &skill.package))
+    rules
+        .iter()
+        .any(|rule| rule.matches(source.kind(), source.id(), &skill.name, &skill.package))
 }
 
 impl FromStr for ChoiceRule {
@@ -171,21 +166,15 @@ fn parse_rule(text: &str) -> Option<ChoiceRule> {
             let package = value.strip_suffix("/SKILL.md").unwrap_or(value);
             Some(ChoiceRule::Handle(package.trim_end_matches('/').to_owned()))
         }
-        "source" => parse_source_rule(value),
+        "source" => {
+            let (kind_name, id) = value.split_once('/').filter(|(_, id)| !id.is_empty())?;
+            let kind = SourceKind::ALL
+                .into_iter()
+                .find(|kind| kind.name() == kind_name)?;
+            Some(ChoiceRule::Source(kind, id.to_owned()))
+        }
         _ => None,
     }
-}
-
-/// Parses `KIND/ID`.
-fn parse_source_rule(value: &str) -> Option<ChoiceRule> {
-    let (kind_name, id) = value.split_once('/')?;
-    if id.is_empty() {
-        return None;
-    }
-
-    let mut kinds = SourceKind::ALL.into_iter();
-    let kind = kinds.find(|kind| kind.name() == kind_name)?;
-    Some(ChoiceRule::Source(kind, id.to_owned()))
 }
 
 impl TryFrom<String> for ChoiceRule {
@@ -206,10 +195,12 @@ impl SkillChoice {
     /// Returns whether the choice has no rule and no product, and so includes every skill.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let within = self.within.as_ref();
-        self.rule_count() == 0
-            && self.product.is_empty()
-            && within.is_none_or(|within| within.is_empty())
+        self.rule_count() == 0 && self.levels().all(|choice| choice.product.is_empty())
+    }
+
+    /// Returns the choice and the choices that it is within, to the innermost.
+    fn levels(&self) -> impl Iterator<Item = &Self> {
+        iter::successors(Some(self), |choice| choice.within.as_deref())
     }
 
     /// Returns the choice of the skills that both choices include, with the other rules of both.
@@ -232,20 +223,23 @@ impl SkillChoice {
 
     /// Returns the innermost choice: that of the session from which all forks come.
     pub(crate) fn base(&self) -> &Self {
-        self.within.as_ref().map_or(self, |within| within.base())
+        self.levels().last().unwrap_or(self)
     }
 
     fn rule_count(&self) -> usize {
-        let within = self.within.as_ref().map_or(0, |within| within.rule_count());
-        let lists = [
-            &self.include,
-            &self.exclude,
-            &self.pin,
-            &self.name_only,
-            &self.manual,
-            &self.enable,
-        ];
-        lists.map(Vec::len).iter().sum::<usize>() + within
+        self.levels()
+            .flat_map(|choice| {
+                [
+                    &choice.include,
+                    &choice.exclude,
+                    &choice.pin,
+                    &choice.name_only,
+                    &choice.manual,
+                    &choice.enable,
+                ]
+            })
+            .map(Vec::len)
+            .sum()
     }
 
     pub(crate) fn check(&self) -> Result<(), SelectionError> {
@@ -259,30 +253,20 @@ impl SkillChoice {
 
     /// Returns whether a skill of a source is in the session.
     pub(crate) fn includes_skill(&self, source: &dyn SkillSource, skill: &SharedSkill) -> bool {
-        self.includes(source, &skill.name, &skill.package) && self.includes_product(skill)
-    }
-
-    fn includes_product(&self, skill: &SharedSkill) -> bool {
         let products = &skill.products;
-        let is_included =
-            self.product.is_empty() || products.is_empty() || products.contains(&self.product);
-        let within = self.within.as_ref();
-        is_included && within.is_none_or(|within| within.includes_product(skill))
+        let mut chosen = self.levels().map(|choice| &choice.product);
+        self.includes(source, &skill.name, &skill.package)
+            && (products.is_empty()
+                || chosen.all(|product| product.is_empty() || products.contains(product)))
     }
 
     /// Returns whether the rules include a skill or plugin of a source.
     pub(crate) fn includes(&self, source: &dyn SkillSource, name: &str, package: &str) -> bool {
-        let kind = source.kind();
-        let mut included = self.include.iter();
-        let mut excluded = self.exclude.iter();
-
-        let is_included = self.include.is_empty()
-            || included.any(|rule| rule.matches(kind, source.id(), name, package));
-        let is_excluded = excluded.any(|rule| rule.matches(kind, source.id(), name, package));
-        let within = self.within.as_ref();
-        is_included
-            && !is_excluded
-            && within.is_none_or(|within| within.includes(source, name, package))
+        let matches = |rule: &ChoiceRule| rule.matches(source.kind(), source.id(), name, package);
+        self.levels().all(|choice| {
+            let is_included = choice.include.is_empty() || choice.include.iter().any(matches);
+            is_included && !choice.exclude.iter().any(matches)
+        })
     }
 
     /// Returns whether the rules may include a skill of a source with this name and any handle.
@@ -326,30 +310,27 @@ impl SkillChoice {
     /// Returns how many skills of a source are in the session.
     pub(crate) fn count_included(&self, source: &dyn SkillSource) -> usize {
         let listing = source.snapshot().listing;
-        let skills = listing.skills.iter();
-        skills
+        listing
+            .skills
+            .iter()
             .filter(|skill| self.includes_skill(source, skill))
             .count()
     }
 
-    /// Returns the listing without the excluded skills.
-    pub(crate) fn filter_listing(
+    /// Returns the snapshot without the excluded skills.
+    pub(crate) fn filter_snapshot(
         &self,
         source: &dyn SkillSource,
-        listing: &Arc<SkillListing>,
-    ) -> Arc<SkillListing> {
-        if self.is_empty() {
-            return listing.clone();
+        snapshot: &SourceSnapshot,
+    ) -> SourceSnapshot {
+        let mut chosen = snapshot.clone();
+        if !self.is_empty() {
+            let listing = Arc::make_mut(&mut chosen.listing);
+            listing
+                .skills
+                .retain(|skill| self.includes_skill(source, skill));
         }
-
-        let included = listing
-            .skills
-            .iter()
-            .filter(|skill| self.includes_skill(source, skill));
-        Arc::new(SkillListing {
-            skills: included.cloned().collect(),
-            ..SkillListing::clone(listing)
-        })
+        chosen
     }
 
     /// Returns a warning for each rule, apart from those that exclude, that matches no skill of these
@@ -367,8 +348,14 @@ impl SkillChoice {
             &self.enable,
         ];
         let unmatched = rules.into_iter().flatten().filter(|rule| {
-            let mut listed = sources.iter().zip(snapshots);
-            !listed.any(|(source, snapshot)| rule.matches_any_skill(&**source, &snapshot.listing))
+            !sources.iter().zip(snapshots).any(|(source, snapshot)| {
+                let (kind, id) = (source.kind(), source.id());
+                snapshot
+                    .listing
+                    .skills
+                    .iter()
+                    .any(|skill| rule.matches(kind, id, &skill.name, &skill.package))
+            })
         });
         unmatched
             .map(|rule| format!("no skill matches the chosen `{rule}`"))

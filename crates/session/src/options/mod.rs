@@ -7,8 +7,3 @@ pub mod choice;
 #[cfg(feature = "mcp")]
 pub mod server_options;
 pub mod session_options;
-
-pub use choice::{ChoiceRule, ChoiceRuleError, SkillChoice};
-#[cfg(feature = "mcp")]
-pub use server_options::{McpServerChoice, McpServerOptions, ServerValueRequest, ServerValues};
-pub use session_options::SessionOptions;

@@ -89,14 +89,15 @@ pub struct ServerValueRequest {
 impl McpServerOptions {
     /// Checks that each private origin is an origin.
     pub(crate) fn check(&self) -> Result<(), SelectionError> {
-        let origins = self.private_origins.iter();
-        let invalid: Vec<_> = origins
+        let invalid: Vec<_> = self
+            .private_origins
+            .iter()
             .filter(|origin| !is_origin(origin))
             .map(|origin| {
-                let shown = quote_value(origin);
                 format!(
-                    "the private origin {shown} is not an origin: expected a scheme, a host and a port \
-                     alone, such as https://mcp.internal.example"
+                    "the private origin {} is not an origin: expected a scheme, a host and a port \
+                     alone, such as https://mcp.internal.example",
+                    quote_value(origin)
                 )
             })
             .collect();

@@ -22,6 +22,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
+use std::iter;
 use tracing::Instrument as _;
 
 /// Limit of one fragment in bytes.
@@ -125,36 +126,30 @@ impl Session {
     /// - If no skill is named `deploy`, `$deploy` means `deploy-kit:deploy`, if no other plugin has a
     ///   skill `deploy`. Otherwise the candidates are in [`InjectedSkills::ambiguous`].
     pub async fn inject(&self, prompt: &UserPrompt) -> InjectedSkills {
-        inject_mentioned(self, prompt).await
-    }
-}
+        let view = self.current_view();
+        let mut injected = InjectedSkills::default();
+        let skills = resolve_mentions(self, &view, prompt, &mut injected);
 
-/// Reads the skills that a prompt mentions.
-async fn inject_mentioned(session: &Session, prompt: &UserPrompt) -> InjectedSkills {
-    let view = session.current_view();
-    let mut injected = InjectedSkills::default();
-    let skills = resolve_mentions(session, &view, prompt, &mut injected);
-
-    let mut reader = FragmentReader::new(session, MAX_INJECTED_BYTES);
-    for skill in &skills {
-        if prompt.arguments.len() > MAX_ARGUMENT_BYTES {
-            injected.omit(&skill.package, long_arguments_reason());
-            continue;
-        }
-        match reader.read_file(skill, "", &prompt.arguments).await {
-            Ok(read) => {
-                let used = UsedFile {
-                    arguments: prompt.arguments.clone(),
-                    ..UsedFile::of_page(skill, &read.page)
-                };
-                session.inner.used.lock().record(used);
-                injected.fragments.push(read.fragment);
+        let mut reader = FragmentReader::new(self, MAX_INJECTED_BYTES);
+        for skill in &skills {
+            if prompt.arguments.len() > MAX_ARGUMENT_BYTES {
+                injected.omit(&skill.package, long_arguments_reason());
+                continue;
             }
-            Err(error) => injected.omit(&skill.package, error.sentence()),
+            match reader.read_file(skill, "", &prompt.arguments).await {
+                Ok(read) => {
+                    let used = UsedFile {
+                        arguments: prompt.arguments.clone(),
+                        ..UsedFile::of_page(skill, &read.page)
+                    };
+                    self.inner.used.lock().record(used);
+                    injected.fragments.push(read.fragment);
+                }
+                Err(error) => injected.omit(&skill.package, error.sentence()),
+            }
         }
+        injected
     }
-
-    injected
 }
 
 /// Fragment with the page of the file that is its body.
@@ -196,6 +191,7 @@ impl<'a> FragmentReader<'a> {
         resource: &str,
         arguments: &str,
     ) -> Result<ReadFragment, ToolError> {
+        let Session { inner, .. } = self.session;
         let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
         let source = self.session.find_authority(kind, id)?.source;
         let key = (source.kind(), source.id());
@@ -203,33 +199,34 @@ impl<'a> FragmentReader<'a> {
             return Err(error.clone());
         }
 
+        let plugin = self.session.readable_plugin(source, skill);
+        let directories = SkillDirectories {
+            skill: &skill.package,
+            plugin: plugin.map_or(PluginDirectory::Unknown, PluginDirectory::Handle),
+        };
         let file = FragmentFile {
             skill,
             resource,
             room: self.room.min(MAX_FRAGMENT_BYTES),
-            values: PlaceholderValues::new(
-                arguments,
-                SkillDirectories {
-                    skill: &skill.package,
-                    plugin: self
-                        .session
-                        .readable_plugin(source, skill)
-                        .map_or(PluginDirectory::Unknown, PluginDirectory::Handle),
-                },
-            ),
+            values: PlaceholderValues::new(arguments, directories),
         };
-        match inject_file(self.session, source, &file).await {
-            Ok(read) => {
-                self.room -= read.fragment.text.len();
-                Ok(read)
+
+        let target = InvocationTarget::of_skill(source, &skill.package, Some(skill));
+        let invocation =
+            InvocationGuard::start(inner.invocation_session(), InvocationKind::Inject, target);
+        let work = read_fragment(source, &file, inner.options.tool_names);
+        let work = work.instrument(invocation.span());
+        let read = inner.run_until_closed(work).await.flatten();
+        invocation.finish_with_text(read.as_ref().map(|read| read.fragment.text.as_str()));
+
+        match &read {
+            Ok(read) => self.room -= read.fragment.text.len(),
+            Err(error) if error.code().is_source_unavailable() => {
+                self.lost.insert(key, error.clone());
             }
-            Err(error) => {
-                if error.code().is_source_unavailable() {
-                    self.lost.insert(key, error.clone());
-                }
-                Err(error)
-            }
+            Err(_) => {}
         }
+        read
     }
 }
 
@@ -255,32 +252,16 @@ impl FragmentFile<'_> {
     }
 }
 
-/// Reads a fragment and records the invocation.
-async fn inject_file(
-    session: &Session,
-    source: &dyn SkillSource,
-    file: &FragmentFile<'_>,
-) -> Result<ReadFragment, ToolError> {
-    let inner = &session.inner;
-    let target = InvocationTarget::of_skill(source, &file.skill.package, Some(file.skill));
-    let invocation =
-        InvocationGuard::start(inner.invocation_session(), InvocationKind::Inject, target);
-
-    let work = read_fragment(source, file, inner.options.tool_names).instrument(invocation.span());
-    let read = inner.run_until_closed(work).await.flatten();
-    invocation.finish_with_text(read.as_ref().map(|read| read.fragment.text.as_str()));
-    read
-}
-
 /// Returns the frame of a file. The frame of a main resource names the other files of the skill.
-async fn frame_file(
+async fn frame_file<'a>(
     source: &dyn SkillSource,
-    file: &FragmentFile<'_>,
+    file: &FragmentFile<'a>,
     names: ToolNames,
-) -> Result<FragmentFrame, ToolError> {
+) -> Result<FragmentFrame<'a>, ToolError> {
     let skill = file.skill;
+    let frame = FragmentFrame::new(skill, names);
     if !file.resource.is_empty() {
-        return Ok(FragmentFrame::for_skill(skill).with_resource(file.resource));
+        return Ok(frame.with_resource(file.resource));
     }
 
     let listed = ListedDirectory {
@@ -294,7 +275,7 @@ async fn frame_file(
         // Not every source can list files.
         files => files.unwrap_or_default(),
     };
-    Ok(FragmentFrame::for_skill(skill).with_files(files.as_deref(), names))
+    Ok(frame.with_files(files.as_deref()))
 }
 
 async fn read_fragment(
@@ -315,10 +296,8 @@ async fn read_fragment(
     } else {
         resource
     };
-    let truncated_overhead = frame
-        .clone()
-        .truncated_at(skill, handle, CURSOR_PLACEHOLDER, names)
-        .overhead();
+    let truncated_frame = frame.truncated_at(handle, CURSOR_PLACEHOLDER);
+    let truncated_overhead = truncated_frame.overhead();
     if truncated_overhead + MIN_BODY_BYTES > room {
         let message = names.fill_placeholders("no room for this skill here; read it with {read}");
         return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
@@ -331,7 +310,8 @@ async fn read_fragment(
         ..TextPageRequest::default()
     };
     let page = read_fitting(source, request, room, &|page: &TextPage| {
-        let body_room = room.saturating_sub(frame_page(&frame, skill, page, names).overhead());
+        let frame = frame.truncated_at(&page.resource, &page.next_cursor);
+        let body_room = room.saturating_sub(frame.overhead());
         let with_values = |text: &str| file.fill(text).into_owned();
         let bytes = fitting_bytes(&page.contents, body_room, with_values);
         if bytes == page.contents.len() || !page.next_cursor.is_empty() {
@@ -346,32 +326,22 @@ async fn read_fragment(
     })
     .await?;
 
+    let frame = frame.truncated_at(&page.resource, &page.next_cursor);
     let fragment = SkillFragment {
         name: skill.name.clone(),
         package: skill.package.clone(),
-        text: frame_page(&frame, skill, &page, names).wrap_body(&file.fill(&page.contents)),
+        text: frame.wrap_body(&file.fill(&page.contents)),
         truncated: !page.next_cursor.is_empty(),
     };
     Ok(ReadFragment { fragment, page })
 }
 
-fn frame_page(
-    frame: &FragmentFrame,
-    skill: &SharedSkill,
-    page: &TextPage,
-    names: ToolNames,
-) -> FragmentFrame {
-    if page.next_cursor.is_empty() {
-        return frame.clone();
-    }
-    frame
-        .clone()
-        .truncated_at(skill, &page.resource, &page.next_cursor, names)
-}
-
-/// Skills of a view, by handle and name.
-#[derive(Default)]
+/// Skills of a view by handle and name, for the mentions of one prompt.
 struct MentionIndex<'a> {
+    prompt: &'a UserPrompt,
+    connectors: HashSet<&'a str>,
+    /// Names that must not resolve to a skill.
+    blocked: HashSet<&'a str>,
     /// Skills by package and by main resource.
     handles: HashMap<&'a str, Vec<&'a SharedSkill>>,
     names: HashMap<&'a str, Vec<&'a SharedSkill>>,
@@ -380,7 +350,14 @@ struct MentionIndex<'a> {
     /// Handles and names of the skills that a person may not choose.
     closed: HashSet<&'a str>,
     /// Names that mean a skill which is not approved now.
-    reserved: Option<&'a HashSet<String>>,
+    reserved: &'a HashSet<String>,
+}
+
+/// Skills that a mention matches.
+struct MentionMatches<'a> {
+    /// Name or handle of the mention.
+    mention: &'a str,
+    skills: &'a [&'a SharedSkill],
 }
 
 impl InjectedSkills {
@@ -391,26 +368,35 @@ impl InjectedSkills {
 
 /// Returns an omission with at most 256 bytes of the mention.
 pub fn omitted_mention(mention: &str, reason: String) -> OmittedMention {
-    let mention = truncate_with_ellipsis(mention, MAX_MENTION_BYTES);
-    OmittedMention { mention, reason }
+    OmittedMention {
+        mention: truncate_with_ellipsis(mention, MAX_MENTION_BYTES),
+        reason,
+    }
 }
 
 impl<'a> MentionIndex<'a> {
-    fn from_view(view: &'a SessionView) -> Self {
+    fn new(view: &'a SessionView, prompt: &'a UserPrompt, mentions: &'a [ParsedMention]) -> Self {
         let mut index = Self {
-            reserved: Some(&view.reserved_names),
-            ..Self::default()
+            prompt,
+            connectors: prompt.connectors.iter().map(String::as_str).collect(),
+            blocked: HashSet::new(),
+            handles: HashMap::new(),
+            names: HashMap::new(),
+            bare_names: HashMap::new(),
+            closed: HashSet::new(),
+            reserved: &view.reserved_names,
         };
         for skill in &view.skills {
             if !skill.user_invocable {
-                let texts = [&skill.package, &skill.main_resource, &skill.name];
-                index.closed.extend(texts.map(String::as_str));
+                index.closed.extend(
+                    [&skill.package, &skill.main_resource, &skill.name].map(String::as_str),
+                );
                 continue;
             }
 
-            index.add_handle(&skill.package, skill);
-            if skill.main_resource != skill.package {
-                index.add_handle(&skill.main_resource, skill);
+            let other_handle = Some(&skill.main_resource).filter(|file| **file != skill.package);
+            for handle in iter::once(&skill.package).chain(other_handle) {
+                index.handles.entry(handle).or_default().push(skill);
             }
 
             index.names.entry(&skill.name).or_default().push(skill);
@@ -419,11 +405,18 @@ impl<'a> MentionIndex<'a> {
             }
         }
 
+        // A name next to a handle without a skill must not resolve to another skill with the name, as the
+        // user picked a certain skill.
+        for mention in mentions {
+            if let ParsedMention::Handle { handle, name } = mention
+                && index.find_by_handle(handle).is_empty()
+            {
+                let directory = handle.trim_end_matches("/SKILL.md").rsplit('/').next();
+                let name = Some(name.as_str()).filter(|name| !name.is_empty());
+                index.blocked.extend(name.or(directory));
+            }
+        }
         index
-    }
-
-    fn add_handle(&mut self, handle: &'a str, skill: &'a SharedSkill) {
-        self.handles.entry(handle).or_default().push(skill);
     }
 
     fn find_by_handle(&self, handle: &str) -> &[&'a SharedSkill] {
@@ -435,90 +428,45 @@ impl<'a> MentionIndex<'a> {
 
     /// Returns the skills with this name. If there are none and the caller has no skill with the
     /// name, returns the skills with the name after a plugin's name.
-    fn find_by_name(&self, name: &str, prompt: &UserPrompt) -> &[&'a SharedSkill] {
+    fn find_by_name(&self, name: &str) -> &[&'a SharedSkill] {
+        if self.blocked.contains(name) {
+            return &[];
+        }
         if let Some(skills) = self.names.get(name) {
             return skills;
         }
 
-        if self.reserved.is_some_and(|names| names.contains(name)) {
+        if self.reserved.contains(name) {
             return &[];
         }
         match self.bare_names.get(name) {
-            Some(skills) if !prompt.caller_skills.iter().any(|skill| skill == name) => skills,
+            Some(skills) if !self.prompt.caller_skills.iter().any(|skill| skill == name) => skills,
             _ => &[],
         }
     }
-}
 
-/// Skills that a mention matches.
-struct MentionMatches<'a> {
-    /// Name or handle of the mention.
-    mention: &'a str,
-    skills: &'a [&'a SharedSkill],
-}
-
-/// Resolver of the mentions of one prompt.
-struct MentionResolver<'a> {
-    index: &'a MentionIndex<'a>,
-    prompt: &'a UserPrompt,
-    connectors: HashSet<&'a str>,
-    /// Names that must not resolve to a skill.
-    blocked: HashSet<&'a str>,
-}
-
-impl<'a> MentionResolver<'a> {
-    fn new(
-        index: &'a MentionIndex<'a>,
-        prompt: &'a UserPrompt,
-        mentions: &'a [ParsedMention],
-    ) -> Self {
-        Self {
-            index,
-            prompt,
-            connectors: prompt.connectors.iter().map(String::as_str).collect(),
-            blocked: names_of_missing_handles(index, mentions),
-        }
-    }
-
-    /// Returns the skills that a mention matches, or `None` if a word of the text is no mention.
-    fn find_matches(&self, mention: &'a ParsedMention) -> Option<MentionMatches<'a>> {
+    /// Returns the skills that a mention matches, or `None` if a word of the text is no mention. A word
+    /// matches the skills of its first candidate that is the name of a skill.
+    fn find_matches<'m>(&'m self, mention: &'m ParsedMention) -> Option<MentionMatches<'m>> {
         match mention {
             // Two sources may have one handle: the mention is then ambiguous.
             ParsedMention::Handle { handle, .. } => Some(MentionMatches {
                 mention: handle,
-                skills: self.index.find_by_handle(handle),
+                skills: self.find_by_handle(handle),
             }),
             ParsedMention::Name(name) => Some(MentionMatches {
                 mention: name,
-                skills: self.find_unblocked(name),
+                skills: self.find_by_name(name),
             }),
-            ParsedMention::Word(words) => self.find_word(words),
-        }
-    }
-
-    /// Returns the skills of the first candidate of a word that is the name of a skill.
-    fn find_word(&self, words: &'a [String]) -> Option<MentionMatches<'a>> {
-        let is_connector = words
-            .iter()
-            .any(|word| self.connectors.contains(word.as_str()));
-        if is_connector {
-            return None;
-        }
-
-        words.iter().find_map(|word| {
-            let skills = self.find_unblocked(word);
-            (!skills.is_empty()).then_some(MentionMatches {
-                mention: word,
-                skills,
-            })
-        })
-    }
-
-    fn find_unblocked(&self, name: &str) -> &'a [&'a SharedSkill] {
-        if self.blocked.contains(name) {
-            &[]
-        } else {
-            self.index.find_by_name(name, self.prompt)
+            ParsedMention::Word(words) => {
+                let mut words = words.iter().map(String::as_str);
+                if words.clone().any(|word| self.connectors.contains(word)) {
+                    return None;
+                }
+                let mention = words.find(|word| !self.find_by_name(word).is_empty())?;
+                let skills = self.find_by_name(mention);
+                Some(MentionMatches { mention, skills })
+            }
         }
     }
 }
@@ -530,9 +478,8 @@ fn resolve_mentions(
     prompt: &UserPrompt,
     injected: &mut InjectedSkills,
 ) -> Vec<SharedSkill> {
-    let index = MentionIndex::from_view(view);
     let mentions = prompt.parse_mentions();
-    let resolver = MentionResolver::new(&index, prompt, &mentions);
+    let index = MentionIndex::new(view, prompt, &mentions);
     // Only a mention without a skill needs these names, and each listing is read for them.
     let excluded = LazyCell::new(|| excluded_skills(session));
 
@@ -540,7 +487,7 @@ fn resolve_mentions(
     let mut seen = HashSet::new();
     let mut ambiguous = HashSet::new();
     for mention in &mentions {
-        let Some(found) = resolver.find_matches(mention) else {
+        let Some(found) = index.find_matches(mention) else {
             if let ParsedMention::Word(words) = mention
                 && let Some(name) = words.iter().find(|word| excluded.contains(*word))
             {
@@ -550,15 +497,15 @@ fn resolve_mentions(
         };
 
         match found.skills {
-            [] if index.closed.contains(found.mention) => {
-                injected.omit(found.mention, CLOSED_REASON.to_owned());
-            }
-            [] if excluded.contains(found.mention) => {
-                injected.omit(found.mention, EXCLUDED_REASON.to_owned());
-            }
             [] => {
-                let similar = similar_names(view, found.mention);
-                injected.omit(found.mention, missing_reason(mention) + &similar);
+                let reason = if index.closed.contains(found.mention) {
+                    CLOSED_REASON.to_owned()
+                } else if excluded.contains(found.mention) {
+                    EXCLUDED_REASON.to_owned()
+                } else {
+                    missing_reason(mention).to_owned() + &similar_names(view, found.mention)
+                };
+                injected.omit(found.mention, reason);
             }
             [skill] => {
                 let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
@@ -575,9 +522,11 @@ fn resolve_mentions(
                     ParsedMention::Name(_) | ParsedMention::Word(_) => found.mention,
                 };
                 if ambiguous.insert(name) {
-                    injected
-                        .ambiguous
-                        .push(AmbiguousName::new(name, found.skills));
+                    let candidates = found.skills.iter().take(MAX_CANDIDATES);
+                    injected.ambiguous.push(AmbiguousName {
+                        name: name.to_owned(),
+                        candidates: candidates.map(|skill| mention_candidate(skill)).collect(),
+                    });
                 }
             }
         }
@@ -592,54 +541,27 @@ fn excluded_skills(session: &Session) -> HashSet<String> {
     let mut excluded = HashSet::new();
     for source in session.sources().iter().filter(|_| !choice.is_empty()) {
         let listing = source.snapshot().listing;
-        let skills = listing.skills.iter();
-        let skills = skills.filter(|skill| !choice.includes_skill(&**source, skill));
-        excluded.extend(skills.flat_map(|skill| [skill.name.clone(), skill.package.clone()]));
+        excluded.extend(
+            listing
+                .skills
+                .iter()
+                .filter(|skill| !choice.includes_skill(&**source, skill))
+                .flat_map(|skill| [skill.name.clone(), skill.package.clone()]),
+        );
     }
     excluded
 }
 
-impl AmbiguousName {
-    fn new(name: &str, skills: &[&SharedSkill]) -> Self {
-        let candidates = skills.iter().take(MAX_CANDIDATES);
-        Self {
-            name: name.to_owned(),
-            candidates: candidates.map(|skill| mention_candidate(skill)).collect(),
-        }
-    }
-}
-
-/// Returns the plain names next to a handle without a skill. Such a name must not resolve to
-/// another skill with the same name, as the user picked a certain skill.
-fn names_of_missing_handles<'a>(
-    index: &MentionIndex<'_>,
-    mentions: &'a [ParsedMention],
-) -> HashSet<&'a str> {
-    let lost = mentions.iter().filter_map(|mention| match mention {
-        ParsedMention::Handle { handle, name } if index.find_by_handle(handle).is_empty() => {
-            let directory = handle.trim_end_matches("/SKILL.md").rsplit('/').next();
-            Some(if name.is_empty() {
-                directory.unwrap_or_default()
-            } else {
-                name
-            })
-        }
-        _ => None,
-    });
-
-    lost.collect()
-}
-
-fn missing_reason(mention: &ParsedMention) -> String {
+fn missing_reason(mention: &ParsedMention) -> &'static str {
     match mention {
         ParsedMention::Handle { handle, .. } if !handle.contains("://") => {
-            "a path is no handle of a skill; name the skill, or use its handle".to_owned()
+            "a path is no handle of a skill; name the skill, or use its handle"
         }
         ParsedMention::Handle { .. } => {
-            "no skill of this session has this handle now; name the skill again".to_owned()
+            "no skill of this session has this handle now; name the skill again"
         }
         ParsedMention::Name(_) | ParsedMention::Word(_) => {
-            "no skill of this session has this name now".to_owned()
+            "no skill of this session has this name now"
         }
     }
 }

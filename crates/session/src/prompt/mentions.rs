@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use std::collections::HashSet;
+use std::iter;
 
 /// Limit of a word that may be a name, in bytes: 128 characters, and punctuation after them.
 const MAX_WORD_BYTES: usize = 520;
@@ -72,29 +73,19 @@ impl UserPrompt {
     /// Returns the mentions without duplicates: first those next to the text, then those in the
     /// text.
     pub(crate) fn parse_mentions(&self) -> Vec<ParsedMention> {
-        let next_to_text = self.mentions.iter().map(ParsedMention::from_mention);
-        let in_text = MentionScanner {
-            rest: &self.text,
-            previous: None,
-        };
-
+        let next_to_text = self.mentions.iter().map(|mention| {
+            let SkillMention { name, handle } = mention.clone();
+            if handle.is_empty() {
+                ParsedMention::Name(name)
+            } else {
+                ParsedMention::Handle { handle, name }
+            }
+        });
         let mut seen = HashSet::new();
         next_to_text
-            .chain(in_text)
+            .chain(mentions_in_text(&self.text))
             .filter(|mention| seen.insert(mention.clone()))
             .collect()
-    }
-}
-
-impl ParsedMention {
-    fn from_mention(mention: &SkillMention) -> Self {
-        if mention.handle.is_empty() {
-            return Self::Name(mention.name.clone());
-        }
-        Self::Handle {
-            handle: mention.handle.clone(),
-            name: mention.name.clone(),
-        }
     }
 }
 
@@ -118,52 +109,36 @@ fn is_path(target: &str) -> bool {
     !has_scheme && !target.is_empty() && !target.starts_with(['#', '?'])
 }
 
-/// Iterator over the mentions in a text.
-struct MentionScanner<'a> {
-    rest: &'a str,
-    /// Last character before `rest`.
-    previous: Option<char>,
-}
-
-impl<'a> MentionScanner<'a> {
-    /// Scans a link whose text begins at `rest`, after `[$`.
-    fn scan_link(&mut self) -> Option<MentionLink<'a>> {
-        let link = MentionLink::parse(self.rest)?;
-        self.rest = &self.rest[link.bytes..];
-        self.previous = Some(')');
-        Some(link)
-    }
-
-    /// Scans the longest word that begins at `rest`, after `$`. The word may be empty.
-    fn scan_word(&mut self) -> &'a str {
-        let end = self.rest.find(|c| !is_name_char(c));
-        let (word, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
-        self.rest = rest;
-        self.previous = word.chars().next_back().or(Some('$'));
-        word
-    }
-}
-
-impl Iterator for MentionScanner<'_> {
-    type Item = ParsedMention;
-
-    fn next(&mut self) -> Option<ParsedMention> {
+/// Returns the mentions in a text.
+fn mentions_in_text(text: &str) -> impl Iterator<Item = ParsedMention> {
+    let mut rest = text;
+    // Last character before `rest`.
+    let mut last = None;
+    iter::from_fn(move || {
         loop {
-            let (before, after) = self.rest.split_once('$')?;
-            let previous = before.chars().next_back().or(self.previous);
-            self.rest = after;
+            let (before, after) = rest.split_once('$')?;
+            let previous = before.chars().next_back().or(last);
 
             if previous == Some('[')
-                && let Some(link) = self.scan_link()
+                && let Some(link) = MentionLink::parse(after)
             {
+                rest = &after[link.bytes..];
+                last = Some(')');
                 if is_skill_handle(link.target) || is_path(link.target) {
-                    return Some(link.to_mention());
+                    return Some(ParsedMention::Handle {
+                        handle: link.target.to_owned(),
+                        name: link.text.trim().to_owned(),
+                    });
                 }
                 // A link to something else.
                 continue;
             }
 
-            let word = self.scan_word();
+            // The longest word after the `$`, which may be empty.
+            let end = after.find(|c| !is_name_char(c)).unwrap_or(after.len());
+            let word = &after[..end];
+            rest = &after[end..];
+            last = word.chars().next_back().or(Some('$'));
             if !word.is_empty() && word.len() <= MAX_WORD_BYTES && !continues_word(previous) {
                 let words = word_candidates(word);
                 if !words.iter().any(|word| is_environment_variable(word)) {
@@ -171,7 +146,7 @@ impl Iterator for MentionScanner<'_> {
                 }
             }
         }
-    }
+    })
 }
 
 /// Returns whether a `$` after this character belongs to a longer word or is escaped.
@@ -207,13 +182,6 @@ impl<'a> MentionLink<'a> {
             target: target.trim(),
             bytes: longest.len() - after.len(),
         })
-    }
-
-    fn to_mention(&self) -> ParsedMention {
-        ParsedMention::Handle {
-            handle: self.target.to_owned(),
-            name: self.text.trim().to_owned(),
-        }
     }
 }
 

@@ -13,5 +13,3 @@ pub use inject::{
     OmittedMention, SkillFragment,
 };
 pub use mentions::{SkillMention, UserPrompt};
-pub use name_list::{SkillNameLine, SkillNameList, SkillNameListOptions};
-pub use reinject::{ReinjectedFragment, ReinjectedSkills};

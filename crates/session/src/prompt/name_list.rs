@@ -7,7 +7,7 @@ use crate::state::Session;
 use crate::text::short_names::{NameChooser, split_qualified};
 use crate::uses::usage::UsageKind;
 use crate::view::session_view::SessionView;
-use caproot_core::text::{escape_hidden_chars, single_line, truncate_with_ellipsis};
+use caproot_core::text::{single_line, truncate_with_ellipsis};
 
 /// Limit of a description in the list, in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 256;
@@ -71,8 +71,10 @@ impl Session {
         };
         let lines = name_lines(&usable, options);
 
-        let shown = usable[..lines.len()].iter();
-        let shown: Vec<_> = shown.map(|usable| usable.skill).collect();
+        let shown: Vec<_> = usable[..lines.len()]
+            .iter()
+            .map(|usable| usable.skill)
+            .collect();
         self.bind_short_names(&view, &shown);
         self.inner.usage.record(UsageKind::Listed, shown);
         SkillNameList {
@@ -98,8 +100,10 @@ fn is_usable(view: &SessionView, skill: &SharedSkill) -> bool {
 }
 
 fn count_usable(view: &SessionView) -> usize {
-    let skills = view.skills.iter();
-    skills.filter(|skill| is_usable(view, skill)).count()
+    view.skills
+        .iter()
+        .filter(|skill| is_usable(view, skill))
+        .count()
 }
 
 /// Returns the skills that a list can name, in its order.
@@ -113,8 +117,9 @@ fn usable_skills<'a>(view: &'a SessionView, names: &NameChooser<'_>) -> Vec<Usab
             continue;
         };
 
-        let before = usable.last();
-        let same_root = before.filter(|last| last.skill.authority == skill.authority);
+        let same_root = usable
+            .last()
+            .filter(|last| last.skill.authority == skill.authority);
         usable.push(UsableSkill {
             skill,
             short_name,
@@ -132,27 +137,26 @@ fn usable_skills<'a>(view: &'a SessionView, names: &NameChooser<'_>) -> Vec<Usab
 /// Returns the lines of the first skills that fit the budget.
 fn name_lines(usable: &[UsableSkill<'_>], options: SkillNameListOptions) -> Vec<SkillNameLine> {
     let mut left = options.budget;
-    let lines = usable.iter().map(|usable| SkillNameLine {
-        name: usable.short_name.clone(),
-        description: if options.with_descriptions && !usable.is_name_only {
-            line_description(usable.skill)
-        } else {
-            String::new()
-        },
-    });
-    let fitting = lines.take_while(|line| {
-        let bytes = line.bytes();
-        let fits = bytes <= left;
-        left = left.saturating_sub(bytes);
-        fits
-    });
+    let fitting = usable
+        .iter()
+        .map(|usable| SkillNameLine {
+            name: usable.short_name.clone(),
+            description: if options.with_descriptions && !usable.is_name_only {
+                truncate_with_ellipsis(
+                    &single_line(&usable.skill.description),
+                    MAX_DESCRIPTION_BYTES,
+                )
+            } else {
+                String::new()
+            },
+        })
+        .take_while(|line| {
+            let bytes = line.bytes();
+            let fits = bytes <= left;
+            left = left.saturating_sub(bytes);
+            fits
+        });
     fitting.collect()
-}
-
-fn line_description(skill: &SharedSkill) -> String {
-    let description = single_line(&skill.description);
-    let description = escape_hidden_chars(&description);
-    truncate_with_ellipsis(&description, MAX_DESCRIPTION_BYTES)
 }
 
 /// Returns whether a short name has a name of the format, alone or after the id of a root in the same form.
@@ -167,8 +171,10 @@ fn is_plain_short_name(name: &str) -> bool {
 /// the name of a plugin and a colon, if there is one.
 fn is_plain_name(name: &str) -> bool {
     let is_plain = |part: &str| {
-        let mut bytes = part.bytes();
-        !part.is_empty() && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     };
     match name.split_once(':') {
         Some((plugin, name)) => is_plain(plugin) && is_plain(name),

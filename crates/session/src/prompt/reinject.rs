@@ -8,7 +8,7 @@ use super::inject::{
 use crate::calls::fitting::read_fitting;
 use crate::skills::result::{ToolError, ToolErrorCode};
 use crate::skills::skill::SharedSkill;
-use crate::skills::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
+use crate::skills::skill_source::{SourceKind, TextPage, TextPageRequest};
 use crate::state::{AuthoritySource, Session};
 use crate::uses::used::{UsedFile, UsedSkill, UsedState};
 use caproot_core::text::single_line;
@@ -95,7 +95,6 @@ impl Session {
         let mut reader = UsedFileReader {
             fragments: FragmentReader::new(self, budget - note_room),
             prober: StateProber::new(self),
-            session: self,
             changed: Vec::new(),
             gone: Vec::new(),
             reinjected: ReinjectedSkills::default(),
@@ -105,7 +104,14 @@ impl Session {
         for file in files {
             reader.read_file(file).await;
         }
-        reader.finish(note_room)
+
+        let mut note = String::new();
+        write_files(&mut note, note_room, CHANGED_HEADING, &reader.changed);
+        write_files(&mut note, note_room, GONE_HEADING, &reader.gone);
+        ReinjectedSkills {
+            note,
+            ..reader.reinjected
+        }
     }
 
     /// Returns a skill of the session that its source lists, or `None` if the skill is gone.
@@ -150,23 +156,6 @@ impl<'a> StateProber<'a> {
             return file.compare_digest(&skill.digest);
         }
 
-        match self.read_digest(source, file).await {
-            Ok(digest) => file.compare_digest(&digest),
-            Err(error) => {
-                if error.code().is_source_unavailable() {
-                    self.lost.insert(key);
-                }
-                state_of_error(&error)
-            }
-        }
-    }
-
-    /// Reads the digest of a file.
-    async fn read_digest(
-        &self,
-        source: &dyn SkillSource,
-        file: &UsedFile,
-    ) -> Result<String, ToolError> {
         let request = TextPageRequest {
             authority: file.root.clone(),
             package: file.package.clone(),
@@ -176,8 +165,15 @@ impl<'a> StateProber<'a> {
         let read = read_fitting(source, request, PROBE_BYTES, &|page: &TextPage| {
             page.contents.len()
         });
-        let page = self.session.inner.run_until_closed(read).await.flatten()?;
-        Ok(page.digest)
+        match self.session.inner.run_until_closed(read).await.flatten() {
+            Ok(page) => file.compare_digest(&page.digest),
+            Err(error) => {
+                if error.code().is_source_unavailable() {
+                    self.lost.insert(key);
+                }
+                state_of_error(&error)
+            }
+        }
     }
 }
 
@@ -193,7 +189,6 @@ fn state_of_error(error: &ToolError) -> UsedState {
 
 /// Reader of the fragments of used files.
 struct UsedFileReader<'a> {
-    session: &'a Session,
     fragments: FragmentReader<'a>,
     prober: StateProber<'a>,
     changed: Vec<UsedFile>,
@@ -206,16 +201,23 @@ impl UsedFileReader<'_> {
     async fn read_file(&mut self, file: UsedFile) {
         if !self.fragments.has_room() {
             let state = self.prober.find_state(&file).await;
-            let reason = "no room for this file within the budget";
-            return self.omit(file, state, reason.to_owned());
+            return self.omit(
+                file,
+                state,
+                "no room for this file within the budget".to_owned(),
+            );
         }
 
-        let owner = self.session.find_authority(&file.kind, &file.root).ok();
-        let skill = owner.and_then(|owner| self.session.find_used_skill(owner, &file));
-        let Some(skill) = skill.filter(|_| !self.session.is_closed()) else {
+        let session = self.prober.session;
+        let owner = session.find_authority(&file.kind, &file.root).ok();
+        let skill = owner.and_then(|owner| session.find_used_skill(owner, &file));
+        let Some(skill) = skill.filter(|_| !session.is_closed()) else {
             let state = self.prober.find_state(&file).await;
-            let reason = "the session does not have the skill now";
-            return self.omit(file, state, reason.to_owned());
+            return self.omit(
+                file,
+                state,
+                "the session does not have the skill now".to_owned(),
+            );
         };
 
         // The SKILL.md is read as the main resource, which also names the other files.
@@ -241,11 +243,10 @@ impl UsedFileReader<'_> {
     /// Adds a fragment. The session then has the digest of the fragment.
     fn add_fragment(&mut self, skill: &SharedSkill, file: UsedFile, read: ReadFragment) {
         let changed = file.compare_digest(&read.page.digest) == UsedState::Changed;
-        let renewed = UsedFile {
+        self.prober.session.inner.used.lock().renew(UsedFile {
             arguments: file.arguments.clone(),
             ..UsedFile::of_page(skill, &read.page)
-        };
-        self.session.inner.used.lock().renew(renewed);
+        });
 
         self.reinjected.fragments.push(ReinjectedFragment {
             resource: read.page.resource,
@@ -266,58 +267,33 @@ impl UsedFileReader<'_> {
             UsedState::Unchanged | UsedState::Unknown => {}
         }
     }
-
-    fn finish(self, note_room: usize) -> ReinjectedSkills {
-        let mut note = NoteWriter::new(note_room);
-        note.write_files(CHANGED_HEADING, &self.changed);
-        note.write_files(GONE_HEADING, &self.gone);
-        ReinjectedSkills {
-            note: note.text,
-            ..self.reinjected
-        }
-    }
 }
 
-/// Writer of the note for the model.
-struct NoteWriter {
-    text: String,
-    room: usize,
-}
+/// Writes a line for each file that fits into the room of the note for the model, and counts the others.
+fn write_files(note: &mut String, room: usize, heading: &str, files: &[UsedFile]) {
+    if files.is_empty() || note.len() + heading.len() + COUNT_BYTES > room {
+        return;
+    }
+    note.push_str(heading);
 
-impl NoteWriter {
-    fn new(room: usize) -> Self {
-        Self {
-            text: String::new(),
-            room,
+    let mut unnamed = 0;
+    for file in files {
+        let name = single_line(&file.name);
+        let line = format!("- {name} ({})\n", single_line(&file.resource));
+        if note.len() + line.len() + COUNT_BYTES > room {
+            unnamed += 1;
+        } else {
+            note.push_str(&line);
         }
     }
-
-    /// Writes a line for each file that fits, and counts the others.
-    fn write_files(&mut self, heading: &str, files: &[UsedFile]) {
-        if files.is_empty() || self.text.len() + heading.len() + COUNT_BYTES > self.room {
-            return;
-        }
-        self.text.push_str(heading);
-
-        let mut unnamed = 0;
-        for file in files {
-            let name = single_line(&file.name);
-            let line = format!("- {name} ({})\n", single_line(&file.resource));
-            if self.text.len() + line.len() + COUNT_BYTES > self.room {
-                unnamed += 1;
-            } else {
-                self.text.push_str(&line);
-            }
-        }
-        if unnamed > 0 {
-            let _ = writeln!(self.text, "- {unnamed} more");
-        }
+    if unnamed > 0 {
+        let _ = writeln!(note, "- {unnamed} more");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CHANGED_HEADING, NoteWriter, UsedFile};
+    use super::{CHANGED_HEADING, UsedFile, write_files};
     use proptest::prelude::*;
 
     fn file(name: &str) -> UsedFile {
@@ -330,13 +306,11 @@ mod tests {
 
     #[test]
     fn a_note_counts_the_files_without_room() {
-        let mut note = NoteWriter::new(110);
-        note.write_files(
-            CHANGED_HEADING,
-            &[file("a\u{202e}\nb"), file("b"), file("c")],
-        );
+        let mut note = String::new();
+        let files = [file("a\u{202e}\nb"), file("b"), file("c")];
+        write_files(&mut note, 110, CHANGED_HEADING, &files);
         assert_eq!(
-            note.text,
+            note,
             format!(
                 "{CHANGED_HEADING}- a\\u{{202e}} b (skill://r/a\\u{{202e}} b/SKILL.md)\n- 2 more\n"
             )
@@ -347,10 +321,10 @@ mod tests {
         #[test]
         fn a_note_fits_into_its_room(names in prop::collection::vec("(?s).{0,40}", 0..128), room in 0_usize..1_024) {
             let files: Vec<_> = names.iter().map(|name| file(name)).collect();
-            let mut note = NoteWriter::new(room);
-            note.write_files(CHANGED_HEADING, &files);
-            note.write_files(CHANGED_HEADING, &files);
-            prop_assert!(note.text.len() <= room, "{} bytes: {}", note.text.len(), note.text);
+            let mut note = String::new();
+            write_files(&mut note, room, CHANGED_HEADING, &files);
+            write_files(&mut note, room, CHANGED_HEADING, &files);
+            prop_assert!(note.len() <= room, "{} bytes: {}", note.len(), note);
         }
     }
 }

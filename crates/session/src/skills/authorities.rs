@@ -16,57 +16,49 @@ pub struct SessionAuthority {
 }
 
 /// Returns the authorities of all sources: sorted by kind, and the authorities of executors in the
-/// order of the selection.
+/// order of the selection. No two sources of one kind may have an authority with one id.
 pub fn collect_authorities(
     selected: &[SelectedCapabilityRoot],
     sources: &[Arc<dyn SkillSource>],
 ) -> Result<Vec<SessionAuthority>, SelectionError> {
     let mut authorities = Vec::new();
     for (source_index, source) in sources.iter().enumerate() {
-        let ids = source.authorities().into_iter();
-        authorities.extend(ids.map(|id| SessionAuthority {
+        authorities.extend(source.authorities().into_iter().map(|id| SessionAuthority {
             kind: source.kind(),
             id,
             source_index,
         }));
     }
-    check_unique(&authorities)?;
 
-    let positions: HashMap<&str, usize> = selected
-        .iter()
-        .enumerate()
-        .map(|(position, root)| (root.id.as_str(), position))
-        .collect();
-
-    // The sort is stable: other authorities keep the order of their sources.
-    authorities.sort_by_key(|authority| {
-        let position = match authority.kind {
-            SourceKind::Executor => positions.get(authority.id.as_str()).copied(),
-            SourceKind::Local | SourceKind::Mcp | SourceKind::Site => None,
-        };
-        (authority.kind, position)
-    });
-
-    Ok(authorities)
-}
-
-/// Checks that no two sources of one kind have an authority with one id.
-fn check_unique(authorities: &[SessionAuthority]) -> Result<(), SelectionError> {
     let mut seen = HashSet::new();
-    let duplicates = authorities
+    let errors: Vec<_> = authorities
         .iter()
-        .filter(|authority| !seen.insert((authority.kind, &authority.id)));
-
-    let errors: Vec<_> = duplicates
+        .filter(|authority| !seen.insert((authority.kind, &authority.id)))
         .map(|SessionAuthority { kind, id, .. }| {
             let kind_name = kind.name();
             format!("two sources answer for the {kind_name} authority {id:?}")
         })
         .collect();
-
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(SelectionError(errors))
+    if !errors.is_empty() {
+        return Err(SelectionError(errors));
     }
+
+    let positions: HashMap<_, _> = selected
+        .iter()
+        .map(|root| root.id.as_str())
+        .zip(0_usize..)
+        .collect();
+
+    // The sort is stable: other authorities keep the order of their sources.
+    authorities.sort_by_key(|authority| {
+        (
+            authority.kind,
+            positions
+                .get(authority.id.as_str())
+                .filter(|_| authority.kind == SourceKind::Executor)
+                .copied(),
+        )
+    });
+
+    Ok(authorities)
 }

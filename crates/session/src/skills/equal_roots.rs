@@ -4,7 +4,6 @@
 use super::skill::SharedSkill;
 use caproot_core::wire::handle::HANDLE_SCHEME;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 
 /// Limit of the environments of one skill in a list, in bytes of JSON.
 const MAX_ENVIRONMENTS_BYTES: usize = 1_024;
@@ -55,12 +54,11 @@ pub struct EqualRoot {
     pub root_handle: String,
 }
 
-/// Handle in two parts.
-struct SplitHandle<'a> {
-    /// Scheme and id of the root.
-    root_handle: &'a str,
-    /// Empty, or a slash and the path.
+/// Main file of a skill. Equal roots have the same files.
+#[derive(PartialEq, Eq, Hash)]
+struct ComparedFile<'a> {
     path: &'a str,
+    digest: &'a str,
 }
 
 /// Equal roots of different environments, in the order of the session.
@@ -73,10 +71,10 @@ impl EqualRoots {
     /// Finds the roots of different environments whose skills are equal apart from the ids of the
     /// roots.
     pub fn find(roots: &[ExecutorRoot<'_>]) -> Self {
-        let hasher = RandomState::new();
-        let mut by_hash: HashMap<u64, Vec<EqualSeries<'_>>> = HashMap::new();
+        let mut by_files: HashMap<Vec<ComparedFile<'_>>, Vec<EqualSeries<'_>>> = HashMap::new();
         for root in roots.iter().filter(|root| root.is_comparable()) {
-            let candidates = by_hash.entry(root.content_hash(&hasher)).or_default();
+            let files = root.skills.iter().map(ComparedFile::of_skill).collect();
+            let candidates = by_files.entry(files).or_default();
             match candidates.iter_mut().find(|series| series.can_add(root)) {
                 Some(series) => series.add(*root),
                 None => candidates.push(EqualSeries::new(*root)),
@@ -84,7 +82,7 @@ impl EqualRoots {
         }
 
         let mut places = HashMap::new();
-        for series in by_hash.into_values().flatten() {
+        for series in by_files.into_values().flatten() {
             if series.roots.len() > 1 {
                 series.place_roots(&mut places);
             }
@@ -127,15 +125,16 @@ impl EqualRoots {
         }
         // Only roots of executors are here, and a root of another kind may have the same id.
         let authority = skill.authority.as_ref()?;
-        let place = self.places.get(&authority.id);
-        place.filter(|_| authority.kind == "executor")
+        self.places
+            .get(&authority.id)
+            .filter(|_| authority.kind == "executor")
     }
 }
 
 impl EqualGroup {
     /// Returns the package of the shown skill in each environment.
     fn packages(&self, package: &str) -> BTreeMap<&str, String> {
-        let path = SplitHandle::new(package).path;
+        let path = path_of_handle(package);
         let packages = self.roots.iter().map(|root| {
             let package = format!("{}{path}", root.root_handle);
             (root.environment_id.as_str(), package)
@@ -151,30 +150,19 @@ impl<'a> ExecutorRoot<'a> {
         !self.skills.is_empty() && self.skills.iter().all(|skill| !skill.digest.is_empty())
     }
 
-    fn content_hash(&self, hasher: &RandomState) -> u64 {
-        let mut hash = hasher.build_hasher();
-        for skill in self.skills {
-            SplitHandle::new(&skill.package).path.hash(&mut hash);
-            skill.digest.hash(&mut hash);
-        }
-        hash.finish()
-    }
-
-    fn has_skills_of(&self, other: &Self) -> bool {
-        let same_count = self.skills.len() == other.skills.len();
-        let mut pairs = self.skills.iter().zip(other.skills);
-        same_count && pairs.all(|(a, b)| is_equal_skill(a, b))
-    }
-
     fn root_handle(&self) -> &'a str {
-        let first = self.skills.first();
-        first.map_or("", |skill| SplitHandle::new(&skill.package).root_handle)
+        self.skills.first().map_or("", |skill| {
+            let path_bytes = path_of_handle(&skill.package).len();
+            &skill.package[..skill.package.len() - path_bytes]
+        })
     }
 
     /// Returns the bytes that the root takes in the list entry of its skill with the longest path.
     fn entry_bytes(&self) -> usize {
-        let paths = self.skills.iter();
-        let paths = paths.map(|skill| SplitHandle::new(&skill.package).path.len());
+        let paths = self
+            .skills
+            .iter()
+            .map(|skill| path_of_handle(&skill.package).len());
         // An escaped environment id may be twice as long. A handle has no character to escape.
         2 * self.environment_id.len()
             + self.root_handle().len()
@@ -191,10 +179,15 @@ impl<'a> EqualSeries<'a> {
         }
     }
 
-    /// Returns whether a root is equal and in another environment than the roots of the series.
+    /// Returns whether a root with equal files is equal and in another environment than the roots of the
+    /// series.
     fn can_add(&self, root: &ExecutorRoot<'_>) -> bool {
-        let is_other_environment = !self.environment_ids.contains(root.environment_id);
-        is_other_environment && self.roots[0].has_skills_of(root)
+        !self.environment_ids.contains(root.environment_id)
+            && self.roots[0]
+                .skills
+                .iter()
+                .zip(root.skills)
+                .all(|(a, b)| is_equal_skill(a, b))
     }
 
     fn add(&mut self, root: ExecutorRoot<'a>) {
@@ -204,69 +197,61 @@ impl<'a> EqualSeries<'a> {
 
     /// Divides the roots into groups that fit into a list entry, and adds the place of each root.
     fn place_roots(&self, places: &mut HashMap<String, RootPlace>) {
-        let mut start = 0;
-        while start < self.roots.len() {
-            let count = self.fitting_count(start);
-            let group = EqualGroup {
-                roots: self.roots[start..start + count]
-                    .iter()
-                    .map(EqualRoot::from_root)
-                    .collect(),
-                more: if start == 0 {
-                    self.roots.len() - count
-                } else {
-                    0
-                },
-            };
+        let mut rest = &self.roots[..];
+        while let [first, ..] = rest {
+            let mut bytes = 0;
+            let fitting = rest.iter().take_while(|root| {
+                bytes += root.entry_bytes();
+                bytes <= MAX_ENVIRONMENTS_BYTES
+            });
+            // A root that does not fit has a group of its own.
+            let (grouped, further) = rest.split_at(fitting.count().max(1));
 
-            let merged = self.roots[start + 1..start + count].iter();
-            places.extend(merged.map(|root| (root.id.to_owned(), RootPlace::Merged)));
-            let place = if start == 0 {
-                RootPlace::First(group)
+            let roots = grouped
+                .iter()
+                .map(|root| EqualRoot {
+                    environment_id: root.environment_id.to_owned(),
+                    id: root.id.to_owned(),
+                    root_handle: root.root_handle().to_owned(),
+                })
+                .collect();
+            let place = if rest.len() == self.roots.len() {
+                let more = further.len();
+                RootPlace::First(EqualGroup { roots, more })
             } else {
-                RootPlace::Further(group)
+                RootPlace::Further(EqualGroup { roots, more: 0 })
             };
-            places.insert(self.roots[start].id.to_owned(), place);
-            start += count;
-        }
-    }
 
-    /// Returns how many roots from `start` on fit into a list entry; at least one.
-    fn fitting_count(&self, start: usize) -> usize {
-        let mut bytes = 0;
-        let fitting = self.roots[start..].iter().take_while(|root| {
-            bytes += root.entry_bytes();
-            bytes <= MAX_ENVIRONMENTS_BYTES
-        });
-        fitting.count().max(1)
+            places.insert(first.id.to_owned(), place);
+            places.extend(
+                grouped[1..]
+                    .iter()
+                    .map(|root| (root.id.to_owned(), RootPlace::Merged)),
+            );
+            rest = further;
+        }
     }
 }
 
-impl EqualRoot {
-    fn from_root(root: &ExecutorRoot<'_>) -> Self {
+impl<'a> ComparedFile<'a> {
+    fn of_skill(skill: &'a SharedSkill) -> Self {
         Self {
-            environment_id: root.environment_id.to_owned(),
-            id: root.id.to_owned(),
-            root_handle: root.root_handle().to_owned(),
+            path: path_of_handle(&skill.package),
+            digest: &skill.digest,
         }
     }
 }
 
-impl<'a> SplitHandle<'a> {
-    fn new(handle: &'a str) -> Self {
-        let rest = handle.strip_prefix(HANDLE_SCHEME).unwrap_or_default();
-        let path_bytes = rest.find('/').map_or(0, |at| rest.len() - at);
-        let (root_handle, path) = handle.split_at(handle.len() - path_bytes);
-        Self { root_handle, path }
-    }
+/// Returns the path in a handle: empty, or with a slash at the start.
+fn path_of_handle(handle: &str) -> &str {
+    let rest = handle.strip_prefix(HANDLE_SCHEME).unwrap_or_default();
+    rest.find('/').map_or("", |at| &rest[at..])
 }
 
-/// Returns whether a model sees two skills alike: all but their handles and authority.
+/// Returns whether a model sees two skills with equal files alike: all but their handles and authority.
 fn is_equal_skill(a: &SharedSkill, b: &SharedSkill) -> bool {
-    has_equal_path(&a.package, &b.package)
-        && has_equal_path(&a.main_resource, &b.main_resource)
+    path_of_handle(&a.main_resource) == path_of_handle(&b.main_resource)
         && a.name == b.name
-        && a.digest == b.digest
         && a.description == b.description
         && a.short_description == b.short_description
         && a.is_offered() == b.is_offered()
@@ -274,10 +259,6 @@ fn is_equal_skill(a: &SharedSkill, b: &SharedSkill) -> bool {
         && a.products == b.products
         && a.stale == b.stale
         && a.readiness == b.readiness
-}
-
-fn has_equal_path(a: &str, b: &str) -> bool {
-    SplitHandle::new(a).path == SplitHandle::new(b).path
 }
 
 #[cfg(test)]

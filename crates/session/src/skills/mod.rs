@@ -13,11 +13,6 @@ pub mod skill;
 pub mod skill_source;
 pub mod tool_names;
 
-pub use readiness::{is_missing_something, missing_notes, missing_requirements};
 pub use result::{
     DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, ResultImage, ToolError, ToolErrorCode, ToolResult,
 };
-pub use selection::SelectionError;
-pub use skill::SkillAuthority;
-pub use skill_source::SourceState;
-pub use tool_names::ToolNames;

@@ -21,8 +21,10 @@ pub fn is_missing_something(skill: &Skill) -> bool {
 /// the author.
 #[must_use]
 pub fn missing_notes(skill: &Skill) -> Vec<String> {
-    let readiness = skill.readiness.as_ref();
-    readiness.map_or_else(Vec::new, missing_requirements)
+    skill
+        .readiness
+        .as_ref()
+        .map_or_else(Vec::new, missing_requirements)
 }
 
 /// Returns the missing requirements of a readiness as short texts.

@@ -70,23 +70,23 @@ impl fmt::Debug for ResultImage {
 
 /// Defines the error codes with their names. The doc comment is the meaning.
 macro_rules! tool_error_codes {
-    ($($(#[doc = $meaning:literal])+ $(#[cfg($feature:meta)])? $variant:ident = $name:literal,)+) => {
+    ($($(#[doc = $meaning:literal])+ $variant:ident = $name:literal,)+) => {
         /// Error code of a tool call.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum ToolErrorCode {
-            $($(#[doc = $meaning])+ $(#[cfg($feature)])? $variant,)+
+            $($(#[doc = $meaning])+ $variant,)+
         }
 
         impl ToolErrorCode {
             /// All codes of this build.
-            pub const ALL: &'static [Self] = &[$($(#[cfg($feature)])? Self::$variant,)+];
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// Returns the name in a result, such as `TOO_LARGE`.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
-                    $($(#[cfg($feature)])? Self::$variant => $name,)+
+                    $(Self::$variant => $name,)+
                 }
             }
 
@@ -94,7 +94,7 @@ macro_rules! tool_error_codes {
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self {
-                    $($(#[cfg($feature)])? Self::$variant => concat!($($meaning),+).trim_ascii(),)+
+                    $(Self::$variant => concat!($($meaning),+).trim_ascii(),)+
                 }
             }
         }
@@ -222,8 +222,7 @@ impl ToolError {
 
     /// Returns the error of a failed call, or `None` if the executor did not answer.
     pub(crate) fn from_call_error(error: &CallError) -> Option<Self> {
-        let status = match error {
-            CallError::Status(status) => status,
+        let code = match error {
             CallError::InvalidResponse(reason) => {
                 return Some(Self::from_code(
                     ToolErrorCode::InvalidResponse,
@@ -231,27 +230,25 @@ impl ToolError {
                 ));
             }
             CallError::DigestMismatch | CallError::ChangedDuringRead => {
-                let code = ToolErrorCode::ResourceChanged;
-                return Some(Self::from_code(code, &error.to_string()));
+                ToolErrorCode::ResourceChanged
             }
             CallError::Output(_) => return None,
-        };
-
-        let code = match (error_reason(status), status.code()) {
-            (Some(ErrorReason::PackageNotFound), _) => ToolErrorCode::PackageNotFound,
-            (Some(ErrorReason::ResourceNotFound), _) => ToolErrorCode::ResourceNotFound,
-            (Some(ErrorReason::ResourceChanged), _) => ToolErrorCode::ResourceChanged,
-            (Some(ErrorReason::TooLarge), _) => ToolErrorCode::TooLarge,
-            (Some(ErrorReason::RootUnavailable | ErrorReason::WrongEnvironment), _) => {
-                ToolErrorCode::RootUnavailable
-            }
-            (Some(ErrorReason::AuthorityMismatch), _) => ToolErrorCode::WrongAuthority,
-            (Some(ErrorReason::NotApproved), _) => ToolErrorCode::NotApproved,
-            (_, Grpc::InvalidArgument) => ToolErrorCode::InvalidArguments,
-            (_, Grpc::PermissionDenied | Grpc::Unauthenticated) => ToolErrorCode::NotAllowed,
-            (_, Grpc::ResourceExhausted) => ToolErrorCode::Overloaded,
-            (_, Grpc::OutOfRange) => ToolErrorCode::InvalidResponse,
-            _ => return None,
+            CallError::Status(status) => match (error_reason(status), status.code()) {
+                (Some(ErrorReason::PackageNotFound), _) => ToolErrorCode::PackageNotFound,
+                (Some(ErrorReason::ResourceNotFound), _) => ToolErrorCode::ResourceNotFound,
+                (Some(ErrorReason::ResourceChanged), _) => ToolErrorCode::ResourceChanged,
+                (Some(ErrorReason::TooLarge), _) => ToolErrorCode::TooLarge,
+                (Some(ErrorReason::RootUnavailable | ErrorReason::WrongEnvironment), _) => {
+                    ToolErrorCode::RootUnavailable
+                }
+                (Some(ErrorReason::AuthorityMismatch), _) => ToolErrorCode::WrongAuthority,
+                (Some(ErrorReason::NotApproved), _) => ToolErrorCode::NotApproved,
+                (_, Grpc::InvalidArgument) => ToolErrorCode::InvalidArguments,
+                (_, Grpc::PermissionDenied | Grpc::Unauthenticated) => ToolErrorCode::NotAllowed,
+                (_, Grpc::ResourceExhausted) => ToolErrorCode::Overloaded,
+                (_, Grpc::OutOfRange) => ToolErrorCode::InvalidResponse,
+                _ => return None,
+            },
         };
 
         Some(Self::from_code(code, &error.message()))
@@ -265,8 +262,11 @@ impl ToolError {
     }
 
     fn to_json(&self, names: ToolNames) -> Value {
-        let next = self.next_step(names);
-        json!({ "error": { "code": self.code.name(), "message": self.message, "next": next } })
+        json!({ "error": {
+            "code": self.code.name(),
+            "message": self.message,
+            "next": self.next_step(names),
+        } })
     }
 
     /// Returns the error with more text at the end of its message.
@@ -334,8 +334,10 @@ impl ToolResult {
     /// ```
     #[must_use]
     pub fn to_dynamic_tool_response(&self) -> Value {
-        let item = json!({ "type": "inputText", "text": self.json });
-        json!({ "contentItems": [item], "success": self.success })
+        json!({
+            "contentItems": [{ "type": "inputText", "text": self.json }],
+            "success": self.success,
+        })
     }
 
     /// Returns the result of a skill tool. A result over the limit becomes an error.
@@ -343,25 +345,21 @@ impl ToolResult {
         outcome: Result<&impl Serialize, &ToolError>,
         form: ResultForm,
     ) -> Self {
-        let json = match outcome {
+        let mut json = match outcome {
             Ok(result) => serde_json::to_string(result).unwrap_or_default(),
             Err(error) => error.to_json(form.names).to_string(),
         };
-        if (1..=form.max_bytes).contains(&json.len()) {
-            return Self {
-                success: outcome.is_ok(),
-                external_context: true,
-                json,
-                images: Vec::new(),
-            };
+        let fits = (1..=form.max_bytes).contains(&json.len());
+        if !fits {
+            let message = "the result is over the size limit";
+            json = ToolError::from_code(ToolErrorCode::InvalidResponse, message)
+                .to_json(form.names)
+                .to_string();
         }
-
-        let message = "the result is over the size limit";
-        let error = ToolError::from_code(ToolErrorCode::InvalidResponse, message);
         Self {
-            success: false,
+            success: fits && outcome.is_ok(),
             external_context: true,
-            json: error.to_json(form.names).to_string(),
+            json,
             images: Vec::new(),
         }
     }

@@ -150,8 +150,10 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
         Box::pin(async {
             let page = self.read_page(request).await?;
             if !page.next_cursor.is_empty() {
-                let message = format!("the file has more than {} bytes", request.max_bytes);
-                return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
+                return Err(ToolError::from_code(
+                    ToolErrorCode::TooLarge,
+                    &format!("the file has more than {} bytes", request.max_bytes),
+                ));
             }
             Ok(WholeFile {
                 bytes: page.contents.into_bytes(),
@@ -164,9 +166,8 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
     /// cannot list files.
     fn list_files<'a>(
         &'a self,
-        request: &'a PackageFilesRequest,
+        _request: &'a PackageFilesRequest,
     ) -> BoxFuture<'a, Result<PackageFilesPage, ToolError>> {
-        let _ = request;
         let phrase = self.kind().describe(self.id());
         let message = format!("{phrase} does not list the files of a skill");
         Box::pin(std::future::ready(Err(unlisted_files_error(&message))))
@@ -175,19 +176,17 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
     /// Returns the digests of all files of a listed skill. By default, the source does not know them.
     fn skill_files<'a>(
         &'a self,
-        authority: &'a str,
-        package: &'a str,
+        _authority: &'a str,
+        _package: &'a str,
     ) -> BoxFuture<'a, Result<ApprovedFiles, ToolError>> {
-        let _ = (authority, package);
         Box::pin(std::future::ready(Err(unknown_digests_error())))
     }
 
     /// Returns all files of a skill in one version, for a copy. By default, the source has no copies.
     fn fetch_package<'a>(
         &'a self,
-        package: &'a str,
+        _package: &'a str,
     ) -> BoxFuture<'a, Result<Vec<FetchedFile>, ToolError>> {
-        let _ = package;
         let phrase = self.kind().describe(self.id());
         let message = format!("{phrase} has no copies of its skills");
         Box::pin(std::future::ready(Err(unlisted_files_error(&message))))
@@ -338,16 +337,19 @@ impl SourceSnapshot {
 
 /// Returns the error of an unavailable source.
 pub(crate) fn unavailable_error(kind: SourceKind, id: &str, reason: &str) -> ToolError {
-    let code = match kind {
-        SourceKind::Executor => ToolErrorCode::ExecutorUnavailable,
-        SourceKind::Local | SourceKind::Mcp | SourceKind::Site => ToolErrorCode::SourceUnavailable,
+    let code = if kind == SourceKind::Executor {
+        ToolErrorCode::ExecutorUnavailable
+    } else {
+        ToolErrorCode::SourceUnavailable
     };
-    let message = format!(
-        "{} cannot be used: {}",
-        kind.describe(id),
-        single_line(reason)
-    );
-    ToolError::from_code(code, &message)
+    ToolError::from_code(
+        code,
+        &format!(
+            "{} cannot be used: {}",
+            kind.describe(id),
+            single_line(reason)
+        ),
+    )
 }
 
 /// Returns the answer of a source, or an error after the time limit of the source.
@@ -364,12 +366,17 @@ pub(crate) async fn answer_in_time<T>(
 
 /// Returns the error of a skill whose files no source lists.
 pub fn unlisted_files_error(message: &str) -> ToolError {
-    let hint = "Read the files that the skill's main resource names, or go on without them.";
-    ToolError::with_hint(ToolErrorCode::ResourceNotFound, message, hint)
+    ToolError::with_hint(
+        ToolErrorCode::ResourceNotFound,
+        message,
+        "Read the files that the skill's main resource names, or go on without them.",
+    )
 }
 
 /// Returns the error of a skill whose files have no digests, or several possible ones.
 pub fn unknown_digests_error() -> ToolError {
-    let message = "the digests of the skill's files are not known";
-    ToolError::from_code(ToolErrorCode::NotVerified, message)
+    ToolError::from_code(
+        ToolErrorCode::NotVerified,
+        "the digests of the skill's files are not known",
+    )
 }

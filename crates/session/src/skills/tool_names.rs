@@ -121,7 +121,11 @@ pub(crate) fn group_by_namespace(tools: Value) -> Value {
             None => groups.push(json!({
                 "type": "namespace",
                 "name": namespace,
-                "description": describe_namespace(&namespace),
+                "description": if namespace == "skills" {
+                    "Skills: instructions by third parties for kinds of work."
+                } else {
+                    "Tools of the program."
+                },
                 "tools": [tool],
             })),
         }
@@ -129,26 +133,15 @@ pub(crate) fn group_by_namespace(tools: Value) -> Value {
     Value::Array(groups)
 }
 
-fn describe_namespace(namespace: &Value) -> &'static str {
-    if namespace == "skills" {
-        "Skills: instructions by third parties for kinds of work."
-    } else {
-        "Tools of the program."
-    }
-}
-
 /// Returns the name, if model platforms accept the name of a tool without a namespace.
 pub(crate) fn check_tool_name(name: String) -> Result<String, ToolNameError> {
+    let mut bytes = name.bytes();
     let fits = (1..=MAX_TOOL_NAME_BYTES).contains(&name.len());
-    if fits && name.bytes().all(is_tool_name_byte) {
+    if fits && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')) {
         Ok(name)
     } else {
         Err(ToolNameError(name))
     }
-}
-
-fn is_tool_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
 #[cfg(test)]

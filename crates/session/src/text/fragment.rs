@@ -12,15 +12,18 @@ const CLOSING_TAG: &str = "\n</skill>\n";
 
 /// Fragment without its body.
 #[derive(Debug, Clone)]
-pub struct FragmentFrame {
+pub struct FragmentFrame<'a> {
+    skill: &'a SharedSkill,
+    /// Spelling of the name of the tool that reads.
+    names: ToolNames,
     head: String,
     continuation: String,
     /// Line about the other files of the skill, or empty.
     files: String,
 }
 
-impl FragmentFrame {
-    pub fn for_skill(skill: &SharedSkill) -> Self {
+impl<'a> FragmentFrame<'a> {
+    pub fn new(skill: &'a SharedSkill, names: ToolNames) -> Self {
         let authority = serde_json::to_string(&AuthorityRef::of_skill(skill)).unwrap_or_default();
         let head = format!(
             "<skill>\n<name>{}</name>\n<authority>{}</authority>\n<package>{}</package>\n",
@@ -29,6 +32,8 @@ impl FragmentFrame {
             escape_markup(&skill.package),
         );
         Self {
+            skill,
+            names,
             head,
             continuation: String::new(),
             files: String::new(),
@@ -44,9 +49,9 @@ impl FragmentFrame {
 
     /// Returns the frame with a sentence about the other files of the skill before its end. The
     /// sentence must not contain `<`.
-    pub fn with_files(mut self, sentence: Option<&str>, names: ToolNames) -> Self {
+    pub fn with_files(mut self, sentence: Option<&str>) -> Self {
         if let Some(sentence) = sentence {
-            let read = names.read();
+            let read = self.names.read();
             self.files = format!(
                 "\n[{sentence}; read one with {read}, this package and its path as resource]"
             );
@@ -54,28 +59,24 @@ impl FragmentFrame {
         self
     }
 
-    /// Returns the frame of a fragment that is truncated at a cursor.
-    pub fn truncated_at(
-        mut self,
-        skill: &SharedSkill,
-        resource: &str,
-        cursor: &str,
-        names: ToolNames,
-    ) -> Self {
+    /// Returns the frame of a fragment that is truncated at a cursor; the same frame without a cursor.
+    pub fn truncated_at(&self, resource: &str, cursor: &str) -> Self {
+        let mut frame = self.clone();
+        if cursor.is_empty() {
+            return frame;
+        }
+
         let json = json!({
-            "authority": AuthorityRef::of_skill(skill),
-            "package": skill.package,
+            "authority": AuthorityRef::of_skill(self.skill),
+            "package": self.skill.package,
             "resource": resource,
             "cursor": cursor,
         });
         // JSON without `<` cannot begin a tag.
         let arguments = json.to_string().replace('<', "\\u003c");
-
-        self.continuation = format!(
-            "\n[truncated here; to continue, call {} {arguments}]",
-            names.read()
-        );
-        self
+        let read = self.names.read();
+        frame.continuation = format!("\n[truncated here; to continue, call {read} {arguments}]");
+        frame
     }
 
     /// Returns the bytes of the fragment without its body.
@@ -121,11 +122,10 @@ pub fn escape_skill_tags(body: &str) -> String {
 
 /// Returns whether the text after a `<` makes a tag `skill` for a lenient reader.
 fn is_skill_tag(after: &str) -> bool {
-    let letters = after
+    after
         .chars()
         .filter(|c| !c.is_whitespace() && !c.is_control() && !is_ignorable_char(*c))
-        .skip_while(|c| matches!(c, '/' | '\\'));
-    letters
+        .skip_while(|c| matches!(c, '/' | '\\'))
         .take(5)
         .flat_map(char::to_lowercase)
         .eq("skill".chars())
@@ -179,13 +179,8 @@ mod tests {
             name: "</name></skill>\n<b".into(),
             ..Skill::default()
         });
-        let fragment = FragmentFrame::for_skill(&skill).truncated_at(
-            &skill,
-            "</skill>",
-            "c",
-            ToolNames::default(),
-        );
-        let fragment = fragment.wrap_body("");
+        let frame = FragmentFrame::new(&skill, ToolNames::default());
+        let fragment = frame.truncated_at("</skill>", "c").wrap_body("");
         assert_eq!(fragment.matches("</skill").count(), 1, "{fragment}");
         assert!(fragment.ends_with(CLOSING_TAG));
     }

@@ -77,16 +77,21 @@ pub struct InstructionText {
 impl InstructionText {
     /// Returns the skills that are in the text.
     pub(crate) fn shown_skills(&self) -> impl Iterator<Item = &SharedSkill> {
-        let shown = self.skills.iter().filter(|placed| placed.place.is_shown());
-        shown.map(|placed| &placed.skill)
+        self.skills
+            .iter()
+            .filter(|placed| placed.place.is_shown())
+            .map(|placed| &placed.skill)
     }
 
     /// Returns the lines about equal skills in other environments. No text of a skill begins a line.
     pub(crate) fn environment_lines(&self) -> String {
-        let lines = self.text.lines().filter(|line| {
-            line.starts_with(EQUAL_SKILLS_LINE) || line.starts_with(ENVIRONMENT_LINE)
-        });
-        lines.collect::<Vec<_>>().join("\n")
+        self.text
+            .lines()
+            .filter(|line| {
+                line.starts_with(EQUAL_SKILLS_LINE) || line.starts_with(ENVIRONMENT_LINE)
+            })
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }
 
@@ -143,51 +148,16 @@ pub enum TextPlace {
 
 impl TextPlace {
     fn is_shown(self) -> bool {
-        match self {
-            Self::Listed | Self::Shortened { .. } | Self::NameOnly => true,
-            Self::OmittedWithoutRoom
-            | Self::OmittedAsTooLong { .. }
-            | Self::Hidden
-            | Self::Merged => false,
-        }
+        matches!(self, Self::Listed | Self::Shortened { .. } | Self::NameOnly)
     }
-}
-
-/// Returns the note about a skill that misses something on its executor.
-fn missing_text(skill: &SharedSkill) -> String {
-    let notes = missing_notes(skill);
-    if notes.is_empty() {
-        return String::new();
-    }
-    format!(" [missing on its machine: {}]", notes.join(", "))
 }
 
 /// Names and optional lines of a text.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct TextStyle {
     pub names: ToolNames,
     /// Whether the text says how to run scripts.
     pub has_scripts: bool,
-}
-
-impl From<ToolNames> for TextStyle {
-    fn from(names: ToolNames) -> Self {
-        Self {
-            names,
-            has_scripts: false,
-        }
-    }
-}
-
-impl TextStyle {
-    /// Returns the heading with placeholders.
-    fn head(self) -> String {
-        if self.has_scripts {
-            HEAD.replacen(NO_EXEC_LINE, EXEC_LINE, 1)
-        } else {
-            HEAD.to_owned()
-        }
-    }
 }
 
 /// Skills of a view, for their text.
@@ -199,7 +169,52 @@ pub struct DescribedSkills<'a> {
     pub names: &'a NameChooser<'a>,
 }
 
-/// Parts of a skill's line.
+/// Parts of a skill's line in a text or a notice.
+#[derive(Debug)]
+pub struct LineText {
+    /// Text before the description.
+    start: String,
+    /// Description on one line; empty if the line has none.
+    pub description: String,
+    /// Text after the description, with the handle if there is no short name, and the line break.
+    end: String,
+}
+
+impl LineText {
+    /// Returns the line of a skill with its short description, if there is one. A note follows the line.
+    pub fn new(skill: &SharedSkill, short_name: Option<&str>, note: &str) -> Self {
+        let short = Some(&skill.short_description).filter(|short| !short.trim().is_empty());
+        let (start, end) = match short_name {
+            Some(name) => (format!("- {name}"), format!("{note}\n")),
+            None => (
+                format!("- {}", single_line(&skill.name)),
+                format!(" ({}){note}\n", single_line(&skill.package)),
+            ),
+        };
+        Self {
+            start,
+            description: single_line(short.unwrap_or(&skill.description)),
+            end,
+        }
+    }
+
+    /// Returns the bytes of the line without a description.
+    pub fn base_len(&self) -> usize {
+        self.start.len() + self.end.len()
+    }
+
+    /// Writes the line with at most `max_len` bytes of the description, and returns the bytes of the
+    /// description in the line.
+    pub fn write(&self, max_len: usize, text: &mut String) -> usize {
+        let description = truncate_with_ellipsis(&self.description, max_len);
+        let separator = if description.is_empty() { "" } else { ": " };
+        let Self { start, end, .. } = self;
+        let _ = write!(text, "{start}{separator}{description}{end}");
+        description.len()
+    }
+}
+
+/// Line of a skill in the session.
 struct SkillLine {
     /// Index of the skill in the session.
     index: usize,
@@ -209,51 +224,34 @@ struct SkillLine {
     heading: Rc<str>,
     /// Name in place of a handle.
     short_name: Option<String>,
-    /// Text before the description.
-    start: String,
-    /// Empty by a rule, too.
-    description: String,
-    /// Text after the description, with the handle if there is no short name, and the line break.
-    end: String,
+    /// Without a description by a rule, too.
+    text: LineText,
 }
 
 impl SkillLine {
-    fn new(described: &DescribedSkills<'_>, index: usize, heading: &Rc<str>) -> Self {
-        let DescribedSkills {
-            skills, emphasis, ..
-        } = *described;
-        let skill = &skills[index];
-        let is_name_only = emphasis.name_only.contains(&index);
-        let short = Some(&skill.short_description).filter(|short| !short.trim().is_empty());
-        let description = short.unwrap_or(&skill.description);
+    fn new(described: &DescribedSkills<'_>, index: usize, heading: Rc<str>) -> Self {
+        let skill = &described.skills[index];
         let short_name = described.names.choose(skill);
-        let missing = missing_text(skill);
+        let missing = missing_notes(skill).join(", ");
+        let note = if missing.is_empty() {
+            missing
+        } else {
+            format!(" [missing on its machine: {missing}]")
+        };
 
+        let mut text = LineText::new(skill, short_name.as_deref(), &note);
+        let is_name_only = described.emphasis.name_only.contains(&index);
+        if is_name_only {
+            text.description.clear();
+        }
         Self {
             index,
-            is_pinned: emphasis.pinned.contains(&index),
+            is_pinned: described.emphasis.pinned.contains(&index),
             is_name_only,
-            heading: heading.clone(),
-            start: match &short_name {
-                Some(name) => format!("- {name}"),
-                None => format!("- {}", single_line(&skill.name)),
-            },
-            description: if is_name_only {
-                String::new()
-            } else {
-                single_line(description)
-            },
-            end: match short_name {
-                Some(_) => format!("{missing}\n"),
-                None => format!(" ({}){missing}\n", single_line(&skill.package)),
-            },
+            heading,
             short_name,
+            text,
         }
-    }
-
-    /// Returns the bytes of the line without a description and without its heading.
-    fn base_len(&self) -> usize {
-        self.start.len() + self.end.len()
     }
 }
 
@@ -263,74 +261,57 @@ pub fn write_instructions(
     budget: usize,
     style: TextStyle,
 ) -> InstructionText {
-    let names = style.names;
+    let TextStyle { names, has_scripts } = style;
     let DescribedSkills {
         skills,
         equal_roots,
         ..
     } = *described;
-    let mut places = Vec::with_capacity(skills.len());
+    let mut text = InstructionText::default();
     let mut lines: Vec<SkillLine> = Vec::new();
     for (index, skill) in skills.iter().enumerate() {
+        let mut place = TextPlace::Listed;
         if !equal_roots.is_in_texts(skill) {
-            places.push(TextPlace::Merged);
-            continue;
+            place = TextPlace::Merged;
+        } else if is_hidden(skill) {
+            place = TextPlace::Hidden;
+            text.hidden += 1;
+        } else {
+            let before = lines
+                .last()
+                .filter(|line| skills[line.index].authority == skill.authority);
+            let heading = match before {
+                Some(line) => line.heading.clone(),
+                None => write_heading(skill, equal_roots.group(skill), names).into(),
+            };
+            lines.push(SkillLine::new(described, index, heading));
         }
-        if is_hidden(skill) {
-            places.push(TextPlace::Hidden);
-            continue;
-        }
-
-        places.push(TextPlace::Listed);
-        let before = lines.last();
-        let before = before.filter(|line| skills[line.index].authority == skill.authority);
-        let heading = match before {
-            Some(line) => line.heading.clone(),
-            None => write_heading(skill, equal_roots.group(skill), names).into(),
-        };
-        lines.push(SkillLine::new(described, index, &heading));
+        text.skills.push(SkillInText {
+            skill: skill.clone(),
+            place,
+            short_name: None,
+        });
+    }
+    if lines.is_empty() {
+        return text;
     }
 
-    let text = if lines.is_empty() {
-        InstructionText::default()
-    } else {
-        write_lines(&lines, budget, style, &mut places)
-    };
+    let mut head = HEAD.to_owned();
+    if has_scripts {
+        head = head.replacen(NO_EXEC_LINE, EXEC_LINE, 1);
+    }
+    text.write_lines(&lines, budget, &head, names);
+    if text.omitted > 0 || text.shortened > 0 {
+        text.write_lines(&lines, budget, &head.replace("{list}", "{search}"), names);
+    }
 
-    let mut short_names: Vec<Option<String>> = vec![None; skills.len()];
     for line in lines {
-        if places[line.index].is_shown() {
-            short_names[line.index] = line.short_name;
+        let placed = &mut text.skills[line.index];
+        if placed.place.is_shown() {
+            placed.short_name = line.short_name;
         }
     }
-
-    let hidden = places.iter().filter(|place| **place == TextPlace::Hidden);
-    let with_places = skills.iter().zip(&places).zip(short_names);
-    InstructionText {
-        hidden: hidden.count(),
-        skills: with_places
-            .map(|((skill, place), short_name)| SkillInText {
-                skill: skill.clone(),
-                place: *place,
-                short_name,
-            })
-            .collect(),
-        ..text
-    }
-}
-
-/// Writes the lines that fit, and records the places of the others. There is at least one line.
-fn write_lines(
-    lines: &[SkillLine],
-    budget: usize,
-    style: TextStyle,
-    places: &mut [TextPlace],
-) -> InstructionText {
-    let whole = InstructionWording::of_whole_text(style).write_within(lines, budget, places);
-    if whole.omitted == 0 && whole.shortened == 0 {
-        return whole;
-    }
-    InstructionWording::of_partial_text(style).write_within(lines, budget, places)
+    text
 }
 
 /// Returns the heading of the skills of an authority, with the environments that have equal skills.
@@ -355,8 +336,8 @@ fn write_heading(skill: &SharedSkill, equal: Option<&EqualGroup>, names: ToolNam
         );
     }
 
-    let shown = others.len().min(MAX_OTHER_ENVIRONMENTS);
-    let more = others.len() - shown + equal.map_or(0, |group| group.more);
+    let unnamed = others.len().saturating_sub(MAX_OTHER_ENVIRONMENTS);
+    let more = unnamed + equal.map_or(0, |group| group.more);
     if more > 0 {
         let list = names.list();
         let _ = writeln!(heading, "{more} more environments: see `{list}`");
@@ -364,146 +345,78 @@ fn write_heading(skill: &SharedSkill, equal: Option<&EqualGroup>, names: ToolNam
     heading
 }
 
-/// Texts around the lines, with the names of the session's tools.
-struct InstructionWording {
-    head: String,
-    names: ToolNames,
-}
-
-impl InstructionWording {
-    fn of_whole_text(style: TextStyle) -> Self {
-        Self {
-            head: style.names.fill_placeholders(&style.head()),
-            names: style.names,
-        }
-    }
-
-    /// Returns the wording of a text that omits skills or truncates descriptions.
-    fn of_partial_text(style: TextStyle) -> Self {
-        let head = style.head().replace("{list}", "{search}");
-        Self {
-            head: style.names.fill_placeholders(&head),
-            names: style.names,
-        }
-    }
-
-    /// Returns the text of the lines that fit, with counts, and records the places of the others. There
-    /// is at least one line.
-    fn write_within(
-        &self,
-        lines: &[SkillLine],
-        budget: usize,
-        places: &mut [TextPlace],
-    ) -> InstructionText {
+impl InstructionText {
+    /// Writes the heading and the lines that fit, in place of the text before, with counts and the place of
+    /// each line. There is at least one line.
+    fn write_lines(&mut self, lines: &[SkillLine], budget: usize, head: &str, names: ToolNames) {
+        self.text = names.fill_placeholders(head);
+        self.listed = 0;
+        self.shortened = 0;
         let room = TextRoom {
-            bytes: budget.saturating_sub(self.head.len()),
-            closing_bytes: self.omitted_text(lines.len()).len(),
+            bytes: budget.saturating_sub(self.text.len()),
+            closing_bytes: omitted_text(lines.len(), names).len(),
         };
-        let shares = fit_lines(lines, room);
 
-        let mut writer = LineWriter::new(&self.head);
-        for (line, share) in lines.iter().zip(&shares) {
-            places[line.index] = match *share {
-                LineShare::Description(max_len) => writer.write_line(line, max_len),
+        let mut heading = None;
+        for (line, share) in lines.iter().zip(fit_lines(lines, room)) {
+            self.skills[line.index].place = match share {
+                LineShare::Description(max_len) => {
+                    if heading.replace(&line.heading) != Some(&line.heading) {
+                        self.text.push_str(&line.heading);
+                    }
+                    self.write_line(line, max_len)
+                }
                 LineShare::OmittedWithoutRoom => TextPlace::OmittedWithoutRoom,
                 LineShare::OmittedAsTooLong => TextPlace::OmittedAsTooLong {
-                    line_bytes: line.base_len(),
+                    line_bytes: line.text.base_len(),
                 },
             };
         }
 
-        let omitted = lines.len() - writer.listed;
-        if writer.listed == 0 {
-            let text = self.all_omitted_text(omitted);
-            return InstructionText {
-                text: Some(text)
-                    .filter(|text| text.len() <= budget)
-                    .unwrap_or_default(),
-                omitted,
-                ..InstructionText::default()
-            };
+        self.omitted = lines.len() - self.listed;
+        if self.listed > 0 {
+            self.text += &omitted_text(self.omitted, names);
+            return;
         }
-
-        InstructionText {
-            text: writer.text + &self.omitted_text(omitted),
-            listed: writer.listed,
-            shortened: writer.shortened,
-            omitted,
-            ..InstructionText::default()
-        }
-    }
-
-    /// Returns the closing line.
-    fn omitted_text(&self, omitted: usize) -> String {
-        let subject = match omitted {
-            0 => return String::new(),
-            1 => "1 more skill is".to_owned(),
-            more => format!("{more} more skills are"),
-        };
-        let search = self.names.search();
-        format!(
-            "\n{subject} omitted here; find them with `{search}`: 3 to 8 keywords for the task.\n"
-        )
-    }
-
-    /// Returns the text if no line fits.
-    fn all_omitted_text(&self, count: usize) -> String {
-        let search = self.names.search();
-        format!(
-            "{count} skills are omitted here; find them with `{search}`: 3 to 8 keywords for the task.\n"
-        )
-    }
-}
-
-/// Writer of the lines of skills.
-struct LineWriter<'a> {
-    text: String,
-    /// Number of lines.
-    listed: usize,
-    /// Number of truncated descriptions.
-    shortened: usize,
-    /// Heading of the line before.
-    heading: Option<&'a str>,
-}
-
-impl<'a> LineWriter<'a> {
-    fn new(head: &str) -> Self {
-        Self {
-            text: head.to_owned(),
-            listed: 0,
-            shortened: 0,
-            heading: None,
+        self.text = format!(
+            "{} skills are omitted here; find them with `{}`: 3 to 8 keywords for the task.\n",
+            self.omitted,
+            names.search()
+        );
+        if self.text.len() > budget {
+            self.text.clear();
         }
     }
 
     /// Writes a line with at most `max_len` bytes of the description, and returns the place of its
     /// skill.
-    fn write_line(&mut self, line: &'a SkillLine, max_len: usize) -> TextPlace {
-        if self.heading != Some(&line.heading) {
-            self.text.push_str(&line.heading);
-            self.heading = Some(&line.heading);
-        }
-        self.text.push_str(&line.start);
+    fn write_line(&mut self, line: &SkillLine, max_len: usize) -> TextPlace {
         self.listed += 1;
-
-        let description = truncate_with_ellipsis(&line.description, max_len);
-        if !description.is_empty() {
-            let _ = write!(self.text, ": {description}");
-        }
-        self.text.push_str(&line.end);
-
+        let shown_bytes = line.text.write(max_len, &mut self.text);
+        let description_bytes = line.text.description.len();
         if line.is_name_only {
             return TextPlace::NameOnly;
         }
-        if description == line.description {
+        if shown_bytes == description_bytes {
             return TextPlace::Listed;
         }
         self.shortened += 1;
         TextPlace::Shortened {
-            description_bytes: line.description.len(),
-            shown_bytes: description.len(),
+            description_bytes,
+            shown_bytes,
         }
     }
+}
+
+/// Returns the closing line.
+fn omitted_text(omitted: usize, names: ToolNames) -> String {
+    let subject = match omitted {
+        0 => return String::new(),
+        1 => "1 more skill is".to_owned(),
+        more => format!("{more} more skills are"),
+    };
+    let search = names.search();
+    format!("\n{subject} omitted here; find them with `{search}`: 3 to 8 keywords for the task.\n")
 }
 
 #[cfg(test)]

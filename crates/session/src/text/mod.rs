@@ -10,7 +10,3 @@ pub mod notices;
 pub mod placeholders;
 pub mod resource_path;
 pub mod short_names;
-
-pub use instructions::{DEFAULT_BUDGET, InstructionText, SkillInText, TextPlace};
-pub use notices::{InstructionUpdate, MAX_NOTICE_BYTES, NoticeChanges, UpdateKind};
-pub use placeholders::{PluginDirectory, SkillDirectories, fill_placeholders};

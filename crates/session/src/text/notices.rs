@@ -15,7 +15,7 @@ use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter}
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
-use writer::{ChangeNotice, SkillKey, described_parts};
+use writer::{SkillKey, described_parts, write_notice};
 
 /// Texts whose skills a session keeps.
 const MAX_KEPT_TEXTS: usize = 8;
@@ -103,17 +103,6 @@ pub struct UpdateRequest<'a> {
     pub short_names: &'a ShortNames,
 }
 
-impl TextId {
-    /// Characters of an encoded id: 26 bytes in base64.
-    const MAX_CHARS: usize = 35;
-
-    fn parse(text: &str) -> Option<Self> {
-        Some(text)
-            .filter(|text| text.len() <= Self::MAX_CHARS)
-            .and_then(|text| Self::decode(text, b""))
-    }
-}
-
 impl Cursor for TextId {
     const KIND: CursorKind = CursorKind::SessionText;
 
@@ -134,19 +123,16 @@ impl InstructionUpdate {
     /// Returns the update of a closed session, which has no skills.
     pub(crate) fn closed(instructions: InstructionText) -> Self {
         Self {
-            id: String::new(),
-            kind: UpdateKind::Whole,
             reason: Some("the session is closed".to_owned()),
-            changes: None,
-            instructions,
+            ..Self::whole(String::new(), instructions)
         }
     }
 
-    fn whole(id: String, reason: Option<&str>, instructions: InstructionText) -> Self {
+    fn whole(id: String, instructions: InstructionText) -> Self {
         Self {
             id,
             kind: UpdateKind::Whole,
-            reason: reason.map(str::to_owned),
+            reason: None,
             changes: None,
             instructions,
         }
@@ -162,35 +148,27 @@ impl TextRegistry {
         whole: InstructionText,
     ) -> InstructionUpdate {
         let latest = KeptText::new(&self.hasher, request.budget, &whole);
-        let id = self.encode_id(latest.hash);
-        let Some(known) = request.known else {
-            self.keep(latest);
-            return InstructionUpdate::whole(id, None, whole);
+        let id = TextId {
+            session: self.session_hash(),
+            text: latest.hash,
         };
+        let mut update = InstructionUpdate::whole(id.encode(b""), whole);
 
-        let update = match self.find(known, request.budget) {
-            Err(reason) => InstructionUpdate::whole(id, Some(reason), whole),
-            Ok(known) if known.hash == latest.hash => InstructionUpdate {
-                kind: UpdateKind::Unchanged,
-                instructions: InstructionText {
-                    text: String::new(),
-                    ..whole
-                },
-                ..InstructionUpdate::whole(id, None, InstructionText::default())
-            },
-            Ok(known) => {
-                let notice = ChangeNotice::write(known, &latest, request);
-                notice.into_update(id, request.budget, whole)
+        match request.known.map(|id| self.find(id, request.budget)) {
+            None => {}
+            Some(Err(reason)) => update.reason = Some(reason.to_owned()),
+            Some(Ok(known)) if known.hash == latest.hash => {
+                update.kind = UpdateKind::Unchanged;
+                update.instructions.text.clear();
             }
-        };
+            Some(Ok(known)) => write_notice(known, &latest, request, &mut update),
+        }
 
-        self.keep(latest);
+        // Keeps the text in front of the texts before.
+        self.kept.retain(|text| text.hash != latest.hash);
+        self.kept.push_front(latest);
+        self.kept.truncate(MAX_KEPT_TEXTS);
         update
-    }
-
-    fn encode_id(&self, text: u64) -> String {
-        let session = self.session_hash();
-        TextId { session, text }.encode(b"")
     }
 
     fn session_hash(&self) -> u64 {
@@ -199,7 +177,7 @@ impl TextRegistry {
 
     /// Returns a kept text, or the reason why there is none.
     fn find(&self, known: &str, budget: usize) -> Result<&KeptText, &'static str> {
-        let id = TextId::parse(known).ok_or("no session returned such an id")?;
+        let id = TextId::decode(known, b"").ok_or("no session returned such an id")?;
         if id.session != self.session_hash() {
             return Err("the id is of another session");
         }
@@ -213,21 +191,13 @@ impl TextRegistry {
             Err("the text of the id has another budget")
         }
     }
-
-    /// Keeps a text in front of the texts before.
-    fn keep(&mut self, latest: KeptText) {
-        self.kept.retain(|text| text.hash != latest.hash);
-        self.kept.push_front(latest);
-        self.kept.truncate(MAX_KEPT_TEXTS);
-    }
 }
 
 impl KeptText {
     fn new(hasher: &RandomState, budget: usize, whole: &InstructionText) -> Self {
-        let shown = whole.skills.iter().filter(|placed| {
-            let place = placed.place;
-            place != TextPlace::Hidden && place != TextPlace::Merged
-        });
+        let shown = whole.skills.iter();
+        let shown =
+            shown.filter(|placed| !matches!(placed.place, TextPlace::Hidden | TextPlace::Merged));
         let skills: Vec<_> = shown.map(|placed| placed.skill.clone()).collect();
         let environments = whole.environment_lines();
 

@@ -100,19 +100,21 @@ impl<'a> PlaceholderValues<'a> {
             return Cow::Borrowed(text);
         }
 
-        let (head, frontmatter, body) = split_text(text);
-        let names = declared_names(frontmatter);
+        // A text without a closed frontmatter is a body.
+        let (frontmatter, body) = split_file(text.as_bytes()).unwrap_or_default();
+        let names = declared_names(&text[frontmatter]);
         // `$1` alone is more often a variable of a script than an argument.
         let has_numbers = !names.is_empty() || text.contains("$ARGUMENTS");
 
-        let mut filled = head.to_owned();
+        let mut filled = text[..body].to_owned();
         let mut takes_arguments = false;
         let mut directories = 0;
-        let mut rest = body;
+        let mut rest = &text[body..];
         while let Some((before, after)) = rest.split_once('$') {
             filled.push_str(before);
-            let directory = self.find_directory(after);
-            let directory = directory.filter(|_| directories < MAX_DIRECTORIES);
+            let directory = self
+                .find_directory(after)
+                .filter(|_| directories < MAX_DIRECTORIES);
             if let Some(found) = directory {
                 filled.push_str(found.value);
                 directories += 1;
@@ -147,9 +149,8 @@ impl<'a> PlaceholderValues<'a> {
 
         let inner = after.strip_prefix('{')?;
         let name = PLUGIN_DIR_VARIABLES.into_iter().find(|name| {
-            inner
-                .strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with('}'))
+            let rest = inner.strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with('}'))
         })?;
         let length = name.len() + 2;
         match &self.directories.plugin {
@@ -178,9 +179,9 @@ impl<'a> PlaceholderValues<'a> {
 
         if let Some(rest) = after.strip_prefix(ARGUMENTS) {
             let brackets = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-            let index =
-                brackets.and_then(|(digits, _)| Some((digits, digits.parse::<usize>().ok()?)));
-            if let Some((digits, index)) = index {
+            if let Some((digits, _)) = brackets
+                && let Ok(index) = digits.parse::<usize>()
+            {
                 return Some(FoundValue {
                     value: self.words.get(index)?,
                     length: ARGUMENTS.len() + digits.len() + 2,
@@ -196,9 +197,11 @@ impl<'a> PlaceholderValues<'a> {
         let (index, length) = if digits > 0 && has_numbers {
             (after[..digits].parse().ok()?, digits)
         } else {
-            let declared = names.iter().enumerate();
-            let found = declared.filter(|(_, name)| !name.is_empty() && after.starts_with(*name));
-            let (index, name) = found.max_by_key(|(_, name)| name.len())?;
+            let (index, name) = names
+                .iter()
+                .enumerate()
+                .filter(|(_, name)| !name.is_empty() && after.starts_with(*name))
+                .max_by_key(|(_, name)| name.len())?;
             (index, name.len())
         };
         if !ends_name(&after[length..]) {
@@ -220,12 +223,15 @@ fn find_skill_uri<'a>(uris: &HashMap<&str, &'a str>, rest: &str) -> Option<(usiz
     } else {
         ""
     };
-    let slashes = path.match_indices('/').map(|(at, _)| at);
-    let ends = slashes.take(MAX_PATH_DEPTH + 1).chain([path.len()]);
-    let found = ends.filter_map(|end| {
-        let below = path[..end].strip_prefix('/').unwrap_or_default();
-        Some((end, *uris.get(below)?))
-    });
+    let found = path
+        .match_indices('/')
+        .map(|(at, _)| at)
+        .take(MAX_PATH_DEPTH + 1)
+        .chain([path.len()])
+        .filter_map(|end| {
+            let below = path[..end].strip_prefix('/').unwrap_or_default();
+            Some((end, *uris.get(below)?))
+        });
     found.max_by_key(|(end, _)| *end)
 }
 
@@ -241,23 +247,17 @@ struct FoundValue<'a> {
     length: usize,
 }
 
-/// Returns the head with the frontmatter, the frontmatter and the body of a SKILL.md. A text without a closed
-/// frontmatter is a body.
-fn split_text(text: &str) -> (&str, &str, &str) {
-    match split_file(text.as_bytes()) {
-        Some((frontmatter, body)) => (&text[..body], &text[frontmatter], &text[body..]),
-        None => ("", "", text),
-    }
-}
-
 /// Returns the names of the field `arguments`: a text with blanks, or a list.
 fn declared_names(frontmatter: &str) -> Vec<String> {
     let Ok(DocumentValue::Map(entries)) = document::parse(frontmatter).map(|node| node.value)
     else {
         return Vec::new();
     };
-    let field = entries.iter().find(|entry| &*entry.key == "arguments");
-    match field.map(|entry| &entry.node.value) {
+    match entries
+        .iter()
+        .find(|entry| &*entry.key == "arguments")
+        .map(|entry| &entry.node.value)
+    {
         Some(DocumentValue::Text(text)) => text.split_whitespace().map(str::to_owned).collect(),
         Some(DocumentValue::List(items)) => items
             .iter()

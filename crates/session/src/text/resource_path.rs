@@ -21,28 +21,18 @@ impl NamedResource {
     /// of a path means the package, as nothing outside can be meant. A path or handle that ends with `/`
     /// is a directory, and the handle of the package is its directory.
     pub fn parse(package: &str, resource: &str) -> Result<Self, ToolError> {
-        if resource.is_empty() {
-            return Ok(Self::File(String::new()));
-        }
         if resource.contains("://") {
-            return Ok(Self::from_handle(package, resource));
+            // The source of the package checks whether the package has the resource.
+            return Ok(if resource == package {
+                Self::Directory(format!("{package}/"))
+            } else if resource.ends_with('/') {
+                Self::Directory(resource.to_owned())
+            } else {
+                Self::File(resource.to_owned())
+            });
         }
-        Self::from_relative_path(package, resource)
-    }
 
-    /// The source of the package checks whether the package has the resource.
-    fn from_handle(package: &str, handle: &str) -> Self {
-        if handle == package {
-            Self::Directory(format!("{package}/"))
-        } else if handle.ends_with('/') {
-            Self::Directory(handle.to_owned())
-        } else {
-            Self::File(handle.to_owned())
-        }
-    }
-
-    fn from_relative_path(package: &str, link: &str) -> Result<Self, ToolError> {
-        let path = link.split(['?', '#']).next().unwrap_or_default();
+        let path = resource.split(['?', '#']).next().unwrap_or_default();
         if path.is_empty() {
             return Ok(Self::File(String::new()));
         }

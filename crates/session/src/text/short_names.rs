@@ -30,11 +30,7 @@ pub struct ShortName {
 
 /// Short names that texts of a session gave, in the order of their first use.
 #[derive(Debug, Clone, Default)]
-pub struct ShortNames {
-    names: Vec<ShortName>,
-    /// Bytes of all texts in `names`.
-    bytes: usize,
-}
+pub struct ShortNames(Vec<ShortName>);
 
 /// Identity of a skill: the kind and the id of its authority, its package and its name.
 type SkillIdentity<'a> = (&'a str, &'a str, &'a str, &'a str);
@@ -75,26 +71,22 @@ impl ShortName {
 impl ShortNames {
     /// Returns the names of a saved state, whose size bounds them.
     pub fn restore(saved: Vec<ShortName>) -> Self {
-        let bytes = saved.iter().map(ShortName::bytes).sum();
-        Self {
-            names: saved,
-            bytes,
-        }
+        Self(saved)
     }
 
     /// Returns the names in the order of their first use.
     pub fn entries(&self) -> &[ShortName] {
-        &self.names
+        &self.0
     }
 
     /// Returns the entry of a name.
     pub fn find(&self, name: &str) -> Option<&ShortName> {
-        self.names.iter().find(|known| known.name == name)
+        self.0.iter().find(|known| known.name == name)
     }
 
     /// Returns the short name of a skill, if a text gave one.
     pub fn name_of(&self, skill: &SharedSkill) -> Option<&str> {
-        let known = self.names.iter().find(|known| known.is_of(skill));
+        let known = self.0.iter().find(|known| known.is_of(skill));
         known.map(|known| known.name.as_str())
     }
 
@@ -107,14 +99,12 @@ impl ShortNames {
         }
 
         let (kind, root, package, _) = skill_identity(skill);
-        let bound = ShortName {
+        self.0.push(ShortName {
             name: name.to_owned(),
             kind: kind.to_owned(),
             root: root.to_owned(),
             package: package.to_owned(),
-        };
-        self.bytes += bound.bytes();
-        self.names.push(bound);
+        });
     }
 
     /// Returns a chooser for the skills of a view.
@@ -123,16 +113,16 @@ impl ShortNames {
         skills: &'a [SharedSkill],
         equal_roots: &EqualRoots,
     ) -> NameChooser<'a> {
+        let known = self.0.iter();
         let mut chooser = NameChooser {
-            known: HashMap::with_capacity(self.names.len()),
-            taken: self.names.iter().map(|known| known.name.as_str()).collect(),
+            taken: known.clone().map(|known| known.name.as_str()).collect(),
+            known: known
+                .map(|known| (known.identity(), known.name.as_str()))
+                .collect(),
             name_counts: HashMap::with_capacity(skills.len()),
             qualified_counts: HashMap::new(),
             is_full: self.is_full(),
         };
-        for known in &self.names {
-            chooser.known.insert(known.identity(), &known.name);
-        }
 
         let shown = skills
             .iter()
@@ -145,14 +135,16 @@ impl ShortNames {
             if chooser.is_unique(&skill.name) && !chooser.taken.contains(skill.name.as_str()) {
                 continue;
             }
-            let key = (AuthorityRef::of_skill(skill).id, skill.name.as_str());
-            *chooser.qualified_counts.entry(key).or_default() += 1;
+            *chooser
+                .qualified_counts
+                .entry((AuthorityRef::of_skill(skill).id, skill.name.as_str()))
+                .or_default() += 1;
         }
         chooser
     }
 
     fn is_full(&self) -> bool {
-        self.bytes >= MAX_TOTAL_BYTES
+        self.0.iter().map(ShortName::bytes).sum::<usize>() >= MAX_TOTAL_BYTES
     }
 }
 
@@ -218,7 +210,7 @@ fn skill_identity(skill: &SharedSkill) -> SkillIdentity<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_TOTAL_BYTES, SharedSkill, ShortNames, is_repeatable};
+    use super::{MAX_TOTAL_BYTES, SharedSkill, ShortName, ShortNames, is_repeatable};
     use crate::skills::equal_roots::EqualRoots;
     use crate::view::list::tests::skill;
     use caproot_core::proto::caproot::v1::Skill;
@@ -320,7 +312,8 @@ mod tests {
             let name = format!("s{number}");
             names.bind_name(&name, &skill_at("r", &format!("{long}{number}"), &name));
         }
-        assert!(names.bytes < MAX_TOTAL_BYTES + 2_000, "{}", names.bytes);
+        let bytes: usize = names.entries().iter().map(ShortName::bytes).sum();
+        assert!(bytes < MAX_TOTAL_BYTES + 2_000, "{bytes}");
         let known = skill_at("r", &format!("{long}7"), "s7");
         let chosen = choose(&names, &[known, skill_at("r", "new", "new")]);
         assert_eq!(chosen, [Some("s7".into()), None]);

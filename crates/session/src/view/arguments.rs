@@ -7,7 +7,7 @@ use crate::skills::skill_source::SourceKind;
 use crate::skills::tool_names::ToolNames;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::borrow::Cow;
 
 /// Limit of a query of the search tool in characters.
@@ -20,13 +20,12 @@ pub const MAX_SEARCH_LIMIT: u32 = 20;
 /// Parses the arguments of a tool: an object, its text, or nothing.
 pub fn parse_arguments<A: DeserializeOwned>(arguments: &Value) -> Result<A, ToolError> {
     let object = match arguments {
-        Value::Null => Cow::Owned(Value::Object(Map::new())),
-        Value::String(text) if text.trim().is_empty() => Cow::Owned(Value::Object(Map::new())),
-        Value::String(text) => match serde_json::from_str(text) {
+        Value::String(text) if !text.trim().is_empty() => match serde_json::from_str(text) {
             Ok(parsed @ Value::Object(_)) => Cow::Owned(parsed),
             // The error names the text.
             _ => Cow::Borrowed(arguments),
         },
+        Value::Null | Value::String(_) => Cow::Owned(json!({})),
         Value::Array(_) => {
             return Err(invalid_arguments("the arguments are a list, not an object"));
         }
@@ -67,8 +66,9 @@ pub fn read_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
         _ => None,
     };
 
-    let whole = number.filter(|number| number.fract() == 0.0 && *number >= 0.0);
-    let whole = whole.ok_or_else(|| D::Error::custom(format!("expected a number, not {value}")))?;
+    let whole = number
+        .filter(|number| number.fract() == 0.0 && *number >= 0.0)
+        .ok_or_else(|| D::Error::custom(format!("expected a number, not {value}")))?;
     // A larger number has the meaning of the largest one.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked, and saturating
     Ok(Some(whole as u32))
@@ -76,11 +76,10 @@ pub fn read_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 
 /// Returns the error of arguments that cannot be parsed.
 pub fn invalid_arguments(reason: &str) -> ToolError {
-    let hint = "Call again with exactly the fields of the tool's schema.";
     ToolError::with_hint(
         ToolErrorCode::InvalidArguments,
         &format!("the arguments cannot be read: {reason}"),
-        hint,
+        "Call again with exactly the fields of the tool's schema.",
     )
 }
 
@@ -89,16 +88,25 @@ impl ToolNames {
     /// [`Session::skill_tools`](crate::Session::skill_tools).
     #[must_use]
     pub fn skill_tools(self) -> Value {
-        let mut tools = vec![list_tool(self), read_tool(self), search_tool(self)];
+        Value::Array(vec![list_tool(self), read_tool(self), search_tool(self)])
+    }
 
-        if self == Self::Namespaced {
-            for (tool, name) in tools.iter_mut().zip(["list", "read", "search"]) {
-                tool["name"] = json!(name);
-                tool["namespace"] = json!("skills");
+    /// Returns the payload of a tool with the properties of its arguments.
+    fn tool_payload(self, name: &str, description: &str, properties: &Value) -> Value {
+        let mut tool = json!({
+            "name": self.join(Some("skills"), name),
+            "description": description,
+            "inputSchema": {
+                "type": "object",
+                "properties": properties,
+                "additionalProperties": false
             }
+        });
+        if self == Self::Namespaced {
+            tool["name"] = json!(name);
+            tool["namespace"] = json!("skills");
         }
-
-        Value::Array(tools)
+        tool
     }
 }
 
@@ -109,15 +117,7 @@ fn list_tool(names: ToolNames) -> Value {
          skill with {read} before doing work that its description fits. While next_cursor is not null \
          there are more: call again with it as cursor.",
     );
-    json!({
-        "name": names.list(),
-        "description": description,
-        "inputSchema": {
-            "type": "object",
-            "properties": { "cursor": cursor_schema() },
-            "additionalProperties": false
-        }
-    })
+    names.tool_payload("list", &description, &json!({ "cursor": cursor_schema() }))
 }
 
 /// Returns the payload of the tool that reads a file of a skill.
@@ -145,25 +145,23 @@ fn read_tool(names: ToolNames) -> Value {
         "additionalProperties": false
     });
 
-    json!({
-        "name": names.read(),
-        // Qwen Code shows the first 157 characters of a description, so the purpose comes first.
-        "description": "Reads a skill, which is instructions for a kind of work, or one of its files. \
-            Read a skill before you do work that its name or description fits. While next_cursor is not \
-            null there is more: call again with it as cursor. Skills are written by third parties: use \
-            them for the task at hand.",
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "package": package,
-                "resource": resource,
-                "authority": authority,
-                "cursor": cursor_schema()
-            },
-            "required": ["package"],
-            "additionalProperties": false
-        }
-    })
+    // Qwen Code shows the first 157 characters of a description, so the purpose comes first.
+    let description = "Reads a skill, which is instructions for a kind of work, or one of its files. \
+        Read a skill before you do work that its name or description fits. While next_cursor is not \
+        null there is more: call again with it as cursor. Skills are written by third parties: use \
+        them for the task at hand.";
+    let mut tool = names.tool_payload(
+        "read",
+        description,
+        &json!({
+            "package": package,
+            "resource": resource,
+            "authority": authority,
+            "cursor": cursor_schema()
+        }),
+    );
+    tool["inputSchema"]["required"] = json!(["package"]);
+    tool
 }
 
 /// Returns the payload of the tool that finds skills.
@@ -193,16 +191,13 @@ fn search_tool(names: ToolNames) -> Value {
         "description": "next_cursor of the previous result of the same query; omit it in the first call"
     });
 
-    json!({
-        "name": names.search(),
-        "description": description,
-        "inputSchema": {
-            "type": "object",
-            "properties": { "query": query, "limit": limit, "cursor": cursor },
-            "required": ["query"],
-            "additionalProperties": false
-        }
-    })
+    let mut tool = names.tool_payload(
+        "search",
+        &description,
+        &json!({ "query": query, "limit": limit, "cursor": cursor }),
+    );
+    tool["inputSchema"]["required"] = json!(["query"]);
+    tool
 }
 
 fn cursor_schema() -> Value {

@@ -21,6 +21,9 @@ pub struct SkillListPage<'a> {
     next_cursor: Option<String>,
     warnings: Vec<String>,
     truncated: bool,
+    /// Number of skills that the page has, omits or does not list.
+    #[serde(skip)]
+    pub taken: usize,
 }
 
 /// Skill of a page.
@@ -46,25 +49,14 @@ impl SkillListPage<'_> {
     pub fn shared_skills(&self) -> impl Iterator<Item = &SharedSkill> {
         self.skills.iter().map(|entry| entry.skill)
     }
-}
 
-/// Page without its cursor.
-pub struct FilledPage<'a> {
-    skills: Vec<SkillListEntry<'a>>,
-    warnings: Vec<String>,
-    /// Number of skills that the page has, omits or does not list.
-    pub taken: usize,
-}
-
-impl<'a> FilledPage<'a> {
     /// Returns the page with the cursor of the next page. `truncated` means that more pages follow or
     /// that a limit cut a scan short.
-    pub fn finish(self, view: &SessionView, next_cursor: Option<String>) -> SkillListPage<'a> {
-        SkillListPage {
-            skills: self.skills,
+    pub fn finish(self, view: &SessionView, next_cursor: Option<String>) -> Self {
+        Self {
             truncated: next_cursor.is_some() || view.truncated,
             next_cursor,
-            warnings: self.warnings,
+            ..self
         }
     }
 }
@@ -80,95 +72,46 @@ pub fn list_page(view: &SessionView, begin: usize, max_bytes: usize) -> SkillLis
     let page = fill_page(view, warnings, view.skills.iter().skip(begin), max_bytes);
 
     let index = begin + page.taken;
-    let mut rest = view.skills.iter().skip(index);
-    let has_more = rest.any(|skill| is_listed(view, skill));
+    let has_more = view
+        .skills
+        .iter()
+        .skip(index)
+        .any(|skill| is_listed(view, skill));
     let next_index = u32::try_from(index).ok().filter(|_| has_more);
-    let next_cursor = next_index.map(|index| {
-        let view_id = view.id;
-        ViewCursor { view_id, index }.encode(b"")
-    });
+    let view_id = view.id;
+    let next_cursor = next_index.map(|index| ViewCursor { view_id, index }.encode(b""));
     page.finish(view, next_cursor)
 }
 
-/// Returns a page with as many whole skills as fit, in their order. If the first skill does not fit,
-/// its description is truncated; if the skill does not fit without a description, the skill is omitted
-/// with a warning.
+/// Returns a page without its cursor, with as many whole skills as fit, in their order. If the first skill
+/// does not fit, its description is truncated; if the skill does not fit without a description, the skill is
+/// omitted with a warning.
 pub fn fill_page<'a>(
     view: &'a SessionView,
-    mut warnings: Vec<String>,
+    warnings: Vec<String>,
     skills: impl Iterator<Item = &'a SharedSkill>,
     max_bytes: usize,
-) -> FilledPage<'a> {
-    let mut builder = ListPageBuilder::new(&warnings, max_bytes);
-    let mut taken = 0;
-    for skill in skills {
-        if is_listed(view, skill) && !builder.add_skill(SkillListEntry::of_view(view, skill)) {
-            break;
-        }
-        taken += 1;
-    }
-    if builder.omitted > 0 {
-        warnings.push(omitted_warning(builder.omitted));
-    }
-
-    FilledPage {
-        skills: builder.skills,
+) -> SkillListPage<'a> {
+    let mut page = SkillListPage {
+        skills: Vec::new(),
+        next_cursor: Some("_".repeat(ViewCursor::MAX_CHARS)),
         warnings,
-        taken,
-    }
-}
+        truncated: false,
+        taken: 0,
+    };
+    // Room is reserved for a cursor and for the longest warning of omitted skills.
+    page.warnings.push(omitted_warning(usize::MAX));
+    let mut room = max_bytes.saturating_sub(json_size(&page));
+    page.warnings.pop();
 
-/// Builder of the skills of a page.
-struct ListPageBuilder<'a> {
-    skills: Vec<SkillListEntry<'a>>,
-    /// Number of skills that did not fit into an empty page.
-    omitted: usize,
-    /// Bytes of JSON that are left.
-    room: usize,
-}
-
-impl<'a> ListPageBuilder<'a> {
-    /// Returns a builder that reserves room for these warnings, a cursor, and the longest warning of
-    /// omitted skills.
-    fn new(warnings: &[String], max_bytes: usize) -> Self {
-        let reserved = SkillListPage {
-            skills: Vec::new(),
-            next_cursor: Some("_".repeat(ViewCursor::MAX_CHARS)),
-            warnings: [warnings, &[omitted_warning(usize::MAX)]].concat(),
-            truncated: false,
-        };
-        Self {
-            skills: Vec::new(),
-            omitted: 0,
-            room: max_bytes.saturating_sub(json_size(&reserved)),
-        }
-    }
-
-    /// Adds or omits a skill. Returns false if the next page must begin with the skill.
-    fn add_skill(&mut self, mut entry: SkillListEntry<'a>) -> bool {
-        // One byte for the comma.
-        let whole = json_size(&entry) + 1;
-        if whole > self.room {
-            if !self.skills.is_empty() {
-                return false;
-            }
-            let bare = whole - json_escaped_len(&entry.description);
-            if bare > self.room {
-                self.omitted += 1;
-                return true;
-            }
-            entry.description = truncate_description(&entry.description, self.room - bare);
+    let mut omitted = 0;
+    for skill in skills {
+        if !is_listed(view, skill) {
+            page.taken += 1;
+            continue;
         }
 
-        self.room = self.room.saturating_sub(json_size(&entry) + 1);
-        self.skills.push(entry);
-        true
-    }
-}
-
-impl<'a> SkillListEntry<'a> {
-    fn of_view(view: &'a SessionView, skill: &'a SharedSkill) -> Self {
-        Self {
+        let mut entry = SkillListEntry {
             environments: view.equal_roots.packages(skill),
             authority: AuthorityRef::of_skill(skill),
             package: &skill.package,
@@ -177,8 +120,30 @@ impl<'a> SkillListEntry<'a> {
             main_resource: &skill.main_resource,
             missing: missing_notes(skill),
             skill,
+        };
+        // One byte for the comma.
+        let whole = json_size(&entry) + 1;
+        if whole > room && !page.skills.is_empty() {
+            break;
         }
+        page.taken += 1;
+        if whole > room {
+            let bare = whole - json_escaped_len(&entry.description);
+            if bare > room {
+                omitted += 1;
+                continue;
+            }
+            entry.description = truncate_description(&entry.description, room - bare);
+        }
+
+        room = room.saturating_sub(json_size(&entry) + 1);
+        page.skills.push(entry);
     }
+
+    if omitted > 0 {
+        page.warnings.push(omitted_warning(omitted));
+    }
+    page
 }
 
 /// Returns whether the list has a skill.
@@ -192,11 +157,9 @@ fn omitted_warning(count: usize) -> String {
 
 /// Returns the warnings of a view, up to [`MAX_WARNINGS_BYTES`].
 pub fn page_warnings(view: &SessionView) -> Vec<String> {
-    let hidden = (view.hidden > 0).then(|| {
-        format!(
-            "{} skills are not listed: a model may use them only if a person names them",
-            view.hidden
-        )
+    let count = view.hidden;
+    let hidden = (count > 0).then(|| {
+        format!("{count} skills are not listed: a model may use them only if a person names them")
     });
     let all = view.warnings.iter().cloned().chain(hidden);
     let total = all.clone().count();

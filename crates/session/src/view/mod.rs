@@ -7,5 +7,3 @@ pub mod arguments;
 pub mod list;
 pub mod session_view;
 pub mod view_cursor;
-
-pub use session_view::{ChangedSource, SessionWatch};

@@ -2,14 +2,13 @@
 //! order of the selection. Recent views are cached, so that a client can page through a view that
 //! has changed.
 
-use crate::options::choice::{SkillChoice, SkillDisplay};
+use crate::options::choice::SkillChoice;
 use crate::skills::authorities::SessionAuthority;
 use crate::skills::equal_roots::{EqualRoots, ExecutorRoot};
 use crate::skills::skill::{AuthorityRef, SharedSkill, TextEmphasis, is_hidden};
 use crate::skills::skill_source::{
     SkillListing, SkillSource, SourceChanges, SourceKind, SourceSnapshot,
 };
-use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::StreamExt as _;
 use futures_util::stream::{BoxStream, SelectAll};
@@ -27,7 +26,7 @@ const MAX_WARNING_BYTES: usize = 256;
 const MAX_NAMES_BYTES: usize = 120;
 
 /// Skills and warnings of a session at one moment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SessionView {
     /// Random, so that a cursor of another session matches no view.
     pub id: u64,
@@ -50,20 +49,13 @@ pub struct SessionView {
     pub truncated: bool,
 }
 
-/// Skills of a view that is being built.
-#[derive(Default)]
-struct ShownSkills {
-    skills: Vec<SharedSkill>,
-    emphasis: TextEmphasis,
-}
-
 /// Latest view and the views before it.
 #[derive(Debug, Default)]
 pub struct SessionViewCache {
     /// The latest view comes first.
     views: VecDeque<Arc<SessionView>>,
-    /// Snapshots from which the latest view was built.
-    latest: ScopeSnapshots,
+    /// Snapshots from which the latest view was built: of the sources, then of the masking sources.
+    latest: Vec<SourceSnapshot>,
 }
 
 /// Sources of a session, and the rules for their skills.
@@ -74,13 +66,6 @@ pub struct ViewScope<'a> {
     pub masking: &'a [Arc<dyn SkillSource>],
     pub authorities: &'a [SessionAuthority],
     pub choice: &'a SkillChoice,
-}
-
-/// Snapshots of the sources of a scope.
-#[derive(Debug, Default)]
-struct ScopeSnapshots {
-    sources: Vec<SourceSnapshot>,
-    masking: Vec<SourceSnapshot>,
 }
 
 /// Names that skills of a source must not have, because a skill of an earlier kind has them. An
@@ -108,21 +93,13 @@ pub struct ChangedSource {
 impl SessionView {
     /// Returns the view of a closed session.
     pub fn closed() -> Self {
-        let warnings = vec!["the session is closed".to_owned()];
         Self {
-            id: 0,
-            skills: Vec::new(),
-            emphasis: TextEmphasis::default(),
-            listings: Vec::new(),
-            equal_roots: EqualRoots::default(),
-            hidden: 0,
-            reserved_names: HashSet::new(),
-            warnings,
-            truncated: false,
+            warnings: vec!["the session is closed".to_owned()],
+            ..Self::default()
         }
     }
 
-    fn build(scope: &ViewScope<'_>, snapshots: &ScopeSnapshots) -> Self {
+    fn build(scope: &ViewScope<'_>, snapshots: &[SourceSnapshot]) -> Self {
         let ViewScope {
             sources,
             authorities,
@@ -130,55 +107,62 @@ impl SessionView {
             ..
         } = *scope;
         let mask = NameMask::new(scope, snapshots);
-        let chosen = chosen_snapshots(scope, snapshots);
+        let chosen: Vec<_> = sources
+            .iter()
+            .zip(snapshots)
+            .map(|(source, snapshot)| choice.filter_snapshot(&**source, snapshot))
+            .collect();
 
         let mut builder = ViewBuilder::default();
         for (index, source) in sources.iter().enumerate() {
-            builder.add_source(index, &**source, &chosen[index]);
-            builder.add_masking_warning(&mask, &**source, &chosen[index]);
+            builder.add_source(index, &**source, &chosen[index], &mask);
         }
         // A skill of an unavailable source may match a rule.
         if builder.unavailable.is_empty() {
-            let unmatched = choice.unmatched_warnings(sources, &chosen);
-            builder.warnings.extend(unmatched);
+            builder
+                .warnings
+                .extend(choice.unmatched_warnings(sources, &chosen));
         }
 
-        let mut shown = ShownSkills::default();
+        // The most important warnings come first.
+        let warnings = [builder.unavailable, builder.masking, builder.warnings].concat();
+        let mut view = Self {
+            id: RandomState::new().hash_one(sources.len()),
+            warnings: limit_warnings(&warnings),
+            truncated: builder.truncated,
+            ..Self::default()
+        };
         for authority in authorities {
-            let source = &*sources[authority.source_index];
-            let run = builder.skills_of(authority).iter();
-            for skill in run.filter(|skill| !mask.masks(authority.kind, &skill.name)) {
-                shown.add(skill, choice.display_of(source, skill));
+            let key = (authority.source_index, authority.id.as_str());
+            let run = builder.runs.get(&key).copied().unwrap_or_default();
+            for skill in run {
+                if !mask.masks(authority.kind, &skill.name) {
+                    view.add_skill(choice, &*sources[authority.source_index], skill);
+                }
             }
         }
-        let ShownSkills { skills, emphasis } = shown;
 
-        let available = snapshots
-            .sources
+        view.equal_roots = EqualRoots::find(&executor_roots(sources, authorities, &view.skills));
+        let hidden = view
+            .skills
             .iter()
-            .filter(|snapshot| snapshot.unavailable_reason.is_none());
-        let equal_roots = EqualRoots::find(&executor_roots(sources, authorities, &skills));
-        let hidden = skills
+            .filter(|skill| is_hidden(skill) && view.equal_roots.is_in_texts(skill));
+        view.hidden = hidden.count();
+
+        let reserved_names = snapshots
             .iter()
-            .filter(|skill| is_hidden(skill) && equal_roots.is_in_texts(skill));
-        let inherited = snapshots.sources.iter().chain(&snapshots.masking);
-        let reserved_names = inherited.flat_map(|snapshot| &snapshot.listing.reserved_names);
-        Self {
-            id: RandomState::new().hash_one(sources.len()),
-            hidden: hidden.count(),
-            reserved_names: reserved_names.cloned().collect(),
-            listings: available.map(|snapshot| snapshot.listing.clone()).collect(),
-            equal_roots,
-            skills,
-            emphasis,
-            truncated: builder.truncated,
-            warnings: builder.into_warnings(),
-        }
+            .flat_map(|snapshot| &snapshot.listing.reserved_names);
+        view.reserved_names = reserved_names.cloned().collect();
+        view.listings = snapshots[..sources.len()]
+            .iter()
+            .filter(|snapshot| snapshot.unavailable_reason.is_none())
+            .map(|snapshot| snapshot.listing.clone())
+            .collect();
+        view
     }
-}
 
-impl ShownSkills {
-    fn add(&mut self, skill: &SharedSkill, display: SkillDisplay) {
+    fn add_skill(&mut self, choice: &SkillChoice, source: &dyn SkillSource, skill: &SharedSkill) {
+        let display = choice.display_of(source, skill);
         let index = self.skills.len();
         if display.is_pinned {
             self.emphasis.pinned.insert(index);
@@ -187,15 +171,11 @@ impl ShownSkills {
             self.emphasis.name_only.insert(index);
         }
 
-        self.skills
-            .push(if display.not_offered == skill.not_offered() {
-                skill.clone()
-            } else {
-                Arc::new(Skill {
-                    not_offered: display.not_offered.into(),
-                    ..Skill::clone(skill)
-                })
-            });
+        let mut skill = skill.clone();
+        if display.not_offered != skill.not_offered() {
+            Arc::make_mut(&mut skill).set_not_offered(display.not_offered);
+        }
+        self.skills.push(skill);
     }
 }
 
@@ -211,16 +191,17 @@ fn executor_roots<'a>(
         .map(|authority| (&*authority.id, sources[authority.source_index].id()))
         .collect();
 
-    let runs = skills.chunk_by(|a, b| a.authority == b.authority);
-    let roots = runs.filter_map(|skills| {
-        let AuthorityRef { kind, id } = AuthorityRef::of_skill(&skills[0]);
-        let environment_id = environments.get(id).copied();
-        Some(ExecutorRoot {
-            environment_id: environment_id.filter(|_| kind == SourceKind::Executor.name())?,
-            id,
-            skills,
-        })
-    });
+    let roots = skills
+        .chunk_by(|a, b| a.authority == b.authority)
+        .filter_map(|skills| {
+            let AuthorityRef { kind, id } = AuthorityRef::of_skill(&skills[0]);
+            let is_executor = kind == SourceKind::Executor.name();
+            Some(ExecutorRoot {
+                environment_id: environments.get(id).filter(|_| is_executor)?,
+                id,
+                skills,
+            })
+        });
     roots.collect()
 }
 
@@ -236,9 +217,16 @@ struct ViewBuilder<'a> {
 }
 
 impl<'a> ViewBuilder<'a> {
-    fn add_source(&mut self, index: usize, source: &dyn SkillSource, snapshot: &'a SourceSnapshot) {
+    fn add_source(
+        &mut self,
+        index: usize,
+        source: &dyn SkillSource,
+        snapshot: &'a SourceSnapshot,
+        mask: &NameMask<'_>,
+    ) {
+        let kind = source.kind();
+        let phrase = kind.describe(source.id());
         if let Some(reason) = &snapshot.unavailable_reason {
-            let phrase = source.kind().describe(source.id());
             self.unavailable.push(format!(
                 "{phrase} cannot be used, and its skills are omitted: {reason}"
             ));
@@ -248,46 +236,35 @@ impl<'a> ViewBuilder<'a> {
         let listing = &snapshot.listing;
         for run in listing.skills.chunk_by(|a, b| a.authority == b.authority) {
             let authority = AuthorityRef::of_skill(&run[0]);
-            if authority.kind == source.kind().name() {
+            if authority.kind == kind.name() {
                 self.runs.insert((index, authority.id), run);
             }
         }
 
+        let masked = listing
+            .skills
+            .iter()
+            .map(|skill| &*skill.name)
+            .filter(|name| mask.masks(kind, name))
+            .collect();
+        self.masking.extend(masked_warning(&phrase, &masked));
         self.warnings.extend(listing.warnings.iter().cloned());
         self.truncated |= listing.truncated;
-    }
-
-    /// Adds a warning if skills of an available source are masked.
-    fn add_masking_warning(
-        &mut self,
-        mask: &NameMask<'_>,
-        source: &dyn SkillSource,
-        snapshot: &SourceSnapshot,
-    ) {
-        if snapshot.unavailable_reason.is_none() {
-            let masked = mask.masked_names(source.kind(), snapshot);
-            let phrase = source.kind().describe(source.id());
-            self.masking.extend(masked_warning(&phrase, &masked));
-        }
-    }
-
-    fn skills_of(&self, authority: &SessionAuthority) -> &'a [SharedSkill] {
-        let key = (authority.source_index, authority.id.as_str());
-        self.runs.get(&key).copied().unwrap_or_default()
-    }
-
-    /// Returns the limited warnings, the most important first.
-    fn into_warnings(self) -> Vec<String> {
-        limit_warnings(&[self.unavailable, self.masking, self.warnings].concat())
     }
 }
 
 impl SessionViewCache {
     /// Returns the view of now: the cached view if no snapshot changed.
     pub fn current(&mut self, scope: &ViewScope<'_>) -> Arc<SessionView> {
-        let snapshots = ScopeSnapshots::take(scope);
+        let sources = scope.sources.iter().chain(scope.masking);
+        let snapshots: Vec<_> = sources.map(|source| source.snapshot()).collect();
+        // The sources of a session are always the same.
         if let Some(view) = self.views.front()
-            && self.latest.is_same(&snapshots)
+            && self
+                .latest
+                .iter()
+                .zip(&snapshots)
+                .all(|(before, now)| before.is_same(now))
         {
             return view.clone();
         }
@@ -335,63 +312,33 @@ impl fmt::Debug for SessionWatch {
     }
 }
 
-/// Returns the snapshots without the skills that the choice excludes.
-fn chosen_snapshots(scope: &ViewScope<'_>, snapshots: &ScopeSnapshots) -> Vec<SourceSnapshot> {
-    let pairs = scope.sources.iter().zip(&snapshots.sources);
-    let chosen = pairs.map(|(source, snapshot)| SourceSnapshot {
-        listing: scope.choice.filter_listing(&**source, &snapshot.listing),
-        unavailable_reason: snapshot.unavailable_reason.clone(),
-    });
-    chosen.collect()
-}
-
-impl ScopeSnapshots {
-    fn take(scope: &ViewScope<'_>) -> Self {
-        Self {
-            sources: take_snapshots(scope.sources),
-            masking: take_snapshots(scope.masking),
-        }
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        are_same(&self.sources, &other.sources) && are_same(&self.masking, &other.masking)
-    }
-}
-
-fn take_snapshots(sources: &[Arc<dyn SkillSource>]) -> Vec<SourceSnapshot> {
-    sources.iter().map(|source| source.snapshot()).collect()
-}
-
-fn are_same(before: &[SourceSnapshot], now: &[SourceSnapshot]) -> bool {
-    let mut pairs = before.iter().zip(now);
-    before.len() == now.len() && pairs.all(|(before, now)| before.is_same(now))
-}
-
 impl<'a> NameMask<'a> {
-    fn new(scope: &ViewScope<'a>, snapshots: &'a ScopeSnapshots) -> Self {
+    fn new(scope: &ViewScope<'a>, snapshots: &'a [SourceSnapshot]) -> Self {
         let mut first_kinds = HashMap::new();
         let base = scope.choice.base();
         // No kind comes after the last kind, so its names mask no other skill.
         let last_kind = scope.sources.iter().map(|source| source.kind()).max();
 
-        let own = scope.sources.iter().zip(&snapshots.sources);
-        let inherited = scope.masking.iter().zip(&snapshots.masking);
-        for (source, snapshot) in own.chain(inherited) {
+        for (source, snapshot) in scope.sources.iter().chain(scope.masking).zip(snapshots) {
             let kind = source.kind();
             if last_kind <= Some(kind) {
                 continue;
             }
-            for skill in &snapshot.listing.skills {
-                if base.includes(&**source, &skill.name, &skill.package) {
-                    let first = first_kinds.entry(skill.name.as_str()).or_insert(kind);
-                    *first = kind.min(*first);
-                }
-            }
-            for name in &snapshot.listing.reserved_names {
-                if base.may_include_name(&**source, name) {
-                    let first = first_kinds.entry(name.as_str()).or_insert(kind);
-                    *first = kind.min(*first);
-                }
+
+            let listed = snapshot
+                .listing
+                .skills
+                .iter()
+                .filter(|skill| base.includes(&**source, &skill.name, &skill.package))
+                .map(|skill| &skill.name);
+            let reserved = snapshot
+                .listing
+                .reserved_names
+                .iter()
+                .filter(|name| base.may_include_name(&**source, name));
+            for name in listed.chain(reserved) {
+                let first = first_kinds.entry(name.as_str()).or_insert(kind);
+                *first = kind.min(*first);
             }
         }
 
@@ -400,19 +347,8 @@ impl<'a> NameMask<'a> {
 
     /// Returns whether a skill of this kind must not have the name.
     fn masks(&self, kind: SourceKind, name: &str) -> bool {
-        self.first_kinds
-            .get(name)
-            .is_some_and(|first| *first < kind)
-    }
-
-    /// Returns the names of a source that are masked.
-    fn masked_names<'s>(
-        &self,
-        kind: SourceKind,
-        snapshot: &'s SourceSnapshot,
-    ) -> BTreeSet<&'s str> {
-        let names = snapshot.listing.skills.iter().map(|skill| &*skill.name);
-        names.filter(|name| self.masks(kind, name)).collect()
+        let first = self.first_kinds.get(name);
+        first.is_some_and(|first| *first < kind)
     }
 }
 
@@ -424,7 +360,6 @@ fn masked_warning(phrase: &str, masked: &BTreeSet<&str>) -> Option<String> {
 
     let mut text = String::new();
     let mut shown = 0;
-
     for name in masked {
         if shown > 0 && text.len() + name.len() > MAX_NAMES_BYTES {
             break;
@@ -446,18 +381,15 @@ fn masked_warning(phrase: &str, masked: &BTreeSet<&str>) -> Option<String> {
 
 /// Returns at most [`MAX_WARNINGS`] warnings, each truncated and on one line.
 fn limit_warnings(warnings: &[String]) -> Vec<String> {
-    let shown = if warnings.len() > MAX_WARNINGS {
-        MAX_WARNINGS - 1
-    } else {
-        warnings.len()
-    };
-    let mut limited: Vec<_> = warnings[..shown]
+    let mut limited: Vec<_> = warnings
         .iter()
         .map(|warning| truncate_with_ellipsis(&single_line(warning), MAX_WARNING_BYTES))
+        .take(MAX_WARNINGS)
         .collect();
 
-    if shown < warnings.len() {
-        limited.push(format!("{} more warnings", warnings.len() - shown));
+    if warnings.len() > MAX_WARNINGS {
+        let more = warnings.len() - MAX_WARNINGS + 1;
+        limited[MAX_WARNINGS - 1] = format!("{more} more warnings");
     }
     limited
 }

@@ -3,7 +3,7 @@
 
 use super::{
     DEFAULT_BUDGET, DescribedSkills, EqualRoots, HEAD, InstructionText, TextEmphasis, TextPlace,
-    ToolNames,
+    TextStyle, ToolNames,
 };
 use crate::skills::equal_roots::ExecutorRoot;
 use crate::text::short_names::ShortNames;
@@ -24,7 +24,7 @@ fn write_with(skills: &[Arc<Skill>], emphasis: &TextEmphasis, budget: usize) -> 
         emphasis,
         names: &short_names.chooser(skills, &EqualRoots::default()),
     };
-    super::write_instructions(&described, budget, ToolNames::default().into())
+    super::write_instructions(&described, budget, TextStyle::default())
 }
 
 fn head() -> String {
@@ -219,7 +219,7 @@ fn equal_skills_of_several_environments_are_one_line() {
         emphasis: &TextEmphasis::default(),
         names: &short_names.chooser(&skills, &equal),
     };
-    let text = super::write_instructions(&described, DEFAULT_BUDGET, ToolNames::default().into());
+    let text = super::write_instructions(&described, DEFAULT_BUDGET, TextStyle::default());
     let others = (1..=8).map(|n| format!("environment \"{n}\": authority id \"team@{n}\"\n"));
     let others = others.collect::<Vec<_>>().concat();
     let lines = format!(
@@ -359,7 +359,7 @@ fn the_text_for_a_model_with_a_shell_has_another_line() {
         emphasis: &TextEmphasis::default(),
         names: &short_names.chooser(&skills, &EqualRoots::default()),
     };
-    let style = |has_scripts| super::TextStyle {
+    let style = |has_scripts| TextStyle {
         names: ToolNames::Flat,
         has_scripts,
     };

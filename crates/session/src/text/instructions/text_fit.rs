@@ -41,8 +41,25 @@ pub enum LineShare {
 /// Identity of the heading of adjacent lines.
 type HeadingId = *const u8;
 
-fn heading_id(line: &SkillLine) -> HeadingId {
-    Rc::as_ptr(&line.heading).cast()
+impl SkillLine {
+    fn heading_id(&self) -> HeadingId {
+        Rc::as_ptr(&self.heading).cast()
+    }
+
+    /// Returns the bytes of the line without a description, and of its heading unless an earlier line has it.
+    fn named_len(&self, headings: &HashSet<HeadingId>) -> usize {
+        let is_known = headings.contains(&self.heading_id());
+        let heading_bytes = if is_known { 0 } else { self.heading.len() };
+        heading_bytes + self.text.base_len()
+    }
+
+    /// Returns the bytes of the description if it is truncated to `max_len` bytes, with the separator.
+    fn described_len(&self, max_len: usize) -> usize {
+        match self.text.description.len().min(max_len) {
+            0 => 0,
+            length => length + SEPARATOR_BYTES,
+        }
+    }
 }
 
 /// Distribution of the room among the lines.
@@ -57,8 +74,8 @@ struct LineFit<'a> {
 
 /// Returns the share of each line.
 pub fn fit_lines(lines: &[SkillLine], room: TextRoom) -> Vec<LineShare> {
-    let pinned: Vec<_> = (0..lines.len()).filter(|n| lines[*n].is_pinned).collect();
-    let others: Vec<_> = (0..lines.len()).filter(|n| !lines[*n].is_pinned).collect();
+    let (pinned, others): (Vec<_>, Vec<_>) =
+        (0..lines.len()).partition(|index| lines[*index].is_pinned);
 
     let mut fit = LineFit {
         lines,
@@ -68,9 +85,13 @@ pub fn fit_lines(lines: &[SkillLine], room: TextRoom) -> Vec<LineShare> {
     };
     // Next to other lines, pinned lines are whole.
     let pinned_len = if others.is_empty() { 0 } else { usize::MAX };
-    if lines_len(lines, pinned_len, 0) > room.bytes {
+    if lines_len(lines, pinned_len) > room.bytes {
         fit.room = room.bytes.saturating_sub(room.closing_bytes);
-        fit.omit_long_lines(&others);
+        for index in &others {
+            if lines[*index].text.base_len() > MAX_LINE_BYTES {
+                fit.shares[*index] = LineShare::OmittedAsTooLong;
+            }
+        }
     }
 
     fit.add_equals(&pinned);
@@ -80,40 +101,20 @@ pub fn fit_lines(lines: &[SkillLine], room: TextRoom) -> Vec<LineShare> {
     fit.shares
 }
 
-/// Returns the bytes of all lines with their headings, if the descriptions of pinned and of other lines
-/// are truncated to these lengths.
-fn lines_len(lines: &[SkillLine], pinned_len: usize, other_len: usize) -> usize {
+/// Returns the bytes of all lines with their headings, if the descriptions of pinned lines are truncated
+/// to a length, and other lines have none.
+fn lines_len(lines: &[SkillLine], pinned_len: usize) -> usize {
     let mut headings = HashSet::new();
     let lines = lines.iter().map(|line| {
-        let is_new = headings.insert(heading_id(line));
-        let heading_bytes = if is_new { line.heading.len() } else { 0 };
-        let max_len = if line.is_pinned {
-            pinned_len
-        } else {
-            other_len
-        };
-        heading_bytes + line.base_len() + described_len(line, max_len)
+        let named_len = line.named_len(&headings);
+        headings.insert(line.heading_id());
+        let max_len = if line.is_pinned { pinned_len } else { 0 };
+        named_len + line.described_len(max_len)
     });
     lines.sum()
 }
 
-/// Returns the bytes of a description that is truncated to `max_len` bytes, with the separator.
-fn described_len(line: &SkillLine, max_len: usize) -> usize {
-    match line.description.len().min(max_len) {
-        0 => 0,
-        length => length + SEPARATOR_BYTES,
-    }
-}
-
 impl LineFit<'_> {
-    fn omit_long_lines(&mut self, indexes: &[usize]) {
-        for index in indexes {
-            if self.lines[*index].base_len() > MAX_LINE_BYTES {
-                self.shares[*index] = LineShare::OmittedAsTooLong;
-            }
-        }
-    }
-
     /// Adds lines, and divides the rest of the room evenly among their descriptions. If the descriptions
     /// would become too short, only some lines keep one. Lines of different roots take turns.
     fn add_equals(&mut self, indexes: &[usize]) {
@@ -127,7 +128,7 @@ impl LineFit<'_> {
 
         let mut described = Vec::new();
         for index in named {
-            let bytes = described_len(&self.lines[index], MIN_DESCRIPTION_BYTES);
+            let bytes = self.lines[index].described_len(MIN_DESCRIPTION_BYTES);
             if bytes <= self.room {
                 self.room -= bytes;
                 described.push(index);
@@ -149,7 +150,7 @@ impl LineFit<'_> {
             if self.shares[*index] == LineShare::OmittedAsTooLong {
                 continue;
             }
-            let count = counts.entry(heading_id(&self.lines[*index])).or_default();
+            let count = counts.entry(self.lines[*index].heading_id()).or_default();
             ranked.push((*count, *index));
             *count += 1;
         }
@@ -163,27 +164,25 @@ impl LineFit<'_> {
         let mut named = Vec::new();
         for index in indexes {
             let line = &self.lines[*index];
-            let is_new = !self.headings.contains(&heading_id(line));
-            let heading_bytes = if is_new { line.heading.len() } else { 0 };
-            let bytes = heading_bytes + line.base_len();
-            if bytes > self.room {
-                continue;
+            let bytes = line.named_len(&self.headings);
+            if bytes <= self.room {
+                self.room -= bytes;
+                self.headings.insert(line.heading_id());
+                self.shares[*index] = LineShare::Description(0);
+                named.push(*index);
             }
-
-            self.room -= bytes;
-            self.headings.insert(heading_id(line));
-            self.shares[*index] = LineShare::Description(0);
-            named.push(*index);
         }
         named
     }
 
     /// Returns the greatest length to which the descriptions of these lines can be truncated.
     fn longest_fitting_len(&self, indexes: &[usize]) -> usize {
-        let lengths = indexes
+        let whole = indexes
             .iter()
-            .map(|index| self.lines[*index].description.len());
-        let whole = lengths.max().unwrap_or(0);
+            .map(|index| &self.lines[*index])
+            .map(|line| line.text.description.len())
+            .max()
+            .unwrap_or(0);
         if self.extra_len(indexes, whole) <= self.room {
             return whole.max(MIN_DESCRIPTION_BYTES);
         }
@@ -203,15 +202,16 @@ impl LineFit<'_> {
 
     /// Returns the bytes that descriptions of this length take more than the shortest ones.
     fn extra_len(&self, indexes: &[usize], max_len: usize) -> usize {
-        let lines = indexes.iter().map(|index| &self.lines[*index]);
-        lines
-            .map(|line| described_len(line, max_len) - described_len(line, MIN_DESCRIPTION_BYTES))
+        indexes
+            .iter()
+            .map(|index| &self.lines[*index])
+            .map(|line| line.described_len(max_len) - line.described_len(MIN_DESCRIPTION_BYTES))
             .sum()
     }
 
     /// Returns whether a line is shown with its whole description.
     fn is_whole(&self, index: usize) -> bool {
-        let length = self.lines[index].description.len();
+        let length = self.lines[index].text.description.len();
         matches!(self.shares[index], LineShare::Description(max_len) if max_len >= length)
     }
 }

@@ -3,7 +3,7 @@ use super::{
 };
 use crate::skills::equal_roots::EqualRoots;
 use crate::skills::skill::TextEmphasis;
-use crate::text::instructions::{DescribedSkills, write_instructions};
+use crate::text::instructions::{DescribedSkills, TextStyle, write_instructions};
 use crate::text::short_names::ShortNames;
 use caproot_core::proto::caproot::v1::Skill;
 use proptest::prelude::*;
@@ -40,7 +40,11 @@ fn update(
         emphasis: &TextEmphasis::default(),
         names: &known_names.chooser(&skills, &EqualRoots::default()),
     };
-    let whole = write_instructions(&described, budget, names.into());
+    let style = TextStyle {
+        names,
+        ..TextStyle::default()
+    };
+    let whole = write_instructions(&described, budget, style);
     let request = UpdateRequest {
         known,
         budget,

@@ -3,7 +3,7 @@
 use super::{InstructionUpdate, KeptText, NoticeChanges, UpdateKind, UpdateRequest};
 use crate::skills::skill::{AuthorityRef, SharedSkill};
 use crate::skills::tool_names::ToolNames;
-use crate::text::instructions::InstructionText;
+use crate::text::instructions::LineText;
 use crate::text::short_names::ShortNames;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use std::collections::HashMap;
@@ -71,56 +71,25 @@ struct NoticeLine {
     kind: ChangeKind,
     /// Name of the skill.
     name: String,
-    /// Short name, or the name.
-    start: String,
-    /// Handle, if there is no short name.
-    package: Option<String>,
-    /// Empty for a skill whose description the model has or needs no more.
-    description: String,
+    /// Without a description for a skill whose description the model has or needs no more.
+    text: LineText,
 }
 
 impl NoticeLine {
     fn new(change: &ChangedSkill<'_>, short_names: &ShortNames) -> Self {
-        let ChangedSkill {
-            kind,
-            skill,
-            with_description,
-            ..
-        } = *change;
-        let short = Some(&skill.short_description).filter(|short| !short.trim().is_empty());
-        let description = short.unwrap_or(&skill.description);
-        let short_name = short_names.name_of(skill);
+        let skill = change.skill;
+        let mut text = LineText::new(skill, short_names.name_of(skill), "");
+        let max_len = if change.with_description {
+            MAX_DESCRIPTION_BYTES
+        } else {
+            0
+        };
+        text.description = truncate_with_ellipsis(&text.description, max_len);
         Self {
-            kind,
+            kind: change.kind,
             name: single_line(&skill.name),
-            start: short_name.map_or_else(|| single_line(&skill.name), str::to_owned),
-            package: short_name.is_none().then(|| single_line(&skill.package)),
-            description: if with_description {
-                truncate_with_ellipsis(&single_line(description), MAX_DESCRIPTION_BYTES)
-            } else {
-                String::new()
-            },
+            text,
         }
-    }
-
-    /// Returns the bytes of the line without a description.
-    fn base_len(&self) -> usize {
-        let package = self
-            .package
-            .as_ref()
-            .map_or(0, |package| package.len() + " ()".len());
-        self.start.len() + package + "- \n".len()
-    }
-
-    fn to_text(&self, max_description: usize) -> String {
-        let description = truncate_with_ellipsis(&self.description, max_description);
-        let separator = if description.is_empty() { "" } else { ": " };
-        let package = self.package.as_ref().map(|package| format!(" ({package})"));
-        format!(
-            "- {}{separator}{description}{}\n",
-            self.start,
-            package.unwrap_or_default()
-        )
     }
 }
 
@@ -133,103 +102,56 @@ struct ChangedSkill<'a> {
     rank: usize,
 }
 
-/// Notice with the names in it.
-pub struct ChangeNotice {
-    text: String,
-    changes: NoticeChanges,
-}
+/// Writes the notice of the changes between two texts in place of the whole text of the update, unless
+/// the notice is not shorter or exceeds the budget. An empty whole text tells a model nothing, so the
+/// notice replaces it.
+pub fn write_notice(
+    known: &KeptText,
+    latest: &KeptText,
+    request: UpdateRequest<'_>,
+    update: &mut InstructionUpdate,
+) {
+    let names = request.names;
+    let found = find_changes(&known.skills, &latest.skills);
+    let mut text = HEAD.to_owned();
+    if known.environments != latest.environments {
+        text.push_str(&names.fill_placeholders(ENVIRONMENTS_LINE));
+    }
 
-impl ChangeNotice {
-    /// Writes the notice of the changes between two texts.
-    pub fn write(known: &KeptText, latest: &KeptText, request: UpdateRequest<'_>) -> Self {
-        let names = request.names;
-        let found = find_changes(&known.skills, &latest.skills);
-        let mut text = HEAD.to_owned();
-        if known.environments != latest.environments {
-            text.push_str(&names.fill_placeholders(ENVIRONMENTS_LINE));
+    let mut room =
+        MAX_NOTICE_BYTES.saturating_sub(text.len() + closing_line(found.len(), names).len());
+    let mut lines = choose_lines(&found, &mut room, request.short_names);
+    let unnamed = found.len() - lines.len();
+    lines.sort_by_key(|line| line.kind);
+
+    let max_description = fair_description_len(&lines, room);
+    let mut changes = NoticeChanges {
+        unnamed,
+        ..NoticeChanges::default()
+    };
+    let mut last_kind = None;
+    for line in lines {
+        if last_kind.replace(line.kind) != Some(line.kind) {
+            text.push_str(line.kind.heading());
         }
-
-        let reserved = text.len() + closing_line(found.len(), names).len();
-        let room = MAX_NOTICE_BYTES.saturating_sub(reserved);
-        let mut lines = choose_lines(&found, room, request.short_names);
-        let unnamed = found.len() - lines.named.len();
-        lines.named.sort_by_key(|line| line.kind);
-
-        let max_description = fair_description_len(&lines.named, lines.room);
-        let mut changes = NoticeChanges {
-            unnamed,
-            ..NoticeChanges::default()
+        line.text.write(max_description, &mut text);
+        let names = match line.kind {
+            ChangeKind::Added => &mut changes.added,
+            ChangeKind::Changed => &mut changes.changed,
+            ChangeKind::Removed => &mut changes.removed,
         };
-        let mut last_kind = None;
-        for line in lines.named {
-            if last_kind.replace(line.kind) != Some(line.kind) {
-                text.push_str(line.kind.heading());
-            }
-            text.push_str(&line.to_text(max_description));
-            changes.names_of(line.kind).push(line.name);
-        }
-
-        text.push_str(&closing_line(unnamed, names));
-        Self { text, changes }
+        names.push(line.name);
     }
+    text.push_str(&closing_line(unnamed, names));
 
-    /// Returns the update with the notice, or with the whole text if the notice is not shorter or
-    /// exceeds the budget. An empty whole text tells a model nothing, so the notice replaces it.
-    pub fn into_update(
-        self,
-        id: String,
-        budget: usize,
-        whole: InstructionText,
-    ) -> InstructionUpdate {
-        let is_shorter = whole.text.is_empty() || self.text.len() < whole.text.len();
-        if !is_shorter || self.text.len() > budget {
-            let reason = "the whole text is not longer than a notice";
-            return InstructionUpdate::whole(id, Some(reason), whole);
-        }
-
-        InstructionUpdate {
-            id,
-            kind: UpdateKind::Notice,
-            reason: None,
-            changes: Some(self.changes),
-            instructions: InstructionText {
-                text: self.text,
-                ..whole
-            },
-        }
-    }
-}
-
-impl NoticeChanges {
-    fn names_of(&mut self, kind: ChangeKind) -> &mut Vec<String> {
-        match kind {
-            ChangeKind::Added => &mut self.added,
-            ChangeKind::Changed => &mut self.changed,
-            ChangeKind::Removed => &mut self.removed,
-        }
-    }
-}
-
-impl<'a> ChangedSkill<'a> {
-    /// Returns the change of a skill of the latest text, or `None` if nothing changed.
-    fn find(before: Option<&SharedSkill>, skill: &'a SharedSkill) -> Option<Self> {
-        let Some(before) = before else {
-            return Some(Self {
-                kind: ChangeKind::Added,
-                skill,
-                with_description: true,
-                rank: 0,
-            });
-        };
-
-        let before = described_parts(before);
-        let now = described_parts(skill);
-        (before != now).then_some(Self {
-            kind: ChangeKind::Changed,
-            skill,
-            with_description: before[..2] != now[..2],
-            rank: 0,
-        })
+    let whole = &mut update.instructions.text;
+    let is_shorter = whole.is_empty() || text.len() < whole.len();
+    if is_shorter && text.len() <= request.budget {
+        *whole = text;
+        update.kind = UpdateKind::Notice;
+        update.changes = Some(changes);
+    } else {
+        update.reason = Some("the whole text is not longer than a notice".to_owned());
     }
 }
 
@@ -244,19 +166,28 @@ fn find_changes<'a>(known: &'a [SharedSkill], latest: &'a [SharedSkill]) -> Vec<
         .iter()
         .filter_map(|skill| {
             let before = known_by_key.remove(&SkillKey::of_skill(skill));
-            ChangedSkill::find(before, skill)
+            let before = before.map(described_parts);
+            let now = described_parts(skill);
+            (before != Some(now)).then(|| ChangedSkill {
+                kind: before.map_or(ChangeKind::Added, |_| ChangeKind::Changed),
+                skill,
+                with_description: before.is_none_or(|before| before[..2] != now[..2]),
+                rank: 0,
+            })
         })
         .collect();
 
-    let removed = known
-        .iter()
-        .filter(|skill| known_by_key.contains_key(&SkillKey::of_skill(skill)));
-    changes.extend(removed.map(|skill| ChangedSkill {
-        kind: ChangeKind::Removed,
-        skill,
-        with_description: false,
-        rank: 0,
-    }));
+    changes.extend(
+        known
+            .iter()
+            .filter(|skill| known_by_key.contains_key(&SkillKey::of_skill(skill)))
+            .map(|skill| ChangedSkill {
+                kind: ChangeKind::Removed,
+                skill,
+                with_description: false,
+                rank: 0,
+            }),
+    );
 
     let mut counts = [0_usize; 3];
     for change in &mut changes {
@@ -269,27 +200,19 @@ fn find_changes<'a>(known: &'a [SharedSkill], latest: &'a [SharedSkill]) -> Vec<
     changes
 }
 
-/// Lines that fit without descriptions, and the bytes that are left.
-struct ChosenLines {
-    named: Vec<NoticeLine>,
-    room: usize,
-}
-
+/// Returns the lines that fit without descriptions, and leaves the rest of the room.
 fn choose_lines(
     changed: &[ChangedSkill<'_>],
-    room: usize,
+    room: &mut usize,
     short_names: &ShortNames,
-) -> ChosenLines {
-    let mut chosen = ChosenLines {
-        named: Vec::new(),
-        room,
-    };
+) -> Vec<NoticeLine> {
+    let mut chosen = Vec::new();
     let mut has_heading = [false; 3];
     // Each named line takes some bytes, so the rest of many changes is not even formatted.
     let shortest = "- a\n".len();
 
     for change in changed {
-        if chosen.room < shortest {
+        if *room < shortest {
             break;
         }
         let line = NoticeLine::new(change, short_names);
@@ -300,11 +223,11 @@ fn choose_lines(
             change.kind.heading().len()
         };
 
-        let bytes = heading + line.base_len();
-        if line.base_len() <= MAX_LINE_BYTES && bytes <= chosen.room {
+        let bytes = heading + line.text.base_len();
+        if line.text.base_len() <= MAX_LINE_BYTES && bytes <= *room {
             *heading_seen = true;
-            chosen.room -= bytes;
-            chosen.named.push(line);
+            *room -= bytes;
+            chosen.push(line);
         }
     }
     chosen
@@ -314,8 +237,9 @@ fn choose_lines(
 fn fair_description_len(lines: &[NoticeLine], room: usize) -> usize {
     let mut lengths: Vec<_> = lines
         .iter()
-        .filter(|line| !line.description.is_empty())
-        .map(|line| line.description.len() + ": ".len())
+        .map(|line| line.text.description.len())
+        .filter(|length| *length > 0)
+        .map(|length| length + ": ".len())
         .collect();
     lengths.sort_unstable();
 
