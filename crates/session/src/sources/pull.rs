@@ -19,21 +19,20 @@ pub async fn pull_skill(
     request: &PullRequest,
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullReport, PullError> {
-    let package = &*request.package;
     pull_fetched(
-        &mut || Box::pin(fetch_files(source, package)),
+        &mut || {
+            Box::pin(async {
+                let mut fetched = SourcePackage::new(&request.package);
+                for file in source.fetch_package(&request.package).await? {
+                    fetched.add_file(&file.resource, file.bytes)?;
+                }
+                Ok::<_, PullError>(fetched)
+            })
+        },
         request,
         report_progress,
     )
     .await
-}
-
-async fn fetch_files(source: &dyn SkillSource, package: &str) -> Result<SourcePackage, PullError> {
-    let mut fetched = SourcePackage::new(package);
-    for file in source.fetch_package(package).await? {
-        fetched.add_file(&file.resource, file.bytes)?;
-    }
-    Ok(fetched)
 }
 
 impl From<ToolError> for PullError {
