@@ -90,6 +90,7 @@ pub fn event_stream(
         let Some(chunk) = received.map_err(io::Error::other)? else {
             return Ok(None);
         };
+
         let before = unread.fetch_add(chunk.len(), Ordering::Relaxed);
         if before + chunk.len() > max_bytes {
             return Err(io::Error::new(

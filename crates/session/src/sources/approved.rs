@@ -137,6 +137,7 @@ impl ApprovedSource {
                 .or_default()
                 .insert(&*skill.digest);
         }
+
         let mut skills = Vec::new();
         let mut by_package: HashMap<_, Vec<_>> = HashMap::new();
         for (own, skill) in &approved {
@@ -269,6 +270,7 @@ impl ApprovedSource {
     fn find_files(&self, request: &TextPageRequest) -> Result<Vec<CandidateFile<'_>>, ToolError> {
         let skills = self.find_skills(&request.authority, &request.package)?;
         request.check_resource_in_package()?;
+
         let path = match &*request.resource {
             "" => RelPath::new(b"SKILL.md"),
             resource => resource
@@ -362,6 +364,7 @@ impl ApprovedSource {
         if is_known && let Some(file) = CONTENTS.get(first.digest) {
             return Ok(file);
         }
+
         let max_bytes = files
             .iter()
             .map(|file| file.bytes)
@@ -418,8 +421,12 @@ impl ApprovedSource {
         };
         let mut text = String::new();
         loop {
-            let page = self.source.read_page(&page_request).await;
-            let page = page.map_err(|error| self.own_error(error.code()))?;
+            let page = self
+                .source
+                .read_page(&page_request)
+                .await
+                .map_err(|error| self.own_error(error.code()))?;
+
             text.push_str(&page.contents);
             let is_stuck = page.contents.is_empty() && !page.next_cursor.is_empty();
             if text.len() as u64 > max_bytes || is_stuck {
@@ -467,6 +474,7 @@ impl ApprovedSource {
             })
             .collect();
         listed.sort_by(|a, b| a.resource.cmp(&b.resource));
+
         let end = listed.len().min(start + MAX_PAGE_FILES);
         Ok(PackageFilesPage {
             next_page_token: if end < listed.len() {

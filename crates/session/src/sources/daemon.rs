@@ -152,6 +152,7 @@ impl DaemonSource {
         mirror
             .wait_until_live_or_failed(options.start_timeout)
             .await;
+
         Self {
             kind: SourceKind::Executor,
             id,

@@ -106,8 +106,11 @@ impl ContentCache {
     }
 
     pub fn put(&self, file: &VerifiedFile) {
-        let weight = file.text.len() + ENTRY_BYTES;
-        self.0.lock().put(file.digest, file.text.clone(), weight);
+        self.0.lock().put(
+            file.digest,
+            file.text.clone(),
+            file.text.len() + ENTRY_BYTES,
+        );
     }
 }
 

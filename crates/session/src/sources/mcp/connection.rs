@@ -196,8 +196,7 @@ pub async fn connect(
             headers,
             token,
         } => {
-            let builder = http_client_builder(url).await?;
-            let client = build_client(builder.pool_max_idle_per_host(0))?;
+            let client = build_client(http_client_builder(url).await?.pool_max_idle_per_host(0))?;
             let credential = match authorizer {
                 Some(authorizer) => HttpCredential::OnDemand(authorizer.clone()),
                 None => HttpCredential::from_token(token.clone()),
@@ -245,6 +244,7 @@ pub async fn connect_http(
         },
         credential,
     };
+
     let config = StreamableHttpClientTransportConfig::with_uri(url)
         .custom_headers(headers.iter().cloned().collect())
         .max_sse_event_size(MAX_LARGE_MESSAGE_BYTES);

@@ -104,8 +104,10 @@ fn check_declared_files(
             digest: ContentDigest::parse(&file.digest).ok_or("a file has no SHA-256")?,
             size: Some(file.size),
         };
-        let handle = to_handle(server, &file.uri);
-        if by_handle.insert(handle, declared).is_some() {
+        if by_handle
+            .insert(to_handle(server, &file.uri), declared)
+            .is_some()
+        {
             return Err("a file is declared twice".to_owned());
         }
     }

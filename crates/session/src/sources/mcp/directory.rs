@@ -65,8 +65,12 @@ impl DirectoryWalk<'_> {
         for _ in 0..MAX_PAGES {
             let mut params = ReadResourceDirectoryRequestParams::new(directory);
             params.cursor = cursor;
-            let page = self.link.peer.read_resource_directory(params).await;
-            let page = page.map_err(|error| tool_error(&error))?;
+            let page = self
+                .link
+                .peer
+                .read_resource_directory(params)
+                .await
+                .map_err(|error| tool_error(&error))?;
 
             for child in page.resources {
                 self.add_child(directory, child)?;
@@ -82,8 +86,10 @@ impl DirectoryWalk<'_> {
 
     /// Adds a child of a directory. The child must be directly in the directory.
     fn add_child(&mut self, directory: &str, child: Resource) -> Result<(), ToolError> {
-        let name = child.uri.strip_prefix(directory);
-        let name = name.and_then(|rest| rest.strip_prefix('/'));
+        let name = child
+            .uri
+            .strip_prefix(directory)
+            .and_then(|rest| rest.strip_prefix('/'));
         if !is_in_dir(&child.uri, self.directory) || name.is_none_or(|name| name.contains('/')) {
             return Err(invalid_response(
                 "a child of a directory is not in the directory",
@@ -99,8 +105,8 @@ impl DirectoryWalk<'_> {
         } else if self.files.len() == MAX_SKILL_FILES {
             self.truncated = true;
         } else {
-            let handle = to_handle(&self.link.server, &child.uri);
-            self.files.insert(handle, child.size);
+            self.files
+                .insert(to_handle(&self.link.server, &child.uri), child.size);
         }
         Ok(())
     }

@@ -47,6 +47,7 @@ pub async fn read_contents(
             ));
         }
     };
+
     if returned != uri {
         return Err(invalid_response("it returns another file"));
     }

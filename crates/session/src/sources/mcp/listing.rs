@@ -90,8 +90,8 @@ async fn list_pages(link: &ServerLink, before: &RemoteSkills) -> Result<ListedSk
         }
         for skill in page.skills {
             bytes += serde_json::to_vec(&skill).map_or(usize::MAX, |json| json.len());
-            let fields = serde_json::to_vec(&skill.frontmatter.extra);
-            memory += fields.map_or(0, |fields| estimate_tree_memory(&fields));
+            memory += serde_json::to_vec(&skill.frontmatter.extra)
+                .map_or(0, |fields| estimate_tree_memory(&fields));
             let reason = if bytes > MAX_LISTING_BYTES {
                 format!("it is over {MAX_LISTING_BYTES} bytes")
             } else if memory > MAX_TREE_MEMORY {

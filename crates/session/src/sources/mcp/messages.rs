@@ -164,6 +164,7 @@ fn replace_entries<T: DeserializeOwned>(
             }
         }
     }
+
     if !list.is_cut && valid.len() == list.entries.len() {
         return None;
     }
@@ -343,8 +344,11 @@ async fn failed_response(
     let is_json = content_type(&response).starts_with(JSON);
     let is_temporary = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
     if is_temporary && (!is_json || status == StatusCode::TOO_MANY_REQUESTS) {
-        let retry_after = header_text(&response, RETRY_AFTER).map(str::to_owned);
-        return Err(HttpStatusError::new(status.as_u16(), retry_after).into());
+        return Err(HttpStatusError::new(
+            status.as_u16(),
+            header_text(&response, RETRY_AFTER).map(str::to_owned),
+        )
+        .into());
     }
 
     let body = read_body(response, MAX_ERROR_BYTES).await;
@@ -375,6 +379,7 @@ async fn failed_response(
             .filter(|_| is_json && !is_denied)
             .map(ServerJsonRpcMessage::Error)
     };
+
     if let Some(reply) = reply {
         return Ok(StreamableHttpPostResponse::Json(reply, None));
     }

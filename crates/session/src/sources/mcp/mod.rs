@@ -157,8 +157,10 @@ impl McpServerConfig {
         else {
             return None;
         };
-        let mut names = headers.iter().map(|(name, _)| name.as_str());
-        if names.any(token::is_credential) || !token::is_protected(url) {
+        let has_credential = headers
+            .iter()
+            .any(|(name, _)| token::is_credential(name.as_str()));
+        if has_credential || !token::is_protected(url) {
             return None;
         }
 
@@ -280,10 +282,12 @@ impl RemoteServer for SkillServer {
         // The subscription starts before the list, so that no change is lost in between.
         connection.subscribe().await;
 
-        let list = listing::list_skills(&connection.link, before);
-        let listed = timeout(limits::LIST_TIMEOUT, list)
-            .await
-            .map_err(|_| "listing its skills takes too long".to_owned())??;
+        let listed = timeout(
+            limits::LIST_TIMEOUT,
+            listing::list_skills(&connection.link, before),
+        )
+        .await
+        .map_err(|_| "listing its skills takes too long".to_owned())??;
         if let Some(authorizer) = &self.authorizer {
             authorizer.accept_value();
         }

@@ -129,6 +129,7 @@ impl McpServerList {
                 names.join(", ")
             ));
         }
+
         if let Some(kind) = &entry.r#type
             && !SUPPORTED_TYPES.contains(&&**kind)
         {
@@ -152,17 +153,17 @@ impl McpServerList {
     /// Starts a source for each server at once, and waits for the first lists at most for
     /// `start_timeout`. Needs a tokio runtime.
     pub async fn start(self, start_timeout: Duration) -> Vec<Arc<dyn SkillSource>> {
-        let started = join_all(self.servers.into_iter().map(|server| {
+        let started = self.servers.into_iter().map(|server| {
             McpSource::start(McpServerConfig {
                 start_timeout,
                 ..server
             })
-        }));
+        });
 
-        // The names were checked.
-        started
+        join_all(started)
             .await
             .into_iter()
+            // The names were checked.
             .flatten()
             .map(|source| Arc::new(source) as Arc<dyn SkillSource>)
             .collect()

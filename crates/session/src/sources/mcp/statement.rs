@@ -37,6 +37,7 @@ pub async fn request_statement(
     if let Some(statement) = get_skill(link, &known.declared.location).await? {
         return Ok(Some(statement));
     }
+
     // The malformed entries of this list are not reported.
     let link = ServerLink {
         messages: Arc::default(),

@@ -127,9 +127,11 @@ pub fn check_credentials(
         return Ok(());
     }
 
-    let mut names = headers.iter().map(|(name, _)| name.as_str());
-    let subject = match names.find(|name| is_credential(name)) {
-        Some(name) => format!("header `{name}`"),
+    let subject = match headers
+        .iter()
+        .find(|(name, _)| is_credential(name.as_str()))
+    {
+        Some((name, _)) => format!("header `{name}`"),
         None if has_token => "token".to_owned(),
         None => return Ok(()),
     };

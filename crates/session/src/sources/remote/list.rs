@@ -86,8 +86,10 @@ impl<'a> SkillListBuilder<'a> {
                 self.invalid.join("; ")
             ));
         }
-        let skills = self.skills.values();
-        let count = skills
+
+        let count = self
+            .skills
+            .values()
             .filter(|skill| skill.declared.files.is_none())
             .count();
         if count > 0 {

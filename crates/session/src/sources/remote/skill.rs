@@ -109,6 +109,7 @@ impl RemoteSkill {
             main_resource,
             ..Skill::default()
         };
+
         // As in the daemon, a value that is neither true nor false restricts who may choose the skill.
         skill.set_not_offered(
             if !permits(frontmatter, "disable-model-invocation", false) {
@@ -239,6 +240,7 @@ impl RemoteSkill {
 
         let text = str::from_utf8(bytes)
             .map_err(|error| not_verified_error(&format!("the SKILL.md is not text: {error}")))?;
+
         // A manifest and an index have some of the fields.
         let SkillDeclaration {
             origin,

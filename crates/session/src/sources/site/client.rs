@@ -66,9 +66,9 @@ pub async fn build_site_client(
     site: &SiteLocation,
     policy: AddressPolicy,
 ) -> Result<reqwest::Client, String> {
-    let builder = checked_client_builder(&site.index, policy).await?;
     build_client(
-        builder
+        checked_client_builder(&site.index, policy)
+            .await?
             .redirect(Policy::custom(follow_on_same_origin))
             .connect_timeout(CONNECT_TIMEOUT),
     )

@@ -50,6 +50,7 @@ fn read_entry(site: &SiteLocation, entry: SiteEntry) -> Result<RemoteSkill, Stri
         size: None,
     };
     let package = format!("site://{}/{}", site.id, entry.name);
+
     let declared = SkillDeclaration {
         origin: SkillOrigin::Index,
         location: main_file_url(site, &entry.url)?.into(),
