@@ -34,9 +34,8 @@ impl AddressPolicy {
     /// Errors are the end of a sentence.
     pub fn check_host(self, url: &Url) -> Result<(), String> {
         let host = url.host_str().unwrap_or_default();
-        let address = host.trim_start_matches('[').trim_end_matches(']').parse();
-        match (self, address) {
-            (Self::Global, Ok(address)) => check_globally_routable(address),
+        match host.trim_start_matches('[').trim_end_matches(']').parse() {
+            Ok(address) if self == Self::Global => check_globally_routable(address),
             _ => Ok(()),
         }
     }
@@ -52,42 +51,35 @@ pub async fn checked_client_builder(
 ) -> Result<reqwest::ClientBuilder, String> {
     policy.check_host(url)?;
     let builder = http_client_builder(url.as_str()).await?;
-    Ok(builder
-        .no_proxy()
-        .dns_resolver(Arc::new(CheckedResolver { policy })))
+    Ok(builder.no_proxy().dns_resolver(Arc::new(policy)))
 }
 
-/// Resolver that returns no address that the policy refuses.
-struct CheckedResolver {
-    policy: AddressPolicy,
-}
-
-impl Resolve for CheckedResolver {
+/// Returns no address that the policy refuses.
+impl Resolve for AddressPolicy {
     fn resolve(&self, name: Name) -> Resolving {
-        let policy = self.policy;
+        let policy = *self;
         Box::pin(async move {
             let host = name.as_str();
             let addresses: Vec<_> = lookup_host((host, 0)).await?.collect();
 
-            if policy == AddressPolicy::Global {
+            if policy == Self::Global {
                 // One refused address refuses the name: it may be an attempt to reach a machine
                 // behind a firewall.
                 for address in &addresses {
-                    let checked = check_globally_routable(address.ip());
-                    checked.context(format_args!("{host} is refused"))?;
+                    check_globally_routable(address.ip())
+                        .context(format_args!("{host} is refused"))?;
                 }
             }
-            let addresses: Addrs = Box::new(addresses.into_iter());
-            Ok(addresses)
+            Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
 }
 
 /// Returns the address of a declared URL. Errors are the end of a sentence about the server.
 pub fn parse_server_url(text: &str, private_origins: &[String]) -> Result<ServerAddress, String> {
-    let has_placeholder = text.contains(['{', '}', '<', '>', '$'])
-        || text.chars().any(|c| c.is_whitespace() || c.is_control());
-    if has_placeholder {
+    if text.contains(['{', '}', '<', '>', '$'])
+        || text.contains(|c: char| c.is_whitespace() || c.is_control())
+    {
         return Err("its URL has a placeholder or a part that is withheld".to_owned());
     }
     let url = Url::parse(text).context("its URL is invalid")?;
@@ -97,10 +89,9 @@ pub fn parse_server_url(text: &str, private_origins: &[String]) -> Result<Server
 
     let origin = url.origin().ascii_serialization();
     let host = url.host_str().ok_or("its URL has no host")?;
-    let allows_private = private_origins.iter().any(|allowed| {
-        let allowed = Url::parse(allowed).ok();
-        allowed.is_some_and(|allowed| allowed.origin() == url.origin())
-    });
+    let allows_private = private_origins
+        .iter()
+        .any(|allowed| Url::parse(allowed).is_ok_and(|allowed| allowed.origin() == url.origin()));
     match url.scheme() {
         "https" => {}
         "http" if allows_private && is_loopback_host(host) => {}

@@ -4,8 +4,6 @@ use bytes::Bytes;
 use caproot_core::net::endpoint::is_loopback_host;
 use caproot_core::text::SentenceResult as _;
 use futures_util::{Stream, StreamExt as _, stream};
-use http_body::Frame;
-use http_body_util::StreamBody;
 use rustls::RootCertStore;
 use sse_stream::{Sse, SseStream};
 use std::error::Error;
@@ -20,15 +18,20 @@ const NO_CLIENT: &str = "there is no HTTP client";
 /// other server gets the headers.
 pub async fn http_client_builder(url: &str) -> Result<reqwest::ClientBuilder, String> {
     let roots = if url.starts_with("https:") {
-        // The certificates are read from files.
-        let read = tokio::task::spawn_blocking(native_roots).await;
-        read.context(NO_CLIENT)?
+        // The certificate authorities that this machine trusts are read from files.
+        tokio::task::spawn_blocking(|| {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            roots
+        })
+        .await
+        .context(NO_CLIENT)?
     } else {
         RootCertStore::empty()
     };
 
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
+    let provider = rustls::crypto::ring::default_provider();
+    let tls = rustls::ClientConfig::builder_with_provider(provider.into())
         .with_safe_default_protocol_versions()
         .context(NO_CLIENT)?
         .with_root_certificates(roots)
@@ -63,8 +66,8 @@ pub async fn next_chunk(response: &mut reqwest::Response) -> Result<Option<Bytes
 /// Reads a body of at most `limit` bytes.
 pub async fn read_body(mut response: reqwest::Response, limit: usize) -> Result<Vec<u8>, String> {
     // A vector that grows would take up to twice the memory.
-    let declared = usize::try_from(response.content_length().unwrap_or_default());
-    let mut body = Vec::with_capacity(declared.unwrap_or(usize::MAX).min(limit));
+    let declared = response.content_length().unwrap_or_default();
+    let mut body = Vec::with_capacity(usize::try_from(declared).unwrap_or(limit).min(limit));
     while let Some(chunk) = next_chunk(&mut response).await? {
         if body.len() + chunk.len() > limit {
             return Err(format!("the response is over {limit} bytes"));
@@ -79,41 +82,26 @@ pub fn event_stream(
     response: reqwest::Response,
     max_bytes: usize,
 ) -> impl Stream<Item = Result<Sse, sse_stream::Error>> + Send + 'static {
+    // Bytes since the last event.
     let unread = Arc::new(AtomicUsize::new(0));
-    let source = ChunkSource {
-        response,
-        unread: unread.clone(),
-        max_bytes,
-    };
-    let chunks = stream::try_unfold(source, async |mut source| {
-        let frame = source.next_frame().await?;
-        Ok::<_, io::Error>(frame.map(|frame| (frame, source)))
-    });
-    let events = SseStream::new(StreamBody::new(Box::pin(chunks)));
-    events.inspect(move |_| unread.store(0, Ordering::Relaxed))
-}
-
-/// Body of a response, and the bytes since the last event.
-struct ChunkSource {
-    response: reqwest::Response,
-    unread: Arc<AtomicUsize>,
-    max_bytes: usize,
-}
-
-impl ChunkSource {
-    async fn next_frame(&mut self) -> Result<Option<Frame<Bytes>>, io::Error> {
-        let received = next_chunk(&mut self.response).await;
+    let source = (response, unread.clone());
+    let chunks = stream::try_unfold(source, move |(mut response, unread)| async move {
+        let received = next_chunk(&mut response).await;
         let Some(chunk) = received.map_err(io::Error::other)? else {
             return Ok(None);
         };
 
-        let before = self.unread.fetch_add(chunk.len(), Ordering::Relaxed);
-        if before + chunk.len() > self.max_bytes {
-            let message = format!("an event is over {} MiB", self.max_bytes >> 20);
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        let before = unread.fetch_add(chunk.len(), Ordering::Relaxed);
+        if before + chunk.len() > max_bytes {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("an event is over {} MiB", max_bytes >> 20),
+            ));
         }
-        Ok(Some(Frame::data(chunk)))
-    }
+        Ok(Some((chunk, (response, unread))))
+    });
+    SseStream::from_bytes_stream(Box::pin(chunks))
+        .inspect(move |_| unread.store(0, Ordering::Relaxed))
 }
 
 /// Returns the innermost error, which says more than "error sending request".
@@ -129,11 +117,4 @@ pub fn root_cause(error: &reqwest::Error) -> String {
 pub fn is_loopback_url(url: &str) -> bool {
     url.parse::<reqwest::Url>()
         .is_ok_and(|url| url.host_str().is_some_and(is_loopback_host))
-}
-
-/// Returns the certificate authorities that this machine trusts.
-fn native_roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    roots
 }

@@ -46,10 +46,10 @@ pub struct ApprovedSource {
     lock: Arc<Lock>,
     product: String,
     cached: Mutex<Arc<ApprovedSkills>>,
-    cached_plugins: Mutex<Vec<ListedPlugin>>,
+    cached_plugins: Mutex<ApprovedPlugins>,
     /// Package digests of the versions that an executor may have, by authority and package. There is an
     /// entry once a file has excluded other versions with the same SKILL.md.
-    narrowed: Mutex<NarrowedVersions>,
+    narrowed: Mutex<HashMap<(String, String), Vec<ContentDigest>>>,
 }
 
 /// Approved versions that a package may have.
@@ -68,8 +68,6 @@ struct CandidateFile<'a> {
     path: RelPath,
 }
 
-type NarrowedVersions = HashMap<(String, String), Vec<ContentDigest>>;
-
 /// Latest listing, with the listing of the source from which it was built.
 #[derive(Debug, Default)]
 struct ApprovedSkills {
@@ -80,12 +78,11 @@ struct ApprovedSkills {
     by_package: HashMap<String, Vec<SharedSkill>>,
 }
 
-/// Plugin of the source, and the plugin of the session.
-#[derive(Debug, Clone)]
-struct ListedPlugin {
-    listed: Arc<Plugin>,
-    /// `None` if the plugin is not approved.
-    approved: Option<ApprovedPluginListing>,
+/// Latest approved plugins, with the plugins of the source from which they were built.
+#[derive(Debug, Default)]
+struct ApprovedPlugins {
+    listed: Vec<Arc<Plugin>>,
+    approved: Vec<ApprovedPluginListing>,
 }
 
 #[derive(Debug, Clone)]
@@ -135,16 +132,18 @@ impl ApprovedSource {
 
         let mut digests: HashMap<_, HashSet<_>> = HashMap::new();
         for (_, skill) in &approved {
-            let of_name = digests.entry((authority_id(skill), &*skill.name));
-            of_name.or_default().insert(&*skill.digest);
+            digests
+                .entry((authority_id(skill), &*skill.name))
+                .or_default()
+                .insert(&*skill.digest);
         }
+
         let mut skills = Vec::new();
         let mut by_package: HashMap<_, Vec<_>> = HashMap::new();
         for (own, skill) in &approved {
             let id = authority_id(skill);
             let versions = digests.get(&(id, &*skill.name)).map_or(0, HashSet::len);
-            let name = versioned_name(&own.name, &own.digest, versions > 1);
-            let package = format_name_handle(id, &name);
+            let package = versioned_handle(id, &own.name, &own.digest, versions);
             let same = by_package.entry(package.clone()).or_default();
             if same.is_empty() {
                 skills.push(Arc::new(Skill {
@@ -165,15 +164,14 @@ impl ApprovedSource {
                 vec![self.describe(&format!("has {count} warnings; see the state of its roots"))]
             }
         };
-        let approved = SkillListing {
-            skills,
-            warnings,
-            truncated: listed.truncated,
-            reserved_names,
-        };
         ApprovedSkills {
             listed: listed.clone(),
-            approved: Arc::new(approved),
+            approved: Arc::new(SkillListing {
+                skills,
+                warnings,
+                truncated: listed.truncated,
+                reserved_names,
+            }),
             by_package,
         }
     }
@@ -183,41 +181,44 @@ impl ApprovedSource {
     fn approved_plugins(&self) -> Vec<ApprovedPluginListing> {
         let listed = self.source.plugins();
         let mut cached = self.cached_plugins.lock();
-        let is_same = cached.len() == listed.len()
-            && cached.iter().zip(&listed).all(|(known, plugin)| {
-                Arc::ptr_eq(&known.listed, plugin) || known.listed == *plugin
-            });
+        let is_same = cached.listed.len() == listed.len()
+            && cached
+                .listed
+                .iter()
+                .zip(&listed)
+                .all(|(known, plugin)| Arc::ptr_eq(known, plugin) || known == plugin);
         if !is_same {
-            *cached = self.approve_plugins(&listed);
+            cached.approved = self.approve_plugins(&listed);
+            cached.listed = listed;
         }
-        cached
-            .iter()
-            .filter_map(|known| known.approved.clone())
-            .collect()
+        cached.approved.clone()
     }
 
-    fn approve_plugins(&self, listed: &[Arc<Plugin>]) -> Vec<ListedPlugin> {
+    fn approve_plugins(&self, listed: &[Arc<Plugin>]) -> Vec<ApprovedPluginListing> {
         let approved: Vec<_> = listed
             .iter()
             .map(|plugin| LockView::new(&self.lock).plugin(plugin))
             .collect();
         let mut declarations: HashMap<_, HashSet<_>> = HashMap::new();
         for (plugin, versions) in listed.iter().zip(&approved) {
-            let of_name = declarations.entry((plugin_authority(plugin), &*plugin.name));
-            let of_name = of_name.or_default();
-            of_name.extend(versions.first().map(|version| version.declaration_digest));
+            declarations
+                .entry((plugin_authority(plugin), &*plugin.name))
+                .or_default()
+                .extend(versions.first().map(|version| version.declaration_digest));
         }
 
         // Plugins with one name and the same declarations are one plugin of the session.
         let mut packages = HashSet::new();
-        let plugins = listed.iter().zip(&approved).map(|(plugin, versions)| {
-            let authority = plugin_authority(plugin);
-            let of_name = declarations.get(&(authority, &*plugin.name));
-            let has_versions = of_name.is_some_and(|digests| digests.len() > 1);
-            let approved = versions.first().and_then(|version| {
-                let digest = version.declaration_digest.to_string();
-                let name = versioned_name(&plugin.name, &digest, has_versions);
-                let package = format_name_handle(authority, &name);
+        listed
+            .iter()
+            .zip(&approved)
+            .filter_map(|(plugin, versions)| {
+                let authority = plugin_authority(plugin);
+                let digest = versions.first()?.declaration_digest.to_string();
+                let declared = declarations
+                    .get(&(authority, &*plugin.name))
+                    .map_or(0, HashSet::len);
+                let package = versioned_handle(authority, &plugin.name, &digest, declared);
                 packages
                     .insert(package.clone())
                     .then(|| ApprovedPluginListing {
@@ -227,39 +228,34 @@ impl ApprovedSource {
                             .map(|version| version.content_digest)
                             .collect(),
                     })
-            });
-            ListedPlugin {
-                listed: plugin.clone(),
-                approved,
-            }
-        });
-        plugins.collect()
+            })
+            .collect()
     }
 
     fn describe(&self, predicate: &str) -> String {
-        let source = self.source.kind().describe(&self.id);
-        format!("{source} {predicate}")
+        format!("{} {predicate}", self.source.kind().describe(&self.id))
     }
 
     /// Returns the skills of the source that a package of the session means; not empty.
     fn find_skills(&self, authority: &str, package: &str) -> Result<Vec<SharedSkill>, ToolError> {
         let skills = self.approved_skills(&self.source.snapshot().listing);
-        let found = skills.by_package.get(package);
-        let found =
-            found.filter(|found| found.iter().all(|skill| authority_id(skill) == authority));
-        found.cloned().ok_or_else(unlisted_package_error)
+        skills
+            .by_package
+            .get(package)
+            .filter(|found| found.iter().all(|skill| authority_id(skill) == authority))
+            .cloned()
+            .ok_or_else(unlisted_package_error)
     }
 
     /// Returns the approved versions that a skill of the source may have, the most likely ones first.
     fn find_versions(&self, skill: &SharedSkill) -> Result<CandidateVersions<'_>, ToolError> {
-        let approved = LockView::new(&self.lock)
+        let mut versions = LockView::new(&self.lock)
             .skill(skill)
-            .ok_or_else(unlisted_package_error)?;
-        let mut versions = approved.versions;
+            .ok_or_else(unlisted_package_error)?
+            .versions;
 
         let narrowed = self.narrowed.lock();
-        let key = (authority_id(skill).to_owned(), skill.package.clone());
-        let likely = narrowed.get(&key);
+        let likely = narrowed.get(&(authority_id(skill).to_owned(), skill.package.clone()));
         if let Some(likely) = likely {
             versions.sort_by_key(|version| !likely.contains(&version.content_digest));
         }
@@ -269,45 +265,45 @@ impl ApprovedSource {
         })
     }
 
-    /// Records the versions that have a file which the executor returned.
-    fn narrow_versions(&self, request: &TextPageRequest, versions: &[&ApprovedSkill]) {
-        let key = (request.authority.clone(), request.package.clone());
-        let digests = versions.iter().map(|version| version.content_digest);
-        let mut narrowed = self.narrowed.lock();
-        if narrowed.len() < MAX_NARROWED || narrowed.contains_key(&key) {
-            narrowed.insert(key, digests.collect());
-        }
-    }
-
     /// Returns where the file of a request may be on the source. If several packages are one skill of the
     /// session, the first that has the approved file is read.
     fn find_files(&self, request: &TextPageRequest) -> Result<Vec<CandidateFile<'_>>, ToolError> {
         let skills = self.find_skills(&request.authority, &request.package)?;
         request.check_resource_in_package()?;
+
         let path = match &*request.resource {
             "" => RelPath::new(b"SKILL.md"),
-            resource => find_path(&request.package, resource),
+            resource => resource
+                .strip_prefix(&*request.package)
+                .and_then(|below| parse_file_name(below.strip_prefix('/')?).ok()),
         };
 
-        let found = skills.iter().map(|skill| {
-            let candidates = self.find_versions(skill)?;
-            let path = path.clone().filter(|path| candidates.has_file(path));
-            let path = path.ok_or_else(|| {
-                let message = "the approved skill has no such file";
-                ToolError::from_code(ToolErrorCode::ResourceNotFound, message)
-            })?;
-            Ok(CandidateFile {
-                request: TextPageRequest {
-                    package: skill.package.clone(),
-                    resource: format!("{}/{}", skill.package, encode_path(&path)),
-                    cursor: String::new(),
-                    ..request.clone()
-                },
-                candidates,
-                path,
+        skills
+            .iter()
+            .map(|skill| {
+                let candidates = self.find_versions(skill)?;
+                let mut versions = candidates.versions.iter();
+                let path = path
+                    .clone()
+                    .filter(|path| versions.any(|version| version.files.get(path).is_some()))
+                    .ok_or_else(|| {
+                        ToolError::from_code(
+                            ToolErrorCode::ResourceNotFound,
+                            "the approved skill has no such file",
+                        )
+                    })?;
+                Ok(CandidateFile {
+                    request: TextPageRequest {
+                        package: skill.package.clone(),
+                        resource: format!("{}/{}", skill.package, encode_path(&path)),
+                        cursor: String::new(),
+                        ..request.clone()
+                    },
+                    candidates,
+                    path,
+                })
             })
-        });
-        found.collect()
+            .collect()
     }
 
     async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
@@ -322,11 +318,9 @@ impl ApprovedSource {
         let mut first_error = None;
         for file in &files {
             match self.fetch_file(file).await {
-                Ok(file) => {
-                    return file.cut_page(cursor, &resource, request.max_bytes);
-                }
-                Err(error) => first_error = first_error.or(Some(error)),
-            }
+                Ok(file) => return file.cut_page(cursor, &resource, request.max_bytes),
+                Err(error) => first_error.get_or_insert(error),
+            };
         }
         Err(first_error.unwrap_or_else(unlisted_package_error))
     }
@@ -336,16 +330,17 @@ impl ApprovedSource {
     async fn fetch_whole(&self, request: &TextPageRequest) -> Result<WholeFile, ToolError> {
         let mut first_error = None;
         for file in self.find_files(request)? {
-            match self.source.read_whole(&file.request).await {
+            let error = match self.source.read_whole(&file.request).await {
                 Ok(whole) if self.verify_versions(&file, &whole.bytes).is_some() => {
                     return Ok(WholeFile {
                         media_type: String::new(),
                         ..whole
                     });
                 }
-                Ok(_) => first_error = first_error.or(Some(changed_content_error())),
-                Err(error) => first_error = first_error.or(Some(self.own_error(error.code()))),
-            }
+                Ok(_) => changed_content_error(),
+                Err(error) => self.own_error(error.code()),
+            };
+            first_error.get_or_insert(error);
         }
         Err(first_error.unwrap_or_else(unlisted_package_error))
     }
@@ -358,42 +353,60 @@ impl ApprovedSource {
             candidates,
             path,
         } = found;
-        let versions = &candidates.versions;
-        let files = versions
+        let files: Vec<_> = candidates
+            .versions
             .iter()
-            .filter_map(|version| version.files.get(path));
-        let files: Vec<_> = files.collect();
+            .filter_map(|version| version.files.get(path))
+            .collect();
         let first = files.first().ok_or_else(unlisted_package_error)?;
         let is_known =
             candidates.is_narrowed || files.iter().all(|file| file.digest == first.digest);
-        if is_known && let Some(text) = CONTENTS.get(&first.digest) {
-            return Ok(VerifiedFile::new(first.digest, text));
+        if is_known && let Some(file) = CONTENTS.get(first.digest) {
+            return Ok(file);
         }
-        let max_bytes = files.iter().map(|file| file.bytes).max();
-        let max_bytes = max_bytes.unwrap_or_default();
+
+        let max_bytes = files
+            .iter()
+            .map(|file| file.bytes)
+            .max()
+            .unwrap_or_default();
         if max_bytes > MAX_FILE_BYTES {
-            let message = format!("the file is over {MAX_FILE_BYTES} bytes");
-            return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
+            return Err(ToolError::from_code(
+                ToolErrorCode::TooLarge,
+                &format!("the file is over {MAX_FILE_BYTES} bytes"),
+            ));
         }
 
         let text = self.join_pages(request, max_bytes).await?;
         let digest = self
             .verify_versions(found, text.as_bytes())
             .ok_or_else(changed_content_error)?;
-        let text = Arc::<str>::from(text);
-        CONTENTS.put(digest, text.clone());
-        Ok(VerifiedFile::new(digest, text))
+        let file = VerifiedFile {
+            digest,
+            text: text.into(),
+        };
+        CONTENTS.put(&file);
+        Ok(file)
     }
 
     /// Returns the digest of a content that approved versions have, and records these versions.
     fn verify_versions(&self, found: &CandidateFile<'_>, bytes: &[u8]) -> Option<ContentDigest> {
         let mut matching = found.candidates.versions.clone();
         matching.retain(|version| version.files.verify_content(&found.path, bytes).is_ok());
-        let file = matching.first()?.files.get(&found.path)?;
+        let digest = matching.first()?.files.get(&found.path)?.digest;
+
         if matching.len() < found.candidates.versions.len() {
-            self.narrow_versions(&found.request, &matching);
+            let TextPageRequest {
+                authority, package, ..
+            } = &found.request;
+            let key = (authority.clone(), package.clone());
+            let mut narrowed = self.narrowed.lock();
+            if narrowed.len() < MAX_NARROWED || narrowed.contains_key(&key) {
+                let digests = matching.iter().map(|version| version.content_digest);
+                narrowed.insert(key, digests.collect());
+            }
         }
-        Some(file.digest)
+        Some(digest)
     }
 
     /// Reads all pages of a file. Ends at a page that brings nothing, and at more than `max_bytes`.
@@ -408,8 +421,12 @@ impl ApprovedSource {
         };
         let mut text = String::new();
         loop {
-            let page = self.source.read_page(&page_request).await;
-            let page = page.map_err(|error| self.own_error(error.code()))?;
+            let page = self
+                .source
+                .read_page(&page_request)
+                .await
+                .map_err(|error| self.own_error(error.code()))?;
+
             text.push_str(&page.contents);
             let is_stuck = page.contents.is_empty() && !page.next_cursor.is_empty();
             if text.len() as u64 > max_bytes || is_stuck {
@@ -425,8 +442,8 @@ impl ApprovedSource {
     /// Returns an error with the code of the source's error, and a text of this program: the source's text
     /// may be of the executor.
     fn own_error(&self, code: ToolErrorCode) -> ToolError {
-        let message = self.describe(&format!("does not return the file: {}", code.name()));
-        ToolError::from_code(code, &message)
+        let predicate = format!("does not return the file: {}", code.name());
+        ToolError::from_code(code, &self.describe(&predicate))
     }
 
     fn list_approved_files(
@@ -434,19 +451,18 @@ impl ApprovedSource {
         request: &PackageFilesRequest,
     ) -> Result<PackageFilesPage, ToolError> {
         let skills = self.find_skills(&request.authority, &request.package)?;
-        let candidates = self.find_versions(skills.first().ok_or_else(unlisted_package_error)?)?;
-        let files = &candidates
-            .versions
-            .first()
-            .ok_or_else(unlisted_package_error)?
-            .files;
-        let start = match &*request.page_token {
+        let skill = skills.first().ok_or_else(unlisted_package_error)?;
+        let versions = self.find_versions(skill)?.versions;
+        let files = &versions.first().ok_or_else(unlisted_package_error)?.files;
+        let start: usize = match &*request.page_token {
             "" => Some(0),
             token => token.parse().ok().filter(|start| *start < files.len()),
-        };
-        let start: usize = start.ok_or_else(|| {
-            let message = "the cursor is not of this list";
-            ToolError::from_code(ToolErrorCode::InvalidCursor, message)
+        }
+        .ok_or_else(|| {
+            ToolError::from_code(
+                ToolErrorCode::InvalidCursor,
+                "the cursor is not of this list",
+            )
         })?;
 
         let mut listed: Vec<_> = files
@@ -458,34 +474,27 @@ impl ApprovedSource {
             })
             .collect();
         listed.sort_by(|a, b| a.resource.cmp(&b.resource));
+
         let end = listed.len().min(start + MAX_PAGE_FILES);
-        let next_page_token = if end < listed.len() {
-            end.to_string()
-        } else {
-            String::new()
-        };
         Ok(PackageFilesPage {
+            next_page_token: if end < listed.len() {
+                end.to_string()
+            } else {
+                String::new()
+            },
             files: listed.drain(start..end).collect(),
-            next_page_token,
             truncated: false,
         })
     }
 }
 
-impl CandidateVersions<'_> {
-    fn has_file(&self, path: &RelPath) -> bool {
-        let mut versions = self.versions.iter();
-        versions.any(|version| version.files.get(path).is_some())
-    }
-}
-
-/// Returns the name of an approved skill or plugin in its handle: with digits of a digest if a root has several
+/// Returns the handle of an approved skill or plugin: its name, with digits of a digest if a root has several
 /// versions. A name with `@` always has digits, so that it looks like no other.
-fn versioned_name(name: &str, digest: &str, has_versions: bool) -> String {
-    if has_versions || name.contains('@') {
-        format!("{name}@{}", short_digest(digest))
+fn versioned_handle(authority: &str, name: &str, digest: &str, versions: usize) -> String {
+    if versions > 1 || name.contains('@') {
+        format_name_handle(authority, &format!("{name}@{}", short_digest(digest)))
     } else {
-        name.to_owned()
+        format_name_handle(authority, name)
     }
 }
 
@@ -507,18 +516,14 @@ fn plugin_authority(plugin: &Plugin) -> &str {
 
 /// Returns the error of a file that is not as approved.
 fn changed_content_error() -> ToolError {
-    let message = "the file does not have its approved content";
-    ToolError::from_code(ToolErrorCode::NotVerified, message)
+    ToolError::from_code(
+        ToolErrorCode::NotVerified,
+        "the file does not have its approved content",
+    )
 }
 
 fn authority_id(skill: &SharedSkill) -> &str {
     AuthorityRef::of_skill(skill).id
-}
-
-/// Returns the path of a file below its package.
-fn find_path(package: &str, resource: &str) -> Option<RelPath> {
-    let name = resource.strip_prefix(package)?.strip_prefix('/')?;
-    parse_file_name(name).ok()
 }
 
 impl SkillSource for ApprovedSource {
@@ -535,13 +540,12 @@ impl SkillSource for ApprovedSource {
     }
 
     fn snapshot(&self) -> SourceSnapshot {
-        let SourceSnapshot {
-            listing,
-            unavailable_reason,
-        } = self.source.snapshot();
+        let snapshot = self.source.snapshot();
         SourceSnapshot {
-            listing: self.approved_skills(&listing).approved.clone(),
-            unavailable_reason: unavailable_reason.map(|_| "it does not answer".to_owned()),
+            listing: self.approved_skills(&snapshot.listing).approved.clone(),
+            unavailable_reason: snapshot
+                .unavailable_reason
+                .map(|_| "it does not answer".to_owned()),
         }
     }
 
@@ -550,14 +554,18 @@ impl SkillSource for ApprovedSource {
     }
 
     fn plugins(&self) -> Vec<Arc<Plugin>> {
-        let approved = self.approved_plugins().into_iter();
-        approved.map(|listing| listing.plugin).collect()
+        self.approved_plugins()
+            .into_iter()
+            .map(|listing| listing.plugin)
+            .collect()
     }
 
     fn approved_digests(&self, plugin: &Plugin) -> Vec<ContentDigest> {
-        let mut approved = self.approved_plugins().into_iter();
-        let found = approved.find(|listing| listing.plugin.package == plugin.package);
-        found.map(|listing| listing.digests).unwrap_or_default()
+        self.approved_plugins()
+            .into_iter()
+            .find(|listing| listing.plugin.package == plugin.package)
+            .map(|listing| listing.digests)
+            .unwrap_or_default()
     }
 
     fn retry(&self) {
@@ -589,11 +597,11 @@ impl SkillSource for ApprovedSource {
     ) -> BoxFuture<'a, Result<ApprovedFiles, ToolError>> {
         // While several approved versions are possible, no digest is certain.
         let skills = self.find_skills(authority, package).unwrap_or_default();
-        let candidates = skills
+        let files = skills
             .first()
-            .and_then(|skill| self.find_versions(skill).ok());
-        let certain = candidates.filter(|candidates| candidates.is_narrowed);
-        let files = certain.and_then(|found| Some(found.versions.first()?.files.clone()));
+            .and_then(|skill| self.find_versions(skill).ok())
+            .filter(|candidates| candidates.is_narrowed)
+            .and_then(|found| Some(found.versions.first()?.files.clone()));
         Box::pin(std::future::ready(files.ok_or_else(unknown_digests_error)))
     }
 
@@ -601,7 +609,6 @@ impl SkillSource for ApprovedSource {
         &'a self,
         request: &'a PackageFilesRequest,
     ) -> BoxFuture<'a, Result<PackageFilesPage, ToolError>> {
-        let listed = self.list_approved_files(request);
-        Box::pin(std::future::ready(listed))
+        Box::pin(std::future::ready(self.list_approved_files(request)))
     }
 }

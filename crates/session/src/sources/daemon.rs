@@ -5,22 +5,23 @@
 use super::mirror_changes::{mirror_changes, unavailable_reason};
 use super::{
     PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceChanges,
-    SourceKind, SourceSnapshot, TextPage, TextPageRequest, WholeFile, check_requested,
-    invalid_response_error, unavailable_error, unknown_digests_error, unlisted_package_error,
-    wrong_authority_error,
+    SourceKind, SourceSnapshot, TextPage, TextPageRequest, WholeFile, authority_of,
+    check_requested, invalid_response_error, larger_file_error, missing_body_error,
+    unavailable_error, unknown_digests_error, unlisted_package_error, wrong_authority_error,
 };
 use crate::options::session_options::SessionOptions;
 use crate::skills::readiness::is_missing_something;
 use crate::skills::result::{ToolError, ToolErrorCode};
-use crate::skills::skill::mirrored_view;
+use crate::skills::skill::{AuthorityRef, mirrored_view};
 use caproot_client::{
     CallError, Client, Fleet, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState,
     ResumePoint, is_of_root, listed_package_files,
 };
 use caproot_core::lock::{ApprovedFiles, MAX_PACKAGE_FILES};
+use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{
-    Authority, ListResourcesRequest, Plugin, ReadResourceRequest, ReadResourceResponse, Resource,
-    RootReason, RootState, RootStatus, SelectedCapabilityRoot, Skill,
+    Authority, ListResourcesRequest, ListResourcesResponse, Plugin, ReadResourceRequest,
+    ReadResourceResponse, RootReason, RootState, RootStatus, SelectedCapabilityRoot, Skill,
 };
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::{ResourceHandle, is_within};
@@ -43,7 +44,9 @@ pub struct DaemonSource {
     kind: SourceKind,
     id: String,
     roots: Vec<SelectedCapabilityRoot>,
-    connection: Arc<DaemonConnection>,
+    client: Client,
+    mirror: Mirror,
+    permits: Arc<Semaphore>,
     grace_period: Duration,
     /// Ids of roots that may be missing without a warning.
     optional_roots: Vec<String>,
@@ -59,19 +62,6 @@ pub struct DaemonSource {
 struct CachedListing {
     catalog: Arc<MirrorCatalog>,
     listing: Arc<SkillListing>,
-}
-
-/// Mirrored catalog, and the reason if the catalog must not be used.
-struct CatalogAvailability {
-    catalog: Arc<MirrorCatalog>,
-    unavailable_reason: Option<String>,
-}
-
-#[derive(Debug)]
-struct DaemonConnection {
-    client: Client,
-    mirror: Mirror,
-    permits: Semaphore,
 }
 
 /// State of one executor of a session.
@@ -125,15 +115,8 @@ impl DaemonSource {
             Some(from) => fleet.resume_mirror(&environment_id, selection, from),
             None => fleet.mirror(&environment_id, selection),
         };
-        let connection = DaemonConnection::start(client, mirror, options.start_timeout).await;
 
-        Self::new(
-            SourceKind::Executor,
-            environment_id,
-            roots,
-            connection,
-            options,
-        )
+        Self::new(environment_id, roots, client, mirror, options).await
     }
 
     /// Starts a source of this kind and id with a client of the daemon. Waits for the first list at
@@ -151,23 +134,32 @@ impl DaemonSource {
             ..MirrorSelection::new(roots.clone())
         };
         let mirror = Mirror::start(&client, selection);
-        let connection = DaemonConnection::start(client, mirror, options.start_timeout).await;
 
-        Self::new(kind, id.to_owned(), roots, connection, options)
-    }
-
-    fn new(
-        kind: SourceKind,
-        id: String,
-        roots: Vec<SelectedCapabilityRoot>,
-        connection: DaemonConnection,
-        options: &SessionOptions,
-    ) -> Self {
         Self {
             kind,
+            ..Self::new(id.to_owned(), roots, client, mirror, options).await
+        }
+    }
+
+    /// Returns the source of an executor, once its mirror has a list or has failed.
+    async fn new(
+        id: String,
+        roots: Vec<SelectedCapabilityRoot>,
+        client: Client,
+        mirror: Mirror,
+        options: &SessionOptions,
+    ) -> Self {
+        mirror
+            .wait_until_live_or_failed(options.start_timeout)
+            .await;
+
+        Self {
+            kind: SourceKind::Executor,
             id,
             roots,
-            connection: Arc::new(connection),
+            client,
+            mirror,
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
             grace_period: options.grace_period,
             ready_only: options.ready_only,
             optional_roots: Vec::new(),
@@ -187,26 +179,18 @@ impl DaemonSource {
         }
     }
 
-    /// Returns the mirrored catalog. The catalog of a lost daemon can be used during the grace
-    /// period.
-    fn catalog_availability(&self) -> CatalogAvailability {
-        let snapshot = self.connection.mirror.snapshot();
-        CatalogAvailability {
-            unavailable_reason: unavailable_reason(&snapshot.state, self.grace_period),
-            catalog: snapshot.catalog,
-        }
-    }
-
     fn unavailable_error(&self, reason: &str) -> ToolError {
         unavailable_error(self.kind, &self.id, reason)
     }
 
     /// Returns a permit for a call.
     async fn acquire_permit(&self) -> Result<SemaphorePermit<'_>, ToolError> {
-        let permit = timeout(PERMIT_TIMEOUT, self.connection.permits.acquire()).await;
+        let permit = timeout(PERMIT_TIMEOUT, self.permits.acquire()).await;
         permit.ok().and_then(Result::ok).ok_or_else(|| {
-            let message = "too many calls wait for this executor";
-            ToolError::from_code(ToolErrorCode::Overloaded, message)
+            ToolError::from_code(
+                ToolErrorCode::Overloaded,
+                "too many calls wait for this executor",
+            )
         })
     }
 
@@ -221,34 +205,44 @@ impl DaemonSource {
             return Err(wrong_authority_error());
         }
 
-        let CatalogAvailability {
-            catalog,
-            unavailable_reason,
-        } = self.catalog_availability();
-        if let Some(reason) = unavailable_reason {
+        let MirrorSnapshot { catalog, state, .. } = self.mirror.snapshot();
+        if let Some(reason) = unavailable_reason(&state, self.grace_period) {
             return Err(self.unavailable_error(&reason));
         }
-        let is_plugin_of = |skill: &Arc<Skill>| skill.plugin_package() == Some(package);
         let is_listed = catalog.skill(package).is_some()
-            || (allows_plugin && catalog.skills().any(is_plugin_of));
+            || (allows_plugin
+                && catalog
+                    .skills()
+                    .any(|skill| skill.plugin_package() == Some(package)));
         if !is_listed {
-            return Err(missing_skill_error(&catalog, id));
+            return Err(
+                match catalog.roots().iter().find(|status| status.id == id) {
+                    Some(status) if status.state() != RootState::Ready => ToolError::from_code(
+                        ToolErrorCode::RootUnavailable,
+                        &format!("the root {id:?} is not ready: {}", status.message),
+                    ),
+                    _ => unlisted_package_error(),
+                },
+            );
         }
 
-        let root = self.roots.iter().find(|root| root.id == id);
-        root.ok_or_else(|| self.unavailable_error("it has other roots"))
+        self.roots
+            .iter()
+            .find(|root| root.id == id)
+            .ok_or_else(|| self.unavailable_error("it has other roots"))
     }
 
     /// Returns the call for a page of a listed skill, or of a file of its plugin.
     fn read_request(&self, request: &TextPageRequest) -> Result<ReadResourceRequest, ToolError> {
         // Only a file that the call names is read of a plugin: the list of its files would name those of skills
         // that a session leaves out.
-        let names_file = !request.resource.is_empty();
-        let root = self.find_root(&request.authority, &request.package, names_file)?;
+        let allows_plugin = !request.resource.is_empty();
+        let root = self.find_root(&request.authority, &request.package, allows_plugin)?;
         request.check_resource_in_package()?;
         Ok(ReadResourceRequest {
             root: Some(root.clone()),
-            authority: Some(executor_authority(&root.id)),
+            // A daemon knows authorities of the kind `executor` only.
+            authority: Some(authority_of(SourceKind::Executor, &root.id)),
             package: request.package.clone(),
             resource: request.resource.clone(),
             cursor: request.cursor.clone(),
@@ -263,8 +257,7 @@ impl DaemonSource {
     ) -> Result<ReadResourceResponse, ToolError> {
         let read = self.read_request(request)?;
         let _permit = self.acquire_permit().await?;
-        let page = self.connection.client.read_page(&read).await;
-        let page = self.tool_result(page)?;
+        let page = self.tool_result(self.client.read_page(&read).await)?;
         check_requested(&read, &page)?;
         Ok(page)
     }
@@ -272,9 +265,19 @@ impl DaemonSource {
     /// Reads a file of several pages again from its beginning, once its size is known to be within the limit.
     async fn fetch_whole(&self, request: &TextPageRequest) -> Result<WholeFile, ToolError> {
         let page = self.fetch_page(request).await?;
+        if page.next_cursor.is_empty() {
+            return Ok(WholeFile {
+                bytes: match page.body {
+                    Some(Body::Contents(text)) => text.into_bytes(),
+                    Some(Body::Data(data)) => data,
+                    None => return Err(missing_body_error()),
+                },
+                media_type: page.media_type,
+            });
+        }
         let max_bytes = request.max_bytes as u64;
-        if page.next_cursor.is_empty() || page.total_bytes > max_bytes {
-            return WholeFile::from_response(page, request.max_bytes);
+        if page.total_bytes > max_bytes {
+            return Err(larger_file_error(page.total_bytes, max_bytes));
         }
 
         let read = self.read_request(request)?;
@@ -290,7 +293,7 @@ impl DaemonSource {
         };
 
         let _permit = self.acquire_permit().await?;
-        let mut client = self.connection.client.clone();
+        let mut client = self.client.clone();
         let file = match client.read_resource(&read, 0, &mut add_bytes).await {
             Err(CallError::Output(_)) => Err(CallError::ChangedDuringRead),
             read => read,
@@ -307,31 +310,32 @@ impl DaemonSource {
         &self,
         request: &PackageFilesRequest,
     ) -> Result<PackageFilesPage, ToolError> {
-        let root = self.find_root(&request.authority, &request.package, false)?;
         let list = ListResourcesRequest {
-            root: Some(root.clone()),
-            authority: Some(executor_authority(&root.id)),
             package: request.package.clone(),
             page_token: request.page_token.clone(),
             ..ListResourcesRequest::default()
         };
-
-        let _permit = self.acquire_permit().await?;
-        let mut client = self.connection.client.clone();
         // One page: the next page is another call.
-        let page = client.list_resources_until(&list, 0);
-        let page = self.tool_result(page.await)?;
+        let page = self.list_resources(&request.authority, list, 0).await?;
 
-        let files: Option<Vec<PackageFile>> = page
-            .resources
-            .into_iter()
-            .map(|file| package_file(&request.package, file))
-            .collect();
-        let files = files.ok_or_else(|| {
-            invalid_response_error("the executor", "a listed file is not in the package")
-        })?;
         Ok(PackageFilesPage {
-            files,
+            files: page
+                .resources
+                .into_iter()
+                .map(|file| {
+                    let is_canonical = is_within(&file.resource, &request.package)
+                        && file.resource != request.package
+                        && ResourceHandle::parse(&file.resource).is_ok();
+                    is_canonical.then_some(PackageFile {
+                        resource: file.resource,
+                        size_bytes: Some(file.size_bytes),
+                        media_type: file.media_type,
+                    })
+                })
+                .collect::<Option<_>>()
+                .ok_or_else(|| {
+                    invalid_response_error("the executor", "a listed file is not in the package")
+                })?,
             next_page_token: page.next_page_token,
             truncated: page.truncated,
         })
@@ -343,24 +347,41 @@ impl DaemonSource {
         authority: &str,
         package: &str,
     ) -> Result<ApprovedFiles, ToolError> {
-        let root = self.find_root(authority, package, false)?;
         let list = ListResourcesRequest {
-            root: Some(root.clone()),
-            authority: Some(executor_authority(&root.id)),
             package: package.to_owned(),
             include_digests: true,
             ..ListResourcesRequest::default()
         };
-
-        let _permit = self.acquire_permit().await?;
-        let mut client = self.connection.client.clone();
-        let listed = client.list_resources_until(&list, MAX_PACKAGE_FILES);
-        let listed = self.tool_result(listed.await)?;
+        let listed = self
+            .list_resources(authority, list, MAX_PACKAGE_FILES)
+            .await?;
         let is_whole = !listed.truncated && listed.next_page_token.is_empty();
         is_whole
             .then(|| listed_package_files(package, &listed.resources, &listed.withheld))
             .flatten()
             .ok_or_else(unknown_digests_error)
+    }
+
+    /// Lists the files of a listed skill page by page, until there are more than `enough`.
+    async fn list_resources(
+        &self,
+        authority: &str,
+        list: ListResourcesRequest,
+        enough: usize,
+    ) -> Result<ListResourcesResponse, ToolError> {
+        let root = self.find_root(authority, &list.package, false)?;
+        let list = ListResourcesRequest {
+            root: Some(root.clone()),
+            authority: Some(authority_of(SourceKind::Executor, &root.id)),
+            ..list
+        };
+        let _permit = self.acquire_permit().await?;
+        let listed = self
+            .client
+            .clone()
+            .list_resources_until(&list, enough)
+            .await;
+        self.tool_result(listed)
     }
 
     /// Returns the result of a call, with an error for a model.
@@ -384,7 +405,9 @@ impl DaemonSource {
         (!roots.is_empty()).then(|| Self {
             kind: self.kind,
             id: self.id.clone(),
-            connection: self.connection.clone(),
+            client: self.client.clone(),
+            mirror: self.mirror.clone(),
+            permits: self.permits.clone(),
             grace_period: self.grace_period,
             optional_roots: self.optional_roots.clone(),
             ready_only: self.ready_only,
@@ -396,9 +419,10 @@ impl DaemonSource {
 
     /// Returns the state of each root of the source, once the daemon has answered.
     pub(crate) fn root_statuses(&self) -> Vec<RootStatus> {
-        let catalog = self.connection.mirror.snapshot().catalog;
-        let roots = catalog.roots().iter();
-        roots
+        let catalog = self.mirror.snapshot().catalog;
+        catalog
+            .roots()
+            .iter()
             .filter(|root| self.includes_root(&root.id))
             .cloned()
             .collect()
@@ -406,7 +430,7 @@ impl DaemonSource {
 
     /// Returns a snapshot of the mirror.
     pub(crate) fn mirror_snapshot(&self) -> MirrorSnapshot {
-        self.connection.mirror.snapshot()
+        self.mirror.snapshot()
     }
 
     /// Returns whether the mirror has roots that the source does not list.
@@ -416,11 +440,6 @@ impl DaemonSource {
 
     fn includes_root(&self, root: &str) -> bool {
         !self.is_partial || self.roots.iter().any(|selected| selected.id == root)
-    }
-
-    /// Returns whether a root is optional, and its directory does not exist.
-    fn may_be_missing(&self, root: &RootStatus) -> bool {
-        root.reason() == RootReason::NotFound && self.optional_roots.contains(&root.id)
     }
 
     /// Returns whether a skill or plugin with this authority belongs to a root of the source.
@@ -464,9 +483,15 @@ impl DaemonSource {
             .map(|skill| self.with_own_kind(&skill, |skill| &mut skill.authority))
             .collect();
         if self.ready_only {
-            let all = skills.len();
+            let mut count = skills.len();
             skills.retain(|skill| !is_missing_something(skill));
-            warnings.extend(left_out_warning(all - skills.len(), &self.id));
+            count -= skills.len();
+            if count > 0 {
+                warnings.push(format!(
+                    "skills of {:?} that are left out, because they miss programs, variables or their platform: {count}",
+                    self.id
+                ));
+            }
         }
 
         let mut truncated = false;
@@ -475,7 +500,9 @@ impl DaemonSource {
             if !self.includes_root(&root.id) {
                 continue;
             }
-            if root.state() != RootState::Ready && !self.may_be_missing(root) {
+            let may_be_missing =
+                root.reason() == RootReason::NotFound && self.optional_roots.contains(&root.id);
+            if root.state() != RootState::Ready && !may_be_missing {
                 warnings.push(format!("root {:?} is not ready: {}", root.id, root.message));
             }
             truncated |= root.truncated;
@@ -492,7 +519,7 @@ impl DaemonSource {
 
     /// Returns the state of the connection and of the catalog.
     pub(crate) fn state(&self) -> ExecutorState {
-        let snapshot = self.connection.mirror.snapshot();
+        let snapshot = self.mirror.snapshot();
         let (state, reason) = match &snapshot.state {
             MirrorState::Live => (ExecutorStatus::Live, None),
             MirrorState::Stale { why, .. } => (ExecutorStatus::Stale, Some(why)),
@@ -514,24 +541,13 @@ impl DaemonSource {
 /// Adds the readiness on the executor to a skill. Mirrors share the skills, so a skill with a readiness is
 /// a copy.
 fn with_readiness(catalog: &MirrorCatalog, skill: &Arc<Skill>) -> Arc<Skill> {
-    let root_id = skill.authority.as_ref().map(|authority| &*authority.id);
-    let readiness = catalog.readiness(root_id.unwrap_or_default(), &skill.package);
-    match readiness {
+    match catalog.readiness(AuthorityRef::of_skill(skill).id, &skill.package) {
         None => skill.clone(),
         Some(readiness) => Arc::new(Skill {
             readiness: Some(readiness.clone()),
             ..Skill::clone(skill)
         }),
     }
-}
-
-fn left_out_warning(count: usize, id: &str) -> Option<String> {
-    (count > 0).then(|| {
-        format!(
-            "skills of {id:?} that are left out, because they miss programs, variables or their \
-             platform: {count}"
-        )
-    })
 }
 
 impl SkillSource for DaemonSource {
@@ -548,10 +564,7 @@ impl SkillSource for DaemonSource {
     }
 
     fn snapshot(&self) -> SourceSnapshot {
-        let CatalogAvailability {
-            catalog,
-            unavailable_reason,
-        } = self.catalog_availability();
+        let MirrorSnapshot { catalog, state, .. } = self.mirror.snapshot();
 
         // The lock is held while the listing is built, so that concurrent calls build it once.
         let mut cached = self.cached_listing.lock();
@@ -561,23 +574,22 @@ impl SkillSource for DaemonSource {
         }
         SourceSnapshot {
             listing: cached.listing.clone(),
-            unavailable_reason,
+            unavailable_reason: unavailable_reason(&state, self.grace_period),
         }
     }
 
     fn changes(&self) -> SourceChanges {
-        let mut mirror = self.connection.mirror.clone();
+        let mut mirror = self.mirror.clone();
         mirror.mark_seen();
         mirror_changes(mirror, self.grace_period)
     }
 
     fn plugins(&self) -> Vec<Arc<Plugin>> {
-        let availability = self.catalog_availability();
-        if availability.unavailable_reason.is_some() {
+        let MirrorSnapshot { catalog, state, .. } = self.mirror.snapshot();
+        if unavailable_reason(&state, self.grace_period).is_some() {
             return Vec::new();
         }
-        availability
-            .catalog
+        catalog
             .plugins()
             .filter(|plugin| self.includes_authority(plugin.authority.as_ref()))
             .map(|plugin| self.with_own_kind(plugin, |plugin| &mut plugin.authority))
@@ -586,7 +598,7 @@ impl SkillSource for DaemonSource {
 
     fn read_timeout(&self) -> Duration {
         // A call is repeated once after a token was renewed.
-        PERMIT_TIMEOUT + 2 * self.connection.client.timeout()
+        PERMIT_TIMEOUT + 2 * self.client.timeout()
     }
 
     fn read_page<'a>(
@@ -616,49 +628,5 @@ impl SkillSource for DaemonSource {
         request: &'a PackageFilesRequest,
     ) -> BoxFuture<'a, Result<PackageFilesPage, ToolError>> {
         Box::pin(self.fetch_files(request))
-    }
-}
-
-impl DaemonConnection {
-    async fn start(client: Client, mirror: Mirror, start_timeout: Duration) -> Self {
-        mirror.wait_until_live_or_failed(start_timeout).await;
-        Self {
-            client,
-            mirror,
-            permits: Semaphore::new(MAX_CONCURRENT_CALLS),
-        }
-    }
-}
-
-/// Returns the authority of a root. A daemon knows authorities of the kind `executor` only.
-fn executor_authority(root_id: &str) -> Authority {
-    Authority {
-        kind: SourceKind::Executor.name().to_owned(),
-        id: root_id.to_owned(),
-    }
-}
-
-/// Returns a listed file, or `None` if the handle is not canonical or not in the package.
-fn package_file(package: &str, file: Resource) -> Option<PackageFile> {
-    let is_below = is_within(&file.resource, package) && file.resource != package;
-    if !is_below || ResourceHandle::parse(&file.resource).is_err() {
-        return None;
-    }
-    Some(PackageFile {
-        resource: file.resource,
-        size_bytes: Some(file.size_bytes),
-        media_type: file.media_type,
-    })
-}
-
-/// Returns the error of a skill that the catalog does not have: its root may not be ready.
-fn missing_skill_error(catalog: &MirrorCatalog, root: &str) -> ToolError {
-    let status = catalog.roots().iter().find(|status| status.id == root);
-    match status {
-        Some(status) if status.state() != RootState::Ready => {
-            let message = format!("the root {root:?} is not ready: {}", status.message);
-            ToolError::from_code(ToolErrorCode::RootUnavailable, &message)
-        }
-        _ => unlisted_package_error(),
     }
 }

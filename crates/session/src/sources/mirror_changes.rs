@@ -10,39 +10,26 @@ use tokio::time::timeout_at;
 /// Returns the changes of a mirror from its current snapshot on, and the end of the grace period.
 pub fn mirror_changes(mirror: Mirror, grace_period: Duration) -> SourceChanges {
     let reported = ReportedState::new(&mirror.snapshot(), grace_period);
-    let changes = stream::unfold(
+    Box::pin(stream::unfold(
         (mirror, reported),
         move |(mut mirror, reported)| async move {
-            let now = wait_for_change(&mut mirror, grace_period, &reported).await;
-            Some(((), (mirror, now)))
+            loop {
+                let snapshot = mirror.snapshot();
+                let now = ReportedState::new(&snapshot, grace_period);
+                if !now.is_same(&reported) {
+                    return Some(((), (mirror, now)));
+                }
+
+                match snapshot.state {
+                    MirrorState::Stale { since, .. } if now.unavailable_reason.is_none() => {
+                        // The next iteration reports the end of the grace period.
+                        drop(timeout_at(since + grace_period, mirror.changed()).await);
+                    }
+                    _ => drop(mirror.changed().await),
+                }
+            }
         },
-    );
-    Box::pin(changes)
-}
-
-/// Returns the state of a mirror once it differs from the reported one.
-async fn wait_for_change(
-    mirror: &mut Mirror,
-    grace_period: Duration,
-    reported: &ReportedState,
-) -> ReportedState {
-    loop {
-        let snapshot = mirror.snapshot();
-        let now = ReportedState::new(&snapshot, grace_period);
-        if !now.is_same(reported) {
-            return now;
-        }
-
-        match snapshot.state {
-            MirrorState::Stale { since, .. } if now.unavailable_reason.is_none() => {
-                // The next iteration reports the end of the grace period.
-                drop(timeout_at(since + grace_period, mirror.changed()).await);
-            }
-            _ => {
-                mirror.changed().await;
-            }
-        }
-    }
+    ))
 }
 
 /// Part of a mirror's state that a session shows.

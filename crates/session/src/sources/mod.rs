@@ -32,7 +32,7 @@ use crate::skills::result::{ToolError, ToolErrorCode};
 use crate::skills::skill_source::{unavailable_error, unknown_digests_error};
 use caproot_client::root_id;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
-use caproot_core::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
+use caproot_core::proto::caproot::v1::{Authority, ReadResourceRequest, ReadResourceResponse};
 
 /// Checks that a page is of the requested file.
 fn check_requested(
@@ -45,34 +45,17 @@ fn check_requested(
         page.resource == request.resource
     };
     if is_requested {
-        Ok(())
-    } else {
-        let reason = "the page is of another file";
-        Err(invalid_response_error("the executor", reason))
+        return Ok(());
     }
+    Err(invalid_response_error(
+        "the executor",
+        "the page is of another file",
+    ))
 }
 
 /// Returns the error of a page without a body.
 fn missing_body_error() -> ToolError {
     invalid_response_error("the executor", "a page of a file has no body")
-}
-
-impl WholeFile {
-    /// Returns the file of a response, which must have the whole file.
-    fn from_response(page: ReadResourceResponse, max_bytes: usize) -> Result<Self, ToolError> {
-        if !page.next_cursor.is_empty() {
-            return Err(larger_file_error(page.total_bytes, max_bytes as u64));
-        }
-        let bytes = match page.body {
-            Some(Body::Contents(text)) => text.into_bytes(),
-            Some(Body::Data(data)) => data,
-            None => return Err(missing_body_error()),
-        };
-        Ok(Self {
-            bytes,
-            media_type: page.media_type,
-        })
-    }
 }
 
 impl TextPage {
@@ -92,8 +75,10 @@ impl TextPage {
                 } else {
                     &page.media_type
                 };
-                let message = format!("the file is not text: {media}, {} bytes", page.total_bytes);
-                Err(ToolError::from_code(ToolErrorCode::NotText, &message))
+                Err(ToolError::from_code(
+                    ToolErrorCode::NotText,
+                    &format!("the file is not text: {media}, {} bytes", page.total_bytes),
+                ))
             }
 
             None => Err(missing_body_error()),
@@ -101,26 +86,42 @@ impl TextPage {
     }
 }
 
+/// Returns the authority of a source.
+fn authority_of(kind: SourceKind, id: &str) -> Authority {
+    Authority {
+        kind: kind.name().to_owned(),
+        id: id.to_owned(),
+    }
+}
+
 /// Returns the error of a file that is over the limit of a read.
 fn larger_file_error(bytes: u64, max_bytes: u64) -> ToolError {
-    let message = format!("the file has {bytes} bytes; the limit is {max_bytes}");
-    ToolError::from_code(ToolErrorCode::TooLarge, &message)
+    ToolError::from_code(
+        ToolErrorCode::TooLarge,
+        &format!("the file has {bytes} bytes; the limit is {max_bytes}"),
+    )
 }
 
 /// Returns the error of a package that belongs to another authority than the requested one.
 fn wrong_authority_error() -> ToolError {
-    let message = "the package belongs to another authority";
-    ToolError::from_code(ToolErrorCode::WrongAuthority, message)
+    ToolError::from_code(
+        ToolErrorCode::WrongAuthority,
+        "the package belongs to another authority",
+    )
 }
 
 /// Returns the error of a package that the source does not list.
 fn unlisted_package_error() -> ToolError {
-    let message = "the skill does not exist now";
-    ToolError::from_code(ToolErrorCode::PackageNotFound, message)
+    ToolError::from_code(
+        ToolErrorCode::PackageNotFound,
+        "the skill does not exist now",
+    )
 }
 
 /// Returns the error of an invalid response. `server` is a phrase, such as `the executor`.
 pub(crate) fn invalid_response_error(server: &str, reason: &str) -> ToolError {
-    let message = format!("invalid response of {server}: {reason}");
-    ToolError::from_code(ToolErrorCode::InvalidResponse, &message)
+    ToolError::from_code(
+        ToolErrorCode::InvalidResponse,
+        &format!("invalid response of {server}: {reason}"),
+    )
 }

@@ -19,18 +19,19 @@ pub async fn pull_skill(
     request: &PullRequest,
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<PullReport, PullError> {
-    let package = &*request.package;
     pull_fetched(
-        &mut || Box::pin(fetch_files(source, package)),
+        &mut || {
+            Box::pin(async {
+                let files = source.fetch_package(&request.package).await?.into_iter();
+                let fetched: SourcePackage =
+                    files.map(|file| (file.resource, file.bytes)).collect();
+                Ok::<_, PullError>(fetched)
+            })
+        },
         request,
         report_progress,
     )
     .await
-}
-
-async fn fetch_files(source: &dyn SkillSource, package: &str) -> Result<SourcePackage, PullError> {
-    let files = source.fetch_package(package).await?.into_iter();
-    Ok(files.map(|file| (file.resource, file.bytes)).collect())
 }
 
 impl From<ToolError> for PullError {

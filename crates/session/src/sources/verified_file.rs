@@ -11,14 +11,14 @@ use std::sync::Arc;
 const ENTRY_BYTES: usize = 256;
 
 /// Text file that passed verification.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct VerifiedFile {
     pub digest: ContentDigest,
     pub text: Arc<str>,
 }
 
 /// Position in a version of a file where a page begins. Bound to the handle of the file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct VerifiedFileCursor {
     offset: usize,
     /// Checksum of the digest of the file.
@@ -59,13 +59,6 @@ fn invalid_cursor() -> ToolError {
 }
 
 impl VerifiedFile {
-    pub fn new(digest: ContentDigest, text: impl Into<Arc<str>>) -> Self {
-        Self {
-            digest,
-            text: text.into(),
-        }
-    }
-
     /// Returns the page at a cursor; `None` is the beginning.
     pub fn cut_page(
         &self,
@@ -76,29 +69,23 @@ impl VerifiedFile {
         let version = checksum([&self.digest.0[..]]);
         let begin = cursor.unwrap_or(VerifiedFileCursor { offset: 0, version });
         if begin.version != version {
-            let message = "the file changed since the cursor was made";
             return Err(ToolError::from_code(
                 ToolErrorCode::ResourceChanged,
-                message,
+                "the file changed since the cursor was made",
             ));
         }
 
-        let text = &*self.text;
-        let Some(rest) = text.get(begin.offset..) else {
-            return Err(invalid_cursor());
-        };
+        let rest = self.text.get(begin.offset..).ok_or_else(invalid_cursor)?;
         let contents = &rest[..rest.floor_char_boundary(max_bytes)];
-        let next_cursor = if contents.len() == rest.len() {
-            String::new()
-        } else {
-            let offset = begin.offset + contents.len();
-            VerifiedFileCursor { offset, version }.encode(resource.as_bytes())
-        };
-
         Ok(TextPage {
             resource: resource.to_owned(),
             contents: contents.to_owned(),
-            next_cursor,
+            next_cursor: if contents.len() == rest.len() {
+                String::new()
+            } else {
+                let offset = begin.offset + contents.len();
+                VerifiedFileCursor { offset, version }.encode(resource.as_bytes())
+            },
             digest: self.digest.to_string(),
         })
     }
@@ -113,13 +100,17 @@ impl ContentCache {
         Self(Mutex::new(WeightedLru::new(max_bytes, usize::MAX)))
     }
 
-    pub fn get(&self, digest: &ContentDigest) -> Option<Arc<str>> {
-        self.0.lock().get(digest).cloned()
+    pub fn get(&self, digest: ContentDigest) -> Option<VerifiedFile> {
+        let text = self.0.lock().get(&digest)?.clone();
+        Some(VerifiedFile { digest, text })
     }
 
-    pub fn put(&self, digest: ContentDigest, text: Arc<str>) {
-        let weight = text.len() + ENTRY_BYTES;
-        self.0.lock().put(digest, text, weight);
+    pub fn put(&self, file: &VerifiedFile) {
+        self.0.lock().put(
+            file.digest,
+            file.text.clone(),
+            file.text.len() + ENTRY_BYTES,
+        );
     }
 }
 
@@ -134,7 +125,10 @@ mod tests {
     const URI: &str = "skill://a/SKILL.md";
 
     fn file(text: &str) -> VerifiedFile {
-        VerifiedFile::new(ContentDigest::of(text), text)
+        VerifiedFile {
+            digest: ContentDigest::of(text),
+            text: text.into(),
+        }
     }
 
     #[test]

@@ -145,9 +145,7 @@ impl SavedSession {
                 .into_iter()
                 .map(|(environment_id, point)| SavedExecutor::new(environment_id, point))
                 .collect(),
-            used: Vec::new(),
-            names: Vec::new(),
-            mcp_servers: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -190,10 +188,9 @@ impl SavedSession {
     pub fn to_json(&self) -> Result<String, SavedError> {
         let text = serde_json::to_string(self)?;
         if text.len() > MAX_SAVED_BYTES {
-            Err(SavedError::TooLarge(text.len()))
-        } else {
-            Ok(text)
+            return Err(SavedError::TooLarge(text.len()));
         }
+        Ok(text)
     }
 
     /// Parses a state. Only the id, the choice and the selection of another version are read.
@@ -204,9 +201,10 @@ impl SavedSession {
 
         let header: SavedHeader = serde_json::from_str(text)?;
         if header.format != FORMAT {
-            let found = quote_value(&header.format);
-            let reason = format!("`format` is {found}; expected {FORMAT:?}");
-            return Err(SavedError::Corrupt(reason));
+            return Err(SavedError::Corrupt(format!(
+                "`format` is {}; expected {FORMAT:?}",
+                quote_value(&header.format)
+            )));
         }
         if header.version != VERSION {
             return Ok(header.into_session());
@@ -239,8 +237,8 @@ impl SavedSession {
 
     /// Returns the resume point of each executor, by environment.
     pub fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
-        let executors = self.executors.iter();
-        executors
+        self.executors
+            .iter()
             .map(|executor| (executor.environment_id.clone(), executor.resume_point()))
             .collect()
     }
@@ -296,13 +294,15 @@ impl SavedHeader {
                 .push("the saved id cannot be read, and the session gets another id".to_owned());
         }
 
-        let session = SavedSession {
-            id: if has_id { id.to_owned() } else { String::new() },
-            choice,
-            selection,
-            ..SavedSession::default()
-        };
-        ParsedSession { session, warnings }
+        ParsedSession {
+            session: SavedSession {
+                id: if has_id { id.to_owned() } else { String::new() },
+                choice,
+                selection,
+                ..SavedSession::default()
+            },
+            warnings,
+        }
     }
 }
 
@@ -331,43 +331,34 @@ impl SavedExecutor {
 
 /// Returns a token or an epoch, or an empty text if the text exceeds the limit.
 fn limit_token(text: String) -> String {
-    if text.len() > MAX_TOKEN_BYTES {
-        String::new()
-    } else {
-        text
-    }
+    Some(text)
+        .filter(|text| text.len() <= MAX_TOKEN_BYTES)
+        .unwrap_or_default()
 }
 
 impl SavedRoot {
     fn from_selected(root: &SelectedCapabilityRoot) -> Self {
         Self {
             id: root.id.clone(),
-            location: root.location.clone().map(SavedLocation::from_selected),
+            location: root.location.clone().map(|location| SavedLocation {
+                r#type: location.r#type,
+                environment_id: location.environment_id,
+                path: location.path,
+            }),
         }
     }
 
     fn to_selected(&self) -> SelectedCapabilityRoot {
         SelectedCapabilityRoot {
             id: self.id.clone(),
-            location: self.location.clone().map(SavedLocation::into_selected),
-        }
-    }
-}
-
-impl SavedLocation {
-    fn from_selected(location: CapabilityRootLocation) -> Self {
-        Self {
-            r#type: location.r#type,
-            environment_id: location.environment_id,
-            path: location.path,
-        }
-    }
-
-    fn into_selected(self) -> CapabilityRootLocation {
-        CapabilityRootLocation {
-            r#type: self.r#type,
-            environment_id: self.environment_id,
-            path: self.path,
+            location: self
+                .location
+                .clone()
+                .map(|location| CapabilityRootLocation {
+                    r#type: location.r#type,
+                    environment_id: location.environment_id,
+                    path: location.path,
+                }),
         }
     }
 }

@@ -7,15 +7,12 @@ const MAX_ID_BYTES: usize = 128;
 
 /// Checks that a session can have this id.
 pub fn check_session_id(id: &str) -> Result<(), String> {
-    let is_valid =
-        !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(|b| b.is_ascii_graphic());
-    if is_valid {
-        Ok(())
-    } else {
-        Err(format!(
-            "invalid session id: expected 1 to {MAX_ID_BYTES} visible ASCII characters"
-        ))
+    if (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic()) {
+        return Ok(());
     }
+    Err(format!(
+        "invalid session id: expected 1 to {MAX_ID_BYTES} visible ASCII characters"
+    ))
 }
 
 /// Returns a random id of a session.

@@ -4,6 +4,7 @@ use caproot_core::sync::Mutex;
 use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::future::ready;
 
 /// Error of a store; a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,15 +31,15 @@ pub struct MemoryStore(Mutex<HashMap<String, String>>);
 impl SessionStore for MemoryStore {
     fn put<'a>(&'a self, id: &'a str, saved: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
         self.0.lock().insert(id.to_owned(), saved.to_owned());
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(ready(Ok(())))
     }
 
     fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
-        Box::pin(std::future::ready(Ok(self.0.lock().get(id).cloned())))
+        Box::pin(ready(Ok(self.0.lock().get(id).cloned())))
     }
 
     fn delete<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
         self.0.lock().remove(id);
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(ready(Ok(())))
     }
 }

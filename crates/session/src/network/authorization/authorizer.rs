@@ -1,13 +1,13 @@
 //! `Authorization` of one server: the latest value, and the question to the program after a 401.
 
 use super::challenge::Challenge;
-use super::{AuthorizationRequest, ServerAuthorization};
+use super::{AuthorizationFunction, AuthorizationRequest, ServerAuthorization};
 use caproot_core::sync::Mutex;
 use futures_util::FutureExt as _;
 use http::HeaderValue;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -77,13 +77,9 @@ impl Authorizer {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, AuthorizationState> {
-        self.state.lock()
-    }
-
     /// Returns the latest value.
     pub fn value(&self) -> Option<HeaderValue> {
-        self.state().value.clone()
+        self.state.lock().value.clone()
     }
 
     /// Returns a watch for answers.
@@ -93,7 +89,7 @@ impl Authorizer {
 
     /// Returns the reason why there is no value although the server answered 401; the end of a sentence.
     pub fn missing_reason(&self) -> Option<String> {
-        let state = self.state();
+        let state = self.state.lock();
         let reason = match (&state.question, &state.stop_reason) {
             (_, Some(reason)) => reason,
             (Some(_), None) => {
@@ -101,15 +97,15 @@ impl Authorizer {
             }
             (None, None) => return None,
         };
-        let omitted = state.omitted.iter();
-        Some(omitted.fold(reason.to_owned(), |reason, omitted| {
-            format!("{reason}; {omitted}")
-        }))
+        Some(match &state.omitted {
+            Some(omitted) => format!("{reason}; {omitted}"),
+            None => reason.to_owned(),
+        })
     }
 
     /// Records that the server accepted a request with the latest value, or without one.
     pub fn accept_value(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_accepted = state.value.is_some();
         state.refusals = 0;
         state.stop_reason = None;
@@ -117,7 +113,7 @@ impl Authorizer {
 
     /// Lets the program be asked again after the next 401.
     pub fn allow_question(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.stop_reason = None;
         state.refusals = 0;
         drop(state);
@@ -134,7 +130,7 @@ impl Authorizer {
     ) -> bool {
         let mut changes = self.watch();
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.has_other_value(sent) {
                 return true;
             }
@@ -142,10 +138,10 @@ impl Authorizer {
         }
 
         let renewed =
-            async { while self.state().is_renewing() && changes.changed().await.is_ok() {} };
+            async { while self.state.lock().is_renewing() && changes.changed().await.is_ok() {} };
         // Without an answer, the request fails, and a later request has the value.
         let _ = timeout(RENEWAL_TIMEOUT, renewed).await;
-        self.state().has_other_value(sent)
+        self.state.lock().has_other_value(sent)
     }
 
     /// Removes the value, and asks the program unless a question waits or the program must not be asked.
@@ -165,20 +161,24 @@ impl Authorizer {
             state.stop_reason = Some(after_retry("it refused two values of `Authorization`"));
             return;
         }
-        if self.function.0.is_none() {
+        let Some(function) = self.function.0.clone() else {
             let origin = &self.request.origin;
             state.stop_reason = Some(format!(
                 "it answers 401, and its declaration has no credential: set `authorize`, which returns the \
                  value of `Authorization` for {origin}"
             ));
             return;
-        }
+        };
         state.is_renewal = was_accepted;
-        state.question = Some(self.ask(challenge));
+        state.question = Some(self.ask(function, challenge));
     }
 
     /// Asks the program for a value on a task.
-    fn ask(self: &Arc<Self>, challenge: Challenge) -> AbortOnDropHandle<()> {
+    fn ask(
+        self: &Arc<Self>,
+        function: AuthorizationFunction,
+        challenge: Challenge,
+    ) -> AbortOnDropHandle<()> {
         let request = AuthorizationRequest {
             resource_metadata: challenge.resource_metadata,
             scopes: challenge.scopes,
@@ -186,16 +186,10 @@ impl Authorizer {
             ..self.request.clone()
         };
 
-        let function = self.function.0.clone();
         // The question ends with its server.
         let authorizer = Arc::downgrade(self);
         AbortOnDropHandle::new(tokio::spawn(async move {
-            let asked = AssertUnwindSafe(async {
-                match function {
-                    Some(function) => function(request).await,
-                    None => Ok(None),
-                }
-            });
+            let asked = AssertUnwindSafe(async { function(request).await });
             let answer = match timeout(ANSWER_TIMEOUT, asked.catch_unwind()).await {
                 Ok(Ok(Ok(Some(text)))) => parse_value(&text),
                 Ok(Ok(Ok(None))) => Err("the program gave no value of `Authorization`".to_owned()),
@@ -218,7 +212,7 @@ impl Authorizer {
 
     fn store_answer(&self, answer: Result<HeaderValue, String>) {
         let question = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             match answer {
                 Ok(value) => state.value = Some(value),
                 Err(reason) => state.stop_reason = Some(after_retry(&reason)),
@@ -239,16 +233,15 @@ fn after_retry(reason: &str) -> String {
 fn parse_value(text: &str) -> Result<HeaderValue, String> {
     let text = text.trim_ascii();
     let is_valid = text.len() <= MAX_VALUE_BYTES
-        && text
-            .bytes()
-            .all(|byte| byte == b' ' || byte.is_ascii_graphic())
+        && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
         && text.contains(' ');
-    let value = HeaderValue::from_str(text).ok().filter(|_| is_valid);
-    let mut value = value.ok_or_else(|| {
-        "the answer of the program is no value of `Authorization`: expected at most 8 KiB of a scheme and a \
-         credential, such as `Bearer …`"
-            .to_owned()
-    })?;
+    let mut value = HeaderValue::from_str(text)
+        .ok()
+        .filter(|_| is_valid)
+        .ok_or(
+            "the answer of the program is no value of `Authorization`: expected at most 8 KiB of a scheme and a \
+             credential, such as `Bearer …`",
+        )?;
     value.set_sensitive(true);
     Ok(value)
 }

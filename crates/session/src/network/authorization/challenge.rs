@@ -49,13 +49,13 @@ impl Challenge {
         };
 
         let mut challenge = Self::default();
-        match find(parameters, "resource_metadata").map(|url| check_metadata(url, private_origins))
-        {
-            Some(Ok(url)) => challenge.resource_metadata = Some(url),
-            Some(Err(reason)) => {
-                challenge.omitted = Some(format!("its metadata is not passed on: {reason}"));
+        if let Some(url) = find(parameters, "resource_metadata") {
+            match check_metadata(url, private_origins) {
+                Ok(url) => challenge.resource_metadata = Some(url),
+                Err(reason) => {
+                    challenge.omitted = Some(format!("its metadata is not passed on: {reason}"));
+                }
             }
-            None => {}
         }
         let scopes = find(parameters, "scope").unwrap_or_default();
         let scopes: Vec<_> = scopes.split_ascii_whitespace().map(str::to_owned).collect();
@@ -64,8 +64,12 @@ impl Challenge {
         } else {
             challenge.omitted = Some("its scopes are not passed on: they are malformed".to_owned());
         }
-        let error = find(parameters, "error").unwrap_or_default();
-        challenge.error = Some(error.to_owned()).filter(|error| is_error_code(error));
+        challenge.error = find(parameters, "error")
+            .filter(|error| {
+                (1..=MAX_ERROR_BYTES).contains(&error.len())
+                    && error.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'))
+            })
+            .map(str::to_owned);
         challenge
     }
 }
@@ -76,8 +80,7 @@ fn check_metadata(text: &str, private_origins: &[String]) -> Result<String, Stri
         return Err(format!("its URL is over {MAX_METADATA_BYTES} bytes"));
     }
     // An address that is a name is not resolved here: the program connects to it.
-    let address = parse_server_url(text, private_origins);
-    address.map(|address| address.url.to_string())
+    Ok(parse_server_url(text, private_origins)?.url.to_string())
 }
 
 /// Returns whether a text is a scope (RFC 6749, section 3.3).
@@ -88,19 +91,14 @@ fn is_scope(text: &str) -> bool {
             .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
 }
 
-fn is_error_code(text: &str) -> bool {
-    (1..=MAX_ERROR_BYTES).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-}
-
 /// Name in lower case, and value.
 type Parameter = (String, String);
 
 fn find<'a>(parameters: &'a [Parameter], name: &str) -> Option<&'a str> {
-    let mut named = parameters.iter().filter(|(other, _)| other == name);
-    named.next().map(|(_, value)| value.as_str())
+    parameters
+        .iter()
+        .find(|(other, _)| other == name)
+        .map(|(_, value)| value.as_str())
 }
 
 /// Returns the parameters of each challenge. The rest after a malformed part is not read.
@@ -135,8 +133,7 @@ fn split_challenges(text: &str) -> Vec<Vec<Parameter>> {
 /// Returns the token at the beginning of a text, and the rest.
 fn split_token(text: &str) -> (&str, &str) {
     let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~/".contains(c);
-    let end = text.find(|c| !is_token(c)).unwrap_or(text.len());
-    text.split_at(end)
+    text.split_at(text.find(|c| !is_token(c)).unwrap_or(text.len()))
 }
 
 /// Returns the value at the beginning of a text, and the rest; `None` for a quoted text without an end.

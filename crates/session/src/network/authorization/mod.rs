@@ -41,7 +41,7 @@ pub struct AuthorizationFailed;
 
 /// Request of the value of `Authorization`, such as `Bearer …`. The plugin's author and the server choose
 /// all texts except the source and the package.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthorizationRequest {
     /// Kind of the source: `executor` or `local` of a plugin's server, `mcp` of another server.

@@ -30,24 +30,23 @@ pub fn is_server_name(name: &str) -> bool {
         && name
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-        && !is_dots(name)
+        && name.bytes().any(|b| b != b'.')
 }
 
 /// Returns whether a URI is a file with a single spelling: a lower-case scheme, no query, no
 /// fragment, and no segment that is empty, `.` or `..`, or contains an encoded slash. A percent
 /// sign begins two upper-case digits that encode no unreserved character (RFC 3986, section 6.2.2).
 pub fn is_file_uri(uri: &str) -> bool {
-    let Some((scheme, path)) = uri.split_once("://") else {
-        return false;
-    };
-    uri.len() <= MAX_URI_BYTES
-        && is_accepted_scheme(scheme)
-        && path.contains('/')
-        && path
-            .bytes()
-            .all(|b| b.is_ascii_graphic() && !b"?#\\<>\"{}|^`".contains(&b))
-        && path.split('%').skip(1).all(has_canonical_escape)
-        && path.split('/').all(is_plain_segment)
+    uri.split_once("://").is_some_and(|(scheme, path)| {
+        uri.len() <= MAX_URI_BYTES
+            && is_accepted_scheme(scheme)
+            && path.contains('/')
+            && path
+                .bytes()
+                .all(|b| b.is_ascii_graphic() && !b"?#\\<>\"{}|^`".contains(&b))
+            && path.split('%').skip(1).all(has_canonical_escape)
+            && path.split('/').all(is_plain_segment)
+    })
 }
 
 /// Returns whether a scheme is in lower case, and its URIs have a single spelling.
@@ -70,14 +69,13 @@ fn is_plain_segment(segment: &str) -> bool {
 
 /// Returns whether the text after a percent sign begins with a canonical escape.
 fn has_canonical_escape(rest: &str) -> bool {
-    let Some(digits) = rest.get(..2) else {
-        return false;
-    };
-    digits
-        .bytes()
-        .all(|b| b.is_ascii_digit() || (b'A'..=b'F').contains(&b))
-        && u8::from_str_radix(digits, 16)
-            .is_ok_and(|byte| !byte.is_ascii_alphanumeric() && !b"-._~".contains(&byte))
+    rest.get(..2).is_some_and(|digits| {
+        digits
+            .bytes()
+            .all(|b| matches!(b, b'0'..=b'9' | b'A'..=b'F'))
+            && u8::from_str_radix(digits, 16)
+                .is_ok_and(|byte| !byte.is_ascii_alphanumeric() && !b"-._~".contains(&byte))
+    })
 }
 
 /// Returns the directory of a SKILL.md.
@@ -88,8 +86,9 @@ pub fn skill_dir(uri: &str) -> Option<&str> {
 
 /// Returns the last segment of a directory, decoded: the name that a skill there must have.
 pub fn directory_name(directory: &str) -> String {
-    let segment = directory.rsplit('/').next().unwrap_or_default();
-    percent_decode_str(segment).decode_utf8_lossy().into_owned()
+    percent_decode_str(directory.rsplit('/').next().unwrap_or_default())
+        .decode_utf8_lossy()
+        .into_owned()
 }
 
 /// Returns the URI of a path below a directory.
@@ -124,10 +123,6 @@ fn split_handle(handle: &str) -> Option<(&str, &str, &str)> {
     let (scheme, rest) = handle.strip_prefix(HANDLE_PREFIX)?.split_once("://")?;
     let (server, path) = rest.split_once('/')?;
     Some((scheme, server, path))
-}
-
-fn is_dots(name: &str) -> bool {
-    name.bytes().all(|b| b == b'.')
 }
 
 #[cfg(test)]

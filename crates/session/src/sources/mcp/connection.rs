@@ -1,7 +1,7 @@
 //! Connections to an MCP server over HTTP, or to a child process over stdin and stdout.
 
 use super::limits::MAX_LARGE_MESSAGE_BYTES;
-use super::messages::{LineTransport, ReceivedMessages};
+use super::messages::{LineTransport, McpHttp, ReceivedMessages};
 use super::token::{HttpCredential, McpToken, TokenClient, check_credentials};
 use crate::network::authorization::Authorizer;
 use crate::network::http_client::{build_client, http_client_builder, root_cause};
@@ -22,7 +22,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use rmcp::transport::{DynamicTransportError, IntoTransport, StreamableHttpClientTransport};
 use rmcp::{ClientHandler, RoleClient};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
@@ -135,6 +135,15 @@ pub struct McpConnection {
     _process: Option<ServerProcess>,
 }
 
+/// Link to a server.
+#[derive(Debug, Clone)]
+pub struct ServerLink {
+    /// Name of the server.
+    pub server: String,
+    pub peer: Peer<RoleClient>,
+    pub messages: Arc<ReceivedMessages>,
+}
+
 /// Process of a server. Drop kills the process and its children.
 struct ServerProcess(#[cfg_attr(not(unix), allow(dead_code))] Child);
 
@@ -187,7 +196,7 @@ pub async fn connect(
             headers,
             token,
         } => {
-            let client = http_client(url).await?;
+            let client = build_client(http_client_builder(url).await?.pool_max_idle_per_host(0))?;
             let credential = match authorizer {
                 Some(authorizer) => HttpCredential::OnDemand(authorizer.clone()),
                 None => HttpCredential::from_token(token.clone()),
@@ -206,7 +215,14 @@ pub async fn connect(
             if let Some(directory) = working_directory {
                 command.current_dir(directory);
             }
-            connect_process(host, command).await
+
+            let mut child = command.spawn().context("it cannot be started")?;
+            let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
+                return Err("its stdin and stdout cannot be opened".to_owned());
+            };
+            let lines = LineTransport::new(stdin, stdout, host.messages.clone());
+            host.open_connection(lines, Some(ServerProcess(child)))
+                .await
         }
     }
 }
@@ -219,42 +235,44 @@ pub async fn connect_http(
     headers: &[(HeaderName, HeaderValue)],
     credential: HttpCredential,
 ) -> Result<McpConnection, String> {
-    let has_token = matches!(credential, HttpCredential::Token(_));
-    check_credentials(url, headers, has_token)?;
+    check_credentials(url, headers, matches!(credential, HttpCredential::Token(_)))?;
 
-    let client = TokenClient::new(client, credential, host.messages.clone());
-    host.open_http(client, url, headers).await
+    let client = TokenClient {
+        http: McpHttp {
+            client,
+            messages: host.messages.clone(),
+        },
+        credential,
+    };
+
+    let config = StreamableHttpClientTransportConfig::with_uri(url)
+        .custom_headers(headers.iter().cloned().collect())
+        .max_sse_event_size(MAX_LARGE_MESSAGE_BYTES);
+    host.open_connection(
+        StreamableHttpClientTransport::with_client(client, config),
+        None,
+    )
+    .await
 }
 
 /// Returns the command of a server, with the inherited variables of this process.
 fn server_command(program: &str, environment: &BTreeMap<String, String>) -> Command {
-    let inherited = INHERITED_VARIABLES
-        .iter()
-        .filter_map(|name| Some((name, std::env::var_os(name)?)));
-
     let mut command = Command::new(program);
     // The children of the server end with it.
     #[cfg(unix)]
     command.process_group(0);
     command
         .env_clear()
-        .envs(inherited)
+        .envs(
+            INHERITED_VARIABLES
+                .iter()
+                .filter_map(|name| Some((name, std::env::var_os(name)?))),
+        )
         .envs(environment)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true);
     command
-}
-
-/// Starts a server and connects to its stdin and stdout.
-async fn connect_process(host: HostHandler, mut command: Command) -> Result<McpConnection, String> {
-    let mut child = command.spawn().context("it cannot be started")?;
-    let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
-        return Err("its stdin and stdout cannot be opened".to_owned());
-    };
-    let lines = LineTransport::new(stdin, stdout, host.messages.clone());
-    host.open_connection(lines, Some(ServerProcess(child)))
-        .await
 }
 
 /// Returns the reason of a failed initialization, without the names of the transport's types.
@@ -285,11 +303,6 @@ pub fn request_reason(error: &ServiceError) -> String {
     }
 }
 
-async fn http_client(url: &str) -> Result<reqwest::Client, String> {
-    let builder = http_client_builder(url).await?;
-    build_client(builder.pool_max_idle_per_host(0))
-}
-
 /// Handler of the notifications of a server.
 #[derive(Debug, Default)]
 pub struct HostHandler {
@@ -302,21 +315,6 @@ pub struct HostHandler {
 }
 
 impl HostHandler {
-    /// Initializes a connection over HTTP.
-    async fn open_http(
-        self,
-        client: TokenClient,
-        url: &str,
-        headers: &[(HeaderName, HeaderValue)],
-    ) -> Result<McpConnection, String> {
-        let headers: HashMap<_, _> = headers.iter().cloned().collect();
-        let config = StreamableHttpClientTransportConfig::with_uri(url)
-            .custom_headers(headers)
-            .max_sse_event_size(MAX_LARGE_MESSAGE_BYTES);
-        let transport = StreamableHttpClientTransport::with_client(client, config);
-        self.open_connection(transport, None).await
-    }
-
     /// Initializes a connection over a transport. The connection holds the process of the server.
     async fn open_connection<T, E, A>(
         self,
@@ -336,10 +334,8 @@ impl HostHandler {
         let service = self
             .serve_with_lifecycle(transport, lifecycle)
             .await
-            .map_err(|error| {
-                let reason = initialize_error_reason(&error);
-                format!("it cannot be connected to: {reason}")
-            })?;
+            .map_err(|error| initialize_error_reason(&error))
+            .context("it cannot be connected to")?;
 
         // Files are verified, so a cached old version is of no use.
         let peer = service.peer().clone();
@@ -357,10 +353,12 @@ impl HostHandler {
 impl ClientHandler for HostHandler {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
-        let skills = [(SKILLS_EXTENSION_ID.to_owned(), JsonObject::new())];
-        capabilities.extensions = Some(skills.into_iter().collect());
-        let name = Implementation::new("caproot", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(capabilities, name)
+        capabilities.extensions =
+            Some([(SKILLS_EXTENSION_ID.to_owned(), JsonObject::new())].into());
+        ClientConfig::new(
+            capabilities,
+            Implementation::new("caproot", env!("CARGO_PKG_VERSION")),
+        )
     }
 
     async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {

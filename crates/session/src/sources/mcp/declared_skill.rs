@@ -4,32 +4,30 @@ use super::address::{directory_name, is_in_dir, skill_dir, to_handle};
 use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
 use super::manifest::ManifestSkill;
 use crate::SourceKind;
+use crate::sources::authority_of;
 use crate::sources::remote::{
     DeclaredFile, DeclaredFiles, MAIN_FILE, RemoteSkill, SkillDeclaration, SkillOrigin,
 };
-use caproot_core::proto::caproot::v1::Authority;
 use caproot_core::wire::ContentDigest;
 use rmcp::model::{Skill as Listed, SkillFrontmatter, SkillResource, SkillResources};
-use serde_json::Value;
 
 /// Returns the skill of a list, or the reason for its rejection.
 pub fn read_listed_skill(server: &str, listed: Listed) -> Result<RemoteSkill, String> {
-    let directory = skill_dir(&listed.uri)
-        .ok_or("its URI is not a SKILL.md in its only spelling")?
-        .to_owned();
+    let directory =
+        skill_dir(&listed.uri).ok_or("its URI is not a SKILL.md in its only spelling")?;
     let files = match listed.resources {
-        SkillResources::Files(files) => Some(check_declared_files(server, &directory, files)?),
+        SkillResources::Files(files) => Some(check_declared_files(server, directory, files)?),
         SkillResources::Dynamic => None,
         _ => return Err("its files are declared in an unknown way".to_owned()),
     };
 
     // The standard requires this name, so that a URI tells the name of its skill.
-    if directory_name(&directory) != listed.frontmatter.name {
+    if directory_name(directory) != listed.frontmatter.name {
         return Err("its URI does not end in its name".to_owned());
     }
     new_skill(
         server,
-        &directory,
+        directory,
         SkillOrigin::Extension,
         listed.frontmatter,
         files,
@@ -39,27 +37,23 @@ pub fn read_listed_skill(server: &str, listed: Listed) -> Result<RemoteSkill, St
 /// Returns the skill of a manifest with these files, or the reason for its rejection.
 pub fn read_manifest_skill(
     server: &str,
-    listed: ManifestSkill,
+    listed: &ManifestSkill,
     files: Vec<SkillResource>,
 ) -> Result<RemoteSkill, String> {
-    let ManifestSkill {
-        directory,
-        description,
-    } = listed;
-    let files = check_declared_files(server, &directory, files)?;
-    let frontmatter = SkillFrontmatter::new(directory_name(&directory), description);
+    let directory = &*listed.directory;
     new_skill(
         server,
-        &directory,
+        directory,
         SkillOrigin::Manifest,
-        frontmatter,
-        Some(files),
+        SkillFrontmatter::new(directory_name(directory), &*listed.description),
+        Some(check_declared_files(server, directory, files)?),
     )
 }
 
 /// Returns the URI of the directory of a skill.
 pub fn directory_uri(skill: &RemoteSkill) -> &str {
-    skill_dir(&skill.location).unwrap_or(&skill.location)
+    let location = &*skill.declared.location;
+    skill_dir(location).unwrap_or(location)
 }
 
 fn new_skill(
@@ -70,20 +64,19 @@ fn new_skill(
     files: Option<DeclaredFiles>,
 ) -> Result<RemoteSkill, String> {
     let mut frontmatter = listed.extra;
-    frontmatter.insert("name".to_owned(), Value::String(listed.name));
-    frontmatter.insert("description".to_owned(), Value::String(listed.description));
+    frontmatter.insert("name".to_owned(), listed.name.into());
+    frontmatter.insert("description".to_owned(), listed.description.into());
 
-    RemoteSkill::new(SkillDeclaration {
-        authority: Authority {
-            kind: SourceKind::Mcp.name().to_owned(),
-            id: server.to_owned(),
+    RemoteSkill::new(
+        authority_of(SourceKind::Mcp, server),
+        to_handle(server, directory),
+        SkillDeclaration {
+            origin,
+            location: format!("{directory}/{MAIN_FILE}"),
+            frontmatter,
+            files,
         },
-        package: to_handle(server, directory),
-        origin,
-        location: format!("{directory}/{MAIN_FILE}"),
-        frontmatter,
-        files,
-    })
+    )
 }
 
 /// Returns the declared files. Each file must be in the directory of the skill and be declared once.
@@ -107,9 +100,8 @@ fn check_declared_files(
         if !is_in_dir(&file.uri, directory) {
             return Err("a file is not in its directory".to_owned());
         }
-        let digest = ContentDigest::parse(&file.digest).ok_or("a file has no SHA-256")?;
         let declared = DeclaredFile {
-            digest,
+            digest: ContentDigest::parse(&file.digest).ok_or("a file has no SHA-256")?,
             size: Some(file.size),
         };
         if by_handle

@@ -28,37 +28,35 @@ pub async fn read_contents(
         .await
         .map_err(|error| tool_error(&error))?;
     let ReadResourceResponse::Complete(result) = response else {
-        let reason = "it asks for input before it returns a file";
-        return Err(invalid_response(reason));
+        return Err(invalid_response(
+            "it asks for input before it returns a file",
+        ));
     };
-    let Ok([contents]) = <[ResourceContents; 1]>::try_from(result.contents) else {
-        let reason = "it returns several contents or none for a file";
-        return Err(invalid_response(reason));
+    let Ok([contents]) = <[_; 1]>::try_from(result.contents) else {
+        return Err(invalid_response(
+            "it returns several contents or none for a file",
+        ));
     };
 
-    let bytes = decode_contents(contents, uri)?;
-    let size = bytes.len() as u64;
-    if size > max_bytes {
-        Err(larger_file_error(size, max_bytes))
-    } else {
-        Ok(bytes)
-    }
-}
-
-/// Returns the bytes of the contents, which must be of the requested URI.
-fn decode_contents(contents: ResourceContents, requested: &str) -> Result<Vec<u8>, ToolError> {
-    let (uri, bytes) = match contents {
+    let (returned, bytes) = match contents {
         ResourceContents::TextResourceContents { uri, text, .. } => (uri, Ok(text.into_bytes())),
         ResourceContents::BlobResourceContents { uri, blob, .. } => (uri, decode_in_place(blob)),
         _ => {
-            let reason = "the contents of a file are neither text nor bytes";
-            return Err(invalid_response(reason));
+            return Err(invalid_response(
+                "the contents of a file are neither text nor bytes",
+            ));
         }
     };
-    if uri != requested {
+
+    if returned != uri {
         return Err(invalid_response("it returns another file"));
     }
-    bytes.map_err(|_| invalid_response("the base64 of a file is invalid"))
+    let bytes = bytes.map_err(|_| invalid_response("the base64 of a file is invalid"))?;
+    let size = bytes.len() as u64;
+    if size > max_bytes {
+        return Err(larger_file_error(size, max_bytes));
+    }
+    Ok(bytes)
 }
 
 /// Decodes base64 into the memory of its text.
@@ -83,21 +81,20 @@ pub fn invalid_response(reason: &str) -> ToolError {
 
 /// Returns the error of a failed call for a model.
 pub fn tool_error(error: &ServiceError) -> ToolError {
-    match error {
+    let message = match error {
         ServiceError::McpError(error) if MISSING_FILE_CODES.contains(&error.code) => {
-            let message = "the MCP server does not have the file now";
-            ToolError::from_code(ToolErrorCode::ResourceNotFound, message)
+            return ToolError::from_code(
+                ToolErrorCode::ResourceNotFound,
+                "the MCP server does not have the file now",
+            );
         }
+        ServiceError::UnexpectedResponse => return invalid_response("it has another type"),
         ServiceError::McpError(error) => {
-            let message = format!("the MCP server does not return the file: {}", error.message);
-            ToolError::from_code(ToolErrorCode::SourceUnavailable, &message)
+            format!("the MCP server does not return the file: {}", error.message)
         }
-        ServiceError::UnexpectedResponse => invalid_response("it has another type"),
-        error => {
-            let message = format!("the MCP server does not respond: {error}");
-            ToolError::from_code(ToolErrorCode::SourceUnavailable, &message)
-        }
-    }
+        error => format!("the MCP server does not respond: {error}"),
+    };
+    ToolError::from_code(ToolErrorCode::SourceUnavailable, &message)
 }
 
 #[cfg(test)]

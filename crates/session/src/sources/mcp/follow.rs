@@ -1,14 +1,12 @@
 //! Changes of the list of a server: subscriptions, and the end of the connection.
 
-use super::connection::McpConnection;
+use super::connection::{McpConnection, ServerLink};
 use super::listing::skill_origin;
-use super::messages::ReceivedMessages;
 use crate::sources::remote::SkillOrigin;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use rmcp::RoleClient;
 use rmcp::model::{ProtocolVersion, SubscriptionFilter};
 use rmcp::service::{Peer, Subscription};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -22,34 +20,26 @@ const MAX_LOGGED_BYTES: usize = 512;
 pub struct FollowedConnection {
     subscription: Option<Subscription>,
     connection: McpConnection,
-}
-
-/// Link to a server.
-#[derive(Debug, Clone)]
-pub struct ServerLink {
-    pub peer: Peer<RoleClient>,
-    pub messages: Arc<ReceivedMessages>,
+    pub link: ServerLink,
 }
 
 impl FollowedConnection {
-    pub fn new(connection: McpConnection) -> Self {
+    pub fn new(server: String, connection: McpConnection) -> Self {
         Self {
             subscription: None,
+            link: ServerLink {
+                server,
+                peer: connection.peer().clone(),
+                messages: connection.messages.clone(),
+            },
             connection,
-        }
-    }
-
-    pub fn link(&self) -> ServerLink {
-        ServerLink {
-            peer: self.connection.peer().clone(),
-            messages: self.connection.messages.clone(),
         }
     }
 
     /// Subscribes to changes, if there is no subscription and the server supports subscriptions.
     pub async fn subscribe(&mut self) {
         if self.subscription.is_none() {
-            self.subscription = subscribe_to_changes(self.connection.peer()).await;
+            self.subscription = subscribe_to_changes(&self.link.peer).await;
         }
     }
 
@@ -68,8 +58,10 @@ pub fn logged_text(text: &str) -> String {
 }
 
 /// Logs the declarations of a connected server that decide how its skills are listed.
-pub fn log_declarations(server: &str, peer: &Peer<RoleClient>) {
-    let Some(info) = peer.peer_info() else { return };
+pub fn log_declarations(link: &ServerLink) {
+    let Some(info) = link.peer.peer_info() else {
+        return;
+    };
     let implementation = info
         .server_info
         .as_ref()
@@ -79,13 +71,13 @@ pub fn log_declarations(server: &str, peer: &Peer<RoleClient>) {
     let resources = info.capabilities.resources.as_ref();
 
     tracing::info!(
-        server,
+        server = link.server,
         implementation,
         protocol = info.protocol_version.as_str(),
-        skills_extension = skill_origin(peer) == SkillOrigin::Extension,
+        skills_extension = skill_origin(&link.peer) == SkillOrigin::Extension,
         resources = resources.is_some(),
-        list_changed = resources.and_then(|r| r.list_changed).unwrap_or(false),
-        subscribe = resources.and_then(|r| r.subscribe).unwrap_or(false),
+        list_changed = resources.is_some_and(|r| r.list_changed == Some(true)),
+        subscribe = resources.is_some_and(|r| r.subscribe == Some(true)),
         "MCP server is connected"
     );
 }
@@ -93,17 +85,17 @@ pub fn log_declarations(server: &str, peer: &Peer<RoleClient>) {
 /// Subscribes to changes, if the server supports subscriptions.
 async fn subscribe_to_changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
     let info = peer.peer_info()?;
-    let resources = info.capabilities.resources.as_ref()?;
+    let has_changes = info.capabilities.resources.as_ref()?.list_changed;
     // Servers of an earlier protocol version notify of a changed list without a subscription.
-    if info.protocol_version != ProtocolVersion::V_2026_07_28
-        || !resources.list_changed.unwrap_or(false)
-    {
+    if info.protocol_version != ProtocolVersion::V_2026_07_28 || has_changes != Some(true) {
         return None;
     }
 
     let filter = SubscriptionFilter::builder().resources_list_changed();
-    let subscribed = timeout(SUBSCRIBE_TIMEOUT, peer.listen(filter.build())).await;
-    subscribed.ok()?.ok()
+    timeout(SUBSCRIBE_TIMEOUT, peer.listen(filter.build()))
+        .await
+        .ok()?
+        .ok()
 }
 
 /// Waits for a change or for the end of the subscription. Without a subscription, waits forever.

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 const MANIFEST_SUFFIX: &str = "/_manifest";
 
 /// Skill with a manifest that is not read yet.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ManifestSkill {
     /// URI of the directory.
     pub directory: String,
@@ -70,13 +70,14 @@ pub async fn find_manifest_skills(peer: &Peer<RoleClient>) -> Result<ManifestSki
     }
 
     let mut resources = ListedResources::default();
+    let mut cut_reason = Some(format!("its list of resources has over {MAX_PAGES} pages"));
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
-        let page = timeout(PAGE_TIMEOUT, peer.list_resources(Some(params)))
+        let page = match timeout(PAGE_TIMEOUT, peer.list_resources(Some(params)))
             .await
-            .map_err(|_| "it does not list its resources in time".to_owned())?;
-        let page = match page {
+            .map_err(|_| "it does not list its resources in time".to_owned())?
+        {
             Ok(page) => page,
             Err(ServiceError::McpError(error)) if MISSING_FILE_CODES.contains(&error.code) => {
                 return Ok(ManifestSkills::default());
@@ -84,17 +85,14 @@ pub async fn find_manifest_skills(peer: &Peer<RoleClient>) -> Result<ManifestSki
             Err(error) => return Err(format!("it does not list its resources: {error}")),
         };
 
-        if let Some(reason) = resources.add_page(page.resources) {
-            return Ok(resources.pair(Some(reason)));
-        }
+        let reason = resources.add_page(page.resources);
         cursor = page.next_cursor.filter(|next| !next.is_empty());
-        if cursor.is_none() {
-            return Ok(resources.pair(None));
+        if reason.is_some() || cursor.is_none() {
+            cut_reason = reason;
+            break;
         }
     }
-
-    let reason = format!("its list of resources has over {MAX_PAGES} pages");
-    Ok(resources.pair(Some(reason)))
+    Ok(resources.pair(cut_reason))
 }
 
 impl ListedResources {
@@ -111,7 +109,9 @@ impl ListedResources {
 
             if let Some(directory) = skill_dir(&resource.uri) {
                 self.descriptions.insert(directory.to_owned(), description);
-            } else if let Some(directory) = manifest_dir(&resource.uri) {
+            } else if let Some(directory) = resource.uri.strip_suffix(MANIFEST_SUFFIX)
+                && is_file_uri(&resource.uri)
+            {
                 self.manifests.insert(directory.to_owned());
             }
         }
@@ -120,14 +120,10 @@ impl ListedResources {
 
     /// Returns the directories with a SKILL.md and a manifest.
     fn pair(self, cut_reason: Option<String>) -> ManifestSkills {
-        let Self {
-            descriptions,
-            manifests,
-            ..
-        } = self;
-        let mut skills: Vec<_> = descriptions
+        let mut skills: Vec<_> = self
+            .descriptions
             .into_iter()
-            .filter(|(directory, _)| manifests.contains(directory))
+            .filter(|(directory, _)| self.manifests.contains(directory))
             .map(|(directory, description)| ManifestSkill {
                 directory,
                 description,
@@ -136,18 +132,12 @@ impl ListedResources {
 
         let is_over = skills.len() > MAX_MANIFESTS;
         skills.truncate(MAX_MANIFESTS);
-        let reason = is_over.then(|| format!("it has over {MAX_MANIFESTS} skills"));
         ManifestSkills {
             skills,
-            cut_reason: cut_reason.or(reason),
+            cut_reason: cut_reason
+                .or_else(|| is_over.then(|| format!("it has over {MAX_MANIFESTS} skills"))),
         }
     }
-}
-
-/// Returns the directory of a manifest.
-fn manifest_dir(uri: &str) -> Option<&str> {
-    uri.strip_suffix(MANIFEST_SUFFIX)
-        .filter(|_| is_file_uri(uri))
 }
 
 /// Reads the manifest of a skill. Returns the files, or the reason for the rejection of the skill.
@@ -164,28 +154,19 @@ pub async fn read_manifest(
     let text: ManifestText = parse_message(&bytes)
         .await
         .map_err(|error| ManifestError::Invalid(format!("its manifest is invalid: {error}")))?;
-    let files = text.files.into_iter().map(|file| {
-        let uri = file_uri(directory, &file.path);
-        SkillResource::new(uri, file.hash, file.size)
-    });
-    Ok(files.collect())
+    Ok(text
+        .files
+        .into_iter()
+        .map(|file| SkillResource::new(file_uri(directory, &file.path), file.hash, file.size))
+        .collect())
 }
 
-/// Reason for no files of a manifest.
-#[derive(Debug)]
+/// Reason for no files of a manifest; the end of a sentence about the skill.
+#[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// The server does not return the manifest.
+    #[error("its manifest cannot be read: {}", .0.sentence())]
     Unreadable(ToolError),
-    /// End of a sentence about the skill.
+    #[error("{0}")]
     Invalid(String),
-}
-
-impl ManifestError {
-    /// Returns the end of a sentence about the skill.
-    pub fn into_reason(self) -> String {
-        match self {
-            Self::Unreadable(error) => format!("its manifest cannot be read: {}", error.sentence()),
-            Self::Invalid(reason) => reason,
-        }
-    }
 }

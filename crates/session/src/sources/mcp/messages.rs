@@ -28,7 +28,6 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use sse_stream::Sse;
 use std::collections::{BTreeMap, HashMap};
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -97,10 +96,10 @@ impl ReceivedMessages {
         }
     }
 
-    fn record(&self, entry: OmittedEntry) {
+    fn record(&self, name: String, reason: String) {
         let mut entries = self.omitted.lock();
         if entries.len() < MAX_NAMED {
-            entries.push(entry);
+            entries.push(OmittedEntry { name, reason });
         }
     }
 }
@@ -120,9 +119,10 @@ async fn check_text(
         let permit = permit_large_text(text.as_bytes())?;
         return Ok(CheckedText { text, permit });
     }
-    let permit = reserve_tree(text.as_bytes()).await?;
-    let text = remove_malformed_entries(&text, messages).unwrap_or(text);
-    Ok(CheckedText { text, permit })
+    Ok(CheckedText {
+        permit: reserve_tree(text.as_bytes()).await?,
+        text: remove_malformed_entries(&text, messages).unwrap_or(text),
+    })
 }
 
 type RawFields = BTreeMap<String, Box<RawValue>>;
@@ -130,66 +130,47 @@ type RawFields = BTreeMap<String, Box<RawValue>>;
 /// Returns the message without malformed entries; `None` if there is none.
 fn remove_malformed_entries(text: &str, messages: &ReceivedMessages) -> Option<String> {
     let mut message: RawFields = serde_json::from_str(text).ok()?;
-    let result = message.get("result")?;
-    let mut fields: RawFields = serde_json::from_str(result.get()).ok()?;
-
-    let mut has_changed = false;
-    for (field, check) in [
-        ("tools", check_entry::<Tool> as EntryCheck),
-        ("skills", check_entry::<Skill>),
-        ("resources", check_entry::<Resource>),
-    ] {
-        if let Some(list) = valid_entries(result.get(), field, check, messages) {
-            fields.insert(field.to_owned(), list);
-            has_changed = true;
-        }
-    }
-    if !has_changed {
-        return None;
-    }
+    let mut fields: RawFields = serde_json::from_str(message.get("result")?.get()).ok()?;
+    let replaced = [
+        replace_entries::<Tool>(&mut fields, "tools", messages),
+        replace_entries::<Skill>(&mut fields, "skills", messages),
+        replace_entries::<Resource>(&mut fields, "resources", messages),
+    ];
+    replaced.iter().flatten().next()?;
 
     let result = serde_json::to_string(&fields).ok()?;
     message.insert("result".to_owned(), RawValue::from_string(result).ok()?);
     serde_json::to_string(&message).ok()
 }
 
-type EntryCheck = fn(caproot_core::json::ListEntry<'_>) -> Result<(), BoundedJsonError>;
-
-fn check_entry<T: DeserializeOwned>(
-    entry: caproot_core::json::ListEntry<'_>,
-) -> Result<(), BoundedJsonError> {
-    entry.parse::<T>().map(drop)
-}
-
-/// Returns a list without its malformed entries; `None` if there is none.
-fn valid_entries(
-    result: &str,
+/// Replaces a list by the list without its malformed entries; `None` if there is none.
+fn replace_entries<T: DeserializeOwned>(
+    fields: &mut RawFields,
     field: &str,
-    check: EntryCheck,
     messages: &ReceivedMessages,
-) -> Option<Box<RawValue>> {
-    let list = ListEntries::split(result.as_bytes(), &[field], MAX_ENTRIES).ok()?;
+) -> Option<()> {
+    let list = fields.get(field)?.get().as_bytes();
+    let list = ListEntries::split_list(list, MAX_ENTRIES).ok()?;
     let mut valid = Vec::new();
-    let mut has_malformed = list.is_cut;
     for entry in &list.entries {
-        match check(*entry) {
-            Ok(()) => valid.push(entry.text()),
+        match entry.parse::<T>() {
+            Ok(_) => valid.push(entry.text()),
             Err(error) => {
-                has_malformed = true;
-                let name = entry.text_field("name");
-                messages.record(OmittedEntry {
-                    name: if name.is_empty() {
-                        entry.text_field("uri")
-                    } else {
-                        name
-                    },
-                    reason: error.to_string(),
-                });
+                let mut name = entry.text_field("name");
+                if name.is_empty() {
+                    name = entry.text_field("uri");
+                }
+                messages.record(name, error.to_string());
             }
         }
     }
-    let list = format!("[{}]", valid.join(","));
-    RawValue::from_string(list).ok().filter(|_| has_malformed)
+
+    if !list.is_cut && valid.len() == list.entries.len() {
+        return None;
+    }
+    let valid = RawValue::from_string(format!("[{}]", valid.join(","))).ok()?;
+    fields.insert(field.to_owned(), valid);
+    Some(())
 }
 
 /// Checks the messages of an event stream. The tree of a message counts until the next message is asked
@@ -199,55 +180,54 @@ pub fn check_events(
     messages: Arc<ReceivedMessages>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
     let source = (Box::pin(events), None::<TreePermit>, messages);
-    let checked = stream::try_unfold(source, async |(mut events, last, messages)| {
+    stream::try_unfold(source, async |(mut events, last, messages)| {
         drop(last);
         let Some(mut event) = events.try_next().await? else {
             return Ok(None);
         };
         let mut permit = None;
         if let Some(text) = event.data.take() {
-            let checked = check_text(text, &messages).await;
-            let checked = checked.map_err(|error| SseError::Body(Box::new(error)))?;
+            let checked = check_text(text, &messages)
+                .await
+                .map_err(|error| SseError::Body(Box::new(error)))?;
             event.data = Some(checked.text);
             permit = Some(checked.permit);
         }
         Ok(Some((event, (events, permit, messages))))
-    });
-    checked.boxed()
+    })
+    .boxed()
 }
 
-/// Message to an HTTP server.
-pub struct McpPost {
-    pub uri: Arc<str>,
-    pub message: ClientJsonRpcMessage,
-    pub session_id: Option<Arc<str>>,
-    pub auth_header: Option<String>,
-    pub headers: HashMap<HeaderName, HeaderValue>,
+/// HTTP client that bounds the messages of a server.
+#[derive(Clone)]
+pub struct McpHttp {
+    pub client: reqwest::Client,
+    pub messages: Arc<ReceivedMessages>,
 }
 
-impl McpPost {
-    /// Sends the message, and reads the response like rmcp's client, but with a bounded tree.
-    pub async fn send(
-        self,
-        client: &reqwest::Client,
-        messages: &Arc<ReceivedMessages>,
+impl McpHttp {
+    /// Sends a message, and reads the response like rmcp's client, but with a bounded tree.
+    pub async fn post(
+        &self,
+        uri: &str,
+        message: &ClientJsonRpcMessage,
+        session_id: Option<&str>,
+        headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
         let reserved = [ACCEPT.as_str(), SESSION_HEADER, "last-event-id"];
-        if let Some(name) = self.headers.keys().find(|n| reserved.contains(&n.as_str())) {
+        if let Some(name) = headers.keys().find(|n| reserved.contains(&n.as_str())) {
             return Err(HttpError::ReservedHeaderConflict(name.to_string()));
         }
 
-        let mut request = client
-            .post(&*self.uri)
+        let mut request = self
+            .client
+            .post(uri)
             .header(ACCEPT, format!("{EVENT_STREAM}, {JSON}"))
-            .headers(HeaderMap::from_iter(self.headers));
-        if let Some(token) = self.auth_header {
-            request = request.bearer_auth(token);
+            .headers(HeaderMap::from_iter(headers));
+        if let Some(id) = session_id {
+            request = request.header(SESSION_HEADER, id);
         }
-        if let Some(id) = &self.session_id {
-            request = request.header(SESSION_HEADER, &**id);
-        }
-        let response = request.json(&self.message).send().await?;
+        let response = request.json(message).send().await?;
 
         let status = response.status();
         if let Some(error) = challenge_error(&response) {
@@ -256,35 +236,34 @@ impl McpPost {
         if [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&status) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
-        if status == StatusCode::NOT_FOUND && self.session_id.is_some() {
+        if status == StatusCode::NOT_FOUND && session_id.is_some() {
             return Err(HttpError::SessionExpired);
         }
         if !status.is_success() {
-            return failed_response(response, &self.message, self.session_id.is_some()).await;
+            return failed_response(response, message, session_id.is_some()).await;
         }
 
         let session_id = header_text(&response, SESSION_HEADER).map(str::to_owned);
         let content_type = content_type(&response);
         if content_type.starts_with(EVENT_STREAM) {
-            let events = event_stream(response, messages.max_bytes());
-            let events = check_events(events, messages.clone());
-            return Ok(StreamableHttpPostResponse::Sse(events, session_id));
+            let events = event_stream(response, self.messages.max_bytes());
+            return Ok(StreamableHttpPostResponse::Sse(
+                check_events(events, self.messages.clone()),
+                session_id,
+            ));
         }
 
         // A notification needs no reply, and some servers answer it with an empty body.
-        let needs_reply = matches!(self.message, ClientJsonRpcMessage::Request(_));
+        let needs_reply = matches!(message, ClientJsonRpcMessage::Request(_));
         if !content_type.starts_with(JSON) {
             if !needs_reply && response.content_length() == Some(0) {
                 return Ok(StreamableHttpPostResponse::Accepted);
             }
-            let content_type = Some(content_type).filter(|text| !text.is_empty());
-            return Err(HttpError::UnexpectedContentType(content_type));
+            return Err(HttpError::UnexpectedContentType(
+                Some(content_type).filter(|text| !text.is_empty()),
+            ));
         }
-        let parsed = match read_body(response, messages.max_bytes()).await {
-            Ok(body) => parse_body(body, messages).await,
-            Err(reason) => Err(reason),
-        };
-        match parsed {
+        match read_message(response, &self.messages).await {
             Ok(message) => Ok(StreamableHttpPostResponse::Json(message, session_id)),
             Err(_) if !needs_reply => Ok(StreamableHttpPostResponse::Accepted),
             Err(reason) => Err(HttpError::UnexpectedServerResponse(reason.into())),
@@ -292,13 +271,15 @@ impl McpPost {
     }
 }
 
-async fn parse_body(
-    body: Vec<u8>,
+async fn read_message(
+    response: Response,
     messages: &ReceivedMessages,
 ) -> Result<ServerJsonRpcMessage, String> {
+    let body = read_body(response, messages.max_bytes()).await?;
     let text = String::from_utf8(body).map_err(|error| error.to_string())?;
-    let checked = check_text(text, messages).await;
-    let checked = checked.map_err(|error| error.to_string())?;
+    let checked = check_text(text, messages)
+        .await
+        .map_err(|error| error.to_string())?;
     parse_message(&checked.text).context("it is no message")
 }
 
@@ -315,8 +296,10 @@ fn parse_message(text: &str) -> serde_json::Result<ServerJsonRpcMessage> {
         return serde_json::from_str(text);
     }
     let FileAnswer { id, result } = serde_json::from_str(text)?;
-    let result = ServerResult::ReadResourceResult(result);
-    Ok(ServerJsonRpcMessage::response(result, id))
+    Ok(ServerJsonRpcMessage::response(
+        ServerResult::ReadResourceResult(result),
+        id,
+    ))
 }
 
 fn header_text(response: &Response, name: impl http::header::AsHeaderName) -> Option<&str> {
@@ -332,22 +315,21 @@ fn content_type(response: &Response) -> String {
 /// Returns the error of a response that asks for another token.
 fn challenge_error(response: &Response) -> Option<HttpError> {
     // Each header can have several challenges. Characters that are no text are rejected later.
-    let challenges = response.headers().get_all(WWW_AUTHENTICATE).iter();
-    let challenges: Vec<_> = challenges
+    let challenges: Vec<_> = response
+        .headers()
+        .get_all(WWW_AUTHENTICATE)
+        .iter()
         .map(|value| String::from_utf8_lossy(value.as_bytes()))
         .collect();
-    if challenges.is_empty() {
-        return None;
-    }
     let challenge = challenges.join(", ");
     match response.status() {
+        _ if challenges.is_empty() => None,
         StatusCode::UNAUTHORIZED => {
             Some(HttpError::AuthRequired(AuthRequiredError::new(challenge)))
         }
-        StatusCode::FORBIDDEN => {
-            let error = InsufficientScopeError::new(challenge, None);
-            Some(HttpError::InsufficientScope(error))
-        }
+        StatusCode::FORBIDDEN => Some(HttpError::InsufficientScope(InsufficientScopeError::new(
+            challenge, None,
+        ))),
         _ => None,
     }
 }
@@ -362,42 +344,51 @@ async fn failed_response(
     let is_json = content_type(&response).starts_with(JSON);
     let is_temporary = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
     if is_temporary && (!is_json || status == StatusCode::TOO_MANY_REQUESTS) {
-        let retry_after = header_text(&response, RETRY_AFTER).map(str::to_owned);
-        return Err(HttpStatusError::new(status.as_u16(), retry_after).into());
+        return Err(HttpStatusError::new(
+            status.as_u16(),
+            header_text(&response, RETRY_AFTER).map(str::to_owned),
+        )
+        .into());
     }
 
     let body = read_body(response, MAX_ERROR_BYTES).await;
     let body = String::from_utf8_lossy(&body.unwrap_or_default()).into_owned();
-    let error = match serde_json::from_str::<ServerJsonRpcMessage>(&body) {
+    let error = match serde_json::from_str(&body) {
         Ok(ServerJsonRpcMessage::Error(error)) => Some(error),
         _ => None,
     };
     let is_denied = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
 
     // A server of an earlier protocol version may reject the discovery without its id.
-    if let ClientJsonRpcMessage::Request(request) = message
+    let reply = if let ClientJsonRpcMessage::Request(request) = message
         && matches!(request.request, ClientRequest::DiscoverRequest(_))
         && status.is_client_error()
         && !is_denied
         && !has_session
     {
-        let rejected = || {
-            let text = format!("server/discover rejected with HTTP {status}: {body}");
-            ErrorData::invalid_request(text, None)
+        let error = match error {
+            Some(error) => error.error,
+            None => ErrorData::invalid_request(
+                format!("server/discover rejected with HTTP {status}: {body}"),
+                None,
+            ),
         };
-        let error = error.map_or_else(rejected, |error| error.error);
-        let message = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
-        return Ok(StreamableHttpPostResponse::Json(message, None));
-    }
-    if let Some(error) = error.filter(|_| is_json && !is_denied) {
-        let message = ServerJsonRpcMessage::Error(error);
-        return Ok(StreamableHttpPostResponse::Json(message, None));
+        Some(ServerJsonRpcMessage::error(error, Some(request.id.clone())))
+    } else {
+        error
+            .filter(|_| is_json && !is_denied)
+            .map(ServerJsonRpcMessage::Error)
+    };
+
+    if let Some(reply) = reply {
+        return Ok(StreamableHttpPostResponse::Json(reply, None));
     }
     if is_temporary {
         return Err(HttpStatusError::new(status.as_u16(), None).into());
     }
-    let text = format!("HTTP {status}: {body}");
-    Err(HttpError::UnexpectedServerResponse(text.into()))
+    Err(HttpError::UnexpectedServerResponse(
+        format!("HTTP {status}: {body}").into(),
+    ))
 }
 
 /// Message of a child process, with the part of the budget that its tree takes.
@@ -415,8 +406,7 @@ pub struct LineTransport {
 impl LineTransport {
     pub fn new(stdin: ChildStdin, stdout: ChildStdout, messages: Arc<ReceivedMessages>) -> Self {
         let (sender, received) = mpsc::channel(1);
-        let lines = BufReader::new(stdout);
-        let reader = tokio::spawn(read_lines(lines, sender, messages));
+        let reader = tokio::spawn(read_lines(BufReader::new(stdout), sender, messages));
         Self {
             stdin: Arc::new(tokio::sync::Mutex::new(Some(stdin))),
             received,
@@ -460,10 +450,9 @@ async fn read_lines(
                 return;
             }
         };
-        let Ok(message) = parse_message(&checked.text) else {
-            continue;
-        };
-        if sender.send((message, checked.permit)).await.is_err() {
+        if let Ok(message) = parse_message(&checked.text)
+            && sender.send((message, checked.permit)).await.is_err()
+        {
             return;
         }
     }

@@ -97,12 +97,12 @@ use super::remote::{
 use super::{PackageFilesPage, SourceKind};
 use crate::network::authorization::{AuthorizationRequest, Authorizer, ServerAuthorization};
 use crate::{ToolError, ToolErrorCode};
+use connection::ServerLink;
 use declared_skill::directory_uri;
 use fetch::read_contents;
-use follow::{FollowedConnection, ServerLink, log_declarations, logged_text};
+use follow::{FollowedConnection, log_declarations, logged_text};
 use limits::SMALL_FILE_BYTES;
-use statement::{request_known, request_unlisted};
-use std::future::{Future, pending};
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -157,24 +157,24 @@ impl McpServerConfig {
         else {
             return None;
         };
-        let mut names = headers.iter().map(|(name, _)| name.as_str());
-        if names.any(token::is_credential) || !token::is_protected(url) {
+        let has_credential = headers
+            .iter()
+            .any(|(name, _)| token::is_credential(name.as_str()));
+        if has_credential || !token::is_protected(url) {
             return None;
         }
 
-        let parsed: reqwest::Url = url.parse().ok()?;
-        let origin = parsed.origin().ascii_serialization();
+        let origin = reqwest::Url::parse(url)
+            .ok()?
+            .origin()
+            .ascii_serialization();
         let request = AuthorizationRequest {
             source_kind: SourceKind::Mcp.name().to_owned(),
             source_id: self.name.clone(),
-            package: None,
-            plugin: None,
             server: self.name.clone(),
             url: url.clone(),
             origin: origin.clone(),
-            resource_metadata: None,
-            scopes: Vec::new(),
-            error: None,
+            ..AuthorizationRequest::default()
         };
         Some(Authorizer::new(
             self.authorize.clone(),
@@ -227,10 +227,10 @@ impl McpSource {
             max_age: config.max_age,
         };
         if !config.enabled {
-            return Ok(Self::disabled(server, &limits));
+            return Ok(Self::disabled(server, limits));
         }
 
-        let source = Self::follow(server, &limits);
+        let source = Self::follow(server, limits);
         source.wait_for_list(config.start_timeout).await;
         Ok(source)
     }
@@ -240,7 +240,8 @@ impl McpSource {
     #[must_use]
     pub fn files(&self, package: &str) -> Vec<McpSkillFile> {
         self.find_skill(package)
-            .map_or_else(Vec::new, |skill| skill.declared_files())
+            .map(|skill| skill.declared_files())
+            .unwrap_or_default()
     }
 }
 
@@ -261,14 +262,16 @@ impl RemoteServer for SkillServer {
 
     async fn connect(&self, relist: &Arc<Notify>) -> Result<FollowedConnection, String> {
         let connect = connection::connect(&self.endpoint, self.authorizer.as_ref(), relist.clone());
-        let connected = timeout(limits::CONNECT_TIMEOUT, connect).await;
-        let connected = connected.unwrap_or_else(|_| Err("it does not answer".to_owned()))?;
-        log_declarations(&self.name, connected.peer());
-        Ok(FollowedConnection::new(connected))
+        let connected = timeout(limits::CONNECT_TIMEOUT, connect)
+            .await
+            .map_err(|_| "it does not answer".to_owned())??;
+        let connection = FollowedConnection::new(self.name.clone(), connected);
+        log_declarations(&connection.link);
+        Ok(connection)
     }
 
     fn link(connection: &FollowedConnection) -> ServerLink {
-        connection.link()
+        connection.link.clone()
     }
 
     async fn list_skills(
@@ -279,11 +282,12 @@ impl RemoteServer for SkillServer {
         // The subscription starts before the list, so that no change is lost in between.
         connection.subscribe().await;
 
-        let ServerLink { peer, messages } = connection.link();
-        let list = listing::list_skills(&self.name, &peer, &messages, before);
-        let listed = timeout(limits::LIST_TIMEOUT, list).await;
-        let listed =
-            listed.unwrap_or_else(|_| Err("listing its skills takes too long".to_owned()))?;
+        let listed = timeout(
+            limits::LIST_TIMEOUT,
+            listing::list_skills(&connection.link, before),
+        )
+        .await
+        .map_err(|_| "listing its skills takes too long".to_owned())??;
         if let Some(authorizer) = &self.authorizer {
             authorizer.accept_value();
         }
@@ -311,8 +315,11 @@ impl RemoteServer for SkillServer {
     }
 
     fn log_failure(&self, reason: &str) {
-        let reason = logged_text(reason);
-        tracing::warn!(server = self.name, reason, "MCP server is unavailable");
+        tracing::warn!(
+            server = self.name,
+            reason = logged_text(reason),
+            "MCP server is unavailable"
+        );
     }
 
     fn retry(&self) {
@@ -321,27 +328,22 @@ impl RemoteServer for SkillServer {
         }
     }
 
-    async fn request_statement(
+    fn request_statement(
         &self,
         link: &ServerLink,
         package: &str,
         known: Option<&RemoteSkill>,
         before: &RemoteSkills,
-    ) -> Result<Option<SkillStatement>, ToolError> {
-        let peer = &link.peer;
-        match known {
-            Some(known) => {
-                let requested = request_known(&self.name, peer, known, before);
-                requested.await.map(Some)
-            }
-            None => request_unlisted(&self.name, peer, package).await,
-        }
+    ) -> impl Future<Output = Result<Option<SkillStatement>, ToolError>> + Send {
+        statement::request_statement(link, package, known, before)
     }
 
     fn locate_file(_: &RemoteSkill, resource: &str) -> Result<String, ToolError> {
         address::handle_to_uri(resource).ok_or_else(|| {
-            let message = "the resource is not a handle";
-            ToolError::from_code(ToolErrorCode::InvalidArguments, message)
+            ToolError::from_code(
+                ToolErrorCode::InvalidArguments,
+                "the resource is not a handle",
+            )
         })
     }
 
@@ -354,23 +356,25 @@ impl RemoteServer for SkillServer {
         // Only a declared size says that a large file is worth its turn.
         let size = declared.and_then(|declared| declared.size);
         let Some(size) = size.filter(|size| *size > SMALL_FILE_BYTES) else {
-            let bytes = read_contents(&link.peer, location, SMALL_FILE_BYTES).await?;
-            return Ok(FileContent { bytes, turn: None });
+            return Ok(FileContent {
+                bytes: read_contents(&link.peer, location, SMALL_FILE_BYTES).await?,
+                turn: None,
+            });
         };
 
         let turn = take_turn().await;
         let _expected = link.messages.expect_large();
         Ok(FileContent {
             bytes: read_contents(&link.peer, location, size).await?,
-            turn: Some(turn),
+            turn,
         })
     }
 
-    async fn list_directories(
+    fn list_directories(
         &self,
         link: &ServerLink,
         skill: &RemoteSkill,
-    ) -> Result<PackageFilesPage, ToolError> {
-        directory::list_directory_files(&self.name, &link.peer, directory_uri(skill)).await
+    ) -> impl Future<Output = Result<PackageFilesPage, ToolError>> + Send {
+        directory::list_directory_files(link, directory_uri(skill))
     }
 }

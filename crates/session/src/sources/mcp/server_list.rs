@@ -12,7 +12,6 @@ use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,14 +118,28 @@ impl McpServerList {
         entry: &ServerEntry,
         variable: VariableLookup<'_>,
     ) -> Result<(), String> {
-        self.warnings.extend(entry.unused_warning(key));
-        if let Some(kind) = entry.unsupported_type() {
-            let reason = format!("its type {kind:?} is not supported");
-            self.warnings.push(format!("{key} is omitted: {reason}"));
+        if !entry.unused.is_empty() {
+            let names: Vec<_> = entry
+                .unused
+                .keys()
+                .map(|name| format!("`{}`", name.escape_debug()))
+                .collect();
+            self.warnings.push(format!(
+                "{key}: these keys are not used: {}",
+                names.join(", ")
+            ));
+        }
+
+        if let Some(kind) = &entry.r#type
+            && !SUPPORTED_TYPES.contains(&&**kind)
+        {
+            self.warnings.push(format!(
+                "{key} is omitted: its type {kind:?} is not supported"
+            ));
             return Ok(());
         }
 
-        let endpoint = EntryReader { entry, variable }.read_endpoint()?;
+        let endpoint = entry.read_endpoint(&|text| expand_variables(text, variable))?;
         self.servers.push(McpServerConfig {
             enabled: !entry.disabled,
             max_age: entry
@@ -140,17 +153,18 @@ impl McpServerList {
     /// Starts a source for each server at once, and waits for the first lists at most for
     /// `start_timeout`. Needs a tokio runtime.
     pub async fn start(self, start_timeout: Duration) -> Vec<Arc<dyn SkillSource>> {
-        let servers = self.servers.into_iter();
-        let started = join_all(servers.map(|server| {
+        let started = self.servers.into_iter().map(|server| {
             McpSource::start(McpServerConfig {
                 start_timeout,
                 ..server
             })
-        }));
+        });
 
-        // The names were checked.
-        let sources = started.await.into_iter().flatten();
-        sources
+        join_all(started)
+            .await
+            .into_iter()
+            // The names were checked.
+            .flatten()
             .map(|source| Arc::new(source) as Arc<dyn SkillSource>)
             .collect()
     }
@@ -189,99 +203,84 @@ fn parse_entries(text: &str) -> Result<Map<String, Value>, String> {
     Ok(entries)
 }
 
+/// Function that replaces the variables of a value.
+type ValueExpander<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+
+/// Errors are the end of a sentence.
 impl ServerEntry {
-    /// Returns the warning about unused keys, if there are any.
-    fn unused_warning(&self, key: &str) -> Option<String> {
-        let names: Vec<_> = self
-            .unused
-            .keys()
-            .map(|name| format!("`{}`", name.escape_debug()))
-            .collect();
-        (!names.is_empty()).then(|| format!("{key}: these keys are not used: {}", names.join(", ")))
-    }
-
-    /// Returns the type of the server, if it is not supported.
-    fn unsupported_type(&self) -> Option<&str> {
-        self.r#type
-            .as_deref()
-            .filter(|kind| !SUPPORTED_TYPES.contains(kind))
-    }
-}
-
-/// Reader of an entry that replaces the variables of its values. Errors are the end of a sentence.
-struct EntryReader<'a> {
-    entry: &'a ServerEntry,
-    variable: VariableLookup<'a>,
-}
-
-impl EntryReader<'_> {
-    fn read_endpoint(&self) -> Result<McpEndpoint, String> {
-        let token = self.read_token()?;
-        match (&self.entry.command, &self.entry.url) {
-            (Some(_), None) if token.is_some() || !self.entry.headers.is_empty() => {
+    fn read_endpoint(&self, expand: ValueExpander<'_>) -> Result<McpEndpoint, String> {
+        let token = self.read_token(expand)?;
+        match (&self.command, &self.url) {
+            (Some(_), None) if token.is_some() || !self.headers.is_empty() => {
                 Err("headers and tokens are only for a server with `url`".to_owned())
             }
-            (Some(command), None) => self.read_process(command),
-            (None, Some(url)) => self.read_http(url, token),
+            (Some(command), None) => self.read_process(command, expand),
+            (None, Some(url)) => self.read_http(url, token, expand),
             (Some(_), Some(_)) => Err("has `command` and `url`; set one".to_owned()),
             (None, None) => Err("has no `command` and no `url`; set one".to_owned()),
         }
     }
 
-    fn read_token(&self) -> Result<Option<McpToken>, String> {
-        match (&self.entry.token_file, &self.entry.token_command) {
-            (None, None) => Ok(None),
-            (Some(file), None) => Ok(Some(McpToken::File(PathBuf::from(self.expand(file)?)))),
+    fn read_token(&self, expand: ValueExpander<'_>) -> Result<Option<McpToken>, String> {
+        Ok(match (&self.token_file, &self.token_command) {
+            (None, None) => None,
+            (Some(file), None) => Some(McpToken::File(expand(file)?.into())),
             (None, Some(words)) => {
-                let mut words = self.expand_all(words)?.into_iter();
-                let program = words.next().ok_or("`tokenCommand` has no program")?;
-                Ok(Some(McpToken::Command {
-                    program,
+                let mut words = expand_all(words, expand)?.into_iter();
+                Some(McpToken::Command {
+                    program: words.next().ok_or("`tokenCommand` has no program")?,
                     arguments: words.collect(),
-                }))
+                })
             }
-            (Some(_), Some(_)) => Err("has `tokenFile` and `tokenCommand`; set one".to_owned()),
-        }
-    }
-
-    fn read_process(&self, command: &str) -> Result<McpEndpoint, String> {
-        let mut environment = BTreeMap::new();
-        for (name, value) in &self.entry.env {
-            if name.is_empty() || name.contains(['=', '\0']) {
-                return Err(format!("`env` has the invalid name {name:?}"));
+            (Some(_), Some(_)) => {
+                return Err("has `tokenFile` and `tokenCommand`; set one".to_owned());
             }
-            environment.insert(name.clone(), self.expand(value)?);
-        }
-
-        let directory = self.entry.cwd.as_deref();
-        Ok(McpEndpoint::Process {
-            program: self.expand(command)?,
-            arguments: self.expand_all(&self.entry.args)?,
-            environment,
-            working_directory: directory
-                .map(|directory| self.expand(directory))
-                .transpose()?
-                .map(PathBuf::from),
         })
     }
 
-    fn read_http(&self, url: &str, token: Option<McpToken>) -> Result<McpEndpoint, String> {
-        let entry = self.entry;
-        if !entry.args.is_empty() || !entry.env.is_empty() || entry.cwd.is_some() {
-            let reason = "`args`, `env` and `cwd` are only for a server with `command`";
-            return Err(reason.to_owned());
+    fn read_process(
+        &self,
+        command: &str,
+        expand: ValueExpander<'_>,
+    ) -> Result<McpEndpoint, String> {
+        let mut environment = BTreeMap::new();
+        for (name, value) in &self.env {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return Err(format!("`env` has the invalid name {name:?}"));
+            }
+            environment.insert(name.clone(), expand(value)?);
+        }
+
+        Ok(McpEndpoint::Process {
+            program: expand(command)?,
+            arguments: expand_all(&self.args, expand)?,
+            environment,
+            working_directory: match &self.cwd {
+                Some(directory) => Some(expand(directory)?.into()),
+                None => None,
+            },
+        })
+    }
+
+    fn read_http(
+        &self,
+        url: &str,
+        token: Option<McpToken>,
+        expand: ValueExpander<'_>,
+    ) -> Result<McpEndpoint, String> {
+        if !self.args.is_empty() || !self.env.is_empty() || self.cwd.is_some() {
+            return Err("`args`, `env` and `cwd` are only for a server with `command`".to_owned());
         }
 
         let mut headers = Vec::new();
-        for (name, value) in &entry.headers {
-            let value = self.expand(value)?;
+        for (name, value) in &self.headers {
             headers.push(
-                parse_header(name, &value)
+                parse_header(name, &expand(value)?)
                     .ok_or_else(|| format!("`headers` has the invalid header {name:?}"))?,
             );
         }
 
-        let url = self.expand(url)?;
+        let url = expand(url)?;
         check_credentials(&url, &headers, token.is_some())?;
         Ok(McpEndpoint::Http {
             url,
@@ -289,22 +288,17 @@ impl EntryReader<'_> {
             token,
         })
     }
+}
 
-    fn expand(&self, text: &str) -> Result<String, String> {
-        expand_variables(text, self.variable)
-    }
-
-    fn expand_all(&self, texts: &[String]) -> Result<Vec<String>, String> {
-        texts.iter().map(|text| self.expand(text)).collect()
-    }
+fn expand_all(texts: &[String], expand: ValueExpander<'_>) -> Result<Vec<String>, String> {
+    texts.iter().map(|text| expand(text)).collect()
 }
 
 /// Parses a header whose value is not logged.
 fn parse_header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
-    let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);
-    Some((name, value))
+    Some((name.parse().ok()?, value))
 }
 
 /// Replaces `${NAME}` and `${NAME:-default}`. A variable without a value and a default is an error.
@@ -321,8 +315,8 @@ fn expand_variables(text: &str, variable: VariableLookup<'_>) -> Result<String, 
             .or_else(|| default.map(str::to_owned))
             .ok_or_else(|| format!("the environment variable {name:?} is not set"))?;
 
-        expanded.push_str(before);
-        expanded.push_str(&value);
+        expanded += before;
+        expanded += &value;
         rest = tail;
     }
     Ok(expanded + rest)

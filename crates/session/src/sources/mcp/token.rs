@@ -2,7 +2,7 @@
 //! rejects with 401 is requested again, once for each request.
 
 use super::limits::{MAX_MESSAGE_BYTES, MAX_TOKEN_BYTES, TOKEN_TIMEOUT};
-use super::messages::{HttpError, McpPost, ReceivedMessages, check_events};
+use super::messages::{HttpError, McpHttp, check_events};
 use crate::network::authorization::Authorizer;
 use crate::network::http_client::is_loopback_url;
 use caproot_client::{bearer_header, read_token_file};
@@ -62,11 +62,6 @@ impl fmt::Debug for McpToken {
 }
 
 impl McpToken {
-    async fn request(&self) -> Result<HeaderValue, String> {
-        let requested = timeout(TOKEN_TIMEOUT, self.read_origin()).await;
-        requested.unwrap_or_else(|_| Err(format!("no token after {}s", TOKEN_TIMEOUT.as_secs())))
-    }
-
     /// Returns the token, without a time limit.
     async fn read_origin(&self) -> Result<HeaderValue, String> {
         match self {
@@ -98,9 +93,11 @@ async fn run_program(program: &str, arguments: &[String]) -> Result<Vec<u8>, Str
         .context("it cannot be started")?;
 
     // The output comes before the wait: a program that fills the pipe does not end (pipe(7)).
-    let stdout = child.stdout.take().ok_or("its stdout cannot be opened")?;
     let mut output = Vec::new();
-    stdout
+    child
+        .stdout
+        .take()
+        .ok_or("its stdout cannot be opened")?
         .take(MAX_TOKEN_BYTES + 1)
         .read_to_end(&mut output)
         .await
@@ -110,11 +107,10 @@ async fn run_program(program: &str, arguments: &[String]) -> Result<Vec<u8>, Str
     }
 
     let status = child.wait().await.context("it cannot be waited for")?;
-    if status.success() {
-        Ok(output)
-    } else {
-        Err(format!("it ended with {status}"))
+    if !status.success() {
+        return Err(format!("it ended with {status}"));
     }
+    Ok(output)
 }
 
 /// Parts of the names of headers that are credentials, such as `authorization` and `x-api-key`.
@@ -131,10 +127,11 @@ pub fn check_credentials(
         return Ok(());
     }
 
-    let mut names = headers.iter().map(|(name, _)| name.as_str());
-    let credential = names.find(|name| is_credential(name));
-    let subject = match credential {
-        Some(name) => format!("header `{name}`"),
+    let subject = match headers
+        .iter()
+        .find(|(name, _)| is_credential(name.as_str()))
+    {
+        Some((name, _)) => format!("header `{name}`"),
         None if has_token => "token".to_owned(),
         None => return Ok(()),
     };
@@ -158,9 +155,8 @@ pub fn is_protected(url: &str) -> bool {
 /// HTTP client that adds the token to each request.
 #[derive(Clone)]
 pub struct TokenClient {
-    client: reqwest::Client,
-    credential: HttpCredential,
-    messages: Arc<ReceivedMessages>,
+    pub http: McpHttp,
+    pub credential: HttpCredential,
 }
 
 /// `Authorization` of the requests to a server, next to its headers.
@@ -182,95 +178,64 @@ pub struct CachedToken {
 type HttpHeaders = HashMap<HeaderName, HeaderValue>;
 
 impl TokenClient {
-    pub fn new(
-        client: reqwest::Client,
-        credential: HttpCredential,
-        messages: Arc<ReceivedMessages>,
-    ) -> Self {
-        Self {
-            client,
-            credential,
-            messages,
-        }
-    }
-
-    /// Sends a request with the token. If the server rejects the token, sends the request once more
-    /// with a new token. Only a refused message makes the program be asked for a value: servers refuse
-    /// streams for other reasons.
+    /// Sends a request with the latest credential. If the server answers 401, sends the request once more with
+    /// a new credential, if there is one. Only a refused message makes the program be asked for a value:
+    /// servers refuse streams for other reasons.
     async fn send<T, F>(
         &self,
         is_message: bool,
-        mut headers: HttpHeaders,
+        headers: HttpHeaders,
         request: impl Fn(HttpHeaders) -> F + Send,
     ) -> Result<T, HttpError>
     where
         T: Send,
         F: Future<Output = Result<T, HttpError>> + Send,
     {
-        let token = match &self.credential {
-            HttpCredential::None => return request(headers).await,
-            HttpCredential::OnDemand(authorizer) if is_message => {
-                return send_authorized(authorizer, headers, request).await;
-            }
-            HttpCredential::OnDemand(authorizer) => {
-                headers.extend(authorizer.value().map(|value| (AUTHORIZATION, value)));
-                return request(headers).await;
-            }
-            HttpCredential::Token(token) => token,
-        };
+        let mut is_renewed = false;
+        loop {
+            let sent = match &self.credential {
+                HttpCredential::None => None,
+                HttpCredential::Token(token) => Some(token.current(None).await?),
+                HttpCredential::OnDemand(authorizer) => authorizer.value(),
+            };
+            let mut headers = headers.clone();
+            headers.extend(sent.clone().map(|value| (AUTHORIZATION, value)));
 
-        let sent = token.current(None).await?;
-        headers.insert(AUTHORIZATION, sent.clone());
-        let outcome = request(headers.clone()).await;
-        if !outcome.as_ref().is_err_and(is_unauthorized) {
-            return outcome;
-        }
-
-        let renewed = token.current(Some(&sent)).await?;
-        if renewed == sent {
-            return outcome;
-        }
-        headers.insert(AUTHORIZATION, renewed);
-        request(headers).await
-    }
-}
-
-/// Sends a request with the value that the program gave. If the server answers 401 to a value that it
-/// accepted before, sends the request once more with a new value.
-async fn send_authorized<T, F>(
-    authorizer: &Arc<Authorizer>,
-    mut headers: HttpHeaders,
-    request: impl Fn(HttpHeaders) -> F + Send,
-) -> Result<T, HttpError>
-where
-    T: Send,
-    F: Future<Output = Result<T, HttpError>> + Send,
-{
-    let mut is_renewed = false;
-    loop {
-        let sent = authorizer.value();
-        headers.remove(&AUTHORIZATION);
-        headers.extend(sent.clone().map(|value| (AUTHORIZATION, value)));
-
-        let outcome = request(headers.clone()).await;
-        let challenge = match &outcome {
-            Err(HttpError::AuthRequired(error)) => error.www_authenticate_header.as_str(),
-            Err(error) if is_unauthorized(error) => "",
-            _ => {
-                if is_renewed && outcome.is_ok() {
-                    authorizer.accept_value();
+            let outcome = request(headers).await;
+            let challenge = match &outcome {
+                Err(HttpError::AuthRequired(error)) => error.www_authenticate_header.as_str(),
+                Err(error) if is_unauthorized(error) => "",
+                _ => {
+                    if let HttpCredential::OnDemand(authorizer) = &self.credential
+                        && is_renewed
+                        && outcome.is_ok()
+                    {
+                        authorizer.accept_value();
+                    }
+                    return outcome;
                 }
-                return outcome;
+            };
+
+            match &self.credential {
+                HttpCredential::Token(token) if !is_renewed => {
+                    if Some(token.current(sent.as_ref()).await?) == sent {
+                        return outcome;
+                    }
+                }
+                HttpCredential::OnDemand(authorizer) if is_message => {
+                    let has_other = authorizer.replace_refused(sent.as_ref(), challenge).await;
+                    if !has_other || is_renewed {
+                        // The reason has no text of the server.
+                        let reason = authorizer
+                            .missing_reason()
+                            .unwrap_or_else(|| "it answers 401".to_owned());
+                        return Err(HttpError::Io(io::Error::other(reason)));
+                    }
+                }
+                _ => return outcome,
             }
-        };
-        let has_other = authorizer.replace_refused(sent.as_ref(), challenge).await;
-        if !has_other || is_renewed {
-            // The reason has no text of the server.
-            let reason = authorizer.missing_reason();
-            let reason = reason.unwrap_or_else(|| "it answers 401".to_owned());
-            return Err(HttpError::Io(io::Error::other(reason)));
+            is_renewed = true;
         }
-        is_renewed = true;
     }
 }
 
@@ -296,9 +261,11 @@ impl CachedToken {
             return Ok(value.clone());
         }
 
-        let value = self.origin.request().await.map_err(|reason| {
-            HttpError::Io(io::Error::other(format!("there is no token: {reason}")))
-        })?;
+        let value = timeout(TOKEN_TIMEOUT, self.origin.read_origin())
+            .await
+            .unwrap_or_else(|_| Err(format!("no token after {}s", TOKEN_TIMEOUT.as_secs())))
+            .context("there is no token")
+            .map_err(|reason| HttpError::Io(io::Error::other(reason)))?;
         *latest = Some(value.clone());
         Ok(value)
     }
@@ -315,6 +282,7 @@ fn is_unauthorized(error: &HttpError) -> bool {
     }
 }
 
+/// The SDK has no token of its own, so its argument for a token is `None`.
 impl StreamableHttpClient for TokenClient {
     type Error = reqwest::Error;
 
@@ -323,38 +291,12 @@ impl StreamableHttpClient for TokenClient {
         uri: Arc<str>,
         message: ClientJsonRpcMessage,
         session_id: Option<Arc<str>>,
-        auth_header: Option<String>,
+        _: Option<String>,
         headers: HttpHeaders,
-    ) -> Result<StreamableHttpPostResponse, HttpError> {
-        self.post_message_with_max_sse_event_size(
-            uri,
-            message,
-            session_id,
-            auth_header,
-            headers,
-            MAX_MESSAGE_BYTES,
-        )
-        .await
-    }
-
-    async fn post_message_with_max_sse_event_size(
-        &self,
-        uri: Arc<str>,
-        message: ClientJsonRpcMessage,
-        session_id: Option<Arc<str>>,
-        auth_header: Option<String>,
-        headers: HttpHeaders,
-        _: usize,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
         self.send(true, headers, |headers| {
-            let post = McpPost {
-                uri: uri.clone(),
-                message: message.clone(),
-                session_id: session_id.clone(),
-                auth_header: auth_header.clone(),
-                headers,
-            };
-            post.send(&self.client, &self.messages)
+            self.http
+                .post(&uri, &message, session_id.as_deref(), headers)
         })
         .await
     }
@@ -363,16 +305,13 @@ impl StreamableHttpClient for TokenClient {
         &self,
         uri: Arc<str>,
         session_id: Arc<str>,
-        auth_header: Option<String>,
+        _: Option<String>,
         headers: HttpHeaders,
     ) -> Result<(), HttpError> {
         self.send(false, headers, |headers| {
-            self.client.delete_session(
-                uri.clone(),
-                session_id.clone(),
-                auth_header.clone(),
-                headers,
-            )
+            self.http
+                .client
+                .delete_session(uri.clone(), session_id.clone(), None, headers)
         })
         .await
     }
@@ -382,41 +321,21 @@ impl StreamableHttpClient for TokenClient {
         uri: Arc<str>,
         session_id: Option<Arc<str>>,
         last_event_id: Option<String>,
-        auth_header: Option<String>,
+        _: Option<String>,
         headers: HttpHeaders,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
-        self.get_stream_with_max_sse_event_size(
-            uri,
-            session_id,
-            last_event_id,
-            auth_header,
-            headers,
-            MAX_MESSAGE_BYTES,
-        )
-        .await
-    }
-
-    async fn get_stream_with_max_sse_event_size(
-        &self,
-        uri: Arc<str>,
-        session_id: Option<Arc<str>>,
-        last_event_id: Option<String>,
-        auth_header: Option<String>,
-        headers: HttpHeaders,
-        _: usize,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
         let events = self.send(false, headers, |headers| {
-            self.client.get_stream_with_max_sse_event_size(
+            self.http.client.get_stream_with_max_sse_event_size(
                 uri.clone(),
                 session_id.clone(),
                 last_event_id.clone(),
-                auth_header.clone(),
+                None,
                 headers,
                 // A large file comes as the answer of its request.
                 MAX_MESSAGE_BYTES,
             )
         });
-        Ok(check_events(events.await?, self.messages.clone()))
+        Ok(check_events(events.await?, self.http.messages.clone()))
     }
 }
 

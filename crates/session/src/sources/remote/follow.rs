@@ -9,70 +9,57 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Server that is followed.
-pub struct FollowedServer<S: RemoteServer> {
-    pub server: Arc<S>,
-    pub state: watch::Sender<RemoteState<S::Link>>,
-    /// Notified to request a new list.
-    pub relist: Arc<Notify>,
-}
+/// Follows a server. Returns only if the server never comes back. `relist` is notified to request a new list.
+pub async fn follow_server<S: RemoteServer>(
+    server: Arc<S>,
+    state: watch::Sender<RemoteState<S::Link>>,
+    relist: Arc<Notify>,
+) {
+    let mut backoff = Backoff::new(MIN_RETRY_DELAY, S::MAX_RETRY_DELAY);
+    loop {
+        let started_at = Instant::now();
+        let reason = match server.connect(&relist).await {
+            Err(reason) => reason,
+            // Lists the skills again and again until the connection is lost.
+            Ok(mut connection) => loop {
+                let listed_at = Instant::now();
+                let before = state.borrow().skills.clone();
+                let listed = match server.list_skills(&mut connection, &before).await {
+                    Ok(listed) => listed,
+                    Err(reason) => break reason,
+                };
+                let link = S::link(&connection);
+                state.send_if_modified(|state| state.store_list(listed, &link));
 
-impl<S: RemoteServer> FollowedServer<S> {
-    /// Follows the server. Returns only if the server never comes back.
-    pub async fn follow(self) {
-        let mut backoff = Backoff::new(MIN_RETRY_DELAY, S::MAX_RETRY_DELAY);
-        loop {
-            let started_at = Instant::now();
-            let reason = match self.server.connect(&self.relist).await {
-                Ok(connection) => self.relist_until_lost(connection).await,
-                Err(reason) => reason,
-            };
-
-            let is_over = self.server.is_over();
-            self.state.send_if_modified(|state| {
-                let is_changed = state.store_failure(reason.clone());
-                if is_changed {
-                    self.server.log_failure(&reason);
-                }
-                is_changed
-            });
-            if is_over {
-                return;
-            }
-            if started_at.elapsed() > S::MAX_RETRY_DELAY {
-                backoff.reset();
-            }
-            tokio::select! {
-                () = sleep(backoff.next_delay()) => {}
-                () = self.server.wait_for_retry(&self.relist) => {}
-            }
-        }
-    }
-
-    /// Lists the skills again and again. Returns the reason once the connection is lost.
-    async fn relist_until_lost(&self, mut connection: S::Connection) -> String {
-        loop {
-            let listed_at = Instant::now();
-            let before = self.state.borrow().skills.clone();
-            match self.server.list_skills(&mut connection, &before).await {
-                Ok(listed) => {
-                    let link = S::link(&connection);
-                    self.state
-                        .send_if_modified(|state| state.store_list(listed, &link));
-                }
-                Err(reason) => return reason,
-            }
-
-            tokio::select! {
-                () = self.relist.notified() => {}
-                () = sleep(RELIST_INTERVAL) => {}
-                changed = S::wait_for_change(&mut connection) => {
-                    if let Err(reason) = changed {
-                        return reason;
+                tokio::select! {
+                    () = relist.notified() => {}
+                    () = sleep(RELIST_INTERVAL) => {}
+                    changed = S::wait_for_change(&mut connection) => {
+                        if let Err(reason) = changed {
+                            break reason;
+                        }
                     }
                 }
+                sleep_until(listed_at + MIN_RETRY_DELAY).await;
+            },
+        };
+
+        state.send_if_modified(|state| {
+            let is_changed = state.store_failure(reason.clone());
+            if is_changed {
+                server.log_failure(&reason);
             }
-            sleep_until(listed_at + MIN_RETRY_DELAY).await;
+            is_changed
+        });
+        if server.is_over() {
+            return;
+        }
+        if started_at.elapsed() > S::MAX_RETRY_DELAY {
+            backoff.reset();
+        }
+        tokio::select! {
+            () = sleep(backoff.next_delay()) => {}
+            () = server.wait_for_retry(&relist) => {}
         }
     }
 }

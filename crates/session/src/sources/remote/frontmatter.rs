@@ -41,9 +41,10 @@ pub fn find_difference(
         }
     }
 
-    let mut fields = listed.iter().filter(|(_, value)| !value.is_null());
-    let absent = fields.find(|(key, _)| !seen.contains(key.as_str()));
-    absent.map(|(key, _)| format!("it does not have the list's field {}", quote_value(key)))
+    listed
+        .iter()
+        .find(|(key, value)| !value.is_null() && !seen.contains(key.as_str()))
+        .map(|(key, _)| format!("it does not have the list's field {}", quote_value(key)))
 }
 
 fn is_same_value(node: &DocumentNode, value: &Value) -> bool {

@@ -14,13 +14,12 @@ static TURNS: Semaphore = Semaphore::const_new(1);
 static LAST_TEXT: Mutex<Option<VerifiedFile>> = Mutex::new(None);
 
 /// Turn of a large file. Hold the turn until only the content of the file is left.
-#[derive(Debug)]
-pub struct FileTurn(#[allow(dead_code)] Option<SemaphorePermit<'static>>);
+pub type FileTurn = SemaphorePermit<'static>;
 
 /// Waits for the turn of a large file. The last large text makes room.
-pub async fn take_turn() -> FileTurn {
+pub async fn take_turn() -> Option<FileTurn> {
     // The semaphore is never closed.
-    let turn = FileTurn(TURNS.acquire().await.ok());
+    let turn = TURNS.acquire().await.ok();
     LAST_TEXT.lock().take();
     turn
 }
@@ -45,11 +44,10 @@ impl Default for VerifiedFileCache {
 impl VerifiedFileCache {
     /// Returns the file with a digest, if it is cached. Files with one digest have the same bytes.
     pub fn find_file(&self, digest: ContentDigest) -> Option<VerifiedFile> {
-        if let Some(text) = self.0.get(&digest) {
-            return Some(VerifiedFile { digest, text });
-        }
-        let last = LAST_TEXT.lock();
-        last.as_ref().filter(|file| file.digest == digest).cloned()
+        self.0.get(digest).or_else(|| {
+            let last = LAST_TEXT.lock().clone();
+            last.filter(|file| file.digest == digest)
+        })
     }
 
     /// Adds a file. A large text takes the place of the last one.
@@ -57,7 +55,7 @@ impl VerifiedFileCache {
         if file.text.len() as u64 > SMALL_FILE_BYTES {
             *LAST_TEXT.lock() = Some(file.clone());
         } else {
-            self.0.put(file.digest, file.text.clone());
+            self.0.put(file);
         }
     }
 }
@@ -74,7 +72,7 @@ pub async fn read_file_body(mut response: reqwest::Response) -> Result<FileConte
             return Err(format!("the response is over {MAX_FILE_BYTES} bytes"));
         }
         if bytes > SMALL_FILE_BYTES && content.turn.is_none() {
-            content.turn = Some(take_turn().await);
+            content.turn = take_turn().await;
         }
         content.bytes.extend_from_slice(&chunk);
     }

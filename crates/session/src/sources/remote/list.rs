@@ -13,27 +13,10 @@ const MAX_REPORTED: usize = 4;
 pub type RemoteSkills = HashMap<String, Arc<RemoteSkill>>;
 
 /// List of a server, with the declarations of its skills.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ListedSkills {
     pub listing: SkillListing,
     pub skills: RemoteSkills,
-}
-
-impl ListedSkills {
-    /// Replaces the skill of a package; `None` removes it.
-    pub fn replace(&mut self, package: &str, skill: Option<Arc<RemoteSkill>>) {
-        self.listing.skills.retain(|skill| skill.package != package);
-        self.skills.remove(package);
-
-        if let Some(skill) = skill {
-            let listed = &mut self.listing.skills;
-            let position = listed.partition_point(|other| {
-                (&other.name, &other.package) < (&skill.skill.name, &skill.skill.package)
-            });
-            listed.insert(position, skill.skill.clone());
-            self.skills.insert(package.to_owned(), skill);
-        }
-    }
 }
 
 /// Builder of a list.
@@ -43,8 +26,6 @@ pub struct SkillListBuilder<'a> {
     skills: RemoteSkills,
     invalid: Vec<String>,
     invalid_count: usize,
-    /// Number of skills without declared files.
-    undeclared_count: usize,
 }
 
 impl<'a> SkillListBuilder<'a> {
@@ -54,7 +35,6 @@ impl<'a> SkillListBuilder<'a> {
             skills: RemoteSkills::new(),
             invalid: Vec::new(),
             invalid_count: 0,
-            undeclared_count: 0,
         }
     }
 
@@ -72,7 +52,6 @@ impl<'a> SkillListBuilder<'a> {
             Ok(skill) => skill,
             Err(reason) => return self.record_invalid(label, &reason),
         };
-        self.undeclared_count += usize::from(skill.files.is_none());
 
         let package = skill.skill.package.clone();
         let skill = match self.before.get(&package) {
@@ -101,19 +80,29 @@ impl<'a> SkillListBuilder<'a> {
             warnings.push(format!("the list of {phrase} is truncated: {reason}"));
         }
         if self.invalid_count > 0 {
-            let named = self.invalid.join("; ");
-            let count = self.invalid_count;
-            warnings.push(format!("{count} skills of {phrase} are omitted: {named}"));
+            warnings.push(format!(
+                "{} skills of {phrase} are omitted: {}",
+                self.invalid_count,
+                self.invalid.join("; ")
+            ));
         }
-        if self.undeclared_count > 0 {
-            let count = self.undeclared_count;
+
+        let count = self
+            .skills
+            .values()
+            .filter(|skill| skill.declared.files.is_none())
+            .count();
+        if count > 0 {
             warnings.push(format!(
                 "{phrase} declares no digests for {count} of its skills"
             ));
         }
 
-        let skills = self.skills.values().map(|skill| skill.skill.clone());
-        let mut skills: Vec<_> = skills.collect();
+        let mut skills: Vec<_> = self
+            .skills
+            .values()
+            .map(|skill| skill.skill.clone())
+            .collect();
         skills.sort_by(|a, b| (&a.name, &a.package).cmp(&(&b.name, &b.package)));
         ListedSkills {
             listing: SkillListing {
@@ -131,7 +120,8 @@ impl<'a> SkillListBuilder<'a> {
 pub fn is_same_skills(before: &RemoteSkills, after: &RemoteSkills) -> bool {
     before.len() == after.len()
         && after.iter().all(|(package, skill)| {
-            let known = before.get(package);
-            known.is_some_and(|known| Arc::ptr_eq(known, skill))
+            before
+                .get(package)
+                .is_some_and(|known| Arc::ptr_eq(known, skill))
         })
 }

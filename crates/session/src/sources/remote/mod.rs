@@ -25,12 +25,12 @@ use super::{
 use crate::skills::skill_source::{channel_changes, unlisted_files_error};
 use crate::{ToolError, ToolErrorCode};
 use caproot_core::wire::ContentDigest;
-use follow::FollowedServer;
+use follow::follow_server;
 use futures_util::future::BoxFuture;
 use large_file::VerifiedFileCache;
 use state::RemoteState;
 use std::fmt;
-use std::future::{Future, ready};
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -95,12 +95,11 @@ pub trait RemoteServer: fmt::Debug + Send + Sync + Sized + 'static {
     /// only statement. An unchanged skill of `before` is reused in a new list.
     fn request_statement(
         &self,
-        link: &Self::Link,
-        package: &str,
-        known: Option<&RemoteSkill>,
-        before: &RemoteSkills,
+        _link: &Self::Link,
+        _package: &str,
+        _known: Option<&RemoteSkill>,
+        _before: &RemoteSkills,
     ) -> impl Future<Output = Result<Option<SkillStatement>, ToolError>> + Send {
-        let _ = (link, package, known, before);
         ready(Ok(None))
     }
 
@@ -118,10 +117,9 @@ pub trait RemoteServer: fmt::Debug + Send + Sync + Sized + 'static {
     /// Lists the files of a skill whose files are not declared.
     fn list_directories(
         &self,
-        link: &Self::Link,
-        skill: &RemoteSkill,
+        _link: &Self::Link,
+        _skill: &RemoteSkill,
     ) -> impl Future<Output = Result<PackageFilesPage, ToolError>> + Send {
-        let _ = (link, skill);
         ready(Err(undeclared_files_error()))
     }
 }
@@ -137,6 +135,7 @@ pub enum SkillStatement {
 }
 
 /// Limits of a source.
+#[derive(Debug)]
 pub struct ReadLimits {
     pub read_timeout: Duration,
     /// Age of the server's latest statement about a skill, up to which a read relies on the statement.
@@ -147,8 +146,7 @@ pub struct ReadLimits {
 #[derive(Debug)]
 pub struct RemoteSource<S: RemoteServer> {
     server: Arc<S>,
-    read_timeout: Duration,
-    max_age: Duration,
+    limits: ReadLimits,
     state: watch::Sender<RemoteState<S::Link>>,
     /// Notified to request a new list.
     relist: Arc<Notify>,
@@ -172,11 +170,10 @@ struct VerifiedContent {
 
 impl<S: RemoteServer> RemoteSource<S> {
     /// Returns the source of a server that is never connected to.
-    pub(super) fn disabled(server: S, limits: &ReadLimits) -> Self {
+    pub(super) fn disabled(server: S, limits: ReadLimits) -> Self {
         Self {
             server: Arc::new(server),
-            read_timeout: limits.read_timeout,
-            max_age: limits.max_age,
+            limits,
             state: watch::Sender::new(RemoteState::without_listing("it is disabled")),
             relist: Arc::default(),
             file_cache: VerifiedFileCache::default(),
@@ -185,16 +182,17 @@ impl<S: RemoteServer> RemoteSource<S> {
     }
 
     /// Follows the list of a server until the source is dropped.
-    pub(super) fn follow(server: S, limits: &ReadLimits) -> Self {
+    pub(super) fn follow(server: S, limits: ReadLimits) -> Self {
         let mut source = Self::disabled(server, limits);
-        let state = RemoteState::without_listing("it does not answer yet");
-        source.state.send_replace(state);
-        let followed = FollowedServer {
-            server: source.server.clone(),
-            state: source.state.clone(),
-            relist: source.relist.clone(),
-        };
-        source.follow_task = Some(AbortOnDropHandle::new(tokio::spawn(followed.follow())));
+        source
+            .state
+            .send_replace(RemoteState::without_listing("it does not answer yet"));
+        let followed = follow_server(
+            source.server.clone(),
+            source.state.clone(),
+            source.relist.clone(),
+        );
+        source.follow_task = Some(AbortOnDropHandle::new(tokio::spawn(followed)));
         source
     }
 
@@ -219,8 +217,9 @@ impl<S: RemoteServer> RemoteSource<S> {
         &self,
         request: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
-        let response = timeout(self.read_timeout, request).await;
-        response.unwrap_or_else(|_| Err(self.unavailable_error("it does not answer in time")))
+        timeout(self.limits.read_timeout, request)
+            .await
+            .unwrap_or_else(|_| Err(self.unavailable_error("it does not answer in time")))
     }
 
     fn unavailable_error(&self, reason: &str) -> ToolError {
@@ -229,49 +228,52 @@ impl<S: RemoteServer> RemoteSource<S> {
 
     /// Returns the files of a skill, all on one page: their number is limited.
     async fn list_package_files(&self, package: &str) -> Result<PackageFilesPage, ToolError> {
-        let current = self.current_skill(package, self.max_age);
-        let CurrentSkill { skill, link } = self.run_in_time(current).await?;
-        let Some(files) = &skill.files else {
-            let listed = self.server.list_directories(&link, &skill);
-            return self.run_in_time(listed).await;
+        let CurrentSkill { skill, link } = self
+            .run_in_time(self.current_skill(package, self.limits.max_age))
+            .await?;
+        let Some(files) = &skill.declared.files else {
+            return self
+                .run_in_time(self.server.list_directories(&link, &skill))
+                .await;
         };
 
-        let files = files.iter().map(|(resource, file)| PackageFile {
-            resource: resource.clone(),
-            size_bytes: file.size,
-            media_type: String::new(),
-        });
         Ok(PackageFilesPage {
-            files: files.collect(),
+            files: files
+                .iter()
+                .map(|(resource, file)| PackageFile {
+                    resource: resource.clone(),
+                    size_bytes: file.size,
+                    media_type: String::new(),
+                })
+                .collect(),
             ..PackageFilesPage::default()
         })
     }
 
     async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
         request.check_resource_in_package()?;
-        let fetched = self.run_in_time(self.fetch_current_page(request)).await;
+        let fetch = async {
+            let current = self
+                .current_skill(&request.package, self.limits.max_age)
+                .await?;
+            let resource = current.skill.declared_spelling(&request.resource);
+            let location = S::locate_file(&current.skill, &resource)?;
+            current.skill.check_rejection()?;
+            let cursor = parse_cursor(&request.cursor, &resource)?;
+            let file = self.fetch_text(&current, &resource, &location).await?;
+            file.cut_page(cursor, &resource, request.max_bytes)
+        };
 
-        fetched.inspect_err(|error| {
-            let is_outdated = matches!(
+        self.run_in_time(fetch).await.inspect_err(|error| {
+            // The server may have a new list, or may be gone. A lost server is tried again anyway.
+            if matches!(
                 error.code(),
                 ToolErrorCode::NotVerified | ToolErrorCode::SourceUnavailable
-            );
-            // The server may have a new list, or may be gone. A lost server is tried again anyway.
-            if is_outdated && self.state.borrow().link.is_ok() {
+            ) && self.state.borrow().link.is_ok()
+            {
                 self.relist.notify_one();
             }
         })
-    }
-
-    /// Returns a page of a file, without a time limit.
-    async fn fetch_current_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
-        let current = self.current_skill(&request.package, self.max_age).await?;
-        let resource = current.skill.declared_spelling(&request.resource);
-        let location = S::locate_file(&current.skill, &resource)?;
-        current.skill.check_rejection()?;
-        let cursor = parse_cursor(&request.cursor, &resource)?;
-        let file = self.fetch_text(&current, &resource, &location).await?;
-        file.cut_page(cursor, &resource, request.max_bytes)
     }
 
     /// Fetches and verifies a text file of a skill.
@@ -283,8 +285,9 @@ impl<S: RemoteServer> RemoteSource<S> {
     ) -> Result<VerifiedFile, ToolError> {
         let skill = &current.skill;
         let declared = skill.find_file(resource)?;
-        let cached = declared.and_then(|declared| self.file_cache.find_file(declared.digest));
-        if let Some(file) = cached {
+        if let Some(declared) = declared
+            && let Some(file) = self.file_cache.find_file(declared.digest)
+        {
             // A cached file with the listed digest is current. The frontmatter in the list can be another.
             skill.verify_file(resource, file.text.as_bytes(), file.digest)?;
             return Ok(file);
@@ -293,7 +296,10 @@ impl<S: RemoteServer> RemoteSource<S> {
         let fetched = self.fetch_verified(current, resource, location).await?;
         let text = String::from_utf8(fetched.content.bytes)
             .map_err(|_| ToolError::from_code(ToolErrorCode::NotText, "the file is not text"))?;
-        let file = VerifiedFile::new(fetched.digest, text);
+        let file = VerifiedFile {
+            digest: fetched.digest,
+            text: text.into(),
+        };
 
         // A file without a listed digest cannot be checked later, so it is fetched for each page.
         if declared.is_some() {
@@ -319,9 +325,9 @@ impl<S: RemoteServer> RemoteSource<S> {
 
     /// Returns all files of a skill. The server says at the end, too, that these are the files.
     async fn fetch_declared_files(&self, package: &str) -> Result<Vec<FetchedFile>, ToolError> {
-        let current = self.current_skill(package, self.max_age).await?;
+        let current = self.current_skill(package, self.limits.max_age).await?;
         let skill = &current.skill;
-        if skill.files.is_none() {
+        if skill.declared.files.is_none() {
             return Err(undeclared_files_error());
         }
         skill.check_rejection()?;
@@ -336,16 +342,16 @@ impl<S: RemoteServer> RemoteSource<S> {
             });
         }
 
-        let confirm = self.current_skill(package, Duration::ZERO);
-        if self.run_in_time(confirm).await?.skill.is_same(skill) {
-            Ok(files)
-        } else {
-            let message = "the skill changed while its files were read";
-            Err(ToolError::from_code(
-                ToolErrorCode::ResourceChanged,
-                message,
-            ))
+        let confirmed = self
+            .run_in_time(self.current_skill(package, Duration::ZERO))
+            .await?;
+        if confirmed.skill.is_same(skill) {
+            return Ok(files);
         }
+        Err(ToolError::from_code(
+            ToolErrorCode::ResourceChanged,
+            "the skill changed while its files were read",
+        ))
     }
 
     /// Returns the skill of a package as the server declares it now, or at most the maximum age ago.
@@ -355,42 +361,35 @@ impl<S: RemoteServer> RemoteSource<S> {
         max_age: Duration,
     ) -> Result<CurrentSkill<S::Link>, ToolError> {
         let state = self.state.borrow().clone();
-        let link = match &state.link {
-            Ok(link) => link.clone(),
-            Err(reason) => return Err(self.unavailable_error(reason)),
-        };
+        let mut current = state.find(package).cloned();
+        let link = state
+            .link
+            .map_err(|reason| self.unavailable_error(&reason))?;
         if !S::owns_handle(self.server.id(), package) {
             return Err(wrong_authority_error());
         }
 
-        let known = state.find(package).cloned();
-        if let Some(skill) = known.clone().filter(|known| known.age() <= max_age) {
+        if let Some(skill) = current.clone().filter(|known| known.age() <= max_age) {
             return Ok(CurrentSkill { skill, link });
         }
-        let statement =
-            self.server
-                .request_statement(&link, package, known.as_deref(), &state.skills);
-        let current = match statement.await? {
-            Some(statement) => self.store_statement(package, &link, statement),
-            None => known,
-        };
-        let skill = current.ok_or_else(unlisted_package_error)?;
-        Ok(CurrentSkill { skill, link })
-    }
+        let known = current.as_deref();
+        let statement = self
+            .server
+            .request_statement(&link, package, known, &state.skills)
+            .await?;
 
-    /// Stores a statement of the server. Returns the skill of the package, if the server serves it.
-    fn store_statement(
-        &self,
-        package: &str,
-        link: &S::Link,
-        statement: SkillStatement,
-    ) -> Option<Arc<RemoteSkill>> {
-        self.state.send_if_modified(|state| match statement {
-            SkillStatement::Served(skill) => state.replace_skill(package, Some(*skill)),
-            SkillStatement::Gone => state.replace_skill(package, None),
-            SkillStatement::Listed(listed) => state.store_list(Some(listed), link),
-        });
-        self.find_skill(package)
+        if let Some(statement) = statement {
+            self.state.send_if_modified(|state| match statement {
+                SkillStatement::Served(skill) => state.replace_skill(package, Some(*skill)),
+                SkillStatement::Gone => state.replace_skill(package, None),
+                SkillStatement::Listed(listed) => state.store_list(Some(listed), &link),
+            });
+            current = self.find_skill(package);
+        }
+        Ok(CurrentSkill {
+            skill: current.ok_or_else(unlisted_package_error)?,
+            link,
+        })
     }
 }
 
@@ -409,15 +408,15 @@ impl<S: RemoteServer> SkillSource for RemoteSource<S> {
 
     fn snapshot(&self) -> SourceSnapshot {
         let state = self.state.borrow();
-        // A disabled server is no warning.
-        let reason = state
-            .link
-            .as_ref()
-            .err()
-            .filter(|_| self.follow_task.is_some());
         SourceSnapshot {
             listing: state.listing.clone(),
-            unavailable_reason: reason.cloned(),
+            // A disabled server is no warning.
+            unavailable_reason: state
+                .link
+                .as_ref()
+                .err()
+                .filter(|_| self.follow_task.is_some())
+                .cloned(),
         }
     }
 
@@ -426,7 +425,7 @@ impl<S: RemoteServer> SkillSource for RemoteSource<S> {
     }
 
     fn read_timeout(&self) -> Duration {
-        self.read_timeout
+        self.limits.read_timeout
     }
 
     fn retry(&self) {

@@ -24,12 +24,7 @@ const MAX_NAME_CHARS: usize = 64;
 #[derive(Debug)]
 pub struct RemoteSkill {
     pub skill: Arc<Skill>,
-    pub origin: SkillOrigin,
-    /// URI or URL of the SKILL.md.
-    pub location: String,
-    /// Frontmatter in the list.
-    pub frontmatter: Map<String, Value>,
-    pub files: Option<DeclaredFiles>,
+    pub declared: SkillDeclaration,
     /// Error of a failed verification. Once set, no file of the skill is read.
     rejection: OnceLock<ToolError>,
     /// Time of the server's latest statement with these declarations.
@@ -69,13 +64,12 @@ pub struct McpSkillFile {
 }
 
 /// Declarations of a skill.
+#[derive(Debug, PartialEq)]
 pub struct SkillDeclaration {
-    pub authority: Authority,
-    pub package: String,
     pub origin: SkillOrigin,
     /// URI or URL of the SKILL.md.
     pub location: String,
-    /// Frontmatter with the name and the description.
+    /// Frontmatter in the list, with the name and the description.
     pub frontmatter: Map<String, Value>,
     /// `None` if the server declares no files.
     pub files: Option<DeclaredFiles>,
@@ -83,28 +77,27 @@ pub struct SkillDeclaration {
 
 impl RemoteSkill {
     /// Returns the skill of a declaration, or the reason for its rejection.
-    pub fn new(declaration: SkillDeclaration) -> Result<Self, String> {
-        let SkillDeclaration {
-            authority,
-            package,
-            origin,
-            location,
-            frontmatter,
-            files,
-        } = declaration;
-
-        let name = single_line(text_field(&frontmatter, "name"));
+    pub fn new(
+        authority: Authority,
+        package: String,
+        declared: SkillDeclaration,
+    ) -> Result<Self, String> {
+        let frontmatter = &declared.frontmatter;
+        let name = single_line(text_field(frontmatter, "name"));
         if name.is_empty() || exceeds_chars(&name, MAX_NAME_CHARS) {
             return Err("its name is empty or too long".to_owned());
         }
         let main_resource = format!("{package}/{MAIN_FILE}");
-        let main = files.as_ref().map(|files| files.get(&main_resource));
-        if matches!(main, Some(None)) {
-            return Err("its SKILL.md is not declared".to_owned());
-        }
+        let main = match &declared.files {
+            None => None,
+            Some(files) => Some(
+                files
+                    .get(&main_resource)
+                    .ok_or("its SKILL.md is not declared")?,
+            ),
+        };
 
-        let main = main.flatten();
-        let description = single_line(text_field(&frontmatter, "description"));
+        let description = single_line(text_field(frontmatter, "description"));
         let mut skill = Skill {
             authority: Some(authority),
             package,
@@ -112,18 +105,25 @@ impl RemoteSkill {
             description: truncate_chars(&description, MAX_DESCRIPTION_CHARS).to_owned(),
             digest: main.map_or_else(String::new, |main| main.digest.to_string()),
             size_bytes: main.and_then(|main| main.size).unwrap_or_default(),
-            user_invocable: permits(&frontmatter, "user-invocable", true),
+            user_invocable: permits(frontmatter, "user-invocable", true),
             main_resource,
             ..Skill::default()
         };
-        skill.set_not_offered(find_restriction(&frontmatter));
+
+        // As in the daemon, a value that is neither true nor false restricts who may choose the skill.
+        skill.set_not_offered(
+            if !permits(frontmatter, "disable-model-invocation", false) {
+                NotOffered::PeopleOnly
+            } else if !permits(frontmatter, "default-enabled", true) {
+                NotOffered::SwitchedOff
+            } else {
+                NotOffered::Unspecified
+            },
+        );
 
         Ok(Self {
             skill: Arc::new(skill),
-            origin,
-            location,
-            frontmatter,
-            files,
+            declared,
             rejection: OnceLock::new(),
             confirmed_at: Mutex::new(Instant::now()),
         })
@@ -131,13 +131,16 @@ impl RemoteSkill {
 
     /// Returns the description as the server declares it.
     pub fn declared_description(&self) -> &str {
-        text_field(&self.frontmatter, "description")
+        text_field(&self.declared.frontmatter, "description")
     }
 
     /// Returns the declared files, SKILL.md first.
     pub fn declared_files(&self) -> Vec<McpSkillFile> {
-        let files = self.files.iter().flatten();
-        let mut files: Vec<_> = files
+        let mut files: Vec<_> = self
+            .declared
+            .files
+            .iter()
+            .flatten()
             .map(|(resource, file)| McpSkillFile {
                 resource: resource.clone(),
                 digest: file.digest.to_string(),
@@ -157,19 +160,25 @@ impl RemoteSkill {
         }
         let decoded = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
         let wanted = decoded(handle);
-        let mut declared = self.files.iter().flat_map(BTreeMap::keys);
-        let spelled = declared.find(|spelled| decoded(spelled) == wanted);
-        spelled.map_or(handle, String::as_str).to_owned()
+        self.declared
+            .files
+            .iter()
+            .flat_map(BTreeMap::keys)
+            .find(|spelled| decoded(spelled) == wanted)
+            .map_or(handle, String::as_str)
+            .to_owned()
     }
 
     /// Returns the declaration of a file below the package; `None` if the server declares no files.
     pub fn find_file(&self, resource: &str) -> Result<Option<DeclaredFile>, ToolError> {
-        let Some(files) = &self.files else {
+        let Some(files) = &self.declared.files else {
             return Ok(None);
         };
         files.get(resource).copied().map(Some).ok_or_else(|| {
-            let message = "the skill has no such file";
-            ToolError::from_code(ToolErrorCode::ResourceNotFound, message)
+            ToolError::from_code(
+                ToolErrorCode::ResourceNotFound,
+                "the skill has no such file",
+            )
         })
     }
 
@@ -196,87 +205,72 @@ impl RemoteSkill {
         bytes: &[u8],
         digest: ContentDigest,
     ) -> Result<(), ToolError> {
-        let declared = self.find_file(resource)?;
-        let is_main = resource == self.skill.main_resource;
-        let checked = check_declaration(declared, bytes, digest).and_then(|()| {
-            if is_main {
-                self.check_frontmatter(bytes)
-            } else {
-                Ok(())
-            }
-        });
-
-        checked.inspect_err(|error| {
-            if is_main {
-                // The first error stays.
-                let _ = self.rejection.set(error.clone());
-            }
-        })
+        self.check_content(resource, bytes, digest)
+            .inspect_err(|error| {
+                if resource == self.skill.main_resource {
+                    // The first error stays.
+                    let _ = self.rejection.set(error.clone());
+                }
+            })
     }
 
-    /// Checks that a SKILL.md is text with the frontmatter of the list.
-    fn check_frontmatter(&self, bytes: &[u8]) -> Result<(), ToolError> {
+    /// Checks the size and the digest of a file, and the frontmatter of a SKILL.md, against the list.
+    fn check_content(
+        &self,
+        resource: &str,
+        bytes: &[u8],
+        digest: ContentDigest,
+    ) -> Result<(), ToolError> {
+        if let Some(declared) = self.find_file(resource)? {
+            let size = bytes.len() as u64;
+            if let Some(listed) = declared.size.filter(|listed| *listed != size) {
+                return Err(not_verified_error(&format!(
+                    "the file has {size} bytes; the list declares {listed}"
+                )));
+            }
+            if declared.digest != digest {
+                return Err(not_verified_error(
+                    "the digest of the file differs from the list",
+                ));
+            }
+        }
+        if resource != self.skill.main_resource {
+            return Ok(());
+        }
+
         let text = str::from_utf8(bytes)
             .map_err(|error| not_verified_error(&format!("the SKILL.md is not text: {error}")))?;
+
         // A manifest and an index have some of the fields.
-        let has_all_fields = self.origin == SkillOrigin::Extension;
-        let Some(difference) = find_difference(text, &self.frontmatter, has_all_fields) else {
+        let SkillDeclaration {
+            origin,
+            frontmatter,
+            ..
+        } = &self.declared;
+        let has_all_fields = *origin == SkillOrigin::Extension;
+        let Some(difference) = find_difference(text, frontmatter, has_all_fields) else {
             return Ok(());
         };
-        let list = match self.origin {
+        let list = match origin {
             SkillOrigin::Extension | SkillOrigin::Manifest => "list",
             SkillOrigin::Index => "index",
         };
-        let reason = format!("the SKILL.md differs from the {list}: {difference}");
-        Err(not_verified_error(&reason))
+        Err(not_verified_error(&format!(
+            "the SKILL.md differs from the {list}: {difference}"
+        )))
     }
 
     /// Returns whether the list has the same values.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.origin == other.origin
-            && self.skill == other.skill
-            && self.location == other.location
-            && self.frontmatter == other.frontmatter
-            && self.files == other.files
+        self.skill == other.skill && self.declared == other.declared
     }
 }
 
 fn text_field<'a>(frontmatter: &'a Map<String, Value>, key: &str) -> &'a str {
-    let value = frontmatter.get(key);
-    value.and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Checks the size and the digest of a file against the list.
-fn check_declaration(
-    declared: Option<DeclaredFile>,
-    bytes: &[u8],
-    digest: ContentDigest,
-) -> Result<(), ToolError> {
-    let Some(declared) = declared else {
-        return Ok(());
-    };
-    let size = bytes.len() as u64;
-    if let Some(listed) = declared.size.filter(|listed| *listed != size) {
-        let reason = format!("the file has {size} bytes; the list declares {listed}");
-        return Err(not_verified_error(&reason));
-    }
-    if declared.digest != digest {
-        let reason = "the digest of the file differs from the list";
-        return Err(not_verified_error(reason));
-    }
-    Ok(())
-}
-
-/// Returns the restriction of a skill whose frontmatter says who may choose the skill. As in the daemon, a
-/// value that is neither true nor false restricts.
-fn find_restriction(frontmatter: &Map<String, Value>) -> NotOffered {
-    if !permits(frontmatter, "disable-model-invocation", false) {
-        NotOffered::PeopleOnly
-    } else if !permits(frontmatter, "default-enabled", true) {
-        NotOffered::SwitchedOff
-    } else {
-        NotOffered::Unspecified
-    }
+    frontmatter
+        .get(key)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// Whether a field is absent or has the value that permits.

@@ -49,17 +49,18 @@ impl<L: Clone> RemoteState<L> {
     /// Stores the reason why the server is unavailable. The skills stay, so that no other source takes their
     /// names. Returns whether the snapshot changed.
     pub fn store_failure(&mut self, reason: String) -> bool {
-        let is_known = self.has_result && self.link.as_ref().err() == Some(&reason);
+        let is_changed = !self.has_result || self.link.as_ref().err() != Some(&reason);
         self.link = Err(reason);
         self.has_result = true;
-        !is_known
+        is_changed
     }
 
     /// Returns the skill of a package, listed or not.
     pub fn find(&self, package: &str) -> Option<&Arc<RemoteSkill>> {
         self.skills.get(package).or_else(|| {
-            let mut unlisted = self.unlisted.iter();
-            unlisted.find(|known| known.skill.package == package)
+            self.unlisted
+                .iter()
+                .find(|known| known.skill.package == package)
         })
     }
 
@@ -80,18 +81,21 @@ impl<L: Clone> RemoteState<L> {
             let unlisted = Arc::make_mut(&mut self.unlisted);
             unlisted.retain(|known| known.skill.package != package);
             unlisted.extend(skill);
-            let excess = unlisted.len().saturating_sub(MAX_UNLISTED_SKILLS);
-            unlisted.drain(..excess);
+            unlisted.drain(..unlisted.len().saturating_sub(MAX_UNLISTED_SKILLS));
             return false;
         }
 
-        let mut listed = ListedSkills {
-            listing: SkillListing::clone(&self.listing),
-            skills: RemoteSkills::clone(&self.skills),
-        };
-        listed.replace(package, skill);
-        self.listing = Arc::new(listed.listing);
-        self.skills = Arc::new(listed.skills);
+        let listed = &mut Arc::make_mut(&mut self.listing).skills;
+        let skills = Arc::make_mut(&mut self.skills);
+        listed.retain(|skill| skill.package != package);
+        skills.remove(package);
+        if let Some(skill) = skill {
+            let position = listed.partition_point(|other| {
+                (&other.name, &other.package) < (&skill.skill.name, &skill.skill.package)
+            });
+            listed.insert(position, skill.skill.clone());
+            skills.insert(package.to_owned(), skill);
+        }
         true
     }
 }

@@ -17,13 +17,6 @@ use tokio::time::timeout;
 /// Path of the index (RFC 8615).
 const INDEX_PATH: &str = "/.well-known/agent-skills/index.json";
 
-/// HTTP client of a site.
-#[derive(Debug, Clone)]
-pub struct SiteClient {
-    client: reqwest::Client,
-    index: Url,
-}
-
 /// Index with the conditions of the next request.
 pub struct FetchedIndex {
     pub bytes: Vec<u8>,
@@ -34,19 +27,19 @@ pub struct FetchedIndex {
 /// Returns the location of a site that is given as a host, such as `docs.example`, or as a URL
 /// without a path. Errors are the end of a sentence about the site.
 pub fn parse_site(text: &str, policy: AddressPolicy) -> Result<SiteLocation, String> {
-    let text = if text.contains("://") {
-        text.to_owned()
+    let url = if text.contains("://") {
+        Url::parse(text)
     } else {
-        format!("https://{text}")
-    };
-    let url = Url::parse(&text).context("it is no host or URL")?;
+        Url::parse(&format!("https://{text}"))
+    }
+    .context("it is no host or URL")?;
 
-    let has_more = !matches!(url.path(), "" | "/")
+    if !matches!(url.path(), "" | "/")
         || url.query().is_some()
         || url.fragment().is_some()
         || !url.username().is_empty()
-        || url.password().is_some();
-    if has_more {
+        || url.password().is_some()
+    {
         return Err("it has more than a host and a port".to_owned());
     }
     match url.scheme() {
@@ -59,70 +52,79 @@ pub fn parse_site(text: &str, policy: AddressPolicy) -> Result<SiteLocation, Str
     let host = url.host_str().ok_or("it has no host")?;
     policy.check_host(&url)?;
 
-    let id = match url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    };
-    let index = url.join(INDEX_PATH).map_err(|error| error.to_string())?;
-    Ok(SiteLocation { id, index })
+    Ok(SiteLocation {
+        id: match url.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        },
+        index: url.join(INDEX_PATH).map_err(|error| error.to_string())?,
+    })
 }
 
-impl SiteClient {
-    /// Returns the client of a site. Errors are the end of a sentence.
-    pub async fn new(site: &SiteLocation, policy: AddressPolicy) -> Result<Self, String> {
-        let builder = checked_client_builder(&site.index, policy).await?;
-        let builder = builder
+/// Returns the client of a site. Errors are the end of a sentence.
+pub async fn build_site_client(
+    site: &SiteLocation,
+    policy: AddressPolicy,
+) -> Result<reqwest::Client, String> {
+    build_client(
+        checked_client_builder(&site.index, policy)
+            .await?
             .redirect(Policy::custom(follow_on_same_origin))
-            .connect_timeout(CONNECT_TIMEOUT);
-        Ok(Self {
-            client: build_client(builder)?,
-            index: site.index.clone(),
-        })
-    }
+            .connect_timeout(CONNECT_TIMEOUT),
+    )
+}
 
-    /// Requests the index with conditions. Returns `None` if the index is unchanged. Errors are the end of
-    /// a sentence about the site.
-    pub async fn fetch_index(&self, conditions: HeaderMap) -> Result<Option<FetchedIndex>, String> {
-        let fetch = async {
-            let is_conditional = !conditions.is_empty();
-            let request = self.client.get(self.index.clone()).headers(conditions);
-            let response = send_request(request).await?;
-            if is_conditional && response.status() == StatusCode::NOT_MODIFIED {
-                return Ok(None);
-            }
-            check_status(&response)?;
-
-            let mut conditions = HeaderMap::new();
-            for (name, validator) in [(IF_NONE_MATCH, ETAG), (IF_MODIFIED_SINCE, LAST_MODIFIED)] {
-                if let Some(value) = response.headers().get(validator) {
-                    conditions.insert(name, value.clone());
-                }
-            }
-            let bytes = read_body(response, MAX_INDEX_BYTES).await?;
-            Ok(Some(FetchedIndex { bytes, conditions }))
-        };
-        let fetched = timeout(INDEX_TIMEOUT, fetch).await;
-        let fetched: Result<_, String> =
-            fetched.unwrap_or_else(|_| Err("it does not answer in time".to_owned()));
-        fetched.context("its index cannot be read")
-    }
-
-    /// Requests a file, without a time limit.
-    pub async fn fetch_file(&self, url: &str) -> Result<FileContent, ToolError> {
-        let sent = send_request(self.client.get(url)).await;
-        let response = sent.map_err(|reason| unavailable(&reason))?;
-        if matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
-            let message = "the site does not have the file now";
-            return Err(ToolError::from_code(
-                ToolErrorCode::ResourceNotFound,
-                message,
-            ));
+/// Requests the index with conditions. Returns `None` if the index is unchanged. Errors are the end of
+/// a sentence about the site.
+pub async fn fetch_index(
+    client: &reqwest::Client,
+    index: &Url,
+    conditions: HeaderMap,
+) -> Result<Option<FetchedIndex>, String> {
+    let fetch = async {
+        let is_conditional = !conditions.is_empty();
+        let response = send_request(client.get(index.clone()).headers(conditions)).await?;
+        if is_conditional && response.status() == StatusCode::NOT_MODIFIED {
+            return Ok(None);
         }
+        check_status(&response)?;
 
-        check_status(&response).map_err(|reason| unavailable(&reason))?;
-        let body = read_file_body(response).await;
-        body.map_err(|reason| ToolError::from_code(ToolErrorCode::TooLarge, &reason))
+        let mut conditions = HeaderMap::new();
+        for (name, validator) in [(IF_NONE_MATCH, ETAG), (IF_MODIFIED_SINCE, LAST_MODIFIED)] {
+            if let Some(value) = response.headers().get(validator) {
+                conditions.insert(name, value.clone());
+            }
+        }
+        Ok::<_, String>(Some(FetchedIndex {
+            bytes: read_body(response, MAX_INDEX_BYTES).await?,
+            conditions,
+        }))
+    };
+    timeout(INDEX_TIMEOUT, fetch)
+        .await
+        .unwrap_or_else(|_| Err("it does not answer in time".to_owned()))
+        .context("its index cannot be read")
+}
+
+/// Requests a file, without a time limit.
+pub async fn fetch_site_file(
+    client: &reqwest::Client,
+    url: &str,
+) -> Result<FileContent, ToolError> {
+    let response = send_request(client.get(url))
+        .await
+        .map_err(|reason| unavailable(&reason))?;
+    if matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
+        return Err(ToolError::from_code(
+            ToolErrorCode::ResourceNotFound,
+            "the site does not have the file now",
+        ));
     }
+
+    check_status(&response).map_err(|reason| unavailable(&reason))?;
+    read_file_body(response)
+        .await
+        .map_err(|reason| ToolError::from_code(ToolErrorCode::TooLarge, &reason))
 }
 
 /// Follows a redirect to the host of the request. Any other redirect is a response of its own, which
@@ -149,8 +151,10 @@ fn check_status(response: &Response) -> Result<(), String> {
 }
 
 fn unavailable(reason: &str) -> ToolError {
-    let message = format!("the site does not return the file: {reason}");
-    ToolError::from_code(ToolErrorCode::SourceUnavailable, &message)
+    ToolError::from_code(
+        ToolErrorCode::SourceUnavailable,
+        &format!("the site does not return the file: {reason}"),
+    )
 }
 
 #[cfg(test)]

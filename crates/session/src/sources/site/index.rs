@@ -4,17 +4,17 @@
 
 use super::limits::MAX_SKILLS;
 use crate::SourceKind;
+use crate::sources::authority_of;
 use crate::sources::remote::{
-    DeclaredFile, DeclaredFiles, ListedSkills, MAIN_FILE, RemoteSkill, RemoteSkills,
-    SkillDeclaration, SkillListBuilder, SkillOrigin,
+    DeclaredFile, ListedSkills, MAIN_FILE, RemoteSkill, RemoteSkills, SkillDeclaration,
+    SkillListBuilder, SkillOrigin,
 };
 use caproot_core::json::ListEntries;
-use caproot_core::proto::caproot::v1::Authority;
 use caproot_core::text::{SentenceResult as _, quote_value};
 use caproot_core::wire::ContentDigest;
 use reqwest::Url;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::Map;
 
 /// Entry of an index. Unknown fields are ignored.
 #[derive(Deserialize)]
@@ -50,42 +50,37 @@ fn read_entry(site: &SiteLocation, entry: SiteEntry) -> Result<RemoteSkill, Stri
         size: None,
     };
     let package = format!("site://{}/{}", site.id, entry.name);
-    let fields = [("name", entry.name), ("description", entry.description)];
-    let fields = fields.map(|(key, text)| (key.to_owned(), Value::String(text)));
-    RemoteSkill::new(SkillDeclaration {
-        authority: Authority {
-            kind: SourceKind::Site.name().to_owned(),
-            id: site.id.clone(),
-        },
-        files: Some(DeclaredFiles::from([(
-            format!("{package}/{MAIN_FILE}"),
-            main,
-        )])),
-        package,
+
+    let declared = SkillDeclaration {
         origin: SkillOrigin::Index,
         location: main_file_url(site, &entry.url)?.into(),
-        frontmatter: fields.into_iter().collect(),
-    })
+        frontmatter: Map::from_iter([
+            ("name".to_owned(), entry.name.into()),
+            ("description".to_owned(), entry.description.into()),
+        ]),
+        files: Some([(format!("{package}/{MAIN_FILE}"), main)].into()),
+    };
+    RemoteSkill::new(authority_of(SourceKind::Site, &site.id), package, declared)
 }
 
 /// Returns whether the Agent Skills format allows a name.
 fn is_skill_name(name: &str) -> bool {
-    let is_plain = name
-        .bytes()
-        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let has_stray_hyphen = name.starts_with('-') || name.ends_with('-') || name.contains("--");
-    is_plain && !has_stray_hyphen && (1..=64).contains(&name.len())
+    (1..=64).contains(&name.len())
+        && !has_stray_hyphen
+        && name
+            .bytes()
+            .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
 /// Returns the URL of a SKILL.md, which must be of the same site.
 fn main_file_url(site: &SiteLocation, url: &str) -> Result<Url, String> {
     let url = site.index.join(url).context("its URL is invalid")?;
-    let is_plain = url.query().is_none() && url.fragment().is_none();
     if url.origin() != site.index.origin() || !url.username().is_empty() || url.password().is_some()
     {
         return Err("its URL is of another host".to_owned());
     }
-    if !is_plain || !url.path().ends_with("/SKILL.md") {
+    if url.query().is_some() || url.fragment().is_some() || !url.path().ends_with("/SKILL.md") {
         return Err("its URL is not a SKILL.md".to_owned());
     }
     Ok(url)
@@ -111,6 +106,5 @@ pub fn parse_index(
     let cut_reason = list
         .is_cut
         .then(|| format!("it has over {MAX_SKILLS} skills"));
-    let phrase = SourceKind::Site.describe(&site.id);
-    Ok(builder.finish(&phrase, cut_reason.as_deref()))
+    Ok(builder.finish(&SourceKind::Site.describe(&site.id), cut_reason.as_deref()))
 }

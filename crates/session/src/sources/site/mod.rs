@@ -29,10 +29,10 @@ use crate::ToolError;
 use crate::network::address_check::AddressPolicy;
 use caproot_core::sync::Mutex;
 use caproot_core::wire::handle::is_within;
-use client::{SiteClient, parse_site};
+use client::{build_site_client, fetch_index, fetch_site_file, parse_site};
 use http::HeaderMap;
 use index::{SiteLocation, parse_index};
-use std::future::{Future, pending, ready};
+use std::future::{pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -81,7 +81,7 @@ pub type SiteSource = RemoteSource<SkillSite>;
 #[derive(Debug)]
 pub struct SkillSite {
     location: SiteLocation,
-    client: SiteClient,
+    client: reqwest::Client,
     latest: Mutex<LatestIndex>,
 }
 
@@ -110,11 +110,12 @@ impl SiteSource {
             AddressPolicy::Global
         };
         let location = parse_site(&config.host, policy).map_err(refused)?;
-        let client = SiteClient::new(&location, policy).await.map_err(refused)?;
 
         let site = SkillSite {
+            client: build_site_client(&location, policy)
+                .await
+                .map_err(refused)?,
             location,
-            client,
             latest: Mutex::default(),
         };
         let limits = ReadLimits {
@@ -122,7 +123,7 @@ impl SiteSource {
             // A site makes no statements about single skills.
             max_age: Duration::MAX,
         };
-        let source = Self::follow(site, &limits);
+        let source = Self::follow(site, limits);
         source.wait_for_list(config.start_timeout).await;
         Ok(source)
     }
@@ -161,7 +162,8 @@ impl RemoteServer for SkillSite {
         }
         self.latest.lock().requested_at = Some(Instant::now());
 
-        let Some(index) = self.client.fetch_index(latest.conditions).await? else {
+        let index = &self.location.index;
+        let Some(index) = fetch_index(&self.client, index, latest.conditions).await? else {
             return Ok(None);
         };
         let listed = parse_index(&self.location, &index.bytes, before)?;
@@ -182,15 +184,15 @@ impl RemoteServer for SkillSite {
     }
 
     fn locate_file(skill: &RemoteSkill, _: &str) -> Result<String, ToolError> {
-        Ok(skill.location.clone())
+        Ok(skill.declared.location.clone())
     }
 
-    async fn fetch_file(
+    fn fetch_file(
         &self,
         (): &(),
         location: &str,
         _: Option<DeclaredFile>,
-    ) -> Result<FileContent, ToolError> {
-        self.client.fetch_file(location).await
+    ) -> impl Future<Output = Result<FileContent, ToolError>> + Send {
+        fetch_site_file(&self.client, location)
     }
 }
