@@ -199,7 +199,7 @@ impl McpArgs {
         let mut command = "caproot exec".to_owned();
         let endpoint = self.connection.endpoint_values();
         for (flag, value) in endpoint.into_iter().chain(self.lock.values()) {
-            command += &format!(" {flag} {}", quote_shell_word(&value));
+            command = format!("{command} {flag} {}", quote_shell_word(&value));
         }
         Some(command)
     }

@@ -39,7 +39,7 @@ pub fn with_command_groups(program: Command) -> Command {
     let mut template = "{about-with-newline}\n{usage-heading} {usage}\n\n".to_owned();
 
     for (heading, commands) in COMMAND_GROUPS {
-        template += &format!("{header}{heading}:{header:#}\n");
+        template = format!("{template}{header}{heading}:{header:#}\n");
         for name in commands {
             let about: &str = match program.find_subcommand(name).and_then(Command::get_about) {
                 Some(about) => &about.to_string(),
@@ -47,12 +47,12 @@ pub fn with_command_groups(program: Command) -> Command {
                 // Commands that need Linux are not defined elsewhere.
                 None => continue,
             };
-            template += &format!("  {literal}{name:NAME_WIDTH$}{literal:#}  {about}\n");
+            template = format!("{template}  {literal}{name:NAME_WIDTH$}{literal:#}  {about}\n");
         }
         template.push('\n');
     }
 
-    template += &format!("{header}Options:{header:#}\n{{options}}{{after-help}}");
+    template = format!("{template}{header}Options:{header:#}\n{{options}}{{after-help}}");
     program.help_template(template)
 }
 

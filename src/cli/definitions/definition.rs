@@ -334,7 +334,7 @@ pub(crate) fn add_exit_codes(command: Command, name: &str) -> Command {
         let word = format!("{} {}", entry.code, entry.summary);
         match lines.last_mut() {
             Some(line) if line.len() + 3 + word.len() <= HELP_WIDTH => {
-                *line += &format!("   {word}");
+                *line = format!("{line}   {word}");
             }
             _ => lines.push(format!("  {word}")),
         }

@@ -210,13 +210,13 @@ fn config_page(commands: &[CommandEntry]) -> ManualPage {
     for key in config_keys() {
         let mut text = key.meaning.to_owned();
         if !key.is_section {
-            text += &format!(" Type: {}.", key.value_type);
+            text = format!("{text} Type: {}.", key.value_type);
         }
         if let Some(default) = &key.default {
-            text += &format!(" Default: {default}.");
+            text = format!("{text} Default: {default}.");
         }
         if let Some(flag) = &key.flag {
-            text += &format!(" Flag: `{flag}`.");
+            text = format!("{text} Flag: `{flag}`.");
         }
         add_entry(
             &mut page,

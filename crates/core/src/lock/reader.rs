@@ -322,11 +322,11 @@ fn key_of(path: &Path) -> String {
     let mut keys = String::new();
     for segment in path {
         match segment {
-            Segment::Seq { index } => keys += &format!("[{index}]"),
+            Segment::Seq { index } => keys = format!("{keys}[{index}]"),
             Segment::Map { key } => {
                 let dot = if keys.is_empty() { "" } else { "." };
                 let key = show_key(key, |c| c.is_ascii_alphanumeric());
-                keys += &format!("{dot}{key}");
+                keys = format!("{keys}{dot}{key}");
             }
             Segment::Enum { .. } | Segment::Unknown => {}
         }

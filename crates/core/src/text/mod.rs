@@ -219,7 +219,7 @@ pub fn quote_words<'a>(words: impl ExactSizeIterator<Item = &'a str>) -> String 
     let quoted: Vec<_> = words.take(MAX_QUOTED_WORDS).map(quote_word).collect();
     let mut list = quoted.join(", ");
     if more > 0 {
-        list += &format!(" and {more} more");
+        list = format!("{list} and {more} more");
     }
     list
 }
