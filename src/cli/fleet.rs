@@ -12,6 +12,7 @@ pub mod watch;
 
 use super::exit;
 use super::failure::CommandFailure;
+use super::file_check::FileCheckArgs;
 use caproot_client::FleetError;
 use caproot_client::fleet::{Fleet, OmittedExecutor};
 use caproot_core::text::escape_text;
@@ -36,14 +37,23 @@ pub struct FleetArgs {
 
 #[derive(Debug, Subcommand)]
 enum FleetCommand {
-    Check(check::FleetCheckArgs),
+    /// Check a fleet file, without a connection
+    ///
+    /// Prints every error with its file, line, column, key and reason, and exits with 78. Without errors,
+    /// prints warnings and a summary. The certificates, keys and tokens of the executors and of the pattern
+    /// are read, too.
+    #[command(after_help = "\
+Examples:
+  caproot fleet check fleet.yaml
+  caproot fleet check fleet.yaml --output json | jq '.errors[].line'")]
+    Check(FileCheckArgs),
     List(list::FleetListArgs),
 }
 
 /// Runs the subcommand.
 pub async fn run(args: FleetArgs) -> Result<u8, CommandFailure> {
     match args.command {
-        FleetCommand::Check(args) => check::run(&args).await,
+        FleetCommand::Check(check) => check::run(&check).await,
         FleetCommand::List(args) => list::run(args).await,
     }
 }

@@ -138,7 +138,7 @@ struct CompletionsArgs {
 
 /// Parses the arguments of this process.
 pub fn parse_command_line() -> Result<CommandLine, clap::Error> {
-    let program = definition::with_exit_codes(CommandLine::command());
+    let program = definition::add_exit_codes(CommandLine::command(), "");
     let mut command = command_groups::with_command_groups(program);
     let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
     flag_rules::check_flag_rules(&mut command, &matches)?;

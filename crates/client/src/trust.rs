@@ -312,14 +312,14 @@ mod tests {
         let good = plugin("skill://r/kit", "./run");
         let files = ApprovedFiles::of_package(Vec::new()).expect("files");
         let mut lock = Lock::default();
-        lock.approve_plugin(ApprovedPlugin {
+        lock.extend([ApprovedPlugin {
             name: "kit".into(),
             version: "1.0".into(),
             content_digest: ContentDigest([0; 32]),
             declaration_digest: declaration_digest(&good),
             files,
             withheld: Box::default(),
-        });
+        }]);
         let moved = Plugin {
             trust: TrustState::Changed.into(),
             ..plugin("skill://other/a/b", "./run")

@@ -2,7 +2,6 @@
 //! read: a pipe might never get a writer, and a device might never end.
 
 use crate::sync::{BlockingError, run_blocking};
-use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 #[cfg(unix)]
@@ -23,9 +22,10 @@ pub struct RegularFile {
 
 /// Reason why a file cannot be read. Displays as the predicate of a sentence, after the name of the
 /// file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum BoundedReadError {
     /// The system returned an error.
+    #[error("{}", describe_io_error(*.kind, *.code))]
     Io {
         /// Kind of the error.
         kind: ErrorKind,
@@ -33,17 +33,25 @@ pub enum BoundedReadError {
         code: Option<i32>,
     },
     /// The path leads to a directory.
+    #[error("is a directory; name a file")]
     Directory,
     /// The path leads to a pipe, socket or device.
+    #[error("is not a regular file")]
     NotRegular,
     /// The file is over the limit.
+    #[error("is over {}, the limit of such files", format_limit(*.max_bytes))]
     TooLarge {
         /// Limit in bytes.
         max_bytes: u64,
     },
     /// The file is no text.
+    #[error("is not UTF-8 text; save the file as UTF-8")]
     NotUtf8,
     /// Reading took longer than [`READ_TIMEOUT`].
+    #[error(
+        "does not answer: reading took over {} s; repair its filesystem or use another path",
+        READ_TIMEOUT.as_secs()
+    )]
     TimedOut,
 }
 
@@ -90,12 +98,8 @@ pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, BoundedReadError> {
 pub async fn read_in_time(path: &Path, max_bytes: u64) -> Result<Vec<u8>, BoundedReadError> {
     let path = path.to_owned();
     let read = run_blocking(move || read(&path, max_bytes));
-    match timeout(READ_TIMEOUT, read).await {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(BlockingError::NoThread(error))) => Err(error.into()),
-        Ok(Err(BlockingError::Panicked(_))) => Err(io::Error::from(ErrorKind::Other).into()),
-        Err(_) => Err(BoundedReadError::TimedOut),
-    }
+    let read = timeout(READ_TIMEOUT, read).await;
+    read.map_err(|_| BoundedReadError::TimedOut)??
 }
 
 /// Reads a file that the user names for one command: a regular file, or a pipe to its end, such as
@@ -134,6 +138,15 @@ pub fn decode_text(bytes: Vec<u8>) -> Result<String, BoundedReadError> {
     String::from_utf8(bytes).map_err(|_| BoundedReadError::NotUtf8)
 }
 
+impl From<BlockingError> for BoundedReadError {
+    fn from(error: BlockingError) -> Self {
+        match error {
+            BlockingError::NoThread(error) => error.into(),
+            BlockingError::Panicked(_) => io::Error::from(ErrorKind::Other).into(),
+        }
+    }
+}
+
 impl From<io::Error> for BoundedReadError {
     fn from(error: io::Error) -> Self {
         Self::Io {
@@ -143,42 +156,26 @@ impl From<io::Error> for BoundedReadError {
     }
 }
 
-impl std::error::Error for BoundedReadError {}
-
-impl fmt::Display for BoundedReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Io {
-                kind: ErrorKind::NotFound,
-                ..
-            } => f.write_str("does not exist"),
-            Self::Io {
-                kind: ErrorKind::PermissionDenied,
-                ..
-            } => f.write_str("is not readable by this user; grant access to the file"),
-            Self::Io {
-                code: Some(code), ..
-            } => write!(f, "cannot be read: {}", io::Error::from_raw_os_error(code)),
-            Self::Io { kind, code: None } => write!(f, "cannot be read: {kind}"),
-            Self::Directory => f.write_str("is a directory; name a file"),
-            Self::NotRegular => f.write_str("is not a regular file"),
-            Self::TooLarge { max_bytes } => {
-                let unit = [(1 << 20, "MiB"), (1 << 10, "KiB")]
-                    .into_iter()
-                    .find(|(bytes, _)| max_bytes >= *bytes && max_bytes.is_multiple_of(*bytes));
-                match unit {
-                    Some((bytes, name)) => write!(f, "is over {} {name}", max_bytes / bytes)?,
-                    None => write!(f, "is over {max_bytes} bytes")?,
-                }
-                f.write_str(", the limit of such files")
-            }
-            Self::NotUtf8 => f.write_str("is not UTF-8 text; save the file as UTF-8"),
-            Self::TimedOut => write!(
-                f,
-                "does not answer: reading took over {} s; repair its filesystem or use another path",
-                READ_TIMEOUT.as_secs()
-            ),
+/// Returns the predicate for an error of the system.
+fn describe_io_error(kind: ErrorKind, code: Option<i32>) -> String {
+    match (kind, code) {
+        (ErrorKind::NotFound, _) => "does not exist".to_owned(),
+        (ErrorKind::PermissionDenied, _) => {
+            "is not readable by this user; grant access to the file".to_owned()
         }
+        (_, Some(code)) => format!("cannot be read: {}", io::Error::from_raw_os_error(code)),
+        (_, None) => format!("cannot be read: {kind}"),
+    }
+}
+
+/// Formats a limit in the largest unit without a fraction.
+fn format_limit(bytes: u64) -> String {
+    if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) {
+        format!("{} MiB", bytes >> 20)
+    } else if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) {
+        format!("{} KiB", bytes >> 10)
+    } else {
+        format!("{bytes} bytes")
     }
 }
 

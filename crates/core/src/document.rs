@@ -4,10 +4,11 @@
 mod error;
 mod fields;
 
-pub use error::{ConfigError, ConfigErrors, FileError, FileResult};
+pub use error::{ConfigError, ConfigErrors, FileResult};
 pub use fields::{DocumentField, DocumentReader, DocumentSection};
+pub(crate) use fields::{show_key, suggest_key};
 
-use crate::text::{position, quote_value, truncate_chars};
+use crate::text::position::{position_of_byte, saturating_u32};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 use std::path::Path;
 
@@ -69,42 +70,40 @@ pub struct SyntaxError {
     pub reason: String,
 }
 
-impl DocumentNode {
-    /// Formats the value for a message. Returns `None` for null.
-    #[must_use]
-    pub fn describe_value(&self) -> Option<String> {
-        match &self.value {
-            DocumentValue::Null => None,
-            DocumentValue::Bool(value) => Some(value.to_string()),
-            DocumentValue::Number(text) => Some(truncate_chars(text, 40).to_owned()),
-            DocumentValue::Text(text) => Some(quote_value(text)),
-            DocumentValue::List(_) => Some("a list".to_owned()),
-            DocumentValue::Map(_) => Some("a mapping".to_owned()),
+impl TextPosition {
+    fn new(line: usize, column: usize) -> Self {
+        Self {
+            line: saturating_u32(line),
+            column: saturating_u32(column),
         }
     }
 }
 
 /// A list or mapping that is not closed yet.
-enum OpenContainer {
-    List(TextPosition, Vec<DocumentNode>),
-    /// The last field is a key without a value.
-    Map(
-        TextPosition,
-        Vec<DocumentEntry>,
-        Option<(TextPosition, Box<str>)>,
-    ),
+struct OpenContainer {
+    node: DocumentNode,
+    /// Key of a mapping that has no value yet.
+    key: Option<(TextPosition, Box<str>)>,
+}
+
+impl OpenContainer {
+    fn new(position: TextPosition, value: DocumentValue) -> Self {
+        Self {
+            node: DocumentNode { position, value },
+            key: None,
+        }
+    }
 }
 
 /// Decodes the bytes of the file at a path as UTF-8.
 pub fn decode_file(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
-    String::from_utf8(bytes).map_err(|error| {
+    let decoded = String::from_utf8(bytes).map_err(|error| {
         let end = error.utf8_error().valid_up_to();
-        let (line, column) = position::position_of_byte(error.as_bytes(), end);
-        ConfigError {
-            position: Some(TextPosition { line, column }),
-            ..ConfigError::file(path, "invalid UTF-8; save the file as UTF-8")
-        }
-    })
+        let (line, column) = position_of_byte(error.as_bytes(), end);
+        let reason = "invalid UTF-8; save the file as UTF-8";
+        ConfigError::at(TextPosition { line, column }, reason)
+    });
+    decoded.in_file(path)
 }
 
 /// Parses the text of the file at a path as one document.
@@ -122,7 +121,7 @@ pub fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
     let mut parser = Parser::new_from_str(text);
     let mut open: Vec<OpenContainer> = Vec::new();
     let mut document = None;
-    let mut documents = 0;
+    let mut has_begun = false;
 
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| SyntaxError {
@@ -140,11 +139,11 @@ pub fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
 
         let done = match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => None,
+            Event::DocumentStart(_) if has_begun => {
+                return reject("a second document begins; only one document is supported");
+            }
             Event::DocumentStart(_) => {
-                documents += 1;
-                if documents > 1 {
-                    return reject("a second document begins; only one document is supported");
-                }
+                has_begun = true;
                 None
             }
             Event::Alias(_) => return reject("aliases are not supported; repeat the value"),
@@ -166,49 +165,44 @@ pub fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
                 ));
             }
             Event::SequenceStart(..) => {
-                open.push(OpenContainer::List(here, Vec::new()));
+                open.push(OpenContainer::new(here, DocumentValue::List(Vec::new())));
                 None
             }
             Event::MappingStart(..) => {
-                open.push(OpenContainer::Map(here, Vec::new(), None));
+                open.push(OpenContainer::new(here, DocumentValue::Map(Vec::new())));
                 None
             }
             Event::Scalar(text, style, ..) => Some(DocumentNode {
                 position: here,
                 value: resolve_scalar(&text, style),
             }),
-            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
-                Some(OpenContainer::List(at, items)) => Some(DocumentNode {
-                    position: at,
-                    value: DocumentValue::List(items),
-                }),
-                Some(OpenContainer::Map(at, entries, _)) => Some(DocumentNode {
-                    position: at,
-                    value: DocumentValue::Map(entries),
-                }),
-                None => None,
-            },
+            Event::SequenceEnd | Event::MappingEnd => open.pop().map(|container| container.node),
         };
 
-        if let Some(node) = done {
-            match open.last_mut() {
-                None => document = Some(node),
-                Some(OpenContainer::List(_, items)) => items.push(node),
-                Some(OpenContainer::Map(_, entries, key)) => match key.take() {
-                    Some((at, key)) => entries.push(DocumentEntry {
-                        key,
-                        key_position: at,
-                        node,
-                    }),
-                    None => *key = Some((node.position, key_text(node)?)),
-                },
+        let Some(node) = done else {
+            continue;
+        };
+        let Some(OpenContainer { node: parent, key }) = open.last_mut() else {
+            document = Some(node);
+            continue;
+        };
+        match (&mut parent.value, key.take()) {
+            (DocumentValue::Map(entries), Some((key_position, key))) => {
+                entries.push(DocumentEntry {
+                    key,
+                    key_position,
+                    node,
+                });
             }
+            (DocumentValue::Map(_), None) => *key = Some((node.position, key_text(node)?)),
+            (DocumentValue::List(items), _) => items.push(node),
+            // A scalar has no parts.
+            _ => {}
         }
     }
 
-    let start = TextPosition { line: 1, column: 1 };
     Ok(document.unwrap_or(DocumentNode {
-        position: start,
+        position: TextPosition { line: 1, column: 1 },
         value: DocumentValue::Null,
     }))
 }
@@ -219,13 +213,10 @@ fn key_text(key: DocumentNode) -> Result<Box<str>, SyntaxError> {
         DocumentValue::Text(text) | DocumentValue::Number(text) => Ok(text),
         DocumentValue::Bool(value) => Ok(value.to_string().into()),
         DocumentValue::Null => Ok("null".into()),
-        DocumentValue::List(_) | DocumentValue::Map(_) => {
-            let reason = "a list or mapping cannot be a key".to_owned();
-            Err(SyntaxError {
-                position: key.position,
-                reason,
-            })
-        }
+        DocumentValue::List(_) | DocumentValue::Map(_) => Err(SyntaxError {
+            position: key.position,
+            reason: "a list or mapping cannot be a key".to_owned(),
+        }),
     }
 }
 
@@ -246,31 +237,21 @@ fn is_number(text: &str) -> bool {
         .strip_prefix('.')
         .unwrap_or(digits)
         .starts_with(|c: char| c.is_ascii_digit());
-    let prefixed = ["0x", "0o"]
-        .iter()
-        .find_map(|prefix| text.strip_prefix(prefix));
+    let prefixed = text.strip_prefix("0x").or(text.strip_prefix("0o"));
     begins && text.parse::<f64>().is_ok()
         || prefixed.is_some_and(|d| !d.is_empty() && d.chars().all(|c| c.is_ascii_hexdigit()))
         || matches!(digits, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN")
 }
 
 fn marker_position(mark: &Marker) -> TextPosition {
-    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    TextPosition {
-        line: number(mark.line()),
-        column: number(mark.col() + 1),
-    }
+    TextPosition::new(mark.line(), mark.col() + 1)
 }
 
 /// Returns the position of the end of a text.
 fn end_position(text: &str) -> TextPosition {
-    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let breaks = text.matches(['\n', '\r']).count() - text.matches("\r\n").count();
     let last = text.rsplit(['\n', '\r']).next().unwrap_or_default();
-    TextPosition {
-        line: number(breaks + 1),
-        column: number(last.chars().count() + 1),
-    }
+    TextPosition::new(breaks + 1, last.chars().count() + 1)
 }
 
 #[cfg(test)]

@@ -203,22 +203,14 @@ impl<'de> Visitor<'de> for ListSeed {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut entries = Vec::new();
-        while entries.len() < self.max {
-            match list.next_element::<&'de RawValue>()? {
-                Some(entry) => entries.push(ListEntry(entry)),
-                None => {
-                    return Ok(ListEntries {
-                        entries,
-                        is_cut: false,
-                    });
-                }
-            }
-        }
-
-        // serde_json fails unless the list is read to its end.
         let mut is_cut = false;
-        while list.next_element::<IgnoredAny>()?.is_some() {
-            is_cut = true;
+        // serde_json fails unless the list is read to its end.
+        while let Some(entry) = list.next_element::<&'de RawValue>()? {
+            if entries.len() < self.max {
+                entries.push(ListEntry(entry));
+            } else {
+                is_cut = true;
+            }
         }
         Ok(ListEntries { entries, is_cut })
     }

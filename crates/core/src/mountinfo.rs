@@ -17,15 +17,11 @@ pub fn parse_mountinfo(text: &[u8]) -> impl Iterator<Item = MountEntry> {
 /// Parses a line: `36 35 98:0 /root /mount/point …`.
 fn parse_mount_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.splitn(6, |b| *b == b' ');
-    let mount_point = fields.nth(4)?;
+    let identity: Vec<_> = fields.by_ref().take(4).collect();
+    let mount_point = fields.next()?;
     fields.next()?;
-    let identity = line
-        .split(|b| *b == b' ')
-        .take(4)
-        .collect::<Vec<_>>()
-        .join(&b' ');
     Some(MountEntry {
-        identity: identity.into(),
+        identity: identity.join(&b' ').into(),
         mount_point: unescape_octal(mount_point).into(),
     })
 }

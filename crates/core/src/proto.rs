@@ -60,11 +60,10 @@ impl caproot::v1::Skill {
 pub fn field_comments(message: &str) -> BTreeMap<String, String> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("the set of the build");
     let mut comments = BTreeMap::new();
-    for file in set
-        .file
-        .iter()
-        .filter(|file| file.package() == "caproot.v1")
-    {
+    for file in &set.file {
+        if file.package() != "caproot.v1" {
+            continue;
+        }
         let locations = file.source_code_info.iter().flat_map(|info| &info.location);
         for location in locations {
             // descriptor.proto: a file has messages in field 4, and a message has fields in field 2.

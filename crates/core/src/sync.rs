@@ -3,11 +3,9 @@
 //! Also work on other threads, which continues if the system refuses a thread.
 
 mod blocking;
-mod shared_map;
 mod weighted_lru;
 
 pub use blocking::{BlockingError, report_refused_thread, run_blocking, try_thread};
-pub use shared_map::SharedMap;
 pub use weighted_lru::WeightedLru;
 
 use std::num::NonZero;

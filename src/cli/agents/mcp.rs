@@ -18,7 +18,6 @@ use caproot_core::text::{SentenceResult as _, escape_text};
 use caproot_session::{DEFAULT_RESULT_BYTES, Session, SessionOptions, SkillNameListOptions};
 use clap::Args;
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 /// Serve the skills of a running daemon to MCP hosts
@@ -107,20 +106,19 @@ fn parse_names_budget(text: &str) -> Result<usize, String> {
 
 /// Rejects wildcards: the SDK would not compare the header with them.
 fn parse_host(text: &str) -> Result<String, String> {
-    let authority = text.parse::<http::uri::Authority>().ok();
-    let fits = authority.is_some_and(|authority| !authority.as_str().contains(['@', '*']));
-    fits.then(|| text.to_owned())
-        .ok_or_else(|| "expected HOST or HOST:PORT".to_owned())
+    match text.parse::<http::uri::Authority>() {
+        Ok(authority) if !authority.as_str().contains(['@', '*']) => Ok(text.to_owned()),
+        _ => Err("expected HOST or HOST:PORT".to_owned()),
+    }
 }
 
 /// Returns the origin with its port, which defaults to the port of the scheme. An origin without a
 /// port would match every port.
 fn parse_origin(text: &str) -> Result<String, String> {
-    let uri = text.parse::<http::Uri>().ok();
-    let parts = uri
-        .as_ref()
-        .and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
-    let (scheme, authority) = parts.ok_or("expected SCHEME://HOST or SCHEME://HOST:PORT")?;
+    let expected = "expected SCHEME://HOST or SCHEME://HOST:PORT";
+    let uri = text.parse::<http::Uri>().map_err(|_| expected)?;
+    let scheme = uri.scheme_str().ok_or(expected)?;
+    let authority = uri.authority().ok_or(expected)?;
     let bare = format!("{scheme}://{authority}");
     let port = match (authority.port_u16(), scheme) {
         (Some(port), _) => port,
@@ -154,7 +152,16 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
         }
     };
 
-    let texts = args.server_texts();
+    let texts = ServerTexts {
+        has_tools: !args.no_tools,
+        always_load: !args.defer_tools,
+        names: SkillNameListOptions {
+            budget: args.names_budget,
+            with_descriptions: args.descriptions,
+        },
+        exec_command: args.exec_command(),
+        has_lock: !args.lock.values().is_empty(),
+    };
     let options = ServedDaemon::session_options(SessionOptions {
         product: args.product.product.clone(),
         tool_names: TOOL_NAMES,
@@ -179,57 +186,40 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
 }
 
 impl McpArgs {
-    fn server_texts(&self) -> ServerTexts {
-        ServerTexts {
-            has_tools: !self.no_tools,
-            always_load: !self.defer_tools,
-            names: SkillNameListOptions {
-                budget: self.names_budget,
-                with_descriptions: self.descriptions,
-            },
-            exec_command: self.runs_scripts().then(|| self.exec_command()),
-            has_lock: !self.lock.values().is_empty(),
-        }
-    }
-
-    /// Whether the shell of the model is on the machine of the daemon, as far as the flags tell.
-    fn runs_scripts(&self) -> bool {
-        if self.scripts || self.no_scripts {
-            return self.scripts;
-        }
-        self.connection.is_unix_socket()
+    /// Returns the command by which the shell of the model runs a script of the same skills, if the shell is
+    /// on the machine of the daemon, as far as the flags tell.
+    fn exec_command(&self) -> Option<String> {
+        let is_same_machine = self.connection.is_unix_socket()
             && self.selection.selects_published()
-            && !self.insecure_http
-    }
+            && !self.insecure_http;
+        if !self.scripts && (self.no_scripts || !is_same_machine) {
+            return None;
+        }
 
-    /// Returns the command by which the shell of the model runs a script of the same skills.
-    fn exec_command(&self) -> String {
         let mut command = "caproot exec".to_owned();
         let endpoint = self.connection.endpoint_values();
         for (flag, value) in endpoint.into_iter().chain(self.lock.values()) {
-            let _ = write!(command, " {flag} {}", quote_shell_word(&value));
+            command = format!("{command} {flag} {}", quote_shell_word(&value));
         }
-        command
+        Some(command)
     }
 
     /// Rejects flags that the transport does not allow.
     fn check_transport(&self) -> Result<(), CommandFailure> {
-        let Some(address) = self.http else {
-            if self.selection.is_of_stdin() {
+        match self.http {
+            None if self.selection.is_of_stdin() => {
                 let sentence =
                     "--selected - cannot be used here: stdin belongs to the MCP host; name a file";
-                return Err(CommandFailure::new(exit::USAGE, sentence));
+                Err(CommandFailure::new(exit::USAGE, sentence))
             }
-            return Ok(());
-        };
-
-        if address.ip().to_canonical().is_loopback() || self.insecure_http {
-            return Ok(());
+            Some(address) if !address.ip().to_canonical().is_loopback() && !self.insecure_http => {
+                let sentence = "--http accepts only loopback addresses";
+                Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
+                    "use a proxy with TLS, or set --insecure-http, and --allow-host for the name of this machine",
+                ))
+            }
+            _ => Ok(()),
         }
-        let sentence = "--http accepts only loopback addresses";
-        Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
-            "use a proxy with TLS, or set --insecure-http, and --allow-host for the name of this machine",
-        ))
     }
 }
 
@@ -249,10 +239,9 @@ async fn connect_to_daemon(
 
     let session = Session::start(&executor.session_fleet(), roots, &options).await?;
 
-    let environment_id = executor.fleet_environment().map(str::to_owned);
-    let daemon = ServedDaemon::new(executor.client, session);
+    let daemon = ServedDaemon::new(executor.client.clone(), session);
     Ok(if args.selection.selects_published() {
-        daemon.following_published_roots(environment_id.as_deref())
+        daemon.following_published_roots(executor.fleet_environment())
     } else {
         daemon
     })

@@ -4,12 +4,11 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::print_stderr;
 use caproot_core::bounded_file::{self, BoundedReadError};
-use caproot_core::sync::{BlockingError, run_blocking};
+use caproot_core::sync::run_blocking;
 use caproot_core::text::escape_text;
 use caproot_session::sources::mcp::McpServerList;
 use clap::Args;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Maximum size of the file; larger lists are rejected.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -36,39 +35,23 @@ impl McpServersArgs {
             return Ok(McpServerList::default());
         };
 
-        let text = read_list(file.clone())
-            .await
-            .map_err(|error| unusable_list(file, &error.to_string()))?;
-        let list = McpServerList::parse(&text, &|name| std::env::var(name).ok())
-            .map_err(|error| unusable_list(file, &error.to_string()))?;
-
         let name = file.display();
-        let warnings: Vec<_> = list
-            .warnings
-            .iter()
-            .map(|line| format!("caproot: {name}: {}", escape_text(line)))
-            .collect();
-        print_stderr(&warnings);
+        let unusable = |reasons: String| {
+            let lines = reasons.lines().map(|line| format!("{name}: {line}"));
+            CommandFailure::from_messages(exit::BAD_CONFIG, &lines.collect::<Vec<_>>())
+        };
+        // On a blocking thread: the writer of a pipe may take its time.
+        let path = file.clone();
+        let read = run_blocking(move || bounded_file::read_file_or_pipe(&path, MAX_FILE_BYTES));
+        let read = read.await.map_err(BoundedReadError::from).flatten();
+        let text = read.and_then(bounded_file::decode_text);
+        let text = text.map_err(|error| unusable(error.to_string()))?;
+        let list = McpServerList::parse(&text, &|name| std::env::var(name).ok())
+            .map_err(|error| unusable(error.to_string()))?;
+
+        let warnings = list.warnings.iter();
+        let warnings = warnings.map(|line| format!("caproot: {name}: {}", escape_text(line)));
+        print_stderr(&warnings.collect::<Vec<_>>());
         Ok(list)
     }
-}
-
-/// Reads the list on a blocking thread: the writer of a pipe may take its time.
-async fn read_list(file: PathBuf) -> Result<String, BoundedReadError> {
-    let read = run_blocking(move || bounded_file::read_file_or_pipe(&file, MAX_FILE_BYTES));
-    let bytes = match read.await {
-        Ok(bytes) => bytes?,
-        Err(BlockingError::NoThread(error)) => return Err(error.into()),
-        Err(BlockingError::Panicked(panic)) => return Err(io::Error::other(panic).into()),
-    };
-    bounded_file::decode_text(bytes)
-}
-
-fn unusable_list(file: &Path, reasons: &str) -> CommandFailure {
-    let name = file.display();
-    let lines: Vec<_> = reasons
-        .lines()
-        .map(|line| format!("{name}: {line}"))
-        .collect();
-    CommandFailure::from_messages(exit::BAD_CONFIG, &lines)
 }

@@ -11,9 +11,7 @@ use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::{escape_json, escape_text};
-use caproot_session::{
-    DEFAULT_BUDGET, InstructionText, Session, SkillInText, SkillSource, TextPlace,
-};
+use caproot_session::{DEFAULT_BUDGET, InstructionText, SkillInText, TextPlace};
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal as _};
@@ -63,9 +61,6 @@ struct SessionPrompt {
     budget: usize,
     instructions: InstructionText,
     tools: Value,
-    tool_count: usize,
-    /// Size of the tools as JSON without white space.
-    tools_bytes: usize,
     /// Problems of the executors and the session.
     warnings: Vec<String>,
 }
@@ -86,9 +81,19 @@ async fn print_prompt(args: PromptArgs, env: &ProcessEnv) -> Result<u8, CommandF
     let parts = args.session.start_parts(&callbacks, false).await?;
     let session = parts.start_session(&opened.fleet, opened.selected).await?;
 
-    let is_well = messages.is_empty() && session.sources().iter().all(|source| is_well(&**source));
+    let is_well = messages.is_empty()
+        && session.sources().iter().all(|source| {
+            let snapshot = source.snapshot();
+            snapshot.unavailable_reason.is_none() && snapshot.listing.warnings.is_empty()
+        });
 
-    let prompt = SessionPrompt::new(&session, args.budget, messages);
+    let instructions = session.instruction_text(args.budget);
+    let prompt = SessionPrompt {
+        budget: args.budget,
+        tools: session.flat_tools(),
+        warnings: [messages, instructions.warnings.clone()].concat(),
+        instructions,
+    };
     match args.output {
         OutputFormat::Text => prompt.print_text()?,
         OutputFormat::Json => print_json(&prompt.to_json())?,
@@ -96,26 +101,7 @@ async fn print_prompt(args: PromptArgs, env: &ProcessEnv) -> Result<u8, CommandF
     Ok(exit::code_for_result(is_well))
 }
 
-/// Returns whether a source is available and reports no problem.
-fn is_well(source: &dyn SkillSource) -> bool {
-    let snapshot = source.snapshot();
-    snapshot.unavailable_reason.is_none() && snapshot.listing.warnings.is_empty()
-}
-
 impl SessionPrompt {
-    fn new(session: &Session, budget: usize, messages: Vec<String>) -> Self {
-        let instructions = session.instruction_text(budget);
-        let tools = session.flat_tools();
-        Self {
-            budget,
-            tools_bytes: tools.to_string().len(),
-            tool_count: session.flat_tools().as_array().map_or(0, Vec::len),
-            tools,
-            warnings: [messages, instructions.warnings.clone()].concat(),
-            instructions,
-        }
-    }
-
     fn print_text(&self) -> Result<(), CommandFailure> {
         let tools = serde_json::to_string_pretty(&self.tools).or_exit(exit::INTERNAL)?;
         let text = &self.instructions.text;
@@ -152,29 +138,25 @@ impl SessionPrompt {
             ),
             format!(
                 "tools: {} bytes; {}",
-                self.tools_bytes,
-                count_with_noun(self.tool_count, "tool")
+                self.tools_bytes(),
+                count_with_noun(self.tools.as_array().map_or(0, Vec::len), "tool")
             ),
         ];
 
         for place in ["shortened", "name-only", "omitted", "hidden", "merged"] {
-            let skills = self.instructions.skills.iter();
-            let placed: Vec<_> = skills
-                .filter(|skill| place_name(skill.place) == place)
-                .collect();
-            lines.extend(placed.iter().take(MAX_REPORTED_SKILLS).map(|skill| {
-                let SkillInText {
-                    skill, place: at, ..
-                } = skill;
+            let skills = instructions.skills.iter();
+            let mut placed = skills.filter(|placed| place_name(placed.place) == place);
+            lines.extend(placed.by_ref().take(MAX_REPORTED_SKILLS).map(|placed| {
                 format!(
                     "{place}: {} ({}): {}",
-                    escape_text(&skill.name),
-                    escape_text(&skill.package),
-                    self.reason(*at)
+                    escape_text(&placed.skill.name),
+                    escape_text(&placed.skill.package),
+                    self.reason(placed.place)
                 )
             }));
-            if let Some(more) = placed.len().checked_sub(MAX_REPORTED_SKILLS + 1) {
-                let more = count_with_noun(more + 1, "more skill");
+            let more = placed.count();
+            if more > 0 {
+                let more = count_with_noun(more, "more skill");
                 lines.push(format!("{place}: {more}; --output json has all"));
             }
         }
@@ -182,6 +164,11 @@ impl SessionPrompt {
         let warnings = self.warnings.iter();
         lines.extend(warnings.map(|warning| format!("warning: {}", escape_text(warning))));
         lines
+    }
+
+    /// Returns the size of the tools as JSON without white space.
+    fn tools_bytes(&self) -> usize {
+        self.tools.to_string().len()
     }
 
     fn to_json(&self) -> Value {
@@ -196,7 +183,7 @@ impl SessionPrompt {
             "omitted": instructions.omitted,
             "hidden": instructions.hidden,
             "tools": self.tools,
-            "toolsBytes": self.tools_bytes,
+            "toolsBytes": self.tools_bytes(),
             "skills": skills.map(|skill| self.skill_json(skill)).collect::<Vec<_>>(),
             "warnings": self.warnings,
         })

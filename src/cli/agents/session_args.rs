@@ -8,14 +8,13 @@ use crate::cli::agents::sites_args::{SitesArgs, wait_for_sites};
 use crate::cli::args::{
     ConnectionArgs, LockFileArgs, SelectionArgs, parse_timeout, preset_parser, root_arg_parser,
 };
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::root_arg::RootArg;
 use crate::cli::{exit, fleet};
 use caproot_client::Fleet;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
-use caproot_session::sources::mcp::McpServerList;
-use caproot_session::sources::site::SiteSource;
+use caproot_core::text::SentenceResult as _;
 use caproot_session::{Session, SessionOptions, SkillSource, ToolNames};
 use clap::Args;
 use futures_util::FutureExt as _;
@@ -89,7 +88,7 @@ pub struct SessionParts {
     pub sources: SharedSources,
 }
 
-/// Sources next to the executors, once they have started.
+/// Local sources, servers and sites, once the servers and the sites have their first lists.
 pub type SharedSources = Shared<BoxFuture<'static, Vec<Arc<dyn SkillSource>>>>;
 
 impl SessionArgs {
@@ -126,8 +125,16 @@ impl SessionArgs {
         &self,
         env: &ProcessEnv,
     ) -> Result<OpenedFleet, CommandFailure> {
+        // Whether a flag names an executor or its roots, or there is no other source of skills.
+        let has_directories = !self.local.is_empty() || !self.preset.is_empty();
+        let has_other_source =
+            has_directories || self.mcp_servers.has_servers() || self.sites.has_sites();
+        let needs_executor = !has_other_source
+            || !self.selection.selects_published()
+            || !self.connection.is_default();
+
         match self.executor_flags().open_executor(env).await {
-            Err(failure) if !self.needs_executor() && failure.exit_code() == exit::NO_DAEMON => {
+            Err(failure) if !needs_executor && failure.exit_code() == exit::NO_DAEMON => {
                 let reason = failure.sentence();
                 Ok(OpenedFleet {
                     fleet: Fleet::from_executors([]),
@@ -171,23 +178,25 @@ impl SessionArgs {
         // The command line is parsed, so that no mistake is left.
         self.options.apply(&mut options, &mut Vec::new());
 
-        let local = start_local_source(&self.local, &self.preset, &options).await?;
+        let mut sources = start_local_source(&self.local, &self.preset, &options).await?;
         let servers = self.mcp_servers.read().await?;
         let sites = self.sites.open().await?;
+
+        // The servers start on a task, as a server may need a token of the program first.
+        let servers = servers.start(self.connect_timeout).boxed();
+        let sites = wait_for_sites(sites, self.connect_timeout).boxed();
+        let started = tokio::spawn(join_all([servers, sites]));
+        let sources = async move {
+            // The task fails only if the process ends.
+            let started = started.await.unwrap_or_default();
+            sources.extend(started.into_iter().flatten());
+            sources
+        };
         Ok(SessionParts {
             options,
             tools,
-            sources: share_sources(local, servers, sites, self.connect_timeout),
+            sources: sources.boxed().shared(),
         })
-    }
-
-    /// Whether a flag names an executor or its roots, or there is no other source of skills.
-    fn needs_executor(&self) -> bool {
-        let has_servers = self.mcp_servers.has_servers();
-        let has_directories = !self.local.is_empty() || !self.preset.is_empty();
-        let has_other_source = has_servers || has_directories || self.sites.has_sites();
-        let names_roots = !self.selection.selects_published();
-        !has_other_source || names_roots || !self.connection.is_default()
     }
 }
 
@@ -224,8 +233,8 @@ impl ExecutorFlags<'_> {
         opened.await.unwrap_or_else(|_| {
             let span = humantime::format_duration(self.connect_timeout);
             let sentence = format!("no daemon answers within {span}");
-            let failure = CommandFailure::new(exit::NO_DAEMON, sentence);
-            Err(failure.with_hint("--connect-timeout sets how long to wait"))
+            Err(CommandFailure::new(exit::NO_DAEMON, sentence)
+                .with_hint("--connect-timeout sets how long to wait"))
         })
     }
 }
@@ -265,9 +274,8 @@ impl SessionRoots {
     /// Returns the messages as lines of stderr.
     pub fn message_lines(&self) -> Vec<String> {
         let messages = self.messages.iter();
-        messages
-            .map(|message| format!("caproot: {message}"))
-            .collect()
+        let lines = messages.map(|message| format!("caproot: {message}"));
+        lines.collect()
     }
 }
 
@@ -287,27 +295,6 @@ impl SessionParts {
     }
 }
 
-/// Starts the servers on a task, as a server may need a token of the program first. The sources are the
-/// local ones, the servers and the sites, once the servers and the sites have their first lists.
-fn share_sources(
-    local: Vec<Arc<dyn SkillSource>>,
-    servers: McpServerList,
-    sites: Vec<SiteSource>,
-    within: Duration,
-) -> SharedSources {
-    let servers = servers.start(within).boxed();
-    let sites = wait_for_sites(sites, within).boxed();
-    let started = tokio::spawn(join_all([servers, sites]));
-    let sources = async move {
-        let mut sources = local;
-        // The task fails only if the process ends.
-        let started = started.await.unwrap_or_default();
-        sources.extend(started.into_iter().flatten());
-        sources
-    };
-    sources.boxed().shared()
-}
-
 /// Starts the source of the local directories, if there is one.
 async fn start_local_source(
     directories: &[RootArg],
@@ -318,7 +305,7 @@ async fn start_local_source(
         return Ok(Vec::new());
     }
 
-    let mut named = Vec::with_capacity(directories.len());
+    let mut named = Vec::new();
     for RootArg { id, dir } in directories {
         let dir = PathBuf::from(dir);
         let Some(id) = id else {
@@ -333,11 +320,9 @@ async fn start_local_source(
         presets: presets.to_vec(),
         project: None,
     };
-    match LocalSource::start("local", directories, options).await {
-        Ok(source) => Ok(vec![Arc::new(source)]),
-        Err(error) => {
-            let sentence = format!("cannot use the local directories: {error}");
-            Err(CommandFailure::new(exit::BAD_CONFIG, sentence))
-        }
-    }
+    let started = LocalSource::start("local", directories, options).await;
+    let source = started
+        .context("cannot use the local directories")
+        .or_exit(exit::BAD_CONFIG)?;
+    Ok(vec![Arc::new(source)])
 }

@@ -29,15 +29,13 @@ impl SitesArgs {
 
     /// Starts the sites as sources, without their first lists.
     pub async fn open(&self) -> Result<Vec<SiteSource>, CommandFailure> {
-        let public = self.site.iter().map(|host| SiteConfig::new(host));
-        let private = self.private_site.iter().map(|host| SiteConfig {
-            allows_private_addresses: true,
-            ..SiteConfig::new(host)
-        });
-        let starts = public.chain(private).map(|config| {
+        let public = self.site.iter().map(|host| (host, false));
+        let private = self.private_site.iter().map(|host| (host, true));
+        let starts = public.chain(private).map(|(host, is_private)| {
             SiteSource::start(SiteConfig {
+                allows_private_addresses: is_private,
                 start_timeout: Duration::ZERO,
-                ..config
+                ..SiteConfig::new(host)
             })
         });
 
@@ -50,9 +48,8 @@ impl SitesArgs {
 pub async fn wait_for_sites(sites: Vec<SiteSource>, within: Duration) -> Vec<Arc<dyn SkillSource>> {
     join_all(sites.iter().map(|site| site.wait_for_list(within))).await;
 
-    let mut sources: Vec<Arc<dyn SkillSource>> = Vec::with_capacity(sites.len());
-    for site in sites {
-        sources.push(Arc::new(site));
-    }
+    let sources = sites.into_iter();
     sources
+        .map(|site| Arc::new(site) as Arc<dyn SkillSource>)
+        .collect()
 }

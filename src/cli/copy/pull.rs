@@ -10,10 +10,11 @@ use crate::cli::agents::mcp_servers::McpServersArgs;
 use crate::cli::agents::sites_args::SitesArgs;
 use crate::cli::args::{ConnectionArgs, SelectionArgs, read_lock};
 use crate::cli::ask::report::{count_with_noun, diagnostic_line, withheld_lines};
+use crate::cli::copy::print_lines;
 use crate::cli::exit;
 use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::handle_arg::{PackageArg, find_root, find_skill, join_candidates, list_plugins};
-use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
+use crate::cli::output::{OutputFormat, print_json, print_stderr};
 use crate::cli::signals::run_until_signal_or_closed_stdout;
 use crate::cli::spinner::DelayedSpinner;
 use caproot_client::pull::{
@@ -126,10 +127,8 @@ impl From<PullError> for CommandFailure {
         let code = match error {
             PullError::Call(error) => return Self::from(error),
             PullError::InvalidResponse(_) => exit::INTERNAL,
-            PullError::Source {
-                is_temporary: false,
-                ..
-            }
+            PullError::Source { is_temporary, .. } if is_temporary => exit::TRY_LATER,
+            PullError::Source { .. }
             | PullError::NotListed { .. }
             | PullError::OtherDigest(_)
             | PullError::TooLarge(_)
@@ -138,11 +137,7 @@ impl From<PullError> for CommandFailure {
             | PullError::ForbiddenName(_)
             | PullError::PulledCopy
             | PullError::NoDigest(_) => exit::REJECTED,
-            PullError::KeepsChanging
-            | PullError::InUse(_)
-            | PullError::Source {
-                is_temporary: true, ..
-            } => exit::TRY_LATER,
+            PullError::KeepsChanging | PullError::InUse(_) => exit::TRY_LATER,
             PullError::Conflicts(_)
             | PullError::Unapprovable(_)
             | PullError::NotDigested(_)
@@ -193,12 +188,17 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
         .await?;
     let root = find_root(&package, roots)?;
     let mut request = options.request(root, package, args.into, env)?;
-    if options.lock.is_some() {
-        request.approved = options.approved_package(&mut client, &request).await?;
-    }
+    request.approved = options.approved_package(&mut client, &request).await?;
 
     // The mirror starts first, so that no change is lost between the pull and the watch.
-    let watched = args.watch.then(|| start_mirror(&client, &request));
+    let watched = args.watch.then(|| {
+        let selection = MirrorSelection {
+            // Only the full view has plugins.
+            view: SkillView::Full,
+            ..MirrorSelection::new(vec![request.root.clone()])
+        };
+        Mirror::start(&client, selection)
+    });
     match pull_with_progress(&client, &request).await {
         Ok(report) => print_report(&request, &report, args.output)?,
         Err(PullError::Conflicts(conflicts)) => {
@@ -221,12 +221,10 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
 impl PullArgs {
     /// Returns the options, with the lock.
     fn options(&self) -> Result<PullOptions, CommandFailure> {
-        let lock = match &self.lock {
-            Some(file) => Some(read_lock(file, self.signers.as_deref())?),
-            None => None,
-        };
+        let lock = self.lock.as_ref();
+        let lock = lock.map(|file| read_lock(file, self.signers.as_deref()));
         Ok(PullOptions {
-            lock,
+            lock: lock.transpose()?,
             limits: PullLimits {
                 max_files: self.max_files,
                 max_bytes: self.max_bytes,
@@ -286,7 +284,11 @@ impl PullOptions {
         request.limits = self.limits;
         request.replaces_conflicts = self.replaces_conflicts;
 
-        if request.replaces_conflicts && contains_home(&request, env) {
+        let home = env.home.as_ref().and_then(|home| home.canonicalize().ok());
+        let contains_home = home
+            .zip(request.dir.canonicalize().ok())
+            .is_some_and(|(home, dir)| home.starts_with(dir));
+        if request.replaces_conflicts && contains_home {
             let sentence = format!("{} contains your home directory", request.dir.display());
             return Err(CommandFailure::new(exit::BAD_CONFIG, sentence)
                 .with_hint("--force would remove it; name a directory for the package alone"));
@@ -310,25 +312,6 @@ async fn package_problems(
     Ok(problems.filter_map(diagnostic_line).collect())
 }
 
-fn contains_home(request: &PullRequest, env: &ProcessEnv) -> bool {
-    let home = env.home.as_ref().and_then(|home| home.canonicalize().ok());
-    let dir = request.dir.canonicalize().ok();
-    home.zip(dir)
-        .is_some_and(|(home, dir)| home.starts_with(dir))
-}
-
-fn start_mirror(client: &Client, request: &PullRequest) -> Mirror {
-    // Only the full view has plugins.
-    let view = SkillView::Full;
-    Mirror::start(
-        client,
-        MirrorSelection {
-            view,
-            ..MirrorSelection::new(vec![request.root.clone()])
-        },
-    )
-}
-
 /// Pulls again after each change. Ends with an error that a later attempt does not mend.
 async fn follow_package(
     client: &Client,
@@ -344,7 +327,6 @@ async fn follow_package(
         drop(tokio::time::timeout(interval, mirror.changed()).await);
 
         let start = Instant::now();
-
         match pull_with_progress(client, request).await {
             Ok(report) => {
                 last_problem = None;
@@ -373,10 +355,7 @@ async fn follow_package(
 /// Whether a later pull may succeed: the daemon is away, or the package may come back.
 fn is_temporary(error: &PullError) -> bool {
     match error {
-        PullError::Call(CallError::Status(status)) => !matches!(
-            status.code(),
-            Code::PermissionDenied | Code::Unauthenticated
-        ),
+        PullError::Call(CallError::Status(_)) => !is_permission_error(error),
         PullError::Call(CallError::ChangedDuringRead | CallError::DigestMismatch)
         | PullError::KeepsChanging
         | PullError::NoDigest(_)
@@ -389,13 +368,21 @@ fn is_temporary(error: &PullError) -> bool {
     }
 }
 
+/// Whether the daemon rejects the caller, so that a later pull fails, too.
+fn is_permission_error(error: &PullError) -> bool {
+    matches!(
+        error,
+        PullError::Call(CallError::Status(status))
+            if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
+    )
+}
+
 /// Runs work that blocks on the disk on another thread.
 async fn run_on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, PullError> + Send + 'static,
 ) -> Result<T, CommandFailure> {
     let done = tokio::task::spawn_blocking(work).await;
-    let outcome = done.or_exit(exit::INTERNAL)?;
-    Ok(outcome?)
+    Ok(done.or_exit(exit::INTERNAL)??)
 }
 
 /// Pulls, and shows the progress on a terminal after a second.
@@ -416,51 +403,48 @@ fn print_report(
     report: &PullReport,
     output: OutputFormat,
 ) -> Result<(), CommandFailure> {
+    if output == OutputFormat::Json {
+        return print_json(&report_json(request, report));
+    }
+    print_stderr(&withheld_lines(report.withheld.iter().map(String::as_str)));
+
     let PullLimits {
         max_files,
         max_bytes,
     } = request.limits;
+    let outcome = if report.is_replaced {
+        "pulled"
+    } else {
+        "unchanged"
+    };
+    let files = count_with_noun(report.files, "file");
+    let read = count_with_noun(report.read_files, "file");
+    let bytes = report.bytes;
 
-    if output == OutputFormat::Text {
-        print_stderr(&withheld_lines(report.withheld.iter().map(String::as_str)));
+    let mut lines = changed_files("", report);
+    lines.push(format!(
+        "{outcome}: {files} of at most {max_files}, {bytes} of at most {max_bytes} bytes, {read} read"
+    ));
+    print_lines(&lines)
+}
+
+/// Returns the lines of the changed files, below a prefix. Without a change, there is no line.
+fn changed_files(prefix: &str, report: &PullReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (mark, files) in [('+', &report.written), ('-', &report.removed)] {
+        let files = files.iter();
+        lines.extend(files.map(|file| format!("{mark} {prefix}{}", escape_text(file))));
     }
-    match output {
-        OutputFormat::Json => print_json(&report_json(request, report)),
-
-        OutputFormat::Text => write_stdout(|stdout| {
-            for (mark, names) in [('+', &report.written), ('-', &report.removed)] {
-                for name in names {
-                    writeln!(stdout, "{mark} {}", escape_text(name))?;
-                }
-            }
-
-            let outcome = if report.is_replaced {
-                "pulled"
-            } else {
-                "unchanged"
-            };
-            let files = count_with_noun(report.files, "file");
-            let read = count_with_noun(report.read_files, "file");
-            let bytes = report.bytes;
-            writeln!(
-                stdout,
-                "{outcome}: {files} of at most {max_files}, {bytes} of at most {max_bytes} bytes, {read} read"
-            )
-        }),
-    }
+    lines
 }
 
 fn report_json(request: &PullRequest, report: &PullReport) -> Value {
-    let PullLimits {
-        max_files,
-        max_bytes,
-    } = request.limits;
     json!({
         "package": request.package,
         "directory": request.dir.to_string_lossy(),
         "files": report.files,
         "bytes": report.bytes,
-        "limits": { "files": max_files, "bytes": max_bytes },
+        "limits": { "files": request.limits.max_files, "bytes": request.limits.max_bytes },
         "written": report.written,
         "removed": report.removed,
         "withheld": report.withheld,
@@ -485,11 +469,7 @@ fn print_conflicts(
 ) -> Result<u8, CommandFailure> {
     match output {
         OutputFormat::Json => print_json(&conflicts_json(request, conflicts))?,
-        OutputFormat::Text => write_stdout(|stdout| {
-            difference_lines(conflicts)
-                .iter()
-                .try_for_each(|line| writeln!(stdout, "{line}"))
-        })?,
+        OutputFormat::Text => print_lines(&difference_lines(conflicts))?,
     }
 
     let files = count_with_noun(conflicts.len(), "file");

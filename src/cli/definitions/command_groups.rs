@@ -2,29 +2,19 @@
 //! are text of the template. Source: <https://github.com/clap-rs/clap/issues/1553>.
 
 use clap::Command;
-use std::fmt::Write as _;
 
 /// Width of the names of commands.
 const NAME_WIDTH: usize = 11;
 /// Purpose of the command that clap adds.
 const HELP_ABOUT: &str = "Print the help of a command";
 
-/// Commands for one task.
-struct CommandGroup {
-    heading: &'static str,
-    /// Names of the commands, in the order of their definition.
-    commands: &'static [&'static str],
-}
-
-/// All groups, in the order of the definition of the commands.
-const COMMAND_GROUPS: [CommandGroup; 7] = [
-    CommandGroup {
-        heading: "Run a daemon",
-        commands: &["serve", "config", "link"],
-    },
-    CommandGroup {
-        heading: "Ask a daemon",
-        commands: &[
+/// Headings of all groups, each with the names of its commands, in the order of the definition of the
+/// commands.
+const COMMAND_GROUPS: [(&str, &[&str]); 7] = [
+    ("Run a daemon", &["serve", "config", "link"]),
+    (
+        "Ask a daemon",
+        &[
             "status",
             "resolve",
             "list",
@@ -34,67 +24,36 @@ const COMMAND_GROUPS: [CommandGroup; 7] = [
             "exec",
             "watch",
         ],
-    },
-    CommandGroup {
-        heading: "Copy and approve packages",
-        commands: &["pull", "lock"],
-    },
-    CommandGroup {
-        heading: "Write skills and plugins",
-        commands: &["new", "check", "explain"],
-    },
-    CommandGroup {
-        heading: "Serve agents",
-        commands: &["call", "mcp", "prompt"],
-    },
-    CommandGroup {
-        heading: "Manage many executors",
-        commands: &["fleet"],
-    },
-    CommandGroup {
-        heading: "Set up a shell",
-        commands: &["completions", "man", "help"],
-    },
+    ),
+    ("Copy and approve packages", &["pull", "lock"]),
+    ("Write skills and plugins", &["new", "check", "explain"]),
+    ("Serve agents", &["call", "mcp", "prompt"]),
+    ("Manage many executors", &["fleet"]),
+    ("Set up a shell", &["completions", "man", "help"]),
 ];
 
 /// Lists the commands of the program in groups.
 pub fn with_command_groups(program: Command) -> Command {
     let header = *program.get_styles().get_header();
+    let literal = *program.get_styles().get_literal();
     let mut template = "{about-with-newline}\n{usage-heading} {usage}\n\n".to_owned();
 
-    for group in COMMAND_GROUPS {
-        let heading = format!("{header}{}:{header:#}\n", group.heading);
-        template.push_str(&heading);
-        // Commands that need Linux are not defined elsewhere.
-        let commands = group
-            .commands
-            .iter()
-            .filter(|name| **name == "help" || program.find_subcommand(name).is_some());
+    for (heading, commands) in COMMAND_GROUPS {
+        template = format!("{template}{header}{heading}:{header:#}\n");
         for name in commands {
-            add_command_line(&mut template, &program, name);
+            let about: &str = match program.find_subcommand(name).and_then(Command::get_about) {
+                Some(about) => &about.to_string(),
+                None if *name == "help" => HELP_ABOUT,
+                // Commands that need Linux are not defined elsewhere.
+                None => continue,
+            };
+            template = format!("{template}  {literal}{name:NAME_WIDTH$}{literal:#}  {about}\n");
         }
         template.push('\n');
     }
 
-    // A write to a `String` does not fail.
-    let _ = write!(
-        template,
-        "{header}Options:{header:#}\n{{options}}{{after-help}}"
-    );
+    template = format!("{template}{header}Options:{header:#}\n{{options}}{{after-help}}");
     program.help_template(template)
-}
-
-fn add_command_line(template: &mut String, program: &Command, name: &str) {
-    let about = program
-        .find_subcommand(name)
-        .and_then(Command::get_about)
-        .map_or_else(|| HELP_ABOUT.to_owned(), ToString::to_string);
-    let literal = *program.get_styles().get_literal();
-
-    let _ = writeln!(
-        template,
-        "  {literal}{name:NAME_WIDTH$}{literal:#}  {about}"
-    );
 }
 
 #[cfg(test)]
@@ -113,7 +72,7 @@ mod tests {
         defined.push("help");
         let grouped: Vec<_> = COMMAND_GROUPS
             .iter()
-            .flat_map(|group| group.commands)
+            .flat_map(|(_, commands)| *commands)
             .copied()
             .collect();
         assert_eq!(grouped, defined);

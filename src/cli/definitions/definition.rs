@@ -99,16 +99,10 @@ impl CommandEntry {
     #[must_use]
     pub fn synopsis_with(&self, words: &[String]) -> String {
         let program = self.program();
-        let mut own = program.clone();
-        for word in words {
-            own.push(' ');
-            own.push_str(word);
-        }
-        let outer = format!("{program} COMMAND");
-
+        let own = [&[program.clone()][..], words].concat().join(" ");
         match (self.is_runnable(), self.subcommands.is_empty()) {
             (true, true) => own,
-            (true, false) => format!("{own}\n{outer}"),
+            (true, false) => format!("{own}\n{program} COMMAND"),
             (false, _) => format!("{own} COMMAND"),
         }
     }
@@ -116,10 +110,8 @@ impl CommandEntry {
     /// Returns the lines of the examples.
     #[must_use]
     pub fn examples(&self) -> &[String] {
-        let examples = self
-            .sections
-            .iter()
-            .find(|section| section.heading == EXAMPLES_HEADING);
+        let mut sections = self.sections.iter();
+        let examples = sections.find(|section| section.heading == EXAMPLES_HEADING);
         examples.map_or(&[], |section| &section.lines)
     }
 
@@ -159,13 +151,8 @@ impl OptionEntry {
     /// Returns the option as in a synopsis, such as `[--root [ID=]DIR]...`.
     #[must_use]
     pub fn synopsis(&self) -> String {
-        let words: Vec<&str> = self
-            .flag
-            .as_deref()
-            .into_iter()
-            .chain(self.value.as_deref())
-            .collect();
-        let words = words.join(" ");
+        let words = self.flag.iter().chain(&self.value);
+        let words = words.map(String::as_str).collect::<Vec<_>>().join(" ");
         let repeat = if self.is_repeatable { "..." } else { "" };
         if self.is_required {
             format!("{words}{repeat}")
@@ -257,39 +244,36 @@ fn option_entry(argument: &Arg) -> OptionEntry {
 }
 
 fn flag_spelling(argument: &Arg) -> Option<String> {
-    match (argument.get_short(), argument.get_long()) {
-        (Some(short), Some(long)) => Some(format!("-{short}, --{long}")),
-        (None, Some(long)) => Some(format!("--{long}")),
-        (Some(short), None) => Some(format!("-{short}")),
-        (None, None) => None,
-    }
+    let short = argument.get_short().map(|short| format!("-{short}"));
+    let long = argument.get_long().map(|long| format!("--{long}"));
+    let spellings: Vec<_> = short.into_iter().chain(long).collect();
+    (!spellings.is_empty()).then(|| spellings.join(", "))
 }
 
 fn takes_value(argument: &Arg) -> bool {
-    let number = argument.get_num_args();
-    number.is_some_and(|number| number.takes_values())
+    argument
+        .get_num_args()
+        .is_some_and(|number| number.takes_values())
 }
 
 /// Returns the possible values, or the name of the value.
 fn value_name(argument: &Arg, possible: &[PossibleValue]) -> String {
     if possible.is_empty() {
-        let names = argument.get_value_names().unwrap_or_default();
-        return names.join(" ");
+        return argument.get_value_names().unwrap_or_default().join(" ");
     }
-
     let names: Vec<_> = possible.iter().map(PossibleValue::get_name).collect();
     names.join("|")
 }
 
 /// Returns the default values that the help shows.
 fn shown_default(argument: &Arg) -> Option<String> {
-    let defaults: Vec<_> = argument
-        .get_default_values()
+    let defaults = argument.get_default_values();
+    let is_shown =
+        takes_value(argument) && !defaults.is_empty() && !argument.is_hide_default_value_set();
+    let defaults: Vec<_> = defaults
         .iter()
         .map(|value| value.to_string_lossy())
         .collect();
-    let is_shown =
-        takes_value(argument) && !defaults.is_empty() && !argument.is_hide_default_value_set();
     is_shown.then(|| defaults.join(" "))
 }
 
@@ -306,15 +290,9 @@ impl OptionHelp {
         let described = text
             .strip_suffix(']')
             .and_then(|text| text.rsplit_once(" [default: "));
-        match described {
-            Some((meaning, default)) => Self {
-                meaning: meaning.to_owned(),
-                default: Some(default.to_owned()),
-            },
-            None => Self {
-                meaning: text.to_owned(),
-                default: None,
-            },
+        Self {
+            meaning: described.map_or(text, |(meaning, _)| meaning).to_owned(),
+            default: described.map(|(_, default)| default.to_owned()),
         }
     }
 }
@@ -339,12 +317,8 @@ fn help_sections(text: &str) -> Vec<HelpSection> {
     sections
 }
 
-/// Adds the exit codes to the help of each command.
-pub(crate) fn with_exit_codes(command: Command) -> Command {
-    add_exit_codes(command, "")
-}
-
-fn add_exit_codes(command: Command, name: &str) -> Command {
+/// Adds the exit codes to the help of a command with this name, and of its subcommands.
+pub(crate) fn add_exit_codes(command: Command, name: &str) -> Command {
     let help = text_of(command.get_after_help());
     let command = command.mut_subcommands(|inner| {
         let name = format!("{name} {}", inner.get_name());
@@ -360,8 +334,7 @@ fn add_exit_codes(command: Command, name: &str) -> Command {
         let word = format!("{} {}", entry.code, entry.summary);
         match lines.last_mut() {
             Some(line) if line.len() + 3 + word.len() <= HELP_WIDTH => {
-                line.push_str("   ");
-                line.push_str(&word);
+                *line = format!("{line}   {word}");
             }
             _ => lines.push(format!("  {word}")),
         }

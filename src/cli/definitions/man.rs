@@ -71,12 +71,9 @@ pub(crate) struct ManArgs {
 pub(crate) fn run(args: &ManArgs) -> Result<u8, CommandFailure> {
     let pages = manual_pages();
     if let Some(dir) = &args.dir {
-        write_pages(dir, &pages)
-            .context(format_args!(
-                "cannot write manual pages to {}",
-                dir.display()
-            ))
-            .or_exit(exit::OUTPUT_FAILED)?;
+        let words = format!("cannot write manual pages to {}", dir.display());
+        let written = write_pages(dir, &pages).context(words);
+        written.or_exit(exit::OUTPUT_FAILED)?;
     } else {
         write_stdout(|stdout| stdout.write_all(pages[0].source.as_bytes()))?;
     }
@@ -124,14 +121,13 @@ fn command_page(command: &CommandEntry, commands: &[CommandEntry]) -> ManualPage
         add_entry(&mut page, &entry.code.to_string(), entry.meaning);
     }
 
-    page.control("SH", ["ENVIRONMENT"]);
-    for entry in command.variables() {
-        add_entry(&mut page, entry.name, entry.meaning);
-    }
-
-    if command.files().next().is_some() {
-        page.control("SH", ["FILES"]);
-        for entry in command.files() {
+    let variables: Vec<_> = command.variables().collect();
+    let files: Vec<_> = command.files().collect();
+    for (heading, entries) in [("ENVIRONMENT", variables), ("FILES", files)] {
+        if !entries.is_empty() {
+            page.control("SH", [heading]);
+        }
+        for entry in entries {
             add_entry(&mut page, entry.name, entry.meaning);
         }
     }
@@ -140,10 +136,9 @@ fn command_page(command: &CommandEntry, commands: &[CommandEntry]) -> ManualPage
     page.text(see_also(&related_pages(command, commands)));
 
     // Both parts begin with the same definition of the apostrophe.
-    let preamble = Roff::new().render();
     let own_sections = page.render();
-    let own_sections_alone = own_sections.trim_start_matches(&preamble);
-    let source = definition_source(command, &name) + own_sections_alone;
+    let own_sections = own_sections.trim_start_matches(&Roff::new().render());
+    let source = definition_source(command, &name) + own_sections;
     finish_page(name, 1, &source)
 }
 
@@ -185,7 +180,14 @@ fn bold_code(source: &str) -> String {
 
 /// Returns the page of the config file.
 fn config_page(commands: &[CommandEntry]) -> ManualPage {
-    let mut page = start_page(CONFIG_PAGE, 5, "config file of the caproot daemon");
+    let mut page = Roff::new();
+    let title = CONFIG_PAGE.to_uppercase();
+    page.control("TH", [&*title, "5", NO_DATE, PROGRAM, MANUAL]);
+    page.control("nh", []).control("ad", ["l"]);
+    page.control("SH", ["NAME"]);
+    page.text([roman(format!(
+        "{CONFIG_PAGE} - config file of the caproot daemon"
+    ))]);
 
     page.control("SH", ["SYNOPSIS"]);
     page.text([bold("caproot serve --config "), italic("FILE")]);
@@ -206,24 +208,26 @@ fn config_page(commands: &[CommandEntry]) -> ManualPage {
 
     page.control("SH", ["KEYS"]);
     for key in config_keys() {
-        let mut sentences = vec![key.meaning.to_owned()];
-        sentences.extend((!key.is_section).then(|| format!("Type: {}.", key.value_type)));
-        sentences.extend(
-            key.default
-                .iter()
-                .map(|default| format!("Default: {default}.")),
+        let mut text = key.meaning.to_owned();
+        if !key.is_section {
+            text = format!("{text} Type: {}.", key.value_type);
+        }
+        if let Some(default) = &key.default {
+            text = format!("{text} Default: {default}.");
+        }
+        if let Some(flag) = &key.flag {
+            text = format!("{text} Flag: `{flag}`.");
+        }
+        add_entry(
+            &mut page,
+            key.path,
+            &format!("{text} Reload: {}.", key.reload),
         );
-        sentences.extend(key.flag.iter().map(|flag| format!("Flag: `{flag}`.")));
-        sentences.push(format!("Reload: {}.", key.reload));
-        add_entry(&mut page, key.path, &sentences.join(" "));
     }
 
     page.control("SH", ["FILES"]);
-    let files = commands.iter().flat_map(CommandEntry::files);
-    if let Some(file) = files
-        .into_iter()
-        .find(|file| file.name.ends_with(CONFIG_PAGE))
-    {
+    let mut files = commands.iter().flat_map(CommandEntry::files);
+    if let Some(file) = files.find(|file| file.name.ends_with(CONFIG_PAGE)) {
         add_entry(&mut page, file.name, file.meaning);
     }
 
@@ -241,18 +245,6 @@ fn config_page(commands: &[CommandEntry]) -> ManualPage {
     page.text(see_also(&names.map(|name| (name.to_owned(), 1))));
 
     finish_page(CONFIG_PAGE.to_owned(), 5, &page.render())
-}
-
-/// Starts the page of the config file with its head and the section NAME.
-fn start_page(name: &str, section: u8, about: &str) -> Roff {
-    let mut page = Roff::new();
-    let title = name.to_uppercase();
-    let section = section.to_string();
-    page.control("TH", [&*title, &*section, NO_DATE, PROGRAM, MANUAL]);
-    page.control("nh", []).control("ad", ["l"]);
-    page.control("SH", ["NAME"]);
-    page.text([roman(format!("{name} - {about}"))]);
-    page
 }
 
 fn finish_page(name: String, section: u8, source: &str) -> ManualPage {
@@ -286,15 +278,12 @@ fn related_pages(command: &CommandEntry, commands: &[CommandEntry]) -> Vec<(Stri
         .iter()
         .chain(command.examples())
         .fold(String::new(), |text, part| text + part + "\n");
-    let mut pages = Vec::new();
-    for other in commands {
-        let is_related =
-            other.name.is_empty() || command.name.is_empty() || text.contains(&other.program());
-        if other.name != command.name && is_related {
-            pages.push((other.page_name(), 1));
-        }
-    }
-
+    let related = commands.iter().filter(|other| {
+        let is_named = text.contains(&other.program());
+        let is_related = other.name.is_empty() || command.name.is_empty() || is_named;
+        other.name != command.name && is_related
+    });
+    let mut pages: Vec<_> = related.map(|other| (other.page_name(), 1)).collect();
     if command.files().any(|file| file.name.ends_with(CONFIG_PAGE)) {
         pages.push((CONFIG_PAGE.to_owned(), 5));
     }
@@ -312,17 +301,11 @@ fn see_also(pages: &[(String, u8)]) -> Vec<Inline> {
 
 /// Shows text between backticks in bold.
 fn markup(text: &str) -> Vec<Inline> {
-    let parts = text
-        .split('`')
-        .enumerate()
-        .filter(|(_, part)| !part.is_empty());
-    parts
-        .map(|(number, part)| {
-            if number % 2 == 1 {
-                bold(part)
-            } else {
-                roman(part)
-            }
-        })
-        .collect()
+    let parts = text.split('`').enumerate();
+    let parts = parts.filter(|(_, part)| !part.is_empty());
+    let inlines = parts.map(|(number, part)| match number % 2 {
+        0 => roman(part),
+        _ => bold(part),
+    });
+    inlines.collect()
 }

@@ -102,24 +102,30 @@ fn print_text(listed: &[ListedExecutor]) -> Result<(), CommandFailure> {
 
 impl ListedExecutor {
     fn to_row(&self) -> [String; 7] {
-        let serving = match &self.state {
-            ProbedState::Serving(serving) => Some(serving),
-            ProbedState::NotServing(_) | ProbedState::Failed(_) => None,
+        let connect = self.connect_time.map(milliseconds);
+        let connect = connect.map(|time| format!("{time:.1} ms"));
+        let [version, roots, age, catalogs] = match &self.state {
+            ProbedState::Serving(serving) => [
+                Some(escape_text(&serving.description.version)),
+                Some(serving.root_count()),
+                serving.age(),
+                Some(serving.short_digests()),
+            ],
+            ProbedState::NotServing(_) | ProbedState::Failed(_) => [None, None, None, None],
         };
-        let connect_time = self.connect_time.map(milliseconds);
-        let cells = [
-            serving.map(|serving| escape_text(&serving.description.version)),
-            connect_time.map(|time| format!("{time:.1} ms")),
-            serving.map(|serving| serving.root_count()),
-            serving.and_then(|serving| serving.age()),
-            serving.map(|serving| serving.short_digests()),
-        ];
 
-        let [version, connect, roots, age, catalogs] =
-            cells.map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
         let id = escape_text(&self.target.environment_id);
         let state = self.state.name().to_owned();
-        [id, state, version, connect, roots, age, catalogs]
+        let cells = [
+            Some(id),
+            Some(state),
+            version,
+            connect,
+            roots,
+            age,
+            catalogs,
+        ];
+        cells.map(|cell| cell.unwrap_or_else(|| "-".to_owned()))
     }
 
     fn to_json(&self) -> Value {

@@ -39,12 +39,18 @@ impl ProbeFailure {
             self.sentence
         )
     }
+}
 
-    /// Creates the failure of an executor that does not answer within the time limit.
-    pub fn late(limit: Duration) -> Self {
+/// Runs work within the timeout of an executor.
+pub async fn run_in_time<T>(
+    target: &FleetTarget,
+    work: impl Future<Output = Result<T, ProbeFailure>>,
+) -> Result<T, ProbeFailure> {
+    let limit = target.config.timeout;
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         let span = humantime::format_duration(limit);
-        CommandFailure::new(exit::TRY_LATER, format!("no answer within {span}")).into()
-    }
+        Err(CommandFailure::new(exit::TRY_LATER, format!("no answer within {span}")).into())
+    })
 }
 
 /// Failure that a command would have after the same error.
@@ -64,15 +70,8 @@ where
     }
 }
 
-/// Connects to an executor, and checks that the executor has the environment. Everything takes at
-/// most the timeout of the executor.
+/// Connects to an executor, and checks that the executor has the environment.
 pub async fn probe_executor(target: &FleetTarget) -> Result<ProbedExecutor, ProbeFailure> {
-    let limit = target.config.timeout;
-    let probed = tokio::time::timeout(limit, connect_and_ask(target)).await;
-    probed.unwrap_or_else(|_| Err(ProbeFailure::late(limit)))
-}
-
-async fn connect_and_ask(target: &FleetTarget) -> Result<ProbedExecutor, ProbeFailure> {
     let ExecutorConfig {
         endpoint,
         credentials,

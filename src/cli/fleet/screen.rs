@@ -53,18 +53,13 @@ impl StateScreen {
 /// Joins the lines that fit the terminal, and counts the others. The last row is for the cursor.
 fn fit_lines(lines: &[&str], columns: usize, rows: usize) -> String {
     let room = rows.saturating_sub(1).max(2);
-    let shown = if lines.len() > room {
-        room - 1
-    } else {
-        lines.len()
-    };
-
-    let mut fitting: Vec<_> = lines[..shown]
+    let mut fitting: Vec<_> = lines
         .iter()
         .map(|line| truncate_to_width(line, columns))
         .collect();
-    let more = lines.len() - shown;
-    if more > 0 {
+    if lines.len() > room {
+        fitting.truncate(room - 1);
+        let more = lines.len() - fitting.len();
         fitting.push(format!("and {more} more; `caproot fleet list` shows all"));
     }
     fitting.join("\n")

@@ -1,13 +1,13 @@
 //! State of an executor: its health, version and published roots, or why the executor cannot be used.
 
-use super::probe::{ProbeFailure, ProbedExecutor, describe_executor, probe_executor};
+use super::probe::{ProbeFailure, ProbedExecutor, describe_executor, probe_executor, run_in_time};
 use super::target::FleetTarget;
 use crate::cli::ask::report::{count_with_noun, root_state_text};
 use caproot_client::Client;
 use caproot_core::proto::caproot::v1::{
     GetExecutorResponse, ListSkillsRequest, PublishedRoot, RootState, SkillView,
 };
-use caproot_core::text::escape_text;
+use caproot_core::text::{escape_text, truncate_chars};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -125,7 +125,7 @@ impl ServingExecutor {
     pub fn short_digests(&self) -> String {
         let digests = self.roots.iter().map(|root| {
             let digest = root.catalog_digest.trim_start_matches("sha256:");
-            digest.chars().take(SHORT_DIGEST_CHARS).collect::<String>()
+            truncate_chars(digest, SHORT_DIGEST_CHARS)
         });
         let digests: Vec<_> = digests.filter(|digest| !digest.is_empty()).collect();
         escape_text(&digests.join(","))
@@ -135,15 +135,11 @@ impl ServingExecutor {
     pub fn problem_lines(&self, environment_id: &str) -> Vec<String> {
         let id = escape_text(environment_id);
         let unready = self.roots.iter().filter(|root| !root.is_ready);
-        unready
-            .map(|root| {
-                format!(
-                    "warning[{}] {id}: root {}",
-                    root.state,
-                    escape_text(&root.id)
-                )
-            })
-            .collect()
+        let lines = unready.map(|root| {
+            let root_id = escape_text(&root.id);
+            format!("warning[{}] {id}: root {root_id}", root.state)
+        });
+        lines.collect()
     }
 }
 
@@ -159,29 +155,20 @@ impl PublishedRootState {
 
 /// Connects to an executor and returns its state.
 pub async fn find_state(target: &FleetTarget) -> ProbeOutcome {
-    let mut connection = match probe_executor(target).await {
-        Ok(connection) => connection,
-        Err(failure) => {
-            return ProbeOutcome {
-                connection: None,
-                state: ProbedState::Failed(failure),
-            };
+    let (connection, state) = match run_in_time(target, probe_executor(target)).await {
+        Ok(mut connection) => {
+            let state = read_state(&mut connection.client, target).await;
+            (Some(connection), state)
         }
+        Err(failure) => (None, ProbedState::Failed(failure)),
     };
-
-    let state = read_state(&mut connection.client, target).await;
-    ProbeOutcome {
-        connection: Some(connection),
-        state,
-    }
+    ProbeOutcome { connection, state }
 }
 
 /// Returns the state of an executor through an open connection, within the timeout of the executor.
 pub async fn read_state(client: &mut Client, target: &FleetTarget) -> ProbedState {
-    let limit = target.config.timeout;
-    let read = tokio::time::timeout(limit, ask_state(client, &target.environment_id)).await;
-    read.unwrap_or_else(|_| Err(ProbeFailure::late(limit)))
-        .unwrap_or_else(ProbedState::Failed)
+    let asked = run_in_time(target, ask_state(client, &target.environment_id));
+    asked.await.unwrap_or_else(ProbedState::Failed)
 }
 
 async fn ask_state(client: &mut Client, id: &str) -> Result<ProbedState, ProbeFailure> {
@@ -215,8 +202,8 @@ async fn catalog_digests(
     description: &GetExecutorResponse,
     roots: &[PublishedRoot],
 ) -> Result<HashMap<String, String>, ProbeFailure> {
-    let features = &description.features;
-    if !features.iter().any(|feature| feature == DIGEST_FEATURE) {
+    let mut features = description.features.iter();
+    if !features.any(|feature| feature == DIGEST_FEATURE) {
         return Ok(HashMap::new());
     }
 
@@ -236,12 +223,8 @@ async fn catalog_digests(
             view: SkillView::Full.into(),
             ..ListSkillsRequest::default()
         };
-        let states = client.list_root_states(&request).await?;
-        digests.extend(
-            states
-                .into_iter()
-                .map(|root| (root.id, root.catalog_digest)),
-        );
+        let states = client.list_root_states(&request).await?.into_iter();
+        digests.extend(states.map(|root| (root.id, root.catalog_digest)));
     }
     Ok(digests)
 }

@@ -59,7 +59,7 @@ impl FleetTargetArgs {
             return Err(CommandFailure::new(exit::BAD_CONFIG, sentence)
                 .with_hint("add executors to the file, or name environment ids after the file"));
         }
-        let mut targets = Vec::with_capacity(ids.len());
+        let mut targets = Vec::new();
         for id in &ids {
             let target = self.find_target(fleet, id).await;
             targets.push(target.map_err(|error| self.failure(error, fleet))?);
@@ -74,9 +74,8 @@ impl FleetTargetArgs {
 
     /// Returns the executor of an environment, at its present address.
     pub async fn find_target(&self, fleet: &Fleet, id: &str) -> Result<FleetTarget, FleetError> {
-        let config = fleet.find_executor(id).await?;
-        let timeout = self.timeout.unwrap_or(config.timeout);
-        let config = ExecutorConfig { timeout, ..config };
+        let mut config = fleet.find_executor(id).await?;
+        config.timeout = self.timeout.unwrap_or(config.timeout);
         Ok(FleetTarget {
             environment_id: id.to_owned(),
             config,

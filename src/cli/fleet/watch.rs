@@ -64,11 +64,11 @@ pub async fn print_states(
         OutputFormat::Text => StateScreen::open(),
         OutputFormat::Json => None,
     };
-    let mut id_width = 0;
-    for target in targets {
-        id_width = id_width.max(shown_width(&target.environment_id));
-        tasks.start(&context, target.environment_id);
-    }
+    let ids = targets.into_iter().map(|target| target.environment_id);
+    let ids: Vec<_> = ids.collect();
+    let widths = ids.iter().map(|id| shown_width(id));
+    let mut id_width = widths.max().unwrap_or_default();
+    start_tasks(&mut tasks, &context, ids);
 
     let mut reread = tokio::time::interval(interval);
     loop {
@@ -76,7 +76,11 @@ pub async fn print_states(
             // The context keeps a sender, so there is always another change.
             Some(change) = receiver.recv() => change,
             _ = reread.tick() => {
-                tasks.follow_file(&context);
+                // The task of a removed executor ends, unless the command line names the executor.
+                tasks.retain(|_, task| !task.is_finished());
+                if context.follows_file() {
+                    start_tasks(&mut tasks, &context, context.fleet.environment_ids());
+                }
                 continue;
             }
         };
@@ -97,29 +101,19 @@ pub async fn print_states(
 }
 
 /// Tasks of the watched executors by their environment ids. Dropping a task ends it.
-#[derive(Default)]
-struct ExecutorTasks(BTreeMap<String, AbortOnDropHandle<()>>);
+type ExecutorTasks = BTreeMap<String, AbortOnDropHandle<()>>;
 
-impl ExecutorTasks {
-    fn start(&mut self, context: &Arc<WatchContext>, id: String) {
-        let task = watch_executor(context.clone(), id.clone());
-        self.0
-            .insert(id, AbortOnDropHandle::new(tokio::spawn(task)));
-    }
-
-    /// Starts the tasks of executors that the file has now, unless the command line names the executors.
-    fn follow_file(&mut self, context: &Arc<WatchContext>) {
-        // The task of a removed executor ends, unless the command line names the executor.
-        self.0.retain(|_, task| !task.is_finished());
-        if !context.follows_file() {
-            return;
-        }
-
-        for id in context.fleet.environment_ids() {
-            if !self.0.contains_key(&id) {
-                self.start(context, id);
-            }
-        }
+/// Starts the tasks of executors that have none.
+fn start_tasks(
+    tasks: &mut ExecutorTasks,
+    context: &Arc<WatchContext>,
+    ids: impl IntoIterator<Item = String>,
+) {
+    for id in ids {
+        tasks.entry(id).or_insert_with_key(|id| {
+            let task = watch_executor(context.clone(), id.clone());
+            AbortOnDropHandle::new(tokio::spawn(task))
+        });
     }
 }
 
@@ -137,21 +131,18 @@ impl WatchContext {
         environment_id: &str,
         current: &mut Option<WatchedConnection>,
     ) -> Option<ProbedState> {
+        let used = current.take();
         let target = match self.args.find_target(&self.fleet, environment_id).await {
             Ok(target) => target,
-            Err(FleetError::UnknownEnvironment(_)) => {
-                *current = None;
-                return None;
-            }
+            Err(FleetError::UnknownEnvironment(_)) => return None,
             Err(error) => {
-                *current = None;
                 let failure = self.args.failure(error, &self.fleet);
                 return Some(ProbedState::Failed(failure.into()));
             }
         };
 
         // An executor that moved is asked at its new address.
-        if let Some(mut used) = current.take()
+        if let Some(mut used) = used
             && used.target.config == target.config
         {
             let state = read_state(&mut used.client, &target).await;
@@ -220,10 +211,12 @@ fn change_notes(before: &ProbedState, after: &ProbedState) -> Vec<String> {
         notes.push("restarted".to_owned());
     }
     for root in &after.roots {
-        let old = before.roots.iter().find(|old| old.id == root.id);
-        if old
-            .is_some_and(|old| old.state == root.state && old.catalog_digest != root.catalog_digest)
-        {
+        let mut old = before.roots.iter();
+        if old.any(|old| {
+            old.id == root.id
+                && old.state == root.state
+                && old.catalog_digest != root.catalog_digest
+        }) {
             notes.push(format!("changed catalog of {}", escape_text(&root.id)));
         }
     }
@@ -242,11 +235,8 @@ fn shown_width(environment_id: &str) -> usize {
 fn change_line(change: &StateChange, id_width: usize) -> String {
     let detail = match &change.state {
         Some(ProbedState::Serving(serving)) => {
-            let mut parts = vec![
-                escape_text(&serving.description.version),
-                serving.root_count(),
-            ];
-            parts.extend(change.notes.iter().cloned());
+            let version = escape_text(&serving.description.version);
+            let parts = [&[version, serving.root_count()][..], &change.notes].concat();
             parts.join(", ")
         }
         Some(ProbedState::NotServing(_)) | None => String::new(),

@@ -29,64 +29,36 @@ pub struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    Check(ConfigCheckArgs),
-    Example(ConfigExampleArgs),
-}
-
-/// Check a config file like `caproot serve --config`, without starting the daemon
-///
-/// Prints every error with its file, line, column, key and reason, and exits with 78. Without
-/// errors, prints warnings and a summary of the configuration. The certificates in the file are
-/// checked, too.
-#[derive(Debug, Args)]
-#[command(after_help = "\
+    /// Check a config file like `caproot serve --config`, without starting the daemon
+    ///
+    /// Prints every error with its file, line, column, key and reason, and exits with 78. Without
+    /// errors, prints warnings and a summary of the configuration. The certificates in the file are
+    /// checked, too.
+    #[command(after_help = "\
 Examples:
   caproot config check /etc/caproot/caproot.yaml
   caproot config check caproot.yaml --output json | jq '.errors[].line'
   caproot config example | caproot config check /dev/stdin")]
-struct ConfigCheckArgs {
-    #[command(flatten)]
-    check: FileCheckArgs,
-}
-
-/// Print a config file with every key, its default and its meaning
-#[derive(Debug, Args)]
-#[command(after_help = "\
+    Check(FileCheckArgs),
+    /// Print a config file with every key, its default and its meaning
+    #[command(after_help = "\
 Examples:
   caproot config example > caproot.yaml
   caproot config example --link > link.yaml    # the file of `caproot link`")]
-struct ConfigExampleArgs {
-    /// Print a config file of `caproot link`
-    #[arg(long)]
-    link: bool,
-}
-
-impl ConfigExampleArgs {
-    fn file(&self) -> String {
-        if self.link {
-            return LINK_EXAMPLE.to_owned();
-        }
-        example_file()
-    }
-}
-
-/// Number of entries of one kind in a config file.
-struct EntryCount {
-    /// Key of the JSON.
-    key: &'static str,
-    count: usize,
-    one: &'static str,
-    many: &'static str,
+    Example {
+        /// Print a config file of `caproot link`
+        #[arg(long)]
+        link: bool,
+    },
 }
 
 /// Runs the subcommand.
 pub fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     match &args.command {
-        ConfigCommand::Check(ConfigCheckArgs { check }) => {
-            check.print_findings(&check_config_file(&check.file, env))
-        }
-        ConfigCommand::Example(args) => {
-            write_stdout(|stdout| stdout.write_all(args.file().as_bytes()))?;
+        ConfigCommand::Check(check) => check.print_findings(&check_config_file(&check.file, env)),
+        ConfigCommand::Example { link } => {
+            let file = if *link { LINK_EXAMPLE } else { &example_file() };
+            write_stdout(|stdout| stdout.write_all(file.as_bytes()))?;
             Ok(exit::OK)
         }
     }
@@ -98,83 +70,70 @@ fn check_config_file(file: &Path, env: &ProcessEnv) -> FileFindings {
         unit_socket_group: unit_socket_group(env),
         ..env.clone()
     };
-    let mut config = match load_file_or_pipe(file, &env) {
-        Ok(config) => config,
-        Err(errors) => return FileFindings::from_errors(errors.iter()),
-    };
-    config.warnings.extend(config.advice(&env));
-
-    let counts = entry_counts(&config);
-    FileFindings {
-        errors: Vec::new(),
-        summary: counts
-            .iter()
-            .map(EntryCount::to_text)
-            .collect::<Vec<_>>()
-            .join(", "),
-        counts: counts
-            .iter()
-            .map(|entry| (entry.key.to_owned(), json!(entry.count)))
-            .collect(),
-        warnings: config.warnings,
+    // A pipe, such as `/dev/stdin`, is read to its end.
+    let read = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES).in_file(file);
+    let loaded = read
+        .map_err(ConfigErrors::from)
+        .and_then(|bytes| Config::from_bytes(ServeFlags::default(), file, bytes, &env));
+    match loaded {
+        Ok(mut config) => {
+            config.warnings.extend(config.advice(&env));
+            summarize(config)
+        }
+        Err(errors) => FileFindings::from_errors(errors.iter()),
     }
 }
 
-/// Loads a file. A pipe, such as `/dev/stdin`, is read to its end.
-fn load_file_or_pipe(file: &Path, env: &ProcessEnv) -> Result<Config, ConfigErrors> {
-    let bytes = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES).in_file(file)?;
-    Config::from_bytes(ServeFlags::default(), file, bytes, env)
-}
-
-/// Returns the number of entries of each kind.
-fn entry_counts(config: &Config) -> [EntryCount; 6] {
+/// Returns the warnings and the numbers of entries of a valid file.
+fn summarize(config: Config) -> FileFindings {
     let caller_rules = config.callers.as_ref();
-    [
-        EntryCount {
-            key: "environments",
-            count: config.environment_ids.len(),
-            one: "environment",
-            many: "environments",
-        },
-        EntryCount {
-            key: "listeners",
-            count: config.listeners.len(),
-            one: "listener",
-            many: "listeners",
-        },
-        EntryCount {
-            key: "published_roots",
-            count: config.count_visible_roots(),
-            one: "published root",
-            many: "published roots",
-        },
-        EntryCount {
-            key: "allowed_directories",
-            count: config.extra_allowed_dirs().len(),
-            one: "additional allowed directory",
-            many: "additional allowed directories",
-        },
-        EntryCount {
-            key: "disabled_skills",
-            count: config.disabled_skills.len(),
-            one: "rule that disables skills",
-            many: "rules that disable skills",
-        },
-        EntryCount {
-            key: "callers",
-            count: caller_rules.map_or(0, |rules| rules.callers.rules.len()),
-            one: "caller rule",
-            many: "caller rules",
-        },
-    ]
-}
+    // Key of the JSON, number of entries, and the words for one and for several.
+    let counts = [
+        (
+            "environments",
+            config.environment_ids.len(),
+            "environment",
+            "environments",
+        ),
+        ("listeners", config.listeners.len(), "listener", "listeners"),
+        (
+            "published_roots",
+            config.count_visible_roots(),
+            "published root",
+            "published roots",
+        ),
+        (
+            "allowed_directories",
+            config.extra_allowed_dirs().len(),
+            "additional allowed directory",
+            "additional allowed directories",
+        ),
+        (
+            "disabled_skills",
+            config.disabled_skills.len(),
+            "rule that disables skills",
+            "rules that disable skills",
+        ),
+        (
+            "callers",
+            caller_rules.map_or(0, |rules| rules.callers.rules.len()),
+            "caller rule",
+            "caller rules",
+        ),
+    ];
 
-impl EntryCount {
-    fn to_text(&self) -> String {
-        match (self.key, self.count) {
-            ("callers", 0) => "callers: every user who can connect".to_owned(),
-            (_, 1) => format!("1 {}", self.one),
-            (_, count) => format!("{count} {}", self.many),
-        }
+    let summary = counts.map(|(key, count, one, many)| match (key, count) {
+        ("callers", 0) => "callers: every user who can connect".to_owned(),
+        (_, 1) => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    });
+    FileFindings {
+        errors: Vec::new(),
+        summary: summary.join(", "),
+        counts: counts
+            .into_iter()
+            .map(|(key, count, ..)| (key.to_owned(), json!(count)))
+            .collect(),
+        warnings: config.warnings,
     }
 }

@@ -30,20 +30,14 @@ async fn stdin_ended() {
 }
 
 impl DaemonSignals {
-    pub fn new() -> Result<Self, CommandFailure> {
+    /// Creates the handlers. With `is_stopped_by_stdin`, the end of stdin stops the daemon as a signal does.
+    pub fn new(is_stopped_by_stdin: bool) -> Result<Self, CommandFailure> {
         Ok(Self {
             terminate: receive(SignalKind::terminate())?,
             interrupt: receive(SignalKind::interrupt())?,
             hangup: receive(SignalKind::hangup())?,
-            is_stopped_by_stdin: false,
+            is_stopped_by_stdin,
         })
-    }
-
-    /// Sets whether the end of stdin stops the daemon as a signal does.
-    #[must_use]
-    pub fn stopped_by_stdin(mut self, is_stopped_by_stdin: bool) -> Self {
-        self.is_stopped_by_stdin = is_stopped_by_stdin;
-        self
     }
 
     /// Runs `run`, and sends `stop` at the first SIGTERM or SIGINT, or at the end of stdin. At the

@@ -48,28 +48,22 @@ pub struct LinkArgs {
 
 #[derive(Debug, Subcommand)]
 enum LinkCommand {
-    Check(LinkCheckArgs),
-}
-
-/// Check the config file of a link, without a connection
-///
-/// Prints every error with its file, line, column, key and reason, and exits with 78. Without errors,
-/// prints a summary.
-#[derive(Debug, Args)]
-#[command(after_help = "\
+    /// Check the config file of a link, without a connection
+    ///
+    /// Prints every error with its file, line, column, key and reason, and exits with 78. Without errors,
+    /// prints a summary.
+    #[command(after_help = "\
 Examples:
   caproot link check /etc/caproot-link/link.yaml
   caproot link check link.yaml --output json | jq '.errors[].line'
   caproot config example --link | caproot link check /dev/stdin")]
-struct LinkCheckArgs {
-    #[command(flatten)]
-    check: FileCheckArgs,
+    Check(FileCheckArgs),
 }
 
 /// Checks a file, or runs the link until a signal stops it.
 pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
     match (args.command, args.config) {
-        (Some(LinkCommand::Check(LinkCheckArgs { check })), _) => check_link_file(&check),
+        (Some(LinkCommand::Check(check)), _) => check_link_file(&check),
         (None, Some(config)) => run_link(&config).await,
         // clap requires one of them.
         (None, None) => Err(CommandFailure::new(exit::USAGE, "--config is missing")),

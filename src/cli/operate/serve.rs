@@ -235,15 +235,11 @@ impl LoadedConfig {
 fn load_config_in_time(args: &ServeArgs, env: &ProcessEnv) -> Result<LoadedConfig, ConfigErrors> {
     let progress = ReadProgress::default();
     let (sender, receiver) = mpsc::channel();
-    let spawned = {
-        let args = args.clone();
-        let env = env.clone();
-        let progress = progress.clone();
-        thread::Builder::new().spawn(move || {
-            let loaded = progress.follow(|| LoadedConfig::load(&args, &env));
-            drop(sender.send(loaded));
-        })
-    };
+    let (owned_args, owned_env, followed) = (args.clone(), env.clone(), progress.clone());
+    let spawned = thread::Builder::new().spawn(move || {
+        let loaded = followed.follow(|| LoadedConfig::load(&owned_args, &owned_env));
+        drop(sender.send(loaded));
+    });
     let Ok(loading) = spawned else {
         return LoadedConfig::load(args, env);
     };
@@ -264,29 +260,30 @@ fn load_config_in_time(args: &ServeArgs, env: &ProcessEnv) -> Result<LoadedConfi
 
 /// Loads the config file and the flags, at the start and for each reload.
 fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, ConfigErrors> {
-    let roots = args.root.iter().map(|root| RootFlag {
-        id: root.id.clone(),
-        dir: root.dir.clone().into(),
+    let args = args.clone();
+    let roots = args.root.into_iter().map(|root| RootFlag {
+        id: root.id,
+        dir: root.dir.into(),
     });
     let flags = ServeFlags {
         roots: roots.collect(),
-        presets: args.preset.clone(),
-        allow: args.allow.clone(),
-        environment_ids: args.environment_id.clone(),
-        listen: args.listen.clone(),
+        presets: args.preset,
+        allow: args.allow,
+        environment_ids: args.environment_id,
+        listen: args.listen,
         audit: args.audit,
         tls: TlsFlags {
-            cert: args.tls_cert.clone(),
-            key: args.tls_key.clone(),
-            client_ca: args.tls_client_ca.clone(),
+            cert: args.tls_cert,
+            key: args.tls_key,
+            client_ca: args.tls_client_ca,
             insecure_tcp: args.insecure_tcp,
         },
         watch_config: args.watch_config,
     };
     let mut config = Config::load(flags, args.config.as_deref(), env)?;
 
-    if let Some(filter) = &args.log {
-        config.log.filter.clone_from(filter);
+    if let Some(filter) = args.log {
+        config.log.filter = filter;
     }
     if config.audit {
         // A directive for a target takes precedence over the general level.
@@ -312,19 +309,24 @@ pub async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
     };
 
     // Before the listeners are printed, so that a signal after that stops the daemon properly.
-    let signals = DaemonSignals::new()?.stopped_by_stdin(stops_with_stdin);
-    let logs = start_log(&config.log, config.traces.as_ref())?;
-    let logs = Arc::new(logs);
+    let signals = DaemonSignals::new(stops_with_stdin)?;
+    let logs = Arc::new(start_log(&config.log, config.traces.as_ref())?);
     log_sandbox(&sandbox_guard);
 
     let app = server::build_daemon_on(listeners, config, sandbox_guard.status).await?;
     print_listeners(&app).await?;
 
+    let may_read = sandbox_guard.is_restricted().then(|| {
+        let sandbox = sandbox_guard.clone();
+        Arc::new(move |dir: &Path| sandbox.may_read(dir)) as SandboxReadCheck
+    });
     let requested = Arc::default();
     let reloads = ReloadSource {
         requested: Arc::clone(&requested),
-        load_config: reload_inputs.map(config_loader),
-        may_read: read_check(&sandbox_guard),
+        // The flags replace the values of the file on each reload, too.
+        load_config: reload_inputs
+            .map(|(args, env)| Arc::new(move || load_config(&args, &env)) as ConfigLoader),
+        may_read,
         logs: Some(logs.clone()),
         config_file: file,
         check_file: checker.and_then(file_check),
@@ -348,19 +350,6 @@ pub async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
     })
 }
 
-/// Returns the loader of a reload. The flags replace the values of the file on each reload, too.
-fn config_loader((args, env): (ServeArgs, ProcessEnv)) -> ConfigLoader {
-    Arc::new(move || load_config(&args, &env))
-}
-
-/// Returns the check whether the sandbox allows reading a directory, if there is a sandbox.
-fn read_check(sandbox: &Arc<ProcessSandbox>) -> Option<SandboxReadCheck> {
-    let sandbox = sandbox.clone();
-    sandbox
-        .is_restricted()
-        .then(|| Arc::new(move |dir: &Path| sandbox.may_read(dir)) as SandboxReadCheck)
-}
-
 /// Returns the check of the config file by the checker, if the checker has started.
 fn file_check(started: io::Result<ConfigChecker>) -> Option<ConfigFileCheck> {
     match started {
@@ -376,16 +365,11 @@ fn file_check(started: io::Result<ConfigChecker>) -> Option<ConfigFileCheck> {
 /// here.
 #[must_use]
 pub fn sandbox_policy(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) -> SandboxPolicy {
-    let tokens = config
-        .callers
-        .iter()
-        .flat_map(|rules| rules.token_files.iter().flatten())
-        .map(|file| file.path().to_owned());
-    let certificates = config
-        .tls
-        .iter()
-        .flat_map(TlsFiles::paths)
-        .map(Path::to_owned);
+    let callers = config.callers.iter();
+    let tokens = callers.flat_map(|rules| rules.token_files.iter().flatten());
+    let tokens = tokens.map(|file| file.path().to_owned());
+    let certificates = config.tls.iter().flat_map(TlsFiles::paths);
+    let certificates = certificates.map(Path::to_owned);
     let locks = config.trust.iter();
     let locks = locks.flat_map(|trust| LockPaths::of(&trust.policy.lock).all());
     let roots = config.published_roots.iter();
@@ -410,17 +394,15 @@ pub fn sandbox_policy(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) 
             .chain(certificates)
             .chain(locks)
             .collect(),
-        sockets: listeners.filter_map(socket_path).collect(),
+        sockets: listeners
+            .filter_map(|listener| match listener {
+                ListenAddress::Unix(path) | ListenAddress::UnixInOwnDir(path) => Some(path.clone()),
+                ListenAddress::Tcp(_) => None,
+            })
+            .collect(),
         connect_ports: config.traces.iter().map(|traces| traces.port).collect(),
         may_bind_tcp: false,
         home: env.home.clone(),
-    }
-}
-
-fn socket_path(listener: &ListenAddress) -> Option<PathBuf> {
-    match listener {
-        ListenAddress::Unix(path) | ListenAddress::UnixInOwnDir(path) => Some(path.clone()),
-        ListenAddress::Tcp(_) => None,
     }
 }
 
@@ -449,9 +431,8 @@ fn log_sandbox(restricted: &ProcessSandbox) {
 /// Prints the addresses of the listeners.
 async fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
     let addresses = app.listen_addresses();
-    let served = addresses
-        .iter()
-        .map(|address| format!("listening {address}"));
+    let served = addresses.iter();
+    let served = served.map(|address| format!("listening {address}"));
     let scraped = app.metrics_address();
     let scraped = scraped.iter().map(|address| format!("metrics {address}"));
 

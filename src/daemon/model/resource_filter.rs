@@ -2,10 +2,11 @@
 //! the manifest files of plugins in which something is redacted.
 
 use super::plugin::{ComponentKind, MANIFEST_PATHS, MARKETPLACE_PATHS};
-use caproot_core::sync::SharedMap;
+use caproot_core::sync::Mutex;
 use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::num::NonZero;
+use std::sync::Arc;
 
 /// Names of files in which programs keep keys and passwords.
 const SECRET_FILE_NAMES: [&[u8]; 6] = [
@@ -63,12 +64,12 @@ pub struct ManifestFiles {
 /// Fingerprints of the versions of manifest files in which nothing is redacted. The catalogs of a root
 /// share them, because a file may have a new version without a change of the catalog.
 #[derive(Debug, Clone, Default)]
-pub struct HarmlessVersions(SharedMap<RelPath, NonZero<u64>>);
+pub struct HarmlessVersions(Arc<Mutex<HashMap<RelPath, NonZero<u64>>>>);
 
 impl HarmlessVersions {
     /// Replaces all versions by those of a new scan.
     pub fn replace(&self, versions: HashMap<RelPath, NonZero<u64>>) {
-        self.0.replace(versions);
+        *self.0.lock() = versions;
     }
 }
 
@@ -132,7 +133,8 @@ impl ManifestFiles {
     /// in this version is redacted. `None` is an unknown version.
     #[must_use]
     pub fn may_serve(&self, path: &RelPath, version: Option<NonZero<u64>>) -> bool {
-        !self.contains(path) || (version.is_some() && self.versions.0.get(path) == version)
+        !self.contains(path)
+            || (version.is_some() && self.versions.0.lock().get(path).copied() == version)
     }
 }
 

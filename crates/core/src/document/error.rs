@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 /// Most errors that are reported for one configuration.
 const MAX_ERRORS: usize = 100;
 
-/// Error in a config file, in a fleet file or in a flag. Prints as
+/// Error in a config file, in a fleet file, in a lock, in a text or in a flag. Prints as
 /// `FILE:LINE:COLUMN: KEY: invalid value VALUE: REASON` or `FLAG: invalid value VALUE: REASON`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Path of the file, spelled as in the command; `None` for a flag.
+    /// Path of the file, spelled as in the command; `None` for a flag, and for a text that is not from
+    /// a file.
     pub file: Option<PathBuf>,
-    /// Position in the file; `None` if the error is about the whole file.
+    /// Position in the text; `None` if the error is about the whole text.
     pub position: Option<TextPosition>,
     /// Full key, such as `limits.max_depth` or `roots[0].id`, or the flag. Empty if the error is
     /// about the whole file.
@@ -31,13 +32,20 @@ pub struct ConfigError {
 impl ConfigError {
     /// Creates an error about a flag, or about a key without its place.
     pub fn key(key: &str, reason: impl Into<String>) -> Self {
-        let (key, reason) = (key.to_owned(), reason.into());
         Self {
             file: None,
             position: None,
-            key,
+            key: key.to_owned(),
             value: None,
-            reason,
+            reason: reason.into(),
+        }
+    }
+
+    /// Creates an error about a position in a text.
+    pub(crate) fn at(position: TextPosition, reason: impl Into<String>) -> Self {
+        Self {
+            position: Some(position),
+            ..Self::key("", reason)
         }
     }
 
@@ -61,11 +69,11 @@ impl ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {
-            write!(f, "{}", file.display())?;
-            if let Some(TextPosition { line, column }) = self.position {
-                write!(f, ":{line}:{column}")?;
-            }
-            f.write_str(": ")?;
+            let end = if self.position.is_some() { ":" } else { ": " };
+            write!(f, "{}{end}", file.display())?;
+        }
+        if let Some(TextPosition { line, column }) = self.position {
+            write!(f, "{line}:{column}: ")?;
         }
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
@@ -79,54 +87,49 @@ impl fmt::Display for ConfigError {
 
 impl Error for ConfigError {}
 
-/// Error in a file, without the path of the file.
-pub trait FileError {
-    /// Adds the path of the file.
-    fn in_file(self, path: &Path) -> ConfigError;
-}
-
 /// Result of reading or parsing a file, whose error lacks the path of the file.
 pub trait FileResult<T> {
     /// Adds the path of the file to the error.
     fn in_file(self, path: &Path) -> Result<T, ConfigError>;
 }
 
-impl<T, E: FileError> FileResult<T> for Result<T, E> {
+impl<T, E: Into<ConfigError>> FileResult<T> for Result<T, E> {
     fn in_file(self, path: &Path) -> Result<T, ConfigError> {
-        self.map_err(|error| error.in_file(path))
+        self.map_err(|error| ConfigError {
+            file: Some(path.to_owned()),
+            ..error.into()
+        })
     }
 }
 
-impl FileError for BoundedReadError {
-    fn in_file(self, path: &Path) -> ConfigError {
-        ConfigError::file(path, self.to_string())
+impl From<SyntaxError> for ConfigError {
+    fn from(error: SyntaxError) -> Self {
+        Self::at(error.position, error.reason)
     }
 }
 
-impl FileError for Box<dyn Error> {
-    fn in_file(self, path: &Path) -> ConfigError {
-        ConfigError::file(path, self.to_string())
+impl From<BoundedReadError> for ConfigError {
+    fn from(error: BoundedReadError) -> Self {
+        Self::key("", error.to_string())
     }
 }
 
-impl FileError for String {
-    fn in_file(self, path: &Path) -> ConfigError {
-        ConfigError::file(path, self)
+impl From<Box<dyn Error>> for ConfigError {
+    fn from(error: Box<dyn Error>) -> Self {
+        Self::key("", error.to_string())
     }
 }
 
-impl FileError for SyntaxError {
-    fn in_file(self, path: &Path) -> ConfigError {
-        ConfigError {
-            position: Some(self.position),
-            ..ConfigError::file(path, self.reason)
-        }
+impl From<String> for ConfigError {
+    fn from(reason: String) -> Self {
+        Self::key("", reason)
     }
 }
 
 /// All errors in a configuration or in a list of MCP servers: the first 100 errors of the file in
 /// file order, and then of flags. Prints as one line each.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigErrors {
     errors: Vec<ConfigError>,
     /// How many errors were not kept.
@@ -170,10 +173,7 @@ impl Deref for ConfigErrors {
 
 impl From<ConfigError> for ConfigErrors {
     fn from(error: ConfigError) -> Self {
-        Self {
-            errors: vec![error],
-            omitted: 0,
-        }
+        Self::from_iter([error])
     }
 }
 
@@ -194,17 +194,6 @@ impl IntoIterator for ConfigErrors {
         self.errors.into_iter()
     }
 }
-
-impl fmt::Display for ConfigErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, error) in self.errors.iter().enumerate() {
-            write!(f, "{}{error}", if n == 0 { "" } else { "\n" })?;
-        }
-        Ok(())
-    }
-}
-
-impl Error for ConfigErrors {}
 
 #[cfg(test)]
 mod tests {

@@ -2,14 +2,15 @@
 //! others.
 
 use super::{ConfigError, ConfigErrors, DocumentEntry, DocumentNode, DocumentValue, TextPosition};
-use crate::text::{quote_value, similar};
+use crate::text::similar::most_similar;
+use crate::text::{quote_value, truncate_chars};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::hash::Hash;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// Most characters of an unknown key that are compared.
+/// Most characters of a key that are compared or shown without quotes.
 const MAX_KEY_CHARS: usize = 64;
 
 /// Reader of the fields of one file, which collects errors.
@@ -42,13 +43,16 @@ impl DocumentReader<'_> {
 
     /// Creates an error about a field without reporting it.
     pub fn error_for(&self, field: &DocumentField<'_>, reason: impl Display) -> ConfigError {
-        let node = field.node;
-        let is_scalar = !matches!(node.value, DocumentValue::List(_) | DocumentValue::Map(_));
         ConfigError {
             file: Some(self.file.to_owned()),
-            position: Some(node.position),
+            position: Some(field.node.position),
             key: field.key.clone(),
-            value: node.describe_value().filter(|_| is_scalar),
+            value: match &field.node.value {
+                DocumentValue::Bool(value) => Some(value.to_string()),
+                DocumentValue::Number(text) => Some(truncate_chars(text, 40).to_owned()),
+                DocumentValue::Text(text) => Some(quote_value(text)),
+                DocumentValue::Null | DocumentValue::List(_) | DocumentValue::Map(_) => None,
+            },
             reason: reason.to_string(),
         }
     }
@@ -65,11 +69,10 @@ impl DocumentReader<'_> {
     }
 
     fn report_key(&mut self, position: TextPosition, key: String, reason: impl Into<String>) {
-        let error = ConfigError::file(self.file, reason);
         self.errors.add(ConfigError {
             position: Some(position),
             key,
-            ..error
+            ..ConfigError::file(self.file, reason)
         });
     }
 
@@ -84,17 +87,16 @@ impl DocumentReader<'_> {
             node,
         };
 
-        let section = if node.value == DocumentValue::Null {
-            None
-        } else {
-            self.section(&field, known)
-        };
-
-        section.unwrap_or_else(|| DocumentSection {
-            key: String::new(),
+        if node.value != DocumentValue::Null
+            && let Some(section) = self.section(&field, known)
+        {
+            return section;
+        }
+        DocumentSection {
+            key: field.key,
             position: node.position,
             entries: Vec::new(),
-        })
+        }
     }
 
     /// Reads a mapping that may have the keys `known`.
@@ -145,7 +147,8 @@ impl DocumentReader<'_> {
         for entry in entries {
             let (position, key) = (entry.key_position, section.full_key(&entry.key));
             if let Some(known) = known.filter(|known| !known.contains(&&*entry.key)) {
-                let reason = format!("unknown key; {}", suggestion(&entry.key, known));
+                let spelling = entry.key.to_lowercase().replace('-', "_");
+                let reason = format!("unknown key; {}", suggest_key(&spelling, known, '`'));
                 self.report_key(position, key, reason);
             } else if let Some(at) = first.get(&*entry.key) {
                 let reason = format!("duplicate key, first set in line {}", at.line);
@@ -229,12 +232,13 @@ impl DocumentReader<'_> {
         field: &DocumentField<'_>,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
-        match &field.node.value {
-            DocumentValue::Number(number) => parse(number)
-                .map_err(|reason| self.report_error(field, reason))
-                .ok(),
-            _ => self.parsed(field, parse),
-        }
+        let text = match &field.node.value {
+            DocumentValue::Number(number) => number,
+            _ => self.text(field)?,
+        };
+        parse(text)
+            .map_err(|reason| self.report_error(field, reason))
+            .ok()
     }
 
     /// Reads a value. Reports a value that `read` rejects as another than `expected`.
@@ -278,13 +282,11 @@ impl DocumentReader<'_> {
             self.report_type(field, "a list", "; write `[a, b]`, or one `- a` a line");
             return Vec::new();
         };
-        let items = nodes.iter().enumerate();
-        items
-            .map(|(n, node)| DocumentField {
-                key: format!("{}[{n}]", field.key),
-                node,
-            })
-            .collect()
+        let items = nodes.iter().enumerate().map(|(n, node)| DocumentField {
+            key: format!("{}[{n}]", field.key),
+            node,
+        });
+        items.collect()
     }
 
     /// Reads the items of a list. Reports `if_empty` for an empty list.
@@ -334,13 +336,10 @@ impl DocumentReader<'_> {
         let mut seen = HashSet::new();
         let mut values = Vec::new();
         for item in items {
-            let Some(value) = read(self, &item) else {
-                continue;
-            };
-            if seen.insert(value.clone()) {
-                values.push(value);
-            } else {
-                self.report_error(&item, "duplicate item");
+            match read(self, &item) {
+                Some(value) if seen.insert(value.clone()) => values.push(value),
+                Some(_) => self.report_error(&item, "duplicate item"),
+                None => {}
             }
         }
         values
@@ -351,10 +350,8 @@ impl<'a> DocumentSection<'a> {
     /// Returns the field of a key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<DocumentField<'a>> {
-        self.entries
-            .iter()
-            .find(|entry| &*entry.key == key)
-            .map(|entry| self.field(entry))
+        let entry = self.entries.iter().find(|entry| &*entry.key == key)?;
+        Some(self.field(entry))
     }
 
     fn field(&self, entry: &'a DocumentEntry) -> DocumentField<'a> {
@@ -367,18 +364,9 @@ impl<'a> DocumentSection<'a> {
     /// Returns a key with the keys that lead to it. Quotes a key that is long or has unusual
     /// characters.
     fn full_key(&self, key: &str) -> String {
-        let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
-        let is_readable = (1..=MAX_KEY_CHARS).contains(&key.len()) && key.chars().all(is_plain);
-        let key = if is_readable {
-            key.to_owned()
-        } else {
-            quote_value(key)
-        };
-        if self.key.is_empty() {
-            key
-        } else {
-            format!("{}.{key}", self.key)
-        }
+        let key = show_key(key, char::is_alphanumeric);
+        let dot = if self.key.is_empty() { "" } else { "." };
+        format!("{}{dot}{key}", self.key)
     }
 }
 
@@ -390,15 +378,20 @@ impl DocumentField<'_> {
     }
 }
 
-/// Suggests the most similar key, or lists all keys.
-fn suggestion(key: &str, known: &[&str]) -> String {
-    let key: String = key
-        .chars()
-        .take(MAX_KEY_CHARS)
-        .flat_map(char::to_lowercase)
-        .collect();
-    match similar::most_similar(&key.replace('-', "_"), known.iter().copied()) {
-        Some(nearest) => format!("did you mean `{nearest}`?"),
+/// Quotes a key that is long, or that has a character other than `_`, `-` and those of `is_plain`.
+pub(crate) fn show_key(key: &str, is_plain: fn(char) -> bool) -> String {
+    let is_plain = |c| is_plain(c) || matches!(c, '_' | '-');
+    if (1..=MAX_KEY_CHARS).contains(&key.len()) && key.chars().all(is_plain) {
+        key.to_owned()
+    } else {
+        quote_value(key)
+    }
+}
+
+/// Suggests the most similar key in quotes, or lists all keys.
+pub(crate) fn suggest_key(key: &str, known: &[&str], quote: char) -> String {
+    match most_similar(truncate_chars(key, MAX_KEY_CHARS), known.iter().copied()) {
+        Some(nearest) => format!("did you mean {quote}{nearest}{quote}?"),
         None => format!("the keys are {}", known.join(", ")),
     }
 }

@@ -12,8 +12,7 @@ pub use stamp::{FileStamp, parent_dirs};
 pub use tree::{TreeLimits, TreeState, watch_tree};
 
 use crate::sync::Mutex;
-use notify::event::{Event, EventKind};
-use notify::{ErrorKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::{ErrorKind, Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -102,21 +101,19 @@ pub fn start_file_watcher(report: ReportFn) -> (WatchedDirs, FileHints) {
     });
 
     // A watcher that failed is reported already. `FileHints` would report its closed channel again.
-    let is_watcher_alive = watcher.is_ok();
-    let watcher = WatcherGuard {
-        watcher: watcher.ok(),
-        is_alive,
-    };
-    let state = WatchedDirsState {
-        watcher,
-        dirs: BTreeSet::new(),
-        failed: BTreeSet::new(),
+    let hints = FileHints {
+        events,
+        is_watcher_alive: watcher.is_ok(),
         report,
     };
 
-    let hints = FileHints {
-        events,
-        is_watcher_alive,
+    let state = WatchedDirsState {
+        watcher: WatcherGuard {
+            watcher: watcher.ok(),
+            is_alive,
+        },
+        dirs: BTreeSet::new(),
+        failed: BTreeSet::new(),
         report,
     };
     (WatchedDirs(Arc::new(Mutex::new(state))), hints)
@@ -253,13 +250,7 @@ impl Drop for WatcherGuard {
 impl EventHandler {
     fn handle_event(&self, event: &notify::Result<Event>) {
         // Comparisons read files, which causes access events.
-        let is_access = matches!(
-            event,
-            Ok(Event {
-                kind: EventKind::Access(_),
-                ..
-            })
-        );
+        let is_access = event.as_ref().is_ok_and(|event| event.kind.is_access());
         if !is_access {
             // If the channel is full, a hint is pending already.
             let _ = self.events.try_send(());

@@ -65,12 +65,8 @@ pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], limits: &TreeLimits) 
             };
             let name = entry.file_name();
             let is_dir = metadata.is_dir();
-            if is_dir
-                && limits
-                    .excluded_dir_names
-                    .iter()
-                    .any(|excluded| **excluded == *name.as_bytes())
-            {
+            let mut excluded = limits.excluded_dir_names.iter();
+            if is_dir && excluded.any(|excluded| **excluded == *name.as_bytes()) {
                 continue;
             }
 

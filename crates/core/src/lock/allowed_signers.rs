@@ -1,13 +1,12 @@
 //! File of the keys that may sign a lock: the format of `allowed_signers` in ssh-keygen(1).
 
-use super::LockError;
-use super::signature::{SIGNATURE_NAMESPACE, SignatureError, SignerKey};
+use super::signature::{SIGNATURE_NAMESPACE, SignerKey};
 use crate::bounded_file;
 use crate::document::{ConfigError, FileResult as _, TextPosition};
 use crate::text::quote_value;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use std::fmt::Display;
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -29,22 +28,19 @@ struct AllowedSigner {
     line: u32,
     principals: Box<str>,
     key: SignerKey,
-    valid_after: Option<SystemTime>,
-    valid_before: Option<SystemTime>,
+    options: SignerOptions,
 }
 
 /// Options of a line.
-#[derive(Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct SignerOptions {
-    /// Whether the line is about other namespaces only.
-    is_other_namespace: bool,
     valid_after: Option<SystemTime>,
     valid_before: Option<SystemTime>,
 }
 
 impl AllowedSigners {
     /// Parses the text of the file. Lines of other namespaces are skipped.
-    pub fn parse(text: &str) -> Result<Self, LockError> {
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let mut signers = Vec::new();
         for (line, line_number) in text.lines().map(str::trim).zip(1..) {
             if line.is_empty() || line.starts_with('#') {
@@ -55,11 +51,11 @@ impl AllowedSigners {
                 column: 1,
             };
             let signer = AllowedSigner::parse(line, line_number)
-                .map_err(|reason| LockError::at(start, reason))?;
+                .map_err(|reason| ConfigError::at(start, reason))?;
             signers.extend(signer);
             if signers.len() > MAX_SIGNERS {
                 let reason = format!("over {MAX_SIGNERS} keys, the limit of allowed signers");
-                return Err(LockError::at(start, reason));
+                return Err(ConfigError::at(start, reason));
             }
         }
         Ok(Self(signers))
@@ -78,28 +74,33 @@ impl AllowedSigners {
     }
 
     /// Returns the principals of a key that is valid at a time.
-    pub(super) fn find_signer(
-        &self,
-        key: &SignerKey,
-        now: SystemTime,
-    ) -> Result<&str, SignatureError> {
+    pub(super) fn find_signer(&self, key: &SignerKey, now: SystemTime) -> Result<&str, String> {
         let mut expired = None;
 
         // A key may have several lines, of which one is valid now.
         for signer in self.0.iter().filter(|signer| signer.key == *key) {
-            let has_begun = signer.valid_after.is_none_or(|start| start <= now);
-            let has_ended = signer.valid_before.is_some_and(|end| end < now);
-            if has_begun && !has_ended {
+            let SignerOptions {
+                valid_after,
+                valid_before,
+            } = signer.options;
+            if valid_after.is_none_or(|start| start <= now)
+                && valid_before.is_none_or(|end| end >= now)
+            {
                 return Ok(&signer.principals);
             }
-            expired = expired.or(Some(signer.line));
+            expired.get_or_insert(signer.line);
         }
 
         Err(match expired {
-            Some(line) => SignatureError::NotValidNow { line },
-            None => SignatureError::UnknownKey {
-                fingerprint: key.fingerprint(),
-            },
+            Some(line) => format!(
+                "is of a key that is not valid now; see valid-after and valid-before in line {line} \
+                 of the allowed signers"
+            ),
+            None => format!(
+                "is of the key {}, which the allowed signers do not have in the namespace \
+                 {SIGNATURE_NAMESPACE}",
+                key.fingerprint()
+            ),
         })
     }
 }
@@ -108,59 +109,63 @@ impl AllowedSigner {
     /// Parses a line that is no comment. Returns `None` for a line of other namespaces.
     fn parse(text: &str, line: u32) -> Result<Option<Self>, String> {
         let words = split_words(text).ok_or("a quote is not closed")?;
-        let [principals, rest @ ..] = &words[..] else {
-            return Err(EXPECTED_FORM.to_owned());
+        let (principals, options, key_type, key) = match &words[..] {
+            [principals, key_type, key, ..] if is_key_type(key_type) => {
+                (principals, None, key_type, key)
+            }
+            [principals, options, key_type, key, ..] if !is_key_type(options) => {
+                (principals, Some(options), key_type, key)
+            }
+            _ => return Err(EXPECTED_FORM.to_owned()),
         };
-        let (options, rest) = match rest {
-            [first, rest @ ..] if !is_key_type(first) => (Some(first), rest),
-            rest => (None, rest),
-        };
-        let [key_type, key, ..] = rest else {
-            return Err(EXPECTED_FORM.to_owned());
-        };
-
         let options = match options {
             Some(text) => SignerOptions::parse(text)?,
-            None => SignerOptions::default(),
+            None => Some(SignerOptions::default()),
         };
 
         // The key is not parsed: keys of other namespaces may have types without support.
-        if options.is_other_namespace {
+        let Some(options) = options else {
             return Ok(None);
-        }
+        };
         let key =
             SignerKey::parse_text(key_type, key).map_err(|error| format!("the line {error}"))?;
         Ok(Some(Self {
             line,
             principals: principals.replace('"', "").into(),
             key,
-            valid_after: options.valid_after,
-            valid_before: options.valid_before,
+            options,
         }))
     }
 }
 
 impl SignerOptions {
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Parses options. Returns `None` for a line of other namespaces.
+    fn parse(text: &str) -> Result<Option<Self>, String> {
         let mut options = Self::default();
-        let mut names = Vec::new();
-        for option in split_options(text) {
+        let mut is_of_locks = true;
+        let mut names = HashSet::new();
+        let mut is_quoted = false;
+        // Commas within quotes separate nothing.
+        for option in text.split(|c: char| {
+            is_quoted ^= c == '"';
+            !is_quoted && c == ','
+        }) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let value = value.trim_matches('"');
             let name = name.to_ascii_lowercase();
             // ssh-keygen rejects such a line, and the last option would widen the first one.
-            if names.contains(&name) {
+            if !names.insert(name.clone()) {
                 return Err(format!("the option {} is given twice", quote_value(&name)));
             }
-            names.push(name.clone());
 
             match name.as_str() {
-                "namespaces" => options.is_other_namespace = !includes_locks(value)?,
+                "namespaces" => is_of_locks = includes_locks(value)?,
                 "valid-after" => options.valid_after = Some(parse_time(value)?),
                 "valid-before" => options.valid_before = Some(parse_time(value)?),
                 "cert-authority" => {
-                    let reason = "cert-authority is not supported; list the keys of the signers";
-                    return Err(reason.to_owned());
+                    return Err(
+                        "cert-authority is not supported; list the keys of the signers".into(),
+                    );
                 }
                 _ => {
                     return Err(format!(
@@ -170,7 +175,7 @@ impl SignerOptions {
                 }
             }
         }
-        Ok(options)
+        Ok(is_of_locks.then_some(options))
     }
 }
 
@@ -198,20 +203,18 @@ fn parse_time(text: &str) -> Result<SystemTime, String> {
     let digits = digits.unwrap_or(text);
     let is_complete =
         matches!(digits.len(), 8 | 12 | 14) && digits.bytes().all(|b| b.is_ascii_digit());
-    if !is_complete {
-        return Err(invalid_time(text, "it has another form"));
-    }
-    let padded = format!("{digits:0<14}");
-    let time = DateTime::strptime("%Y%m%d%H%M%S", &padded);
-    let zoned = time
-        .and_then(|time| time.to_zoned(zone))
-        .map_err(|error| invalid_time(text, error))?;
+    let zoned = if is_complete {
+        DateTime::strptime("%Y%m%d%H%M%S", format!("{digits:0<14}"))
+            .and_then(|time| time.to_zoned(zone))
+            .map_err(|error| error.to_string())
+    } else {
+        Err("it has another form".to_owned())
+    };
+    let zoned = zoned.map_err(|cause| {
+        let text = quote_value(text);
+        format!("the time {text} is not valid: {cause}; write YYYYMMDDHHMMSSZ")
+    })?;
     Ok(zoned.timestamp().into())
-}
-
-fn invalid_time(text: &str, cause: impl Display) -> String {
-    let text = quote_value(text);
-    format!("the time {text} is not valid: {cause}; write YYYYMMDDHHMMSSZ")
 }
 
 fn is_key_type(word: &str) -> bool {
@@ -229,13 +232,4 @@ fn split_words(line: &str) -> Option<Vec<&str>> {
     });
     let words = words.filter(|word| !word.is_empty()).collect();
     (!is_quoted).then_some(words)
-}
-
-/// Splits options at commas outside quotes.
-fn split_options(text: &str) -> impl Iterator<Item = &str> {
-    let mut is_quoted = false;
-    text.split(move |c: char| {
-        is_quoted ^= c == '"';
-        !is_quoted && c == ','
-    })
 }

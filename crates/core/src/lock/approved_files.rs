@@ -4,7 +4,6 @@ use crate::text::quote_word;
 use crate::wire::handle::encode_path;
 use crate::wire::{ContentDigest, FileChecksum, RelPath};
 use sha2::{Digest as _, Sha256};
-use std::fmt;
 
 /// Maximum number of files of a package.
 pub const MAX_PACKAGE_FILES: usize = 10_000;
@@ -20,29 +19,37 @@ pub struct ApprovedFiles(pub(super) Box<[(RelPath, FileChecksum)]>);
 
 /// Reason why files cannot be approved. Displays as the predicate of a sentence, after the name of the
 /// package.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilesError {
     /// There is no SKILL.md at the top.
+    #[error("has no SKILL.md")]
     NoSkillFile,
     /// There are too many files.
+    #[error("has over 10,000 files, the limit of a package")]
     TooManyFiles,
     /// The files are too large together.
+    #[error("has over 1 GiB of files, the limit of a package")]
     TooManyBytes,
     /// The name of a file has a control character, which the digest of the package needs as separator.
+    #[error("has a control character in the name of the file {}; rename the file", quote_path(.0))]
     ControlCharacter(RelPath),
     /// A file is listed twice.
+    #[error("has the file {} twice", quote_path(.0))]
     Duplicate(RelPath),
     /// A file is also the directory of another file.
+    #[error("has the file {}, which is also a directory", quote_path(.0))]
     FileAndDirectory(RelPath),
 }
 
 /// Reason why bytes are not the approved content of a file. Displays as the predicate of a sentence, after
 /// the name of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnapprovedContent {
     /// The approved version does not have the file.
+    #[error("is not approved")]
     NotApproved,
     /// The file has another size.
+    #[error("has {current} bytes, and the approved file has {approved}")]
     Size {
         /// Size of the approved content in bytes.
         approved: u64,
@@ -50,6 +57,7 @@ pub enum UnapprovedContent {
         current: u64,
     },
     /// The file has another content of the same size.
+    #[error("has the digest {current}, and the approved file has {approved}")]
     Digest {
         /// Digest of the approved content.
         approved: ContentDigest,
@@ -104,9 +112,10 @@ impl ApprovedFiles {
 
     /// Returns the files if there is a SKILL.md at the top.
     pub fn require_skill_file(self) -> Result<Self, FilesError> {
-        match RelPath::new(SKILL_FILE).and_then(|path| self.get(&path)) {
-            Some(_) => Ok(self),
-            None => Err(FilesError::NoSkillFile),
+        if self.iter().any(|(path, _)| path.as_bytes() == SKILL_FILE) {
+            Ok(self)
+        } else {
+            Err(FilesError::NoSkillFile)
         }
     }
 
@@ -120,8 +129,10 @@ impl ApprovedFiles {
             return Err(FilesError::TooManyBytes);
         }
 
-        let mut paths = files.iter().map(|(path, _)| path);
-        if let Some(path) = paths.find(|path| has_control_character(path)) {
+        let has_control_character = |(path, _): &&(RelPath, _)| {
+            String::from_utf8_lossy(path.as_bytes()).contains(char::is_control)
+        };
+        if let Some((path, _)) = files.iter().find(has_control_character) {
             return Err(FilesError::ControlCharacter(path.clone()));
         }
 
@@ -193,57 +204,6 @@ impl ApprovedFiles {
     }
 }
 
-fn has_control_character(path: &RelPath) -> bool {
-    String::from_utf8_lossy(path.as_bytes()).contains(char::is_control)
-}
-
 fn quote_path(path: &RelPath) -> String {
     quote_word(&encode_path(path))
 }
-
-impl fmt::Display for FilesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSkillFile => f.write_str("has no SKILL.md"),
-            Self::TooManyFiles => f.write_str("has over 10,000 files, the limit of a package"),
-            Self::TooManyBytes => f.write_str("has over 1 GiB of files, the limit of a package"),
-            Self::ControlCharacter(path) => write!(
-                f,
-                "has a control character in the name of the file {}; rename the file",
-                quote_path(path)
-            ),
-            Self::Duplicate(path) => write!(f, "has the file {} twice", quote_path(path)),
-            Self::FileAndDirectory(path) => {
-                write!(
-                    f,
-                    "has the file {}, which is also a directory",
-                    quote_path(path)
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for FilesError {}
-
-impl fmt::Display for UnapprovedContent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotApproved => f.write_str("is not approved"),
-            Self::Size { approved, current } => {
-                write!(
-                    f,
-                    "has {current} bytes, and the approved file has {approved}"
-                )
-            }
-            Self::Digest { approved, current } => {
-                write!(
-                    f,
-                    "has the digest {current}, and the approved file has {approved}"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for UnapprovedContent {}

@@ -101,17 +101,19 @@ impl Lock {
     /// difference if another version of the name is current.
     #[must_use]
     pub fn difference(&self, current: &Self) -> LockDifference {
-        let names: BTreeSet<(&str, EntryKind)> = [self, current]
-            .into_iter()
-            .flat_map(|lock| {
-                let skills = lock
-                    .skills
+        let mut names: BTreeSet<(&str, EntryKind)> = BTreeSet::new();
+        for lock in [self, current] {
+            names.extend(
+                lock.skills
                     .iter()
-                    .map(|skill| (&*skill.name, EntryKind::Skill));
-                let plugins = lock.plugins.iter();
-                skills.chain(plugins.map(|plugin| (&*plugin.name, EntryKind::Plugin)))
-            })
-            .collect();
+                    .map(|entry| (&*entry.name, EntryKind::Skill)),
+            );
+            names.extend(
+                lock.plugins
+                    .iter()
+                    .map(|entry| (&*entry.name, EntryKind::Plugin)),
+            );
+        }
 
         let mut entries = Vec::new();
         for (name, kind) in names {
@@ -146,36 +148,30 @@ fn changes_of_name<T>(
     match (approved, found) {
         ([], _) => vec![EntryChange::New],
         (_, []) => vec![EntryChange::Gone],
-        _ => {
-            let changes = found
-                .iter()
-                .filter_map(|entry| change_from(entry, approved));
-            changes.collect()
-        }
+        _ => found
+            .iter()
+            .filter_map(|entry| change_from(entry, approved))
+            .collect(),
     }
 }
 
 impl ApprovedSkill {
     /// Compares the skill with its approved versions. Returns `None` if it equals one of them.
     fn change_from(&self, approved: &[Self]) -> Option<EntryChange> {
-        let mut nearest: Option<(Vec<FileDifference>, &SkillDescription)> = None;
-        for version in approved {
+        let differences = approved.iter().map(|version| {
             let files = self.files.difference_from(&version.files);
-            if files.is_empty() && version.description == self.description {
-                return None;
-            }
-            let is_nearer = nearest
-                .as_ref()
-                .is_none_or(|(known, _)| files.len() < known.len());
-            if is_nearer {
-                nearest = Some((files, &version.description));
-            }
-        }
+            let keys = self.description.different_keys(&version.description);
+            (files, keys)
+        });
+        // An equal version precedes a version with the same files and another description.
+        let nearest = differences
+            .min_by_key(|(files, keys)| (files.len(), files.is_empty() && !keys.is_empty()));
 
-        let (files, description) = nearest?;
-        Some(EntryChange::Changed {
+        let (files, keys) = nearest?;
+        let is_equal = files.is_empty() && keys.is_empty();
+        (!is_equal).then_some(EntryChange::Changed {
             files,
-            keys: self.description.different_keys(description),
+            keys,
             version: None,
         })
     }
@@ -186,20 +182,14 @@ impl ApprovedPlugin {
     fn change_from(&self, approved: &[Self]) -> Option<EntryChange> {
         let differences = approved.iter().map(|version| {
             let files = self.files.difference_from(&version.files);
-            let is_same_version = self.version == version.version;
-            let keys = [
+            let keys = unequal_keys([
                 (
                     "declarationDigest",
                     self.declaration_digest == version.declaration_digest,
                 ),
                 ("withheld", self.withheld == version.withheld),
-            ];
-            let keys: Vec<_> = keys
-                .into_iter()
-                .filter(|(_, is_equal)| !is_equal)
-                .map(|(key, _)| key)
-                .collect();
-            let version = (!is_same_version).then(|| VersionChange {
+            ]);
+            let version = (self.version != version.version).then(|| VersionChange {
                 approved: version.version.clone(),
                 current: self.version.clone(),
             });
@@ -227,7 +217,7 @@ impl ApprovedPlugin {
 impl SkillDescription {
     /// Returns the keys that differ from another description.
     fn different_keys(&self, other: &Self) -> Vec<&'static str> {
-        let keys = [
+        unequal_keys([
             ("description", self.description == other.description),
             (
                 "shortDescription",
@@ -239,39 +229,39 @@ impl SkillDescription {
             ),
             ("userInvocable", self.user_invocable == other.user_invocable),
             ("products", self.products == other.products),
-        ];
-        keys.into_iter()
-            .filter(|(_, is_equal)| !is_equal)
-            .map(|(key, _)| key)
-            .collect()
+        ])
     }
+}
+
+/// Returns the keys whose values are not equal.
+fn unequal_keys<const N: usize>(keys: [(&'static str, bool); N]) -> Vec<&'static str> {
+    let unequal = keys.into_iter().filter(|(_, is_equal)| !is_equal);
+    unequal.map(|(key, _)| key).collect()
 }
 
 impl ApprovedFiles {
     /// Returns the files that differ from the approved files, sorted by path.
     #[must_use]
     pub fn difference_from(&self, approved: &Self) -> Vec<FileDifference> {
-        let mut differences = Vec::new();
-        for (path, current) in self.iter() {
+        let changed = self.iter().filter_map(|(path, current)| {
             let change = match approved.get(path) {
                 None => FileChange::Added(*current),
                 Some(known) if known != current => FileChange::Changed {
                     approved: *known,
                     current: *current,
                 },
-                Some(_) => continue,
+                Some(_) => return None,
             };
-            let path = path.clone();
-            differences.push(FileDifference { path, change });
-        }
+            Some((path, change))
+        });
+        let removed = approved.iter().filter(|(path, _)| self.get(path).is_none());
+        let removed = removed.map(|(path, known)| (path, FileChange::Removed(*known)));
 
-        for (path, known) in approved.iter() {
-            if self.get(path).is_none() {
-                let path = path.clone();
-                let change = FileChange::Removed(*known);
-                differences.push(FileDifference { path, change });
-            }
-        }
+        let differences = changed.chain(removed).map(|(path, change)| FileDifference {
+            path: path.clone(),
+            change,
+        });
+        let mut differences: Vec<_> = differences.collect();
         differences.sort_by(|a, b| a.path.cmp(&b.path));
         differences
     }

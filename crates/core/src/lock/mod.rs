@@ -26,20 +26,21 @@ mod signature;
 mod text_list;
 mod writer;
 
+pub use crate::document::ConfigError as LockError;
 pub use allowed_signers::AllowedSigners;
 pub use approved_files::{ApprovedFiles, FilesError, MAX_PACKAGE_FILES, UnapprovedContent};
 pub use difference::{
     EntryChange, EntryDifference, FileChange, FileDifference, LockDifference, VersionChange,
 };
-pub use signature::{SIGNATURE_NAMESPACE, SignedLock, signature_path};
+pub use signature::{SIGNATURE_NAMESPACE, signature_path};
 pub use text_list::TextList;
 
 use crate::bounded_file;
-use crate::document::{ConfigError, FileError, FileResult as _, TextPosition};
+use crate::document::{ConfigError, FileResult as _};
 use crate::wire::{ContentDigest, RelPath};
+use allowed_signers::MAX_SIGNERS_BYTES;
 use signature::MAX_SIGNATURE_BYTES;
 use std::error::Error;
-use std::fmt;
 use std::path::Path;
 
 /// Maximum size of a lock in bytes.
@@ -80,12 +81,14 @@ pub struct LockFile {
     pub signer: Option<Box<str>>,
 }
 
-/// Approved version of a skill.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Approved version of a skill. Serializes as an entry of the file.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ApprovedSkill {
     /// Qualified name, such as `deploy` or `kit:deploy`.
     pub name: Box<str>,
     /// Texts and rules that a model or a router gets without reading a file.
+    #[serde(flatten)]
     pub description: SkillDescription,
     /// Digest of the paths and contents of all files.
     pub content_digest: ContentDigest,
@@ -93,12 +96,16 @@ pub struct ApprovedSkill {
     pub files: ApprovedFiles,
 }
 
-/// Approved version of a plugin.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Approved version of a plugin. Serializes as an entry of the file. Only [`Lock::parse`] compares the
+/// digest with the files.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct ApprovedPlugin {
     /// Name in the manifest.
+    #[serde(deserialize_with = "reader::read_name")]
     pub name: Box<str>,
     /// Version in the manifest; empty if not set.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
     pub version: Box<str>,
     /// Digest of the paths and contents of all files.
     pub content_digest: ContentDigest,
@@ -106,36 +113,38 @@ pub struct ApprovedPlugin {
     /// client that believes no executor compares a reported plugin with the digest.
     pub declaration_digest: ContentDigest,
     /// Files of the plugin and of its skills.
+    #[serde(deserialize_with = "reader::read_plugin_files")]
     pub files: ApprovedFiles,
     /// Files whose contents the daemon withheld, because a value may be a secret, sorted. Each is also one
     /// of `files`, with the digest that the executor computed.
+    #[serde(
+        default,
+        skip_serializing_if = "<[_]>::is_empty",
+        serialize_with = "writer::write_file_names",
+        deserialize_with = "reader::read_file_names"
+    )]
     pub withheld: Box<[RelPath]>,
 }
 
-/// Texts and rules of a skill that a model or a router gets without reading a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Texts and rules of a skill that a model or a router gets without reading a file. A text or rule with
+/// its default is not serialized.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SkillDescription {
     /// Purpose of the skill and when to use it.
     pub description: Box<str>,
     /// Short description; empty if not set.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub short_description: Box<str>,
     /// Whether a model may choose the skill by itself.
+    #[serde(skip_serializing_if = "bool::clone")]
     pub model_invocable: bool,
     /// Whether a person may choose the skill.
+    #[serde(skip_serializing_if = "bool::clone")]
     pub user_invocable: bool,
     /// Products of the skill; empty for all products.
+    #[serde(skip_serializing_if = "TextList::is_empty")]
     pub products: TextList,
-}
-
-/// Error in a lock or in its allowed signers. Prints as `LINE:COLUMN: KEY: REASON`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockError {
-    /// Position in the text; `None` if the error is about the whole text.
-    pub position: Option<TextPosition>,
-    /// Key, such as `skills[0].contentDigest`. Empty if the error is about the whole text.
-    pub key: String,
-    /// Description of the error and its fix.
-    pub reason: String,
 }
 
 impl Default for SkillDescription {
@@ -153,9 +162,9 @@ impl Default for SkillDescription {
 impl Lock {
     /// Parses the text of a lock. Checks that each package digest is the digest of the files. Memory is
     /// less than three times the text.
-    pub fn parse(text: &[u8]) -> Result<Self, LockError> {
+    pub fn parse(text: &[u8]) -> Result<Self, ConfigError> {
         if text.len() as u64 > MAX_LOCK_BYTES {
-            return Err(LockError::whole("is over 64 MiB, the limit of a lock"));
+            return Err(ConfigError::key("", "is over 64 MiB, the limit of a lock"));
         }
         reader::read_lock(text)
     }
@@ -167,7 +176,7 @@ impl Lock {
 
     /// Returns the text of the lock. Equal locks have equal texts. Fails if [`Lock::parse`] would reject
     /// the text.
-    pub fn to_text(&self) -> Result<String, LockError> {
+    pub fn to_text(&self) -> Result<String, ConfigError> {
         let text = writer::lock_text(self)?;
         Self::parse(text.as_bytes()).map(|_| text)
     }
@@ -202,15 +211,12 @@ impl Lock {
         kind: EntryKind,
         name: &str,
     ) -> impl Iterator<Item = (ContentDigest, &ApprovedFiles)> {
-        let (skills, plugins) = match kind {
-            EntryKind::Skill => (self.versions(name), &[][..]),
-            EntryKind::Plugin => (&[][..], self.plugin_versions(name)),
-        };
-        let skills = skills
-            .iter()
-            .map(|skill| (skill.content_digest, &skill.files));
-        let plugins = plugins.iter();
-        skills.chain(plugins.map(|plugin| (plugin.content_digest, &plugin.files)))
+        let skills = self.versions(name).iter();
+        let skills = skills.map(|skill| (EntryKind::Skill, skill.content_digest, &skill.files));
+        let plugins = self.plugin_versions(name).iter();
+        let plugins = plugins.map(|entry| (EntryKind::Plugin, entry.content_digest, &entry.files));
+        let of_kind = skills.chain(plugins).filter(move |entry| entry.0 == kind);
+        of_kind.map(|(_, digest, files)| (digest, files))
     }
 
     /// Returns the size of the files of all entries in bytes.
@@ -224,12 +230,11 @@ impl Lock {
 
     /// Adds a skill. Replaces an entry with the same name and digest.
     pub fn approve(&mut self, skill: ApprovedSkill) {
-        insert_entry(&mut self.skills, skill);
-    }
-
-    /// Adds a plugin. Replaces an entry with the same name and digest.
-    pub fn approve_plugin(&mut self, plugin: ApprovedPlugin) {
-        insert_entry(&mut self.plugins, plugin);
+        let skills = &mut self.skills;
+        match skills.binary_search_by(|known| known.sort_key().cmp(&skill.sort_key())) {
+            Ok(at) => skills[at] = skill,
+            Err(at) => skills.insert(at, skill),
+        }
     }
 
     /// Removes all entries of a kind with a name. Returns whether there was one.
@@ -266,13 +271,6 @@ fn entries_named<'a, T: LockEntry>(sorted: &'a [T], name: &str) -> &'a [T] {
     &rest[..rest.partition_point(|entry| entry.sort_key().0 == name)]
 }
 
-fn insert_entry<T: LockEntry>(sorted: &mut Vec<T>, entry: T) {
-    match sorted.binary_search_by(|known| known.sort_key().cmp(&entry.sort_key())) {
-        Ok(at) => sorted[at] = entry,
-        Err(at) => sorted.insert(at, entry),
-    }
-}
-
 /// Sorts entries. The first of the entries with the same name and digest stays.
 fn sort_entries<T: LockEntry>(entries: &mut Vec<T>) {
     entries.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
@@ -297,28 +295,19 @@ impl LockFile {
     ) -> Result<Self, ConfigError> {
         let read = |path: &Path, max_bytes| read_file(path, max_bytes).in_file(path);
         let text = read(path, MAX_LOCK_BYTES)?;
-        let digest = ContentDigest::of(&text);
         let Some(signers) = signers else {
             return Ok(Self {
                 lock: Lock::parse(&text).in_file(path)?,
-                digest,
+                digest: ContentDigest::of(&text),
                 signer: None,
             });
         };
 
-        let signers = AllowedSigners::parse_file(
-            signers,
-            read(signers, allowed_signers::MAX_SIGNERS_BYTES)?,
-        )?;
+        let signers = AllowedSigners::parse_file(signers, read(signers, MAX_SIGNERS_BYTES)?)?;
         let signature_path = signature_path(path);
         let signature =
             bounded_file::read(&signature_path, MAX_SIGNATURE_BYTES).in_file(&signature_path)?;
-        let signed = Lock::parse_signed(&text, &signature, &signers).in_file(path)?;
-        Ok(Self {
-            lock: signed.lock,
-            digest,
-            signer: Some(signed.signer),
-        })
+        Lock::parse_signed(&text, &signature, &signers).in_file(path)
     }
 }
 
@@ -368,54 +357,6 @@ impl EntryKind {
         }
     }
 }
-
-impl LockError {
-    fn whole(reason: impl Into<String>) -> Self {
-        Self {
-            position: None,
-            key: String::new(),
-            reason: reason.into(),
-        }
-    }
-
-    fn at(position: TextPosition, reason: impl Into<String>) -> Self {
-        Self {
-            position: Some(position),
-            ..Self::whole(reason)
-        }
-    }
-
-    fn about(key: String, reason: impl Into<String>) -> Self {
-        Self {
-            key,
-            ..Self::whole(reason)
-        }
-    }
-}
-
-impl FileError for LockError {
-    fn in_file(self, path: &Path) -> ConfigError {
-        ConfigError {
-            position: self.position,
-            key: self.key,
-            ..ConfigError::file(path, self.reason)
-        }
-    }
-}
-
-impl fmt::Display for LockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(TextPosition { line, column }) = self.position {
-            write!(f, "{line}:{column}: ")?;
-        }
-        if !self.key.is_empty() {
-            write!(f, "{}: ", self.key)?;
-        }
-        f.write_str(&self.reason)
-    }
-}
-
-impl Error for LockError {}
 
 #[cfg(test)]
 mod tests;

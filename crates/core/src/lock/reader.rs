@@ -2,19 +2,16 @@
 
 use super::{
     ApprovedFiles, ApprovedPlugin, ApprovedSkill, FORMAT_VERSION, FilesError, Lock, LockEntry,
-    LockError, MAX_LOCK_PLUGINS, MAX_LOCK_SKILLS, MAX_VERSIONS, SkillDescription, TextList,
+    MAX_LOCK_PLUGINS, MAX_LOCK_SKILLS, MAX_VERSIONS, SkillDescription, TextList,
 };
-use crate::document::TextPosition;
-use crate::text::similar::most_similar;
-use crate::text::{escape_text, is_misleading, position, quote_value, truncate_chars};
+use crate::document::{ConfigError, TextPosition, show_key, suggest_key};
+use crate::text::{escape_text, is_misleading, position};
 use crate::wire::{ContentDigest, FileChecksum, RelPath, parse_file_name};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::error::Category;
 use serde_path_to_error::{Path, Segment};
-use std::fmt::{self, Write as _};
+use std::fmt;
 
-/// Most characters of a key that are compared or shown without quotes.
-const MAX_KEY_CHARS: usize = 64;
 /// Maximum number of characters of a qualified name, as in the protocol.
 const MAX_NAME_CHARS: usize = 128;
 /// Starts of the lines that git writes into a file with a conflict.
@@ -28,7 +25,7 @@ struct LockText {
     _version: (),
     skills: Vec<SkillEntry>,
     #[serde(default)]
-    plugins: Vec<PluginEntry>,
+    plugins: Vec<ApprovedPlugin>,
 }
 
 /// Skill of the file.
@@ -51,29 +48,13 @@ struct SkillEntry {
     files: ApprovedFiles,
 }
 
-/// Plugin of the file.
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
-struct PluginEntry {
-    #[serde(deserialize_with = "read_name")]
-    name: Box<str>,
-    #[serde(default)]
-    version: Box<str>,
-    content_digest: ContentDigest,
-    declaration_digest: ContentDigest,
-    #[serde(deserialize_with = "read_plugin_files")]
-    files: ApprovedFiles,
-    #[serde(default)]
-    withheld: Vec<EntryFileName>,
-}
-
 /// Name of a file in an entry.
 #[derive(serde::Deserialize)]
 #[serde(try_from = "String")]
 struct EntryFileName(RelPath);
 
 /// Parses the text of a lock.
-pub fn read_lock(text: &[u8]) -> Result<Lock, LockError> {
+pub fn read_lock(text: &[u8]) -> Result<Lock, ConfigError> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let content = serde_path_to_error::deserialize(&mut json)
         .map_err(|error| locate_error(text, error.inner(), key_of(error.path())))
@@ -90,25 +71,26 @@ pub fn read_lock(text: &[u8]) -> Result<Lock, LockError> {
 }
 
 /// Returns the error for the first line of a conflict of git.
-fn find_conflict(text: &[u8]) -> Option<LockError> {
+fn find_conflict(text: &[u8]) -> Option<ConfigError> {
     let mut lines = text.split(|byte| *byte == b'\n');
-    let found = lines.position(|line| CONFLICT_MARKERS.iter().any(|mark| line.starts_with(mark)));
-    let line = found? + 1;
-    Some(LockError::whole(format!(
-        "line {line}: a conflict of git; resolve it, then run caproot lock --check"
-    )))
+    let is_marker = |line: &[u8]| CONFLICT_MARKERS.iter().any(|mark| line.starts_with(mark));
+    let line = lines.position(is_marker)? + 1;
+    Some(ConfigError::key(
+        "",
+        format!("line {line}: a conflict of git; resolve it, then run caproot lock --check"),
+    ))
 }
 
 impl LockText {
     /// Sorts the entries. Fails if there are too many, if two are equal, or if a name has too many.
-    fn into_lock(self) -> Result<Lock, LockError> {
+    fn into_lock(mut self) -> Result<Lock, ConfigError> {
         if self.skills.len() > MAX_LOCK_SKILLS {
             let reason = "over 100,000 skills, the limit of a lock";
-            return Err(LockError::about("skills".to_owned(), reason));
+            return Err(ConfigError::key("skills", reason));
         }
         if self.plugins.len() > MAX_LOCK_PLUGINS {
             let reason = "over 10,000 plugins, the limit of a lock";
-            return Err(LockError::about("plugins".to_owned(), reason));
+            return Err(ConfigError::key("plugins", reason));
         }
 
         let skills = self.skills.into_iter().enumerate();
@@ -116,39 +98,41 @@ impl LockText {
             .map(|(at, entry)| entry.into_skill(at))
             .collect::<Result<_, _>>()?;
         check_entries("skills", &skills)?;
-        let plugins = self.plugins.into_iter().enumerate();
-        let plugins: Vec<_> = plugins
-            .map(|(at, entry)| entry.into_plugin(at))
-            .collect::<Result<_, _>>()?;
-        check_entries("plugins", &plugins)?;
+        for (at, plugin) in self.plugins.iter_mut().enumerate() {
+            check_plugin(at, plugin)?;
+            // The sort follows the check, so that an error has the index in the text.
+            let mut withheld = std::mem::take(&mut plugin.withheld).into_vec();
+            withheld.sort();
+            withheld.dedup();
+            plugin.withheld = withheld.into();
+        }
+        check_entries("plugins", &self.plugins)?;
 
         // `Lock` drops equal entries in silence, so the checks come first.
         let mut lock = Lock::from_iter(skills);
-        lock.extend(plugins);
+        lock.extend(self.plugins);
         Ok(lock)
     }
 }
 
 /// Fails if two entries below a key are equal, or if a name has too many.
-fn check_entries<T: LockEntry>(key: &str, entries: &[T]) -> Result<(), LockError> {
+fn check_entries<T: LockEntry>(key: &str, entries: &[T]) -> Result<(), ConfigError> {
     let mut order: Vec<usize> = (0..entries.len()).collect();
     order.sort_by(|a, b| entries[*a].sort_key().cmp(&entries[*b].sort_key()));
-    for pair in order.windows(2) {
-        let (first, second) = (pair[0], pair[1]);
+    for (&first, &second) in order.iter().zip(order.iter().skip(1)) {
         if entries[first].sort_key() == entries[second].sort_key() {
             let reason =
                 format!("has the name and contentDigest of {key}[{first}]; remove one of them");
-            return Err(LockError::about(format!("{key}[{second}]"), reason));
+            return Err(ConfigError::key(&format!("{key}[{second}]"), reason));
         }
     }
-    for run in order.windows(MAX_VERSIONS + 1) {
-        let (first, last) = (run[0], run[MAX_VERSIONS]);
+    for (&first, &last) in order.iter().zip(order.iter().skip(MAX_VERSIONS)) {
         if entries[first].sort_key().0 == entries[last].sort_key().0 {
             let reason = format!(
                 "over {MAX_VERSIONS} entries have this name, the first is {key}[{first}]; remove \
                  entries"
             );
-            return Err(LockError::about(format!("{key}[{last}].name"), reason));
+            return Err(ConfigError::key(&format!("{key}[{last}].name"), reason));
         }
     }
     Ok(())
@@ -156,20 +140,20 @@ fn check_entries<T: LockEntry>(key: &str, entries: &[T]) -> Result<(), LockError
 
 /// Fails if the files of an entry have another digest than the entry.
 fn check_digest(
-    entry: String,
+    entry: &str,
     files: ContentDigest,
     stated: ContentDigest,
-) -> Result<(), LockError> {
+) -> Result<(), ConfigError> {
     if files == stated {
         return Ok(());
     }
     let reason = format!("files have the digest {files}");
-    Err(LockError::about(entry, reason))
+    Err(ConfigError::key(entry, reason))
 }
 
 impl SkillEntry {
     /// Returns the skill of the entry at an index. Fails if the package has another digest.
-    fn into_skill(self, at: usize) -> Result<ApprovedSkill, LockError> {
+    fn into_skill(self, at: usize) -> Result<ApprovedSkill, ConfigError> {
         let description = SkillDescription {
             description: self.description,
             short_description: self.short_description,
@@ -179,42 +163,25 @@ impl SkillEntry {
         };
         let skill = ApprovedSkill::new(&self.name, description, self.files);
         let entry = format!("skills[{at}]");
-        check_digest(entry, skill.content_digest, self.content_digest)?;
+        check_digest(&entry, skill.content_digest, self.content_digest)?;
         Ok(skill)
     }
 }
 
-impl PluginEntry {
-    /// Returns the plugin of the entry at an index. Fails if the package has another digest, or if a
-    /// withheld file is no file of the plugin.
-    fn into_plugin(self, at: usize) -> Result<ApprovedPlugin, LockError> {
-        let content_digest = self.files.content_digest();
-        check_digest(
-            format!("plugins[{at}]"),
-            content_digest,
-            self.content_digest,
-        )?;
+/// Checks the plugin of the entry at an index. Fails if the package has another digest, or if a withheld
+/// file is no file of the plugin.
+fn check_plugin(at: usize, plugin: &ApprovedPlugin) -> Result<(), ConfigError> {
+    let entry = format!("plugins[{at}]");
+    let files = &plugin.files;
+    check_digest(&entry, files.content_digest(), plugin.content_digest)?;
 
-        let mut withheld: Vec<_> = self.withheld.into_iter().map(|name| name.0).collect();
-        let unknown = withheld
-            .iter()
-            .position(|path| self.files.get(path).is_none());
-        if let Some(index) = unknown {
-            let key = format!("plugins[{at}].withheld[{index}]");
-            return Err(LockError::about(key, "is no file of the plugin"));
+    let mut withheld = plugin.withheld.iter();
+    match withheld.position(|path| files.get(path).is_none()) {
+        Some(index) => {
+            let key = format!("{entry}.withheld[{index}]");
+            Err(ConfigError::key(&key, "is no file of the plugin"))
         }
-
-        // The sort follows the check, so that an error has the index in the text.
-        withheld.sort();
-        withheld.dedup();
-        Ok(ApprovedPlugin {
-            name: self.name,
-            version: self.version,
-            content_digest,
-            declaration_digest: self.declaration_digest,
-            files: self.files,
-            withheld: withheld.into(),
-        })
+        None => Ok(()),
     }
 }
 
@@ -222,10 +189,17 @@ fn read_skill_files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Approv
     deserializer.deserialize_map(FilesVisitor(ApprovedFiles::new))
 }
 
-fn read_plugin_files<'de, D: Deserializer<'de>>(
+pub fn read_plugin_files<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<ApprovedFiles, D::Error> {
     deserializer.deserialize_map(FilesVisitor(ApprovedFiles::of_package))
+}
+
+pub fn read_file_names<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Box<[RelPath]>, D::Error> {
+    let names = Vec::<EntryFileName>::deserialize(deserializer)?;
+    Ok(names.into_iter().map(|name| name.0).collect())
 }
 
 impl<'de> Deserialize<'de> for TextList {
@@ -280,8 +254,9 @@ impl Visitor<'_> for VersionVisitor {
         if version == FORMAT_VERSION {
             return Ok(());
         }
-        let reason = format!("this version of caproot reads version {FORMAT_VERSION}");
-        Err(E::custom(reason))
+        Err(E::custom(format_args!(
+            "this version of caproot reads version {FORMAT_VERSION}"
+        )))
     }
 }
 
@@ -289,7 +264,7 @@ fn check_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Er
     deserializer.deserialize_u64(VersionVisitor)
 }
 
-fn read_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<str>, D::Error> {
+pub fn read_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<str>, D::Error> {
     let name = Box::<str>::deserialize(deserializer)?;
     if (1..=MAX_NAME_CHARS).contains(&name.chars().count()) && !name.contains(is_misleading) {
         return Ok(name);
@@ -303,7 +278,7 @@ fn is_invocable() -> bool {
 }
 
 /// Returns an error of serde with its position in the text and its key.
-fn locate_error(text: &[u8], error: &serde_json::Error, key: String) -> LockError {
+fn locate_error(text: &[u8], error: &serde_json::Error, key: String) -> ConfigError {
     let message = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     let message = message.strip_suffix(&place).unwrap_or(&message);
@@ -317,7 +292,7 @@ fn locate_error(text: &[u8], error: &serde_json::Error, key: String) -> LockErro
 
     if matches!(error.classify(), Category::Syntax | Category::Eof) {
         let reason = format!("JSON: {}", escape_text(message));
-        return LockError::at(position_at(text, offset), reason);
+        return ConfigError::at(position_at(text, offset), reason);
     }
 
     let unknown = message
@@ -327,13 +302,13 @@ fn locate_error(text: &[u8], error: &serde_json::Error, key: String) -> LockErro
         let start = text[..offset].iter().rposition(|byte| *byte == b'"');
         offset = start.unwrap_or(offset);
         let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-        format!("unknown key; {}", suggestion(name, &known))
+        format!("unknown key; {}", suggest_key(name, &known, '"'))
     } else {
         escape_text(&message.replacen(" field `", " key `", 1))
     };
-    LockError {
+    ConfigError {
         key,
-        ..LockError::at(position_at(text, offset), reason)
+        ..ConfigError::at(position_at(text, offset), reason)
     }
 }
 
@@ -346,33 +321,15 @@ fn position_at(text: &[u8], offset: usize) -> TextPosition {
 fn key_of(path: &Path) -> String {
     let mut keys = String::new();
     for segment in path {
-        // Writing to a string does not fail.
-        let _ = match segment {
-            Segment::Seq { index } => write!(keys, "[{index}]"),
-            Segment::Map { key } if keys.is_empty() => write!(keys, "{}", shown_key(key)),
-            Segment::Map { key } => write!(keys, ".{}", shown_key(key)),
-            Segment::Enum { .. } | Segment::Unknown => Ok(()),
-        };
+        match segment {
+            Segment::Seq { index } => keys = format!("{keys}[{index}]"),
+            Segment::Map { key } => {
+                let dot = if keys.is_empty() { "" } else { "." };
+                let key = show_key(key, |c| c.is_ascii_alphanumeric());
+                keys = format!("{keys}{dot}{key}");
+            }
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
     }
     keys
-}
-
-fn shown_key(key: &str) -> String {
-    let is_plain = key
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
-    if is_plain && (1..=MAX_KEY_CHARS).contains(&key.len()) {
-        key.to_owned()
-    } else {
-        quote_value(key)
-    }
-}
-
-/// Suggests the most similar key, or lists all keys.
-fn suggestion(key: &str, known: &[&str]) -> String {
-    let key = truncate_chars(key, MAX_KEY_CHARS);
-    match most_similar(key, known.iter().copied()) {
-        Some(nearest) => format!("did you mean \"{nearest}\"?"),
-        None => format!("the keys are {}", known.join(", ")),
-    }
 }

@@ -78,10 +78,7 @@ pub fn load_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, Vec<
     let ((chain, check), (der, key_file)) = match (chain, key_file) {
         (Ok(chain), Ok(key_file)) => (chain, key_file),
         (chain, key_file) => {
-            return Err([chain.err(), key_file.err()]
-                .into_iter()
-                .flatten()
-                .collect());
+            return Err(chain.err().into_iter().chain(key_file.err()).collect());
         }
     };
 
@@ -110,9 +107,8 @@ pub fn load_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, Vec<
             "{key} can be read by every user; run `chmod o-rwx` on it"
         ));
     }
-    let certified_key = Arc::new(certified_key);
     Ok(TlsIdentity {
-        certified_key,
+        certified_key: Arc::new(certified_key),
         warnings,
         expires_at: check.expires_at,
     })
@@ -141,17 +137,11 @@ pub fn load_system_authorities() -> Result<RootCertStore, CertFileError> {
     if added > 0 {
         return Ok(roots);
     }
-    let cause = found
-        .errors
-        .first()
-        .map(|error| format!(": {error}"))
-        .unwrap_or_default();
-    let subject = "the system's certificate store".to_owned();
-    let reason = format!("is empty{cause}");
+    let cause = found.errors.first().map(|error| format!(": {error}"));
     Err(CertFileError {
         kind: CertFileKind::Authorities,
-        subject,
-        reason,
+        subject: "the system's certificate store".to_owned(),
+        reason: format!("is empty{}", cause.unwrap_or_default()),
     })
 }
 
@@ -176,13 +166,11 @@ fn load_chain(file: &Path) -> Result<(Vec<CertificateDer<'static>>, ChainCheck),
             ))
         })?;
         let validity = certificate.validity();
-        let (not_before, not_after) = (
-            unix_time(validity.not_before.timestamp()),
-            unix_time(validity.not_after.timestamp()),
-        );
+        let not_before = unix_time(validity.not_before.timestamp());
+        let not_after = unix_time(validity.not_after.timestamp());
         let mut warn = |problem: fmt::Arguments<'_>| {
             let which = if number == 1 { "the" } else { "another" };
-            let path = file.display_path();
+            let path = &file.display_path;
             check
                 .warnings
                 .push(format!("{which} certificate in {path} {problem}"));
@@ -198,44 +186,35 @@ fn load_chain(file: &Path) -> Result<(Vec<CertificateDer<'static>>, ChainCheck),
         }
 
         // RFC 8446, 4.4.2: the first certificate is the machine's own, the others are of authorities.
-        if number == 1 {
-            match names_of_machine(&certificate) {
-                MachineNames::Host => {}
-                MachineNames::SpiffeId => warn(format_args!(
-                    "has a SPIFFE id and names no host; only clients that expect the SPIFFE id \
-                     accept the certificate"
-                )),
-                MachineNames::None => warn(format_args!(
-                    "names no host in subjectAltName; clients reject the certificate"
-                )),
-            }
+        if number == 1
+            && let Some(problem) = find_name_problem(&certificate)
+        {
+            warn(format_args!("{problem}"));
         }
         check.expires_at = check.expires_at.min(not_after);
     }
     Ok((chain, check))
 }
 
-/// Names by which clients recognize the machine of a certificate.
-enum MachineNames {
-    Host,
-    /// A SPIFFE id, and no host.
-    SpiffeId,
-    None,
-}
+/// Returns the problem of a certificate that names no host.
+fn find_name_problem(certificate: &X509Certificate<'_>) -> Option<&'static str> {
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.map_or(&[][..], |names| &names.value.general_names[..]);
 
-fn names_of_machine(certificate: &X509Certificate<'_>) -> MachineNames {
-    let Ok(Some(names)) = certificate.subject_alternative_name() else {
-        return MachineNames::None;
-    };
-    let mut found = MachineNames::None;
-    for name in &names.value.general_names {
+    let mut has_spiffe_id = false;
+    for name in names {
         match name {
-            GeneralName::DNSName(_) | GeneralName::IPAddress(_) => return MachineNames::Host,
-            GeneralName::URI(uri) if uri.starts_with("spiffe://") => found = MachineNames::SpiffeId,
+            GeneralName::DNSName(_) | GeneralName::IPAddress(_) => return None,
+            GeneralName::URI(uri) => has_spiffe_id |= uri.starts_with("spiffe://"),
             _ => {}
         }
     }
-    found
+    Some(if has_spiffe_id {
+        "has a SPIFFE id and names no host; only clients that expect the SPIFFE id accept the \
+         certificate"
+    } else {
+        "names no host in subjectAltName; clients reject the certificate"
+    })
 }
 
 #[cfg(unix)]
@@ -264,28 +243,25 @@ impl PemFile {
         let display_path = path.display().to_string();
         let read = bounded_file::open(path).and_then(|file| {
             let is_world_accessible = is_world_accessible(file.metadata());
-            Ok((file.read(MAX_FILE_BYTES)?, is_world_accessible))
-        });
-
-        match read {
-            Ok((bytes, is_world_accessible)) => Ok(Self {
+            Ok(Self {
                 kind,
-                display_path,
-                bytes,
+                display_path: display_path.clone(),
+                bytes: file.read(MAX_FILE_BYTES)?,
                 is_world_accessible,
-            }),
-            Err(error) => Err(CertFileError {
-                kind,
-                subject: display_path,
-                reason: error.to_string(),
-            }),
-        }
+            })
+        });
+        read.map_err(|error| CertFileError {
+            kind,
+            subject: display_path,
+            reason: error.to_string(),
+        })
     }
 
     /// Returns all certificates of the file, at least one.
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, CertFileError> {
-        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
-        let certificates = certificates.map_err(|error| self.pem_error(&error))?;
+        let certificates = CertificateDer::pem_slice_iter(&self.bytes)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| self.pem_error(&error))?;
         if certificates.is_empty() {
             return Err(self.error("contains no PEM certificate"));
         }
@@ -297,10 +273,15 @@ impl PemFile {
         match PrivateKeyDer::pem_slice_iter(&self.bytes).next() {
             Some(Ok(key)) => Ok(key),
             Some(Err(error)) => Err(self.pem_error(&error)),
-            None if self.is_encrypted() => {
-                Err(self.error("contains an encrypted key; use a key without a passphrase"))
+            None => {
+                let mark = b"ENCRYPTED";
+                let is_encrypted = self.bytes.windows(mark.len()).any(|bytes| bytes == mark);
+                Err(self.error(if is_encrypted {
+                    "contains an encrypted key; use a key without a passphrase"
+                } else {
+                    "contains no PEM private key"
+                }))
             }
-            None => Err(self.error("contains no PEM private key")),
         }
     }
 
@@ -311,15 +292,6 @@ impl PemFile {
             pem::Error::Base64Decode(_) => "contains invalid base64 in its PEM section",
             _ => "is not valid PEM",
         })
-    }
-
-    fn is_encrypted(&self) -> bool {
-        let mark = b"ENCRYPTED";
-        self.bytes.windows(mark.len()).any(|bytes| bytes == mark)
-    }
-
-    fn display_path(&self) -> &str {
-        &self.display_path
     }
 
     fn error(&self, reason: impl Into<String>) -> CertFileError {

@@ -2,10 +2,10 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tower::limit::{RateLimit, rate::Rate};
-use tower::{Service, ServiceExt as _};
+use tower::util::{ServiceExt as _, ServiceFn};
+use tower::{Service as _, service_fn};
 
 /// Limit of the dials that start within a second.
 #[derive(Debug)]
@@ -16,8 +16,7 @@ pub struct DialRate {
 }
 
 /// Service without an effect, to count dials by a rate limit.
-#[derive(Debug)]
-struct DialStart;
+type DialStart = ServiceFn<fn(()) -> Ready<Result<(), Infallible>>>;
 
 impl DialRate {
     /// Creates a limit. Zero counts as one.
@@ -32,25 +31,12 @@ impl DialRate {
     /// Starts a dial as soon as the limit allows.
     pub async fn wait_for_start(&mut self) {
         let rate = Rate::new(self.per_second, Duration::from_secs(1));
-        let limit = self
-            .limit
-            .get_or_insert_with(|| RateLimit::new(DialStart, rate));
+        let limit = self.limit.get_or_insert_with(|| {
+            let start: DialStart = service_fn(|()| ready(Ok(())));
+            RateLimit::new(start, rate)
+        });
 
         let Ok(start) = limit.ready().await;
         let Ok(()) = start.call(()).await;
-    }
-}
-
-impl Service<()> for DialStart {
-    type Response = ();
-    type Error = Infallible;
-    type Future = Ready<Result<(), Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, (): ()) -> Self::Future {
-        ready(Ok(()))
     }
 }

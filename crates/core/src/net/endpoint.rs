@@ -16,8 +16,8 @@
 //! ```
 
 use std::fmt;
-use std::net::IpAddr;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -25,14 +25,16 @@ use std::str::FromStr;
 /// address may be in brackets.
 #[must_use]
 pub fn is_loopback_host(host: &str) -> bool {
-    let host = host
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .unwrap_or(host);
+    let host = strip_brackets(host).unwrap_or(host);
     host == "localhost"
         || host
             .parse::<IpAddr>()
             .is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// Returns the text between brackets.
+fn strip_brackets(host: &str) -> Option<&str> {
+    host.strip_prefix('[')?.strip_suffix(']')
 }
 
 /// Environment of the process. Functions take it as an argument, so that tests can replace it.
@@ -144,15 +146,14 @@ pub fn default_sockets(env: &ProcessEnv) -> Vec<PathBuf> {
     if cfg!(not(unix)) {
         return Vec::new();
     }
-    let mut sockets = vec![PathBuf::from(SYSTEM_SOCKET)];
     let session_dir = || PathBuf::from(USER_RUNTIME_DIRS).join(env.uid.to_string());
     let runtime_dir = env.xdg_runtime_dir.clone().unwrap_or_else(session_dir);
-    sockets.push(runtime_dir.join("caproot.sock"));
-    sockets.push(
+    vec![
+        PathBuf::from(SYSTEM_SOCKET),
+        runtime_dir.join("caproot.sock"),
         env.temp_dir
             .join(format!("caproot-{}/caproot.sock", env.uid)),
-    );
-    sockets
+    ]
 }
 
 /// Maximum size of a Unix socket's path: `sun_path` without the terminating NUL. Source: unix(7).
@@ -185,25 +186,22 @@ impl DaemonEndpoint {
     pub fn unix(path: impl Into<PathBuf>) -> Result<Self, EndpointError> {
         let path = path.into();
         let bytes = path.as_os_str().as_encoded_bytes();
-        if !path.is_absolute() {
-            return Err(EndpointError("the path of the socket must be absolute"));
-        }
-        if bytes.contains(&0) || bytes.ends_with(b"/") {
-            return Err(EndpointError("the path of the socket must name a file"));
-        }
-        if bytes.len() > MAX_SOCKET_PATH_BYTES {
-            return Err(EndpointError(
-                "the path of the socket is longer than 107 bytes",
-            ));
-        }
-        Ok(Self(EndpointAddress::Unix(path)))
+        Err(EndpointError(if !path.is_absolute() {
+            "the path of the socket must be absolute"
+        } else if bytes.contains(&0) || bytes.ends_with(b"/") {
+            "the path of the socket must name a file"
+        } else if bytes.len() > MAX_SOCKET_PATH_BYTES {
+            "the path of the socket is longer than 107 bytes"
+        } else {
+            return Ok(Self(EndpointAddress::Unix(path)));
+        }))
     }
 
     fn host_and_port(address: &str) -> Result<String, EndpointError> {
         let (host, port) = address
             .rsplit_once(':')
             .ok_or(EndpointError("the port is missing"))?;
-        if port.parse::<u16>().ok().is_none_or(|port| port == 0) {
+        if port.parse::<NonZero<u16>>().is_err() {
             return Err(EndpointError("the port must be a number from 1 to 65535"));
         }
         if !is_host(host) {
@@ -219,12 +217,9 @@ impl DaemonEndpoint {
     #[must_use]
     pub fn is_cleartext(&self) -> bool {
         match &self.0 {
-            EndpointAddress::Tcp(address) => {
-                let host = address
-                    .rsplit_once(':')
-                    .map_or(address.as_str(), |(host, _)| host);
-                !is_loopback_host(host)
-            }
+            EndpointAddress::Tcp(address) => !address
+                .rsplit_once(':')
+                .is_some_and(|(host, _)| is_loopback_host(host)),
             EndpointAddress::Unix(_) | EndpointAddress::Tls(_) => false,
         }
     }
@@ -237,10 +232,7 @@ impl DaemonEndpoint {
 }
 
 fn is_host(host: &str) -> bool {
-    if let Some(v6) = host
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-    {
+    if let Some(v6) = strip_brackets(host) {
         return v6.parse::<Ipv6Addr>().is_ok();
     }
     !host.is_empty()
@@ -253,26 +245,23 @@ impl FromStr for DaemonEndpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        if let Some(path) = text
-            .strip_prefix("unix://")
-            .or_else(|| text.strip_prefix("unix:"))
-        {
-            Self::unix(path)
-        } else if text.starts_with('/') {
-            Self::unix(text)
-        } else if let Some(address) = text.strip_prefix("tcp:") {
-            Ok(Self(EndpointAddress::Tcp(Self::host_and_port(address)?)))
-        } else if let Some(address) = text.strip_prefix("tls:") {
-            Ok(Self(EndpointAddress::Tls(Self::host_and_port(address)?)))
-        } else if let Some(address) = text.strip_prefix("http://") {
-            let address = address.strip_suffix('/').unwrap_or(address);
-            Ok(Self(EndpointAddress::Tcp(Self::host_and_port(address)?)))
-        } else if let Some(address) = text.strip_prefix("https://") {
-            let address = address.strip_suffix('/').unwrap_or(address);
-            Ok(Self(EndpointAddress::Tls(Self::host_and_port(address)?)))
-        } else {
-            Err(EndpointError("the scheme is missing"))
+        if text.starts_with('/') {
+            return Self::unix(text);
         }
+
+        let (scheme, rest) = text.split_once(':').unwrap_or_default();
+        let in_url = rest.strip_prefix("//");
+        let in_url = in_url.map(|address| address.strip_suffix('/').unwrap_or(address));
+
+        let address = match (scheme, in_url) {
+            ("unix", _) => return Self::unix(rest.strip_prefix("//").unwrap_or(rest)),
+            ("tcp", _) => EndpointAddress::Tcp(Self::host_and_port(rest)?),
+            ("tls", _) => EndpointAddress::Tls(Self::host_and_port(rest)?),
+            ("http", Some(address)) => EndpointAddress::Tcp(Self::host_and_port(address)?),
+            ("https", Some(address)) => EndpointAddress::Tls(Self::host_and_port(address)?),
+            _ => return Err(EndpointError("the scheme is missing")),
+        };
+        Ok(Self(address))
     }
 }
 
@@ -280,12 +269,11 @@ impl fmt::Display for DaemonEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             // `unix:` followed by two slashes would parse as `unix://`.
-            EndpointAddress::Unix(path)
-                if path.as_os_str().as_encoded_bytes().starts_with(b"//") =>
-            {
-                write!(f, "unix://{}", path.display())
+            EndpointAddress::Unix(path) => {
+                let has_slashes = path.as_os_str().as_encoded_bytes().starts_with(b"//");
+                let slashes = if has_slashes { "//" } else { "" };
+                write!(f, "unix:{slashes}{}", path.display())
             }
-            EndpointAddress::Unix(path) => write!(f, "unix:{}", path.display()),
             EndpointAddress::Tcp(address) => write!(f, "tcp:{address}"),
             EndpointAddress::Tls(address) => write!(f, "tls:{address}"),
         }

@@ -1,77 +1,35 @@
 //! Addresses that are reachable from the whole internet. A program that follows a URL of untrusted text
 //! connects to no other address, because others are machines of the local network.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-/// Range of addresses with a common prefix. An IPv4 address has the number of its IPv6 form
-/// `::ffff:0:0/96`.
-struct AddressRange {
-    prefix: u128,
-    /// Length of the prefix in bits.
-    bits: u32,
-}
-
-impl AddressRange {
-    const fn v4(octets: [u8; 4], bits: u32) -> Self {
-        let mapped = Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]).to_ipv6_mapped();
-        Self {
-            prefix: mapped.to_bits(),
-            bits: 96 + bits,
+/// Whether an address is globally routable. Source: the IANA IPv4 and IPv6 Special-Purpose Address
+/// Registries. Multicast addresses are not.
+fn is_globally_routable(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let is_special = v4.is_private()
+                || v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_documentation()
+                || v4.is_multicast();
+            !is_special
+                && !matches!(
+                    v4.octets(),
+                    [0 | 240.., ..]
+                        | [100, 64..=127, ..]
+                        | [192, 0, 0, _]
+                        | [192, 88, 99, _]
+                        | [198, 18 | 19, ..]
+                )
         }
+        IpAddr::V6(v6) => match v6.segments() {
+            // 2001::/23, 2001:db8::/32 and 3fff::/20. 2002::/16 has IPv4 addresses inside.
+            [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => false,
+            // The global unicast addresses are 2000::/3.
+            [first, ..] => (0x2000..=0x3fff).contains(&first),
+        },
     }
-
-    const fn v6(first: u16, second: u16, bits: u32) -> Self {
-        Self {
-            prefix: ((first as u128) << 112) | ((second as u128) << 96),
-            bits,
-        }
-    }
-
-    fn contains(&self, address: Ipv6Addr) -> bool {
-        (address.to_bits() ^ self.prefix) >> (128 - self.bits) == 0
-    }
-}
-
-/// Networks that have globally routable addresses: all of IPv4, and the global unicast addresses of
-/// IPv6.
-const ROUTABLE: [AddressRange; 2] = [
-    AddressRange::v4([0, 0, 0, 0], 0),
-    AddressRange::v6(0x2000, 0, 3),
-];
-
-/// Networks inside the routable ones that are not globally routable: the IANA IPv4 and IPv6 Special-Purpose
-/// Address Registries, and multicast. `2002::/16` has IPv4 addresses inside.
-const SPECIAL: [AddressRange; 19] = [
-    AddressRange::v4([0, 0, 0, 0], 8),
-    AddressRange::v4([10, 0, 0, 0], 8),
-    AddressRange::v4([100, 64, 0, 0], 10),
-    AddressRange::v4([127, 0, 0, 0], 8),
-    AddressRange::v4([169, 254, 0, 0], 16),
-    AddressRange::v4([172, 16, 0, 0], 12),
-    AddressRange::v4([192, 0, 0, 0], 24),
-    AddressRange::v4([192, 0, 2, 0], 24),
-    AddressRange::v4([192, 88, 99, 0], 24),
-    AddressRange::v4([192, 168, 0, 0], 16),
-    AddressRange::v4([198, 18, 0, 0], 15),
-    AddressRange::v4([198, 51, 100, 0], 24),
-    AddressRange::v4([203, 0, 113, 0], 24),
-    AddressRange::v4([224, 0, 0, 0], 4),
-    AddressRange::v4([240, 0, 0, 0], 4),
-    AddressRange::v6(0x2001, 0, 23),
-    AddressRange::v6(0x2001, 0xdb8, 32),
-    AddressRange::v6(0x2002, 0, 16),
-    AddressRange::v6(0x3fff, 0, 20),
-];
-
-/// Returns whether an address is globally routable.
-#[must_use]
-pub fn is_globally_routable(address: IpAddr) -> bool {
-    let address = match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    };
-    ROUTABLE.iter().any(|network| network.contains(address))
-        && !SPECIAL.iter().any(|network| network.contains(address))
 }
 
 /// Checks that an address is globally routable. Errors are the end of a sentence.
@@ -81,10 +39,9 @@ pub fn is_globally_routable(address: IpAddr) -> bool {
 /// An address of this machine, of a local network or of a special purpose.
 pub fn check_globally_routable(address: IpAddr) -> Result<(), String> {
     if is_globally_routable(address) {
-        Ok(())
-    } else {
-        Err(format!("{address} is not a globally routable address"))
+        return Ok(());
     }
+    Err(format!("{address} is not a globally routable address"))
 }
 
 #[cfg(test)]

@@ -141,7 +141,9 @@ fn enqueue(waiting: &WaitingWork) -> bool {
     // The thread that was free may be gone.
     let queued = catch_unwind(AssertUnwindSafe(|| {
         drop(tokio::task::spawn_blocking(move || {
-            let _running = RunningWork::start(slot);
+            drop(slot);
+            POOL_USE.lock().running += 1;
+            let _running = RunningWork;
             run_waiting(&waiting);
         }));
     }));
@@ -183,9 +185,10 @@ fn run_waiting(waiting: &WaitingWork) {
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "unknown cause".to_owned())
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or(panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("unknown cause")
+        .to_owned()
 }
 
 impl PoolUse {
@@ -201,15 +204,6 @@ impl PoolUse {
     fn is_stalled(&self) -> bool {
         self.last_end
             .is_none_or(|end| end.elapsed() >= MAX_START_WAIT)
-    }
-}
-
-impl RunningWork {
-    /// Releases the slot in the queue.
-    fn start(slot: SemaphorePermit<'static>) -> Self {
-        drop(slot);
-        POOL_USE.lock().running += 1;
-        Self
     }
 }
 

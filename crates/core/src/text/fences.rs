@@ -55,12 +55,8 @@ pub fn split_file(file: &[u8]) -> Option<(Range<usize>, usize)> {
             .next()
             .map_or(0, <[u8]>::len)
     };
-    let mark_len = if file.starts_with(BYTE_ORDER_MARK) {
-        BYTE_ORDER_MARK.len()
-    } else {
-        0
-    };
-    let start = mark_len + line_len(&file[mark_len..]);
+    // The opening fence is ASCII, so that a byte order mark is a part of the first line.
+    let start = line_len(file);
     let end = start + fenced.text.len();
     Some((start..end, end + line_len(&file[end..])))
 }

@@ -33,7 +33,7 @@ impl fmt::Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
             if is_misleading(c) {
-                write!(f, "{}", c.escape_unicode())?;
+                c.escape_unicode().fmt(f)?;
             } else {
                 f.write_char(c)?;
             }
@@ -45,7 +45,7 @@ impl fmt::Display for EscapedText<'_> {
 impl fmt::Display for EscapedBytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
-            write!(f, "{}", EscapedText(chunk.valid()))?;
+            EscapedText(chunk.valid()).fmt(f)?;
             for byte in chunk.invalid() {
                 write!(f, "\\x{byte:02x}")?;
             }
@@ -114,16 +114,11 @@ pub fn escape_json(json: &str) -> String {
 /// Joins the words with one space, without white space around them.
 #[must_use]
 pub fn collapse_whitespace(text: &str) -> Box<str> {
-    if is_whitespace_collapsed(text) {
+    let has_outer_blank = text.starts_with(' ') || text.ends_with(' ');
+    if is_printable_ascii(text.as_bytes()) && !has_outer_blank && !text.contains("  ") {
         return text.into();
     }
     join_words(text.split_whitespace()).into()
-}
-
-/// Whether the text is surely collapsed already. Returns `false` for any text that is not ASCII.
-fn is_whitespace_collapsed(text: &str) -> bool {
-    let has_outer_blank = text.starts_with(' ') || text.ends_with(' ');
-    is_printable_ascii(text.as_bytes()) && !has_outer_blank && !text.contains("  ")
 }
 
 /// Whether the text consists of blanks and visible ASCII characters.
@@ -149,14 +144,8 @@ pub fn single_line(text: &str) -> String {
 }
 
 fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    let mut line = String::new();
-    for word in words.filter(|word| !word.is_empty()) {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    line
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    words.join(" ")
 }
 
 /// Returns the truth of `true`, `yes`, `on` and `1`, or of `false`, `no`, `off` and `0`, in any letter
@@ -179,12 +168,8 @@ pub fn exceeds_chars(text: &str, max: usize) -> bool {
 /// Returns the first `max` characters.
 #[must_use]
 pub fn truncate_chars(text: &str, max: usize) -> &str {
-    if text.len() <= max {
-        return text;
-    }
-    text.char_indices()
-        .nth(max)
-        .map_or(text, |(end, _)| &text[..end])
+    let cut = text.char_indices().nth(max);
+    cut.map_or(text, |(end, _)| &text[..end])
 }
 
 /// Returns the text, or its longest prefix with a `…` in at most `bytes` bytes.
@@ -222,45 +207,30 @@ pub fn wrap_words(prefix: &str, paragraph: &str, max_columns: usize) -> String {
 /// so that the word cannot pose as a part of the message.
 #[must_use]
 pub fn quote_word(text: &str) -> String {
-    let end = if exceeds_chars(text, MAX_QUOTED_CHARS) {
-        "…`"
-    } else {
-        "`"
-    };
-    format!(
-        "`{}{end}",
-        EscapedText(truncate_chars(text, MAX_QUOTED_CHARS))
-    )
+    let start = truncate_chars(text, MAX_QUOTED_CHARS);
+    let ellipsis = if start == text { "" } else { "…" };
+    format!("`{}{ellipsis}`", EscapedText(start))
 }
 
 /// Quotes at most eight untrusted words and appends the number of the others.
 #[must_use]
 pub fn quote_words<'a>(words: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = words.len().saturating_sub(MAX_QUOTED_WORDS);
-    let quoted = words
-        .take(MAX_QUOTED_WORDS)
-        .map(quote_word)
-        .collect::<Vec<_>>()
-        .join(", ");
+    let quoted: Vec<_> = words.take(MAX_QUOTED_WORDS).map(quote_word).collect();
+    let mut list = quoted.join(", ");
     if more > 0 {
-        format!("{quoted} and {more} more")
-    } else {
-        quoted
+        list = format!("{list} and {more} more");
     }
+    list
 }
 
 /// Quotes an untrusted value with double quotes, as [`quote_word`] does.
 #[must_use]
 pub fn quote_value(text: &str) -> String {
-    let end = if exceeds_chars(text, MAX_QUOTED_CHARS) {
-        "\"…"
-    } else {
-        "\""
-    };
-    let start = truncate_chars(text, MAX_QUOTED_CHARS)
-        .replace('\\', r"\\")
-        .replace('"', r#"\""#);
-    format!("\"{}{end}", EscapedText(&start))
+    let start = truncate_chars(text, MAX_QUOTED_CHARS);
+    let ellipsis = if start == text { "" } else { "…" };
+    let start = start.replace('\\', r"\\").replace('"', r#"\""#);
+    format!("\"{}\"{ellipsis}", EscapedText(&start))
 }
 
 #[cfg(test)]

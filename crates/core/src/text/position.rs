@@ -14,7 +14,8 @@ pub fn position_of_byte(text: &[u8], index: usize) -> (u32, u32) {
     (saturating_u32(line), saturating_u32(column))
 }
 
-fn saturating_u32(n: usize) -> u32 {
+/// Converts a number of lines or characters.
+pub(crate) fn saturating_u32(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 

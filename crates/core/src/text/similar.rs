@@ -31,15 +31,12 @@ pub fn suggest_skill_names<'a>(
     name: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<String> {
-    if name.contains(':') {
-        suggest_names(name, known, |qualified| qualified)
+    let compared: fn(&str) -> &str = if name.contains(':') {
+        |qualified| qualified
     } else {
-        suggest_names(name, known, |qualified| {
-            qualified
-                .rsplit_once(':')
-                .map_or(qualified, |(_, bare)| bare)
-        })
-    }
+        |qualified| qualified.rsplit(':').next().unwrap_or(qualified)
+    };
+    suggest_names(name, known, compared)
 }
 
 fn similar_by<'a>(

@@ -28,10 +28,9 @@ pub fn split_variables(value: &str) -> Vec<ValuePart<'_>> {
             break;
         };
         let inner = &rest[start + 2..start + length];
-        let (name, default) = match inner.split_once(":-") {
-            Some((name, default)) => (name, Some(default)),
-            None => (inner, None),
-        };
+        let (name, default) = inner
+            .split_once(":-")
+            .map_or((inner, None), |(name, default)| (name, Some(default)));
         parts.push(ValuePart::Text(&rest[..start]));
         parts.push(ValuePart::Variable { name, default });
         rest = &rest[start + length + 1..];

@@ -124,15 +124,7 @@ pub fn encoded_path_len(path: &RelPath) -> usize {
 }
 
 fn percent_encoded_len(raw: &[u8]) -> usize {
-    raw.iter()
-        .map(|b| {
-            if b.is_ascii_alphanumeric() || b"-._~".contains(b) {
-                1
-            } else {
-                3
-            }
-        })
-        .sum()
+    percent_encode(raw, SEGMENT_ENCODE_SET).map(str::len).sum()
 }
 
 /// Returns the id of the root of a handle, whose path may be anything. `None` if the text is no

@@ -20,23 +20,15 @@ impl RelPath {
     /// Creates a path from raw bytes, or returns `None` if they are not a valid path.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        let ok = bytes.is_empty() || bytes.split(|b| *b == b'/').all(is_segment);
-        ok.then(|| Self(bytes.into()))
+        let is_valid = bytes.is_empty() || bytes.split(|b| *b == b'/').all(is_segment);
+        is_valid.then(|| Self(bytes.into()))
     }
 
     /// Appends a segment, or returns `None` if `name` is not a valid segment.
     #[must_use]
     pub fn join(&self, name: &[u8]) -> Option<Self> {
-        if !is_segment(name) {
-            return None;
-        }
-        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
-        bytes.extend_from_slice(&self.0);
-        if !bytes.is_empty() {
-            bytes.push(b'/');
-        }
-        bytes.extend_from_slice(name);
-        Some(Self(bytes.into()))
+        let slash: &[u8] = if self.is_root() { b"" } else { b"/" };
+        is_segment(name).then(|| Self([&*self.0, slash, name].concat().into()))
     }
 
     /// Appends all segments of `below`.
@@ -114,7 +106,7 @@ impl RelPath {
 }
 
 fn is_segment(name: &[u8]) -> bool {
-    !name.is_empty() && name != b"." && name != b".." && !name.iter().any(|b| matches!(b, 0 | b'/'))
+    !matches!(name, b"" | b"." | b"..") && !name.iter().any(|b| matches!(b, 0 | b'/'))
 }
 
 impl PartialOrd for RelPath {
@@ -129,8 +121,8 @@ impl Ord for RelPath {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         // A path contains no NUL, so that no byte ranks below the separator.
         let rank = |path: &[u8]| {
-            path.first()
-                .map(|byte| if *byte == b'/' { 0 } else { *byte })
+            let first = path.first().copied();
+            first.map(|byte| if byte == b'/' { 0 } else { byte })
         };
         let (own, other) = self.without_common_start(other);
         rank(own).cmp(&rank(other))

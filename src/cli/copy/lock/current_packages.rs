@@ -38,42 +38,55 @@ const FLEET_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct CurrentPackages {
     /// Skills and plugins that can be approved.
     pub lock: Lock,
-    /// Skills and plugins that cannot be approved.
-    pub rejected: Vec<RejectedPackage>,
-    /// Each package that can be approved.
+    /// Each package. Packages that can be approved come first.
     pub packages: Vec<CurrentPackage>,
 }
 
 /// Package of a skill or plugin.
 pub struct CurrentPackage {
     pub kind: EntryKind,
-    pub name: Box<str>,
-    /// Handle of the package.
-    pub handle: Box<str>,
-    pub content_digest: ContentDigest,
-}
-
-/// Skill or plugin that cannot be approved.
-pub struct RejectedPackage {
-    pub kind: EntryKind,
     pub name: String,
     /// Handle of the package.
-    pub handle: String,
-    /// Reason in one sentence.
-    pub reason: String,
+    pub handle: Box<str>,
+    /// Digest, or the reason in one sentence if the package cannot be approved.
+    pub content_digest: Result<ContentDigest, String>,
 }
 
-/// Daemons to ask, and the roots of each.
-#[derive(Default)]
-struct ConnectedDaemons {
-    origins: Vec<ConnectedDaemon>,
-    /// Daemon in this process, which must outlive its client.
-    _daemon: Option<LocalDaemon>,
-}
-
+/// Daemon to ask, and its roots.
 struct ConnectedDaemon {
     client: Client,
     roots: Vec<SelectedCapabilityRoot>,
+}
+
+/// Reason why a package is not read.
+enum ReadFailure {
+    /// The package cannot be approved.
+    Package(String),
+    Command(CommandFailure),
+}
+
+impl From<CommandFailure> for ReadFailure {
+    fn from(failure: CommandFailure) -> Self {
+        Self::Command(failure)
+    }
+}
+
+impl From<PullError> for ReadFailure {
+    fn from(error: PullError) -> Self {
+        Self::Package(match error {
+            PullError::Call(_) | PullError::InvalidResponse(_) => {
+                return Self::Command(error.into());
+            }
+            PullError::Unapprovable(reason) => format!("it {reason}"),
+            PullError::NotDigested(files) => format!(
+                "the daemon does not read {}, which may hold keys, leads out of the plugin, or is \
+                 unreadable; move it out of the plugin",
+                files.join(", ")
+            ),
+            PullError::TooLarge(limit) => format!("it has over {limit}, the limit of a lock"),
+            error => error.to_string(),
+        })
+    }
 }
 
 /// Reads and hashes all skills and plugins that the arguments select.
@@ -81,50 +94,46 @@ pub async fn read_current_packages(
     args: &LockArgs,
     env: &ProcessEnv,
 ) -> Result<CurrentPackages, CommandFailure> {
+    // The daemon in this process must outlive its client.
+    let local_daemon;
     let origins = if !args.dirs.is_empty() {
-        start_local_daemon(&args.dirs).await?
+        local_daemon = start_local_daemon(&args.dirs).await?;
+        vec![ConnectedDaemon {
+            client: local_daemon.client.clone(),
+            roots: local_daemon.roots.clone(),
+        }]
     } else if let Some(file) = args.connection.whole_fleet() {
         find_executors(args, file).await?
     } else {
         let mut executor = args.connection.connect(env).await?;
         let roots = args.selection.selected_roots(&mut executor, env).await?;
         let client = executor.client;
-        ConnectedDaemons {
-            origins: vec![ConnectedDaemon { client, roots }],
-            _daemon: None,
-        }
+        vec![ConnectedDaemon { client, roots }]
     };
 
     let spinner = DelayedSpinner::new("listing the skills");
-    let work = read_origins(&origins.origins, &spinner);
-    spinner.run(work).await
+    spinner.run(read_origins(&origins, &spinner)).await
 }
 
-async fn start_local_daemon(dirs: &[PathBuf]) -> Result<ConnectedDaemons, CommandFailure> {
+async fn start_local_daemon(dirs: &[PathBuf]) -> Result<LocalDaemon, CommandFailure> {
     let mut directories = Vec::new();
-    for (at, dir) in dirs.iter().enumerate() {
+    for (id, dir) in (1..).zip(dirs) {
         if !dir.is_dir() {
             let sentence = format!("{} is no directory", dir.display());
             return Err(CommandFailure::new(exit::BAD_CONFIG, sentence));
         }
-        directories.push(((at + 1).to_string(), dir.clone()));
+        directories.push((id.to_string(), dir.clone()));
     }
 
-    let daemon = LocalDaemon::start(directories)
-        .await
-        .or_exit(exit::BAD_CONFIG)?;
-    let origin = ConnectedDaemon {
-        client: daemon.client.clone(),
-        roots: daemon.roots.clone(),
-    };
-    Ok(ConnectedDaemons {
-        origins: vec![origin],
-        _daemon: Some(daemon),
-    })
+    let started = LocalDaemon::start(directories).await;
+    started.or_exit(exit::BAD_CONFIG)
 }
 
 /// Connects to each executor of a fleet. A missing executor is an error: its skills would be gone.
-async fn find_executors(args: &LockArgs, file: &Path) -> Result<ConnectedDaemons, CommandFailure> {
+async fn find_executors(
+    args: &LockArgs,
+    file: &Path,
+) -> Result<Vec<ConnectedDaemon>, CommandFailure> {
     let fleet = read_fleet(file).await?;
     let roots = if let Some(roots) = args.selection.roots_from_file()? {
         roots
@@ -139,19 +148,16 @@ async fn find_executors(args: &LockArgs, file: &Path) -> Result<ConnectedDaemons
 
     let mut by_environment = BTreeMap::<String, Vec<_>>::new();
     for root in roots {
-        let location = root.location.as_ref();
-        let id = location.map(|location| location.environment_id.clone());
-        by_environment
-            .entry(id.unwrap_or_default())
-            .or_default()
-            .push(root);
+        let id = root.location.as_ref().map(|at| at.environment_id.clone());
+        let id = id.unwrap_or_default();
+        by_environment.entry(id).or_default().push(root);
     }
 
-    let mut found = ConnectedDaemons::default();
+    let mut found = Vec::new();
     for (id, roots) in by_environment {
         let client = fleet.connect(&id).await;
         let client = client.map_err(|error| fleet_failure(error, &fleet, file))?;
-        found.origins.push(ConnectedDaemon { client, roots });
+        found.push(ConnectedDaemon { client, roots });
     }
     Ok(found)
 }
@@ -165,110 +171,96 @@ async fn read_origins(
     let mut plugins = Vec::new();
     for origin in origins {
         let list = origin.list_all().await?;
-        let total = list.skills.len();
         let reads = list.skills.iter().map(|skill| origin.read_skill(skill));
-
-        // The results have the order of the list, so that each result gets its own handle.
-        let mut reads = stream::iter(reads).buffered(CONCURRENT_PACKAGES);
-        let mut handles = list.skills.iter().map(|skill| &*skill.package);
-        let mut count = 0;
-        while let Some(read) = reads.next().await {
-            let read = current.take(read?, handles.next().unwrap_or_default());
+        let reads = run_reads(reads, "skills", spinner).await?;
+        for (skill, read) in list.skills.into_iter().zip(reads) {
+            current.packages.push(CurrentPackage {
+                kind: EntryKind::Skill,
+                name: skill.name,
+                handle: skill.package.into(),
+                content_digest: read
+                    .as_ref()
+                    .map(|entry| entry.content_digest)
+                    .map_err(Clone::clone),
+            });
             skills.extend(read);
-            count += 1;
-            spinner.set_message(format!("{count} of {total} skills read"));
         }
-        drop(reads);
 
         let mut client = origin.client.clone();
         let list = list_plugins(&mut client, origin.roots.clone(), Consistency::Fresh).await?;
-        let total = list.len();
         let reads = list.iter().map(|plugin| origin.read_plugin(plugin));
-        let mut reads = stream::iter(reads).buffered(CONCURRENT_PACKAGES);
-        let mut handles = list.iter().map(|plugin| &*plugin.package);
-        let mut count = 0;
-        while let Some(read) = reads.next().await {
-            let read = current.take(read?, handles.next().unwrap_or_default());
+        let reads = run_reads(reads, "plugins", spinner).await?;
+        for (plugin, read) in list.into_iter().zip(reads) {
+            current.packages.push(CurrentPackage {
+                kind: EntryKind::Plugin,
+                name: plugin.name,
+                handle: plugin.package.into(),
+                content_digest: read
+                    .as_ref()
+                    .map(|entry| entry.content_digest)
+                    .map_err(Clone::clone),
+            });
             plugins.extend(read);
-            count += 1;
-            spinner.set_message(format!("{count} of {total} plugins read"));
         }
     }
 
     // Each `extend` sorts all entries, so that there is one for all daemons.
     current.lock.extend(skills);
     current.lock.extend(plugins);
+    let packages = &mut current.packages;
+    packages.sort_by_key(|package| package.content_digest.is_err());
     Ok(current)
 }
 
-/// Entry of a lock, as a current package.
-trait CurrentEntry {
-    fn package(&self, handle: &str) -> CurrentPackage;
-}
+/// Runs reads, a few at once, and shows how many are done. Returns the results in order, each with the
+/// reason if the package cannot be approved.
+async fn run_reads<T>(
+    reads: impl ExactSizeIterator<Item: Future<Output = Result<T, ReadFailure>>>,
+    noun: &str,
+    spinner: &DelayedSpinner,
+) -> Result<Vec<Result<T, String>>, CommandFailure> {
+    let total = reads.len();
+    let mut running = stream::iter(reads).buffered(CONCURRENT_PACKAGES);
+    let mut results = Vec::new();
 
-impl CurrentEntry for ApprovedSkill {
-    fn package(&self, handle: &str) -> CurrentPackage {
-        CurrentPackage {
-            kind: EntryKind::Skill,
-            name: self.name.clone(),
-            handle: handle.into(),
-            content_digest: self.content_digest,
-        }
+    while let Some(read) = running.next().await {
+        results.push(match read {
+            Ok(entry) => Ok(entry),
+            Err(ReadFailure::Package(reason)) => Err(reason),
+            Err(ReadFailure::Command(failure)) => return Err(failure),
+        });
+        spinner.set_message(format!("{} of {total} {noun} read", results.len()));
     }
+    Ok(results)
 }
 
-impl CurrentEntry for ApprovedPlugin {
-    fn package(&self, handle: &str) -> CurrentPackage {
-        CurrentPackage {
-            kind: EntryKind::Plugin,
-            name: self.name.clone(),
-            handle: handle.into(),
-            content_digest: self.content_digest,
-        }
+impl CurrentPackage {
+    /// Whether the handle of the package is one of these handles.
+    pub fn is_in(&self, handles: &[String]) -> bool {
+        handles.iter().any(|handle| **handle == *self.handle)
     }
 }
 
 impl CurrentPackages {
-    /// Records a read. Returns the entry if the package can be approved.
-    fn take<T: CurrentEntry>(
-        &mut self,
-        read: Result<T, RejectedPackage>,
-        handle: &str,
-    ) -> Option<T> {
-        match read {
-            Ok(entry) => {
-                self.packages.push(entry.package(handle));
-                Some(entry)
-            }
-            Err(reject) => {
-                self.rejected.push(reject);
-                None
-            }
-        }
-    }
-
     /// Returns the names of the skills in the packages of a plugin, also of those that cannot be approved.
     pub fn skills_of_plugin(&self, plugin: &str, chosen: &[String]) -> Vec<String> {
-        let of_plugin = |package: &&CurrentPackage| {
-            let is_chosen =
-                chosen.is_empty() || chosen.iter().any(|handle| **handle == *package.handle);
-            package.kind == EntryKind::Plugin && *package.name == *plugin && is_chosen
-        };
-        let plugins: Vec<_> = self.packages.iter().filter(of_plugin).collect();
-        let is_inside = |handle: &str| {
-            let mut plugins = plugins.iter();
-            plugins.any(|plugin| is_within(handle, &plugin.handle))
-        };
+        let plugins: Vec<_> = self
+            .packages
+            .iter()
+            .filter(|package| {
+                package.kind == EntryKind::Plugin
+                    && package.name == plugin
+                    && package.content_digest.is_ok()
+                    && (chosen.is_empty() || package.is_in(chosen))
+            })
+            .collect();
 
-        let skills = self.packages.iter();
-        let skills = skills
-            .filter(|package| package.kind == EntryKind::Skill && is_inside(&package.handle))
-            .map(|package| package.name.to_string());
-        let rejected = self.rejected.iter();
-        let rejected = rejected
-            .filter(|package| package.kind == EntryKind::Skill && is_inside(&package.handle))
-            .map(|package| package.name.clone());
-        skills.chain(rejected).collect()
+        let skills = self.packages.iter().filter(|package| {
+            let mut plugins = plugins.iter();
+            package.kind == EntryKind::Skill
+                && plugins.any(|plugin| is_within(&package.handle, &plugin.handle))
+        });
+        skills.map(|package| package.name.clone()).collect()
     }
 }
 
@@ -298,19 +290,9 @@ impl ConnectedDaemon {
         Ok(list)
     }
 
-    /// Reads all files of a skill. The inner error is about the skill alone.
-    async fn read_skill(
-        &self,
-        skill: &Skill,
-    ) -> Result<Result<ApprovedSkill, RejectedPackage>, CommandFailure> {
-        let reject = |reason: &str| {
-            Ok(Err(RejectedPackage {
-                kind: EntryKind::Skill,
-                name: skill.name.clone(),
-                handle: skill.package.clone(),
-                reason: reason.to_owned(),
-            }))
-        };
+    /// Reads all files of a skill.
+    async fn read_skill(&self, skill: &Skill) -> Result<ApprovedSkill, ReadFailure> {
+        let reject = |reason: &str| Err(ReadFailure::Package(reason.to_owned()));
         if skill.stale {
             return reject("its SKILL.md is not valid");
         }
@@ -319,13 +301,7 @@ impl ConnectedDaemon {
             root: &root,
             package: &skill.package,
         };
-        let files = match hash_skill(&self.client, location, PullLimits::default()).await {
-            Ok(files) => files,
-            Err(error @ (PullError::Call(_) | PullError::InvalidResponse(_))) => {
-                return Err(error.into());
-            }
-            Err(error) => return reject(&rejection_reason(&error)),
-        };
+        let files = hash_skill(&self.client, location, PullLimits::default()).await?;
 
         let Some(products) = TextList::new(&skill.products) else {
             return reject("a product has no valid name");
@@ -337,22 +313,12 @@ impl ConnectedDaemon {
             user_invocable: skill.user_invocable,
             products,
         };
-        Ok(Ok(ApprovedSkill::new(&skill.name, description, files)))
+        Ok(ApprovedSkill::new(&skill.name, description, files))
     }
 
-    /// Reads all files of a plugin. The inner error is about the plugin alone.
-    async fn read_plugin(
-        &self,
-        plugin: &Plugin,
-    ) -> Result<Result<ApprovedPlugin, RejectedPackage>, CommandFailure> {
-        let reject = |reason: &str| {
-            Ok(Err(RejectedPackage {
-                kind: EntryKind::Plugin,
-                name: plugin.name.clone(),
-                handle: plugin.package.clone(),
-                reason: reason.to_owned(),
-            }))
-        };
+    /// Reads all files of a plugin.
+    async fn read_plugin(&self, plugin: &Plugin) -> Result<ApprovedPlugin, ReadFailure> {
+        let reject = |reason: &str| Err(ReadFailure::Package(reason.to_owned()));
         if plugin.stale {
             return reject("a file that declares its parts is not valid");
         }
@@ -365,30 +331,14 @@ impl ConnectedDaemon {
             root: &root,
             package: &plugin.package,
         };
-        match hash_plugin(&self.client, location, PullLimits::default()).await {
-            Ok(hashed) => Ok(Ok(ApprovedPlugin {
-                name: plugin.name.as_str().into(),
-                version: plugin.version.as_str().into(),
-                content_digest: hashed.files.content_digest(),
-                declaration_digest: declaration_digest(plugin),
-                files: hashed.files,
-                withheld: hashed.withheld.into(),
-            })),
-            Err(error @ (PullError::Call(_) | PullError::InvalidResponse(_))) => Err(error.into()),
-            Err(error) => reject(&rejection_reason(&error)),
-        }
-    }
-}
-
-fn rejection_reason(error: &PullError) -> String {
-    match error {
-        PullError::Unapprovable(reason) => format!("it {reason}"),
-        PullError::NotDigested(files) => format!(
-            "the daemon does not read {}, which may hold keys, leads out of the plugin, or is unreadable; \
-             move it out of the plugin",
-            files.join(", ")
-        ),
-        PullError::TooLarge(limit) => format!("it has over {limit}, the limit of a lock"),
-        error => error.to_string(),
+        let hashed = hash_plugin(&self.client, location, PullLimits::default()).await?;
+        Ok(ApprovedPlugin {
+            name: plugin.name.as_str().into(),
+            version: plugin.version.as_str().into(),
+            content_digest: hashed.files.content_digest(),
+            declaration_digest: declaration_digest(plugin),
+            files: hashed.files,
+            withheld: hashed.withheld.into(),
+        })
     }
 }

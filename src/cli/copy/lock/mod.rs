@@ -5,11 +5,12 @@ mod out_file;
 mod report;
 
 use crate::cli::args::{ConnectionArgs, SelectionArgs, read_lock};
+use crate::cli::copy::print_lines;
 use crate::cli::exit;
 use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::handle_arg::join_candidates;
-use crate::cli::output::{OutputFormat, is_plain_word, print_json, print_stderr, write_stdout};
-use caproot_core::lock::{EntryChange, EntryDifference, EntryKind, Lock, LockDifference};
+use crate::cli::output::{OutputFormat, is_plain_word, print_json, print_stderr};
+use caproot_core::lock::{EntryChange, EntryKind, Lock, LockDifference};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::similar::suggest_names;
 use caproot_core::text::{SentenceResult as _, escape_text};
@@ -87,36 +88,25 @@ pub struct LockArgs {
 
 /// Writes or compares the lock.
 pub async fn run(args: LockArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    if let Some(file) = &args.check {
-        let lock = read_lock(file, args.signers.as_deref())?;
-        let current = read_current_packages(&args, env).await?;
-        return report_check(&args, file, &lock, &current);
-    }
-
-    let Some(file) = &args.out else {
-        return Err(CommandFailure::new(
-            exit::USAGE,
-            "--out or --check is required",
-        ));
+    let Some(file) = args.check.as_ref().or(args.out.as_ref()) else {
+        let sentence = "--out or --check is required";
+        return Err(CommandFailure::new(exit::USAGE, sentence));
     };
-    if args.has_changes() {
+    if args.prune || args.needs_skills() || !args.remove.is_empty() {
         return change_lock(&args, file, env).await;
     }
 
-    if !file.exists() {
+    if args.check.is_none() && !file.exists() {
         let current = read_current_packages(&args, env).await?;
         return create_lock(&args, file, &current);
     }
-    let lock = Lock::read(file)?;
+    // Only --check may have signers.
+    let lock = read_lock(file, args.signers.as_deref())?;
     let current = read_current_packages(&args, env).await?;
-    report_existing(&args, file, &lock, &current)
+    report_check(&args, file, &lock, &current)
 }
 
 impl LockArgs {
-    fn has_changes(&self) -> bool {
-        self.prune || self.needs_skills() || !self.remove.is_empty()
-    }
-
     /// Whether skills are approved by their names.
     fn needs_skills(&self) -> bool {
         !self.update.is_empty() || !self.add.is_empty()
@@ -129,42 +119,14 @@ fn create_lock(
     file: &Path,
     current: &CurrentPackages,
 ) -> Result<u8, CommandFailure> {
-    let lock = &current.lock;
-    write_lock(file, lock)?;
-    let difference = Lock::default().difference(lock);
-    let mut lines = report::entry_lines(lock);
+    let mut lines = report::entry_lines(&current.lock);
     // A new lock approves all packages, so that twins are only named.
     lines.extend(report::difference_lines(&current.twins()));
-    print_written(args, file, lock, &difference, lines)?;
+    write_lock(args, file, &Lock::default(), &current.lock, lines)?;
     Ok(finish_report(current, true))
 }
 
-/// Reports the differences from a lock that exists, and leaves it as it is.
-fn report_existing(
-    args: &LockArgs,
-    file: &Path,
-    lock: &Lock,
-    current: &CurrentPackages,
-) -> Result<u8, CommandFailure> {
-    let difference = current.difference_from(lock);
-    if !difference.is_empty() {
-        let code = report_check(args, file, lock, current)?;
-        print_stderr(&[format!(
-            "caproot: nothing is written: {} exists; name the skills to approve",
-            file.display()
-        )]);
-        return Ok(code);
-    }
-
-    let unchanged = vec![format!("{} is unchanged", file.display())];
-    match args.output {
-        OutputFormat::Text => print_lines(&unchanged)?,
-        OutputFormat::Json => print_report(file, lock, &difference, current, false)?,
-    }
-    Ok(finish_report(current, true))
-}
-
-/// Prints the differences from a lock.
+/// Prints the differences from a lock, and leaves it as it is.
 fn report_check(
     args: &LockArgs,
     file: &Path,
@@ -172,36 +134,44 @@ fn report_check(
     current: &CurrentPackages,
 ) -> Result<u8, CommandFailure> {
     let difference = current.difference_from(lock);
+    let is_equal = difference.is_empty();
     match args.output {
         OutputFormat::Json => print_report(file, lock, &difference, current, false)?,
         OutputFormat::Text => print_lines(&report::difference_lines(&difference))?,
     }
 
-    if !difference.is_empty() {
+    let name = file.display();
+    if !is_equal {
         let counts = report::count_differences(&difference);
-        let mut lines = vec![format!("caproot: {counts}")];
-        lines.push(change_hint(args, file, &difference));
-        print_stderr(&lines);
+        print_stderr(&[
+            format!("caproot: {counts}"),
+            change_hint(args, file, &difference),
+        ]);
     } else if args.output == OutputFormat::Text {
-        let count = report::count_names(lock);
-        print_lines(&[format!(
-            "{}: {count} approved, no difference",
-            file.display()
-        )])?;
+        print_lines(&[match args.check {
+            Some(_) => {
+                let count = report::count_names(lock);
+                format!("{name}: {count} approved, no difference")
+            }
+            None => format!("{name} is unchanged"),
+        }])?;
     }
-    Ok(finish_report(current, difference.is_empty()))
+
+    let code = finish_report(current, is_equal);
+    if !is_equal && args.check.is_none() {
+        print_stderr(&[format!(
+            "caproot: nothing is written: {name} exists; name the skills to approve"
+        )]);
+    }
+    Ok(code)
 }
 
 /// Reports the skills and plugins that cannot be approved. Returns the exit code.
 fn finish_report(current: &CurrentPackages, is_equal: bool) -> u8 {
-    let rejected = &current.rejected;
-    print_stderr(
-        &rejected
-            .iter()
-            .map(report::rejection_line)
-            .collect::<Vec<_>>(),
-    );
-    exit::code_for_result(is_equal && rejected.is_empty())
+    let packages = current.packages.iter();
+    let lines: Vec<_> = packages.filter_map(report::rejection_line).collect();
+    print_stderr(&lines);
+    exit::code_for_result(is_equal && lines.is_empty())
 }
 
 impl CurrentPackages {
@@ -209,15 +179,14 @@ impl CurrentPackages {
     fn difference_from(&self, lock: &Lock) -> LockDifference {
         let mut difference = lock.difference(&self.lock);
         difference.entries.retain(|entry| {
-            let mut rejected = self.rejected.iter();
-            let is_rejected =
-                rejected.any(|other| other.kind == entry.kind && *other.name == *entry.name);
-            entry.change != EntryChange::Gone || !is_rejected
+            let mut packages = self.packages_of(entry.kind, &entry.name);
+            entry.change != EntryChange::Gone || packages.all(|other| other.content_digest.is_ok())
         });
 
         for entry in &mut difference.entries {
             if self.lock.approved_files(entry.kind, &entry.name).count() > 1 {
                 let packages = self.packages_of(entry.kind, &entry.name);
+                let packages = packages.filter(|package| package.content_digest.is_ok());
                 let packages = packages.map(|package| package.handle.clone()).collect();
                 entry.change = EntryChange::Twin { packages };
             }
@@ -230,8 +199,9 @@ impl CurrentPackages {
     /// Returns the names that several packages with different files have.
     fn twins(&self) -> LockDifference {
         let mut twins = self.difference_from(&Lock::default());
-        let is_twin = |entry: &EntryDifference| matches!(entry.change, EntryChange::Twin { .. });
-        twins.entries.retain(is_twin);
+        twins
+            .entries
+            .retain(|entry| matches!(entry.change, EntryChange::Twin { .. }));
         twins
     }
 
@@ -242,7 +212,7 @@ impl CurrentPackages {
 
     fn packages_named(&self, name: &str) -> impl Iterator<Item = &CurrentPackage> {
         let packages = self.packages.iter();
-        packages.filter(move |package| *package.name == *name)
+        packages.filter(move |package| package.name == name)
     }
 }
 
@@ -257,10 +227,8 @@ async fn change_lock(args: &LockArgs, file: &Path, env: &ProcessEnv) -> Result<u
     };
 
     let lock = args.changed_lock(&old, &current)?;
-    write_lock(file, &lock)?;
-    let difference = old.difference(&lock);
-    let lines = report::difference_lines(&difference);
-    print_written(args, file, &lock, &difference, lines)?;
+    let lines = report::difference_lines(&old.difference(&lock));
+    write_lock(args, file, &old, &lock, lines)?;
     Ok(exit::OK)
 }
 
@@ -277,12 +245,17 @@ impl LockArgs {
         }
 
         self.check_packages(current)?;
-        for entry in current.chosen_entries(&self.update, &self.package)? {
-            lock.remove(entry.kind, &entry.name);
-            entry.approve_in(&mut lock, &current.lock);
+        let updated = current.chosen_entries(&self.update, &self.package)?;
+        for skill in updated.skills() {
+            lock.remove(EntryKind::Skill, &skill.name);
         }
-        for entry in current.chosen_entries(&self.add, &self.package)? {
-            entry.approve_in(&mut lock, &current.lock);
+        for plugin in updated.plugins() {
+            lock.remove(EntryKind::Plugin, &plugin.name);
+        }
+        let added = current.chosen_entries(&self.add, &self.package)?;
+        for entries in [updated, added] {
+            lock.extend(entries.skills().iter().cloned());
+            lock.extend(entries.plugins().iter().cloned());
         }
         if self.prune {
             for entry in current.difference_from(old).entries {
@@ -298,30 +271,25 @@ impl LockArgs {
     /// Checks that each chosen package has one of the names to approve, or is a skill of a plugin with such a
     /// name.
     fn check_packages(&self, current: &CurrentPackages) -> Result<(), CommandFailure> {
-        let names: Vec<_> = self.update.iter().chain(&self.add).collect();
-        let of_plugins = names.iter();
+        let names = self.update.iter().chain(&self.add);
+        let of_plugins = names.clone();
         let of_plugins = of_plugins.flat_map(|name| current.skills_of_plugin(name, &[]));
         let of_plugins: Vec<_> = of_plugins.collect();
         let known: Vec<_> = names
-            .into_iter()
             .chain(&of_plugins)
             .flat_map(|name| current.packages_named(name))
+            .filter(|package| package.content_digest.is_ok())
             .map(|package| &*package.handle)
             .collect();
-        let mut unknown = self.package.iter();
-        match unknown.find(|handle| !known.contains(&handle.as_str())) {
-            None => Ok(()),
-            Some(handle) => {
-                let handle = escape_text(handle);
-                let sentence = format!("no package of the named skills has the handle {handle}");
-                Err(
-                    CommandFailure::new(exit::REJECTED, sentence).with_hint(format!(
-                        "the packages are {}",
-                        join_handles(known.into_iter())
-                    )),
-                )
-            }
-        }
+
+        let mut chosen = self.package.iter();
+        let Some(handle) = chosen.find(|handle| !known.contains(&handle.as_str())) else {
+            return Ok(());
+        };
+        let handle = escape_text(handle);
+        let sentence = format!("no package of the named skills has the handle {handle}");
+        let hint = format!("the packages are {}", join_handles(known.into_iter()));
+        Err(CommandFailure::new(exit::REJECTED, sentence).with_hint(hint))
     }
 }
 
@@ -330,49 +298,18 @@ fn join_handles<'a>(handles: impl ExactSizeIterator<Item = &'a str>) -> String {
     escape_text(&join_candidates(handles))
 }
 
-/// Versions of a name to approve.
-struct ChosenEntry {
-    kind: EntryKind,
-    name: String,
-    /// Digests of the chosen packages.
-    digests: Vec<ContentDigest>,
-}
-
-impl ChosenEntry {
-    /// Adds the versions to a lock.
-    fn approve_in(&self, lock: &mut Lock, current: &Lock) {
-        let is_chosen = |digest: &ContentDigest| self.digests.contains(digest);
-        match self.kind {
-            EntryKind::Skill => {
-                let versions = current.versions(&self.name).iter();
-                let chosen = versions.filter(|skill| is_chosen(&skill.content_digest));
-                lock.extend(chosen.cloned());
-            }
-            EntryKind::Plugin => {
-                let versions = current.plugin_versions(&self.name).iter();
-                let chosen = versions.filter(|plugin| is_chosen(&plugin.content_digest));
-                lock.extend(chosen.cloned());
-            }
-        }
-    }
-}
-
 impl CurrentPackages {
     /// Returns the entries of named skills and plugins to approve. The name of a plugin also means its skills.
-    fn chosen_entries(
-        &self,
-        names: &[String],
-        chosen: &[String],
-    ) -> Result<Vec<ChosenEntry>, CommandFailure> {
-        let mut entries = Vec::new();
+    fn chosen_entries(&self, names: &[String], chosen: &[String]) -> Result<Lock, CommandFailure> {
+        let mut entries = Lock::default();
         for name in names {
             let kinds = self.kinds_of(name, chosen)?;
             for kind in &kinds {
-                entries.push(self.chosen_versions(*kind, name, chosen)?);
+                self.add_versions(&mut entries, *kind, name, chosen)?;
             }
             if kinds.contains(&EntryKind::Plugin) {
                 for skill in self.skills_of_plugin(name, chosen) {
-                    entries.push(self.chosen_versions(EntryKind::Skill, &skill, chosen)?);
+                    self.add_versions(&mut entries, EntryKind::Skill, &skill, chosen)?;
                 }
             }
         }
@@ -381,85 +318,79 @@ impl CurrentPackages {
 
     /// Returns the kinds of the packages that a name means. If a skill and a plugin have the name, only the
     /// chosen packages count, because an author could have added one of them.
-    fn kinds_of(&self, name: &str, chosen: &[String]) -> Result<Vec<EntryKind>, CommandFailure> {
+    fn kinds_of(
+        &self,
+        name: &str,
+        chosen: &[String],
+    ) -> Result<BTreeSet<EntryKind>, CommandFailure> {
         // A package that cannot be approved counts, so that its name does not mean the other kind.
-        let rejected = self.rejected.iter();
-        let rejected = rejected.filter(|other| other.name == name);
-        let packages = self.packages_named(name);
-        let packages: Vec<(EntryKind, &str)> = packages
-            .map(|package| (package.kind, &*package.handle))
-            .chain(rejected.map(|other| (other.kind, &*other.handle)))
-            .collect();
-
-        let kinds: BTreeSet<_> = packages.iter().map(|(kind, _)| *kind).collect();
-        match kinds.len() {
-            0 => {
-                return Err(unknown_name(
-                    name,
-                    &self.lock,
-                    "no skill or plugin has the qualified name",
-                ));
-            }
-            1 => return Ok(kinds.into_iter().collect()),
-            _ => {}
+        let packages: Vec<_> = self.packages_named(name).collect();
+        let kinds: BTreeSet<_> = packages.iter().map(|package| package.kind).collect();
+        if kinds.is_empty() {
+            let what = "no skill or plugin has the qualified name";
+            return Err(unknown_name(name, &self.lock, what));
+        }
+        if kinds.len() == 1 {
+            return Ok(kinds);
         }
 
-        let of_chosen = packages.iter();
-        let of_chosen = of_chosen.filter(|(_, handle)| chosen.iter().any(|other| other == handle));
-        let of_chosen: BTreeSet<_> = of_chosen.map(|(kind, _)| *kind).collect();
+        let of_chosen = packages.iter().filter(|package| package.is_in(chosen));
+        let of_chosen: BTreeSet<_> = of_chosen.map(|package| package.kind).collect();
         if of_chosen.is_empty() {
-            let sentence = format!(
-                "a skill and a plugin are named `{}`: {}",
-                escape_text(name),
-                join_handles(packages.iter().map(|(_, handle)| *handle))
-            );
-            return Err(CommandFailure::new(exit::REJECTED, sentence).with_hint(TWIN_HINT));
+            let what = "a skill and a plugin are";
+            return Err(ambiguous_name(what, name, &packages));
         }
-        Ok(of_chosen.into_iter().collect())
+        Ok(of_chosen)
     }
 
-    /// Returns the versions of a named skill or plugin to approve. If several packages have different files, only
+    /// Adds the versions of a named skill or plugin to approve. If several packages have different files, only
     /// the chosen ones are approved, because an author could have added the others.
-    fn chosen_versions(
+    fn add_versions(
         &self,
+        entries: &mut Lock,
         kind: EntryKind,
         name: &str,
         chosen: &[String],
-    ) -> Result<ChosenEntry, CommandFailure> {
-        let mut rejected = self.rejected.iter();
-        let rejected = rejected.find(|other| other.kind == kind && other.name == name);
-        if let Some(rejected) = rejected {
-            let line = report::rejection_line(rejected);
+    ) -> Result<(), CommandFailure> {
+        let packages: Vec<_> = self.packages_of(kind, name).collect();
+        let mut rejected = packages.iter().copied();
+        if let Some(line) = rejected.find_map(report::rejection_line) {
             let sentence = line.trim_start_matches("caproot: ");
             return Err(CommandFailure::new(exit::PROBLEMS_FOUND, sentence));
         }
 
-        let packages: Vec<_> = self.packages_of(kind, name).collect();
-        let all: BTreeSet<_> = packages
-            .iter()
-            .map(|package| package.content_digest)
-            .collect();
-        let is_chosen = |package: &&&CurrentPackage| chosen.iter().any(|c| **c == *package.handle);
-        let of_chosen = packages.iter().filter(is_chosen);
-        let mut digests: Vec<_> = of_chosen.map(|package| package.content_digest).collect();
+        let all: BTreeSet<_> = packages.iter().map(|other| &other.content_digest).collect();
+        let of_chosen = packages.iter().filter(|package| package.is_in(chosen));
+        let mut digests: BTreeSet<_> = of_chosen.map(|package| &package.content_digest).collect();
         if all.len() > 1 && digests.is_empty() {
-            let sentence = format!(
-                "{} packages with different files are named `{}`: {}",
-                packages.len(),
-                escape_text(name),
-                join_handles(packages.iter().map(|package| &*package.handle))
-            );
-            return Err(CommandFailure::new(exit::REJECTED, sentence).with_hint(TWIN_HINT));
+            let what = format!("{} packages with different files are", packages.len());
+            return Err(ambiguous_name(&what, name, &packages));
         }
         if digests.is_empty() {
-            digests.extend(all);
+            digests = all;
         }
-        Ok(ChosenEntry {
-            kind,
-            name: name.to_owned(),
-            digests,
-        })
+
+        let is_chosen = |digest: ContentDigest| digests.contains(&Ok(digest));
+        match kind {
+            EntryKind::Skill => {
+                let versions = self.lock.versions(name).iter();
+                let chosen = versions.filter(|skill| is_chosen(skill.content_digest));
+                entries.extend(chosen.cloned());
+            }
+            EntryKind::Plugin => {
+                let versions = self.lock.plugin_versions(name).iter();
+                let chosen = versions.filter(|plugin| is_chosen(plugin.content_digest));
+                entries.extend(chosen.cloned());
+            }
+        }
+        Ok(())
     }
+}
+
+fn ambiguous_name(what: &str, name: &str, packages: &[&CurrentPackage]) -> CommandFailure {
+    let handles = join_handles(packages.iter().map(|package| &*package.handle));
+    let sentence = format!("{what} named `{}`: {handles}", escape_text(name));
+    CommandFailure::new(exit::REJECTED, sentence).with_hint(TWIN_HINT)
 }
 
 fn unknown_name(name: &str, known: &Lock, what: &str) -> CommandFailure {
@@ -471,23 +402,21 @@ fn unknown_name(name: &str, known: &Lock, what: &str) -> CommandFailure {
     CommandFailure::new(exit::REJECTED, format!("{what} `{name}`{question}"))
 }
 
-fn write_lock(file: &Path, lock: &Lock) -> Result<(), CommandFailure> {
-    let text = lock.to_text().context("the lock would not be valid");
-    let text = text.or_exit(exit::BAD_CONFIG)?;
-    out_file::replace_file(file, &text)
-}
-
-/// Prints the changes of a written lock, and the number of its skills.
-fn print_written(
+/// Writes a lock. Prints the changes of the lock, and the number of its skills.
+fn write_lock(
     args: &LockArgs,
     file: &Path,
+    old: &Lock,
     lock: &Lock,
-    difference: &LockDifference,
     mut lines: Vec<String>,
 ) -> Result<(), CommandFailure> {
+    let text = lock.to_text().context("the lock would not be valid");
+    out_file::replace_file(file, &text.or_exit(exit::BAD_CONFIG)?)?;
+
     match args.output {
         OutputFormat::Json => {
-            print_report(file, lock, difference, &CurrentPackages::default(), true)
+            let none = CurrentPackages::default();
+            print_report(file, lock, &old.difference(lock), &none, true)
         }
         OutputFormat::Text => {
             let count = report::count_names(lock);
@@ -510,12 +439,8 @@ fn print_report(
         "plugins": lock.plugins().len(),
         "written": is_written,
         "differences": report::difference_json(difference),
-        "unapprovable": report::rejections_json(&current.rejected),
+        "unapprovable": report::rejections_json(&current.packages),
     }))
-}
-
-fn print_lines(lines: &[String]) -> Result<(), CommandFailure> {
-    write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
 }
 
 /// Returns the hint with the command that approves the differences. Names and paths that a shell could
@@ -535,15 +460,15 @@ fn change_hint(args: &LockArgs, file: &Path, difference: &LockDifference) -> Str
 
     let are_plain =
         differing.len() <= MAX_HINT_NAMES && differing.iter().all(|name| is_plain_word(name));
-    let names = if are_plain {
-        differing.into_iter().collect::<Vec<_>>().join(" ")
+    let names: &str = if are_plain {
+        &differing.into_iter().collect::<Vec<_>>().join(" ")
     } else {
-        "NAME".to_owned()
+        "NAME"
     };
-    let has_twins = difference.names(|change| matches!(change, EntryChange::Twin { .. }));
-    let package = match has_twins.count() {
-        0 => "",
-        _ => " --package HANDLE",
+    let mut twins = difference.names(|change| matches!(change, EntryChange::Twin { .. }));
+    let package = match twins.next() {
+        None => "",
+        Some(_) => " --package HANDLE",
     };
     let flags = format!("--update {names}{package} --out {file}");
     format!("hint: review the files, then run: {}", args.command(&flags))
@@ -552,17 +477,12 @@ fn change_hint(args: &LockArgs, file: &Path, difference: &LockDifference) -> Str
 impl LockArgs {
     /// Returns the command line with the same skills and other flags.
     fn command(&self, flags: &str) -> String {
+        if self.dirs.is_empty() {
+            return format!("caproot lock {flags} (with the same connection options)");
+        }
         let dirs = self.dirs.iter();
         let dirs = dirs.map(|dir| shell_word(&dir.to_string_lossy(), "DIR") + " ");
-        let connection = if self.dirs.is_empty() {
-            " (with the same connection options)"
-        } else {
-            ""
-        };
-        format!(
-            "caproot lock {}{flags}{connection}",
-            dirs.collect::<String>()
-        )
+        format!("caproot lock {}{flags}", dirs.collect::<String>())
     }
 }
 

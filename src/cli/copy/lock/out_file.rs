@@ -6,7 +6,7 @@ use caproot_core::text::SentenceResult as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Writes a new file next to the path, and renames it over the path: a reader sees the old or the new
 /// text. A link stays a link. The mode of an old file stays.
@@ -27,18 +27,19 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     }
 
     remove_abandoned_files(&real);
-    let temporary = temporary_path(&real);
+    // No other process uses the path.
+    let mut name = real.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = real.with_file_name(name);
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .open(&temporary)?;
     // Shows other commands that this one is running. A filesystem may have no locks.
     let _ = file.try_lock();
-    let mut written = file.write_all(text.as_bytes());
-    if let Some(old) = old {
-        written = written.and_then(|()| file.set_permissions(old.permissions()));
-    }
-    let renamed = written
+    let renamed = file
+        .write_all(text.as_bytes())
+        .and_then(|()| old.map_or(Ok(()), |old| file.set_permissions(old.permissions())))
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&temporary, &real));
     if renamed.is_err() {
@@ -70,13 +71,6 @@ fn remove_abandoned_files(path: &Path) {
             let _ = fs::remove_file(entry.path());
         }
     }
-}
-
-/// Returns a path in the same directory that no other process uses.
-fn temporary_path(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    path.with_file_name(name)
 }
 
 fn parent_dir(path: &Path) -> &Path {

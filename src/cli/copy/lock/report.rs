@@ -1,16 +1,16 @@
 //! Differences between a lock and the current skills and plugins, as text and as JSON.
 
 use crate::cli::ask::report::count_with_noun;
-use crate::cli::copy::lock::current_packages::RejectedPackage;
+use crate::cli::copy::lock::current_packages::CurrentPackage;
 use caproot_core::lock::{
-    ApprovedFiles, EntryChange, EntryDifference, EntryKind, FileChange, FileDifference, Lock,
-    LockDifference, VersionChange,
+    EntryChange, EntryDifference, EntryKind, FileChange, FileDifference, Lock, LockDifference,
+    VersionChange,
 };
 use caproot_core::text::escape_text;
 use caproot_core::wire::handle::encode_path;
+use indicatif::HumanCount;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 /// Width of the kind of a difference, and of the indentation of its files.
 const KIND_WIDTH: usize = 9;
@@ -20,19 +20,15 @@ const MAX_NAME_WIDTH: usize = 48;
 /// Returns the lines of the entries of a new lock.
 pub fn entry_lines(lock: &Lock) -> Vec<String> {
     let skills = lock.skills().iter();
-    let skills = skills.map(|skill| (EntryKind::Skill, &*skill.name, &skill.files));
+    let skills = skills.map(|skill| (entry_label(EntryKind::Skill, &skill.name), &skill.files));
     let plugins = lock.plugins().iter();
-    let plugins = plugins.map(|plugin| (EntryKind::Plugin, &*plugin.name, &plugin.files));
-    let entries: Vec<(_, _, &ApprovedFiles)> = skills.chain(plugins).collect();
+    let plugins = plugins.map(|entry| (entry_label(EntryKind::Plugin, &entry.name), &entry.files));
+    let entries: Vec<_> = skills.chain(plugins).collect();
 
-    let names: Vec<_> = entries
-        .iter()
-        .map(|(kind, name, _)| entry_label(*kind, name))
-        .collect();
-    let width = name_width(&names);
-    let lines = entries.iter().zip(&names).map(|((_, _, files), name)| {
+    let width = name_width(entries.iter().map(|(name, _)| name));
+    let lines = entries.iter().map(|(name, files)| {
         let count = count_with_noun(files.len(), "file");
-        let bytes = group_digits(files.total_bytes());
+        let bytes = HumanCount(files.total_bytes());
         format!("+ {name:width$}  {count}, {bytes} bytes")
     });
     lines.collect()
@@ -106,7 +102,7 @@ fn file_lines(files: &[FileDifference]) -> Vec<String> {
         .iter()
         .map(|file| escape_text(&encode_path(&file.path)))
         .collect();
-    let width = name_width(&names);
+    let width = name_width(names.iter());
     let lines = files.iter().zip(&names).map(|(file, name)| {
         let mark = match file.change {
             FileChange::Added(_) => '+',
@@ -121,26 +117,23 @@ fn file_lines(files: &[FileDifference]) -> Vec<String> {
 
 fn change_text(change: &FileChange) -> String {
     let (approved, current) = match change {
-        FileChange::Removed(file) => return format!("{} bytes", group_digits(file.bytes)),
+        FileChange::Removed(file) => return format!("{} bytes", HumanCount(file.bytes)),
         FileChange::Added(file) => {
             let mode = if file.executable { ", executable" } else { "" };
-            return format!("{} bytes{mode}", group_digits(file.bytes));
+            return format!("{} bytes{mode}", HumanCount(file.bytes));
         }
         FileChange::Changed { approved, current } => (approved, current),
     };
 
-    let mut text = if approved.bytes == current.bytes {
-        format!("{} bytes", group_digits(current.bytes))
-    } else {
-        let before = group_digits(approved.bytes);
-        format!("{before} -> {} bytes", group_digits(current.bytes))
-    };
-    if approved.bytes == current.bytes && approved.digest != current.digest {
-        text.push_str(", other content");
+    let mut text = format!("{} bytes", HumanCount(current.bytes));
+    if approved.bytes != current.bytes {
+        text = format!("{} -> {text}", HumanCount(approved.bytes));
+    } else if approved.digest != current.digest {
+        text += ", other content";
     }
     match (approved.executable, current.executable) {
-        (false, true) => text.push_str(", now executable"),
-        (true, false) => text.push_str(", no longer executable"),
+        (false, true) => text += ", now executable",
+        (true, false) => text += ", no longer executable",
         _ => {}
     }
     text
@@ -148,16 +141,13 @@ fn change_text(change: &FileChange) -> String {
 
 /// Counts the differences by kind, such as `1 changed, 2 new`.
 pub fn count_differences(difference: &LockDifference) -> String {
-    let mut text = String::new();
-    for kind in ["changed", "new", "gone", "twin"] {
-        let count = difference.names(|change| kind_name(change) == kind).count();
-        if count > 0 {
-            let comma = if text.is_empty() { "" } else { ", " };
-            // A write to a `String` does not fail.
-            let _ = write!(text, "{comma}{count} {kind}");
-        }
-    }
-    text
+    let counts = ["changed", "new", "gone", "twin"]
+        .into_iter()
+        .filter_map(|kind| {
+            let count = difference.names(|change| kind_name(change) == kind).count();
+            (count > 0).then(|| format!("{count} {kind}"))
+        });
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 fn kind_name(change: &EntryChange) -> &'static str {
@@ -169,21 +159,20 @@ fn kind_name(change: &EntryChange) -> &'static str {
     }
 }
 
-/// Returns the line of a skill or plugin that cannot be approved.
-pub fn rejection_line(package: &RejectedPackage) -> String {
-    format!(
+/// Returns the line of a skill or plugin, if it cannot be approved.
+pub fn rejection_line(package: &CurrentPackage) -> Option<String> {
+    let reason = package.content_digest.as_ref().err()?;
+    Some(format!(
         "caproot: {} cannot be approved: {}",
         entry_label(package.kind, &package.name),
-        escape_text(&package.reason)
-    )
+        escape_text(reason)
+    ))
 }
 
 pub fn difference_json(difference: &LockDifference) -> Value {
     let entries = difference.entries.iter().map(|entry| {
-        let mut value = json!({ "name": entry.name, "kind": kind_name(&entry.change) });
-        if entry.kind == EntryKind::Plugin {
-            value["type"] = entry.kind.noun().into();
-        }
+        let value = json!({ "name": entry.name, "kind": kind_name(&entry.change) });
+        let mut value = with_type(value, entry.kind);
         match &entry.change {
             EntryChange::Changed {
                 files,
@@ -217,42 +206,24 @@ fn file_json(file: &FileDifference) -> Value {
     }
 }
 
-pub fn rejections_json(rejected: &[RejectedPackage]) -> Value {
-    let rejected = rejected.iter().map(|package| {
-        let mut value = json!({ "name": package.name, "reason": package.reason });
-        if package.kind == EntryKind::Plugin {
-            value["type"] = package.kind.noun().into();
-        }
-        value
+pub fn rejections_json(packages: &[CurrentPackage]) -> Value {
+    let rejected = packages.iter().filter_map(|package| {
+        let reason = package.content_digest.as_ref().err()?;
+        let value = json!({ "name": package.name, "reason": reason });
+        Some(with_type(value, package.kind))
     });
     rejected.collect()
 }
 
-fn name_width(names: &[String]) -> usize {
-    let widest = names.iter().map(|name| name.chars().count()).max();
+/// Adds the type of a plugin. Skills have none.
+fn with_type(mut value: Value, kind: EntryKind) -> Value {
+    if kind == EntryKind::Plugin {
+        value["type"] = kind.noun().into();
+    }
+    value
+}
+
+fn name_width<'a>(names: impl Iterator<Item = &'a String>) -> usize {
+    let widest = names.map(|name| name.chars().count()).max();
     widest.unwrap_or_default().min(MAX_NAME_WIDTH)
-}
-
-/// Formats a number with a comma before each third digit.
-fn group_digits(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::group_digits;
-
-    #[test]
-    fn numbers_have_a_comma_before_each_third_digit() {
-        let grouped = [0, 12, 999, 1_418, 1_000_000].map(group_digits);
-        assert_eq!(grouped, ["0", "12", "999", "1,418", "1,000,000"]);
-    }
 }

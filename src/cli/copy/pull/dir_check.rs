@@ -1,9 +1,10 @@
 //! `caproot pull --check`: compares a directory of a pull with its digests.
 
 use crate::cli::ask::report::count_with_noun;
+use crate::cli::copy::print_lines;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::cli::output::{OutputFormat, print_json, write_stdout};
+use crate::cli::output::{OutputFormat, print_json};
 use caproot_client::pull::{DirDifference, DirVerification, verify_dir};
 use caproot_core::text::escape_text;
 use serde_json::{Value, json};
@@ -27,15 +28,14 @@ pub fn check_dir(dir: &Path, output: OutputFormat) -> Result<u8, CommandFailure>
             "differences": differences_json(&differences),
         }))?,
 
-        OutputFormat::Text => write_stdout(|stdout| {
-            for line in difference_lines(&differences) {
-                writeln!(stdout, "{line}")?;
-            }
+        OutputFormat::Text => {
             let files = count_with_noun(files, "file");
             let package = escape_text(&package);
             let count = count_with_noun(differences.len(), "difference");
-            writeln!(stdout, "{package}: {files}, {bytes} bytes, {count}")
-        })?,
+            let mut lines = difference_lines(&differences);
+            lines.push(format!("{package}: {files}, {bytes} bytes, {count}"));
+            print_lines(&lines)?;
+        }
     }
     Ok(exit::code_for_result(differences.is_empty()))
 }

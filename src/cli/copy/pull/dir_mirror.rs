@@ -2,8 +2,8 @@
 //! a signal comes.
 
 use super::{
-    COMPARE_INTERVAL, INTERVAL_PER_COMPARISON, PullArgs, PullOptions, pull_with_progress,
-    run_on_disk,
+    COMPARE_INTERVAL, INTERVAL_PER_COMPARISON, PullArgs, PullOptions, is_permission_error,
+    pull_with_progress, run_on_disk,
 };
 use crate::cli::ask::report::skills_report;
 use crate::cli::copy::pull::pass_report::PassReport;
@@ -23,7 +23,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use tonic::Code;
 
 /// Error that ends a pass, because no further skill can be pulled.
 pub enum PassError {
@@ -58,15 +57,6 @@ impl From<PassError> for CommandFailure {
     }
 }
 
-/// Skills that a pass compares with their directories.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PassScope {
-    /// All skills.
-    All,
-    /// Skills whose list entries changed after the last pass, or whose last pull failed.
-    Changed,
-}
-
 /// Pulls each skill of the roots to its own directory, with `--watch` until a signal comes.
 pub async fn pull_all(
     args: PullArgs,
@@ -95,21 +85,19 @@ pub async fn pull_all(
     let watch_list = |roots| Mirror::start(&client, MirrorSelection::new(roots));
     let mut changes = args.watch.then(|| watch_list(roots.clone()));
     let mut start = Instant::now();
-    let code = mirror.run_pass(&roots, PassScope::All).await?;
+    let code = mirror.run_pass(&roots, true).await?;
 
     while let Some(changed) = &mut changes {
         // The daemon reports no change of the files in directories such as `scripts`.
         let interval = COMPARE_INTERVAL.max(start.elapsed() * INTERVAL_PER_COMPARISON);
         let next_comparison = start + interval;
-        let mut scope = PassScope::Changed;
-        while scope == PassScope::Changed {
+        let mut compares_all = false;
+        while !compares_all {
             let event = tokio::time::timeout_at(next_comparison.into(), changed.changed());
             // Events without a pause must not delay the comparison.
-            if event.await.is_err() || Instant::now() >= next_comparison {
-                scope = PassScope::All;
-            }
+            compares_all = event.await.is_err() || Instant::now() >= next_comparison;
             start = Instant::now();
-            mirror.repeat_pass(&roots, scope).await?;
+            mirror.repeat_pass(&roots, compares_all).await?;
         }
 
         // A reload of the daemon may publish other roots.
@@ -147,9 +135,9 @@ impl DirMirror<'_> {
     async fn repeat_pass(
         &mut self,
         roots: &[SelectedCapabilityRoot],
-        scope: PassScope,
+        compares_all: bool,
     ) -> Result<(), CommandFailure> {
-        let error = match self.run_pass(roots, scope).await {
+        let error = match self.run_pass(roots, compares_all).await {
             Ok(_) => return Ok(()),
             Err(PassError::Pull(error)) if !is_permission_error(&error) => error,
             Err(error) => return Err(error.into()),
@@ -163,19 +151,20 @@ impl DirMirror<'_> {
         Ok(())
     }
 
-    /// Makes the directory equal to the list. A skill that cannot be pulled does not stop the others.
-    /// Returns the exit code of the first failure.
+    /// Makes the directory equal to the list. Unless the pass `compares_all` skills, only skills whose list
+    /// entries changed after the last pass, or whose last pull failed, are pulled. A skill that cannot be
+    /// pulled does not stop the others. Returns the exit code of the first failure.
     async fn run_pass(
         &mut self,
         roots: &[SelectedCapabilityRoot],
-        scope: PassScope,
+        compares_all: bool,
     ) -> Result<u8, PassError> {
         let request = list_request(roots.to_vec(), Consistency::Cached);
         let list = self.client.clone().list_skills(&request).await?;
         let report_lines = skills_report(&list);
         let mut list = SkillList::new(list);
         self.failed.clear();
-        if scope == PassScope::All {
+        if compares_all {
             self.pulled.clear();
             self.copies.clear();
         }
@@ -185,10 +174,8 @@ impl DirMirror<'_> {
         let mut report = PassReport::new(self.options.output, self.last_lines.clone());
         let mut kept = BTreeSet::new();
         for (name, skills) in list.take_skills() {
-            if self
-                .pull_first(&name, skills, &list, roots, &mut report)
-                .await?
-            {
+            let pulled = self.pull_first(&name, skills, &list, roots, &mut report);
+            if pulled.await? {
                 kept.insert(name);
             }
         }
@@ -199,7 +186,7 @@ impl DirMirror<'_> {
             self.remove_unlisted(&kept, &list, &mut report).await?;
         }
         let code = report.finish(&report_lines, list.is_ready(), is_first)?;
-        self.last_lines = report.into_lines();
+        self.last_lines = report.lines;
         Ok(code)
     }
 
@@ -227,7 +214,7 @@ impl DirMirror<'_> {
         }
 
         if self.pulled.get(name) == Some(&skill) {
-            report.count_unchanged();
+            report.pulled += 1;
             return Ok(true);
         }
         let mut request = self.request(name, &skill, roots)?;
@@ -253,18 +240,15 @@ impl DirMirror<'_> {
     ) -> Result<Vec<Skill>, PassError> {
         let mut others = Vec::new();
         for skill in skills {
-            let is_copy = if let Some(is_copy) = self.copies.get(&skill.package) {
-                *is_copy
-            } else {
+            if !self.copies.contains_key(&skill.package) {
                 let location = PackageLocation {
                     root: &find_root(&skill.package, roots.to_vec())?,
                     package: &skill.package,
                 };
                 let is_copy = is_pulled_copy(self.client, location).await?;
                 self.copies.insert(skill.package.clone(), is_copy);
-                is_copy
-            };
-            if !is_copy {
+            }
+            if !self.copies[&skill.package] {
                 others.push(skill);
             }
         }
@@ -279,9 +263,8 @@ impl DirMirror<'_> {
     ) -> Result<PullRequest, CommandFailure> {
         let root = find_root(&skill.package, roots.to_vec())?;
         let dir = self.into.join(name);
-        let mut request = self
-            .options
-            .request(root, skill.package.clone(), dir, self.env)?;
+        let package = skill.package.clone();
+        let mut request = self.options.request(root, package, dir, self.env)?;
         // The directory may be the source itself, if the daemon serves it.
         request.keeps_equal_dir = true;
         request.approved = self.options.approved_versions(&skill.name);
@@ -331,13 +314,4 @@ impl DirMirror<'_> {
         }
         Ok(())
     }
-}
-
-/// Whether the daemon rejects the caller, so that a later pass fails, too.
-fn is_permission_error(error: &PullError) -> bool {
-    matches!(
-        error,
-        PullError::Call(CallError::Status(status))
-            if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
-    )
 }

@@ -1,15 +1,16 @@
 //! Report of one pull of every skill.
 
-use super::{conflicts_json, join_candidates, report_json};
+use super::{changed_files, conflicts_json, join_candidates, report_json};
 use crate::cli::ask::report::{count_with_noun, withheld_lines};
+use crate::cli::copy::print_lines;
 use crate::cli::copy::pull::dir_check::difference_lines;
 use crate::cli::copy::pull::dir_mirror::PassError;
 use crate::cli::copy::pull::skill_list::SkillList;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::cli::output::{OutputFormat, print_json, print_stderr, write_stdout};
+use crate::cli::output::{OutputFormat, print_json, print_stderr};
 use caproot_client::CallError;
-use caproot_client::pull::{DirDifference, PullError, PullReport, PullRequest};
+use caproot_client::pull::{PullError, PullReport, PullRequest};
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::escape_text;
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ pub struct PassReport {
     packages: Vec<Value>,
     removed: Vec<Value>,
     /// Skills that are in their directories.
-    pulled: usize,
+    pub pulled: usize,
     /// Skills that are not pulled.
     failed: usize,
     /// Whether a directory changed.
@@ -31,7 +32,7 @@ pub struct PassReport {
     failure: Option<u8>,
     /// Lines of the last pass and of this pass on stderr.
     last_lines: BTreeSet<String>,
-    lines: BTreeSet<String>,
+    pub lines: BTreeSet<String>,
 }
 
 impl PassReport {
@@ -49,11 +50,6 @@ impl PassReport {
         }
     }
 
-    /// Returns the lines of the pass on stderr.
-    pub fn into_lines(self) -> BTreeSet<String> {
-        self.lines
-    }
-
     /// Prints a line on stderr, unless the last pass printed the line.
     fn print_new_line(&mut self, line: String) {
         if !self.last_lines.contains(&line) {
@@ -66,21 +62,16 @@ impl PassReport {
         self.failure.get_or_insert(code);
     }
 
-    /// Counts a skill that is in its directory since an earlier pass.
-    pub fn count_unchanged(&mut self) {
-        self.pulled += 1;
-    }
-
     /// Reports a skill whose directory an earlier skill of the list has.
     pub fn report_collision(&mut self, name: &str, first: &Skill, skipped: &Skill) {
         self.failed += 1;
         self.record_failure(exit::PROBLEMS_FOUND);
         let reason = format!("{} has the directory {name}", first.package);
+        let package = &skipped.package;
         self.packages
-            .push(json!({ "package": skipped.package, "error": reason }));
+            .push(json!({ "package": package, "error": reason }));
         self.print_new_line(escape_text(&format!(
-            "caproot: {} is skipped: {reason}",
-            skipped.package
+            "caproot: {package} is skipped: {reason}"
         )));
     }
 
@@ -93,10 +84,9 @@ impl PassReport {
         self.record_failure(exit::PROBLEMS_FOUND);
         let handles = join_candidates(list.unnamed.iter().map(String::as_str));
         let reason = "the name has no letter and no digit; pull by the handle";
-        for package in &list.unnamed {
-            self.packages
-                .push(json!({ "package": package, "error": reason }));
-        }
+        let unnamed = list.unnamed.iter();
+        self.packages
+            .extend(unnamed.map(|package| json!({ "package": package, "error": reason })));
         self.print_new_line(escape_text(&format!("caproot: {reason}: {handles}")));
     }
 
@@ -122,13 +112,13 @@ impl PassReport {
                 self.pulled += 1;
                 self.has_changes |= report.is_replaced;
                 self.packages.push(report_json(request, &report));
-                let withheld = report.withheld.iter().map(|file| format!("{name}/{file}"));
-                let withheld: Vec<_> = withheld.collect();
                 // A watch compares unchanged directories again and again.
                 if report.is_replaced && self.output == OutputFormat::Text {
+                    let withheld = report.withheld.iter().map(|file| format!("{name}/{file}"));
+                    let withheld: Vec<_> = withheld.collect();
                     print_stderr(&withheld_lines(withheld.iter().map(String::as_str)));
                 }
-                self.print_lines(&report_lines(name, &report))?;
+                self.print_changes(name, &report)?;
                 Ok(true)
             }
             Err(error) => {
@@ -146,15 +136,11 @@ impl PassReport {
         request: &PullRequest,
         removed: Result<Vec<String>, PullError>,
     ) -> Result<(), PassError> {
-        let files = match removed {
-            Ok(files) => files,
+        let removed = match removed {
+            Ok(removed) => removed,
             Err(error) => {
-                return self.report_error(
-                    name,
-                    request,
-                    error,
-                    "the skill is no longer listed, and the directory stays",
-                );
+                let effect = "the skill is no longer listed, and the directory stays";
+                return self.report_error(name, request, error, effect);
             }
         };
 
@@ -162,15 +148,14 @@ impl PassReport {
         self.removed.push(json!({
             "package": request.package,
             "directory": request.dir.to_string_lossy(),
-            "removed": files,
+            "removed": removed,
         }));
 
         let report = PullReport {
-            removed: files,
+            removed,
             ..PullReport::default()
         };
-        self.print_lines(&report_lines(name, &report))?;
-        Ok(())
+        Ok(self.print_changes(name, &report)?)
     }
 
     /// Reports an error of one directory. Returns the error if no further skill can be pulled.
@@ -182,12 +167,19 @@ impl PassReport {
         effect: &str,
     ) -> Result<(), PassError> {
         match error {
-            PullError::Call(error) if is_unavailable(&error) => Err(error.into()),
-
+            PullError::Call(CallError::Status(status)) if status.code() == Code::Unavailable => {
+                Err(CallError::Status(status).into())
+            }
             PullError::Conflicts(conflicts) => {
                 self.packages.push(conflicts_json(request, &conflicts));
                 self.record_failure(exit::PROBLEMS_FOUND);
-                self.report_conflicts(name, &conflicts, effect);
+
+                let files = count_with_noun(conflicts.len(), "file");
+                let lines = difference_lines(&conflicts);
+                let names = join_candidates(lines.iter().map(String::as_str));
+                self.print_new_line(format!(
+                    "caproot: {name}: {effect}: {files} not from a pull, or changed since: {names}"
+                ));
                 Ok(())
             }
             error => {
@@ -206,21 +198,10 @@ impl PassReport {
         }
     }
 
-    fn report_conflicts(&mut self, name: &str, conflicts: &[DirDifference], effect: &str) {
-        let files = count_with_noun(conflicts.len(), "file");
-        let lines = difference_lines(conflicts);
-        let names = join_candidates(lines.iter().map(String::as_str));
-        self.print_new_line(format!(
-            "caproot: {name}: {effect}: {files} not from a pull, or changed since: {names}"
-        ));
-    }
-
-    fn print_lines(&self, lines: &[String]) -> Result<(), CommandFailure> {
+    fn print_changes(&self, name: &str, report: &PullReport) -> Result<(), CommandFailure> {
         match self.output {
             OutputFormat::Json => Ok(()),
-            OutputFormat::Text => {
-                write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
-            }
+            OutputFormat::Text => print_lines(&changed_files(&format!("{name}/"), report)),
         }
     }
 
@@ -257,24 +238,8 @@ impl PassReport {
                     0 => String::new(),
                     count => format!(", removed {count}"),
                 };
-                let line = format!("pulled {} of {skills}{removed}", self.pulled);
-                write_stdout(|stdout| writeln!(stdout, "{line}"))
+                print_lines(&[format!("pulled {} of {skills}{removed}", self.pulled)])
             }
         }
     }
-}
-
-fn is_unavailable(error: &CallError) -> bool {
-    matches!(error, CallError::Status(status) if status.code() == Code::Unavailable)
-}
-
-/// Returns the changed files of one package. Without a change, there is no line.
-fn report_lines(name: &str, report: &PullReport) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (mark, files) in [('+', &report.written), ('-', &report.removed)] {
-        for file in files {
-            lines.push(format!("{mark} {name}/{}", escape_text(file)));
-        }
-    }
-    lines
 }

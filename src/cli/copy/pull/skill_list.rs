@@ -27,11 +27,10 @@ impl SkillList {
         let mut unnamed = Vec::new();
         for skill in list.skills {
             // An agent offers each skill in its directory to its model. It knows the skills for people.
-            let is_for_agents = matches!(
+            if !matches!(
                 skill.not_offered(),
                 NotOffered::Unspecified | NotOffered::PeopleOnly
-            );
-            if !is_for_agents {
+            ) {
                 continue;
             }
             match directory_name(&skill) {
@@ -54,54 +53,45 @@ impl SkillList {
 
     /// Whether each root is ready. A skill of another root may be missing.
     pub fn is_ready(&self) -> bool {
-        self.roots
-            .iter()
-            .all(|root| root.state() == RootState::Ready)
+        let mut roots = self.roots.iter();
+        roots.all(|root| root.state() == RootState::Ready)
     }
 
     /// Whether the list has each skill of the root of a package, so that a package that is not listed does
     /// not exist.
     pub fn is_complete_for(&self, package: &str) -> bool {
-        let Some(root) = self.root_index(package).map(|index| &self.roots[index]) else {
-            return false;
-        };
-        root.state() == RootState::Ready && !root.truncated && !self.may_hide_skills(root)
+        self.root_index(package).is_some_and(|index| {
+            let root = &self.roots[index];
+            root.state() == RootState::Ready && !root.truncated && !self.may_hide_skills(root)
+        })
     }
 
     /// Whether the lock of the daemon may hide a skill of the root. A copy of such a skill was approved.
     fn may_hide_skills(&self, root: &RootStatus) -> bool {
         let problems = self.diagnostics.iter();
         let problems = problems.filter(|problem| problem.root_id == root.id);
-        let errors = problems.filter(|problem| problem.severity() == Severity::Error);
-        let sent = errors.clone().count();
+        let sent = problems.clone().count();
+        let errors: Vec<_> = problems
+            .filter(|problem| problem.severity() == Severity::Error)
+            .collect();
 
         // Errors are sent first. If all are errors, errors that were not sent may be about hidden skills.
         let total = root.counts.map_or(0, |counts| counts.diagnostics as usize);
-        let is_cut = sent > 0 && sent < total && sent == self.count_problems(root);
+        let is_cut = sent > 0 && sent < total && sent == errors.len();
         is_cut
-            || errors.map(Diagnostic::code).any(|code| {
+            || errors.iter().any(|error| {
                 matches!(
-                    code,
+                    error.code(),
                     DiagnosticCode::PackageChanged | DiagnosticCode::PackagesNotApproved
                 )
             })
     }
 
-    fn count_problems(&self, root: &RootStatus) -> usize {
-        let problems = self.diagnostics.iter();
-        problems
-            .filter(|problem| problem.root_id == root.id)
-            .count()
-    }
-
     /// Whether the skill `by` gets the directory that has a copy of another skill: the root of `by` is
     /// before the root of the copy, or the complete list of the copy's root does not have the copy first.
     pub fn is_superseded(&self, copy: &str, by: &str) -> bool {
-        let is_earlier = match (self.root_index(by), self.root_index(copy)) {
-            (Some(by), Some(copy)) => by < copy,
-            _ => false,
-        };
-        is_earlier || self.is_complete_for(copy)
+        let places = self.root_index(by).zip(self.root_index(copy));
+        places.is_some_and(|(by, copy)| by < copy) || self.is_complete_for(copy)
     }
 
     fn root_index(&self, package: &str) -> Option<usize> {
@@ -119,7 +109,7 @@ fn directory_name(skill: &Skill) -> Option<String> {
     }
 
     let handle = ResourceHandle::parse(&skill.package).ok()?;
-    let path = String::from_utf8_lossy(handle.path.file_name().unwrap_or_default());
+    let path = String::from_utf8_lossy(handle.path.file_name()?);
     Some(suggest_name(&path)).filter(|name| !name.is_empty())
 }
 

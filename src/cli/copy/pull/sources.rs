@@ -73,10 +73,8 @@ fn find_skill(
     sources: &[Arc<dyn SkillSource>],
     wanted: &str,
 ) -> Result<FoundSkill, CommandFailure> {
-    let owner = sources
-        .iter()
-        .find(|source| source.owns_handle(source.id(), wanted));
-    if let Some(source) = owner {
+    let mut owners = sources.iter();
+    if let Some(source) = owners.find(|source| source.owns_handle(source.id(), wanted)) {
         return Ok(FoundSkill {
             source: source.clone(),
             package: wanted.to_owned(),
@@ -92,15 +90,12 @@ fn find_skill(
             problems.push(format!("{phrase} cannot be used: {reason}"));
             continue;
         }
-        let listed = snapshot.listing.skills.iter();
-        found.extend(
-            listed
-                .filter(|skill| skill.name == wanted)
-                .map(|skill| FoundSkill {
-                    source: source.clone(),
-                    package: skill.package.clone(),
-                }),
-        );
+        let skills = snapshot.listing.skills.iter();
+        let named = skills.filter(|skill| skill.name == wanted);
+        found.extend(named.map(|skill| FoundSkill {
+            source: source.clone(),
+            package: skill.package.clone(),
+        }));
     }
 
     match found.len() {

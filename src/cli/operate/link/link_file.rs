@@ -55,9 +55,14 @@ impl LinkFile {
                 RootId::new(text).map(|_| text.to_owned())
             })
         });
-        let daemon = reader
-            .required(&top, "daemon")
-            .and_then(|item| reader.parsed(&item, parse_daemon));
+        let daemon = reader.required(&top, "daemon").and_then(|item| {
+            // Bytes go to the daemon as they come, so only TLS makes sense there.
+            let expected = "expected tls:HOST:PORT with an IP address of this machine, such as \
+                                tls:127.0.0.1:7420";
+            reader.parsed(&item, |text| {
+                parse_local_address(text, "tls:").ok_or(expected)
+            })
+        });
         let base = path.parent().unwrap_or(Path::new(""));
         let broker = reader
             .required(&top, "nats")
@@ -69,7 +74,11 @@ impl LinkFile {
         let metrics = top.get("metrics").and_then(|item| {
             let section = reader.section(&item, ["listen"])?;
             let listen = reader.required(&section, "listen")?;
-            reader.parsed(&listen, parse_metrics_address)
+            let expected = "expected tcp:HOST:PORT with an IP address of this machine, such as \
+                            tcp:127.0.0.1:9465";
+            reader.parsed(&listen, |text| {
+                parse_local_address(text, "tcp:").ok_or(expected)
+            })
         });
 
         let values = environment_ids.zip(daemon.zip(broker));
@@ -98,24 +107,10 @@ fn read_count(
     u32::try_from(count).ok()
 }
 
-/// Parses the address of the daemon. Bytes go to the daemon as they come, so only TLS makes sense
-/// there.
-fn parse_daemon(text: &str) -> Result<SocketAddr, &'static str> {
-    let expected = "expected tls:HOST:PORT with an IP address of this machine, such as \
-                    tls:127.0.0.1:7420";
-    parse_local_address(text.strip_prefix("tls:").ok_or(expected)?).ok_or(expected)
-}
-
-fn parse_metrics_address(text: &str) -> Result<SocketAddr, &'static str> {
-    let expected = "expected tcp:HOST:PORT with an IP address of this machine, such as \
-                    tcp:127.0.0.1:9465";
-    parse_local_address(text.strip_prefix("tcp:").ok_or(expected)?).ok_or(expected)
-}
-
-fn parse_local_address(text: &str) -> Option<SocketAddr> {
-    text.parse::<SocketAddr>()
-        .ok()
-        .filter(|address| address.ip().is_loopback())
+/// Parses an address of this machine after a scheme.
+fn parse_local_address(text: &str, scheme: &str) -> Option<SocketAddr> {
+    let address: SocketAddr = text.strip_prefix(scheme)?.parse().ok()?;
+    address.ip().is_loopback().then_some(address)
 }
 
 #[cfg(test)]

@@ -43,8 +43,7 @@ impl Collector for LinkCollector {
 
         let help = "Whether the broker is connected: 1 or 0";
         writer.write_gauge("broker_connected", help, u64::from(is_connected))?;
-        let help = "Lost connections to the broker";
-        writer.write_counter("broker_losses", help, losses)?;
+        writer.write_counter("broker_losses", "Lost connections to the broker", losses)?;
 
         let help = "Environments that this link serves";
         writer.write_gauge("served_environments", help, served_environments.get())?;

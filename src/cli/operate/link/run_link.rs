@@ -12,7 +12,7 @@ use crate::cli::output::print_ready_lines;
 use crate::daemon::server::{notify_ready_with, serve_metrics_at};
 use caproot_core::text::{SentenceResult as _, escape_text};
 use caproot_link::LinkService;
-use serde_json::json;
+use serde_json::{Map, json};
 use std::net::SocketAddr;
 use std::path::Path;
 use tokio::sync::{Notify, oneshot};
@@ -20,37 +20,31 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// Prints the errors of a file, or the number of its environments.
 pub fn check_link_file(check: &FileCheckArgs) -> Result<u8, CommandFailure> {
-    check.print_findings(&find_problems(&check.file))
-}
-
-fn find_problems(file: &Path) -> FileFindings {
-    let link = match LinkFile::load(file) {
-        Ok(loaded) => loaded.link,
-        Err(errors) => return FileFindings::from_errors(errors.iter()),
+    let findings = match LinkFile::load(&check.file) {
+        Ok(LinkFile { link, .. }) => {
+            let environments = link.environment_ids.len();
+            FileFindings {
+                summary: count_with_noun(environments, "environment"),
+                counts: Map::from_iter([("environments".to_owned(), json!(environments))]),
+                ..FileFindings::default()
+            }
+        }
+        Err(errors) => FileFindings::from_errors(errors.iter()),
     };
-
-    let environments = link.environment_ids.len();
-    FileFindings {
-        summary: count_with_noun(environments, "environment"),
-        counts: [("environments".to_owned(), json!(environments))]
-            .into_iter()
-            .collect(),
-        ..FileFindings::default()
-    }
+    check.print_findings(&findings)
 }
 
 /// Runs the link of a file until a signal stops it.
 pub async fn run_link(config: &Path) -> Result<u8, CommandFailure> {
-    let loaded = LinkFile::load(config)?;
     let LinkFile {
         link,
         mut log,
         metrics,
-    } = loaded;
+    } = LinkFile::load(config)?;
     // The link logs the events of the broker itself. A directive of the file takes precedence.
     log.filter.insert_str(0, "async_nats=warn,");
 
-    let signals = DaemonSignals::new()?;
+    let signals = DaemonSignals::new(false)?;
     let _logs = start_log(&log, None)?;
 
     let environment_ids = link.environment_ids.clone();
@@ -70,10 +64,10 @@ pub async fn run_link(config: &Path) -> Result<u8, CommandFailure> {
         ended = signals.run_until_stopped(run, stop, &hangups) => {
             let ended = ended.unwrap_or(Ok(())).context("the link has ended");
             ended.or_exit(exit::INTERNAL)?;
+            Ok(exit::OK)
         }
-        failure = ready => return Err(failure),
+        failure = ready => Err(failure),
     }
-    Ok(exit::OK)
 }
 
 /// Prints the environments once the link is ready. Returns only if stdout fails.

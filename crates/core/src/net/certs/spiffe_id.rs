@@ -37,11 +37,7 @@ impl FromStr for SpiffeId {
             && !domain.is_empty()
             && domain.bytes().all(in_domain)
             && path.split('/').all(is_segment);
-        if is_valid {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(SpiffeIdError)
-        }
+        is_valid.then(|| Self(text.to_owned())).ok_or(SpiffeIdError)
     }
 }
 
