@@ -4,7 +4,6 @@
 use super::plugin::{ComponentKind, MANIFEST_PATHS, MARKETPLACE_PATHS};
 use caproot_core::sync::SharedMap;
 use caproot_core::wire::RelPath;
-use std::collections::HashMap;
 use std::num::NonZero;
 
 /// Names of files in which programs keep keys and passwords.
@@ -62,15 +61,7 @@ pub struct ManifestFiles {
 
 /// Fingerprints of the versions of manifest files in which nothing is redacted. The catalogs of a root
 /// share them, because a file may have a new version without a change of the catalog.
-#[derive(Debug, Clone, Default)]
-pub struct HarmlessVersions(SharedMap<RelPath, NonZero<u64>>);
-
-impl HarmlessVersions {
-    /// Replaces all versions by those of a new scan.
-    pub fn replace(&self, versions: HashMap<RelPath, NonZero<u64>>) {
-        self.0.replace(versions);
-    }
-}
+pub type HarmlessVersions = SharedMap<RelPath, NonZero<u64>>;
 
 impl PartialEq for ManifestFiles {
     /// Whether both have the same paths.
@@ -94,17 +85,14 @@ impl ManifestFiles {
     pub fn add_standard_files(&mut self, dir: &RelPath, resolved: Option<&RelPath>) {
         let json = ComponentKind::ALL.into_iter().filter(|kind| kind.is_json());
         let json = json.flat_map(|kind| kind.default_paths().iter().copied());
-        for path in MANIFEST_PATHS
-            .into_iter()
-            .chain(MARKETPLACE_PATHS)
+        let standard = MANIFEST_PATHS.into_iter().chain(MARKETPLACE_PATHS);
+        for path in standard
             .chain(json)
+            .map(str::as_bytes)
+            .filter_map(RelPath::new)
         {
-            if let Some(path) = RelPath::new(path.as_bytes()) {
-                self.add_file(
-                    dir.join_path(&path),
-                    resolved.map(|dir| dir.join_path(&path)),
-                );
-            }
+            let resolved = resolved.map(|dir| dir.join_path(&path));
+            self.add_file(dir.join_path(&path), resolved);
         }
     }
 
@@ -132,7 +120,7 @@ impl ManifestFiles {
     /// in this version is redacted. `None` is an unknown version.
     #[must_use]
     pub fn may_serve(&self, path: &RelPath, version: Option<NonZero<u64>>) -> bool {
-        !self.contains(path) || (version.is_some() && self.versions.0.get(path) == version)
+        !self.contains(path) || (version.is_some() && self.versions.get(path) == version)
     }
 }
 
