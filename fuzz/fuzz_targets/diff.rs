@@ -37,8 +37,8 @@ fuzz_target!(|input: Input| {
         .filter_map(|path| RelPath::new(path))
         .map(|path| (path, None));
     let old = catalog(&input.old, false);
-    let new = catalog(&input.new, input.truncated)
-        .with_disabled_packages(DisabledPackages::new(disabled.collect()));
+    let mut new = catalog(&input.new, input.truncated);
+    new.disabled_packages = DisabledPackages::new(disabled.collect());
     check(&old, &new);
     check(&new, &old);
 

@@ -103,7 +103,7 @@ impl ReadinessChecker {
 
     /// Returns the readiness of the skills of a catalog. `None` if no skill declares a requirement.
     pub async fn check_catalog(&self, catalog: &Arc<Catalog>) -> Option<Arc<ReadinessTable>> {
-        if !catalog.may_have_requirements() {
+        if !catalog.may_have_requirements {
             return None;
         }
         if let Some(table) = self.0.known_table(catalog) {

@@ -54,7 +54,6 @@ impl AccessScope {
 
 /// Whether `path` is `dir` or lies below it. Both are absolute and compared by name. A path with a
 /// `..` after the directory does not count, because the target of `..` is unknown without the disk.
-#[must_use]
 fn path_is_in(path: &[u8], dir: &[u8]) -> bool {
     let mut path = segments(path);
     segments(dir).all(|segment| path.next() == Some(segment)) && path.all(|rest| rest != b"..")

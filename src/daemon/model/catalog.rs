@@ -83,9 +83,9 @@ pub struct Catalog {
     /// Indices into `skills`, by package.
     by_package: Arc<[u32]>,
     /// Packages that are not listed because the operator disabled them.
-    disabled_packages: DisabledPackages,
+    pub disabled_packages: DisabledPackages,
     /// Packages that are not listed because their files are not approved, sorted.
-    hidden_packages: Arc<[RelPath]>,
+    pub hidden_packages: Arc<[RelPath]>,
     /// Names in the lock of which a package is hidden, sorted.
     reserved_names: Arc<[Box<str>]>,
     /// Plugins by package, in the byte order of its handle.
@@ -93,7 +93,7 @@ pub struct Catalog {
     /// Marketplace files of the root.
     marketplaces: Arc<[PluginMarketplace]>,
     /// Files whose content is never served.
-    manifest_files: Arc<ManifestFiles>,
+    pub manifest_files: Arc<ManifestFiles>,
     /// The worst diagnostics, by severity, resource and line.
     pub diagnostics: Arc<BoundedDiagnostics>,
     /// Upper bound of the bytes that a skill's or plugin's handle adds to the handle of the root.
@@ -101,53 +101,27 @@ pub struct Catalog {
     /// Whether a skill may be restricted to certain products.
     may_have_product_filters: bool,
     /// Whether a skill may declare requirements.
-    may_have_requirements: bool,
-}
-
-impl CatalogHeader {
-    /// Returns the header without the counts that change with irrelevant files.
-    fn without_scan_counts(&self) -> Self {
-        let counts = RootCounts {
-            directories: 0,
-            entries: 0,
-            ..self.counts
-        };
-        Self {
-            counts,
-            ..self.clone()
-        }
-    }
+    pub may_have_requirements: bool,
 }
 
 impl Catalog {
     /// Creates a catalog. Sorts the skills and the diagnostics.
     #[must_use]
     pub fn new(
-        mut skills: Vec<Arc<Skill>>,
+        skills: Vec<Arc<Skill>>,
         mut diagnostics: BoundedDiagnostics,
         header: CatalogHeader,
     ) -> Self {
-        skills.sort_by(|a, b| {
-            a.name()
-                .cmp(b.name())
-                .then_with(|| handle::compare_encoded(&a.package, &b.package))
-        });
-        let mut by_package: Vec<u32> = (0u32..).take(skills.len()).collect();
-        by_package.sort_by(|a, b| {
-            skills[*a as usize]
-                .package
-                .cmp(&skills[*b as usize].package)
-        });
-
         diagnostics.sort_and_truncate();
         let longest_handle_len = skills.iter().map(|s| s.handle_len).max().unwrap_or(0);
-        let may_have_product_filters = skills.iter().any(|s| s.has_product_filter());
+        let may_have_product_filters = skills.iter().any(|s| !s.products().is_empty());
         let may_have_requirements = skills.iter().any(|s| s.requirements().is_some());
 
+        let (skills, by_package) = sort_skills(skills);
         Self {
             header,
-            skills: SkillChunks::new(&skills),
-            by_package: by_package.into(),
+            skills,
+            by_package,
             diagnostics: Arc::new(diagnostics),
             longest_handle_len,
             may_have_product_filters,
@@ -170,12 +144,8 @@ impl Catalog {
         manifest_files: ManifestFiles,
     ) -> Self {
         plugins.sort_by(|a, b| handle::compare_encoded(&a.package, &b.package));
-        let longest = plugins
-            .iter()
-            .map(|plugin| plugin.handle_len())
-            .max()
-            .unwrap_or(0);
-        self.longest_handle_len = self.longest_handle_len.max(longest);
+        let lengths = plugins.iter().map(|plugin| plugin.handle_len());
+        self.longest_handle_len = lengths.fold(self.longest_handle_len, usize::max);
         self.plugins = plugins.into();
         self.marketplaces = marketplaces.into();
         self.manifest_files = Arc::new(manifest_files);
@@ -203,33 +173,13 @@ impl Catalog {
         &self.marketplaces
     }
 
-    /// Returns the files whose content is never served.
-    #[must_use]
-    pub fn manifest_files(&self) -> &ManifestFiles {
-        &self.manifest_files
-    }
-
-    /// Sets the packages that the operator disabled.
-    #[must_use]
-    pub fn with_disabled_packages(self, disabled_packages: DisabledPackages) -> Self {
-        Self {
-            disabled_packages,
-            ..self
-        }
-    }
-
-    /// Returns the packages that the operator disabled.
-    #[must_use]
-    pub fn disabled_packages(&self) -> &DisabledPackages {
-        &self.disabled_packages
-    }
-
     /// Returns the number of skills and plugins by their approval; zero if no lock applies.
     #[must_use]
     pub fn trust_counts(&self) -> TrustCounts {
         self.header
             .trust
-            .map_or_else(TrustCounts::default, |trust| trust.counts)
+            .map(|trust| trust.counts)
+            .unwrap_or_default()
     }
 
     /// Returns the approved files of a listed package. A package may be a skill and a plugin, and the lock may
@@ -250,12 +200,6 @@ impl Catalog {
             trust.approved_files(EntryKind::Plugin, name, plugin.trust.as_ref()?)
         };
         of_skill().or_else(of_plugin)
-    }
-
-    /// Returns the packages that are not listed because their files are not approved, sorted.
-    #[must_use]
-    pub fn hidden_packages(&self) -> &[RelPath] {
-        &self.hidden_packages
     }
 
     /// Returns the names in the lock of which a package is hidden, sorted.
@@ -280,65 +224,44 @@ impl Catalog {
         hidden.sort();
         diagnostics.sort_and_truncate();
 
-        let mut header = CatalogHeader {
-            trust: Some(trust),
-            ..self.header.clone()
-        };
+        let mut catalog = self.clone();
+        catalog.header.trust = Some(trust);
         let omitted = u32::try_from(hidden.len()).unwrap_or(u32::MAX);
-        header.counts.omitted = header.counts.omitted.saturating_add(omitted);
+        let counts = &mut catalog.header.counts;
+        counts.omitted = counts.omitted.saturating_add(omitted);
+        if trust.mode == TrustMode::Hide {
+            catalog.marketplaces = Arc::default();
+        }
 
-        let marketplaces = match trust.mode {
-            TrustMode::Warn => self.marketplaces.clone(),
-            TrustMode::Hide => Arc::default(),
-        };
         // A catalog that shares the order of the last one differs from it only in its skills.
         let same = last.filter(|last| {
-            last.has_same_packages(&listed)
-                && last.has_same_plugins(&plugins)
-                && last.marketplaces == marketplaces
+            last.len() == listed.len()
+                && last.skills(0).zip(&listed).all(|(known, skill)| {
+                    known.package == skill.package && known.name() == skill.name()
+                })
+                && last.plugins.len() == plugins.len()
+                && last
+                    .plugins
+                    .iter()
+                    .zip(&plugins)
+                    .all(|(a, b)| Arc::ptr_eq(a, b))
+                && last.marketplaces == catalog.marketplaces
         });
-        let mut catalog = if let Some(last) = same {
-            Self {
-                skills: last.skills.with_skills(&listed),
-                by_package: last.by_package.clone(),
-                ..self.clone()
-            }
+        if let Some(last) = same {
+            catalog.skills = last.skills.with_skills(&listed);
+            catalog.by_package = last.by_package.clone();
         } else {
-            let sorted = Self::new(listed, BoundedDiagnostics::with_limit(0), header.clone());
-            Self {
-                skills: sorted.skills,
-                by_package: sorted.by_package,
-                ..self.clone()
-            }
-        };
+            (catalog.skills, catalog.by_package) = sort_skills(listed);
+        }
+
         catalog.diagnostics = Arc::new(diagnostics);
         catalog.hidden_packages = hidden.into();
         catalog.reserved_names = reserved_names.into();
         catalog.plugins = plugins.into();
         if trust.mode == TrustMode::Hide && catalog.plugin(&RelPath::root()).is_none() {
-            header.plugin = None;
+            catalog.header.plugin = None;
         }
-        catalog.marketplaces = marketplaces;
-        catalog.header = header;
         catalog
-    }
-
-    /// Whether skills are the packages and names of this catalog, in its order.
-    fn has_same_packages(&self, skills: &[Arc<Skill>]) -> bool {
-        self.len() == skills.len()
-            && self.skills(0).zip(skills).all(|(known, skill)| {
-                known.package == skill.package && known.name() == skill.name()
-            })
-    }
-
-    /// Whether plugins are those of this catalog, in its order. An unchanged plugin keeps its `Arc`.
-    fn has_same_plugins(&self, plugins: &[Arc<Plugin>]) -> bool {
-        self.plugins.len() == plugins.len()
-            && self
-                .plugins
-                .iter()
-                .zip(plugins)
-                .all(|(a, b)| Arc::ptr_eq(a, b))
     }
 
     /// Returns a copy in which each changed skill replaces the skill with the same package and
@@ -350,7 +273,7 @@ impl Catalog {
         for skill in changed {
             if let Some(at) = self.skill_position(&skill.package) {
                 new.longest_handle_len = new.longest_handle_len.max(skill.handle_len);
-                new.may_have_product_filters |= skill.has_product_filter();
+                new.may_have_product_filters |= !skill.products().is_empty();
                 new.may_have_requirements |= skill.requirements().is_some();
                 new.skills.replace_skill(at, skill.clone());
             }
@@ -364,12 +287,6 @@ impl Catalog {
     pub fn lists_all(&self, root: &RootId, product: &str) -> bool {
         (product.is_empty() || !self.may_have_product_filters)
             && handle::formatted_len(root, self.longest_handle_len) <= MAX_HANDLE_BYTES
-    }
-
-    /// Whether a skill of the catalog may declare requirements.
-    #[must_use]
-    pub fn may_have_requirements(&self) -> bool {
-        self.may_have_requirements
     }
 
     /// How many skills the catalog has.
@@ -418,7 +335,15 @@ impl Catalog {
     /// entries are ignored.
     #[must_use]
     pub fn is_equivalent(&self, other: &Self) -> bool {
-        self.header.without_scan_counts() == other.header.without_scan_counts()
+        let header = CatalogHeader {
+            counts: RootCounts {
+                directories: other.header.counts.directories,
+                entries: other.header.counts.entries,
+                ..self.header.counts
+            },
+            ..self.header.clone()
+        };
+        header == other.header
             && (Arc::ptr_eq(&self.diagnostics, &other.diagnostics)
                 || self.diagnostics == other.diagnostics)
             && self.disabled_packages == other.disabled_packages
@@ -431,15 +356,24 @@ impl Catalog {
     }
 }
 
+/// Sorts skills by name, then package. Returns also their indices by package.
+fn sort_skills(mut skills: Vec<Arc<Skill>>) -> (SkillChunks, Arc<[u32]>) {
+    skills.sort_by(|a, b| {
+        a.name()
+            .cmp(b.name())
+            .then_with(|| handle::compare_encoded(&a.package, &b.package))
+    });
+    let mut by_package: Vec<u32> = (0u32..).take(skills.len()).collect();
+    by_package.sort_by_key(|at| &skills[*at as usize].package);
+    let chunks = skills.chunks(CHUNK_LEN).map(Into::into);
+    (SkillChunks(chunks.collect()), by_package.into())
+}
+
 /// Skills in order, in chunks of [`CHUNK_LEN`]. Copies share the chunks in which they are equal.
 #[derive(Debug, Clone)]
 struct SkillChunks(Box<[Arc<[Arc<Skill>]>]>);
 
 impl SkillChunks {
-    fn new(skills: &[Arc<Skill>]) -> Self {
-        Self(skills.chunks(CHUNK_LEN).map(Into::into).collect())
-    }
-
     fn get(&self, at: usize) -> &Arc<Skill> {
         &self.0[at / CHUNK_LEN][at % CHUNK_LEN]
     }
@@ -483,10 +417,7 @@ impl SkillChunks {
 
 impl PartialEq for SkillChunks {
     fn eq(&self, other: &Self) -> bool {
-        let last_len = self.0.last().map(|chunk| chunk.len());
-        let other_last_len = other.0.last().map(|chunk| chunk.len());
-        self.0.len() == other.0.len()
-            && last_len == other_last_len
-            && self.replaced_pairs(other).next().is_none()
+        let lengths = |chunks: &Self| (chunks.0.len(), chunks.0.last().map(|chunk| chunk.len()));
+        lengths(self) == lengths(other) && self.replaced_pairs(other).next().is_none()
     }
 }

@@ -37,13 +37,13 @@ pub struct SkillMdFrontmatter {
 /// Compact form of a [`SkillMdFrontmatter`]. Untrusted. Clones share one allocation. The keys of
 /// mappings are in byte order, as in the messages of a catalog digest.
 ///
-/// Layout: a `u16` with one bit per present field and the four bits of `HEADER_BITS`; start and end
-/// offsets of the present fields, two bytes each, or four if the data is over 64 KiB; then the data. All
-/// numbers are little-endian.
+/// Layout: a `u16` with one bit per present field and `WIDE_OFFSETS_BIT`; start and end offsets of the
+/// present fields, two bytes each, or four if the data is over 64 KiB; then the data. All numbers are
+/// little-endian.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CompactFrontmatter(Arc<[u8]>);
 
-/// Optional fields in the order of their bits.
+/// Optional fields in the order of their bits. A flag is an empty field.
 #[derive(Clone, Copy)]
 enum FrontmatterField {
     Name,
@@ -54,20 +54,15 @@ enum FrontmatterField {
     Metadata,
     AllowedTools,
     AllFields,
+    ForbidsModel,
+    ForbidsUser,
+    SwitchedOff,
 }
 
-const FIELD_COUNT: usize = FrontmatterField::AllFields as usize + 1;
+const FIELD_COUNT: usize = FrontmatterField::SwitchedOff as usize + 1;
 /// Bit for offsets of four bytes.
 const WIDE_OFFSETS_BIT: u16 = 1 << 15;
-/// Bit of a skill that no model may choose by itself.
-const FORBIDS_MODEL_BIT: u16 = 1 << 14;
-/// Bit of a skill that no person may choose.
-const FORBIDS_USER_BIT: u16 = 1 << 13;
-/// Bit of a skill that is switched off by default.
-const SWITCHED_OFF_BIT: u16 = 1 << 12;
-/// Bits that are no fields.
-const HEADER_BITS: u16 = WIDE_OFFSETS_BIT | FORBIDS_MODEL_BIT | FORBIDS_USER_BIT | SWITCHED_OFF_BIT;
-const _: () = assert!(HEADER_BITS.trailing_zeros() as usize >= FIELD_COUNT);
+const _: () = assert!(WIDE_OFFSETS_BIT.trailing_zeros() as usize >= FIELD_COUNT);
 
 impl CompactFrontmatter {
     /// Returns the name without the plugin's name: 1 to 64 characters, white space collapsed, no
@@ -104,29 +99,15 @@ impl CompactFrontmatter {
 
     /// Returns the entries of `metadata` by key, with values as text.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
-        let entries = CompactEntries::from_encoded(
-            self.field_bytes(FrontmatterField::Metadata)
-                .unwrap_or_default(),
-        );
-        entries.filter_map(|(key, value)| match value {
-            ValueRef::Text(text) => Some((key, text)),
-            _ => None,
-        })
+        let bytes = self.field_bytes(FrontmatterField::Metadata);
+        let entries = CompactEntries(bytes.unwrap_or_default());
+        entries.filter_map(|(key, value)| Some((key, value.into_text()?)))
     }
 
     /// Returns the tools of `allowed-tools`.
     pub fn allowed_tools(&self) -> impl Iterator<Item = &str> {
-        let items = CompactItems::from_encoded(
-            self.field_bytes(FrontmatterField::AllowedTools)
-                .unwrap_or_default(),
-        );
-        items.filter_map(|item| {
-            if let ValueRef::Text(text) = item {
-                Some(text)
-            } else {
-                None
-            }
-        })
+        let bytes = self.field_bytes(FrontmatterField::AllowedTools);
+        CompactItems(bytes.unwrap_or_default()).filter_map(ValueRef::into_text)
     }
 
     /// Returns the mapping of all fields, or `None` if it is too large or too deep for the wire.
@@ -139,24 +120,19 @@ impl CompactFrontmatter {
     /// Whether the frontmatter forbids models to choose the skill by themselves.
     #[must_use]
     pub fn forbids_model(&self) -> bool {
-        self.has_header_bit(FORBIDS_MODEL_BIT)
+        self.field_bytes(FrontmatterField::ForbidsModel).is_some()
     }
 
     /// Whether the frontmatter forbids persons to choose the skill.
     #[must_use]
     pub fn forbids_user(&self) -> bool {
-        self.has_header_bit(FORBIDS_USER_BIT)
+        self.field_bytes(FrontmatterField::ForbidsUser).is_some()
     }
 
     /// Whether the skill is switched off by default.
     #[must_use]
     pub fn is_switched_off(&self) -> bool {
-        self.has_header_bit(SWITCHED_OFF_BIT)
-    }
-
-    fn has_header_bit(&self, bit: u16) -> bool {
-        let header = self.0.first_chunk().copied().map(u16::from_le_bytes);
-        header.is_some_and(|header| header & bit != 0)
+        self.field_bytes(FrontmatterField::SwitchedOff).is_some()
     }
 
     fn field_text(&self, field: FrontmatterField) -> Option<&str> {
@@ -177,7 +153,7 @@ impl CompactFrontmatter {
             4
         };
 
-        let field_count = (present & !HEADER_BITS).count_ones() as usize;
+        let field_count = (present & !WIDE_OFFSETS_BIT).count_ones() as usize;
         let fields_before = (present & (bit - 1)).count_ones() as usize;
         let (offsets, data) = rest.split_at_checked(field_count * 2 * width)?;
         let mut numbers = offsets.chunks(width).skip(fields_before * 2);
@@ -200,72 +176,60 @@ impl From<SkillMdFrontmatter> for CompactFrontmatter {
         }
         frontmatter.metadata.sort_by(|(a, _), (b, _)| a.cmp(b));
 
-        let SkillMdFrontmatter {
-            metadata,
-            allowed_tools,
-            all_fields,
-            ..
-        } = &frontmatter;
-
         let mut builder = CompactFrontmatterBuilder {
             field_ranges: [None; FIELD_COUNT],
             data: Vec::with_capacity(1 << 10),
-            flags: 0,
         };
-        if frontmatter.forbids_model {
-            builder.flags |= FORBIDS_MODEL_BIT;
-        }
-        if frontmatter.forbids_user {
-            builder.flags |= FORBIDS_USER_BIT;
-        }
-        if frontmatter.is_switched_off {
-            builder.flags |= SWITCHED_OFF_BIT;
+        let flags = [
+            (FrontmatterField::ForbidsModel, frontmatter.forbids_model),
+            (FrontmatterField::ForbidsUser, frontmatter.forbids_user),
+            (FrontmatterField::SwitchedOff, frontmatter.is_switched_off),
+        ];
+        for (flag, is_set) in flags {
+            if is_set {
+                builder.append_field(flag, |_| {});
+            }
         }
 
         // All fields come first, because the other fields refer to the texts in them.
-        if let Some(value) = all_fields {
+        if let Some(value) = &frontmatter.all_fields {
             builder.append_field(FrontmatterField::AllFields, |out| {
                 compact::encode_into(value, out);
             });
         }
 
-        let texts = [
-            (FrontmatterField::Name, Some(&frontmatter.name), "name"),
+        let texts: [(_, _, &[&str]); 5] = [
+            (FrontmatterField::Name, Some(frontmatter.name), &["name"]),
             (
                 FrontmatterField::Description,
-                Some(&frontmatter.description),
-                "description",
+                Some(frontmatter.description),
+                &["description"],
             ),
             (
-                FrontmatterField::License,
-                frontmatter.license.as_ref(),
-                "license",
+                FrontmatterField::ShortDescription,
+                frontmatter.short_description,
+                &["metadata", "short-description"],
             ),
+            (FrontmatterField::License, frontmatter.license, &["license"]),
             (
                 FrontmatterField::Compatibility,
-                frontmatter.compatibility.as_ref(),
-                "compatibility",
+                frontmatter.compatibility,
+                &["compatibility"],
             ),
         ];
-        for (field, text, key) in texts {
+        for (field, text, path) in texts {
             if let Some(text) = text {
-                builder.add_text(field, text, |entries| entries.find(key));
+                builder.add_text(field, &text, path);
             }
         }
 
-        if let Some(text) = &frontmatter.short_description {
-            builder.add_text(FrontmatterField::ShortDescription, text, |entries| {
-                entries.find_in_metadata("short-description")
-            });
+        if !frontmatter.metadata.is_empty() {
+            builder.add_metadata(&frontmatter.metadata);
         }
-
-        if !metadata.is_empty() {
-            builder.add_metadata(metadata);
-        }
-        if !allowed_tools.is_empty() {
+        if !frontmatter.allowed_tools.is_empty() {
             builder.append_field(FrontmatterField::AllowedTools, |out| {
-                for tool in allowed_tools {
-                    compact::encode_item(tool, out);
+                for tool in &frontmatter.allowed_tools {
+                    compact::encode_text_value(tool, out);
                 }
             });
         }
@@ -279,84 +243,52 @@ struct CompactFrontmatterBuilder {
     /// Ranges of the fields in `data`.
     field_ranges: [Option<(usize, usize)>; FIELD_COUNT],
     data: Vec<u8>,
-    /// Bits of the header that are no fields.
-    flags: u16,
-}
-
-/// Encoded entries of the mapping of all fields.
-struct FieldEntries<'a>(CompactEntries<'a>);
-
-impl<'a> FieldEntries<'a> {
-    fn find(mut self, key: &str) -> Option<ValueRef<'a>> {
-        self.0.find(|(k, _)| *k == key).map(|(_, value)| value)
-    }
-
-    fn metadata(self) -> Option<CompactEntries<'a>> {
-        match self.find("metadata")? {
-            ValueRef::Map(entries) => Some(entries),
-            _ => None,
-        }
-    }
-
-    fn find_in_metadata(self, key: &str) -> Option<ValueRef<'a>> {
-        FieldEntries(self.metadata()?).find(key)
-    }
 }
 
 impl CompactFrontmatterBuilder {
-    /// Returns the entries of the mapping of all fields if it was appended.
-    fn field_entries(&self) -> Option<FieldEntries<'_>> {
+    /// Returns the value at a path of keys in the mapping of all fields, if the mapping was appended.
+    fn find_value(&self, path: &[&str]) -> Option<ValueRef<'_>> {
         let (from, to) = self.field_ranges[FrontmatterField::AllFields as usize]?;
-        match ValueRef::decode(&self.data[from..to]) {
-            ValueRef::Map(entries) => Some(FieldEntries(entries)),
-            _ => None,
-        }
+        let all_fields = ValueRef::decode(&self.data[from..to]);
+        path.iter().try_fold(all_fields, |value, key| {
+            let mut entries = value.entries();
+            entries.find(|(k, _)| k == key).map(|(_, value)| value)
+        })
     }
 
     /// Appends the data of a field.
     fn append_field(&mut self, field: FrontmatterField, fill: impl FnOnce(&mut Vec<u8>)) {
         let from = self.data.len();
         fill(&mut self.data);
-        self.record_range(field, from, self.data.len());
+        self.field_ranges[field as usize] = Some((from, self.data.len()));
     }
 
-    /// Adds a text field. Reuses the text that `find` returns if it is equal.
-    fn add_text(
-        &mut self,
-        field: FrontmatterField,
-        text: &str,
-        find: impl for<'a> FnOnce(FieldEntries<'a>) -> Option<ValueRef<'a>>,
-    ) {
-        let found = self
-            .field_entries()
-            .and_then(|entries| match find(entries)? {
-                ValueRef::Text(found) if found == text => Some(self.range_of(found.as_bytes())),
-                _ => None,
-            });
-        match found {
-            Some((from, to)) => self.record_range(field, from, to),
+    /// Adds a text field. Reuses the text at this path of all fields if it is equal.
+    fn add_text(&mut self, field: FrontmatterField, text: &str, path: &[&str]) {
+        let found = self.find_value(path).and_then(ValueRef::into_text);
+        let equal = found.filter(|found| *found == text);
+        match equal.map(|found| self.range_of(found.as_bytes())) {
             None => self.append_field(field, |out| out.extend_from_slice(text.as_bytes())),
+            range => self.field_ranges[field as usize] = range,
         }
     }
 
     /// Adds the metadata. Reuses the encoded metadata if all of its values are text.
     fn add_metadata(&mut self, metadata: &[(Box<str>, Box<str>)]) {
-        let found = self.field_entries().and_then(|entries| {
-            let entries = entries.metadata()?;
-            let mut expected = metadata.iter();
-            let is_equal = entries.clone().all(|(key, value)| {
-                let next = expected.next().filter(|(k, _)| **k == *key);
-                next.is_some_and(|(_, v)| matches!(value, ValueRef::Text(text) if *text == **v))
-            });
-            (is_equal && expected.next().is_none()).then(|| self.range_of(entries.bytes()))
+        let found = self.find_value(&["metadata"]).and_then(|found| {
+            let entries = found.entries();
+            let texts = entries.clone().map(|(key, value)| (key, value.into_text()));
+            let is_equal = texts.eq(metadata.iter().map(|(key, value)| (&**key, Some(&**value))));
+            is_equal.then(|| self.range_of(entries.0))
         });
         match found {
-            Some((from, to)) => self.record_range(FrontmatterField::Metadata, from, to),
             None => self.append_field(FrontmatterField::Metadata, |out| {
                 for (key, value) in metadata {
-                    compact::encode_entry(key, value, out);
+                    compact::encode_text(key, out);
+                    compact::encode_text_value(value, out);
                 }
             }),
+            range => self.field_ranges[FrontmatterField::Metadata as usize] = range,
         }
     }
 
@@ -364,10 +296,6 @@ impl CompactFrontmatterBuilder {
     fn range_of(&self, part: &[u8]) -> (usize, usize) {
         let from = part.as_ptr().addr() - self.data.as_ptr().addr();
         (from, from + part.len())
-    }
-
-    fn record_range(&mut self, field: FrontmatterField, from: usize, to: usize) {
-        self.field_ranges[field as usize] = Some((from, to));
     }
 
     fn finish(self) -> CompactFrontmatter {
@@ -378,19 +306,14 @@ impl CompactFrontmatterBuilder {
             (2, 0)
         };
 
-        let flags = self.flags | width_bit;
         let present = (0..FIELD_COUNT).filter(|field| self.field_ranges[*field].is_some());
-        let present = present.fold(flags, |present, field| present | 1 << field);
+        let present = present.fold(width_bit, |present, field| present | 1 << field);
         let mut bytes = Vec::with_capacity(2 + FIELD_COUNT * 2 * width + self.data.len());
 
         bytes.extend(present.to_le_bytes());
-        for number in self
-            .field_ranges
-            .iter()
-            .flatten()
-            .flat_map(|(from, to)| [from, to])
-        {
-            bytes.extend(&number.to_le_bytes()[..width]);
+        for (from, to) in self.field_ranges.into_iter().flatten() {
+            bytes.extend(&from.to_le_bytes()[..width]);
+            bytes.extend(&to.to_le_bytes()[..width]);
         }
         bytes.extend(self.data);
 

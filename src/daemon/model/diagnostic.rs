@@ -2,7 +2,6 @@
 
 use caproot_core::text::truncate_with_ellipsis;
 use caproot_core::wire::{RelPath, handle};
-use std::cmp::Ordering;
 use std::collections::HashSet;
 
 /// Maximum bytes of a message. A longer message is truncated.
@@ -246,6 +245,11 @@ impl BoundedDiagnostics {
         }
     }
 
+    /// Counts a problem with this file or directory and keeps it if it is among the worst.
+    pub fn report(&mut self, resource: Option<RelPath>, problem: FileProblem) {
+        self.push(Diagnostic { resource, problem });
+    }
+
     /// Counts a diagnostic and keeps it if it is among the worst.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         self.total = self.total.saturating_add(1);
@@ -259,9 +263,8 @@ impl BoundedDiagnostics {
     #[must_use]
     pub fn filtered(&self, matches: impl Fn(&Diagnostic) -> bool) -> Self {
         let mut filtered = Self::with_limit(self.limit);
-        for diagnostic in self.kept.iter().filter(|found| matches(found)) {
-            filtered.push(diagnostic.clone());
-        }
+        let matching = self.kept.iter().filter(|found| matches(found)).cloned();
+        matching.for_each(|diagnostic| filtered.push(diagnostic));
         filtered
     }
 
@@ -280,18 +283,15 @@ impl BoundedDiagnostics {
 
     /// Sorts by severity, resource and position, drops duplicates and truncates to the limit.
     pub(super) fn sort_and_truncate(&mut self) {
-        fn compare_resources(a: Option<&RelPath>, b: Option<&RelPath>) -> Ordering {
-            match (a, b) {
-                (Some(a), Some(b)) => handle::compare_encoded(a, b),
-                (a, b) => a.is_some().cmp(&b.is_some()),
-            }
-        }
-
         self.kept.sort_by(|a, b| {
             let x = &a.problem;
             let y = &b.problem;
+            let compare_resources = || match (&a.resource, &b.resource) {
+                (Some(a), Some(b)) => handle::compare_encoded(a, b),
+                (a, b) => a.is_some().cmp(&b.is_some()),
+            };
             (x.severity.cmp(&y.severity))
-                .then_with(|| compare_resources(a.resource.as_ref(), b.resource.as_ref()))
+                .then_with(compare_resources)
                 .then_with(|| (x.line, x.column, x.code).cmp(&(y.line, y.column, y.code)))
                 .then_with(|| x.message.cmp(&y.message))
         });
@@ -311,9 +311,7 @@ impl BoundedDiagnostics {
             !is_link_problem || reported.insert((code, d.resource.clone()))
         });
 
-        let duplicates = u32::try_from(before - self.kept.len()).unwrap_or_default();
-        self.total -= duplicates;
-
+        self.total -= u32::try_from(before - self.kept.len()).unwrap_or_default();
         self.kept.truncate(self.limit);
         self.kept.shrink_to_fit();
     }

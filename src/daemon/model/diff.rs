@@ -39,9 +39,8 @@ pub enum RemovalReason {
 #[must_use]
 pub fn diff_catalogs(old: &Catalog, new: &Catalog) -> CatalogDiff {
     if let Some(replaced) = new.replaced_skills(old) {
-        let upserted = replaced.map(|(new, _)| new.clone()).collect();
         return CatalogDiff {
-            upserted,
+            upserted: replaced.map(|(new, _)| new.clone()).collect(),
             ..CatalogDiff::default()
         };
     }
@@ -57,7 +56,7 @@ pub fn diff_catalogs(old: &Catalog, new: &Catalog) -> CatalogDiff {
         .skills(0)
         .filter(|skill| new.skill(&skill.package).is_none());
     let mut removed_skills: Vec<_> = removed_skills.collect();
-    removed_skills.sort_by(|a, b| a.package.cmp(&b.package));
+    removed_skills.sort_by_key(|skill| &skill.package);
 
     let removed = if removed_skills.is_empty() {
         Vec::new()
@@ -65,28 +64,18 @@ pub fn diff_catalogs(old: &Catalog, new: &Catalog) -> CatalogDiff {
         removal_reasons(&removed_skills, &upserted, old, new)
     };
 
-    let (upserted_plugins, removed_plugins) = diff_plugins(old, new);
-    CatalogDiff {
-        upserted,
-        removed,
-        upserted_plugins,
-        removed_plugins,
-    }
-}
-
-fn diff_plugins(old: &Catalog, new: &Catalog) -> (Vec<Arc<Plugin>>, Vec<RelPath>) {
-    let upserted = new
+    let upserted_plugins = new
         .plugins()
         .iter()
         .filter(|plugin| old.plugin(&plugin.package) != Some(*plugin));
-    let removed = old
-        .plugins()
-        .iter()
-        .filter(|plugin| new.plugin(&plugin.package).is_none());
-    (
-        upserted.cloned().collect(),
-        removed.map(|plugin| plugin.package.clone()).collect(),
-    )
+    let old_packages = old.plugins().iter().map(|plugin| &plugin.package);
+    let removed_plugins = old_packages.filter(|package| new.plugin(package).is_none());
+    CatalogDiff {
+        upserted,
+        removed,
+        upserted_plugins: upserted_plugins.cloned().collect(),
+        removed_plugins: removed_plugins.cloned().collect(),
+    }
 }
 
 fn removal_reasons(
@@ -100,24 +89,17 @@ fn removal_reasons(
         .filter(|skill| old.skill(&skill.package).is_none());
     let added: HashSet<_> = added.filter_map(|skill| skill.digest()).collect();
 
-    let errors = new
-        .diagnostics
-        .kept()
-        .iter()
-        .filter(|d| d.problem.severity == Severity::Error);
+    let kept = new.diagnostics.kept().iter();
+    let errors = kept.filter(|d| d.problem.severity == Severity::Error);
     let invalid: HashSet<_> = errors.filter_map(|d| d.resource.as_ref()).collect();
 
     let reason = |skill: &Skill| {
+        let has_package = |sorted: &[RelPath]| sorted.binary_search(&skill.package).is_ok();
         if skill.digest().is_some_and(|digest| added.contains(&digest)) {
             RemovalReason::Renamed
-        } else if new
-            .disabled_packages()
-            .paths()
-            .binary_search(&skill.package)
-            .is_ok()
-        {
+        } else if has_package(&new.disabled_packages.paths) {
             RemovalReason::Disabled
-        } else if new.hidden_packages().binary_search(&skill.package).is_ok() {
+        } else if has_package(&new.hidden_packages) {
             RemovalReason::NotApproved
         } else if invalid.contains(&skill.package.join_path(&skill_file_name())) {
             RemovalReason::Invalid

@@ -48,12 +48,8 @@ impl DisableRules {
     /// How many rules the operator set.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.names.len()
-            + self
-                .globs_by_root
-                .iter()
-                .map(|(_, globs)| globs.len())
-                .sum::<usize>()
+        let sets = self.globs_by_root.iter().flat_map(|(_, globs)| &globs.0);
+        self.names.len() + sets.map(GlobSet::len).sum::<usize>()
     }
 
     /// Whether the operator set no rule.
@@ -99,10 +95,6 @@ impl PackageGlobs {
         Ok(Self(sets.collect::<Result<_, _>>()?))
     }
 
-    fn len(&self) -> usize {
-        self.0.iter().map(GlobSet::len).sum()
-    }
-
     fn matches_path(&self, package: &RelPath) -> bool {
         use std::os::unix::ffi::OsStrExt as _;
         let path = if package.is_root() {
@@ -129,10 +121,10 @@ impl ResolvedGlobs<'_> {
     /// Whether the package at this path is disabled.
     #[must_use]
     pub fn matches_package(&self, package: &ResolvedPath) -> bool {
-        self.0.iter().any(|(root, globs)| {
-            package
-                .strip_prefix(root)
-                .is_some_and(|below| globs.matches_path(&below))
+        let mut globs = self.0.iter();
+        globs.any(|(root, globs)| {
+            let below = package.strip_prefix(root);
+            below.is_some_and(|below| globs.matches_path(&below))
         })
     }
 
@@ -164,7 +156,8 @@ fn enclosing_packages<'a>(
 /// Packages of one root that are not listed because the operator disabled them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DisabledPackages {
-    paths: Box<[RelPath]>,
+    /// Paths of the packages, sorted, with links unresolved.
+    pub(super) paths: Box<[RelPath]>,
     resolved_paths: Box<[RelPath]>,
 }
 
@@ -173,19 +166,13 @@ impl DisabledPackages {
     #[must_use]
     pub fn new(packages: Vec<(RelPath, Option<RelPath>)>) -> Self {
         let (mut paths, resolved_paths): (Vec<_>, Vec<_>) = packages.into_iter().unzip();
-        let mut resolved_paths: Vec<_> = resolved_paths.into_iter().flatten().collect();
+        let mut resolved_paths: Box<[_]> = resolved_paths.into_iter().flatten().collect();
         paths.sort();
         resolved_paths.sort();
         Self {
             paths: paths.into(),
-            resolved_paths: resolved_paths.into(),
+            resolved_paths,
         }
-    }
-
-    /// Returns the paths of the packages, sorted, with links unresolved.
-    #[must_use]
-    pub fn paths(&self) -> &[RelPath] {
-        &self.paths
     }
 
     /// Whether a file of the package `reader` lies in a disabled package. Both paths have

@@ -27,7 +27,7 @@ pub use access_scope::AccessScope;
 pub use catalog::Catalog;
 pub use compact_frontmatter::{CompactFrontmatter, SkillMdFrontmatter};
 pub use config_state::{ConfigState, RejectedReload};
-pub use diagnostic::{Diagnostic, DiagnosticCode, FileProblem, Severity};
+pub use diagnostic::{BoundedDiagnostics, Diagnostic, DiagnosticCode, FileProblem, Severity};
 pub use disabled_skills::{DisableRules, DisabledPackages};
 pub use file_version::FileVersion;
 pub use limits::Limits;
@@ -38,7 +38,7 @@ pub use resolved_path::{DirIdentity, ResolvedPath};
 pub use resource_filter::{HarmlessVersions, ManifestFiles};
 pub use root::{PublishedRoot, RootPath, RootReason, RootScope, SelectedRoot};
 pub use sandbox::{LandlockMode, LandlockState, SandboxStatus};
-pub use sidecar::{SkillInterface, SkillPermissions, SkillSidecar, ToolDependency};
+pub use sidecar::{SkillInterface, SkillPermissions, SkillSidecar, ToolDependency, sidecar_path};
 pub use skill::Skill;
 pub use trust::{
     LoadedLock, PackageTrust, RootTrust, StateCounts, TrustCounts, TrustMode, TrustPolicy,

@@ -54,14 +54,16 @@ impl SkillRequirements {
     #[must_use]
     pub fn read(frontmatter: &CompactFrontmatter, sidecar: Option<&SkillSidecar>) -> Option<Self> {
         let mut found = Self::default();
-        if let Some(ValueRef::Map(fields)) = frontmatter.all_fields() {
-            for (key, value) in fields {
-                match key {
-                    "metadata" => found.read_metadata(value),
-                    "required_environment_variables" => found.add_variables(value),
-                    "platforms" => found.add_platforms(value),
-                    _ => {}
-                }
+        for (key, value) in frontmatter
+            .all_fields()
+            .into_iter()
+            .flat_map(ValueRef::entries)
+        {
+            match key {
+                "metadata" => found.read_metadata(value),
+                "required_environment_variables" => found.add_variables(value),
+                "platforms" => found.add_platforms(value),
+                _ => {}
             }
         }
         for tool in frontmatter.allowed_tools() {
@@ -70,7 +72,10 @@ impl SkillRequirements {
 
         for dependency in sidecar.map_or(&[][..], |sidecar| &sidecar.dependencies) {
             match &*dependency.kind {
-                "cli" => found.add_program(vec![first_word(&dependency.value)]),
+                "cli" => {
+                    let first_word = dependency.value.split_whitespace().next();
+                    found.add_program(vec![first_word.unwrap_or_default()]);
+                }
                 "env_var" => found.add_variable(&dependency.value),
                 _ => {}
             }
@@ -80,37 +85,27 @@ impl SkillRequirements {
 
     /// Reads `requires` and `os` of `metadata` itself and of each vendor below.
     fn read_metadata(&mut self, metadata: ValueRef<'_>) {
-        let ValueRef::Map(entries) = metadata else {
-            return;
-        };
-        for (key, value) in entries {
-            match (key, value) {
-                ("requires", value) => self.read_requires(value),
-                (_, ValueRef::Map(vendor)) => {
-                    for (key, value) in vendor {
-                        match key {
-                            "requires" => self.read_requires(value),
-                            "os" => self.add_platforms(value),
-                            _ => {}
-                        }
-                    }
+        for (key, value) in metadata.entries() {
+            if key == "requires" {
+                self.read_requires(value);
+                continue;
+            }
+            for (key, value) in value.entries() {
+                match key {
+                    "requires" => self.read_requires(value),
+                    "os" => self.add_platforms(value),
+                    _ => {}
                 }
-                _ => {}
             }
         }
     }
 
     fn read_requires(&mut self, requires: ValueRef<'_>) {
-        let ValueRef::Map(entries) = requires else {
-            return;
-        };
-        for (key, value) in entries {
+        for (key, value) in requires.entries() {
             match key {
-                "bins" => {
-                    for name in texts(value) {
-                        self.add_program(vec![name]);
-                    }
-                }
+                "bins" => texts(value)
+                    .into_iter()
+                    .for_each(|name| self.add_program(vec![name])),
                 "anyBins" => self.add_program(texts(value)),
                 "env" => self.add_variables(value),
                 _ => {}
@@ -124,14 +119,14 @@ impl SkillRequirements {
             return;
         };
         for item in items {
-            match item {
-                ValueRef::Text(name) => self.add_variable(name),
-                ValueRef::Map(mut entries) => match entries.find(|(key, _)| *key == "name") {
-                    Some((_, ValueRef::Text(name))) => self.add_variable(name),
-                    _ => self.has_unknown = true,
-                },
-                _ => self.has_unknown = true,
-            }
+            let name = match item {
+                ValueRef::Map(mut entries) => entries
+                    .find(|(key, _)| *key == "name")
+                    .and_then(|(_, name)| name.into_text()),
+                item => item.into_text(),
+            };
+            // The empty text is no name.
+            self.add_variable(name.unwrap_or_default());
         }
     }
 
@@ -176,15 +171,11 @@ impl SkillRequirements {
     }
 
     fn add(&mut self, requirement: SkillRequirement) {
-        let names = self
-            .items
-            .iter()
-            .map(SkillRequirement::name_count)
-            .sum::<usize>();
         if self.items.contains(&requirement) {
             return;
         }
-        if names + requirement.name_count() > MAX_REQUIREMENTS {
+        let all = self.items.iter().chain([&requirement]);
+        if all.map(SkillRequirement::name_count).sum::<usize>() > MAX_REQUIREMENTS {
             self.has_unknown = true;
         } else {
             self.items.push(requirement);
@@ -247,21 +238,11 @@ fn is_program_name(name: &str) -> bool {
     is_plain && name.len() <= MAX_NAME_BYTES && !matches!(name, "" | "." | "..")
 }
 
-fn first_word(text: &str) -> &str {
-    text.split_whitespace().next().unwrap_or_default()
-}
-
 /// Returns the texts of a list, or a single text.
 fn texts(value: ValueRef<'_>) -> Vec<&str> {
     match value {
         ValueRef::Text(text) => vec![text],
-        ValueRef::List(items) => {
-            let texts = items.filter_map(|item| match item {
-                ValueRef::Text(text) => Some(text),
-                _ => None,
-            });
-            texts.collect()
-        }
+        ValueRef::List(items) => items.filter_map(ValueRef::into_text).collect(),
         _ => Vec::new(),
     }
 }

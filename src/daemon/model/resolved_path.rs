@@ -47,10 +47,7 @@ impl ResolvedPath {
     /// Returns the path below `dir`, or `None` if the path is neither `dir` nor below `dir`.
     #[must_use]
     pub fn strip_prefix(&self, dir: &Self) -> Option<RelPath> {
-        if self.dir_index == dir.dir_index {
-            self.rel_path.strip_prefix(&dir.rel_path)
-        } else {
-            None
-        }
+        let below = self.rel_path.strip_prefix(&dir.rel_path);
+        below.filter(|_| self.dir_index == dir.dir_index)
     }
 }

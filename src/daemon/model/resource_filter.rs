@@ -95,17 +95,14 @@ impl ManifestFiles {
     pub fn add_standard_files(&mut self, dir: &RelPath, resolved: Option<&RelPath>) {
         let json = ComponentKind::ALL.into_iter().filter(|kind| kind.is_json());
         let json = json.flat_map(|kind| kind.default_paths().iter().copied());
-        for path in MANIFEST_PATHS
-            .into_iter()
-            .chain(MARKETPLACE_PATHS)
+        let standard = MANIFEST_PATHS.into_iter().chain(MARKETPLACE_PATHS);
+        for path in standard
             .chain(json)
+            .map(str::as_bytes)
+            .filter_map(RelPath::new)
         {
-            if let Some(path) = RelPath::new(path.as_bytes()) {
-                self.add_file(
-                    dir.join_path(&path),
-                    resolved.map(|dir| dir.join_path(&path)),
-                );
-            }
+            let resolved = resolved.map(|dir| dir.join_path(&path));
+            self.add_file(dir.join_path(&path), resolved);
         }
     }
 

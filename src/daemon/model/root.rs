@@ -245,8 +245,7 @@ fn file_uri_path(rest: &str) -> Option<Vec<u8>> {
     let path = match rest.strip_prefix("//") {
         None => rest,
         Some(rest) => {
-            let slash = rest.find('/')?;
-            let (host, path) = rest.split_at(slash);
+            let (host, path) = rest.split_at(rest.find('/')?);
             if !(host.is_empty() || host.eq_ignore_ascii_case("localhost")) {
                 return None;
             }

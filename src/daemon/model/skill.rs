@@ -1,11 +1,11 @@
 //! Skill as it is listed: frontmatter, sidecar, path and namespace.
 
-use super::CompactFrontmatter;
-use super::diagnostic::{DiagnosticCode, FileProblem};
+use super::diagnostic::{Diagnostic, DiagnosticCode, FileProblem};
 use super::plugin::PluginSkillList;
 use super::requirements::SkillRequirements;
 use super::sidecar::{self, SkillSidecar};
 use super::trust::PackageTrust;
+use super::{CompactFrontmatter, skill_file_name};
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{ContentDigest, RelPath, RootId, handle};
 use std::sync::Arc;
@@ -97,16 +97,16 @@ impl SkillFile {
     /// Falls back to the last usable version if this version is unusable, so that a half-written
     /// save does not remove the skill from the catalog.
     #[must_use]
-    pub fn or_last_good(self, last: Option<&Self>) -> Self {
-        match last {
-            Some(last) if self.frontmatter.is_none() && last.frontmatter.is_some() => Self {
-                digest: last.digest,
-                size: last.size,
-                frontmatter: last.frontmatter.clone(),
-                stale: true,
-                ..self
-            },
-            _ => self,
+    pub fn or_last_good(self, last: &Self) -> Self {
+        if self.frontmatter.is_some() || last.frontmatter.is_none() {
+            return self;
+        }
+        Self {
+            digest: last.digest,
+            size: last.size,
+            frontmatter: last.frontmatter.clone(),
+            stale: true,
+            ..self
         }
     }
 }
@@ -127,24 +127,33 @@ pub struct PluginNamespace {
     pub skill_list: Option<PluginSkillList>,
 }
 
-/// Creates a skill from its file, or returns `None` if a problem makes the file unusable. The first
-/// list has the problems of the SKILL.md, the second list those of the sidecar. `is_unlisted` is
-/// whether the plugin lists other skills than this one.
+/// Creates a skill from its file, or returns `None` if a problem makes the file unusable. The diagnostics
+/// are those of the SKILL.md and of the sidecar. `is_unlisted` is whether the plugin lists other skills than
+/// this one.
 #[must_use]
 pub fn assemble_skill(
     package: &RelPath,
     file: &Arc<SkillFile>,
     namespace: Option<&PluginNamespace>,
     is_unlisted: bool,
-) -> (Option<Skill>, Vec<FileProblem>, Vec<FileProblem>) {
-    let mut problems = file.problems.to_vec();
-    let sidecar = file.sidecar.as_deref();
-    let mut sidecar_problems = sidecar
-        .map(|sidecar| sidecar.problems.clone())
-        .unwrap_or_default();
+) -> (Option<Skill>, Vec<Diagnostic>) {
+    let mut diagnostics = Vec::new();
+    let mut report = |file: fn() -> RelPath, problem: FileProblem| {
+        diagnostics.push(Diagnostic {
+            resource: Some(package.join_path(&file())),
+            problem,
+        });
+    };
+    for problem in &file.problems {
+        report(skill_file_name, problem.clone());
+    }
+    for problem in file.sidecar.iter().flat_map(|sidecar| &sidecar.problems) {
+        report(sidecar::sidecar_path, problem.clone());
+    }
 
+    let sidecar = file.sidecar.as_ref().map(|sidecar| &sidecar.content);
     let Some(frontmatter) = file.frontmatter.clone() else {
-        return (None, problems, sidecar_problems);
+        return (None, diagnostics);
     };
 
     let qualified_name = namespace.map(|ns| {
@@ -158,16 +167,18 @@ pub fn assemble_skill(
         .as_ref()
         .is_some_and(|name| name.chars().count() > MAX_QUALIFIED_NAME_CHARS)
     {
-        problems.push(FileProblem::error(
-            DiagnosticCode::NameInvalid,
-            "the qualified name is over 128 characters; shorten the plugin's or the skill's name",
-        ));
-        return (None, problems, sidecar_problems);
+        let why =
+            "the qualified name is over 128 characters; shorten the plugin's or the skill's name";
+        report(
+            skill_file_name,
+            FileProblem::error(DiagnosticCode::NameInvalid, why),
+        );
+        return (None, diagnostics);
     }
 
+    let plugin_dir = namespace.and_then(|ns| ns.plugin_dir.as_ref());
     let mut icons = IconPaths::default();
-    if let Some(interface) = sidecar.and_then(|sidecar| sidecar.content.interface.as_ref()) {
-        let plugin_dir = namespace.and_then(|ns| ns.plugin_dir.as_ref());
+    if let Some(interface) = sidecar.and_then(|sidecar| sidecar.interface.as_ref()) {
         for (path, text, key) in [
             (&mut icons.small, &interface.icon_small, "icon_small"),
             (&mut icons.large, &interface.icon_large, "icon_large"),
@@ -177,20 +188,24 @@ pub fn assemble_skill(
             if path.is_none() {
                 let why =
                     format!("`interface.{key}` must lie in `assets` of the skill or its plugin");
-                sidecar_problems.push(FileProblem::warning(DiagnosticCode::FieldInvalid, why));
+                let problem = FileProblem::warning(DiagnosticCode::FieldInvalid, why);
+                report(sidecar::sidecar_path, problem);
             }
         }
     }
 
     let is_for_people =
-        frontmatter.forbids_model() || sidecar.is_some_and(|sidecar| sidecar.content.forbids_model);
+        frontmatter.forbids_model() || sidecar.is_some_and(|sidecar| sidecar.forbids_model);
     let is_plugin_off = namespace.is_some_and(|namespace| namespace.is_switched_off);
     let restriction = if is_for_people {
         Some(OfferRestriction::PeopleOnly)
     } else if is_unlisted {
         let why =
             "the plugin's manifest lists its skills, and not this one: models are not offered it";
-        problems.push(FileProblem::note(DiagnosticCode::SkillNotOffered, why));
+        report(
+            skill_file_name,
+            FileProblem::note(DiagnosticCode::SkillNotOffered, why),
+        );
         Some(OfferRestriction::Unlisted)
     } else if frontmatter.is_switched_off() || is_plugin_off {
         let owner = if is_plugin_off {
@@ -199,15 +214,16 @@ pub fn assemble_skill(
             "`default-enabled`"
         };
         let why = format!("{owner} switches the skill off: models are not offered it");
-        problems.push(FileProblem::note(DiagnosticCode::SkillNotOffered, why));
+        report(
+            skill_file_name,
+            FileProblem::note(DiagnosticCode::SkillNotOffered, why),
+        );
         Some(OfferRestriction::SwitchedOff)
     } else {
         None
     };
 
-    let requirements =
-        SkillRequirements::read(&frontmatter, sidecar.map(|sidecar| &sidecar.content));
-    let plugin_dir = namespace.and_then(|ns| ns.plugin_dir.as_ref());
+    let requirements = SkillRequirements::read(&frontmatter, sidecar);
     let below_plugin = plugin_dir.and_then(|dir| package.strip_prefix(dir));
     let skill = Skill {
         package: package.clone(),
@@ -225,7 +241,7 @@ pub fn assemble_skill(
         icons: (icons != IconPaths::default()).then(|| Box::new(icons)),
         requirements: requirements.map(Box::new),
     };
-    (Some(skill), problems, sidecar_problems)
+    (Some(skill), diagnostics)
 }
 
 impl Skill {
@@ -261,15 +277,6 @@ impl Skill {
     #[must_use]
     pub fn sidecar_digest(&self) -> Option<Option<ContentDigest>> {
         self.file.sidecar.as_deref().map(|sidecar| sidecar.digest)
-    }
-
-    /// Returns the skill with another approval.
-    #[must_use]
-    pub fn with_trust(&self, trust: PackageTrust) -> Self {
-        Self {
-            trust: Some(trust),
-            ..self.clone()
-        }
     }
 
     /// Whether the file no longer parses and the skill shows its last usable version.
@@ -308,12 +315,6 @@ impl Skill {
         self.sidecar().map_or(&[], |sidecar| &sidecar.products)
     }
 
-    /// Whether the skill is restricted to certain products.
-    #[must_use]
-    pub fn has_product_filter(&self) -> bool {
-        !self.products().is_empty()
-    }
-
     /// Whether a caller of this product sees the skill. An empty product sees all skills.
     #[must_use]
     pub fn is_visible_to_product(&self, product: &str) -> bool {
@@ -326,19 +327,28 @@ impl Skill {
     /// Checks that the skill's handle below a root with this id is not too long. The problem is for
     /// a skill that is omitted because its handle is too long.
     pub fn check_handle(&self, root: &RootId) -> Result<(), FileProblem> {
-        if handle::formatted_len(root, self.handle_len) <= MAX_HANDLE_BYTES {
-            return Ok(());
-        }
-        let message =
-            "a skill's handle would be over 2,048 bytes; shorten its path or the root's id";
-        Err(FileProblem::error(DiagnosticCode::HandleTooLong, message))
+        check_handle_len("skill", root, self.handle_len)
     }
 
     /// Returns the path of the SKILL.md below the root, with links unresolved.
     #[must_use]
     pub fn skill_file_path(&self) -> RelPath {
-        self.package.join_path(&super::skill_file_name())
+        self.package.join_path(&skill_file_name())
     }
+}
+
+/// Checks the length of the handle of a skill or plugin below a root with this id.
+pub(super) fn check_handle_len(
+    noun: &str,
+    root: &RootId,
+    handle_len: usize,
+) -> Result<(), FileProblem> {
+    if handle::formatted_len(root, handle_len) <= MAX_HANDLE_BYTES {
+        return Ok(());
+    }
+    let why =
+        format!("a {noun}'s handle would be over 2,048 bytes; shorten its path or the root's id");
+    Err(FileProblem::error(DiagnosticCode::HandleTooLong, why))
 }
 
 impl PartialEq for Skill {
@@ -348,14 +358,15 @@ impl PartialEq for Skill {
             package,
             plugin,
             frontmatter,
-            handle_len,
             trust,
             restriction,
             host_capabilities,
             plugin_depth,
-            qualified_name,
             file,
             icons,
+            // The path determines the length, and the names of the plugin and the skill the qualified name.
+            handle_len: _,
+            qualified_name: _,
             // The file and the sidecar determine the requirements.
             requirements: _,
         } = self;
@@ -368,24 +379,21 @@ impl PartialEq for Skill {
         (
             package,
             plugin,
-            qualified_name,
             icons,
-            handle_len,
             trust,
             restriction,
             host_capabilities,
             plugin_depth,
+            frontmatter,
         ) == (
             &other.package,
             &other.plugin,
-            &other.qualified_name,
             &other.icons,
-            &other.handle_len,
             &other.trust,
             &other.restriction,
             &other.host_capabilities,
             &other.plugin_depth,
-        ) && *frontmatter == other.frontmatter
-            && (Arc::ptr_eq(file, &other.file) || is_same_file())
+            &other.frontmatter,
+        ) && (Arc::ptr_eq(file, &other.file) || is_same_file())
     }
 }

@@ -121,7 +121,7 @@ impl TrustPolicy {
         };
         let mut versions = self.lock.lock.approved_files(kind, name);
         let version = versions.find(|(content_digest, _)| *content_digest == **digest);
-        version.map(|(_, files)| files)
+        Some(version?.1)
     }
 }
 

@@ -43,10 +43,8 @@ impl DynamicValue {
     /// Returns the value of `key`, or `None` if the key is absent or `self` is not a mapping.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
-        self.as_map()?
-            .iter()
-            .find(|(k, _)| &**k == key)
-            .map(|(_, v)| v)
+        let mut entries = self.as_map()?.iter();
+        entries.find(|(k, _)| &**k == key).map(|(_, v)| v)
     }
 
     /// Returns the text if `self` is a text.
@@ -115,7 +113,7 @@ impl DynamicValue {
     pub fn to_text(&self) -> Box<str> {
         match self {
             Self::Text(text) => text.clone(),
-            other => JsonDisplay(other).to_string().into(),
+            other => other.to_string().into(),
         }
     }
 
@@ -154,33 +152,31 @@ impl DynamicValue {
     }
 }
 
-/// Formats a value as compact JSON.
-struct JsonDisplay<'a>(&'a DynamicValue);
-
-impl fmt::Display for JsonDisplay<'_> {
+impl fmt::Display for DynamicValue {
+    /// Formats a value as compact JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let comma = |i: usize| if i == 0 { "" } else { "," };
-        match self.0 {
-            DynamicValue::Null => f.write_str("null"),
-            DynamicValue::Bool(b) => write!(f, "{b}"),
-            DynamicValue::Int(n) => write!(f, "{n}"),
-            DynamicValue::UInt(n) => write!(f, "{n}"),
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Bool(b) => write!(f, "{b}"),
+            Self::Int(n) => write!(f, "{n}"),
+            Self::UInt(n) => write!(f, "{n}"),
             // `Debug` distinguishes `1.0` from `1` and keeps large numbers short.
-            DynamicValue::Float(n) => write!(f, "{n:?}"),
-            DynamicValue::Text(text) => write_json_string(text, f),
-            DynamicValue::List(items) => {
+            Self::Float(n) => write!(f, "{n:?}"),
+            Self::Text(text) => write_json_string(text, f),
+            Self::List(items) => {
                 f.write_str("[")?;
                 for (i, item) in items.iter().enumerate() {
-                    write!(f, "{}{}", comma(i), JsonDisplay(item))?;
+                    write!(f, "{}{item}", comma(i))?;
                 }
                 f.write_str("]")
             }
-            DynamicValue::Map(entries) => {
+            Self::Map(entries) => {
                 f.write_str("{")?;
                 for (i, (key, value)) in entries.iter().enumerate() {
                     f.write_str(comma(i))?;
                     write_json_string(key, f)?;
-                    write!(f, ":{}", JsonDisplay(value))?;
+                    write!(f, ":{value}")?;
                 }
                 f.write_str("}")
             }

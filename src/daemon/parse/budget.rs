@@ -60,22 +60,21 @@ pub fn parse_within_budget<T>(
 /// Charges the work of examining `bytes` of text. Returns `false` if the file is to be given up; its
 /// result is discarded then. Outside of [`parse_within_budget`] the work is not limited.
 pub(super) fn charge_work(bytes: usize) -> bool {
-    CURRENT_FILE.with_borrow_mut(|file| file.as_mut().is_none_or(|file| file.charge(bytes)))
-}
-
-impl FileBudget {
-    fn charge(&mut self, bytes: usize) -> bool {
-        if self.aborted.is_none() {
-            if (self.is_stopped)() {
-                self.aborted = Some(ParseAborted::Stopped);
+    CURRENT_FILE.with_borrow_mut(|file| {
+        let Some(file) = file else {
+            return true;
+        };
+        if file.aborted.is_none() {
+            if (file.is_stopped)() {
+                file.aborted = Some(ParseAborted::Stopped);
             }
-            match self.remaining.checked_sub(bytes) {
-                Some(remaining) => self.remaining = remaining,
-                None => self.aborted = Some(ParseAborted::TooCostly),
+            match file.remaining.checked_sub(bytes) {
+                Some(remaining) => file.remaining = remaining,
+                None => file.aborted = Some(ParseAborted::TooCostly),
             }
         }
-        self.aborted.is_none()
-    }
+        file.aborted.is_none()
+    })
 }
 
 #[cfg(test)]

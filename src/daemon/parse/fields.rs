@@ -44,11 +44,11 @@ pub struct OtherKeys {
 /// A mapping and its label in messages.
 #[derive(Clone, Copy)]
 pub struct FieldMapping<'v> {
-    value: &'v DynamicValue,
+    pub value: &'v DynamicValue,
     /// Keys that lead to the mapping. Empty for the document.
-    path: &'v [&'v str],
+    pub path: &'v [&'v str],
     /// Component that contains the mapping, such as the name of a server. Empty if there is none.
-    component: &'v str,
+    pub component: &'v str,
 }
 
 impl<'v> FieldMapping<'v> {
@@ -123,18 +123,9 @@ impl<'p> FieldReader<'p> {
         }
     }
 
-    /// Reports a problem without a position.
-    pub fn report_problem(
-        &mut self,
-        code: DiagnosticCode,
-        severity: Severity,
-        why: impl Into<String>,
-    ) {
-        self.report_at(&[], code, severity, why);
-    }
-
+    /// Reports a warning without a position.
     pub fn report_warning(&mut self, code: DiagnosticCode, why: impl Into<String>) {
-        self.report_problem(code, Severity::Warning, why);
+        self.report_at(&[], code, Severity::Warning, why);
     }
 
     /// Whether a further problem would be recorded. Checked before a message is formatted, because a
@@ -154,15 +145,10 @@ impl<'p> FieldReader<'p> {
     /// Returns the line and column of the last key of `path` in the file, or (0, 0) if they are not
     /// known.
     pub fn position_of(&self, path: &[&str]) -> (u32, u32) {
-        let (line, column) = key_position::position_of_key(self.yaml, path);
-        (
-            if line == 0 {
-                0
-            } else {
-                line + self.lines_before
-            },
-            column,
-        )
+        match key_position::position_of_key(self.yaml, path) {
+            (0, column) => (0, column),
+            (line, column) => (line + self.lines_before, column),
+        }
     }
 
     /// Reports a problem at the last key of `path`.
@@ -197,15 +183,20 @@ impl<'p> FieldReader<'p> {
         value: &DynamicValue,
         expected: &str,
     ) {
-        if !self.has_room() {
-            return;
-        }
-        let label = at.key_label(key);
-        let why = format!(
-            "{label} must be {expected}, but is {}; omitted",
-            value.kind()
+        let kind = value.kind();
+        self.report_invalid(
+            at,
+            key,
+            format_args!("must be {expected}, but is {kind}; omitted"),
         );
-        self.report_field(at, key, DiagnosticCode::FieldInvalid, why);
+    }
+
+    /// Reports an invalid value of a field. `fault` follows the label of the field.
+    fn report_invalid(&mut self, at: FieldMapping<'_>, key: &str, fault: impl Display) {
+        if self.has_room() {
+            let why = format!("{} {fault}", at.key_label(key));
+            self.report_field(at, key, DiagnosticCode::FieldInvalid, why);
+        }
     }
 
     /// Reports a field over `limit`, such as `64 characters`. `effect` says what became of the
@@ -217,11 +208,10 @@ impl<'p> FieldReader<'p> {
         limit: impl Display,
         effect: &str,
     ) {
-        if !self.has_room() {
-            return;
+        if self.has_room() {
+            let why = format!("{} is over {limit}; {effect}", at.key_label(key));
+            self.report_field(at, key, DiagnosticCode::FieldTooLong, why);
         }
-        let why = format!("{} is over {limit}; {effect}", at.key_label(key));
-        self.report_field(at, key, DiagnosticCode::FieldTooLong, why);
     }
 
     /// Reports the keys that are not in `known`, at the first of them. `effect` says what became of them.
@@ -234,11 +224,8 @@ impl<'p> FieldReader<'p> {
         let Some(first) = keys.first() else { return };
 
         // The message goes to callers, and an unknown key may have the form of a secret.
-        let redacted: Vec<String> = keys
-            .iter()
-            .copied()
-            .map(secret_filter::redact_in_text)
-            .collect();
+        let redacted = keys.iter().map(|key| secret_filter::redact_in_text(key));
+        let redacted: Vec<_> = redacted.collect();
         let named = text::quote_words(redacted.iter().map(String::as_str));
 
         let owner = match (at.path, at.component) {
@@ -250,8 +237,8 @@ impl<'p> FieldReader<'p> {
         let similar = keys
             .iter()
             .find_map(|key| most_similar(key, known.iter().copied()));
-        let question =
-            similar.map_or_else(String::new, |known| format!("; did you mean `{known}`?"));
+        let question = similar.map(|known| format!("; did you mean `{known}`?"));
+        let question = question.unwrap_or_default();
         let why = format!("unknown keys{owner}, {effect}: {named}{question}");
         let path = [at.path, &[first]].concat();
         self.report_at(&path, DiagnosticCode::FieldUnknown, Severity::Note, why);
@@ -267,13 +254,9 @@ impl<'p> FieldReader<'p> {
         read: &[&str],
         documented: &[&[&str]],
     ) -> OtherKeys {
-        let is_read = |key: &str| key == "$schema" || read.contains(&key);
-        let more: Vec<_> = at
-            .entries()
-            .iter()
-            .filter(|(key, _)| !is_read(key))
-            .cloned()
-            .collect();
+        let more = at.entries().iter();
+        let more = more.filter(|(key, _)| &**key != "$schema" && !read.contains(&&**key));
+        let more: Vec<_> = more.cloned().collect();
         if more.is_empty() {
             return OtherKeys::default();
         }
@@ -282,7 +265,7 @@ impl<'p> FieldReader<'p> {
         let size = declaration.value.wire_size();
         let is_too_large = size > MAX_MORE_BYTES || declaration.value.depth() > MAX_WIRE_NESTING;
         self.report_unknown_keys(at, &[read, &documented.concat()].concat(), "passed on");
-        self.report_redacted(subject, declaration.redacted.iter().map(String::as_str));
+        self.report_redacted(subject, &declaration.redacted);
         if is_too_large {
             let why = format!(
                 "{subject}: the other keys are over {MAX_MORE_BYTES} bytes, or nested over \
@@ -298,13 +281,9 @@ impl<'p> FieldReader<'p> {
     }
 
     /// Reports the values of `subject` that are redacted, by their keys.
-    pub fn report_redacted<'k>(
-        &mut self,
-        subject: &str,
-        keys: impl ExactSizeIterator<Item = &'k str>,
-    ) {
-        if keys.len() > 0 {
-            let keys = text::quote_words(keys);
+    pub fn report_redacted(&mut self, subject: &str, keys: &[impl AsRef<str>]) {
+        if !keys.is_empty() {
+            let keys = text::quote_words(keys.iter().map(AsRef::as_ref));
             let why = format!(
                 "{subject}: {keys} may be secret, and is redacted; read it from the environment: `${{NAME}}`"
             );
@@ -315,24 +294,18 @@ impl<'p> FieldReader<'p> {
     /// Reports a text of a field if a part of it is redacted.
     fn check_shown(&mut self, at: FieldMapping<'_>, key: &str, found: &str, shown: &str) {
         if found != shown && self.has_room() {
-            let why = format!(
-                "a part of {} may be secret, and is redacted",
-                at.key_label(key)
-            );
+            let label = at.key_label(key);
+            let why = format!("a part of {label} may be secret, and is redacted");
             self.report_field(at, key, DiagnosticCode::SecretRedacted, why);
         }
     }
 
     /// Reports a component that is omitted. `what` is its kind, such as `MCP server`.
     pub fn report_unusable(&mut self, what: &str, name: &str, why: &str) {
-        if !self.has_room() {
-            return;
+        if self.has_room() {
+            let why = format!("the {what} {} {why}; omitted", quote_redacted(name));
+            self.report_at(&[], DiagnosticCode::ComponentInvalid, Severity::Error, why);
         }
-        self.report_problem(
-            DiagnosticCode::ComponentInvalid,
-            Severity::Error,
-            format!("the {what} {} {why}; omitted", quote_redacted(name)),
-        );
     }
 
     /// Reads the mapping at the last key of `path`. `expected` is the word of the format for a
@@ -392,6 +365,11 @@ impl<'p> FieldReader<'p> {
         (!found.is_empty()).then_some(found)
     }
 
+    /// Reads a text like [`Self::read_verbatim`].
+    pub fn read_text(&mut self, at: FieldMapping<'_>, key: &str, max: usize) -> Option<Box<str>> {
+        self.read_verbatim(at, key, max).map(Into::into)
+    }
+
     /// Reads a color `#RRGGBB`.
     pub fn read_color(&mut self, at: FieldMapping<'_>, key: &str) -> Option<Box<str>> {
         let color = self.read_verbatim(at, key, MAX_WORD_CHARS)?;
@@ -399,23 +377,22 @@ impl<'p> FieldReader<'p> {
         if digits.len() == 6 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Some(color.into());
         }
-        let why = format!(
-            "{} must be `#RRGGBB`, but is {}; omitted",
-            at.key_label(key),
-            quote_redacted(color)
+        let shown = quote_redacted(color);
+        self.report_invalid(
+            at,
+            key,
+            format_args!("must be `#RRGGBB`, but is {shown}; omitted"),
         );
-        self.report_field(at, key, DiagnosticCode::FieldInvalid, why);
         None
     }
 
     pub fn read_bool(&mut self, at: FieldMapping<'_>, key: &str) -> Option<bool> {
-        match at.non_null_value(key)? {
-            DynamicValue::Bool(flag) => Some(*flag),
-            other => {
-                self.report_wrong_type(at, key, other, "true or false");
-                None
-            }
+        let value = at.non_null_value(key)?;
+        if let DynamicValue::Bool(flag) = value {
+            return Some(*flag);
         }
+        self.report_wrong_type(at, key, value, "true or false");
+        None
     }
 
     /// Reads a flag in any of the spellings of [`DynamicValue::to_flag`].
@@ -445,8 +422,7 @@ impl<'p> FieldReader<'p> {
             // range checked above
             return Some((number * unit).round() as u64);
         }
-        let why = format!("{} is not a valid duration; omitted", at.key_label(key));
-        self.report_field(at, key, DiagnosticCode::FieldInvalid, why);
+        self.report_invalid(at, key, "is not a valid duration; omitted");
         None
     }
 
@@ -474,8 +450,7 @@ impl<'p> FieldReader<'p> {
         let texts: Option<Vec<&str>> = items.iter().map(DynamicValue::as_text).collect();
 
         let Some(texts) = texts else {
-            let why = format!("{} must be a list of texts; omitted", at.key_label(key));
-            self.report_field(at, key, DiagnosticCode::FieldInvalid, why);
+            self.report_invalid(at, key, "must be a list of texts; omitted");
             return None;
         };
 
@@ -490,14 +465,13 @@ impl<'p> FieldReader<'p> {
 
     /// Reads a list of texts, or a single text, with secrets redacted. Omits invalid items.
     pub fn read_lines(&mut self, at: FieldMapping<'_>, key: &str, max: usize) -> Box<[Box<str>]> {
-        let lines = self.read_verbatim_list(at, key, max);
-        let mut shown = Vec::with_capacity(lines.len());
-        for line in lines {
-            let shown_line = secret_filter::redact_in_text(line);
-            self.check_shown(at, key, line, &shown_line);
-            shown.push(shown_line.into());
-        }
-        shown.into()
+        let lines = self.read_verbatim_list(at, key, max).into_iter();
+        let shown = lines.map(|line| {
+            let shown = secret_filter::redact_in_text(line);
+            self.check_shown(at, key, line, &shown);
+            shown.into()
+        });
+        shown.collect()
     }
 
     /// Reads a list of texts, or a single text. Omits invalid items. Secrets are not redacted.
@@ -528,12 +502,10 @@ impl<'p> FieldReader<'p> {
             .collect();
 
         if texts.len() < items.len() {
-            let why = format!(
-                "{} may hold {MAX_ITEMS} texts of {max} characters; {} omitted",
-                at.key_label(key),
-                items.len() - texts.len()
-            );
-            self.report_field(at, key, DiagnosticCode::FieldInvalid, why);
+            let omitted = items.len() - texts.len();
+            let fault =
+                format_args!("may hold {MAX_ITEMS} texts of {max} characters; {omitted} omitted");
+            self.report_invalid(at, key, fault);
         }
 
         texts
@@ -554,10 +526,8 @@ impl<'p> FieldReader<'p> {
         };
 
         if entries.len() > MAX_ITEMS {
-            let why = format!(
-                "{} has over {MAX_ITEMS} entries; the rest is omitted",
-                at.key_label(key)
-            );
+            let label = at.key_label(key);
+            let why = format!("{label} has over {MAX_ITEMS} entries; the rest is omitted");
             self.report_field(at, key, DiagnosticCode::FieldTooLong, why);
         }
 
@@ -582,7 +552,7 @@ impl<'p> FieldReader<'p> {
     pub fn check_component_name(&mut self, what: &str, name: &str) -> Option<Box<str>> {
         let shown = secret_filter::redact_in_text(name);
         if shown != name {
-            self.report_redacted(&format!("the {what}"), ["name"].into_iter());
+            self.report_redacted(&format!("the {what}"), &["name"]);
         }
         let name = text::collapse_whitespace(&shown);
         let why = if name.is_empty() {

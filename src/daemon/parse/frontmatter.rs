@@ -2,6 +2,7 @@
 
 mod fields;
 
+use super::collect_problems;
 use super::misread_text::misread_problems;
 use super::yaml::{self, YamlError, YamlErrorKind};
 use super::yaml_repair;
@@ -33,35 +34,19 @@ pub struct ParsedSkillMd {
     pub problems: Vec<FileProblem>,
 }
 
-impl ParsedSkillMd {
-    /// Result of a file that cannot be used because of `problem`.
-    #[must_use]
-    pub fn unusable(problem: FileProblem) -> Self {
-        Self {
-            frontmatter: None,
-            problems: vec![problem],
-        }
-    }
-}
-
 /// Reads the frontmatter of a SKILL.md. `head` is the whole file if `is_whole`, else at least the
 /// first `MAX_FRONTMATTER_BYTES` + 4 KiB. Bytes after the closing fence are ignored. `dir_name` is
 /// the name of the directory, with links not resolved.
 #[must_use]
 pub fn read(head: &[u8], is_whole: bool, dir_name: Option<&[u8]>) -> ParsedSkillMd {
-    let mut problems = Vec::new();
-    let parsed = extract_fenced(head, is_whole)
-        .and_then(|yaml| {
-            parse_mapping(yaml, fields::decides, &mut problems).map(|parsed| (yaml, parsed))
-        })
-        .map_err(|problem| problems.push(problem));
-
-    let skill = parsed.ok().and_then(|(yaml, parsed)| {
+    let (frontmatter, problems) = collect_problems(|problems| {
+        let yaml = extract_fenced(head, is_whole)?;
+        let parsed = parse_mapping(yaml, fields::decides, problems)?;
         problems.extend(misread_problems(&parsed.text));
-        fields::read(parsed.value, yaml, dir_name, &mut problems)
+        Ok(fields::read(parsed.value, yaml, dir_name, problems))
     });
     ParsedSkillMd {
-        frontmatter: skill,
+        frontmatter: frontmatter.flatten(),
         problems,
     }
 }
@@ -119,7 +104,15 @@ fn parse_mapping<'a>(
             text: yaml.into(),
             value,
         },
-        Err(error) => parse_repaired(yaml, error, decides, problems).map_err(syntax_problem)?,
+        Err(error) => parse_repaired(yaml, error, decides, problems).map_err(|error| {
+            // Count the line of the opening fence.
+            let (line, column) = match error.line {
+                0 => (1, 1),
+                line => (line + 1, error.column),
+            };
+            FileProblem::error(DiagnosticCode::YamlSyntax, error.message)
+                .with_position(line, column)
+        })?,
     };
 
     match &parsed.value {
@@ -135,16 +128,6 @@ fn parse_mapping<'a>(
     }
 }
 
-/// Returns the problem of an error with its position in the file.
-fn syntax_problem(error: YamlError) -> FileProblem {
-    // Count the line of the opening fence.
-    let (line, column) = match error.line {
-        0 => (1, 1),
-        line => (line + 1, error.column),
-    };
-    FileProblem::error(DiagnosticCode::YamlSyntax, error.message).with_position(line, column)
-}
-
 /// Repairs the YAML. Returns the error that the repair cannot mend.
 fn parse_repaired<'a>(
     yaml: &'a str,
@@ -153,43 +136,44 @@ fn parse_repaired<'a>(
     problems: &mut Vec<FileProblem>,
 ) -> Result<ParsedYaml<'a>, YamlError> {
     // Quotes would hide that a well-formed text has no value.
-    let quotable = error.kind == YamlErrorKind::Syntax;
-    let repaired = quotable
-        .then(|| yaml_repair::quote_broken_values(yaml))
-        .flatten();
-    let (text, quoted) = match repaired {
-        Some((text, quoted)) => (Cow::from(text), quoted),
-        None => (yaml.into(), Vec::new()),
-    };
-
-    let result = if quoted.is_empty() {
-        Err(error)
-    } else {
-        yaml::parse(&text)
-    };
-    let (text, value, omitted) = match result {
-        Ok(value) => (text, value, Vec::new()),
-        Err(error) => {
-            let Some((text, omitted)) = yaml_repair::blank_broken_entries(&text, &error, decides)
-            else {
-                return Err(error);
-            };
-            let value = yaml::parse(&text).map_err(|_| error)?;
-            (text.into(), value, omitted)
+    let quotable = Some(yaml).filter(|_| error.kind == YamlErrorKind::Syntax);
+    let (mut text, quoted, result) = match quotable.and_then(yaml_repair::quote_broken_values) {
+        Some((text, quoted)) => {
+            let result = yaml::parse(&text);
+            (Cow::from(text), quoted, result)
         }
+        None => (yaml.into(), Vec::new(), Err(error)),
     };
 
-    if let Some((line, _)) = quoted.first() {
-        let keys = text::quote_words(quoted.iter().map(|(_, key)| key.as_str()));
-        let why = format!("repaired by quoting the values of {keys}; quote them in the file");
-        let problem = FileProblem::warning(DiagnosticCode::YamlRepaired, why);
-        problems.push(problem.with_position(line + 1, 1));
-    }
-    if let Some((line, _)) = omitted.first() {
-        let keys = text::quote_words(omitted.iter().map(|(_, key)| key.as_str()));
-        let why = format!("{LEFT_OUT} {keys}, which are not valid YAML; correct them in the file");
-        let problem = FileProblem::warning(DiagnosticCode::YamlRepaired, why);
-        problems.push(problem.with_position(line + 1, 1));
+    let mut omitted = Vec::new();
+    let value = result.or_else(|error| {
+        let Some(blanked) = yaml_repair::blank_broken_entries(&text, &error, decides) else {
+            return Err(error);
+        };
+        omitted = blanked.1;
+        text = blanked.0.into();
+        yaml::parse(&text).map_err(|_| error)
+    })?;
+
+    let repairs = [
+        (
+            quoted,
+            "repaired by quoting the values of",
+            "; quote them in the file",
+        ),
+        (
+            omitted,
+            LEFT_OUT,
+            ", which are not valid YAML; correct them in the file",
+        ),
+    ];
+    for (entries, repair, advice) in repairs {
+        if let Some((line, _)) = entries.first() {
+            let keys = text::quote_words(entries.iter().map(|(_, key)| key.as_str()));
+            let why = format!("{repair} {keys}{advice}");
+            let problem = FileProblem::warning(DiagnosticCode::YamlRepaired, why);
+            problems.push(problem.with_position(line + 1, 1));
+        }
     }
     Ok(ParsedYaml { text, value })
 }

@@ -2,45 +2,23 @@
 
 use serde::de::DeserializeSeed;
 
+use super::secret_filter;
 use super::value_seed::DocumentBudget;
-use crate::daemon::model::value::DynamicValue;
+use crate::daemon::model::{DiagnosticCode, DynamicValue, FileProblem};
 use caproot_core::text;
 use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
 use caproot_core::text::position;
 
-/// Error of parsing JSON.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JsonError {
-    /// Line from 1.
-    pub line: u32,
-    /// Column in characters from 1.
-    pub column: u32,
-    /// Message without the position.
-    pub message: String,
-    /// Whether the text is not UTF-8.
-    pub is_not_utf8: bool,
-}
-
-/// Parses one document of UTF-8. Skips a byte order mark before the document.
-pub fn parse(bytes: &[u8]) -> Result<DynamicValue, JsonError> {
-    if fences::is_utf16(bytes) {
-        return Err(JsonError {
-            line: 1,
-            column: 1,
-            message: "the file is in UTF-16; save the file as UTF-8".into(),
-            is_not_utf8: true,
-        });
-    }
-
-    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
-    let text = std::str::from_utf8(bytes).map_err(|error| {
-        let (line, column) = position::position_of_byte(bytes, error.valid_up_to());
-        JsonError {
-            line,
-            column,
-            message: "the file is not UTF-8; save the file as UTF-8".into(),
-            is_not_utf8: true,
-        }
+/// Parses one document of UTF-8. Skips a byte order mark before the document. The code of the problem is
+/// `NotUtf8`, or `PluginFileInvalid` for a file in UTF-8.
+pub fn parse(bytes: &[u8]) -> Result<DynamicValue, FileProblem> {
+    let text = decode_text(bytes).map_err(|error| {
+        let fault = if error.is_utf16 {
+            "in UTF-16"
+        } else {
+            "not UTF-8"
+        };
+        error.into_problem(format!("the file is {fault}; save the file as UTF-8"))
     })?;
 
     let budget = DocumentBudget::new(text.len());
@@ -48,30 +26,53 @@ pub fn parse(bytes: &[u8]) -> Result<DynamicValue, JsonError> {
     let value = budget.seed().deserialize(&mut deserializer);
     value
         .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|error| json_error(text, &error))
+        .map_err(|error| syntax_problem(text, &error))
 }
 
 /// Converts an error of `serde_json`, which counts columns in bytes up to and including the byte at
 /// which it stopped.
-fn json_error(text: &str, error: &serde_json::Error) -> JsonError {
-    let line_start = text
+fn syntax_problem(text: &str, error: &serde_json::Error) -> FileProblem {
+    let lines_before = text
         .split_inclusive('\n')
-        .take(error.line().saturating_sub(1))
-        .map(str::len)
-        .sum::<usize>();
-    let (line, column) = position::position_of_byte(
-        text.as_bytes(),
-        line_start + error.column().saturating_sub(1),
-    );
+        .take(error.line().saturating_sub(1));
+    let line_start = lines_before.map(str::len).sum::<usize>();
+    let at = line_start + error.column().saturating_sub(1);
+    let (line, column) = position::position_of_byte(text.as_bytes(), at);
+
     let message = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());
     let message = text::escape_text(message.strip_suffix(&suffix).unwrap_or(&message));
-    JsonError {
-        line,
-        column,
-        message,
-        is_not_utf8: false,
+    let why = secret_filter::redact_in_text(&message);
+    FileProblem::error(DiagnosticCode::PluginFileInvalid, why).with_position(line, column)
+}
+
+/// Text that is not UTF-8, with the position of the first byte that is not.
+pub(super) struct EncodingError {
+    pub(super) is_utf16: bool,
+    position: (u32, u32),
+}
+
+impl EncodingError {
+    pub(super) fn into_problem(self, why: String) -> FileProblem {
+        let (line, column) = self.position;
+        FileProblem::error(DiagnosticCode::NotUtf8, why).with_position(line, column)
     }
+}
+
+/// Returns the text of a file without its byte order mark.
+pub(super) fn decode_text(bytes: &[u8]) -> Result<&str, EncodingError> {
+    // UTF-16 without a byte order mark may be valid UTF-8, so this check comes first.
+    if fences::is_utf16(bytes) {
+        return Err(EncodingError {
+            is_utf16: true,
+            position: (1, 1),
+        });
+    }
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+    std::str::from_utf8(bytes).map_err(|error| EncodingError {
+        is_utf16: false,
+        position: position::position_of_byte(bytes, error.valid_up_to()),
+    })
 }
 
 #[cfg(test)]

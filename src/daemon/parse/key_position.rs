@@ -13,21 +13,18 @@ pub fn position_of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
             };
 
             let key_text = line.trim_start_matches([' ', '-']);
-            if level > 0 && line.len() == key_text.len() && !is_blank(line) {
+            let is_blank = line.trim().is_empty() || line.trim().starts_with('#');
+            if level > 0 && line.len() == key_text.len() && !is_blank {
                 return (0, 0);
             }
             if (level > 0 || line.len() == key_text.len()) && is_key(key_text, key) {
-                found = (number, saturating_u32(line.len() - key_text.len() + 1));
+                let column = u32::try_from(line.len() - key_text.len() + 1);
+                found = (number, column.unwrap_or(u32::MAX));
                 break;
             }
         }
     }
     found
-}
-
-fn is_blank(line: &str) -> bool {
-    let text = line.trim();
-    text.is_empty() || text.starts_with('#')
 }
 
 fn is_key(line: &str, key: &str) -> bool {
@@ -39,10 +36,6 @@ fn is_key(line: &str, key: &str) -> bool {
         None => line.strip_prefix(key),
     };
     rest.is_some_and(|rest| rest.trim_start().starts_with(':'))
-}
-
-fn saturating_u32(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Parser of a plugin's manifest, `plugin.json`.
 
-use super::plugin::json_problem;
-use super::{json, names, plugin};
+use super::{collect_problems, json, names, plugin};
 use crate::daemon::model::limits::MAX_MANIFEST_BYTES;
 use crate::daemon::model::{DiagnosticCode, DynamicValue, FileProblem, PluginManifest};
 use caproot_core::text;
@@ -14,12 +13,7 @@ const MAX_VERSION_CHARS: usize = 64;
 /// and a problem `MANIFEST_INVALID` if the manifest is unusable.
 #[must_use]
 pub fn read(bytes: &[u8], dir_name: Option<&[u8]>) -> (Option<PluginManifest>, Vec<FileProblem>) {
-    let mut problems = Vec::new();
-    let manifest = parse_manifest(bytes, dir_name, &mut problems);
-    (
-        manifest.map_err(|problem| problems.push(problem)).ok(),
-        problems,
-    )
+    collect_problems(|problems| parse_manifest(bytes, dir_name, problems))
 }
 
 fn parse_manifest(
@@ -32,20 +26,22 @@ fn parse_manifest(
         return Err(invalid_manifest(why));
     }
 
-    let value = json::parse(bytes)
-        .map_err(|error| json_problem(&error, DiagnosticCode::ManifestInvalid))?;
+    let value = json::parse(bytes).map_err(|problem| match problem.code {
+        DiagnosticCode::NotUtf8 => problem,
+        _ => FileProblem {
+            code: DiagnosticCode::ManifestInvalid,
+            ..problem
+        },
+    })?;
 
     if value.as_map().is_none() {
         let message = format!("the manifest is {}, and must be an object", value.kind());
         return Err(invalid_manifest(message).with_position(1, 1));
     }
 
-    let name = plugin_name(&value, dir_name, problems).map_err(invalid_manifest)?;
-    let version = plugin_version(&value, problems);
-
     Ok(PluginManifest {
-        name,
-        version,
+        name: plugin_name(&value, dir_name, problems).map_err(invalid_manifest)?,
+        version: plugin_version(&value, problems),
         declarations: plugin::read_manifest_details(&value, bytes, problems),
     })
 }

@@ -12,7 +12,9 @@ const TEXT_FIELDS: [&str; 2] = ["name", "description"];
 const MAX_SHOWN_CHARS: usize = 40;
 
 /// Lines of a field, by their indexes.
-struct FieldLines {
+struct FieldLines<'a> {
+    /// Lines of the whole text.
+    lines: &'a [&'a str],
     /// Line of the key.
     first: usize,
     /// End of the indented and blank lines that YAML reads as the value.
@@ -48,13 +50,9 @@ pub fn misread_problems(yaml: &str) -> Vec<FileProblem> {
         let Some(found) = FieldLines::find(&lines, field) else {
             continue;
         };
-        let parts = [found.misread_value(&lines), found.misread_key(&lines)];
-        problems.extend(
-            parts
-                .into_iter()
-                .flatten()
-                .map(|part| part.problem(field, &lines)),
-        );
+        let parts = [found.misread_value(), found.misread_key()];
+        let parts = parts.into_iter().flatten();
+        problems.extend(parts.map(|part| part.problem(field, &lines)));
     }
     problems
 }
@@ -66,19 +64,18 @@ pub fn mend_misread_text(lines: &[&str]) -> Option<Vec<String>> {
     TEXT_FIELDS.into_iter().find_map(|field| {
         let found = FieldLines::find(lines, field)?;
         if found.continued_end > found.end {
-            return Some(found.indent_continuation(lines));
+            return Some(found.indent_continuation());
         }
-        let value = found.value(lines);
-        let is_comment_only = value.starts_with('#') && found.continuation(lines).next().is_none();
-        (is_comment_only || found.misread_value(lines).is_some()).then(|| found.quote_value(lines))
+        let is_comment_only =
+            found.value().starts_with('#') && found.continuation().next().is_none();
+        (is_comment_only || found.misread_value().is_some()).then(|| found.quote_value())
     })
 }
 
-impl FieldLines {
-    fn find(lines: &[&str], field: &str) -> Option<Self> {
-        let first = lines
-            .iter()
-            .position(|line| outer_key(line) == Some(field))?;
+impl<'a> FieldLines<'a> {
+    fn find(lines: &'a [&'a str], field: &str) -> Option<Self> {
+        let mut keys = lines.iter().map(|line| outer_key(line));
+        let first = keys.position(|key| key == Some(field))?;
         let rest = &lines[first][field.len()..];
         let value = rest.trim_start().strip_prefix(':')?.trim_start();
 
@@ -97,6 +94,7 @@ impl FieldLines {
         }
 
         Some(Self {
+            lines,
             first,
             end,
             continued_end,
@@ -104,27 +102,26 @@ impl FieldLines {
         })
     }
 
-    fn value<'a>(&self, lines: &[&'a str]) -> &'a str {
-        lines[self.first][self.value_start..].trim_end()
+    fn value(&self) -> &'a str {
+        self.lines[self.first][self.value_start..].trim_end()
     }
 
     /// Returns the lines of the value after the first that are not blank, with their indexes.
-    fn continuation<'a>(&self, lines: &[&'a str]) -> impl Iterator<Item = (usize, &'a str)> {
-        let below = lines[self.first + 1..self.end].iter();
-        let numbered = (self.first + 1..).zip(below.copied());
+    fn continuation(&self) -> impl Iterator<Item = (usize, &'a str)> {
+        let numbered = (self.first + 1..self.end).map(|at| (at, self.lines[at]));
         numbered.filter(|(_, line)| !line.trim().is_empty())
     }
 
     /// Finds the part of a plain value that YAML reads as a comment, a tag or an anchor.
-    fn misread_value(&self, lines: &[&str]) -> Option<MisreadPart> {
-        let value = self.value(lines);
+    fn misread_value(&self) -> Option<MisreadPart> {
+        let value = self.value();
         if value.is_empty() || value.starts_with(['"', '\'', '|', '>', '[', '{', '#']) {
             return None;
         }
 
         let part = |kind, line, offset| Some(MisreadPart { kind, line, offset });
         let is_misread_start = match value.strip_prefix('&') {
-            Some(named) => !is_used_anchor(named, lines),
+            Some(named) => !is_used_anchor(named, self.lines),
             None => value.starts_with('!') && !value.starts_with("!!"),
         };
         if is_misread_start {
@@ -134,38 +131,35 @@ impl FieldLines {
         if let Some(at) = comment_start(value) {
             return part(MisreadKind::Comment, self.first, self.value_start + at);
         }
-        for (line, text) in self.continuation(lines) {
+        for (line, text) in self.continuation() {
             if let Some(at) = comment_start(text) {
                 return part(MisreadKind::Comment, line, at);
             }
         }
 
         // `#word` at the start of a line below is a word of the text, and `# word` is a comment.
-        let below = lines
-            .get(self.end)
-            .and_then(|line| line.strip_prefix('#'))?;
+        let below = self.lines.get(self.end)?.strip_prefix('#')?;
         let is_word = below.starts_with(|c: char| c.is_alphanumeric());
         part(MisreadKind::Comment, self.end, 0).filter(|_| is_word)
     }
 
     /// Finds the first key that is most likely the continuation of the value.
-    fn misread_key(&self, lines: &[&str]) -> Option<MisreadPart> {
-        let mut below =
-            (self.end..self.continued_end).filter(|line| outer_key(lines[*line]).is_some());
-        below.next().map(|line| MisreadPart {
+    fn misread_key(&self) -> Option<MisreadPart> {
+        let mut below = self.end..self.continued_end;
+        Some(MisreadPart {
             kind: MisreadKind::Key,
-            line,
+            line: below.find(|line| outer_key(self.lines[*line]).is_some())?,
             offset: 0,
         })
     }
 
     /// Indents the lines that continue the value, like the lines above them.
-    fn indent_continuation(&self, lines: &[&str]) -> Vec<String> {
-        let indent = self.continuation(lines).next().map_or(2, |(_, line)| {
+    fn indent_continuation(&self) -> Vec<String> {
+        let indent = self.continuation().next().map_or(2, |(_, line)| {
             line.len() - line.trim_start_matches(' ').len()
         });
         let continued = self.end..self.continued_end;
-        let indented = lines.iter().enumerate().map(|(at, line)| {
+        let indented = self.lines.iter().enumerate().map(|(at, line)| {
             if continued.contains(&at) && !line.trim().is_empty() {
                 format!("{}{line}", " ".repeat(indent.max(1)))
             } else {
@@ -176,33 +170,23 @@ impl FieldLines {
     }
 
     /// Joins the lines of the value in quotes.
-    fn quote_value(&self, lines: &[&str]) -> Vec<String> {
-        let first = lines[self.first];
-        let mut text = self.value(lines).to_owned();
-        let mut end = self.end;
-        for (_, line) in self.continuation(lines) {
+    fn quote_value(&self) -> Vec<String> {
+        let first = self.lines[self.first];
+        let mut text = self.value().to_owned();
+        let rest = self.lines[self.end..].iter();
+        let comments: Vec<_> = rest.take_while(|line| line.starts_with('#')).collect();
+        let continuation = self.continuation().map(|(_, line)| line);
+        for line in continuation.chain(comments.iter().map(|line| **line)) {
             text.extend([" ", line.trim()]);
-        }
-        while let Some(line) = lines.get(end).filter(|line| line.starts_with('#')) {
-            text.extend([" ", line.trim()]);
-            end += 1;
         }
 
         let ending = &first[first.trim_end_matches(['\r', '\n']).len()..];
         let before = &first[..self.value_start];
         let quoted = format!("{before}{}{ending}", quote_text(&text));
-        let kept = |range: &[&str]| {
-            range
-                .iter()
-                .map(|line| (*line).to_owned())
-                .collect::<Vec<_>>()
-        };
-        [
-            kept(&lines[..self.first]),
-            vec![quoted],
-            kept(&lines[end..]),
-        ]
-        .concat()
+        let end = self.end + comments.len();
+        let before = &self.lines[..self.first];
+        let all = [before, &[&*quoted], &self.lines[end..]].concat();
+        all.into_iter().map(str::to_owned).collect()
     }
 }
 

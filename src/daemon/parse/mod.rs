@@ -15,3 +15,14 @@ pub mod sidecar;
 mod value_seed;
 pub mod yaml;
 pub mod yaml_repair;
+
+use crate::daemon::model::FileProblem;
+
+/// Calls a reader, and adds its error to the problems.
+fn collect_problems<T>(
+    read: impl FnOnce(&mut Vec<FileProblem>) -> Result<T, FileProblem>,
+) -> (Option<T>, Vec<FileProblem>) {
+    let mut problems = Vec::new();
+    let value = read(&mut problems).map_err(|problem| problems.push(problem));
+    (value.ok(), problems)
+}

@@ -22,16 +22,13 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("no name is set, and the directory has no name to use instead".into());
     }
+    let quoted = text::quote_word(name);
     if name.chars().any(char::is_control) {
-        return Err(format!(
-            "the name {} contains control characters",
-            text::quote_word(name)
-        ));
+        return Err(format!("the name {quoted} contains control characters"));
     }
     if text::exceeds_chars(name, MAX_NAME_CHARS) {
         return Err(format!(
-            "the name {} is over {MAX_NAME_CHARS} characters",
-            text::quote_word(name)
+            "the name {quoted} is over {MAX_NAME_CHARS} characters"
         ));
     }
     Ok(())

@@ -196,11 +196,9 @@ impl<'t> LineFilter<'t> {
 
         let mut at = 0;
         while at < text.len() {
-            let is_covered = self.cover != NameCover::Nothing;
-            let parts = if is_covered {
-                &COVERED_PARTS
-            } else {
-                &LINE_PARTS
+            let parts = match self.cover {
+                NameCover::Nothing => &LINE_PARTS,
+                _ => &COVERED_PARTS,
             };
             let Some(found) = parts.captures_at(text, at) else {
                 break;
@@ -237,12 +235,8 @@ impl<'t> LineFilter<'t> {
                     || name.len() < word.len()
                     || rest.trim_start().starts_with([':', '=']));
             let is_value = !is_scheme && word.contains(char::is_alphanumeric) && !is_name;
-            if let (NameCover::Next { is_rest }, true) = (self.cover, is_value) {
-                self.cover = if is_rest {
-                    NameCover::Rest
-                } else {
-                    NameCover::Word
-                };
+            if is_value {
+                self.begin_value();
             }
             return;
         }
@@ -284,10 +278,9 @@ impl<'t> LineFilter<'t> {
             }
             _ if sign.ends_with(['"', '\'']) => {
                 // The name may be in quotes: `"apiKey": "…"`.
-                self.last = if after == LastWord::Flag {
-                    LastWord::Name
-                } else {
-                    after
+                self.last = match after {
+                    LastWord::Flag => LastWord::Name,
+                    _ => after,
                 };
                 if !self.close(sign) {
                     self.open(sign);
@@ -362,12 +355,15 @@ impl<'t> LineFilter<'t> {
             before = pair.chars().next_back().unwrap_or(before);
         }
 
-        if let NameCover::Next { is_rest } = self.cover {
-            self.cover = if is_rest {
-                NameCover::Rest
-            } else {
-                NameCover::Word
-            };
+        self.begin_value();
+    }
+
+    /// Ends the wait for the value of a name.
+    fn begin_value(&mut self) {
+        match self.cover {
+            NameCover::Next { is_rest: true } => self.cover = NameCover::Rest,
+            NameCover::Next { is_rest: false } => self.cover = NameCover::Word,
+            _ => {}
         }
     }
 }

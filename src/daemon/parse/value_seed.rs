@@ -24,7 +24,6 @@ pub struct DocumentBudget {
 
 impl DocumentBudget {
     /// Creates the budget for one document.
-    #[must_use]
     pub fn new(left: usize) -> Self {
         Self {
             remaining: Cell::new(left),
@@ -34,7 +33,6 @@ impl DocumentBudget {
 
     /// Returns the seed that deserializes the document. The seed rejects a document over this
     /// budget or `MAX_NESTING`, and duplicate keys.
-    #[must_use]
     pub fn seed(&self) -> ValueSeed<'_> {
         ValueSeed {
             budget: self,
@@ -44,18 +42,15 @@ impl DocumentBudget {
     }
 
     /// Returns the reason if the seed rejected a well-formed document.
-    #[must_use]
     pub fn into_rejection(self) -> Option<String> {
         self.rejection.into_inner()
     }
 
     fn charge<E: de::Error>(&self, cost: usize) -> Result<(), E> {
-        match self.remaining.get().checked_sub(cost) {
-            Some(left) => self.remaining.set(left),
-            None => {
-                return Err(self.reject("too large after the expansion of aliases and keys"));
-            }
-        }
+        let Some(left) = self.remaining.get().checked_sub(cost) else {
+            return Err(self.reject("too large after the expansion of aliases and keys"));
+        };
+        self.remaining.set(left);
         if !budget::charge_work(cost) {
             return Err(self.reject("the file takes too much work"));
         }
@@ -82,9 +77,8 @@ impl ValueSeed<'_> {
     fn enter_container<E: de::Error>(self) -> Result<Self, E> {
         self.budget.charge(1)?;
         if self.depth == MAX_NESTING {
-            return Err(self
-                .budget
-                .reject(format_args!("nested over {MAX_NESTING} levels deep")));
+            let why = format_args!("nested over {MAX_NESTING} levels deep");
+            return Err(self.budget.reject(why));
         }
         Ok(Self {
             depth: self.depth + 1,
@@ -137,14 +131,6 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
 
     fn visit_unit<E: de::Error>(self) -> Result<DynamicValue, E> {
         self.build_scalar(1, || DynamicValue::Null)
-    }
-
-    fn visit_none<E: de::Error>(self) -> Result<DynamicValue, E> {
-        self.visit_unit()
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<DynamicValue, D::Error> {
-        self.deserialize(deserializer)
     }
 
     fn visit_bool<E: de::Error>(self, b: bool) -> Result<DynamicValue, E> {

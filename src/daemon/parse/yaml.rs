@@ -8,7 +8,9 @@ use crate::daemon::model::limits::{MAX_ALIAS_BYTES, MAX_NESTING};
 use crate::daemon::model::value::DynamicValue;
 use caproot_core::text;
 use caproot_core::text::position;
+use regex::Regex;
 use serde::de::DeserializeSeed as _;
+use std::sync::LazyLock;
 
 /// Upper limit of the estimated number of open `[` and `{`. The library visits each open bracket
 /// for each token, and reads the whole text before it can reject anything. Without this limit, the
@@ -24,6 +26,11 @@ const MAX_TAG_HANDLES: usize = 64;
 /// once, with over 100 bytes each. Prose has a comma or colon in 50 characters, so that even the longest text
 /// stays far below this limit.
 const MAX_VALUES: usize = 24_000;
+
+/// Positions in a message of the library.
+static POSITIONS: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(" at position [0-9]+| at line [0-9]* column [0-9]*").expect("a constant pattern")
+});
 
 /// Error of [`parse`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +103,9 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
     Err(YamlError {
         line,
         column,
-        message: rejection.unwrap_or_else(|| text::escape_text(&strip_positions(&message))),
+        // The positions in the message are relative to the document, and the caller reports those in the file.
+        message: rejection
+            .unwrap_or_else(|| text::escape_text(&POSITIONS.replace_all(&message, ""))),
         kind,
     })
 }
@@ -172,38 +181,6 @@ fn byte_index_of(text: &str, (line, column): (usize, usize)) -> usize {
     characters
         .nth(column.saturating_sub(1))
         .unwrap_or(text.len())
-}
-
-/// Removes ` at line 2 column 3` and ` at position 4` from a message. These positions are relative
-/// to the document; the caller reports the position in the file.
-fn strip_positions(message: &str) -> String {
-    let mut out = String::with_capacity(message.len());
-    let mut rest = message;
-    while let Some(at) = rest.find(" at ") {
-        let (before, after) = rest.split_at(at);
-        out.push_str(before);
-        rest = strip_position_prefix(after).unwrap_or_else(|| {
-            out.push_str(" at ");
-            &after[4..]
-        });
-    }
-    out.push_str(rest);
-    out
-}
-
-/// Returns the rest of a text after a position at its start.
-fn strip_position_prefix(text: &str) -> Option<&str> {
-    if let Some(rest) = text.strip_prefix(" at position ") {
-        let end = strip_digits(rest);
-        return (end.len() < rest.len()).then_some(end);
-    }
-    let line = text.strip_prefix(" at line ")?;
-    let column = strip_digits(line).strip_prefix(" column ")?;
-    Some(strip_digits(column))
-}
-
-fn strip_digits(text: &str) -> &str {
-    text.trim_start_matches(|c: char| c.is_ascii_digit())
 }
 
 #[cfg(test)]

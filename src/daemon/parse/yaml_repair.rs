@@ -19,16 +19,13 @@ pub fn quote_broken_values(yaml: &str) -> Option<RepairedYaml> {
     let mut quoted = Vec::new();
     let mut at = 0;
 
-    while let Some(line) = lines.get(at) {
+    while at < lines.len() {
         let next = at + 1 + count_continuation_lines(&lines[at..]);
         match repair_entry(&lines[at..next]) {
             Some((key, text)) => {
                 quoted.push((u32::try_from(at + 1).unwrap_or(u32::MAX), key.to_owned()));
                 out.push_str(&text);
-                out.push_str(line_ending(line));
-                lines[at + 1..next]
-                    .iter()
-                    .for_each(|line| out.push_str(line_ending(line)));
+                out.extend(lines[at..next].iter().map(|line| line_ending(line)));
             }
             None => out.extend(lines[at..next].iter().copied()),
         }
@@ -53,12 +50,9 @@ fn split_line(line: &str) -> BlockLine<'_> {
     let mut indent = count_leading_spaces(line);
     let mut parent_indent = indent;
 
-    while let Some(rest) = line[indent..]
-        .strip_prefix('-')
-        .filter(|r| r.starts_with(' '))
-    {
+    while line[indent..].starts_with("- ") {
         parent_indent = indent;
-        indent += 1 + count_leading_spaces(rest);
+        indent += 1 + count_leading_spaces(&line[indent + 1..]);
     }
 
     let text = &line[indent..];
@@ -87,11 +81,10 @@ fn key_end(text: &str) -> Option<usize> {
     if text.starts_with(|c| "#\"'[]{}&*!|>%@`,<".contains(c)) {
         return None;
     }
-    let end = text.match_indices(':').map(|(at, _)| at).find(|at| {
-        text[at + 1..]
-            .chars()
-            .next()
-            .is_none_or(|c| matches!(c, ' ' | '\t'))
+    let mut colons = text.match_indices(':').map(|(at, _)| at);
+    let end = colons.find(|at| {
+        let after = &text[at + 1..];
+        after.is_empty() || after.starts_with([' ', '\t'])
     })?;
     let key = text[..end].trim();
     (!key.is_empty() && !text[..end].contains(" #")).then_some(end)
@@ -107,6 +100,9 @@ fn count_continuation_lines(lines: &[&str]) -> usize {
     } = split_line(lines[0]);
 
     let rest = &lines[1..];
+    let is_deeper = |line: &&&str| !is_blank(line) && count_leading_spaces(line) > indent;
+    // A line that closes a list or mapping in brackets may have the indent of its key.
+    let closes_bracket = |line: &str| line.trim_start().starts_with([']', '}']);
 
     match first_content_char(value) {
         Some('|' | '>') => rest
@@ -116,33 +112,22 @@ fn count_continuation_lines(lines: &[&str]) -> usize {
         Some(quote @ ('"' | '\'')) => {
             let quoted = count_quoted_lines(quote, value, rest);
             // Text that goes on below a closed quote belongs to the broken value.
-            let below = rest[quoted..].iter();
-            let below =
-                below.take_while(|line| !is_blank(line) && count_leading_spaces(line) > indent);
-            quoted + below.count()
+            quoted + rest[quoted..].iter().take_while(is_deeper).count()
         }
         Some('[' | '{') => rest
             .iter()
-            .take_while(|line| {
-                !is_blank(line)
-                    && (count_leading_spaces(line) > indent || starts_with_closing_bracket(line))
-            })
+            .take_while(|line| is_deeper(line) || closes_bracket(line))
             .count(),
-        Some('#') | None => 0,
-        Some(_) if key.is_some() => rest
-            .iter()
-            .take_while(|line| !is_blank(line) && count_leading_spaces(line) > indent)
-            .count(),
-        Some(_) => 0,
+        Some(c) if key.is_some() && c != '#' => rest.iter().take_while(is_deeper).count(),
+        _ => 0,
     }
 }
 
 /// Returns the first character of a value after its anchor and tag.
 fn first_content_char(mut value: &str) -> Option<char> {
     while value.starts_with(['&', '!']) {
-        value = value
-            .split_once([' ', '\t'])
-            .map_or("", |(_, rest)| rest.trim_start());
+        let rest = value.split_once([' ', '\t']);
+        value = rest.map_or("", |(_, rest)| rest.trim_start());
     }
     value.chars().next()
 }
@@ -151,21 +136,15 @@ fn is_blank(line: &str) -> bool {
     line.trim().is_empty()
 }
 
-/// Whether a line closes a list or mapping in brackets. Such a line may have the indent of its key.
-fn starts_with_closing_bracket(line: &str) -> bool {
-    line.trim_start().starts_with([']', '}'])
-}
-
 /// Returns the number of continuation lines of a quoted scalar that begins in `value`.
 fn count_quoted_lines(quote: char, value: &str, rest: &[&str]) -> usize {
     let start = value.find(quote).map_or(value.len(), |at| at + 1);
-    let mut open = !closes_quote(quote, &value[start..]);
-    let mut count = 0;
-    while open && count < rest.len() {
-        open = !closes_quote(quote, rest[count]);
-        count += 1;
+    if closes_quote(quote, &value[start..]) {
+        return 0;
     }
-    count
+    let mut lines = rest.iter();
+    let closing = lines.position(|line| closes_quote(quote, line));
+    closing.map_or(rest.len(), |at| at + 1)
 }
 
 fn closes_quote(quote: char, text: &str) -> bool {
@@ -202,13 +181,11 @@ fn repair_entry<'a>(lines: &[&'a str]) -> Option<(&'a str, String)> {
         return None;
     }
 
-    let mut text = if value.starts_with(['"', '\'']) {
-        intended_text(value)
-            .filter(|_| lines.len() == 1)?
-            .to_owned()
-    } else {
-        value.to_owned()
-    };
+    let mut text = value.to_owned();
+    if value.starts_with(['"', '\'']) {
+        let intended = intended_text(value).filter(|_| lines.len() == 1);
+        intended?.clone_into(&mut text);
+    }
     continuation().for_each(|line| text.extend([" ", line]));
 
     let quoted = quote_text(&text);

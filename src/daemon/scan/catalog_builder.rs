@@ -5,12 +5,9 @@ use super::namespaces::NamespaceResolver;
 use super::plugin_set::PluginSet;
 use super::search::{SearchFindings, SkillCandidate};
 use crate::daemon::fs::disabled_skills::SkillFilter;
-use crate::daemon::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootKind};
-use crate::daemon::model::sidecar::sidecar_path;
+use crate::daemon::model::catalog::{Catalog, CatalogHeader, RootKind};
 use crate::daemon::model::skill::{PluginNamespace, Skill, SkillFile, assemble_skill};
-use crate::daemon::model::{
-    Diagnostic, FileProblem, RootScope, TrustMode, TrustPolicy, skill_file_name,
-};
+use crate::daemon::model::{Diagnostic, RootScope, TrustMode, TrustPolicy};
 use caproot_core::lock::EntryKind;
 use caproot_core::wire::RelPath;
 use std::collections::HashMap;
@@ -27,52 +24,16 @@ struct BuiltSkill {
     /// Whether the plugin lists other skills than this one.
     is_unlisted: bool,
     skill: Option<Arc<Skill>>,
-    /// Problems of the skill; nearly always `None`.
-    problems: Option<Box<SkillProblems>>,
+    /// Diagnostics of the skill; nearly always empty.
+    diagnostics: Box<[Diagnostic]>,
 }
 
 /// Settings of a root for its catalog.
-#[derive(Debug, Clone, Copy)]
 pub struct CatalogSettings<'a> {
     pub scope: Option<RootScope>,
     pub follow_links: bool,
     /// Lock that applies to the root.
     pub trust: Option<&'a TrustPolicy>,
-}
-
-/// Problems of a SKILL.md and of its sidecar.
-#[derive(Debug, PartialEq)]
-struct SkillProblems {
-    skill_file_problems: Vec<FileProblem>,
-    sidecar_problems: Vec<FileProblem>,
-}
-
-impl SkillProblems {
-    fn new(problems: Vec<FileProblem>, sidecar_problems: Vec<FileProblem>) -> Option<Box<Self>> {
-        let is_any = !problems.is_empty() || !sidecar_problems.is_empty();
-        is_any.then(|| {
-            Box::new(Self {
-                skill_file_problems: problems,
-                sidecar_problems,
-            })
-        })
-    }
-
-    /// Adds the problems of the package to the diagnostics of the catalog.
-    fn report(&self, package: &RelPath, diagnostics: &mut BoundedDiagnostics) {
-        let lists = [
-            (skill_file_name(), &self.skill_file_problems),
-            (sidecar_path(), &self.sidecar_problems),
-        ];
-        for (file, problems) in lists {
-            for problem in problems {
-                diagnostics.push(Diagnostic {
-                    resource: Some(package.join_path(&file)),
-                    problem: problem.clone(),
-                });
-            }
-        }
-    }
 }
 
 impl BuiltSkill {
@@ -84,10 +45,9 @@ impl BuiltSkill {
         trust: Option<&TrustPolicy>,
     ) -> Self {
         let file = candidate.file.clone();
-        let skill_list = namespace
-            .as_ref()
-            .and_then(|plugin| plugin.skill_list.as_ref());
-        let is_unlisted = skill_list
+        let plugin = namespace.as_deref();
+        let is_unlisted = plugin
+            .and_then(|plugin| plugin.skill_list.as_ref())
             .zip(candidate.resolved.parent())
             .is_some_and(|(list, dir)| !list.covers(&dir));
         if let Some(last) = last
@@ -98,8 +58,8 @@ impl BuiltSkill {
             return Self { file, ..last };
         }
 
-        let (mut skill, problems, sidecar_problems) =
-            assemble_skill(&candidate.package, &file, namespace.as_deref(), is_unlisted);
+        let (mut skill, diagnostics) =
+            assemble_skill(&candidate.package, &file, plugin, is_unlisted);
         if let Some(skill) = &mut skill {
             skill.trust = trust.map(|trust| trust.initial_state(EntryKind::Skill, skill.name()));
             if trust.is_some_and(|trust| trust.mode == TrustMode::Hide) {
@@ -113,7 +73,7 @@ impl BuiltSkill {
             namespace,
             is_unlisted,
             skill: skill.map(Arc::new),
-            problems: SkillProblems::new(problems, sidecar_problems),
+            diagnostics: diagnostics.into(),
         }
     }
 }
@@ -127,32 +87,27 @@ impl CatalogBuilder {
         old: &Arc<SkillFile>,
         new: &Arc<SkillFile>,
     ) -> Option<Arc<Skill>> {
-        let built = self
-            .0
-            .get_mut(package)
-            .filter(|a| Arc::ptr_eq(&a.file, old))?;
+        let built = self.0.get_mut(package);
+        let built = built.filter(|built| Arc::ptr_eq(&built.file, old))?;
 
-        let (skill, problems, sidecar_problems) =
+        let (skill, diagnostics) =
             assemble_skill(package, new, built.namespace.as_deref(), built.is_unlisted);
-        let before = built.skill.as_ref()?;
+        let before = built.skill.as_mut()?;
         let mut now = skill?;
         // The name is the same, so the lock has it as before.
         now.trust.clone_from(&before.trust);
 
         // A new name moves the skill in the order, and new problems change the diagnostics.
-        let is_compatible = before.name() == now.name()
-            && SkillProblems::new(problems, sidecar_problems) == built.problems;
+        let is_compatible = before.name() == now.name() && *diagnostics == *built.diagnostics;
         if !is_compatible {
             return None;
         }
 
         built.file = new.clone();
-        built.skill = Some(if **before == now {
-            before.clone()
-        } else {
-            Arc::new(now)
-        });
-        built.skill.clone()
+        if **before != now {
+            *before = Arc::new(now);
+        }
+        Some(before.clone())
     }
 
     /// Assigns the namespaces, removes the disabled skills, and builds the catalog.
@@ -160,15 +115,45 @@ impl CatalogBuilder {
         &mut self,
         mut namespaces: NamespaceResolver<'_>,
         mut filter: SkillFilter<'_>,
-        mut findings: SearchFindings,
+        findings: SearchFindings,
         plugin_set: PluginSet,
         settings: CatalogSettings<'_>,
     ) -> Catalog {
-        let skills = self.build_skills(&mut namespaces, &mut filter, &mut findings, settings.trust);
+        let SearchFindings {
+            candidates,
+            mut diagnostics,
+            mut counts,
+            truncated,
+        } = findings;
+        let mut old = std::mem::take(&mut self.0);
+        let mut skills = Vec::with_capacity(candidates.len());
+        self.0.reserve(candidates.len());
 
-        let root = namespaces.root().clone();
-        namespaces.find_namespace(&root, &mut findings.diagnostics);
-        let plugin = namespaces.root_manifest();
+        // The disabled skills are not listed, and their problems are not reported.
+        for candidate in candidates {
+            let dir = candidate.resolved.parent();
+            let namespace = dir
+                .as_ref()
+                .and_then(|dir| namespaces.find_namespace(dir, &mut diagnostics));
+            let last = old.remove(&candidate.package);
+            let built = BuiltSkill::build(&candidate, namespace, last, settings.trust);
+
+            let name = built.skill.as_ref().map(|skill| skill.name());
+            if filter.take_if_disabled(&candidate.package, dir.as_ref(), name) {
+                counts.disabled += 1;
+            } else {
+                counts.omitted += u32::from(built.skill.is_none());
+                skills.extend(built.skill.clone());
+                let of_skill = built.diagnostics.iter().cloned();
+                of_skill.for_each(|diagnostic| diagnostics.push(diagnostic));
+            }
+            self.0.insert(candidate.package, built);
+        }
+
+        let root = namespaces.reader.root;
+        namespaces.find_namespace(root, &mut diagnostics);
+        let lookup = namespaces.plugins.manifests.get(root);
+        let plugin = lookup.and_then(|lookup| lookup.manifest.clone());
         let kind = match (&plugin, self.0.contains_key(&RelPath::root())) {
             (Some(_), _) => RootKind::Plugin,
             (None, true) => RootKind::Skill,
@@ -180,53 +165,16 @@ impl CatalogBuilder {
             follow_links: settings.follow_links,
             kind,
             plugin,
-            counts: findings.counts,
-            truncated: findings.truncated,
+            counts,
+            truncated,
             trust: None,
         };
-        Catalog::new(skills, findings.diagnostics, header)
-            .with_disabled_packages(filter.disabled_packages())
-            .with_plugins(
-                plugin_set.plugins,
-                plugin_set.marketplaces,
-                plugin_set.manifest_files,
-            )
-    }
-
-    /// Builds the skills of the candidates, without the disabled ones. Counts the disabled and the
-    /// omitted skills, and reports the problems of the others.
-    fn build_skills(
-        &mut self,
-        namespaces: &mut NamespaceResolver<'_>,
-        filter: &mut SkillFilter<'_>,
-        findings: &mut SearchFindings,
-        trust: Option<&TrustPolicy>,
-    ) -> Vec<Arc<Skill>> {
-        let candidates = std::mem::take(&mut findings.candidates);
-        let mut old = std::mem::take(&mut self.0);
-        let mut skills = Vec::with_capacity(candidates.len());
-        self.0.reserve(candidates.len());
-
-        for candidate in candidates {
-            let dir = candidate.resolved.parent();
-            let namespace = dir
-                .as_ref()
-                .and_then(|dir| namespaces.find_namespace(dir, &mut findings.diagnostics));
-            let last = old.remove(&candidate.package);
-            let built = BuiltSkill::build(&candidate, namespace, last, trust);
-
-            let name = built.skill.as_ref().map(|skill| skill.name());
-            if filter.take_if_disabled(&candidate.package, dir.as_ref(), name) {
-                findings.counts.disabled += 1;
-            } else {
-                findings.counts.omitted += u32::from(built.skill.is_none());
-                skills.extend(built.skill.clone());
-                if let Some(problems) = &built.problems {
-                    problems.report(&candidate.package, &mut findings.diagnostics);
-                }
-            }
-            self.0.insert(candidate.package, built);
-        }
-        skills
+        let mut catalog = Catalog::new(skills, diagnostics, header).with_plugins(
+            plugin_set.plugins,
+            plugin_set.marketplaces,
+            plugin_set.manifest_files,
+        );
+        catalog.disabled_packages = filter.disabled_packages();
+        catalog
     }
 }

@@ -1,23 +1,23 @@
 //! Listing of one directory for a scan, with its skill files.
 
 use super::file_problem::{
-    link_problem, open_problem, removed_mount_problem, unreadable_problem, vanished_problem,
+    link_problem, open_problem, read_failed_problem, removed_mount_problem, unreadable_problem,
+    vanished_problem,
 };
 use super::namespaces::{MANIFEST_DIRECTORIES, manifest_paths};
-use super::scan_progress::ScanProgress;
 use super::scanned_dir::{
     DirListing, DirToScan, ListedDir, ListingEntry, ListingEntryKind, SkillFileFingerprints,
+    SkillFileRead,
 };
-use super::watches::{DirWatcher, WatchRecorder};
+use super::scanned_root::ScanContext;
+use super::watches::{DIR_FLAGS, WatchRecorder};
 use super::worktree::{GIT_FILE, is_copy_of_repository};
-use crate::daemon::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
+use crate::daemon::fs::dirs_snapshot::{AllowedDirsSnapshot, identity};
 use crate::daemon::fs::file_head;
 use crate::daemon::fs::open_file::{self, FileFingerprint, OpenError, OpenFile, read_names};
-use crate::daemon::model::sidecar::{SkillSidecar, sidecar_path};
 use crate::daemon::model::skill::{SidecarFile, SkillFile};
-use crate::daemon::model::{FileProblem, Limits, ResolvedPath, Severity};
-use crate::daemon::parse::frontmatter::{self, ParsedSkillMd};
-use crate::daemon::parse::sidecar;
+use crate::daemon::model::{Limits, ResolvedPath, Severity, SkillSidecar, sidecar_path};
+use crate::daemon::parse::{frontmatter, sidecar};
 use caproot_core::wire::ContentDigest;
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::{self, Errno};
@@ -25,20 +25,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 /// Parameters of a listing.
-#[derive(Debug, Clone, Copy)]
 pub struct DirLister<'a> {
-    snapshot: &'a AllowedDirsSnapshot,
-    limits: &'a Limits,
-    /// Absolute path of the root, as selected.
-    root_path: &'a [u8],
-    /// Name for the root, if the root is a skill without a name.
-    root_name: Option<&'a [u8]>,
-    watcher: &'a dyn DirWatcher,
-    progress: &'a ScanProgress,
+    pub snapshot: &'a AllowedDirsSnapshot,
+    pub limits: &'a Limits,
+    pub context: &'a ScanContext<'a>,
 }
 
 /// Buffers that are reused for each listing.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ListBuffers {
     names: Vec<u8>,
     head: Vec<u8>,
@@ -48,28 +42,10 @@ pub struct ListBuffers {
 struct ListingRecord<'a> {
     watches: WatchRecorder<'a>,
     fingerprints: SkillFileFingerprints,
+    buffers: &'a mut ListBuffers,
 }
 
-impl<'a> DirLister<'a> {
-    /// Creates a lister for the root with this absolute path.
-    pub fn new(
-        snapshot: &'a AllowedDirsSnapshot,
-        limits: &'a Limits,
-        root_path: &'a [u8],
-        watcher: &'a dyn DirWatcher,
-        progress: &'a ScanProgress,
-    ) -> Self {
-        let root_name = root_path.split(|b| *b == b'/').rfind(|s| !s.is_empty());
-        Self {
-            snapshot,
-            limits,
-            root_path,
-            root_name,
-            watcher,
-            progress,
-        }
-    }
-
+impl DirLister<'_> {
     /// Watches a directory under a token, then lists the directory: in this order no change is
     /// missed. Returns a problem if the directory cannot be listed.
     pub fn list_dir(
@@ -78,74 +54,80 @@ impl<'a> DirLister<'a> {
         token: u64,
         buffers: &mut ListBuffers,
     ) -> ListedDir {
-        let watches = WatchRecorder::new(self.watcher, token);
         let mut record = ListingRecord {
-            watches,
+            watches: WatchRecorder::new(self.context.watcher, token),
             fingerprints: SkillFileFingerprints::default(),
+            buffers,
         };
 
         // The result of a cancelled scan is discarded, so that any problem will do.
-        let listing = if self.progress.is_cancelled() {
+        let listing = if self.context.progress.is_cancelled() {
             Err(vanished_problem())
         } else {
-            self.watch_and_list(to_scan, buffers, &mut record)
+            self.watch_and_list(to_scan, &mut record)
                 .map_err(|errno| unreadable_problem(errno.into(), Severity::Warning))
         };
 
-        let ListingRecord {
-            watches,
-            mut fingerprints,
-        } = record;
-        fingerprints.has_hard_links = watches.has_hard_links;
+        record.fingerprints.has_hard_links = record.watches.has_hard_links;
         ListedDir {
             listing,
-            guards: watches.into_guards().into(),
-            fingerprints,
+            guards: record.watches.guards.into(),
+            fingerprints: record.fingerprints,
         }
     }
 
     fn watch_and_list(
         &self,
         to_scan: &DirToScan,
-        buffers: &mut ListBuffers,
         record: &mut ListingRecord<'_>,
     ) -> io::Result<DirListing> {
         let dir = self.open_watched(&to_scan.resolved, record)?;
         let stat = fstat(&dir)?;
-        let names = read_names(&dir, self.limits.max_entries, &mut buffers.names)?;
+        let names = read_names(&dir, self.limits.max_entries, &mut record.buffers.names)?;
 
         let total_entries = names.len();
-        let may_hold_manifest = MANIFEST_DIRECTORIES
-            .iter()
-            .any(|name| has_name(&names, name.as_bytes()));
-        let has_sidecar_directory = has_name(&names, b"agents");
+        let kind_of = |wanted: &[u8]| {
+            let found = names.binary_search_by(|(name, _)| (**name).cmp(wanted));
+            found.ok().map(|at| names[at].1)
+        };
+        let mut manifest_directories = MANIFEST_DIRECTORIES.into_iter();
+        let may_hold_manifest = manifest_directories.any(|name| kind_of(name.as_bytes()).is_some());
+        let has_sidecar_directory = kind_of(b"agents").is_some();
         if may_hold_manifest {
-            self.watch_manifests(&to_scan.resolved, record);
+            // `namespaces` reads the manifests later.
+            let dir = &to_scan.resolved;
+            for path in manifest_paths() {
+                record.watches.watch_file_path(self.snapshot, dir, &path);
+                let target = open_file::find_target(self.snapshot, dir, &path);
+                if target.is_ok_and(|target| target.stat.st_nlink > 1)
+                    && let Ok(opened) = open_file::open_file(self.snapshot, dir, &path)
+                {
+                    record.watches.track_file(&opened);
+                }
+            }
         }
         let is_worktree = !to_scan.path.is_root()
-            && has_file(&names, GIT_FILE)
-            && is_copy_of_repository(self.snapshot, &to_scan.resolved, self.root_path);
+            && kind_of(GIT_FILE) == Some(FileType::RegularFile)
+            && is_copy_of_repository(self.snapshot, &to_scan.resolved, &self.context.target.path);
 
         let mut entries = Vec::new();
         for (ordinal, (name, kind)) in names.into_iter().enumerate() {
             let skill_file = (&*name == b"SKILL.md").then_some(has_sidecar_directory);
             let kind = match kind {
-                FileType::RegularFile if skill_file.is_some() || is_skill_like(&name) => {
+                FileType::RegularFile if name.eq_ignore_ascii_case(b"SKILL.md") => {
                     ListingEntryKind::File(skill_file.map(|sidecar| {
                         let path = to_scan.resolved.join(&name).ok_or_else(vanished_problem)?;
                         let opened = open_file::open_real_path(self.snapshot, path);
-                        self.read_skill_file(to_scan, opened, sidecar, &mut buffers.head, record)
+                        self.read_skill_file(to_scan, opened, sidecar, record)
                     }))
                 }
                 FileType::RegularFile => continue,
                 FileType::Directory => ListingEntryKind::Directory,
                 FileType::Symlink => {
                     // The watch comes before the read, as for the directory.
-                    record
-                        .watches
-                        .watch_link(self.snapshot, &to_scan.resolved, &name);
-                    let head = &mut buffers.head;
-                    self.read_link_entry(to_scan, &dir, &name, skill_file, head, record)
+                    let watches = &mut record.watches;
+                    watches.watch_link(self.snapshot, &to_scan.resolved, &name);
+                    self.read_link_entry(to_scan, &dir, &name, skill_file, record)
                 }
                 _ => ListingEntryKind::SpecialFile,
             };
@@ -179,7 +161,7 @@ impl<'a> DirLister<'a> {
         }
 
         // The watch may succeed without read permission. It reports when permission is granted.
-        match self.snapshot.open(path, OFlags::PATH | OFlags::DIRECTORY) {
+        match self.snapshot.open(path, DIR_FLAGS) {
             Ok(dir) => record.watches.watch_dir(dir.as_fd()),
             // There is no watch, so the directory must not be listed: it would count as watched.
             Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(error),
@@ -190,19 +172,6 @@ impl<'a> DirLister<'a> {
         self.snapshot.open(path, flags)
     }
 
-    /// Watches the manifests of a directory, which `namespaces` reads later.
-    fn watch_manifests(&self, dir: &ResolvedPath, record: &mut ListingRecord) {
-        for path in manifest_paths() {
-            record.watches.watch_file_path(self.snapshot, dir, &path);
-            let target = open_file::find_target(self.snapshot, dir, &path);
-            if target.is_ok_and(|target| target.stat.st_nlink > 1)
-                && let Ok(opened) = open_file::open_file(self.snapshot, dir, &path)
-            {
-                record.watches.track_file(&opened);
-            }
-        }
-    }
-
     /// Reads the target of a link.
     fn read_link_entry(
         &self,
@@ -210,7 +179,6 @@ impl<'a> DirLister<'a> {
         dir: &OwnedFd,
         name: &[u8],
         skill_file: Option<bool>,
-        head: &mut Vec<u8>,
         record: &mut ListingRecord<'_>,
     ) -> ListingEntryKind {
         let target = match open_file::follow_link(self.snapshot, &to_scan.resolved, dir, name) {
@@ -229,7 +197,7 @@ impl<'a> DirLister<'a> {
                 // The resolved path is opened, because the link may lead elsewhere by now.
                 let read = skill_file.map(|sidecar| {
                     let opened = open_file::open_real_path(self.snapshot, target.real_path.clone());
-                    self.read_skill_file(to_scan, opened, sidecar, head, record)
+                    self.read_skill_file(to_scan, opened, sidecar, record)
                 });
                 ListingEntryKind::LinkedFile(target.real_path, read)
             }
@@ -242,15 +210,15 @@ impl<'a> DirLister<'a> {
         to_scan: &DirToScan,
         opened: Result<OpenFile, OpenError>,
         has_sidecar_directory: bool,
-        bytes: &mut Vec<u8>,
         record: &mut ListingRecord<'_>,
-    ) -> Result<Arc<SkillFile>, FileProblem> {
-        let opened = opened.map_err(|e| open_problem(e, Severity::Error))?;
+    ) -> SkillFileRead {
+        let opened = opened.map_err(open_problem)?;
         record.fingerprints.skill_file = Some(record.watches.track_file(&opened));
 
         let size = opened.version.size;
+        let bytes = &mut record.buffers.head;
         let head = file_head::read_head(&opened.file, size, self.limits.max_file_bytes, bytes)
-            .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error))?;
+            .map_err(|_| read_failed_problem())?;
         // Some filesystems report a wrong size.
         let size = if head.is_complete {
             bytes.len() as u64
@@ -258,15 +226,20 @@ impl<'a> DirLister<'a> {
             size
         };
 
-        let name = to_scan.path.file_name().or(self.root_name);
-        let parsed = self
-            .progress
-            .parse_file(&opened.real_path, || {
-                frontmatter::read(bytes, head.is_complete, name)
-            })
-            .unwrap_or_else(ParsedSkillMd::unusable);
+        // A root without a name in its frontmatter has the name of its directory.
+        let ScanContext {
+            target, progress, ..
+        } = self.context;
+        let mut root_names = target.path.split(|b| *b == b'/');
+        let root_name = root_names.rfind(|name| !name.is_empty());
+        let name = to_scan.path.file_name().or(root_name);
+        let (frontmatter, mut problems) = progress.parse_file(&opened.real_path, || {
+            let parsed = frontmatter::read(bytes, head.is_complete, name);
+            (parsed.frontmatter, parsed.problems)
+        });
+        problems.extend(head.hidden);
+        problems.extend(opened.is_removed.then(removed_mount_problem));
 
-        let removed = opened.is_removed.then(removed_mount_problem);
         let sidecar = if has_sidecar_directory {
             self.read_sidecar(&to_scan.resolved, record)
         } else {
@@ -275,13 +248,8 @@ impl<'a> DirLister<'a> {
         Ok(Arc::new(SkillFile {
             digest: head.digest,
             size,
-            frontmatter: parsed.frontmatter.map(Into::into),
-            problems: parsed
-                .problems
-                .into_iter()
-                .chain(head.hidden)
-                .chain(removed)
-                .collect(),
+            frontmatter: frontmatter.map(Into::into),
+            problems: problems.into(),
             sidecar: sidecar.map(Box::new),
             stale: false,
         }))
@@ -295,55 +263,38 @@ impl<'a> DirLister<'a> {
         record: &mut ListingRecord<'_>,
     ) -> Option<SidecarFile> {
         let path = sidecar_path();
-        record
-            .watches
-            .watch_file_path(self.snapshot, package, &path);
+        let ListingRecord {
+            watches,
+            fingerprints,
+            ..
+        } = record;
+        watches.watch_file_path(self.snapshot, package, &path);
 
         let mut digest = None;
         let read = match open_file::open_file(self.snapshot, package, &path) {
             Err(e) if e.is_absent() => {
                 // A comparison of fingerprints then finds a file that appears later.
-                record.fingerprints.sidecar = Some(FileFingerprint::ABSENT);
+                fingerprints.sidecar = Some(FileFingerprint::ABSENT);
                 return None;
             }
-            Err(e) => Err(open_problem(e, Severity::Error)),
+            Err(e) => (None, vec![open_problem(e)]),
             Ok(opened) => {
-                record.fingerprints.sidecar = Some(record.watches.track_file(&opened));
-                let bytes = opened
-                    .read_small()
-                    .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error));
-                bytes.and_then(|bytes| {
+                fingerprints.sidecar = Some(watches.track_file(&opened));
+                if let Ok(bytes) = opened.read_small() {
                     digest = Some(ContentDigest::of(&bytes));
-                    self.progress
-                        .parse_file(&opened.real_path, || sidecar::read(&bytes))
-                })
+                    self.context.progress.parse_file(&opened.real_path, || {
+                        let (content, problems) = sidecar::read(&bytes);
+                        (Some(content), problems)
+                    })
+                } else {
+                    (None, vec![read_failed_problem()])
+                }
             }
         };
-
-        let (content, problems) =
-            read.unwrap_or_else(|problem| (SkillSidecar::fail_closed(), vec![problem]));
         Some(SidecarFile {
-            content,
-            problems,
+            content: read.0.unwrap_or_else(SkillSidecar::fail_closed),
+            problems: read.1,
             digest,
         })
     }
-}
-
-/// Returns the problem of a directory that cannot be listed.
-/// Whether sorted names contain a name.
-fn has_name(names: &[(Box<[u8]>, FileType)], wanted: &[u8]) -> bool {
-    names
-        .binary_search_by(|(name, _)| (**name).cmp(wanted))
-        .is_ok()
-}
-
-/// Whether sorted names contain a regular file.
-fn has_file(names: &[(Box<[u8]>, FileType)], wanted: &[u8]) -> bool {
-    let found = names.binary_search_by(|(name, _)| (**name).cmp(wanted));
-    found.is_ok_and(|at| names[at].1 == FileType::RegularFile)
-}
-
-fn is_skill_like(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"SKILL.md")
 }

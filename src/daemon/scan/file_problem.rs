@@ -13,22 +13,35 @@ pub fn vanished_problem() -> FileProblem {
     unreadable_problem(ResolveError::Missing, Severity::Error)
 }
 
-/// Converts the error of opening a file to a problem.
-pub fn open_problem(error: OpenError, severity: Severity) -> FileProblem {
+/// Returns the problem of a file whose read failed.
+pub fn read_failed_problem() -> FileProblem {
+    unreadable_problem(ResolveError::Failed, Severity::Error)
+}
+
+/// Converts the error of opening a file to a problem with the severity `Error`.
+pub fn open_problem(error: OpenError) -> FileProblem {
     match error {
-        OpenError::NotRegular => FileProblem::new(
-            DiagnosticCode::NotRegular,
-            severity,
-            "not a regular file; it was not opened",
-        ),
+        OpenError::NotRegular => not_regular_problem(),
         OpenError::Resolve(
             error @ (ResolveError::Outside | ResolveError::Missing | ResolveError::Loop),
         ) => FileProblem {
-            severity,
+            severity: Severity::Error,
             ..link_problem(error)
         },
-        OpenError::Resolve(error) => unreadable_problem(error, severity),
+        OpenError::Resolve(error) => unreadable_problem(error, Severity::Error),
     }
+}
+
+/// Returns the problem of a directory, FIFO, socket or device in the place of a file.
+pub fn not_regular_problem() -> FileProblem {
+    let why = "not a regular file; it was not opened";
+    FileProblem::error(DiagnosticCode::NotRegular, why)
+}
+
+/// Returns the problem of a link below a root whose links are not followed.
+pub fn link_not_followed_problem() -> FileProblem {
+    let why = "links are not followed below this root";
+    FileProblem::warning(DiagnosticCode::OutsideRoot, why)
 }
 
 /// Returns the problem of a link whose target cannot be opened.
@@ -108,10 +121,6 @@ pub fn is_transient(problem: &FileProblem) -> bool {
 /// say no more than its message.
 pub fn is_harmless<'p>(problems: impl IntoIterator<Item = &'p FileProblem>) -> bool {
     // Further problems of a file with many are not recorded.
-    let mut rest = MAX_HARMLESS_NOTES;
-    problems.into_iter().all(|problem| {
-        let is_counted = rest > 0;
-        rest = rest.saturating_sub(1);
-        is_counted && problem.severity == Severity::Note
-    })
+    let mut numbered = (0..).zip(problems);
+    numbered.all(|(at, problem)| at < MAX_HARMLESS_NOTES && problem.severity == Severity::Note)
 }

@@ -4,19 +4,16 @@
 use super::parallel_list::process_in_order;
 use super::scan_progress::ScanProgress;
 use super::scanned_root::{ScanContext, ScannedRoot};
-use super::search::SearchRules;
-use super::watches::{DirWatches, WatchRecorder};
+use super::watches::{WatchGuard, WatchRecorder};
 use crate::daemon::fs::open_file::{OpenFile, find_target};
 use crate::daemon::fs::{
-    ApprovedVersion, KnownFileDigest, KnownFiles, MatchedVersion, PackageComparison,
-    PackageComparisonRequest, PackageDifference, PackageObserver, ReadBudget, ResolvedRootDir,
-    compare_package,
+    ApprovedVersion, KnownFileDigest, KnownFiles, PackageComparison, PackageComparisonRequest,
+    PackageDifference, PackageObserver, ReadBudget, ResolvedRootDir, compare_package,
 };
 use crate::daemon::model::catalog::{ApprovedView, BoundedDiagnostics};
-use crate::daemon::model::sidecar::sidecar_path;
 use crate::daemon::model::{
-    Catalog, Diagnostic, DiagnosticCode, FileProblem, FileVersion, PackageTrust, Plugin, RootTrust,
-    Severity, Skill, TrustCounts, TrustMode, TrustPolicy, skill_file_name,
+    Catalog, DiagnosticCode, FileProblem, FileVersion, PackageTrust, Plugin, RootTrust, Severity,
+    Skill, TrustCounts, TrustMode, TrustPolicy, sidecar_path, skill_file_name,
 };
 use caproot_core::lock::{ApprovedFiles, EntryKind};
 use caproot_core::text::quote_word;
@@ -43,7 +40,8 @@ const READ_BUDGET_INTERVAL: Duration = Duration::from_mins(1);
 /// Packages of a root whose names the lock has, as they were compared last.
 #[derive(Debug, Default)]
 pub struct PackageVerifier {
-    packages: VerifiedPackages,
+    /// Packages by path. A directory may be a skill and a plugin.
+    packages: HashMap<(EntryKind, RelPath), VerifiedPackage>,
     /// Plugins whose names the lock does not have, as scanned and with their state.
     unknown_plugins: HashMap<RelPath, (Arc<Plugin>, Arc<Plugin>)>,
     last: Option<VerifiedCatalog>,
@@ -59,41 +57,8 @@ struct VerifiedCatalog {
     verified: Arc<Catalog>,
 }
 
-/// Compared packages by path. A directory may be a skill and a plugin.
-#[derive(Debug, Default)]
-struct VerifiedPackages {
-    skills: HashMap<RelPath, VerifiedPackage>,
-    plugins: HashMap<RelPath, VerifiedPackage>,
-}
-
-impl VerifiedPackages {
-    fn of_kind(&self, kind: EntryKind) -> &HashMap<RelPath, VerifiedPackage> {
-        match kind {
-            EntryKind::Skill => &self.skills,
-            EntryKind::Plugin => &self.plugins,
-        }
-    }
-
-    fn get(&self, package: &LockedPackage) -> Option<&VerifiedPackage> {
-        self.of_kind(package.kind()).get(package.path())
-    }
-
-    fn insert(&mut self, package: VerifiedPackage) {
-        let path = package.scanned.path().clone();
-        let packages = match package.scanned.kind() {
-            EntryKind::Skill => &mut self.skills,
-            EntryKind::Plugin => &mut self.plugins,
-        };
-        packages.insert(path, package);
-    }
-
-    fn values(&self) -> impl Iterator<Item = &VerifiedPackage> {
-        self.skills.values().chain(self.plugins.values())
-    }
-}
-
 /// Skill or plugin.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 enum LockedPackage {
     Skill(Arc<Skill>),
     Plugin(Arc<Plugin>),
@@ -108,7 +73,7 @@ struct VerifiedPackage {
     verified: LockedPackage,
     /// Token of the watches.
     token: u64,
-    _watches: DirWatches,
+    _watches: Vec<WatchGuard>,
     /// Versions of the approved files; empty unless the package is approved.
     file_versions: Box<[FileVersion]>,
     /// Digests of files that were read; empty if the package is approved.
@@ -121,7 +86,7 @@ struct VerifiedPackage {
 }
 
 /// Packages to compare again.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct DuePackages<'a> {
     /// Whether all packages are compared.
     pub all: bool,
@@ -138,7 +103,6 @@ struct PackageTask<'a> {
     trust: &'a TrustPolicy,
     scanned_root: &'a ScannedRoot,
     root: ResolvedRootDir,
-    rules: &'a SearchRules,
     scanned: &'a Catalog,
     context: &'a ScanContext<'a>,
     read_budget: &'a ReadBudget,
@@ -159,23 +123,51 @@ impl PackageVerifier {
         };
         let scanned = root.catalog.as_ref()?;
         let packages = self.due_packages(scanned, trust, due);
-        let is_known = self
-            .last
-            .as_ref()
-            .is_some_and(|last| Arc::ptr_eq(&last.scanned, scanned));
+        let last = self.last.as_ref();
+        let is_known = last.is_some_and(|last| Arc::ptr_eq(&last.scanned, scanned));
         if is_known && packages.is_empty() {
             return None;
         }
 
-        self.refill_read_budget(trust, context.progress.started_at());
-        self.compare_packages(&packages, root, due, context);
-        self.packages.skills.retain(|package, _| {
-            let skill = scanned.skill(package);
-            skill.is_some_and(|skill| skill.trust == Some(PackageTrust::Changed))
-        });
-        self.packages.plugins.retain(|package, _| {
-            let plugin = scanned.plugin(package).cloned();
-            plugin.is_some_and(|plugin| LockedPackage::Plugin(plugin).is_locked(trust))
+        // The budget is refilled if it was refilled long ago, or if the lock is another.
+        let now = context.progress.started_at();
+        let lock = &trust.lock;
+        let is_recent = self
+            .last_refill
+            .is_some_and(|(at, digest)| digest == lock.digest && now < at + READ_BUDGET_INTERVAL);
+        if !is_recent {
+            let approved_bytes = lock.lock.total_bytes();
+            self.read_budget
+                .refill(approved_bytes.saturating_mul(READS_PER_INTERVAL));
+            self.last_refill = Some((now, lock.digest));
+        }
+
+        let task = PackageTask {
+            trust,
+            scanned_root: root,
+            root: ResolvedRootDir {
+                snapshot: root.snapshot.clone(),
+                path: root.path.clone(),
+            },
+            scanned,
+            context,
+            read_budget: &self.read_budget,
+        };
+        let mut compared = Vec::with_capacity(packages.len());
+        process_in_order(
+            &packages,
+            MAX_INLINE_PACKAGES,
+            context.progress,
+            |package, (): &mut ()| {
+                let is_refused = due.refused.contains(package.path());
+                task.verify(package, self.packages.get(&package.key()), is_refused)
+            },
+            |_, package| compared.push((package.scanned.key(), package)),
+        );
+        self.packages.extend(compared);
+        self.packages.retain(|key, _| {
+            let package = LockedPackage::find(key, scanned);
+            package.is_some_and(|package| package.is_locked(trust))
         });
 
         let plugins = self.list_plugins(scanned, trust);
@@ -201,25 +193,7 @@ impl PackageVerifier {
     /// Returns the tokens of packages whose changes may cause no event.
     pub fn unreported_tokens(&self) -> impl Iterator<Item = u64> {
         let packages = self.packages.values();
-        packages
-            .filter(|package| package.needs_recheck)
-            .map(|package| package.token)
-    }
-
-    /// Refills the budget if it was refilled long ago, or if the lock is another.
-    fn refill_read_budget(&mut self, trust: &TrustPolicy, now: Instant) {
-        let lock = &trust.lock;
-        let is_recent = self
-            .last_refill
-            .is_some_and(|(at, digest)| digest == lock.digest && now < at + READ_BUDGET_INTERVAL);
-        if is_recent {
-            return;
-        }
-
-        let approved_bytes = lock.lock.total_bytes();
-        self.read_budget
-            .refill(approved_bytes.saturating_mul(READS_PER_INTERVAL));
-        self.last_refill = Some((now, lock.digest));
+        packages.filter_map(|package| package.needs_recheck.then_some(package.token))
     }
 
     /// Returns the packages to compare. A package whose name the lock has is `Changed` until then.
@@ -231,18 +205,15 @@ impl PackageVerifier {
     ) -> Vec<LockedPackage> {
         // Packages that were compared before keep their place.
         let mut counts: HashMap<(EntryKind, Box<str>), usize> = HashMap::new();
-        for package in self.packages.values() {
-            let scanned_package = &package.scanned;
-            if scanned_package.is_listed(scanned) {
-                let name = scanned_package.name().into();
-                *counts.entry((scanned_package.kind(), name)).or_default() += 1;
+        for (key, package) in &self.packages {
+            if LockedPackage::find(key, scanned).is_some() {
+                *counts.entry(package.scanned.kind_and_name()).or_default() += 1;
             }
         }
 
         let due = locked_packages(scanned, trust).filter(|package| {
-            let Some(last) = self.packages.get(package) else {
-                let name = package.name().into();
-                let count = counts.entry((package.kind(), name)).or_default();
+            let Some(last) = self.packages.get(&package.key()) else {
+                let count = counts.entry(package.kind_and_name()).or_default();
                 *count += 1;
                 return *count <= MAX_PACKAGES_OF_NAME;
             };
@@ -255,69 +226,27 @@ impl PackageVerifier {
         due.collect()
     }
 
-    /// Compares packages on several threads, and stores the results.
-    fn compare_packages(
-        &mut self,
-        due_packages: &[LockedPackage],
-        root: &ScannedRoot,
-        due: DuePackages<'_>,
-        context: &ScanContext<'_>,
-    ) {
-        let (Some(trust), Some(scanned)) = (&root.rules.trust, &root.catalog) else {
-            return;
-        };
-        let task = PackageTask {
-            trust,
-            scanned_root: root,
-            root: ResolvedRootDir {
-                snapshot: root.snapshot.clone(),
-                path: root.path.clone(),
-            },
-            rules: &root.rules,
-            scanned,
-            context,
-            read_budget: &self.read_budget,
-        };
-
-        let mut compared = Vec::with_capacity(due_packages.len());
-        let packages = &self.packages;
-        process_in_order(
-            due_packages,
-            MAX_INLINE_PACKAGES,
-            context.progress,
-            |package, (): &mut ()| {
-                let last = packages.get(package);
-                let is_refused = due.refused.contains(package.path());
-                task.verify(package, last, is_refused)
-            },
-            |_, package| compared.push(package),
-        );
-        for package in compared {
-            self.packages.insert(package);
-        }
-    }
-
     /// Returns all plugins with their approval, and remembers those that the lock does not have: an unchanged
     /// plugin keeps its `Arc`.
     fn list_plugins(&mut self, scanned: &Catalog, trust: &TrustPolicy) -> Vec<Arc<Plugin>> {
         let mut last = std::mem::take(&mut self.unknown_plugins);
         let mut listed = Vec::with_capacity(scanned.plugins().len());
         for plugin in scanned.plugins() {
-            if let Some(package) = self.packages.plugins.get(&plugin.package) {
-                if let LockedPackage::Plugin(verified) = &package.verified {
-                    listed.push(verified.clone());
-                }
+            let key = (EntryKind::Plugin, plugin.package.clone());
+            let package = self.packages.get(&key);
+            if let Some(LockedPackage::Plugin(verified)) = package.map(|found| &found.verified) {
+                listed.push(verified.clone());
                 continue;
             }
 
-            let known = last.remove(&plugin.package);
-            let known = known.filter(|(scanned, verified)| {
-                let state = trust.initial_state(EntryKind::Plugin, &plugin.manifest.name);
-                Arc::ptr_eq(scanned, plugin) && verified.trust == Some(state)
+            let state = Some(trust.initial_state(EntryKind::Plugin, &plugin.manifest.name));
+            let known = last.remove(&plugin.package).filter(|(scanned, verified)| {
+                Arc::ptr_eq(scanned, plugin) && verified.trust == state
             });
             let (_, verified) = known.unwrap_or_else(|| {
-                let state = trust.initial_state(EntryKind::Plugin, &plugin.manifest.name);
-                (plugin.clone(), Arc::new(plugin.with_trust(state)))
+                let mut verified = plugin.clone();
+                Arc::make_mut(&mut verified).trust = state;
+                (plugin.clone(), verified)
             });
             listed.push(verified.clone());
             self.unknown_plugins
@@ -338,45 +267,37 @@ impl PackageVerifier {
         let mut hidden = Vec::new();
         let mut reserved_names = BTreeSet::new();
         for skill in scanned.skills(0) {
-            let package = self.packages.skills.get(&skill.package);
+            let key = (EntryKind::Skill, skill.package.clone());
+            let package = self.packages.get(&key);
             let skill = match package.map(|package| &package.verified) {
                 Some(LockedPackage::Skill(verified)) => verified,
                 _ => skill,
             };
-            let state = skill.trust.clone().unwrap_or(PackageTrust::Unknown);
-            counts.skills.count(&state);
+            let state = skill.trust.as_ref().unwrap_or(&PackageTrust::Unknown);
+            counts.skills.count(state);
             if state.is_approved() || trust.mode == TrustMode::Warn {
                 listed.push(skill.clone());
             } else {
                 // No less trusted source may take the name of a hidden skill.
-                if state == PackageTrust::Changed {
+                if *state == PackageTrust::Changed {
                     reserved_names.insert(skill.name());
                 }
                 hidden.push(skill.package.clone());
             }
         }
 
-        let is_approved = |plugin: &Plugin| {
-            let trust = plugin.trust.as_ref();
-            trust.is_some_and(PackageTrust::is_approved)
-        };
-
-        // Hidden plugins are counted, too, and so before they are removed.
-        for plugin in &plugins {
+        // Hidden plugins are counted, too.
+        plugins.retain(|plugin| {
             let state = plugin.trust.as_ref().unwrap_or(&PackageTrust::Unknown);
             counts.plugins.count(state);
-        }
-        if trust.mode == TrustMode::Hide {
-            plugins.retain(|plugin| is_approved(plugin));
-        }
+            state.is_approved() || trust.mode == TrustMode::Warn
+        });
 
         let mut diagnostics = match trust.mode {
             TrustMode::Warn => (*scanned.diagnostics).clone(),
             TrustMode::Hide => self.approved_diagnostics(scanned, trust),
         };
-        self.report_changes(trust.mode, &mut diagnostics);
-        self.report_copies(scanned, trust, &mut diagnostics);
-        report_unknown(trust.mode, counts, &mut diagnostics);
+        self.report_differences(scanned, trust, counts, &mut diagnostics);
         scanned.with_approval(ApprovedView {
             trust: RootTrust {
                 mode: trust.mode,
@@ -398,61 +319,78 @@ impl PackageVerifier {
             let Some(resource) = &diagnostic.resource else {
                 return diagnostic.problem.code == DiagnosticCode::LimitReached;
             };
-            let mut packages = std::iter::successors(resource.parent(), RelPath::parent);
-            packages.any(|package| {
-                let Some(file) = resource.strip_prefix(&package) else {
-                    return false;
-                };
-                [EntryKind::Skill, EntryKind::Plugin]
-                    .into_iter()
-                    .any(|kind| {
-                        let found = self.packages.of_kind(kind).get(&package);
-                        let files = found.and_then(|found| found.approved_files(trust));
-                        files.is_some_and(|files| files.get(&file).is_some())
-                    })
+            let packages = std::iter::successors(resource.parent(), RelPath::parent);
+            let kinds = [EntryKind::Skill, EntryKind::Plugin];
+            let mut keys = packages.flat_map(|path| kinds.map(|kind| (kind, path.clone())));
+            keys.any(|key| {
+                let package = self.packages.get(&key);
+                let files = package.and_then(|package| package.approved_files(trust));
+                let file = resource.strip_prefix(&key.1);
+                files
+                    .zip(file)
+                    .is_some_and(|(files, file)| files.get(&file).is_some())
             })
         })
     }
 
-    /// Reports the names of which more packages exist than are compared.
-    fn report_copies(
+    /// Reports each package that differs from the lock, the names of which more packages exist than are
+    /// compared, and the number of skills and of plugins that the lock does not have.
+    fn report_differences(
         &self,
         scanned: &Catalog,
         trust: &TrustPolicy,
+        counts: TrustCounts,
         diagnostics: &mut BoundedDiagnostics,
     ) {
-        let locked = locked_packages(scanned, trust);
-        let copies = locked.filter(|package| self.packages.get(package).is_none());
-        let names: BTreeSet<(Box<str>, EntryKind)> = copies
-            .map(|package| (package.name().into(), package.kind()))
-            .collect();
-        for (name, kind) in names {
-            let noun = kind.noun();
-            let name = quote_word(&name);
-            let message = format!(
-                "more than {MAX_PACKAGES_OF_NAME} {noun}s are named {name}; the others are not \
-                 compared with the lock; remove copies"
-            );
-            let severity = severity(trust.mode);
-            diagnostics.push(Diagnostic {
-                resource: None,
-                problem: FileProblem::new(DiagnosticCode::PackageChanged, severity, message),
-            });
-        }
-    }
-
-    /// Reports each package that differs from the lock. The path of a hidden package is not approved.
-    fn report_changes(&self, mode: TrustMode, diagnostics: &mut BoundedDiagnostics) {
+        let mode = trust.mode;
+        let severity = match mode {
+            TrustMode::Warn => Severity::Warning,
+            TrustMode::Hide => Severity::Error,
+        };
         for package in self.packages.values() {
             let trust = package.verified.trust();
             if trust.is_some_and(PackageTrust::is_approved) {
                 continue;
             }
             let message = change_message(&package.scanned, &package.differences, mode);
-            diagnostics.push(Diagnostic {
-                resource: (mode == TrustMode::Warn).then(|| package.scanned.main_file()),
-                problem: FileProblem::new(DiagnosticCode::PackageChanged, severity(mode), message),
+            let problem = FileProblem::new(DiagnosticCode::PackageChanged, severity, message);
+            // The path of a hidden package is not approved.
+            let main_file = (mode == TrustMode::Warn).then(|| match &package.scanned {
+                LockedPackage::Skill(skill) => skill.skill_file_path(),
+                LockedPackage::Plugin(plugin) => plugin.package.join_path(&plugin.manifest_file),
             });
+            diagnostics.report(main_file, problem);
+        }
+
+        let locked = locked_packages(scanned, trust);
+        let copies = locked.filter(|package| !self.packages.contains_key(&package.key()));
+        let names: HashSet<_> = copies.map(|package| package.kind_and_name()).collect();
+        for (kind, name) in names {
+            let noun = kind.noun();
+            let name = quote_word(&name);
+            let message = format!(
+                "more than {MAX_PACKAGES_OF_NAME} {noun}s are named {name}; the others are not \
+                 compared with the lock; remove copies"
+            );
+            let problem = FileProblem::new(DiagnosticCode::PackageChanged, severity, message);
+            diagnostics.report(None, problem);
+        }
+
+        let unknown = [
+            (EntryKind::Skill, counts.skills.unknown),
+            (EntryKind::Plugin, counts.plugins.unknown),
+        ];
+        for (kind, unknown) in unknown {
+            let noun = kind.noun();
+            let subject = match unknown {
+                0 => continue,
+                1 => format!("1 {noun} is"),
+                _ => format!("{unknown} {noun}s are"),
+            };
+            let message =
+                format!("{subject} not in the lock; review them, then run caproot lock with --add");
+            let code = DiagnosticCode::PackagesNotApproved;
+            diagnostics.report(None, FileProblem::new(code, severity, message));
         }
     }
 }
@@ -466,12 +404,20 @@ impl VerifiedPackage {
 }
 
 impl LockedPackage {
-    /// Whether a catalog has a package of this kind in the directory.
-    fn is_listed(&self, catalog: &Catalog) -> bool {
-        match self {
-            Self::Skill(skill) => catalog.skill(&skill.package).is_some(),
-            Self::Plugin(plugin) => catalog.plugin(&plugin.package).is_some(),
+    /// Returns the package of this kind in a directory of the catalog.
+    fn find((kind, path): &(EntryKind, RelPath), catalog: &Catalog) -> Option<Self> {
+        match kind {
+            EntryKind::Skill => catalog.skill(path).cloned().map(Self::Skill),
+            EntryKind::Plugin => catalog.plugin(path).cloned().map(Self::Plugin),
         }
+    }
+
+    fn key(&self) -> (EntryKind, RelPath) {
+        (self.kind(), self.path().clone())
+    }
+
+    fn kind_and_name(&self) -> (EntryKind, Box<str>) {
+        (self.kind(), self.name().into())
     }
 
     fn kind(&self) -> EntryKind {
@@ -502,21 +448,12 @@ impl LockedPackage {
         }
     }
 
-    /// Returns the path of the file that describes the package.
-    fn main_file(&self) -> RelPath {
-        match self {
-            Self::Skill(skill) => skill.skill_file_path(),
-            Self::Plugin(plugin) => plugin.package.join_path(&plugin.manifest_file),
-        }
-    }
-
     /// Whether the lock has the name. The scan looked the names of skills up.
     fn is_locked(&self, trust: &TrustPolicy) -> bool {
         match self {
             Self::Skill(skill) => skill.trust == Some(PackageTrust::Changed),
-            Self::Plugin(plugin) => {
-                let name = &plugin.manifest.name;
-                trust.initial_state(EntryKind::Plugin, name) == PackageTrust::Changed
+            Self::Plugin(_) => {
+                trust.initial_state(EntryKind::Plugin, self.name()) == PackageTrust::Changed
             }
         }
     }
@@ -535,22 +472,12 @@ impl LockedPackage {
         if self.trust() == Some(&trust) {
             return self.clone();
         }
-        match (self, last) {
-            (Self::Skill(skill), last) => {
-                let new = skill.with_trust(trust);
-                match last {
-                    Some(Self::Skill(last)) if **last == new => Self::Skill(last.clone()),
-                    _ => Self::Skill(Arc::new(new)),
-                }
-            }
-            (Self::Plugin(plugin), last) => {
-                let new = plugin.with_trust(trust);
-                match last {
-                    Some(Self::Plugin(last)) if **last == new => Self::Plugin(last.clone()),
-                    _ => Self::Plugin(Arc::new(new)),
-                }
-            }
+        let mut new = self.clone();
+        match &mut new {
+            Self::Skill(skill) => Arc::make_mut(skill).trust = Some(trust),
+            Self::Plugin(plugin) => Arc::make_mut(plugin).trust = Some(trust),
         }
+        last.filter(|last| **last == new).cloned().unwrap_or(new)
     }
 }
 
@@ -562,11 +489,9 @@ impl PackageTask<'_> {
         last: Option<&VerifiedPackage>,
         is_refused: bool,
     ) -> VerifiedPackage {
-        let next_token = self.context.next_token;
-
         // The token stays the same, so that events of the last watches still make the package due.
         let token = last.map_or_else(
-            || next_token.fetch_add(1, Ordering::Relaxed),
+            || self.context.next_token.fetch_add(1, Ordering::Relaxed),
             |last| last.token,
         );
         let mut observer = WatchObserver {
@@ -580,7 +505,7 @@ impl PackageTask<'_> {
             scanned: scanned.clone(),
             verified: scanned.with_trust(PackageTrust::Changed, last_verified),
             token,
-            _watches: observer.recorder.into_guards().into(),
+            _watches: observer.recorder.guards,
             file_versions: Box::default(),
             // After a refused read, the versions of the files do not tell their contents.
             digests: if is_refused {
@@ -597,13 +522,10 @@ impl PackageTask<'_> {
                     matches!(&*differences, [] | [PackageDifference::ReadTooOften]);
                 package.differences = differences;
             }
-            Ok(MatchedVersion {
-                content_digest,
-                file_versions,
-            }) => {
-                let approved = PackageTrust::Approved(Box::new(content_digest));
+            Ok(matched) => {
+                let approved = PackageTrust::Approved(Box::new(matched.content_digest));
                 package.verified = scanned.with_trust(approved, last_verified);
-                package.file_versions = file_versions;
+                package.file_versions = matched.file_versions;
             }
         }
         package
@@ -631,16 +553,14 @@ impl PackageTask<'_> {
                 versions: &last.file_versions,
             })
         });
+        let rules = &self.scanned_root.rules;
+        let published = &self.context.target.published;
         let request = PackageComparisonRequest {
             package: scanned.path(),
             is_plugin: scanned.kind() == EntryKind::Plugin,
             versions: &candidates,
-            max_depth: self.rules.limits.max_depth,
-            rules: self.rules.read_rules(
-                &self.context.target.published,
-                self.scanned,
-                scanned.path(),
-            ),
+            max_depth: rules.limits.max_depth,
+            rules: rules.read_rules(published, self.scanned, scanned.path()),
             known,
             known_digests: last.map_or(&[], |last| &last.digests),
             read_budget: self.read_budget,
@@ -655,12 +575,20 @@ impl PackageTask<'_> {
         &self,
         skill: &Skill,
     ) -> Result<Vec<ApprovedVersion<'_>>, PackageDifference> {
-        let mut candidates = self.approved_versions(EntryKind::Skill, skill.name());
-        candidates.retain(|version| has_skill_file(version.files, skill));
+        let lock = &self.trust.lock.lock;
+        let versions = lock.approved_files(EntryKind::Skill, skill.name());
+        let versions = versions.map(|(content_digest, files)| ApprovedVersion {
+            content_digest,
+            files,
+        });
+        let mut candidates: Vec<_> = versions.collect();
+        candidates.retain(|version| has_file(version, &skill_file_name(), skill.digest()));
         if candidates.is_empty() || skill.is_stale() {
             return Err(PackageDifference::Changed(skill_file_name()));
         }
-        candidates.retain(|version| has_sidecar(version.files, skill));
+        if let Some(digest) = skill.sidecar_digest() {
+            candidates.retain(|version| has_file(version, &sidecar_path(), digest));
+        }
         if candidates.is_empty() {
             return Err(PackageDifference::Changed(sidecar_path()));
         }
@@ -691,35 +619,24 @@ impl PackageTask<'_> {
             });
         }
 
-        // A stale plugin has parts of an earlier version, which the disk has no longer.
-        if plugin.stale {
-            return Err(PackageDifference::Changed(plugin.manifest_file.clone()));
-        }
-
-        let ScannedRoot { snapshot, path, .. } = self.scanned_root;
-        let Ok(dir) = find_target(snapshot, path, &plugin.package) else {
-            return Err(PackageDifference::Changed(plugin.manifest_file.clone()));
+        let ScannedRoot {
+            snapshot,
+            path,
+            plugins,
+            ..
+        } = self.scanned_root;
+        let dir = match find_target(snapshot, path, &plugin.package) {
+            Ok(dir) if !plugin.stale => dir,
+            // A stale plugin has parts of an earlier version, which the disk has no longer.
+            _ => return Err(PackageDifference::Changed(plugin.manifest_file.clone())),
         };
-        let parsed = self.scanned_root.plugins.parsed_digests(&dir.real_path);
-        for (file, digest) in parsed {
-            candidates.retain(|version| {
-                let approved = version.files.get(file).map(|file| file.digest);
-                approved.is_some() && approved == digest
-            });
+        for (file, digest) in plugins.parsed_digests(&dir.real_path) {
+            candidates.retain(|version| has_file(version, file, digest));
             if candidates.is_empty() {
                 return Err(PackageDifference::Changed(file.clone()));
             }
         }
         Ok(candidates)
-    }
-
-    fn approved_versions(&self, kind: EntryKind, name: &str) -> Vec<ApprovedVersion<'_>> {
-        let versions = self.trust.lock.lock.approved_files(kind, name);
-        let versions = versions.map(|(content_digest, files)| ApprovedVersion {
-            content_digest,
-            files,
-        });
-        versions.collect()
     }
 }
 
@@ -735,19 +652,10 @@ fn locked_packages<'a>(
         .filter(|package| package.is_locked(trust))
 }
 
-/// Whether the parsed SKILL.md is the approved one.
-fn has_skill_file(files: &ApprovedFiles, skill: &Skill) -> bool {
-    let approved = files.get(&skill_file_name());
-    approved.map(|file| file.digest) == skill.digest() && skill.digest().is_some()
-}
-
-/// Whether the parsed agents/openai.yaml is the approved one, if the skill has the file.
-fn has_sidecar(files: &ApprovedFiles, skill: &Skill) -> bool {
-    let Some(digest) = skill.sidecar_digest() else {
-        return true;
-    };
-    let approved = files.get(&sidecar_path());
-    approved.is_some_and(|file| Some(file.digest) == digest)
+/// Whether a version has a file with the digest of the parsed bytes.
+fn has_file(version: &ApprovedVersion<'_>, path: &RelPath, parsed: Option<ContentDigest>) -> bool {
+    let approved = version.files.get(path);
+    approved.is_some_and(|file| Some(file.digest) == parsed)
 }
 
 fn failed(differences: Vec<PackageDifference>) -> PackageComparison {
@@ -755,13 +663,6 @@ fn failed(differences: Vec<PackageDifference>) -> PackageComparison {
         has_links: false,
         digests: Box::default(),
         result: Err(differences),
-    }
-}
-
-fn severity(mode: TrustMode) -> Severity {
-    match mode {
-        TrustMode::Warn => Severity::Warning,
-        TrustMode::Hide => Severity::Error,
     }
 }
 
@@ -802,11 +703,10 @@ fn change_message(
         files.push("+ added files".to_owned());
     }
 
-    let name = match package {
-        LockedPackage::Skill(skill) => quote_word(skill.name()),
-        LockedPackage::Plugin(plugin) => {
-            format!("the plugin {}", quote_word(&plugin.manifest.name))
-        }
+    let name = quote_word(package.name());
+    let name = match package.kind() {
+        EntryKind::Skill => name,
+        EntryKind::Plugin => format!("the plugin {name}"),
     };
     if files.is_empty() {
         return format!(
@@ -829,28 +729,6 @@ fn quote_version(version: &str) -> String {
 
 fn quote_path(path: &RelPath) -> String {
     quote_word(&encode_path(path))
-}
-
-/// Reports the number of skills and of plugins that the lock does not have.
-fn report_unknown(mode: TrustMode, counts: TrustCounts, diagnostics: &mut BoundedDiagnostics) {
-    let kinds = [
-        (EntryKind::Skill, counts.skills.unknown),
-        (EntryKind::Plugin, counts.plugins.unknown),
-    ];
-    for (kind, unknown) in kinds {
-        let noun = kind.noun();
-        let subject = match unknown {
-            0 => continue,
-            1 => format!("1 {noun} is"),
-            _ => format!("{unknown} {noun}s are"),
-        };
-        let message =
-            format!("{subject} not in the lock; review them, then run caproot lock with --add");
-        diagnostics.push(Diagnostic {
-            resource: None,
-            problem: FileProblem::new(DiagnosticCode::PackagesNotApproved, severity(mode), message),
-        });
-    }
 }
 
 /// Observer that watches the directories of a package under its token.

@@ -1,22 +1,22 @@
 //! Contents of the JSON and Markdown files of one plugin, at the paths that its manifest names or at
 //! the default paths.
 
-use super::file_problem::{is_transient, open_problem};
+use super::file_problem::{is_transient, read_failed_problem};
 use super::plugin_reader::{DeclaredTarget, PluginReader};
 use super::watches::WatchRecorder;
-use crate::daemon::fs::dirs_snapshot::ResolveError;
 use crate::daemon::fs::file_head;
-use crate::daemon::fs::open_file::{FileFingerprint, OpenError, OpenFile, read_names};
+use crate::daemon::fs::open_file::{FileFingerprint, OpenFile, read_names};
 use crate::daemon::model::plugin::{
     ComponentKind, ManifestProduct, PluginComponent, PluginComponents,
 };
 use crate::daemon::model::{
-    DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, Severity, resource_filter,
+    DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, resource_filter,
 };
 use crate::daemon::parse::plugin::{prompt, read_file};
 use caproot_core::text::quote_word;
 use caproot_core::wire::{ContentDigest, RelPath};
 use rustix::fs::{FileType, OFlags};
+use std::io;
 use std::os::fd::AsFd as _;
 
 /// Maximum depth below a directory of agents, commands or output styles.
@@ -29,7 +29,7 @@ const MAX_FILES: usize = 1_000;
 const MAX_DIRECTORIES: usize = 200;
 
 /// Contents of a plugin's files.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, PartialEq, Default)]
 pub struct PluginContents {
     /// Files with components, in the order of the kinds.
     pub files: Vec<PluginFile>,
@@ -41,13 +41,13 @@ pub struct PluginContents {
 }
 
 /// Contents of one file.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct PluginFile {
     pub kind: ComponentKind,
     /// Path below the plugin, as named in the manifest.
     pub file: RelPath,
     /// Resolved path.
-    pub real_path: Option<ResolvedPath>,
+    pub real_path: ResolvedPath,
     pub fingerprint: FileFingerprint,
     /// Digest of the whole file; `None` if the file could not be read or is over `max_file_bytes`.
     pub digest: Option<ContentDigest>,
@@ -60,7 +60,7 @@ pub struct PluginFile {
 
 /// State of reading one plugin.
 struct PluginScan<'a, 'w> {
-    reader: PluginReader<'a>,
+    reader: &'a PluginReader<'a>,
     dir: &'a ResolvedPath,
     /// Path of the manifest below the plugin.
     manifest_file: &'a RelPath,
@@ -79,7 +79,7 @@ impl PluginContents {
         watches: &mut WatchRecorder<'_>,
     ) -> Self {
         let mut scan = PluginScan {
-            reader: *reader,
+            reader,
             dir,
             manifest_file: file,
             product: ManifestProduct::of_manifest(file),
@@ -98,32 +98,24 @@ impl PluginContents {
 
     /// Whether a file could not be read, and a new attempt may succeed.
     pub fn has_transient_error(&self) -> bool {
-        let mut problems = self.files.iter().flat_map(|file| &file.problems);
-        problems.any(is_transient)
-            || self
-                .problems
-                .iter()
-                .any(|(_, problem)| is_transient(problem))
+        let of_files = self.files.iter().flat_map(|file| &file.problems);
+        let of_paths = self.problems.iter().map(|(_, problem)| problem);
+        of_files.chain(of_paths).any(is_transient)
     }
 
     /// Uses the last good version of files that can no longer be used. Returns whether there were
     /// any.
     pub fn keep_last_good(&mut self, last: &Self) -> bool {
         let mut kept = false;
-        for file in self
-            .files
-            .iter_mut()
-            .filter(|file| file.components.is_none())
-        {
-            let old = last
-                .files
-                .iter()
-                .find(|old| (old.kind, &old.file) == (file.kind, &file.file));
-            let Some(old) = old.filter(|old| old.components.is_some()) else {
-                continue;
-            };
-            file.components.clone_from(&old.components);
-            (file.stale, kept) = (true, true);
+        for file in &mut self.files {
+            let is_same = |old: &&PluginFile| (old.kind, &old.file) == (file.kind, &file.file);
+            if file.components.is_none()
+                && let Some(old) = last.files.iter().find(is_same)
+            {
+                file.components.clone_from(&old.components);
+                file.stale = file.components.is_some();
+                kept |= file.stale;
+            }
         }
         kept
     }
@@ -134,14 +126,11 @@ impl PluginScan<'_, '_> {
     fn watch_plugin_dir(&mut self, manifest: &PluginManifest) {
         let declarations = &manifest.declarations;
         let sources = &declarations.sources;
-        let defaults = ComponentKind::ALL
-            .into_iter()
-            .flat_map(|kind| sources.default_paths(kind, self.product));
-        let defaults: Vec<_> = defaults.collect();
+        let defaults = ComponentKind::ALL.map(|kind| sources.default_paths(kind, self.product));
         let named = sources.named_paths.iter().map(|(_, path)| path);
         let interface = declarations.info.interface.iter();
         let images = interface.flat_map(|i| i.images.iter().flatten().chain(&i.screenshots));
-        let paths = named.chain(&defaults).chain(images);
+        let paths = named.chain(defaults.iter().flatten()).chain(images);
         self.reader
             .watch_first_components(self.dir, paths, self.watches);
     }
@@ -151,9 +140,9 @@ impl PluginScan<'_, '_> {
 
         // A file at a default path comes first: the manifest may declare its servers again.
         for path in sources.default_paths(kind, self.product) {
-            match self.watch_and_find(&path) {
-                DeclaredTarget::Problem(problem) => self.contents.problems.push((path, problem)),
-                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, &path, &file),
+            match self.reader.watch_and_find(self.dir, &path, self.watches) {
+                DeclaredTarget::Problem(problem) => self.report(&path, problem),
+                DeclaredTarget::File(file) if kind.is_json() => self.read_file(kind, &path, &file),
                 DeclaredTarget::Directory(resolved) if !kind.is_json() => {
                     self.read_prompt_dir(kind, &path, &resolved);
                 }
@@ -166,23 +155,16 @@ impl PluginScan<'_, '_> {
         }
 
         for path in sources.named_paths(kind) {
-            match self.watch_and_find(path) {
-                DeclaredTarget::Problem(problem) => {
-                    self.contents.problems.push((path.clone(), problem));
-                }
-                DeclaredTarget::File(file) if kind.is_json() => {
-                    self.check_not_loaded_twice(kind, path, &file);
-                    self.read_json(kind, path, &file);
-                }
+            match self.reader.watch_and_find(self.dir, path, self.watches) {
+                DeclaredTarget::Problem(problem) => self.report(path, problem),
                 DeclaredTarget::File(file) if kind != ComponentKind::Skills => {
-                    self.read_prompt(kind, path, &file);
-                }
-                DeclaredTarget::Directory(resolved)
-                    if kind != ComponentKind::Skills && !kind.is_json() =>
-                {
-                    self.read_prompt_dir(kind, path, &resolved);
+                    self.check_not_loaded_twice(kind, path, &file);
+                    self.read_file(kind, path, &file);
                 }
                 DeclaredTarget::Directory(_) if kind == ComponentKind::Skills => {}
+                DeclaredTarget::Directory(resolved) if !kind.is_json() => {
+                    self.read_prompt_dir(kind, path, &resolved);
+                }
                 DeclaredTarget::Nothing => {
                     self.report_path(kind.manifest_key(), path, "does not exist");
                 }
@@ -197,9 +179,8 @@ impl PluginScan<'_, '_> {
     /// plugin: "Duplicate hooks file detected".
     fn check_not_loaded_twice(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
         let mut loaded = self.contents.files.iter();
-        let is_loaded = loaded.any(|loaded| {
-            loaded.kind == kind && loaded.real_path.as_ref() == Some(&file.real_path)
-        });
+        let is_loaded =
+            loaded.any(|loaded| loaded.kind == kind && loaded.real_path == file.real_path);
         if self.product != ManifestProduct::Claude || kind != ComponentKind::Hooks || !is_loaded {
             return;
         }
@@ -222,10 +203,6 @@ impl PluginScan<'_, '_> {
         self.report_path(kind.manifest_key(), path, &why);
     }
 
-    fn watch_and_find(&mut self, path: &RelPath) -> DeclaredTarget {
-        self.reader.watch_and_find(self.dir, path, self.watches)
-    }
-
     fn report_path(&mut self, key: &str, path: &RelPath, why: &str) {
         let path = quote_word(&format!("./{path}"));
         self.report_in_manifest(
@@ -235,44 +212,45 @@ impl PluginScan<'_, '_> {
     }
 
     fn report_in_manifest(&mut self, code: DiagnosticCode, message: String) {
-        let problem = FileProblem::warning(code, message);
-        let manifest = self.manifest_file.clone();
-        self.contents.problems.push((manifest, problem));
+        self.report(self.manifest_file, FileProblem::warning(code, message));
     }
 
-    fn is_read(&self, kind: ComponentKind, path: &RelPath) -> bool {
-        self.contents
-            .files
-            .iter()
-            .any(|read| read.kind == kind && read.file == *path)
+    fn report(&mut self, path: &RelPath, problem: FileProblem) {
+        self.contents.problems.push((path.clone(), problem));
     }
 
-    fn read_json(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
-        if self.is_read(kind, path) {
+    /// Reads a file with components of a kind, unless it was read before.
+    fn read_file(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
+        let mut read = self.contents.files.iter();
+        if read.any(|read| read.kind == kind && read.file == *path) {
             return;
         }
-        let fingerprint = self.watches.track_file(file);
-        let (digest, (components, problems)) = if let Ok(bytes) = file.read_small() {
-            let progress = self.reader.progress;
-            let parsed = progress.parse_file(&file.real_path, || read_file(kind, &bytes));
-            let (components, problems) = parsed.unwrap_or_else(|problem| (None, vec![problem]));
-            let of_file = |found: PluginComponents| found.with_file(path).with_content(&bytes);
-            let digest = ContentDigest::of(&bytes);
-            (Some(digest), (components.map(of_file), problems))
-        } else {
-            let failed = OpenError::Resolve(ResolveError::Failed);
-            (None, (None, vec![open_problem(failed, Severity::Error)]))
-        };
-        self.contents.files.push(PluginFile {
+
+        let mut new = PluginFile {
             kind,
             file: path.clone(),
-            real_path: Some(file.real_path.clone()),
-            fingerprint,
-            digest,
-            components,
-            problems,
+            real_path: file.real_path.clone(),
+            fingerprint: self.watches.track_file(file),
+            digest: None,
+            components: None,
+            problems: Vec::new(),
             stale: false,
-        });
+        };
+        if !kind.is_json() {
+            if self.parse_prompt(file, &mut new).is_err() {
+                return self.report(path, read_failed_problem());
+            }
+        } else if let Ok(bytes) = file.read_small() {
+            let progress = self.reader.context.progress;
+            let (components, problems) =
+                progress.parse_file(&file.real_path, || read_file(kind, &bytes));
+            new.components = components.map(|found| found.with_file(path).with_content(&bytes));
+            new.digest = Some(ContentDigest::of(&bytes));
+            new.problems = problems;
+        } else {
+            new.problems.push(read_failed_problem());
+        }
+        self.contents.files.push(new);
     }
 
     fn find_images(&mut self, manifest: &PluginManifest) {
@@ -284,20 +262,16 @@ impl PluginScan<'_, '_> {
             let path = interface.images[at].as_ref();
             self.contents.images[at] = path.filter(|path| self.has_image(key, path)).cloned();
         }
-        let screenshots: Vec<_> = interface.screenshots.iter().collect();
-        let existing = screenshots
-            .into_iter()
-            .filter(|path| self.has_image("screenshots", path));
-        self.contents.screenshots = existing.cloned().collect();
+        let mut screenshots = interface.screenshots.to_vec();
+        screenshots.retain(|path| self.has_image("screenshots", path));
+        self.contents.screenshots = screenshots;
     }
 
     /// Whether an image exists at a path. Reports a problem if not.
     fn has_image(&mut self, key: &str, path: &RelPath) -> bool {
-        match self.watch_and_find(path) {
+        match self.reader.watch_and_find(self.dir, path, self.watches) {
             DeclaredTarget::File(_) => return true,
-            DeclaredTarget::Problem(problem) => {
-                self.contents.problems.push((path.clone(), problem));
-            }
+            DeclaredTarget::Problem(problem) => self.report(path, problem),
             DeclaredTarget::Nothing => self.report_path(key, path, "does not exist"),
             DeclaredTarget::Directory(_) => {
                 self.report_path(key, path, "is a directory; name an image in it");
@@ -306,58 +280,40 @@ impl PluginScan<'_, '_> {
         false
     }
 
-    fn read_prompt(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
-        if self.is_read(kind, path) {
-            return;
-        }
-
-        let fingerprint = self.watches.track_file(file);
+    fn parse_prompt(&self, file: &OpenFile, new: &mut PluginFile) -> io::Result<()> {
         let size = file.version.size;
         let mut bytes = Vec::new();
-        let max_bytes = self.reader.limits.max_file_bytes;
-        let head = file_head::read_head(&file.file, size, max_bytes, &mut bytes);
-        let Ok(head) = head else {
-            let failed = open_problem(OpenError::Resolve(ResolveError::Failed), Severity::Error);
-            return self.contents.problems.push((path.clone(), failed));
-        };
+        let max_bytes = self.reader.rules.limits.max_file_bytes;
+        let head = file_head::read_head(&file.file, size, max_bytes, &mut bytes)?;
 
-        let file_name = path.file_name().unwrap_or_default();
+        let file_name = new.file.file_name().unwrap_or_default();
         let name = file_name.strip_suffix(b".md").unwrap_or(file_name);
 
-        let parsed = self.reader.progress.parse_file(&file.real_path, || {
-            prompt::read(kind, &bytes, head.is_complete, name)
-        });
-        let (prompt, mut problems) = parsed.unwrap_or_else(|problem| (None, vec![problem]));
-        problems.extend(head.hidden);
-
-        let components = prompt.map(|prompt| {
-            // Some filesystems report a wrong size.
-            let size = if head.is_complete {
-                bytes.len() as u64
-            } else {
-                size
-            };
-            let prompt = PluginComponent {
+        let (prompt, problems) = self
+            .reader
+            .context
+            .progress
+            .parse_file(&file.real_path, || {
+                prompt::read(new.kind, &bytes, head.is_complete, name)
+            });
+        new.components = prompt.map(|prompt| PluginComponents {
+            others: vec![PluginComponent {
                 digest: head.digest,
-                size,
-                file: path.clone(),
+                // Some filesystems report a wrong size.
+                size: if head.is_complete {
+                    bytes.len() as u64
+                } else {
+                    size
+                },
+                file: new.file.clone(),
                 ..prompt
-            };
-            PluginComponents {
-                others: vec![prompt],
-                ..PluginComponents::default()
-            }
+            }],
+            ..PluginComponents::default()
         });
-        self.contents.files.push(PluginFile {
-            kind,
-            file: path.clone(),
-            real_path: Some(file.real_path.clone()),
-            fingerprint,
-            digest: head.digest,
-            components,
-            problems,
-            stale: false,
-        });
+        new.digest = head.digest;
+        new.problems = problems;
+        new.problems.extend(head.hidden);
+        Ok(())
     }
 
     /// Reads the Markdown files in a directory and below it, in byte order of their names. Links to
@@ -388,7 +344,7 @@ impl PluginScan<'_, '_> {
                 let Some(at) = walked.join(&name) else {
                     continue;
                 };
-                if !resource_filter::may_serve_path(&at, reader.skipped_dirs) {
+                if !resource_filter::may_serve_path(&at, &reader.rules.skipped_dirs) {
                     continue;
                 }
 
@@ -413,8 +369,8 @@ impl PluginScan<'_, '_> {
                         }
                         let real_path = resolved.join(&name);
                         match reader.open_listed(dir, &at, kind_of_entry, real_path) {
-                            Ok(file) => self.read_prompt(kind, &at, &file),
-                            Err(problem) => self.contents.problems.push((at, problem)),
+                            Ok(file) => self.read_file(kind, &at, &file),
+                            Err(problem) => self.report(&at, problem),
                         }
                     }
                     _ => {}
@@ -437,9 +393,9 @@ impl PluginScan<'_, '_> {
              further files are omitted",
             kind.manifest_key()
         );
-        self.contents.problems.push((
-            at.clone(),
+        self.report(
+            at,
             FileProblem::warning(DiagnosticCode::LimitReached, message),
-        ));
+        );
     }
 }

@@ -6,16 +6,15 @@ use super::plugin_reader::{DeclaredTarget, PluginReader};
 use super::watches::{WatchGuard, WatchRecorder};
 use crate::daemon::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::daemon::fs::open_file::{self, FileFingerprint};
-use crate::daemon::model::catalog::BoundedDiagnostics;
 use crate::daemon::model::plugin::{
     MARKETPLACE_PATHS, MarketplaceEntry, Plugin, PluginComponents, PluginMarketplace,
 };
 use crate::daemon::model::{
-    Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, skill_file_name,
+    BoundedDiagnostics, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, skill_file_name,
 };
 use crate::daemon::parse::plugin::marketplace;
 use caproot_core::text::quote_word;
-use caproot_core::wire::{ContentDigest, RelPath};
+use caproot_core::wire::RelPath;
 use std::num::NonZero;
 use std::sync::Arc;
 
@@ -25,15 +24,15 @@ const MAX_CHECKED_PATHS: usize = 1_000;
 /// Files of one directory that has a manifest, or of the root, which may have marketplaces.
 #[derive(Debug)]
 pub struct PluginDir {
-    token: u64,
+    pub token: u64,
     #[allow(dead_code)] // Held for its `Drop`.
     guards: Vec<WatchGuard>,
     /// Manifest that named the files, and its path below the directory.
-    manifest: Option<(PluginManifest, RelPath)>,
-    contents: PluginContents,
-    marketplace_files: Vec<MarketplaceFile>,
+    pub manifest: Option<(PluginManifest, RelPath)>,
+    pub contents: PluginContents,
+    pub marketplace_files: Vec<MarketplaceFile>,
     /// Plugin that was built last, and the bytes that it took of the root's budget.
-    built_plugin: Option<(Arc<Plugin>, usize)>,
+    pub built_plugin: Option<(Arc<Plugin>, usize)>,
     /// Whether the contents are still those of `built_plugin`.
     is_unchanged: bool,
 }
@@ -47,11 +46,11 @@ pub struct DeclarationFile<'a> {
 }
 
 /// Marketplace file and its contents.
-#[derive(Debug, Clone, PartialEq)]
-struct MarketplaceFile {
+#[derive(Debug, PartialEq)]
+pub struct MarketplaceFile {
     file: RelPath,
     fingerprint: Option<FileFingerprint>,
-    marketplace: Option<PluginMarketplace>,
+    pub marketplace: Option<PluginMarketplace>,
     problems: Vec<FileProblem>,
 }
 
@@ -60,32 +59,28 @@ impl PluginDir {
     pub fn read(
         reader: &PluginReader<'_>,
         dir: &ResolvedPath,
-        is_root: bool,
         token: u64,
         manifest: Option<&(PluginManifest, RelPath)>,
     ) -> Self {
-        let mut watches = WatchRecorder::new(reader.watcher, token);
-        let manifest = manifest.filter(|_| !reader.progress.is_cancelled());
+        let mut watches = WatchRecorder::new(reader.context.watcher, token);
+        let manifest = manifest.filter(|_| !reader.context.progress.is_cancelled());
         let contents = manifest.map(|(manifest, file)| {
             PluginContents::read(reader, dir, manifest, file, &mut watches)
         });
 
-        let marketplace_files = if is_root {
-            let files = MARKETPLACE_PATHS.iter();
-            let files = files.filter_map(|path| RelPath::new(path.as_bytes()));
-            let files: Vec<_> = files.collect();
-            reader.watch_first_components(dir, files.iter(), &mut watches);
-            files
-                .into_iter()
-                .filter_map(|file| read_marketplace_file(reader, dir, file, &mut watches))
-                .collect()
-        } else {
-            Vec::new()
-        };
+        let mut marketplace_files = Vec::new();
+        if dir == reader.root {
+            let files = MARKETPLACE_PATHS.map(str::as_bytes).map(RelPath::new);
+            reader.watch_first_components(dir, files.iter().flatten(), &mut watches);
+            let files = files.into_iter().flatten();
+            let read =
+                files.filter_map(|file| read_marketplace_file(reader, dir, file, &mut watches));
+            marketplace_files.extend(read);
+        }
 
         Self {
             token,
-            guards: watches.into_guards(),
+            guards: watches.guards,
             manifest: manifest.cloned(),
             contents: contents.unwrap_or_default(),
             marketplace_files,
@@ -94,30 +89,20 @@ impl PluginDir {
         }
     }
 
-    /// Adds the last good version of files that no longer parse, and the last plugin.
-    pub fn with_last(mut self, last: Option<Self>) -> Self {
-        if let Some(last) = last {
-            self.keep_last_good(&last);
-            self.built_plugin = last.built_plugin;
-        }
-        self
-    }
-
-    /// Reads the files again. Returns whether they changed, and whether they were used as they are.
-    /// If `settled` is false and a file no longer parses, only the watches are replaced.
+    /// Reads the files again. Returns whether they changed. If `settled` is false and a file no longer
+    /// parses, only the watches are replaced, and the token is added to `unstable`.
     pub fn reread(
         &mut self,
         reader: &PluginReader<'_>,
         dir: &ResolvedPath,
-        is_root: bool,
         settled: bool,
-    ) -> (bool, bool) {
-        let mut new = Self::read(reader, dir, is_root, self.token, self.manifest.as_ref());
-        let was_kept = new.keep_last_good(self);
-
-        if was_kept && !settled {
+        unstable: &mut Vec<u64>,
+    ) -> bool {
+        let mut new = Self::read(reader, dir, self.token, self.manifest.as_ref());
+        if new.keep_last_good(self) && !settled {
             self.guards = new.guards;
-            return (false, false);
+            unstable.push(self.token);
+            return false;
         }
 
         let differs =
@@ -126,27 +111,20 @@ impl PluginDir {
         new.built_plugin = self.built_plugin.take();
 
         *self = new;
-        (differs, true)
-    }
-
-    /// Whether the files were read for this manifest.
-    pub fn has_manifest(&self, manifest: Option<&(PluginManifest, RelPath)>) -> bool {
-        self.manifest.as_ref() == manifest
+        differs
     }
 
     /// Returns the JSON files.
     pub fn declaration_files(&self) -> impl Iterator<Item = DeclarationFile<'_>> {
-        let files = self
-            .contents
-            .files
-            .iter()
-            .filter(|file| file.kind.is_json());
-        let files = files.map(|read| DeclarationFile {
-            file: &read.file,
-            real_path: read.real_path.as_ref(),
-            harmless: Some(read.fingerprint.number()).filter(|_| {
-                !read.stale && read.components.is_some() && is_harmless(&read.problems)
-            }),
+        let files = self.contents.files.iter();
+        let files = files.filter(|file| file.kind.is_json()).map(|read| {
+            let is_used = !read.stale && read.components.is_some();
+            DeclarationFile {
+                file: &read.file,
+                real_path: Some(&read.real_path),
+                harmless: (is_used && is_harmless(&read.problems))
+                    .then(|| read.fingerprint.number()),
+            }
         });
         let marketplaces = self.marketplace_files.iter().map(|read| DeclarationFile {
             file: &read.file,
@@ -159,23 +137,6 @@ impl PluginDir {
         files.chain(marketplaces)
     }
 
-    /// Returns the digest of each component file as parsed; `None` if a file was not read as a whole.
-    pub fn parsed_digests(&self) -> impl Iterator<Item = (&RelPath, Option<ContentDigest>)> {
-        let files = self.contents.files.iter();
-        files.map(|read| (&read.file, read.digest))
-    }
-
-    pub fn marketplaces(&self) -> impl Iterator<Item = &PluginMarketplace> {
-        self.marketplace_files
-            .iter()
-            .filter_map(|file| file.marketplace.as_ref())
-    }
-
-    /// Whether a file could not be read, and a new attempt may succeed.
-    pub fn has_transient_error(&self) -> bool {
-        self.contents.has_transient_error()
-    }
-
     /// Whether a file of the plugin changed since it was read.
     pub fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
         let components = self.contents.files.iter();
@@ -186,55 +147,32 @@ impl PluginDir {
             .any(|(fingerprint, file)| fingerprint.is_outdated(snapshot, dir, file))
     }
 
-    pub fn token(&self) -> u64 {
-        self.token
-    }
-
-    fn keep_last_good(&mut self, last: &Self) -> bool {
+    pub fn keep_last_good(&mut self, last: &Self) -> bool {
         let mut kept = self.contents.keep_last_good(&last.contents);
-        for list in self
-            .marketplace_files
-            .iter_mut()
-            .filter(|list| list.marketplace.is_none())
-        {
-            let old = last
-                .marketplace_files
-                .iter()
-                .find(|old| old.file == list.file);
-            list.marketplace = old.and_then(|old| old.marketplace.clone());
-            kept |= list.marketplace.is_some();
+        for list in &mut self.marketplace_files {
+            if list.marketplace.is_none() {
+                let mut old = last.marketplace_files.iter();
+                let old = old.find(|old| old.file == list.file);
+                list.marketplace = old.and_then(|old| old.marketplace.clone());
+                kept |= list.marketplace.is_some();
+            }
         }
         kept
     }
 
     /// Reports the problems of the files.
     pub fn report_problems(&self, walked_path: &RelPath, diagnostics: &mut BoundedDiagnostics) {
-        let files = self
-            .contents
-            .files
-            .iter()
-            .map(|file| (&file.file, &file.problems));
-        let lists = self
-            .marketplace_files
-            .iter()
-            .map(|list| (&list.file, &list.problems));
+        let files = self.contents.files.iter();
+        let files = files.map(|file| (&file.file, &*file.problems));
+        let lists = self.marketplace_files.iter();
+        let lists = lists.map(|list| (&list.file, &*list.problems));
+        let places = self.contents.problems.iter();
+        let places = places.map(|(path, problem)| (path, std::slice::from_ref(problem)));
 
-        let of_files = files.chain(lists);
-        let of_files =
-            of_files.flat_map(|(file, all)| all.iter().map(move |problem| (file, problem)));
-
-        let of_places = self
-            .contents
-            .problems
-            .iter()
-            .map(|(path, problem)| (path, problem));
-
-        for (path, problem) in of_files.chain(of_places) {
-            let resource = Some(walked_path.join_path(path));
-            diagnostics.push(Diagnostic {
-                resource,
-                problem: problem.clone(),
-            });
+        for (path, problems) in files.chain(lists).chain(places) {
+            for problem in problems {
+                diagnostics.report(Some(walked_path.join_path(path)), problem.clone());
+            }
         }
     }
 
@@ -281,11 +219,8 @@ impl PluginDir {
         };
         let before = *remaining_bytes;
         let (plugin, problem) = plugin.truncate_to_budget(remaining_bytes);
-        let same = self
-            .built_plugin
-            .take()
-            .map(|(old, _)| old)
-            .filter(|old| **old == plugin);
+        let last = self.built_plugin.take().map(|(last, _)| last);
+        let same = last.filter(|last| **last == plugin);
         let plugin = same.unwrap_or_else(|| Arc::new(plugin));
         self.built_plugin = Some((plugin.clone(), before - *remaining_bytes));
         self.is_unchanged = true;
@@ -307,31 +242,19 @@ fn read_marketplace_file(
         return None;
     }
 
-    let opened = reader.open(dir, &file);
-    let fingerprint = opened
-        .as_ref()
-        .ok()
-        .map(|opened| watches.track_file(opened));
-
-    let read = opened.map(|opened| opened.read_small());
-
+    let mut fingerprint = None;
+    let read = reader.open(dir, &file).and_then(|opened| {
+        fingerprint = Some(watches.track_file(&opened));
+        let failed = |_| FileProblem::error(DiagnosticCode::PluginFileInvalid, READ_FAILED);
+        opened.read_small().map_err(failed)
+    });
     let (list, mut problems) = match read {
-        Ok(Ok(bytes)) => marketplace::read(&bytes, &file),
-        Ok(Err(_)) => (
-            None,
-            vec![FileProblem::error(
-                DiagnosticCode::PluginFileInvalid,
-                READ_FAILED,
-            )],
-        ),
+        Ok(bytes) => marketplace::read(&bytes, &file),
         Err(problem) => (None, vec![problem]),
     };
 
     let mut room = MAX_CHECKED_PATHS;
-    for entry in list
-        .iter()
-        .flat_map(|list: &PluginMarketplace| &list.entries)
-    {
+    for entry in list.iter().flat_map(|list| &list.entries) {
         check_entry(reader, dir, entry, &mut room, watches, &mut problems);
     }
     Some(MarketplaceFile {
@@ -361,7 +284,7 @@ fn check_entry(
         *room = rest;
 
         let skill_file = path.join_path(&skill_file_name());
-        reader.watch_first_components(dir, std::iter::once(&skill_file), watches);
+        reader.watch_first_components(dir, [&skill_file], watches);
         watches.watch_file_path(reader.snapshot, dir, &skill_file);
         let what = match reader.watch_and_find(dir, path, watches) {
             DeclaredTarget::Directory(_) if key == "source" => continue,

@@ -1,13 +1,13 @@
 //! Access to the files of one plugin. No file outside the plugin's directory is opened.
 
-use super::file_problem::open_problem;
-use super::scan_progress::ScanProgress;
+use super::file_problem::{link_not_followed_problem, open_problem};
+use super::scanned_root::ScanContext;
 use super::search::SearchRules;
-use super::watches::{DirWatcher, PathRole, WatchRecorder, WatchedEntries};
+use super::watches::{DIR_FLAGS, PathRole, WatchRecorder};
 use crate::daemon::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::daemon::fs::open_file::{self, OpenFile, read_names};
 use crate::daemon::model::{
-    DiagnosticCode, FileProblem, Limits, ResolvedPath, Severity, resource_filter, skill_file_name,
+    DiagnosticCode, FileProblem, ResolvedPath, Severity, resource_filter, skill_file_name,
 };
 use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};
@@ -18,14 +18,12 @@ use std::os::fd::AsFd as _;
 const MAX_SKILL_DIRS: usize = 256;
 
 /// Parameters for reading a plugin.
-#[derive(Debug, Clone, Copy)]
 pub struct PluginReader<'a> {
     pub snapshot: &'a AllowedDirsSnapshot,
-    pub limits: &'a Limits,
-    pub skipped_dirs: &'a [Box<[u8]>],
-    follow_links: bool,
-    pub watcher: &'a dyn DirWatcher,
-    pub progress: &'a ScanProgress,
+    pub rules: &'a SearchRules,
+    /// Root of the scan.
+    pub root: &'a ResolvedPath,
+    pub context: &'a ScanContext<'a>,
 }
 
 /// File or directory at a path of the manifest.
@@ -36,41 +34,25 @@ pub enum DeclaredTarget {
     Problem(FileProblem),
 }
 
-impl<'a> PluginReader<'a> {
-    pub fn new(
-        snapshot: &'a AllowedDirsSnapshot,
-        rules: &'a SearchRules,
-        watcher: &'a dyn DirWatcher,
-        progress: &'a ScanProgress,
-    ) -> Self {
-        Self {
-            snapshot,
-            limits: &rules.limits,
-            skipped_dirs: &rules.skipped_dirs,
-            follow_links: rules.follow_links,
-            watcher,
-            progress,
-        }
-    }
-
+impl PluginReader<'_> {
     /// Watches the first component of each path below `dir`. One watch of several components costs
     /// as much as a watch of one component.
     pub fn watch_first_components<'p>(
         &self,
         dir: &ResolvedPath,
-        paths: impl Iterator<Item = &'p RelPath>,
+        paths: impl IntoIterator<Item = &'p RelPath>,
         watches: &mut WatchRecorder<'_>,
     ) {
-        let names: BTreeSet<_> = paths.filter_map(|path| path.segments().next()).collect();
+        let first_names = paths.into_iter().filter_map(|path| path.segments().next());
+        let names: BTreeSet<_> = first_names.collect();
         // Without a name, all entries would be watched.
         if names.is_empty() {
             return;
         }
-        let Ok(fd) = self.snapshot.open(dir, OFlags::PATH | OFlags::DIRECTORY) else {
+        let Ok(fd) = self.snapshot.open(dir, DIR_FLAGS) else {
             return;
         };
-        let names = Vec::from_iter(names);
-        watches.watch_entries(fd.as_fd(), WatchedEntries::OnPath(PathRole::File, &names));
+        watches.watch_on_path(fd.as_fd(), PathRole::File, &Vec::from_iter(names));
     }
 
     /// Watches the way to a path below `dir`, then looks the path up. Call
@@ -81,7 +63,7 @@ impl<'a> PluginReader<'a> {
         path: &RelPath,
         watches: &mut WatchRecorder<'_>,
     ) -> DeclaredTarget {
-        if !resource_filter::may_serve_path(path, self.skipped_dirs) {
+        if !resource_filter::may_serve_path(path, &self.rules.skipped_dirs) {
             return DeclaredTarget::Problem(skipped_path_problem());
         }
 
@@ -89,20 +71,24 @@ impl<'a> PluginReader<'a> {
         let target = match open_file::find_target(self.snapshot, dir, path) {
             Ok(target) => target,
             Err(e) if e.is_absent() => return DeclaredTarget::Nothing,
-            Err(e) => return DeclaredTarget::Problem(open_problem(e, Severity::Warning)),
+            Err(e) => {
+                return DeclaredTarget::Problem(FileProblem {
+                    severity: Severity::Warning,
+                    ..open_problem(e)
+                });
+            }
         };
 
-        if let Err(problem) = self.check_path(dir, path, &target.real_path) {
-            return DeclaredTarget::Problem(problem);
-        }
-
-        match FileType::from_raw_mode(target.stat.st_mode) {
-            FileType::Directory => DeclaredTarget::Directory(target.real_path),
-            kind => match self.open_listed(dir, path, kind, Some(target.real_path)) {
-                Ok(file) => DeclaredTarget::File(file),
-                Err(problem) => DeclaredTarget::Problem(problem),
-            },
-        }
+        let kind = FileType::from_raw_mode(target.stat.st_mode);
+        let checked = self.check_path(dir, path, &target.real_path);
+        let found = checked.and_then(|()| match kind {
+            FileType::Directory => Ok(DeclaredTarget::Directory(target.real_path)),
+            _ => {
+                let file = self.open_listed(dir, path, kind, Some(target.real_path))?;
+                Ok(DeclaredTarget::File(file))
+            }
+        });
+        found.unwrap_or_else(DeclaredTarget::Problem)
     }
 
     /// Whether a directory or one of the directories in it has a SKILL.md.
@@ -133,20 +119,19 @@ impl<'a> PluginReader<'a> {
         real_path: Option<ResolvedPath>,
     ) -> Result<OpenFile, FileProblem> {
         let real_path = real_path.filter(|_| kind == FileType::RegularFile);
-        match real_path.map(|real_path| open_file::open_real_path(self.snapshot, real_path)) {
-            Some(Ok(opened)) => {
-                self.check_path(dir, path, &opened.real_path)?;
-                Ok(opened)
-            }
+        let opened = real_path.map(|path| open_file::open_real_path(self.snapshot, path));
+        let Some(Ok(opened)) = opened else {
             // The file is no longer what it was.
-            Some(Err(_)) | None => self.open(dir, path),
-        }
+            return self.open(dir, path);
+        };
+        self.check_path(dir, path, &opened.real_path)?;
+        Ok(opened)
     }
 
     /// Opens a regular file below a directory, if no link leads out of the directory.
     pub fn open(&self, dir: &ResolvedPath, path: &RelPath) -> Result<OpenFile, FileProblem> {
         let opened = open_file::open_file(self.snapshot, dir, path);
-        let opened = opened.map_err(|e| open_problem(e, Severity::Error))?;
+        let opened = opened.map_err(open_problem)?;
         self.check_path(dir, path, &opened.real_path)?;
         Ok(opened)
     }
@@ -157,21 +142,18 @@ impl<'a> PluginReader<'a> {
         path: &RelPath,
         real: &ResolvedPath,
     ) -> Result<(), FileProblem> {
-        let walked_path = dir.join_path(path);
-
         match real.strip_prefix(dir) {
             None => Err(FileProblem::warning(
                 DiagnosticCode::PathInvalid,
                 "a link leads out of the plugin and is not followed; replace it by a copy of the \
                  file",
             )),
-            Some(below) if !resource_filter::may_serve_path(&below, self.skipped_dirs) => {
+            Some(below) if !resource_filter::may_serve_path(&below, &self.rules.skipped_dirs) => {
                 Err(skipped_path_problem())
             }
-            Some(_) if !self.follow_links && *real != walked_path => Err(FileProblem::warning(
-                DiagnosticCode::OutsideRoot,
-                "links are not followed below this root",
-            )),
+            Some(below) if !self.rules.follow_links && below != *path => {
+                Err(link_not_followed_problem())
+            }
             Some(_) => Ok(()),
         }
     }

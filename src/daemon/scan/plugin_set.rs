@@ -1,26 +1,22 @@
 //! Manifests, plugins and marketplaces below one root, kept between scans, so that a change reads
 //! only the plugin again in which it is.
 
-use super::namespaces::{ManifestLookup, ManifestReader, ManifestsByDir};
+use super::namespaces::ManifestLookup;
 use super::parallel_list::process_in_order;
-use super::plugin_dir::PluginDir;
+use super::plugin_dir::{DeclarationFile, PluginDir};
 use super::plugin_reader::PluginReader;
-use super::scan_progress::ScanProgress;
 use super::scanned_dir::DirToScan;
-use crate::daemon::fs::dirs_snapshot::AllowedDirsSnapshot;
-use crate::daemon::model::catalog::BoundedDiagnostics;
 use crate::daemon::model::plugin::{
     MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS, Plugin, PluginMarketplace,
 };
 use crate::daemon::model::{
-    Diagnostic, DiagnosticCode, FileProblem, HarmlessVersions, ManifestFiles, PluginManifest,
-    ResolvedPath,
+    BoundedDiagnostics, DiagnosticCode, FileProblem, HarmlessVersions, ManifestFiles, ResolvedPath,
 };
 use caproot_core::sync::Mutex;
 use caproot_core::wire::{ContentDigest, RelPath};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Maximum number of plugins that are read without additional threads.
 const MAX_INLINE_PLUGINS: usize = 1;
@@ -28,28 +24,13 @@ const MAX_INLINE_PLUGINS: usize = 1;
 /// Manifests and plugins by directory.
 #[derive(Debug, Default)]
 pub struct PluginIndex {
-    pub manifests: ManifestsByDir,
-    dirs: HashMap<ResolvedPath, PluginDir>,
+    pub manifests: HashMap<ResolvedPath, ManifestLookup>,
+    pub dirs: HashMap<ResolvedPath, PluginDir>,
     harmless_versions: HarmlessVersions,
 }
 
-/// Directory whose plugin has to be read, with the last version of the plugin.
-struct UnreadPlugin<'a> {
-    dir: &'a ResolvedPath,
-    manifest: Option<(PluginManifest, RelPath)>,
-    last: Mutex<Option<PluginDir>>,
-}
-
-/// Change of a manifest that was read again.
-pub enum ManifestChange {
-    None,
-    Replaced,
-    /// The manifest no longer parses, and its last version is kept.
-    Unstable,
-}
-
 /// Plugins and marketplaces of a catalog.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct PluginSet {
     pub plugins: Vec<Arc<Plugin>>,
     pub marketplaces: Vec<PluginMarketplace>,
@@ -57,66 +38,38 @@ pub struct PluginSet {
 }
 
 impl PluginIndex {
-    /// Takes the plugins of the last scan over, but not its manifests.
-    pub fn take_plugins(&mut self, last: Self) {
-        self.dirs = last.dirs;
-        self.harmless_versions = last.harmless_versions;
-    }
-
-    pub fn remove_if(&mut self, is_removed: impl Fn(&ResolvedPath) -> bool) {
-        self.manifests.retain(|dir, _| !is_removed(dir));
-        self.dirs.retain(|dir, _| !is_removed(dir));
-    }
-
-    pub fn forget_manifest(&mut self, dir: &ResolvedPath) {
-        self.manifests.remove(dir);
-    }
-
-    /// Forgets the manifests that could not be read for a transient reason.
-    pub fn forget_failed_manifests(&mut self) {
-        self.manifests
-            .retain(|_, manifest| !manifest.has_transient_error());
-    }
-
     /// Whether a manifest could not be read for a transient reason.
     pub fn has_failed_manifest(&self) -> bool {
-        self.manifests
-            .values()
-            .any(ManifestLookup::has_transient_error)
+        let mut manifests = self.manifests.values();
+        manifests.any(ManifestLookup::has_transient_error)
     }
 
-    /// Reads the manifest of a directory again, if there was a lookup. If `settled` is false, a good
-    /// manifest that no longer parses is kept.
+    /// Reads the manifest of a directory again, if there was a lookup. Returns whether the manifest
+    /// changed. If `settled` is false, a good manifest that no longer parses is kept, and the token of its
+    /// directory is added to `unstable`.
     pub fn reread_manifest(
         &mut self,
         dir: &ResolvedPath,
-        reader: ManifestReader<'_>,
+        token: u64,
         settled: bool,
-    ) -> ManifestChange {
+        unstable: &mut Vec<u64>,
+        reader: &PluginReader<'_>,
+    ) -> bool {
         let Some(last) = self.manifests.get_mut(dir) else {
-            return ManifestChange::None;
+            return false;
         };
         let new = reader.read_manifest(dir);
-        if new == *last {
-            return ManifestChange::None;
+        let is_broken = new.manifest.is_none() && new.file.is_some();
+        let is_unstable = !settled && last.manifest.is_some() && is_broken;
+        if is_unstable {
+            unstable.push(token);
         }
-        if !settled && last.manifest.is_some() && new.is_broken() {
-            return ManifestChange::Unstable;
-        }
-        *last = new;
-        ManifestChange::Replaced
-    }
 
-    /// Returns the directories whose manifest changed since it was read.
-    pub fn outdated_manifests(
-        &self,
-        snapshot: &AllowedDirsSnapshot,
-    ) -> impl Iterator<Item = &ResolvedPath> {
-        let outdated = self
-            .manifests
-            .iter()
-            .filter(|(dir, read)| read.is_outdated(snapshot, dir));
-        outdated.map(|(dir, _)| dir)
+        let is_changed = !is_unstable && new != *last;
+        if is_changed {
+            *last = new;
+        }
+        is_changed
     }
 
     /// Returns the digest of the manifest and of each component file of a plugin as parsed; `None` if a file
@@ -128,66 +81,31 @@ impl PluginIndex {
         let manifest = self.manifests.get(dir);
         let manifest = manifest.and_then(|lookup| Some((lookup.file.as_ref()?, lookup.digest)));
         let files = self.dirs.get(dir).into_iter();
+        let files = files.flat_map(|dir| &dir.contents.files);
         manifest
             .into_iter()
-            .chain(files.flat_map(PluginDir::parsed_digests))
-    }
-
-    /// Returns the token of each plugin directory.
-    pub fn tokens(&self) -> impl Iterator<Item = (u64, &ResolvedPath)> {
-        self.dirs.iter().map(|(path, dir)| (dir.token(), path))
+            .chain(files.map(|read| (&read.file, read.digest)))
     }
 
     /// Returns the tokens of plugins with files that could not be read for a transient reason.
     pub fn failed_tokens(&self) -> impl Iterator<Item = u64> {
-        self.dirs
-            .values()
-            .filter(|dir| dir.has_transient_error())
-            .map(PluginDir::token)
-    }
-
-    /// Returns the tokens of plugins with files that changed since they were read.
-    pub fn outdated_tokens(&self, snapshot: &AllowedDirsSnapshot) -> impl Iterator<Item = u64> {
-        let outdated = self
-            .dirs
-            .iter()
-            .filter(|(path, dir)| dir.is_outdated(snapshot, path));
-        outdated.map(|(_, dir)| dir.token())
-    }
-
-    /// Reads a plugin again. Returns whether the plugin changed. If `settled` is false, a plugin
-    /// with files that no longer parse stays unchanged, and its token is added to `unstable`.
-    pub fn reread(
-        &mut self,
-        dir: &ResolvedPath,
-        is_root: bool,
-        settled: bool,
-        unstable: &mut Vec<u64>,
-        reader: &PluginReader<'_>,
-    ) -> bool {
-        let Some(plugin_dir) = self.dirs.get_mut(dir) else {
-            return false;
-        };
-        let (differs, is_stable) = plugin_dir.reread(reader, dir, is_root, settled);
-        if !is_stable {
-            unstable.push(plugin_dir.token());
-        }
-        differs
+        let dirs = self.dirs.values();
+        dirs.filter(|dir| dir.contents.has_transient_error())
+            .map(|dir| dir.token)
     }
 
     /// Reads the manifests of directories that are not known yet.
     pub fn read_manifests<'a>(
         &mut self,
         dirs: impl Iterator<Item = &'a ResolvedPath>,
-        reader: ManifestReader<'_>,
+        reader: &PluginReader<'_>,
     ) {
-        let new: Vec<_> = dirs
-            .filter(|dir| !self.manifests.contains_key(*dir))
-            .collect();
+        let new = dirs.filter(|dir| !self.manifests.contains_key(*dir));
+        let new: Vec<_> = new.collect();
         process_in_order(
             &new,
             MAX_INLINE_PLUGINS,
-            reader.progress,
+            reader.context.progress,
             |dir, (): &mut ()| reader.read_manifest(dir),
             |dir, lookup| {
                 self.manifests.insert((*dir).clone(), lookup);
@@ -200,53 +118,45 @@ impl PluginIndex {
     pub fn read_plugins(
         &mut self,
         candidates: &[DirToScan],
-        root: &ResolvedPath,
         trusted: bool,
         reader: &PluginReader<'_>,
-        next_token: &AtomicU64,
-        progress: &ScanProgress,
     ) {
         let mut old = std::mem::take(&mut self.dirs);
         let mut unread = Vec::new();
 
         for DirToScan { resolved: dir, .. } in candidates {
-            let manifest = self
-                .manifests
-                .get(dir)
-                .and_then(ManifestLookup::usable_manifest);
+            let lookup = self.manifests.get(dir);
+            let manifest =
+                lookup.and_then(|lookup| Some((lookup.manifest.clone()?, lookup.file.clone()?)));
             // The root may have marketplaces without being a plugin.
-            if manifest.is_none() && dir != root {
+            if manifest.is_none() && dir != reader.root {
                 continue;
             }
 
             match old.remove(dir) {
-                Some(last) if trusted && last.has_manifest(manifest.as_ref()) => {
+                Some(last) if trusted && last.manifest == manifest => {
                     self.dirs.insert(dir.clone(), last);
                 }
-                last => unread.push(UnreadPlugin {
-                    dir,
-                    manifest,
-                    last: Mutex::new(last),
-                }),
+                // With the last version of the plugin.
+                last => unread.push((dir, manifest, Mutex::new(last))),
             }
         }
 
         process_in_order(
             &unread,
             MAX_INLINE_PLUGINS,
-            progress,
-            |unread, (): &mut ()| {
-                let UnreadPlugin {
-                    dir,
-                    manifest,
-                    last,
-                } = unread;
-                let token = next_token.fetch_add(1, Ordering::Relaxed);
-                let new = PluginDir::read(reader, dir, *dir == root, token, manifest.as_ref());
-                new.with_last(last.lock().take())
+            reader.context.progress,
+            |(dir, manifest, last), (): &mut ()| {
+                let token = reader.context.next_token.fetch_add(1, Ordering::Relaxed);
+                let mut new = PluginDir::read(reader, dir, token, manifest.as_ref());
+                if let Some(last) = last.lock().take() {
+                    new.keep_last_good(&last);
+                    new.built_plugin = last.built_plugin;
+                }
+                new
             },
-            |unread, plugin_dir| {
-                self.dirs.insert(unread.dir.clone(), plugin_dir);
+            |(dir, ..), plugin_dir| {
+                self.dirs.insert((*dir).clone(), plugin_dir);
             },
         );
     }
@@ -267,7 +177,6 @@ impl PluginIndex {
         let mut omitted = 0;
         for dir in candidates {
             let lookup = self.manifests.get(&dir.resolved);
-            let manifest = lookup.and_then(ManifestLookup::usable_manifest);
 
             // A directory without a usable manifest may still hold declarations with secrets.
             let real = dir.resolved.strip_prefix(root);
@@ -279,7 +188,9 @@ impl PluginIndex {
             };
             plugin_dir.report_problems(&dir.path, diagnostics);
 
-            if let (Some((_, file)), Some(lookup)) = (manifest, lookup) {
+            if let Some(lookup) = lookup
+                && let (Some(_), Some(file)) = (&lookup.manifest, &lookup.file)
+            {
                 if set.plugins.len() == MAX_ROOT_PLUGINS {
                     omitted += 1;
                 } else {
@@ -289,16 +200,18 @@ impl PluginIndex {
                         &mut remaining_bytes,
                     );
                     if let Some(problem) = problem {
-                        let resource = Some(dir.path.join_path(&file));
-                        diagnostics.push(Diagnostic { resource, problem });
+                        diagnostics.report(Some(dir.path.join_path(file)), problem);
                     }
                     set.plugins.extend(plugin);
                 }
             }
 
-            let manifests = lookup
-                .into_iter()
-                .flat_map(ManifestLookup::harmless_manifests);
+            let manifests = lookup.into_iter().flat_map(|lookup| &lookup.harmless);
+            let manifests = manifests.map(|(file, version)| DeclarationFile {
+                file,
+                real_path: None,
+                harmless: Some(*version),
+            });
             for declaration in plugin_dir.declaration_files().chain(manifests) {
                 let path = dir.path.join_path(declaration.file);
                 let real = match declaration.real_path {
@@ -311,17 +224,16 @@ impl PluginIndex {
                 }
                 set.manifest_files.add_file(path, real);
             }
-            set.marketplaces.extend(plugin_dir.marketplaces().cloned());
+            let files = plugin_dir.marketplace_files.iter();
+            set.marketplaces
+                .extend(files.filter_map(|file| file.marketplace.clone()));
         }
 
         if omitted > 0 {
             let message =
                 format!("a root may have {MAX_ROOT_PLUGINS} plugins; {omitted} are omitted");
             let problem = FileProblem::warning(DiagnosticCode::LimitReached, message);
-            diagnostics.push(Diagnostic {
-                resource: None,
-                problem,
-            });
+            diagnostics.report(None, problem);
         }
 
         set.manifest_files.sort_and_dedup();

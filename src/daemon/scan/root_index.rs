@@ -4,20 +4,17 @@
 
 use super::catalog_builder::CatalogBuilder;
 use super::dir_lister::{DirLister, ListBuffers};
-use super::namespaces::ManifestReader;
+use super::file_problem::is_vanished;
 use super::package_verifier::{DuePackages, PackageVerifier};
 use super::plugin_reader::PluginReader;
-use super::plugin_set::ManifestChange;
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{DirChange, ListingEntryKind, ScannedDir};
 use super::scanned_root::{ScanContext, ScanTarget, ScannedRoot};
 use super::unreported::{
-    has_unreported_change, outdated_tokens, replaced_dirs, transient_failures, unreported_changes,
+    changed_dirs, outdated_tokens, replaced_dirs, transient_failures, unreported_changes,
 };
-use super::watches::{DirWatcher, NoDirWatcher};
-use super::watches::{DirtyPlaces, RootWatches};
+use super::watches::{DirWatcher, DirtyPlaces, NoDirWatcher, PathChange, RootWatches};
 use crate::daemon::fs::allowed_dirs::AllowedDirs;
-use crate::daemon::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::daemon::model::skill::Skill;
 use crate::daemon::model::{Catalog, ResolvedPath, RootReason};
 use caproot_core::wire::RelPath;
@@ -133,27 +130,6 @@ impl RootIndex {
         }
     }
 
-    /// Watches the path of the root, and returns a snapshot that is newer than the watches.
-    fn watch_root_path(
-        &mut self,
-        allowed: &AllowedDirs,
-        watcher: &dyn DirWatcher,
-    ) -> Arc<AllowedDirsSnapshot> {
-        let path = &self.target.path;
-        let before = allowed.recent_snapshot();
-        self.watches
-            .watch_root_path(&before, path, &self.next_token, watcher);
-
-        let snapshot = allowed.snapshot_for_path(path);
-        if !Arc::ptr_eq(&before, &snapshot) {
-            // The path may lead through other directories now.
-            self.watches = RootWatches::default();
-            self.watches
-                .watch_root_path(&snapshot, path, &self.next_token, watcher);
-        }
-        snapshot
-    }
-
     /// Scans the whole root, starting with its path. From the last scan, only the last good version
     /// of files that no longer parse is used.
     pub fn rescan_all(
@@ -180,8 +156,23 @@ impl RootIndex {
         progress: &ScanProgress,
     ) -> ScanOutcome {
         self.is_scanned_since_recheck = true;
+        let context = ScanContext {
+            target: &self.target,
+            next_token: &self.next_token,
+            watcher,
+            progress,
+        };
+
+        // The snapshot must be newer than the watches of the path.
         let old_watches = std::mem::take(&mut self.watches);
-        let snapshot = self.watch_root_path(allowed, watcher);
+        let before = allowed.recent_snapshot();
+        self.watches.watch_root_path(&before, &context);
+        let snapshot = allowed.snapshot_for_path(&self.target.path);
+        if !Arc::ptr_eq(&before, &snapshot) {
+            // The path may lead through other directories now.
+            self.watches = RootWatches::default();
+            self.watches.watch_root_path(&snapshot, &context);
+        }
 
         let catalog = match ScannedRoot::resolve(&self.target, snapshot) {
             Err(reason) => {
@@ -201,13 +192,7 @@ impl RootIndex {
                 }
 
                 self.watches
-                    .watch_ancestors(&root.snapshot, &root.path, &self.next_token, watcher);
-                let context = ScanContext {
-                    target: &self.target,
-                    next_token: &self.next_token,
-                    watcher,
-                    progress,
-                };
+                    .watch_ancestors(&root.snapshot, &root.path, &context);
                 let catalog = root.scan(false, &mut self.watches, &context);
                 self.scanned_root = Some(root);
                 Ok(catalog)
@@ -221,10 +206,7 @@ impl RootIndex {
         ScanOutcome {
             catalog: Some(catalog),
             unstable,
-            held: self
-                .scanned_root
-                .as_ref()
-                .map_or_else(Vec::new, held_skills),
+            held: self.scanned_root.iter().flat_map(held_skills).collect(),
         }
     }
 
@@ -305,36 +287,58 @@ impl RootIndex {
             watcher,
             progress,
         };
-        let mut scan_again = forget_outdated(root, &places, &mut self.watches, &context);
-        if root.is_replaced(places.root_path, allowed, &self.target.path) {
+        if places.has_manifest_place {
+            for dir in self
+                .watches
+                .rewatch_manifest_places(&root.snapshot, &context)
+            {
+                root.plugins.manifests.remove(&dir);
+            }
+        }
+        root.mark_moved_stale(&places.moved);
+
+        // A manifest that could not be read for a transient reason is read again.
+        let has_failed = root.plugins.has_failed_manifest();
+        let manifests = &mut root.plugins.manifests;
+        manifests.retain(|_, manifest| !manifest.has_transient_error());
+        let mut scan_again = places.has_manifest_place || !places.moved.is_empty() || has_failed;
+
+        let path = &self.target.path;
+        let is_replaced = match places.root_path {
+            PathChange::None => false,
+            PathChange::Possible => root.has_moved(&allowed.snapshot_for_path(path), path),
+            PathChange::Moved => true,
+        };
+        if is_replaced {
             return self.scan_all(allowed, watcher, progress);
         }
 
-        let mut relisted = RelistOutcome::default();
-        let listed = places.listed.iter();
-        let dirs = listed
-            .flat_map(|(_, dir)| dirs_to_relist(root, dir))
-            .collect();
+        let mut dirs = HashSet::new();
+        for (_, dir) in &places.listed {
+            dirs.extend(unlisted_dirs(root, dir));
+            dirs.insert(dir.clone());
+        }
         // A listing watches the manifests of its directory, so the manifests are read after it.
-        relist(root, dirs, settled, &mut relisted, &context);
-        if root.is_removed() {
+        let mut relisted = relist(root, dirs, settled, &context);
+        let root_dir = root.dirs.get(&root.path);
+        if root_dir.is_some_and(|dir| dir.listing.as_ref().is_err_and(is_vanished)) {
             // The path may still lead to the directory, below a mount.
             return self.scan_all(allowed, watcher, progress);
         }
 
-        scan_again |= reread_manifests(root, &places, settled, &mut relisted.unstable, progress);
         scan_again |= reread_plugins(root, &places, settled, &mut relisted.unstable, &context);
         root.mark_stale(&relisted.replaced);
 
         let mut held = relisted.held;
         let catalog = if scan_again || relisted.scan_again {
             let catalog = root.scan(true, &mut self.watches, &context);
-            held = held_skills(root);
+            held = held_skills(root).collect();
             Some(catalog)
         } else if relisted.skills.is_empty() {
             None
         } else {
-            root.replace_skills(&relisted.skills);
+            let last = root.catalog.as_ref();
+            root.catalog = last.map(|last| Arc::new(last.with_replaced_skills(&relisted.skills)));
             root.catalog.clone()
         };
 
@@ -358,7 +362,6 @@ impl RootIndex {
         progress: &ScanProgress,
     ) -> Option<HashSet<u64>> {
         let path = &self.target.path;
-
         let snapshot = match mounts {
             None => allowed.recent_snapshot(),
             Some(_) => allowed.snapshot_for_path(path),
@@ -380,17 +383,16 @@ impl RootIndex {
         if mounts.is_some() && was_scanned {
             tokens.extend(self.outdated_tokens(progress));
             tokens.extend(replaced_dirs(root, progress));
-            tokens.extend(root.plugins.tokens().map(|(token, _)| token));
+            tokens.extend(root.plugins.dirs.values().map(|dir| dir.token));
         }
         Some(tokens)
     }
 
     /// Returns the tokens of directories in which a file changed since it was read.
     fn outdated_tokens(&self, progress: &ScanProgress) -> HashSet<u64> {
-        let root = self.scanned_root.as_ref();
-        root.map_or_else(HashSet::new, |root| {
-            outdated_tokens(root, &self.watches, progress)
-        })
+        let root = self.scanned_root.iter();
+        root.flat_map(|root| outdated_tokens(root, &self.watches, progress))
+            .collect()
     }
 
     /// Returns the tokens of outdated directories if a file may have changed without an event since
@@ -433,73 +435,18 @@ impl RootIndex {
     /// Whether an overlay filesystem is below the root. Some of its changes cause no event.
     #[must_use]
     pub fn has_overlay(&self) -> bool {
-        self.scanned_root
-            .as_ref()
-            .is_some_and(|root| root.filesystems.has_overlay())
+        let root = self.scanned_root.as_ref();
+        root.is_some_and(|root| root.filesystems.has_overlay())
     }
 }
 
-fn held_skills(root: &ScannedRoot) -> Vec<HeldSkill> {
-    root.dirs
-        .values()
-        .filter_map(ScannedDir::held_skill)
-        .collect()
+fn held_skills(root: &ScannedRoot) -> impl Iterator<Item = HeldSkill> {
+    root.dirs.values().filter_map(ScannedDir::held_skill)
 }
 
-/// Forgets the manifests and marks the directories that the dirty places make outdated. Returns
-/// whether there were any.
-fn forget_outdated(
-    root: &mut ScannedRoot,
-    places: &DirtyPlaces,
-    watches: &mut RootWatches,
-    context: &ScanContext<'_>,
-) -> bool {
-    if places.has_manifest_place {
-        let places =
-            watches.rewatch_manifest_places(&root.snapshot, context.next_token, context.watcher);
-        for dir in &places {
-            root.plugins.forget_manifest(dir);
-        }
-    }
-
-    let has_moved = !places.moved.is_empty();
-    if has_moved {
-        root.mark_moved_stale(&places.moved);
-    }
-
-    let has_failed = root.plugins.has_failed_manifest();
-    if has_failed {
-        root.plugins.forget_failed_manifests();
-    }
-    places.has_manifest_place || has_moved || has_failed
-}
-
-/// Reads the manifests of dirty directories again. Returns whether one changed. If `settled` is false
-/// and a manifest no longer parses, the token of its directory is added to `unstable`.
-fn reread_manifests(
-    root: &mut ScannedRoot,
-    places: &DirtyPlaces,
-    settled: bool,
-    unstable: &mut Vec<u64>,
-    progress: &ScanProgress,
-) -> bool {
-    let mut has_changed = false;
-    for (token, dir) in &places.listed {
-        let reader = ManifestReader {
-            snapshot: &root.snapshot,
-            progress,
-        };
-        match root.plugins.reread_manifest(dir, reader, settled) {
-            ManifestChange::None => {}
-            ManifestChange::Replaced => has_changed = true,
-            ManifestChange::Unstable => unstable.push(*token),
-        }
-    }
-    has_changed
-}
-
-/// Reads the files of dirty plugins again. Returns whether one changed. If `settled` is false and a
-/// file no longer parses, the token of its plugin is added to `unstable`.
+/// Reads the manifests of dirty directories and the files of dirty plugins again. Returns whether one
+/// changed. If `settled` is false and a file no longer parses, the token of its directory or plugin is added
+/// to `unstable`.
 fn reread_plugins(
     root: &mut ScannedRoot,
     places: &DirtyPlaces,
@@ -507,86 +454,56 @@ fn reread_plugins(
     unstable: &mut Vec<u64>,
     context: &ScanContext<'_>,
 ) -> bool {
-    let ScanContext {
-        watcher, progress, ..
-    } = *context;
-    let reader = PluginReader::new(&root.snapshot, &root.rules, watcher, progress);
+    let reader = PluginReader {
+        snapshot: &root.snapshot,
+        rules: &root.rules,
+        root: &root.path,
+        context,
+    };
+    let plugins = &mut root.plugins;
     let mut has_changed = false;
+    for (token, dir) in &places.listed {
+        has_changed |= plugins.reread_manifest(dir, *token, settled, unstable, &reader);
+    }
     for dir in &places.plugins {
-        let is_root = *dir == root.path;
-        has_changed |= root
-            .plugins
-            .reread(dir, is_root, settled, unstable, &reader);
-        progress.tick();
+        let plugin = plugins.dirs.get_mut(dir);
+        has_changed |= plugin.is_some_and(|plugin| plugin.reread(&reader, dir, settled, unstable));
+        context.progress.tick();
     }
     has_changed
 }
 
-/// Returns the directories to list again after a change in a listed directory.
-fn dirs_to_relist(root: &ScannedRoot, dir: &ResolvedPath) -> Vec<ResolvedPath> {
-    // Directories that could not be listed are not watched: retry them with their parent.
-    let listing = root
-        .dirs
-        .get(dir)
-        .and_then(|dir| dir.listing().as_deref().ok());
-
-    let entries = listing.map_or(&[][..], |listing| &listing.entries);
-    let below = entries.iter().filter_map(|entry| match &entry.kind {
+/// Returns the directories in a directory that could not be listed. They are not watched: they are retried
+/// with their parent.
+fn unlisted_dirs(root: &ScannedRoot, dir: &ResolvedPath) -> impl Iterator<Item = ResolvedPath> {
+    let below = root.entries(dir).iter();
+    let below = below.filter_map(|entry| match &entry.kind {
         ListingEntryKind::LinkedDirectory(to, _) => Some(to.clone()),
         ListingEntryKind::Directory => dir.join(&entry.name),
         _ => None,
     });
-    let unlisted = below.filter(|path| {
+    below.filter(|path| {
         let dir = root.dirs.get(path);
-        dir.is_some_and(|dir| dir.listing().is_err())
-    });
-
-    unlisted.chain([dir.clone()]).collect()
+        dir.is_some_and(|dir| dir.listing.is_err())
+    })
 }
 
-/// Applies the change of one directory, the package of a skill, to the last scan.
-fn apply_change(
-    root: &mut ScannedRoot,
-    path: &ResolvedPath,
-    package: &RelPath,
-    change: DirChange,
-    outcome: &mut RelistOutcome,
-) {
-    match change {
-        DirChange::None => {}
-        DirChange::SkillFileOnly(old, new) => {
-            match root.catalog_builder.replace_skill(package, &old, &new) {
-                Some(skill) => outcome.skills.push(skill),
-                None => outcome.scan_again = true,
-            }
-        }
-        DirChange::Structure(replaced) => {
-            root.plugins.forget_manifest(path);
-            outcome.scan_again = true;
-            outcome.replaced.extend(replaced);
-        }
-    }
-}
-
-/// Lists directories again, and adds their changes to `outcome`. If `settled` is false, a SKILL.md
+/// Lists directories again, and returns their changes. If `settled` is false, a SKILL.md
 /// that no longer parses keeps its last version, and its directory is unstable.
 fn relist(
     root: &mut ScannedRoot,
     dirs: HashSet<ResolvedPath>,
     settled: bool,
-    outcome: &mut RelistOutcome,
     context: &ScanContext<'_>,
-) {
-    let ScanContext {
-        target,
-        watcher,
-        progress,
-        ..
-    } = *context;
+) -> RelistOutcome {
+    let mut outcome = RelistOutcome::default();
+    let progress = context.progress;
     let truncated = root.catalog.as_ref().is_some_and(|c| c.header.truncated);
-    let snapshot = root.snapshot.clone();
-    let limits = root.rules.limits.clone();
-    let lister = DirLister::new(&snapshot, &limits, &target.path, watcher, progress);
+    let lister = DirLister {
+        snapshot: &root.snapshot.clone(),
+        limits: &root.rules.limits.clone(),
+        context,
+    };
 
     let mut buffers = ListBuffers::default();
     let mut queue: Vec<_> = dirs.into_iter().collect();
@@ -595,30 +512,41 @@ fn relist(
         let Some(dir) = root.dirs.get_mut(&path) else {
             continue;
         };
-        let result = lister.list_dir(&dir.to_scan(&path), dir.token(), &mut buffers);
+        let result = lister.list_dir(&dir.to_scan(&path), dir.token, &mut buffers);
         progress.tick();
 
-        let was_listed = dir.listing().is_ok();
+        let was_listed = dir.listing.is_ok();
         let now = progress.started_at();
         let (change, is_stable) = dir.replace_listing(&path, result, settled, truncated, now);
         if !is_stable {
-            outcome.unstable.push(dir.token());
+            outcome.unstable.push(dir.token);
         }
         outcome.held.extend(dir.held_skill());
-        root.needs_comparison |= dir.fingerprints().has_hard_links;
-        let is_lost = was_listed && dir.listing().is_err();
+        root.needs_comparison |= dir.fingerprints.has_hard_links;
+        let is_lost = was_listed && dir.listing.is_err();
 
-        let package = dir.walked_path().clone();
-        apply_change(root, &path, &package, change, outcome);
+        match change {
+            DirChange::None => {}
+            DirChange::SkillFileOnly(old, new) => {
+                let builder = &mut root.catalog_builder;
+                match builder.replace_skill(&dir.walked_path, &old, &new) {
+                    Some(skill) => outcome.skills.push(skill),
+                    None => outcome.scan_again = true,
+                }
+            }
+            DirChange::Structure(replaced) => {
+                root.plugins.manifests.remove(&path);
+                outcome.scan_again = true;
+                outcome.replaced.extend(replaced);
+            }
+        }
 
         if is_lost && !links_checked {
             // A link to this directory may have a new target without an event. The new target
             // must be in the same revision.
             links_checked = true;
-            let dirs = root.dirs.iter();
-            let changed = dirs
-                .filter(|(path, dir)| has_unreported_change(dir, path, &root.snapshot, progress));
-            queue.extend(changed.map(|(path, _)| path.clone()));
+            queue.extend(changed_dirs(root, progress).map(|(path, _)| path.clone()));
         }
     }
+    outcome
 }

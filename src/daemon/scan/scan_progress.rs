@@ -45,14 +45,6 @@ struct ParsedFile {
     stop_if_slow: Arc<AtomicBool>,
 }
 
-/// Reasons to stop the parser of this thread.
-struct ParserStop {
-    is_cancelled: Arc<AtomicBool>,
-    stop_if_slow: Arc<AtomicBool>,
-    /// Processor time of the thread at the start of the file.
-    time_at_start: Duration,
-}
-
 /// Registration of a thread that works for a scan.
 pub struct ScanThread<'a> {
     progress: &'a ScanProgress,
@@ -65,17 +57,6 @@ impl Drop for ScanThread<'_> {
         if let Some(index) = threads.iter().position(|thread| *thread == self.thread) {
             threads.swap_remove(index);
         }
-    }
-}
-
-impl ParsedFile {
-    /// Whether the parser took [`MAX_PARSER_TIME`]. A parser that waits for a processor did not.
-    fn is_slow(&self) -> bool {
-        let taken = match ThreadState::read(self.thread) {
-            Some(state) => state.processor_time.saturating_sub(self.time_at_start),
-            None => self.started_at.elapsed(),
-        };
-        taken >= MAX_PARSER_TIME
     }
 }
 
@@ -106,16 +87,6 @@ impl ThreadState {
                 (ticks + kernel_ticks).saturating_mul(1_000) / ticks_per_second,
             ),
         })
-    }
-}
-
-impl ParserStop {
-    fn is_requested(&self) -> bool {
-        if self.is_cancelled.load(Ordering::Relaxed) {
-            return true;
-        }
-        self.stop_if_slow.load(Ordering::Relaxed)
-            && thread_time().saturating_sub(self.time_at_start) >= MAX_PARSER_TIME
     }
 }
 
@@ -158,13 +129,12 @@ impl ScanProgress {
         u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn record_progress(&self) {
-        self.last_tick_ms
-            .fetch_max(self.age_ms(), Ordering::Relaxed);
+    fn record_progress(&self, at_ms: u64) {
+        self.last_tick_ms.fetch_max(at_ms, Ordering::Relaxed);
     }
 
     pub(super) fn tick(&self) {
-        self.record_progress();
+        self.record_progress(self.age_ms());
         self.ticks.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -189,27 +159,27 @@ impl ScanProgress {
         let measured_ms = self.last_measured_ms.swap(now_ms, Ordering::Relaxed);
         let lost_ms = now_ms.saturating_sub(measured_ms + MAX_MEASURED_GAP_MS);
         let last_tick_ms = self.last_tick_ms.load(Ordering::Relaxed);
-        self.last_tick_ms
-            .fetch_max(now_ms.min(last_tick_ms + lost_ms), Ordering::Relaxed);
+        self.record_progress(now_ms.min(last_tick_ms + lost_ms));
 
         let threads = self.threads.lock().clone();
-        let mut states = threads.iter().map(|thread| ThreadState::read(*thread));
-        let is_working =
-            threads.is_empty() || states.any(|state| state.is_some_and(|state| state.is_running));
+        let mut states = threads
+            .iter()
+            .filter_map(|thread| ThreadState::read(*thread));
+        let is_working = threads.is_empty() || states.any(|state| state.is_running);
         if is_working && self.slow_file().is_none() {
-            self.record_progress();
+            self.record_progress(self.age_ms());
         }
 
         let idle_ms = now_ms.saturating_sub(self.last_tick_ms.load(Ordering::Relaxed));
         Duration::from_millis(idle_ms)
     }
 
-    /// Parses a file within the budget of a file. Returns a problem if the parsing was given up.
+    /// Parses a file within the budget of a file. Returns only a problem if the parsing was given up.
     pub(super) fn parse_file<T>(
         &self,
         path: &ResolvedPath,
-        parse: impl FnOnce() -> T,
-    ) -> Result<T, FileProblem> {
+        parse: impl FnOnce() -> (Option<T>, Vec<FileProblem>),
+    ) -> (Option<T>, Vec<FileProblem>) {
         let stop_if_slow = Arc::<AtomicBool>::default();
         let time_at_start = thread_time();
         self.parsed_files.lock().push(ParsedFile {
@@ -220,24 +190,32 @@ impl ScanProgress {
             stop_if_slow: stop_if_slow.clone(),
         });
 
-        let stop = ParserStop {
-            is_cancelled: self.is_cancelled.clone(),
-            stop_if_slow: stop_if_slow.clone(),
-            time_at_start,
+        let is_cancelled = self.is_cancelled.clone();
+        let is_asked = stop_if_slow.clone();
+        let is_stopped = move || {
+            let is_slow = || thread_time().saturating_sub(time_at_start) >= MAX_PARSER_TIME;
+            is_cancelled.load(Ordering::Relaxed) || is_asked.load(Ordering::Relaxed) && is_slow()
         };
-        let parsed = parse_within_budget(move || stop.is_requested(), parse);
+        let parsed = parse_within_budget(is_stopped, parse);
 
         self.parsed_files
             .lock()
             .retain(|file| !Arc::ptr_eq(&file.stop_if_slow, &stop_if_slow));
-        parsed.map_err(parse_problem)
+        parsed.unwrap_or_else(|aborted| (None, vec![parse_problem(aborted)]))
     }
 
     /// Returns a file whose parser took `MAX_PARSER_TIME`, if there is one.
     #[must_use]
     pub fn slow_file(&self) -> Option<ResolvedPath> {
         let files = self.parsed_files.lock();
-        let slow = files.iter().find(|file| file.is_slow());
+        let slow = files.iter().find(|file| {
+            // A parser that waits for a processor takes no time.
+            let taken = match ThreadState::read(file.thread) {
+                Some(state) => state.processor_time.saturating_sub(file.time_at_start),
+                None => file.started_at.elapsed(),
+            };
+            taken >= MAX_PARSER_TIME
+        });
         slow.map(|file| file.path.clone())
     }
 
@@ -274,7 +252,7 @@ impl Default for ScanProgress {
 #[cfg(test)]
 mod tests {
     use super::{MAX_PARSER_TIME, ScanProgress, thread_time};
-    use crate::daemon::model::{DiagnosticCode, ResolvedPath};
+    use crate::daemon::model::{DiagnosticCode, DynamicValue, FileProblem, ResolvedPath};
     use crate::daemon::parse::json;
     use caproot_core::wire::RelPath;
     use rustix::thread::Pid;
@@ -287,6 +265,10 @@ mod tests {
             dir_index: 0,
             rel_path: RelPath::root(),
         }
+    }
+
+    fn parse_json() -> (Option<DynamicValue>, Vec<FileProblem>) {
+        (json::parse(b"[1]").ok(), Vec::new())
     }
 
     #[test]
@@ -303,13 +285,13 @@ mod tests {
                 let _ = json::parse(b"[1]");
             }
             assert_eq!(progress.slow_file(), Some(path()));
-            json::parse(b"[1]").is_ok()
+            parse_json()
         });
-        let problem = parsed.expect_err("stopped");
-        assert_eq!(problem.code, DiagnosticCode::LimitReached);
+        assert_eq!(parsed.0, None, "stopped");
+        assert_eq!(parsed.1[0].code, DiagnosticCode::LimitReached);
         assert_eq!(progress.slow_file(), None);
-        let parsed = progress.parse_file(&path(), || json::parse(b"[1]").is_ok());
-        assert_eq!(parsed, Ok(true), "other files are parsed");
+        let parsed = progress.parse_file(&path(), parse_json);
+        assert_eq!(parsed.1, [], "other files are parsed");
     }
 
     #[test]
@@ -367,9 +349,9 @@ mod tests {
         let progress = ScanProgress::new();
         let during = progress.parse_file(&path(), || {
             progress.cancel();
-            json::parse(b"[1]").is_ok()
+            parse_json()
         });
-        let after = progress.parse_file(&path(), || json::parse(b"[1]").is_ok());
-        assert!(during.is_err() && after.is_err());
+        let after = progress.parse_file(&path(), parse_json);
+        assert!(during.0.is_none() && after.0.is_none());
     }
 }

@@ -4,12 +4,11 @@
 //! [`SkillSearch`]: super::search::SkillSearch
 
 use super::root_index::HeldSkill;
-use super::watches::DirWatches;
+use super::watches::WatchGuard;
 use crate::daemon::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::daemon::fs::open_file::FileFingerprint;
-use crate::daemon::model::sidecar::sidecar_path;
 use crate::daemon::model::skill::SkillFile;
-use crate::daemon::model::{DirIdentity, FileProblem, ResolvedPath, skill_file_name};
+use crate::daemon::model::{DirIdentity, FileProblem, ResolvedPath, sidecar_path, skill_file_name};
 use caproot_core::wire::RelPath;
 use indexmap::IndexMap;
 use std::sync::Arc;
@@ -56,17 +55,20 @@ pub struct ListingEntry {
     pub kind: ListingEntryKind,
 }
 
+/// Content of a SKILL.md, or the problem of reading it.
+pub type SkillFileRead = Result<Arc<SkillFile>, FileProblem>;
+
 /// Kind of a directory entry.
 #[derive(Debug, PartialEq)]
 pub enum ListingEntryKind {
     /// Directory.
     Directory,
     /// Regular file, with its content if the file is a `SKILL.md`.
-    File(Option<Result<Arc<SkillFile>, FileProblem>>),
+    File(Option<SkillFileRead>),
     /// Link to a directory.
     LinkedDirectory(ResolvedPath, DirIdentity),
     /// Link to a regular file, with the content if the link is a `SKILL.md`.
-    LinkedFile(ResolvedPath, Option<Result<Arc<SkillFile>, FileProblem>>),
+    LinkedFile(ResolvedPath, Option<SkillFileRead>),
     /// Link that leads out of the allowed directories, to nothing or in a cycle, with the problem.
     BrokenLink(FileProblem),
     /// FIFO, socket or device, or a link to one. Never opened.
@@ -86,7 +88,7 @@ pub struct SkillFileFingerprints {
 #[derive(Debug)]
 pub struct ListedDir {
     pub listing: Result<DirListing, FileProblem>,
-    pub guards: DirWatches,
+    pub guards: Box<[WatchGuard]>,
     pub fingerprints: SkillFileFingerprints,
 }
 
@@ -98,17 +100,17 @@ pub type ScannedDirs = IndexMap<ResolvedPath, ScannedDir>;
 #[derive(Debug)]
 pub struct ScannedDir {
     /// Path from the root as walked, links included.
-    walked_path: RelPath,
+    pub walked_path: RelPath,
     /// Whether the walked path has a link.
     via_link: bool,
-    token: u64,
-    listing: Result<Arc<DirListing>, FileProblem>,
+    pub token: u64,
+    pub listing: Result<Arc<DirListing>, FileProblem>,
     /// Whether the directory must be listed again, because it or a directory above it may have been
     /// replaced.
-    is_stale: bool,
+    pub is_stale: bool,
     #[allow(dead_code)] // Held for its `Drop`.
-    guards: DirWatches,
-    fingerprints: SkillFileFingerprints,
+    guards: Box<[WatchGuard]>,
+    pub fingerprints: SkillFileFingerprints,
     held_file: Option<HeldFile>,
 }
 
@@ -133,11 +135,11 @@ impl DirListing {
     /// Returns the SKILL.md, if the directory has one and the read succeeded.
     #[must_use]
     pub fn skill_file(&self) -> Option<&Arc<SkillFile>> {
-        self.entries.iter().find_map(|entry| match &entry.kind {
-            ListingEntryKind::File(Some(Ok(file)))
-            | ListingEntryKind::LinkedFile(_, Some(Ok(file))) => Some(file),
-            _ => None,
-        })
+        let mut read = self
+            .entries
+            .iter()
+            .filter_map(ListingEntry::read_skill_file);
+        read.find_map(|read| read.as_ref().ok())
     }
 
     /// Returns a mutable reference to the SKILL.md, if the read succeeded.
@@ -167,6 +169,14 @@ impl DirListing {
 }
 
 impl ListingEntry {
+    /// Returns the SKILL.md or the problem of reading it, if the entry is one.
+    pub(super) fn read_skill_file(&self) -> Option<&SkillFileRead> {
+        match &self.kind {
+            ListingEntryKind::File(read) | ListingEntryKind::LinkedFile(_, read) => read.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Whether the entries differ in nothing but the content of a SKILL.md.
     fn is_same_except_skill_file(&self, other: &Self) -> bool {
         let is_same_kind = match (&self.kind, &other.kind) {
@@ -193,13 +203,12 @@ impl ListingEntry {
 
 impl SkillFileFingerprints {
     pub fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
-        let files = [
+        let mut files = [
             (self.skill_file, skill_file_name()),
             (self.sidecar, sidecar_path()),
-        ];
-        files
-            .iter()
-            .any(|(read, path)| read.is_some_and(|read| read.is_outdated(snapshot, dir, path)))
+        ]
+        .into_iter();
+        files.any(|(read, path)| read.is_some_and(|read| read.is_outdated(snapshot, dir, &path)))
     }
 }
 
@@ -214,18 +223,16 @@ impl ScannedDir {
         last: Option<Self>,
         now: Instant,
     ) -> Self {
-        let ListedDir {
-            listing,
-            guards,
-            fingerprints,
-        } = listed;
-
         let mut held_file = last.as_ref().and_then(|last| last.held_file);
         let last = last.and_then(|last| last.listing.ok());
-        let listing = listing.map(|mut new| {
-            let file = fingerprints.skill_file;
+        let listing = listed.listing.map(|mut new| {
+            let file = listed.fingerprints.skill_file;
             held_file = hold_repaired_skill(&mut new, last.as_deref(), file, held_file, now);
-            reuse_unchanged(new, last)
+            keep_last_good_skill(&mut new, last.as_deref(), true);
+
+            // A full scan without changes allocates nothing that stays.
+            last.filter(|last| **last == new)
+                .unwrap_or_else(|| Arc::new(new))
         });
 
         Self {
@@ -234,44 +241,24 @@ impl ScannedDir {
             token,
             listing,
             is_stale: false,
-            guards,
-            fingerprints,
+            guards: listed.guards,
+            fingerprints: listed.fingerprints,
             held_file,
         }
     }
 
-    pub fn token(&self) -> u64 {
-        self.token
-    }
-
-    pub fn walked_path(&self) -> &RelPath {
-        &self.walked_path
-    }
-
-    pub fn listing(&self) -> &Result<Arc<DirListing>, FileProblem> {
-        &self.listing
-    }
-
-    pub fn fingerprints(&self) -> &SkillFileFingerprints {
-        &self.fingerprints
+    /// Returns the relevant entries; none if the directory could not be listed.
+    pub fn entries(&self) -> &[ListingEntry] {
+        let listing = self.listing.as_ref();
+        listing.map_or(&[], |listing| &listing.entries)
     }
 
     /// Returns the SKILL.md of the directory that is not published yet, if there is one.
     pub fn held_skill(&self) -> Option<HeldSkill> {
-        let until = self.held_file?.until;
         Some(HeldSkill {
             token: self.token,
-            until,
+            until: self.held_file?.until,
         })
-    }
-
-    /// Whether the listing may be used for `dir` without listing it again.
-    pub fn is_reusable_for(&self, dir: &DirToScan) -> bool {
-        !self.is_stale && self.walked_path == dir.path
-    }
-
-    pub fn mark_stale(&mut self) {
-        self.is_stale = true;
     }
 
     /// Returns the directory for a new listing of it.
@@ -301,8 +288,7 @@ impl ScannedDir {
             let last = self.listing.as_deref().ok();
             let file = listed.fingerprints.skill_file;
             held_file = hold_repaired_skill(&mut new, last, file, held_file, now);
-            let (new, stable) = keep_last_good_skill(new, last, settled);
-            is_stable = stable;
+            is_stable = keep_last_good_skill(&mut new, last, settled);
             new
         });
 
@@ -359,14 +345,6 @@ fn replaced_dirs(dir: &ResolvedPath, new: &DirListing, old: &DirListing) -> Vec<
     replaced.collect()
 }
 
-/// Returns the last listing if the new one is equal, so that a full scan without changes allocates
-/// nothing that stays.
-fn reuse_unchanged(new: DirListing, last: Option<Arc<DirListing>>) -> Arc<DirListing> {
-    let (new, _) = keep_last_good_skill(new, last.as_deref(), true);
-    last.filter(|last| **last == new)
-        .unwrap_or_else(|| Arc::new(new))
-}
-
 /// Replaces a SKILL.md that only a repair can read by its last version if that needed no repair. An
 /// editor may be in the middle of writing the file. Returns until when the file is held, or `None`
 /// if the listing is used as it is. `file` is the file that was read, and `held` the file that was
@@ -385,13 +363,11 @@ fn hold_repaired_skill(
         return None;
     }
 
-    let held = held
-        .filter(|held| held.fingerprint == file)
-        .unwrap_or(HeldFile {
-            fingerprint: file,
-            until: now + REPAIR_DELAY,
-        });
-
+    let same = held.filter(|held| held.fingerprint == file);
+    let held = same.unwrap_or(HeldFile {
+        fingerprint: file,
+        until: now + REPAIR_DELAY,
+    });
     if now >= held.until {
         return None;
     }
@@ -401,32 +377,21 @@ fn hold_repaired_skill(
 
 /// Replaces a SKILL.md that does not parse by its last good version. If `settled` is false,
 /// replaces it by its last version without reporting a problem. A file with the same content as
-/// before shares its memory. Returns the listing, and whether it was used as it is.
-fn keep_last_good_skill(
-    mut new: DirListing,
-    last: Option<&DirListing>,
-    settled: bool,
-) -> (DirListing, bool) {
+/// before shares its memory. Returns whether the listing was used as it is.
+fn keep_last_good_skill(new: &mut DirListing, last: Option<&DirListing>, settled: bool) -> bool {
     let last = last.and_then(DirListing::skill_file);
-    let Some(file) = new.skill_file_mut() else {
-        return (new, true);
+    let (Some(last), Some(file)) = (last, new.skill_file_mut()) else {
+        return true;
     };
 
-    if let Some(last) = last.filter(|last| *last == file) {
+    let is_same = last == file;
+    let is_unstable = !is_same && file.frontmatter.is_none() && !settled;
+    if is_same || is_unstable {
         *file = last.clone();
-        return (new, true);
+    } else if file.frontmatter.is_none() {
+        *file = Arc::new(file.as_ref().clone().or_last_good(last));
     }
-
-    let (Some(last), None) = (last, &file.frontmatter) else {
-        return (new, true);
-    };
-
-    if !settled {
-        *file = last.clone();
-        return (new, false);
-    }
-    *file = Arc::new(file.as_ref().clone().or_last_good(Some(last)));
-    (new, true)
+    !is_unstable
 }
 
 #[cfg(test)]

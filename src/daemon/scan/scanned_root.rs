@@ -2,36 +2,34 @@
 //! the last scan are reused if they are trusted.
 
 use super::catalog_builder::{CatalogBuilder, CatalogSettings};
-use super::dir_lister::DirLister;
-use super::file_problem::{is_vanished, vanished_problem};
-use super::namespaces::{ManifestReader, NamespaceResolver};
-use super::parallel_list::list_dirs;
+use super::dir_lister::{DirLister, ListBuffers};
+use super::file_problem::vanished_problem;
+use super::namespaces::NamespaceResolver;
+use super::parallel_list::process_in_order;
 use super::plugin_reader::PluginReader;
-use super::plugin_set::{PluginIndex, PluginSet};
+use super::plugin_set::PluginIndex;
 use super::scan_progress::ScanProgress;
-use super::scanned_dir::{DirToScan, ListedDir, ListingEntryKind, ScannedDir, ScannedDirs};
+use super::scanned_dir::{DirToScan, ListingEntry, ListingEntryKind, ScannedDir, ScannedDirs};
 use super::search::{SearchOutcome, SearchRules, SkillSearch};
-use super::watches::{DirWatcher, PathChange, RootWatches};
-use crate::daemon::fs::allowed_dirs::AllowedDirs;
+use super::watches::{DIR_FLAGS, DirWatcher, RootWatches, WatchRole};
 use crate::daemon::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use crate::daemon::fs::disabled_skills::SkillFilter;
 use crate::daemon::fs::filesystem_types::FilesystemTypes;
 use crate::daemon::fs::open_file::{LinkText, read_names};
-use crate::daemon::model::catalog::BoundedDiagnostics;
-use crate::daemon::model::skill::Skill;
 use crate::daemon::model::{
     Catalog, DiagnosticCode, DirIdentity, PublishedRoot, ResolvedPath, RootReason, RootScope,
-    TrustPolicy,
 };
 use caproot_core::text::EscapedBytes;
 use caproot_core::wire::RelPath;
 use rustix::fs::{Access, AtFlags, OFlags, Stat, accessat, fstat};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Maximum number of directories that are listed without additional threads.
+const MAX_INLINE_DIRS: usize = 8;
 /// Maximum number of links that are logged for one scan.
 const MAX_LOGGED_LINKS: usize = 3;
 
@@ -94,14 +92,22 @@ impl ScannedRoot {
         if is_removed_mount(&fd, &stat) {
             return Err(RootReason::MountRemoved);
         }
-        let identity = identity(&stat);
 
         let mut rules = target.rules.clone();
         let mut scope = None;
         let published_paths = snapshot.published_paths_of(&target.published);
+        // A lock with roots applies if one of them is the root, or lies below or above the root.
         rules.trust = rules.trust.filter(|trust| {
-            let paths = target.published.iter().zip(&published_paths.by_root);
-            trust.roots.is_none() || is_locked_root(trust, &path, paths)
+            let Some(locked) = &trust.roots else {
+                return true;
+            };
+            let mut published = target.published.iter().zip(&published_paths.by_root);
+            published.any(|(published, other)| {
+                let is_related = |other: &ResolvedPath| {
+                    path.strip_prefix(other).is_some() || other.strip_prefix(&path).is_some()
+                };
+                locked.contains(&published.id) && other.as_ref().is_some_and(is_related)
+            })
         });
 
         // If several published roots lead here, the first gives the scope, the strictest the links.
@@ -117,7 +123,7 @@ impl ScannedRoot {
         Ok(Self {
             snapshot,
             path,
-            identity,
+            identity: identity(&stat),
             rules,
             scope,
             dirs: ScannedDirs::new(),
@@ -134,7 +140,8 @@ impl ScannedRoot {
     pub fn take_over(&mut self, last: Self) {
         self.catalog_builder = last.catalog_builder;
         self.catalog = last.catalog;
-        self.plugins.take_plugins(last.plugins);
+        self.plugins = last.plugins;
+        self.plugins.manifests.clear();
         if Arc::ptr_eq(&self.snapshot, &last.snapshot) {
             self.dirs = last.dirs;
             return;
@@ -170,32 +177,26 @@ impl ScannedRoot {
     /// Logs the targets of links that lead outside, if the last catalog does not have the links. The list of a
     /// caller does not show the targets.
     fn log_outside_links(&self, new: &Catalog) {
-        let outside_links = |catalog: &Catalog| -> Vec<RelPath> {
-            let diagnostics = catalog.diagnostics.kept().iter();
-            let outside = diagnostics.filter(|d| d.problem.code == DiagnosticCode::OutsideRoot);
-            outside.filter_map(|d| d.resource.clone()).collect()
-        };
-        let known = self
+        let known: HashSet<_> = self
             .catalog
-            .as_deref()
-            .map(outside_links)
-            .unwrap_or_default();
-        let new = outside_links(new)
-            .into_iter()
-            .filter(|link| !known.contains(link));
+            .iter()
+            .flat_map(|last| outside_links(last))
+            .collect();
+        let new = outside_links(new).filter(|link| !known.contains(link));
 
+        let root = self.snapshot.absolute_bytes(&self.path);
+        let root = EscapedBytes(&root);
         for link in new.take(MAX_LOGGED_LINKS) {
             // The link may have been replaced since the scan.
-            let Some(text) = LinkText::read(&self.snapshot, &self.path, &link) else {
+            let Some(text) = LinkText::read(&self.snapshot, &self.path, link) else {
                 continue;
             };
-            let root = self.snapshot.absolute_bytes(&self.path);
             let target = EscapedBytes(&text.target);
             if text.is_dangling {
-                tracing::info!(root = %EscapedBytes(&root), %link, %target, "a link leads to nothing");
+                tracing::info!(%root, %link, %target, "a link leads to nothing");
             } else {
                 tracing::info!(
-                    root = %EscapedBytes(&root), %link, %target,
+                    %root, %link, %target,
                     "a link leads outside the allowed directories; start the daemon with --allow for the \
                      directory of its target"
                 );
@@ -222,74 +223,65 @@ impl ScannedRoot {
             if round.is_empty() {
                 break;
             }
-            let new: Vec<_> = round
-                .iter()
-                .filter(|dir| !trusted || !dirs.can_reuse(dir))
-                .cloned()
-                .collect();
+            // A listing of the last scan is used again if it is trusted and not stale.
+            let new = round.iter().filter(|dir| {
+                let last = dirs.previous.get(&dir.resolved).filter(|_| trusted);
+                last.is_none_or(|last| last.is_stale || last.walked_path != dir.path)
+            });
+            let new: Vec<_> = new.cloned().collect();
             dirs.current.reserve(new.len());
-            watches.reserve(new.len());
 
             let mut round = round.into_iter().peekable();
-            self.list_new_dirs(&new, context, |root, listed_dir, token, listed| {
-                // The search takes the listings in the order of the round, kept and new ones mixed.
-                while let Some(kept) = round.next_if(|next| next.path != listed_dir.path) {
-                    dirs.keep_dir(kept, &mut search);
-                }
-                let Some(dir) = round.next() else { return };
+            let lister = DirLister {
+                snapshot: &self.snapshot,
+                limits: &self.rules.limits,
+                context,
+            };
+            let list = |dir: &DirToScan, buffers: &mut ListBuffers| {
+                let token = context.next_token.fetch_add(1, Ordering::Relaxed);
+                (token, lister.list_dir(dir, token, buffers))
+            };
+            process_in_order(
+                &new,
+                MAX_INLINE_DIRS,
+                context.progress,
+                list,
+                |listed_dir, listed| {
+                    let (token, listed) = listed;
+                    // The search takes the listings in the order of the round, kept and new ones mixed.
+                    while let Some(kept) = round.next_if(|next| next.path != listed_dir.path) {
+                        dirs.keep_dir(kept, &mut search);
+                    }
+                    let Some(dir) = round.next() else { return };
 
-                let path = dir.resolved.clone();
-                let last = dirs.previous.swap_remove(&path);
-                if let Some(last) = &last {
-                    watches.remove(last.token());
-                }
-                let now = context.progress.started_at();
-                let scanned = ScannedDir::new(dir, token, listed, last, now);
-                root.record_dir(&path, &scanned);
-                watches.insert_listed(token, path.clone());
+                    let path = dir.resolved.clone();
+                    let last = dirs.previous.swap_remove(&path);
+                    if let Some(last) = &last {
+                        watches.roles.remove(&last.token);
+                    }
+                    let now = context.progress.started_at();
+                    let scanned = ScannedDir::new(dir, token, listed, last, now);
+                    if let Ok(listing) = &scanned.listing {
+                        let device = listing.identity.0;
+                        self.filesystems
+                            .record_filesystem(&self.snapshot, &path, device);
+                    }
+                    self.needs_comparison |= scanned.fingerprints.has_hard_links;
+                    watches.roles.insert(token, WatchRole::Listed(path.clone()));
 
-                let listing = scanned.listing().clone();
-                dirs.current.insert(path, scanned);
-                search.add_listing(listed_dir.clone(), listing);
-            });
+                    let listing = scanned.listing.clone();
+                    dirs.current.insert(path, scanned);
+                    search.add_listing(listed_dir.clone(), listing);
+                },
+            );
             round.for_each(|kept| dirs.keep_dir(kept, &mut search));
         }
 
         for gone in dirs.previous.into_values() {
-            watches.remove(gone.token());
+            watches.roles.remove(&gone.token);
         }
         self.dirs = dirs.current;
         search.finish()
-    }
-
-    /// Lists directories, and passes each listing to `take` in their order.
-    fn list_new_dirs(
-        &mut self,
-        new: &[DirToScan],
-        context: &ScanContext<'_>,
-        mut take: impl FnMut(&mut Self, &DirToScan, u64, ListedDir),
-    ) {
-        let snapshot = self.snapshot.clone();
-        let limits = self.rules.limits.clone();
-        let ScanContext {
-            target,
-            next_token,
-            watcher,
-            progress,
-        } = *context;
-        let lister = DirLister::new(&snapshot, &limits, &target.path, watcher, progress);
-        list_dirs(&lister, new, next_token, progress, |dir, token, listed| {
-            take(self, dir, token, listed);
-        });
-    }
-
-    /// Records the filesystem and the hard links of a scanned directory.
-    fn record_dir(&mut self, path: &ResolvedPath, scanned: &ScannedDir) {
-        if let Ok(listing) = scanned.listing() {
-            self.filesystems
-                .record_filesystem(&self.snapshot, path, listing.identity.0);
-        }
-        self.needs_comparison |= scanned.fingerprints().has_hard_links;
     }
 
     /// Reads the plugins, and builds the catalog of the skills and plugins.
@@ -301,45 +293,35 @@ impl ScannedRoot {
         context: &ScanContext<'_>,
     ) -> Catalog {
         let candidates = self.plugin_dir_candidates();
-        let manifest_reader = ManifestReader {
+        let reader = PluginReader {
             snapshot: &self.snapshot,
-            progress: context.progress,
+            rules: &self.rules,
+            root: &self.path,
+            context,
         };
         let may_hold_manifest = candidates
             .iter()
             .map(|dir| &dir.resolved)
             .filter(|dir| outcome.entered_dirs.get(*dir) != Some(&false));
-        self.plugins
-            .read_manifests(may_hold_manifest, manifest_reader);
+        self.plugins.read_manifests(may_hold_manifest, &reader);
 
         // Reads the manifests above the root, and reports the problems of all manifests.
         let diagnostics = &mut outcome.findings.diagnostics;
-        let mut namespaces = NamespaceResolver::new(
-            manifest_reader,
-            &self.path,
-            &outcome.entered_dirs,
-            &mut self.plugins.manifests,
-            HashMap::new(),
-        );
+        let mut namespaces = NamespaceResolver {
+            reader: &reader,
+            entered_dirs: &outcome.entered_dirs,
+            plugins: &mut self.plugins,
+            found: HashMap::new(),
+        };
         for dir in &candidates {
             namespaces.find_namespace(&dir.resolved, diagnostics);
         }
-        let namespace_cache = namespaces.into_cache();
 
-        let plugins = self.read_plugins(&candidates, trusted, context, diagnostics);
-        let tokens = self.plugins.tokens();
-        watches.replace_plugins(tokens.map(|(token, dir)| (token, dir.clone())));
+        let index = &mut *namespaces.plugins;
+        index.read_plugins(&candidates, trusted, &reader);
+        let plugins = index.collect(&candidates, &self.path, diagnostics);
+        watches.replace_plugins(index);
 
-        let namespaces = NamespaceResolver::new(
-            ManifestReader {
-                snapshot: &self.snapshot,
-                progress: context.progress,
-            },
-            &self.path,
-            &outcome.entered_dirs,
-            &mut self.plugins.manifests,
-            namespace_cache,
-        );
         let filter = SkillFilter::new(
             &self.snapshot,
             &self.path,
@@ -358,43 +340,14 @@ impl ScannedRoot {
             plugins,
             settings,
         );
-        self.watch_unlisted_manifests(watches, context);
-        catalog
-    }
 
-    /// Watches the manifests of directories that are not listed, such as the directories above the
-    /// target of a link. New ones were read before they were watched, so they are compared.
-    fn watch_unlisted_manifests(&mut self, watches: &mut RootWatches, context: &ScanContext<'_>) {
+        // The manifests of directories that are not listed, such as the directories above the target of a
+        // link, are watched only now. New ones were read before they were watched, so they are compared.
         let dirs = self.plugins.manifests.keys();
         for dir in dirs.filter(|dir| !self.dirs.contains_key(*dir)) {
-            self.needs_comparison |= watches.watch_manifest_place(
-                &self.snapshot,
-                dir,
-                context.next_token,
-                context.watcher,
-            );
+            self.needs_comparison |= watches.watch_manifest_place(&self.snapshot, dir, context);
         }
-    }
-
-    /// Reads the plugins of the candidates, and returns all plugins of the root.
-    fn read_plugins(
-        &mut self,
-        candidates: &[DirToScan],
-        trusted: bool,
-        context: &ScanContext<'_>,
-        diagnostics: &mut BoundedDiagnostics,
-    ) -> PluginSet {
-        let ScanContext {
-            next_token,
-            watcher,
-            progress,
-            ..
-        } = *context;
-        let reader = PluginReader::new(&self.snapshot, &self.rules, watcher, progress);
-        self.plugins.read_plugins(
-            candidates, &self.path, trusted, &reader, next_token, progress,
-        );
-        self.plugins.collect(candidates, &self.path, diagnostics)
+        catalog
     }
 
     /// Whether the root's path leads to another directory than before, or the snapshot is another.
@@ -402,41 +355,20 @@ impl ScannedRoot {
         let Ok(path) = snapshot.resolve(path) else {
             return true;
         };
-        let Ok(fd) = snapshot.open(&path, OFlags::PATH | OFlags::DIRECTORY) else {
-            return true;
-        };
-        let is_same = fstat(&fd).is_ok_and(|stat| identity(&stat) == self.identity);
+        let stat = snapshot.open(&path, DIR_FLAGS).and_then(fstat);
+        let is_same = stat.is_ok_and(|stat| identity(&stat) == self.identity);
         !is_same || !Arc::ptr_eq(snapshot, &self.snapshot) || path != self.path
-    }
-
-    /// Whether a change of the root's path leads to another directory, or to another snapshot.
-    pub fn is_replaced(&self, change: PathChange, allowed: &AllowedDirs, path: &[u8]) -> bool {
-        match change {
-            PathChange::None => false,
-            PathChange::Possible => self.has_moved(&allowed.snapshot_for_path(path), path),
-            PathChange::Moved => true,
-        }
-    }
-
-    /// Whether the directory of the root can no longer be listed, because it was removed.
-    pub fn is_removed(&self) -> bool {
-        let root = self.dirs.get(&self.path).map(ScannedDir::listing);
-        root.is_some_and(|listing| listing.as_ref().is_err_and(is_vanished))
-    }
-
-    /// Replaces skills of the last catalog of which only the content changed.
-    pub fn replace_skills(&mut self, skills: &[Arc<Skill>]) {
-        let last = self.catalog.as_ref();
-        self.catalog = last.map(|last| Arc::new(last.with_replaced_skills(skills)));
     }
 
     /// Marks everything stale that was read in these directories, below them, or below the targets
     /// of their links.
     pub fn mark_moved_stale(&mut self, moved: &[ResolvedPath]) {
-        let reached: Vec<_> = moved
-            .iter()
-            .flat_map(|dir| self.dirs_reached_from(dir))
-            .collect();
+        let mut reached = moved.to_vec();
+        for entry in moved.iter().flat_map(|dir| self.entries(dir)) {
+            if let ListingEntryKind::LinkedDirectory(to, _) = &entry.kind {
+                reached.push(to.clone());
+            }
+        }
         self.mark_stale(&reached);
     }
 
@@ -447,30 +379,25 @@ impl ScannedRoot {
         }
         for (path, dir) in &mut self.dirs {
             if is_below_any(path, replaced) {
-                dir.mark_stale();
+                dir.is_stale = true;
             }
         }
-        self.plugins.remove_if(|path| is_below_any(path, replaced));
+        let plugins = &mut self.plugins;
+        plugins
+            .manifests
+            .retain(|path, _| !is_below_any(path, replaced));
+        plugins.dirs.retain(|path, _| !is_below_any(path, replaced));
     }
 
-    /// Returns a directory and the directories to which its links lead.
-    fn dirs_reached_from(&self, dir: &ResolvedPath) -> Vec<ResolvedPath> {
-        let listing = self
-            .dirs
-            .get(dir)
-            .and_then(|dir| dir.listing().as_deref().ok());
-        let entries = listing.map_or(&[][..], |listing| &listing.entries);
-        let linked = entries.iter().filter_map(|entry| match &entry.kind {
-            ListingEntryKind::LinkedDirectory(to, _) => Some(to.clone()),
-            _ => None,
-        });
-        linked.chain([dir.clone()]).collect()
+    /// Returns the relevant entries of a directory; none if the directory was not listed.
+    pub fn entries(&self, dir: &ResolvedPath) -> &[ListingEntry] {
+        self.dirs.get(dir).map_or(&[], ScannedDir::entries)
     }
 
     /// Returns the root and the directories that may hold a manifest, sorted by walked path.
     fn plugin_dir_candidates(&self) -> Vec<DirToScan> {
         let may_hold = self.dirs.iter().filter(|(path, dir)| {
-            dir.listing().as_ref().is_ok_and(|l| l.may_hold_manifest) || **path == self.path
+            dir.listing.as_ref().is_ok_and(|l| l.may_hold_manifest) || **path == self.path
         });
         let mut dirs: Vec<_> = may_hold.map(|(path, dir)| dir.to_scan(path)).collect();
         dirs.sort_by(|a, b| a.path.cmp(&b.path));
@@ -479,36 +406,22 @@ impl ScannedRoot {
 }
 
 impl DirReuse {
-    /// Whether the last scan listed the directory, and its listing is still good.
-    fn can_reuse(&self, dir: &DirToScan) -> bool {
-        let previous = self.previous.get(&dir.resolved);
-        previous.is_some_and(|last| last.is_reusable_for(dir))
-    }
-
     /// Passes the last listing of a directory to the search.
     fn keep_dir(&mut self, dir: DirToScan, search: &mut SkillSearch) {
         if let Some(last) = self.previous.swap_remove(&dir.resolved) {
             self.current.insert(dir.resolved.clone(), last);
         }
-        let listing = self
-            .current
-            .get(&dir.resolved)
-            .map(|dir| dir.listing().clone());
-        search.add_listing(dir, listing.unwrap_or_else(|| Err(vanished_problem())));
+        let kept = self.current.get(&dir.resolved);
+        let listing = kept.map_or_else(|| Err(vanished_problem()), |kept| kept.listing.clone());
+        search.add_listing(dir, listing);
     }
 }
 
-/// Whether the lock applies to the root at this path: a root of the policy is the root, or lies below or
-/// above the root.
-fn is_locked_root<'a>(
-    trust: &TrustPolicy,
-    path: &ResolvedPath,
-    published: impl Iterator<Item = (&'a PublishedRoot, &'a Option<ResolvedPath>)>,
-) -> bool {
-    let locked =
-        published.filter(|(root, _)| trust.roots.iter().flatten().any(|id| *id == root.id));
-    let mut locked = locked.filter_map(|(_, path)| path.as_ref());
-    locked.any(|other| path.strip_prefix(other).is_some() || other.strip_prefix(path).is_some())
+/// Returns the links of a catalog that lead outside the allowed directories.
+fn outside_links(catalog: &Catalog) -> impl Iterator<Item = &RelPath> {
+    let diagnostics = catalog.diagnostics.kept().iter();
+    let outside = diagnostics.filter(|d| d.problem.code == DiagnosticCode::OutsideRoot);
+    outside.filter_map(|d| d.resource.as_ref())
 }
 
 /// Returns the reason why a root cannot be opened. access(2) checks file permissions only: if it
@@ -523,7 +436,7 @@ fn root_open_reason(
         return reason;
     }
 
-    let dir = snapshot.open(root, OFlags::PATH | OFlags::DIRECTORY);
+    let dir = snapshot.open(root, DIR_FLAGS);
     let access = Access::READ_OK | Access::EXEC_OK;
     match dir.and_then(|dir| accessat(&dir, c".", access, AtFlags::EACCESS)) {
         Ok(()) => RootReason::SandboxDenied,

@@ -6,14 +6,16 @@
 //! that their skills are named by the path without a link. Linked directories follow, shallow
 //! before deep.
 
-use super::scanned_dir::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use super::file_problem::{link_not_followed_problem, not_regular_problem};
+use super::scanned_dir::{DirListing, DirToScan, ListingEntry, ListingEntryKind, SkillFileRead};
 use crate::daemon::fs::{DisabledSkills, ReadRules};
 use crate::daemon::model::catalog::{BoundedDiagnostics, RootCounts};
-use crate::daemon::model::diagnostic::{Diagnostic, DiagnosticCode, FileProblem};
+use crate::daemon::model::diagnostic::{DiagnosticCode, FileProblem};
 use crate::daemon::model::limits::Limits;
 use crate::daemon::model::skill::SkillFile;
 use crate::daemon::model::{
-    Catalog, DirIdentity, DisableRules, PublishedRoot, ResolvedPath, TrustPolicy, skill_file_name,
+    Catalog, DirIdentity, DisableRules, PublishedRoot, ResolvedPath, Severity, TrustPolicy,
+    skill_file_name,
 };
 use caproot_core::text::EscapedBytes;
 use caproot_core::wire::RelPath;
@@ -50,7 +52,7 @@ impl SearchRules {
         package: &RelPath,
     ) -> ReadRules<'a> {
         let disabled_skills = DisabledSkills {
-            packages: catalog.disabled_packages(),
+            packages: &catalog.disabled_packages,
             rules: &self.disable_rules,
             published,
         };
@@ -60,7 +62,7 @@ impl SearchRules {
             skipped_dirs: &self.skipped_dirs,
             follow_links: catalog.header.follow_links,
             disabled_skills,
-            manifest_files: catalog.manifest_files(),
+            manifest_files: &catalog.manifest_files,
             is_plugin,
             approved_files: None,
         }
@@ -237,19 +239,16 @@ impl SkillSearch {
             let value = self.rules.limits.max_directories;
             return self.stop_at_limit("max_directories", value, dir.path);
         }
-        match listing {
-            Ok(listing) => self.enter_dir(dir, &listing),
-            Err(problem) => self.add_diagnostic(dir.path, problem),
-        }
-    }
-
-    fn enter_dir(&mut self, dir: DirToScan, listing: &DirListing) {
+        let listing = match listing {
+            Ok(listing) => listing,
+            Err(problem) => return self.add_diagnostic(dir.path, problem),
+        };
         if listing.is_worktree {
             let why = "a Git worktree of a repository below the root, and so not searched again";
             let problem = FileProblem::note(DiagnosticCode::DirectoriesSkipped, why);
             return self.add_diagnostic(dir.path, problem);
         }
-        if let Some(better) = self.better_link(&dir, listing) {
+        if let Some(better) = self.better_link(&dir, &listing) {
             return self.add_diagnostic(dir.path, alias_problem(&better));
         }
         if let Some(dir) = self.skip_if_entered(dir, Some(listing.identity)) {
@@ -258,7 +257,7 @@ impl SkillSearch {
             self.entered_dirs
                 .insert(dir.resolved.clone(), listing.may_hold_manifest);
             self.counts.directories += 1;
-            self.process_entries(&dir, listing);
+            self.process_entries(&dir, &listing);
         }
     }
 
@@ -270,10 +269,8 @@ impl SkillSearch {
         if has_name_of_skill(&dir.path, file) {
             return None;
         }
-        links
-            .iter()
-            .find(|path| has_name_of_skill(path, file))
-            .cloned()
+        let mut links = links.iter();
+        links.find(|path| has_name_of_skill(path, file)).cloned()
     }
 
     fn process_entries(&mut self, dir: &DirToScan, listing: &DirListing) {
@@ -286,15 +283,9 @@ impl SkillSearch {
             .iter()
             .filter(|entry| entry.ordinal < room)
             .collect();
-        let is_skill = entries.iter().any(|e| {
-            &*e.name == b"SKILL.md"
-                && matches!(
-                    e.kind,
-                    ListingEntryKind::File(_) | ListingEntryKind::LinkedFile(..)
-                )
-        });
-
-        let has_skill_file = entries.iter().any(|e| &*e.name == b"SKILL.md");
+        let named = entries.iter().find(|e| &*e.name == b"SKILL.md");
+        let is_skill = named.is_some_and(|e| e.is_skill_file_in_any_case());
+        let has_skill_file = named.is_some();
         for entry in entries {
             // `readdir` returns no name with a `/` or NUL.
             let Some(path) = dir.path.join(&entry.name) else {
@@ -305,13 +296,10 @@ impl SkillSearch {
             }
 
             if !has_skill_file && entry.is_skill_file_in_any_case() {
-                self.add_diagnostic(
-                    path.clone(),
-                    FileProblem::warning(
-                        DiagnosticCode::WrongCase,
-                        "not a skill: the file name is case-sensitive; rename the file to `SKILL.md`",
-                    ),
-                );
+                let why =
+                    "not a skill: the file name is case-sensitive; rename the file to `SKILL.md`";
+                let problem = FileProblem::warning(DiagnosticCode::WrongCase, why);
+                self.add_diagnostic(path.clone(), problem);
             }
 
             self.process_entry(dir, path, entry);
@@ -321,11 +309,8 @@ impl SkillSearch {
         }
 
         if listing.total_entries > room {
-            self.stop_at_limit(
-                "max_entries",
-                self.rules.limits.max_entries,
-                dir.path.clone(),
-            );
+            let value = self.rules.limits.max_entries;
+            self.stop_at_limit("max_entries", value, dir.path.clone());
         }
     }
 
@@ -346,9 +331,9 @@ impl SkillSearch {
             return true;
         }
 
-        let names = &self.rules.skipped_dirs;
-        let resources = &self.rules.resource_dirs;
-        let is_skipped = names.contains(&entry.name) || is_skill && resources.contains(&entry.name);
+        let rules = &self.rules;
+        let is_skipped = rules.skipped_dirs.contains(&entry.name)
+            || is_skill && rules.resource_dirs.contains(&entry.name);
         if is_skipped {
             self.count_skipped(&entry.name);
         }
@@ -362,22 +347,35 @@ impl SkillSearch {
 
     fn process_entry(&mut self, dir: &DirToScan, path: RelPath, entry: &ListingEntry) {
         let is_skill_file = &*entry.name == b"SKILL.md";
-        if is_skill_file
-            && matches!(
-                entry.kind,
-                ListingEntryKind::Directory | ListingEntryKind::SpecialFile
-            )
-        {
+        let is_irregular = match &entry.kind {
+            ListingEntryKind::Directory | ListingEntryKind::SpecialFile => true,
+            ListingEntryKind::LinkedDirectory(..) => self.rules.follow_links,
+            _ => false,
+        };
+        if is_skill_file && is_irregular {
             self.report_omitted(path.clone(), not_regular_problem());
         }
 
         match &entry.kind {
-            ListingEntryKind::Directory => self.process_subdir(dir, path, &entry.name),
-            ListingEntryKind::File(Some(read)) => {
-                let Some(resolved) = dir.resolved.join(&entry.name) else {
+            ListingEntryKind::Directory => {
+                let Some(mut resolved) = dir.resolved.join(&entry.name) else {
                     return;
                 };
-                self.add_candidate(dir, path, resolved, dir.via_link, read);
+                if resolved.rel_path == path {
+                    // Shares the path's memory.
+                    resolved.rel_path = path.clone();
+                }
+                let subdir = DirToScan {
+                    path,
+                    resolved,
+                    via_link: dir.via_link,
+                };
+                self.queue_dir(subdir, None);
+            }
+            ListingEntryKind::File(Some(read)) => {
+                if let Some(resolved) = dir.resolved.join(&entry.name) {
+                    self.add_candidate(dir, path, resolved, dir.via_link, read);
+                }
             }
             ListingEntryKind::LinkedFile(_, Some(_)) | ListingEntryKind::LinkedDirectory(..)
                 if !self.rules.follow_links =>
@@ -388,9 +386,6 @@ impl SkillSearch {
                 self.add_candidate(dir, path, resolved.clone(), true, read);
             }
             ListingEntryKind::LinkedDirectory(resolved, identity) => {
-                if is_skill_file {
-                    self.report_omitted(path.clone(), not_regular_problem());
-                }
                 let dir = DirToScan {
                     path,
                     resolved: resolved.clone(),
@@ -407,30 +402,9 @@ impl SkillSearch {
         }
     }
 
-    /// Queues a directory that is no link.
-    fn process_subdir(&mut self, dir: &DirToScan, path: RelPath, name: &[u8]) {
-        let resolved = if dir.path == dir.resolved.rel_path {
-            // Shares the path's memory.
-            Some(ResolvedPath {
-                dir_index: dir.resolved.dir_index,
-                rel_path: path.clone(),
-            })
-        } else {
-            dir.resolved.join(name)
-        };
-        if let Some(resolved) = resolved {
-            let subdir = DirToScan {
-                path,
-                resolved,
-                via_link: dir.via_link,
-            };
-            self.queue_dir(subdir, None);
-        }
-    }
-
     fn report_broken_link(&mut self, path: RelPath, is_skill_file: bool, mut problem: FileProblem) {
         if is_skill_file {
-            problem.severity = crate::daemon::model::Severity::Error;
+            problem.severity = Severity::Error;
             self.report_omitted(path, problem);
         } else {
             self.add_diagnostic(path, problem);
@@ -462,7 +436,7 @@ impl SkillSearch {
         path: RelPath,
         resolved: ResolvedPath,
         via_link: bool,
-        read: &Result<Arc<SkillFile>, FileProblem>,
+        read: &SkillFileRead,
     ) {
         match read {
             Err(problem) => self.report_omitted(path, problem.clone()),
@@ -496,11 +470,8 @@ impl SkillSearch {
                 // An alias is no skill of its own, so that the limit does not count it.
                 self.report_omitted(candidate.skill_file(), alias_problem(used));
             } else if candidates.len() >= self.rules.limits.max_skills {
-                self.stop_at_limit(
-                    "max_skills",
-                    self.rules.limits.max_skills,
-                    candidate.skill_file(),
-                );
+                let value = self.rules.limits.max_skills;
+                self.stop_at_limit("max_skills", value, candidate.skill_file());
                 break;
             } else {
                 candidates.push(candidate);
@@ -514,10 +485,8 @@ impl SkillSearch {
             } else {
                 String::new()
             };
-            self.report_limit(
-                at,
-                &format!("max_depth is {limit}: this directory was not scanned{more}"),
-            );
+            let text = format!("max_depth is {limit}: this directory was not scanned{more}");
+            self.report_limit(at, &text);
         }
 
         if self.counts.skipped > 0 {
@@ -525,10 +494,8 @@ impl SkillSearch {
             for (name, count) in &self.skipped_names {
                 let _ = write!(text, " `{}` ({count})", EscapedBytes(name));
             }
-            self.add_diagnostic(
-                RelPath::root(),
-                FileProblem::note(DiagnosticCode::DirectoriesSkipped, text),
-            );
+            let problem = FileProblem::note(DiagnosticCode::DirectoriesSkipped, text);
+            self.add_diagnostic(RelPath::root(), problem);
         }
 
         let findings = SearchFindings {
@@ -560,10 +527,7 @@ impl SkillSearch {
     }
 
     fn add_diagnostic(&mut self, at: RelPath, problem: FileProblem) {
-        self.diagnostics.push(Diagnostic {
-            resource: Some(at),
-            problem,
-        });
+        self.diagnostics.report(Some(at), problem);
     }
 }
 
@@ -601,24 +565,8 @@ fn has_name_of_skill(package: &RelPath, file: &SkillFile) -> bool {
 }
 
 fn alias_problem(first: &RelPath) -> FileProblem {
-    FileProblem::note(
-        DiagnosticCode::Alias,
-        format!("another path to `{first}`; only that path is used"),
-    )
-}
-
-fn not_regular_problem() -> FileProblem {
-    FileProblem::error(
-        DiagnosticCode::NotRegular,
-        "not a regular file; it was not opened",
-    )
-}
-
-fn link_not_followed_problem() -> FileProblem {
-    FileProblem::warning(
-        DiagnosticCode::OutsideRoot,
-        "links are not followed below this root",
-    )
+    let why = format!("another path to `{first}`; only that path is used");
+    FileProblem::note(DiagnosticCode::Alias, why)
 }
 
 #[cfg(test)]

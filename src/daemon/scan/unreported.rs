@@ -5,16 +5,14 @@
 
 use super::file_problem::{is_transient, is_vanished};
 use super::scan_progress::ScanProgress;
-use super::scanned_dir::{ListingEntryKind, ScannedDir};
+use super::scanned_dir::{ListingEntry, ListingEntryKind, ScannedDir};
 use super::scanned_root::ScannedRoot;
-use super::watches::RootWatches;
+use super::watches::{DIR_FLAGS, RootWatches};
 use crate::daemon::fs::dirs_snapshot::{AllowedDirsSnapshot, identity};
 use crate::daemon::fs::open_file;
-use crate::daemon::model::skill::SkillFile;
-use crate::daemon::model::{FileProblem, ResolvedPath};
-use rustix::fs::{OFlags, fstat};
+use crate::daemon::model::ResolvedPath;
+use rustix::fs::fstat;
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// Returns the tokens of directories that need a rescan although inotify reported nothing, with the
 /// directories at `mounts`, if there are any.
@@ -23,17 +21,11 @@ pub fn unreported_changes(
     mounts: Option<&HashSet<Box<[u8]>>>,
     progress: &ScanProgress,
 ) -> HashSet<u64> {
-    let changed = root
-        .dirs
-        .iter()
-        .filter(|(path, dir)| has_unreported_change(dir, path, &root.snapshot, progress))
-        .map(|(_, dir)| dir);
+    let changed = changed_dirs(root, progress).map(|(_, dir)| dir);
 
     // Every rescan retries failed manifests, so the token of the root is enough.
-    let root_dir = root
-        .dirs
-        .get(&root.path)
-        .filter(|_| root.plugins.has_failed_manifest());
+    let root_dir = root.dirs.get(&root.path);
+    let root_dir = root_dir.filter(|_| root.plugins.has_failed_manifest());
 
     // A mount on a file changes the listing of the parent directory.
     let mounted = mounts
@@ -41,14 +33,12 @@ pub fn unreported_changes(
         .flatten()
         .filter_map(|mount| root.snapshot.locate_absolute(mount))
         .flat_map(|path| [path.parent(), Some(path)])
-        .flatten()
-        .filter_map(|path| root.dirs.get(&path));
+        .filter_map(|path| root.dirs.get(&path?));
 
-    let dirs = changed
-        .chain(root_dir)
-        .chain(mounted)
-        .map(ScannedDir::token);
-    dirs.chain(root.plugins.failed_tokens()).collect()
+    let dirs = changed.chain(root_dir).chain(mounted);
+    dirs.map(|dir| dir.token)
+        .chain(root.plugins.failed_tokens())
+        .collect()
 }
 
 /// Returns the tokens of directories in which a file changed since it was read.
@@ -60,18 +50,22 @@ pub fn outdated_tokens(
     let snapshot = &root.snapshot;
     let dirs = root.dirs.iter().filter(|(path, dir)| {
         progress.tick();
-        dir.fingerprints().is_outdated(snapshot, path)
+        dir.fingerprints.is_outdated(snapshot, path)
     });
 
-    let manifests = root.plugins.outdated_manifests(snapshot);
-    let manifests = manifests.filter_map(|dir| {
-        let listed = root.dirs.get(dir).map(ScannedDir::token);
-        listed.or_else(|| watches.manifest_place_token(dir))
+    let manifests = root.plugins.manifests.iter();
+    let manifests = manifests.filter(|(dir, read)| read.is_outdated(snapshot, dir));
+    let manifests = manifests.filter_map(|(dir, _)| {
+        let listed = root.dirs.get(dir).map(|dir| dir.token);
+        listed.or_else(|| Some(watches.manifest_places.get(dir)?.0))
     });
 
-    dirs.map(|(_, dir)| dir.token())
+    let plugins = root.plugins.dirs.iter();
+    let plugins = plugins.filter(|(path, plugin)| plugin.is_outdated(snapshot, path));
+
+    dirs.map(|(_, dir)| dir.token)
         .chain(manifests)
-        .chain(root.plugins.outdated_tokens(snapshot))
+        .chain(plugins.map(|(_, plugin)| plugin.token))
         .collect()
 }
 
@@ -80,72 +74,57 @@ pub fn outdated_tokens(
 pub fn replaced_dirs(root: &ScannedRoot, progress: &ScanProgress) -> HashSet<u64> {
     let replaced = root.dirs.iter().filter(|(path, dir)| {
         progress.tick();
-        let Ok(listing) = dir.listing() else {
-            return false;
-        };
-        let now = root.snapshot.open(path, OFlags::PATH | OFlags::DIRECTORY);
-        let now = now.and_then(fstat);
-        !now.is_ok_and(|stat| identity(&stat) == listing.identity)
+        dir.listing.as_ref().is_ok_and(|listing| {
+            let now = root.snapshot.open(path, DIR_FLAGS).and_then(fstat);
+            !now.is_ok_and(|stat| identity(&stat) == listing.identity)
+        })
     });
-    replaced.map(|(_, dir)| dir.token()).collect()
+    replaced.map(|(_, dir)| dir.token).collect()
 }
 
 /// Returns the tokens of directories and plugins of which a read failed that may succeed now.
 pub fn transient_failures(root: &ScannedRoot) -> HashSet<u64> {
-    let dirs = root.dirs.iter().filter(|(path, dir)| match dir.listing() {
-        Ok(listing) => listing.entries.iter().any(|entry| match &entry.kind {
-            ListingEntryKind::File(Some(file)) | ListingEntryKind::LinkedFile(_, Some(file)) => {
-                has_transient_error(file)
-            }
-            _ => false,
-        }),
-        Err(problem) => may_list_now(problem, path, &root.snapshot),
+    let dirs = root.dirs.iter().filter(|(path, dir)| {
+        dir.entries().iter().any(has_transient_error) || may_list_now(dir, path, &root.snapshot)
     });
-    dirs.map(|(_, dir)| dir.token())
+    dirs.map(|(_, dir)| dir.token)
         .chain(root.plugins.failed_tokens())
         .collect()
 }
 
 /// Whether a directory that could not be listed may be listed now. A directory that vanished may be
 /// back, for example after an unmount.
-fn may_list_now(
-    problem: &FileProblem,
-    path: &ResolvedPath,
-    snapshot: &AllowedDirsSnapshot,
-) -> bool {
-    let exists = || {
-        snapshot
-            .open(path, OFlags::PATH | OFlags::DIRECTORY)
-            .is_ok()
-    };
-    is_transient(problem) || is_vanished(problem) && exists()
+fn may_list_now(dir: &ScannedDir, path: &ResolvedPath, snapshot: &AllowedDirsSnapshot) -> bool {
+    dir.listing.as_ref().is_err_and(|problem| {
+        is_transient(problem) || is_vanished(problem) && snapshot.open(path, DIR_FLAGS).is_ok()
+    })
+}
+
+/// Returns the directories that need a new listing although inotify reported nothing.
+pub fn changed_dirs<'r>(
+    root: &'r ScannedRoot,
+    progress: &'r ScanProgress,
+) -> impl Iterator<Item = (&'r ResolvedPath, &'r ScannedDir)> {
+    let dirs = root.dirs.iter();
+    dirs.filter(|(path, dir)| has_unreported_change(dir, path, &root.snapshot, progress))
 }
 
 /// Whether a new listing of a directory may differ although inotify reported nothing: a link target
 /// moved, or a read failed that may succeed now.
-pub fn has_unreported_change(
+fn has_unreported_change(
     dir: &ScannedDir,
     path: &ResolvedPath,
     snapshot: &AllowedDirsSnapshot,
     progress: &ScanProgress,
 ) -> bool {
-    let listing = match dir.listing() {
-        Ok(listing) => listing,
-        Err(problem) => return may_list_now(problem, path, snapshot),
-    };
-
-    listing.entries.iter().any(|entry| {
+    let has_changed = |entry: &ListingEntry| {
         let target = || {
             let target = open_file::follow_link_now(snapshot, path, &entry.name);
             progress.tick();
             target
         };
         match &entry.kind {
-            ListingEntryKind::File(Some(file)) | ListingEntryKind::LinkedFile(_, Some(file))
-                if has_transient_error(file) =>
-            {
-                true
-            }
+            _ if has_transient_error(entry) => true,
             // Another directory may be at the same path, and not every directory reports events.
             ListingEntryKind::LinkedDirectory(to, id) => {
                 target().is_none_or(|now| now.real_path != *to || identity(&now.stat) != *id)
@@ -156,16 +135,19 @@ pub fn has_unreported_change(
             | ListingEntryKind::File(_)
             | ListingEntryKind::SpecialFile => false,
         }
-    })
+    };
+    dir.entries().iter().any(has_changed) || may_list_now(dir, path, snapshot)
 }
 
-/// Whether a SKILL.md or its sidecar could not be read, and a new attempt may succeed.
-fn has_transient_error(file: &Result<Arc<SkillFile>, FileProblem>) -> bool {
-    match file {
-        Err(problem) => is_transient(problem),
-        Ok(file) => file
-            .sidecar
-            .as_ref()
-            .is_some_and(|read| read.problems.iter().any(is_transient)),
+/// Whether the entry is a SKILL.md that could not be read, or whose sidecar could not be read, and a new
+/// attempt may succeed.
+fn has_transient_error(entry: &ListingEntry) -> bool {
+    match entry.read_skill_file() {
+        None => false,
+        Some(Err(problem)) => is_transient(problem),
+        Some(Ok(file)) => {
+            let sidecar = file.sidecar.as_ref();
+            sidecar.is_some_and(|read| read.problems.iter().any(is_transient))
+        }
     }
 }

@@ -1,32 +1,26 @@
 //! Watches of one root, and the meaning of the tokens under which its directories are watched.
 
 use super::namespaces::{MANIFEST_DIRECTORIES, manifest_paths};
+use super::plugin_set::PluginIndex;
+use super::scanned_root::ScanContext;
 use crate::daemon::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::daemon::fs::open_file::{self, FileFingerprint, OpenFile};
 use crate::daemon::fs::path_resolution::NameLookup;
 use crate::daemon::model::ResolvedPath;
 use caproot_core::wire::RelPath;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Flags to open a directory that is watched and not listed.
-const DIR_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+pub const DIR_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
 /// Watch that ends when the guard is dropped.
-pub struct WatchGuard(#[allow(dead_code)] Box<dyn Send + Sync>);
-
-/// Watches of one directory. There are thousands of directories, and nearly all have one watch.
 #[derive(Debug)]
-pub enum DirWatches {
-    One(#[allow(dead_code)] WatchGuard),
-    Many(#[allow(dead_code)] Vec<WatchGuard>),
-}
+pub struct WatchGuard(#[allow(dead_code)] Box<dyn Any + Send + Sync>);
 
 /// Entries of a directory that a watch reports.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +75,7 @@ impl DirWatcher for NoDirWatcher {
 pub struct WatchRecorder<'a> {
     watcher: &'a dyn DirWatcher,
     token: u64,
-    guards: Vec<WatchGuard>,
+    pub guards: Vec<WatchGuard>,
     /// Whether a tracked file has hard links.
     pub has_hard_links: bool,
 }
@@ -90,25 +84,17 @@ pub struct WatchRecorder<'a> {
 /// directories belong to these.
 #[derive(Debug, Default)]
 pub struct RootWatches {
-    roles: HashMap<u64, WatchRole>,
+    pub roles: HashMap<u64, WatchRole>,
     /// Watches of the directories on the path to the root.
     path_guards: Vec<WatchGuard>,
-    /// Directories that are not listed, and hold a manifest or may hold one.
-    manifest_places: HashMap<ResolvedPath, ManifestPlace>,
-}
-
-/// Watches of the manifests of a directory that is not listed: a directory above the root, or above
-/// the target of a link.
-#[derive(Debug)]
-struct ManifestPlace {
-    token: u64,
-    #[allow(dead_code)] // Held for its `Drop`.
-    guards: Vec<WatchGuard>,
+    /// Token and watches of each directory that is not listed, and holds a manifest or may hold one: a
+    /// directory above the root, or above the target of a link.
+    pub manifest_places: HashMap<ResolvedPath, (u64, Vec<WatchGuard>)>,
 }
 
 /// Relation of a watched directory to the root.
 #[derive(Debug)]
-enum WatchRole {
+pub enum WatchRole {
     /// The directory was listed.
     Listed(ResolvedPath),
     /// The directory has a plugin, or is the root with a marketplace.
@@ -120,7 +106,7 @@ enum WatchRole {
 }
 
 /// Dirty places of a root, by their role.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct DirtyPlaces {
     pub root_path: PathChange,
     /// Whether a place for manifests that is not listed is dirty.
@@ -133,7 +119,7 @@ pub struct DirtyPlaces {
 }
 
 /// Change of the path to a root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Default)]
 pub enum PathChange {
     #[default]
     None,
@@ -159,8 +145,13 @@ impl<'a> WatchRecorder<'a> {
         self.watch_entries(dir, WatchedEntries::All);
     }
 
-    /// Watches some entries of a directory. Call this before the entries are looked up.
-    pub fn watch_entries(&mut self, dir: BorrowedFd<'_>, entries: WatchedEntries<'_>) {
+    /// Watches entries with these names, which are on the way to a directory or file. Call this before the
+    /// entries are looked up.
+    pub fn watch_on_path(&mut self, dir: BorrowedFd<'_>, role: PathRole, names: &[&[u8]]) {
+        self.watch_entries(dir, WatchedEntries::OnPath(role, names));
+    }
+
+    fn watch_entries(&mut self, dir: BorrowedFd<'_>, entries: WatchedEntries<'_>) {
         self.guards
             .extend(self.watcher.watch_dir(dir, self.token, entries));
     }
@@ -180,7 +171,7 @@ impl<'a> WatchRecorder<'a> {
             && let Ok(fd) = snapshot.open(&dir.join_path(&parent), DIR_FLAGS)
         {
             if !parent.is_root() {
-                self.watch_entries(fd.as_fd(), WatchedEntries::OnPath(PathRole::File, &[name]));
+                self.watch_on_path(fd.as_fd(), PathRole::File, &[name]);
             }
             let stat = statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW);
             let is_link = stat.is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_symlink());
@@ -216,7 +207,7 @@ impl<'a> WatchRecorder<'a> {
                 return;
             }
             if let Ok(fd) = snapshot.open(step, DIR_FLAGS) {
-                self.watch_entries(fd.as_fd(), WatchedEntries::OnPath(role, &[name]));
+                self.watch_on_path(fd.as_fd(), role, &[name]);
             }
         });
     }
@@ -231,34 +222,12 @@ impl<'a> WatchRecorder<'a> {
         }
         FileFingerprint::from_version(&opened.version)
     }
-
-    pub fn into_guards(self) -> Vec<WatchGuard> {
-        self.guards
-    }
 }
 
 impl WatchGuard {
     /// Creates a guard that drops `watch` with itself.
     pub fn new(watch: impl Send + Sync + 'static) -> Self {
         Self(Box::new(watch))
-    }
-}
-
-impl From<Vec<WatchGuard>> for DirWatches {
-    fn from(mut all: Vec<WatchGuard>) -> Self {
-        match all.pop() {
-            Some(one) if all.is_empty() => Self::One(one),
-            last => {
-                all.extend(last);
-                Self::Many(all)
-            }
-        }
-    }
-}
-
-impl fmt::Debug for WatchGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Guard")
     }
 }
 
@@ -284,62 +253,36 @@ impl RootWatches {
         places
     }
 
-    pub fn reserve(&mut self, additional: usize) {
-        self.roles.reserve(additional);
-    }
-
-    pub fn insert_listed(&mut self, token: u64, dir: ResolvedPath) {
-        self.roles.insert(token, WatchRole::Listed(dir));
-    }
-
-    pub fn remove(&mut self, token: u64) {
-        self.roles.remove(&token);
-    }
-
     /// Replaces the tokens of all plugins.
-    pub fn replace_plugins(&mut self, plugins: impl Iterator<Item = (u64, ResolvedPath)>) {
+    pub fn replace_plugins(&mut self, plugins: &PluginIndex) {
         self.roles
             .retain(|_, role| !matches!(role, WatchRole::Plugin(_)));
-        self.roles
-            .extend(plugins.map(|(token, dir)| (token, WatchRole::Plugin(dir))));
+        let dirs = plugins.dirs.iter();
+        let roles = dirs.map(|(path, dir)| (dir.token, WatchRole::Plugin(path.clone())));
+        self.roles.extend(roles);
     }
 
-    /// Returns the token of a directory that is not listed, and may hold a manifest.
-    pub fn manifest_place_token(&self, dir: &ResolvedPath) -> Option<u64> {
-        self.manifest_places.get(dir).map(|place| place.token)
-    }
-
-    fn register(&mut self, role: WatchRole, next_token: &AtomicU64) -> u64 {
-        let token = next_token.fetch_add(1, Ordering::Relaxed);
+    /// Returns a recorder with a new token for this role.
+    fn register<'a>(&mut self, role: WatchRole, context: &ScanContext<'a>) -> WatchRecorder<'a> {
+        let token = context.next_token.fetch_add(1, Ordering::Relaxed);
         self.roles.insert(token, role);
-        token
+        WatchRecorder::new(context.watcher, token)
     }
 
     /// Watches each directory on the path to the root, for the entry of the next component.
-    pub fn watch_root_path(
-        &mut self,
-        snapshot: &AllowedDirsSnapshot,
-        path: &[u8],
-        next_token: &AtomicU64,
-        watcher: &dyn DirWatcher,
-    ) {
-        let token = self.register(WatchRole::RootPath, next_token);
-        let mut recorder = WatchRecorder::new(watcher, token);
-        for NameLookup { dir, name } in snapshot.root_lookups(path) {
+    pub fn watch_root_path(&mut self, snapshot: &AllowedDirsSnapshot, context: &ScanContext<'_>) {
+        let mut recorder = self.register(WatchRole::RootPath, context);
+        for NameLookup { dir, name } in snapshot.root_lookups(&context.target.path) {
             let dir = if dir.is_empty() { b"/" } else { &*dir };
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let path = Path::new(OsStr::from_bytes(dir));
-            let Ok(fd) = openat(CWD, path, flags, Mode::empty()) else {
+            let flags = DIR_FLAGS | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let Ok(fd) = openat(CWD, dir, flags, Mode::empty()) else {
                 continue;
             };
 
-            recorder.watch_entries(
-                fd.as_fd(),
-                WatchedEntries::OnPath(PathRole::Directory, &[&name]),
-            );
+            recorder.watch_on_path(fd.as_fd(), PathRole::Directory, &[&name]);
         }
 
-        self.path_guards.extend(recorder.into_guards());
+        self.path_guards.extend(recorder.guards);
     }
 
     /// Watches the places for manifests above the root.
@@ -347,13 +290,10 @@ impl RootWatches {
         &mut self,
         snapshot: &AllowedDirsSnapshot,
         root: &ResolvedPath,
-        next_token: &AtomicU64,
-        watcher: &dyn DirWatcher,
+        context: &ScanContext<'_>,
     ) {
-        let mut above = root.parent();
-        while let Some(dir) = above {
-            above = dir.parent();
-            self.watch_manifest_place(snapshot, &dir, next_token, watcher);
+        for dir in std::iter::successors(root.parent(), ResolvedPath::parent) {
+            self.watch_manifest_place(snapshot, &dir, context);
         }
     }
 
@@ -363,8 +303,7 @@ impl RootWatches {
         &mut self,
         snapshot: &AllowedDirsSnapshot,
         dir: &ResolvedPath,
-        next_token: &AtomicU64,
-        watcher: &dyn DirWatcher,
+        context: &ScanContext<'_>,
     ) -> bool {
         if self.manifest_places.contains_key(dir) {
             return false;
@@ -372,11 +311,10 @@ impl RootWatches {
 
         // The manifests give skills their names, which are the same for every caller.
         let snapshot = snapshot.without_access_scope();
-        let token = self.register(WatchRole::ManifestPlace, next_token);
-        let mut recorder = WatchRecorder::new(watcher, token);
+        let mut recorder = self.register(WatchRole::ManifestPlace, context);
         if let Ok(fd) = snapshot.open(dir, DIR_FLAGS) {
             let names = MANIFEST_DIRECTORIES.map(str::as_bytes);
-            recorder.watch_entries(fd.as_fd(), WatchedEntries::OnPath(PathRole::File, &names));
+            recorder.watch_on_path(fd.as_fd(), PathRole::File, &names);
         }
         for path in manifest_paths() {
             recorder.watch_file_path(&snapshot, dir, &path);
@@ -385,8 +323,7 @@ impl RootWatches {
             }
         }
 
-        let guards = recorder.into_guards();
-        let place = ManifestPlace { token, guards };
+        let place = (recorder.token, recorder.guards);
         self.manifest_places.insert(dir.clone(), place);
         true
     }
@@ -396,18 +333,17 @@ impl RootWatches {
     pub fn rewatch_manifest_places(
         &mut self,
         snapshot: &AllowedDirsSnapshot,
-        next_token: &AtomicU64,
-        watcher: &dyn DirWatcher,
+        context: &ScanContext<'_>,
     ) -> Vec<ResolvedPath> {
         // The old watches are dropped once the new ones exist.
         let old = std::mem::take(&mut self.manifest_places);
 
         // All manifests of these places are read again, so events with an old token have no meaning.
-        for place in old.values() {
-            self.roles.remove(&place.token);
+        for (token, _) in old.values() {
+            self.roles.remove(token);
         }
         for dir in old.keys() {
-            self.watch_manifest_place(snapshot, dir, next_token, watcher);
+            self.watch_manifest_place(snapshot, dir, context);
         }
         old.into_keys().collect()
     }

@@ -17,43 +17,32 @@ pub fn is_copy_of_repository(
     dir: &ResolvedPath,
     root_path: &[u8],
 ) -> bool {
-    let Some(file) = dir.join(GIT_FILE) else {
-        return false;
-    };
-    let Ok(opened) = open_file::open_real_path(snapshot, file) else {
-        return false;
-    };
-    let mut text = Vec::new();
-    if opened
-        .file
-        .take(MAX_FILE_BYTES)
-        .read_to_end(&mut text)
-        .is_err()
-    {
-        return false;
-    }
+    find_repository(snapshot, dir).is_some_and(|repository| {
+        let root = snapshot.resolve(root_path);
+        root.is_ok_and(|root| repository.strip_prefix(&root).is_some())
+    })
+}
 
-    let repository = repository_of_worktree(&text, &snapshot.absolute_bytes(dir));
-    let place = repository.and_then(|path| snapshot.resolve(&path).ok());
-    let root = snapshot.resolve(root_path).ok();
-    place
-        .zip(root)
-        .is_some_and(|(place, root)| place.strip_prefix(&root).is_some())
+/// Returns the repository of a worktree.
+fn find_repository(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> Option<ResolvedPath> {
+    let opened = open_file::open_real_path(snapshot, dir.join(GIT_FILE)?).ok()?;
+    let mut text = Vec::new();
+    let mut file = opened.file.take(MAX_FILE_BYTES);
+    file.read_to_end(&mut text).ok()?;
+
+    let repository = repository_of_worktree(&text, &snapshot.absolute_bytes(dir))?;
+    snapshot.resolve(&repository).ok()
 }
 
 /// Returns the absolute path of the repository that a file `.git` in the directory names, if the
 /// directory is a worktree. A submodule names a directory below `modules`.
 fn repository_of_worktree(file: &[u8], dir: &[u8]) -> Option<Vec<u8>> {
     let named = file.strip_prefix(b"gitdir:")?.trim_ascii();
+    let base = if named.starts_with(b"/") { b"" } else { dir };
     let mut segments: Vec<&[u8]> = Vec::new();
-    let base = if named.starts_with(b"/") {
-        &b""[..]
-    } else {
-        dir
-    };
-    for segment in base
-        .split(|b| *b == b'/')
-        .chain(named.split(|b| *b == b'/'))
+    for segment in [base, named]
+        .iter()
+        .flat_map(|path| path.split(|b| *b == b'/'))
     {
         match segment {
             b"" | b"." => {}
@@ -65,14 +54,11 @@ fn repository_of_worktree(file: &[u8], dir: &[u8]) -> Option<Vec<u8>> {
     let [above @ .., git_dir, b"worktrees", _] = &*segments else {
         return None;
     };
-    let mut repository = above
-        .iter()
-        .fold(Vec::new(), |path, name| [&path, &b"/"[..], name].concat());
     // A bare repository has no directory of its own around it.
-    if *git_dir != GIT_FILE {
-        repository = [&repository, &b"/"[..], git_dir].concat();
-    }
-    Some(repository)
+    let bare = Some(git_dir).filter(|name| **name != GIT_FILE);
+    let names = above.iter().chain(bare);
+    let path: Vec<_> = names.flat_map(|name| [b"/", *name]).collect();
+    Some(path.concat())
 }
 
 #[cfg(test)]

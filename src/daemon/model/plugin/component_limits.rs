@@ -1,6 +1,6 @@
 //! Limits on the number and size of the components of a plugin.
 
-use super::{ComponentKind, McpServer, PluginComponent, PluginComponents};
+use super::{ComponentKind, McpServer, PluginComponents};
 use crate::daemon::model::DynamicValue;
 
 /// Maximum number of components of one kind in one file, and in one plugin.
@@ -16,22 +16,6 @@ pub const MAX_ROOT_PLUGINS: usize = 5_000;
 /// a plugin must fit into the memory that a client has for one message.
 const VALUE_BYTES: usize = 16;
 
-/// Bytes that remain for components.
-struct ComponentBudget {
-    remaining: usize,
-    /// Bytes that each component takes in addition to its texts.
-    overhead: usize,
-}
-
-impl ComponentBudget {
-    /// Takes the bytes of a component. After the first component that does not fit, nothing fits.
-    fn take(&mut self, size: usize) -> bool {
-        let rest = self.remaining.checked_sub(size + self.overhead);
-        self.remaining = rest.unwrap_or(0);
-        rest.is_some()
-    }
-}
-
 /// Truncates the components of each kind to `MAX_COMPONENTS` and all of them together to `room` bytes
 /// on the wire, of which each component takes `overhead` in addition to its texts. Subtracts the
 /// bytes of the components that fit from `room` and returns how many components were omitted.
@@ -45,22 +29,24 @@ pub fn truncate_components(
         others,
     } = components;
     let declared = mcp_servers.len() + others.len();
-    let mut budget = ComponentBudget {
-        remaining: *room,
-        overhead,
+    // After the first component that does not fit, nothing fits.
+    let mut take = |size: usize| {
+        let rest = room.checked_sub(size + overhead);
+        *room = rest.unwrap_or(0);
+        rest.is_some()
     };
 
     mcp_servers.truncate(MAX_COMPONENTS);
-    mcp_servers.retain(|server| budget.take(server_size(server)));
+    mcp_servers.retain(|server| take(server_size(server)));
 
     let mut counts = [0; ComponentKind::ALL.len()];
     others.retain(|component| {
         let count = &mut counts[component.kind as usize];
         *count += 1;
-        *count <= MAX_COMPONENTS && budget.take(component_size(component))
+        let size = component.name.len() + value_size(&component.declaration);
+        *count <= MAX_COMPONENTS && take(size)
     });
 
-    *room = budget.remaining;
     declared - mcp_servers.len() - others.len()
 }
 
@@ -84,10 +70,6 @@ fn server_size(server: &McpServer) -> usize {
         + named_values.sum::<usize>()
         + texts.map(|text| text.len() + 4).sum::<usize>()
         + value_size(&server.more)
-}
-
-fn component_size(component: &PluginComponent) -> usize {
-    component.name.len() + value_size(&component.declaration)
 }
 
 /// Returns the size of a declaration, with the charge for its values.

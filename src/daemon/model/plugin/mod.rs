@@ -8,8 +8,8 @@ mod marketplace;
 mod skill_list;
 mod sources;
 
+use super::skill::check_handle_len;
 use super::{DiagnosticCode, DynamicValue, FileProblem, PackageTrust};
-use caproot_core::wire::limits::MAX_HANDLE_BYTES;
 use caproot_core::wire::{RelPath, RootId, handle};
 use std::sync::Arc;
 
@@ -92,20 +92,7 @@ impl Plugin {
     /// Checks the length of the plugin's handle below a root with this id. A plugin with too long a
     /// handle is omitted.
     pub fn check_handle(&self, root: &RootId) -> Result<(), FileProblem> {
-        if handle::formatted_len(root, self.handle_len()) <= MAX_HANDLE_BYTES {
-            return Ok(());
-        }
-        let why = "a plugin's handle would be over 2,048 bytes; shorten its path or the root's id";
-        Err(FileProblem::error(DiagnosticCode::HandleTooLong, why))
-    }
-
-    /// Returns the plugin with a state of its approval.
-    #[must_use]
-    pub fn with_trust(&self, trust: PackageTrust) -> Self {
-        Self {
-            trust: Some(trust),
-            ..self.clone()
-        }
+        check_handle_len("plugin", root, self.handle_len())
     }
 
     /// Omits the components that exceed the limits of one plugin, or `left`, the bytes that remain
@@ -122,17 +109,14 @@ impl Plugin {
             component_limits::truncate_components(&mut self.components, &mut room, overhead);
         *left -= budget - room;
 
-        if omitted == 0 {
-            return (self, None);
-        }
-        self.truncated = true;
-        let why = format!(
-            "a plugin may declare {MAX_COMPONENTS} components of a kind, and {MAX_PLUGIN_BYTES} \
-             bytes of them; {omitted} omitted"
-        );
-        (
-            self,
-            Some(FileProblem::warning(DiagnosticCode::LimitReached, why)),
-        )
+        self.truncated = omitted > 0;
+        let problem = self.truncated.then(|| {
+            let why = format!(
+                "a plugin may declare {MAX_COMPONENTS} components of a kind, and {MAX_PLUGIN_BYTES} \
+                 bytes of them; {omitted} omitted"
+            );
+            FileProblem::warning(DiagnosticCode::LimitReached, why)
+        });
+        (self, problem)
     }
 }

@@ -22,11 +22,8 @@ impl PluginSkillList {
         details: &ManifestDetails,
         product: ManifestProduct,
     ) -> Option<Self> {
-        let mut directories: Vec<_> = details
-            .sources
-            .named_paths(ComponentKind::Skills)
-            .cloned()
-            .collect();
+        let listed = details.sources.named_paths(ComponentKind::Skills);
+        let mut directories: Vec<_> = listed.cloned().collect();
         if directories.is_empty() {
             return None;
         }

@@ -138,19 +138,18 @@ impl ComponentSources {
     /// "How each key combines with its default location".
     #[must_use]
     pub fn default_paths(&self, kind: ComponentKind, product: ManifestProduct) -> Vec<RelPath> {
-        let is_replaced = match (product, kind) {
-            (
-                ManifestProduct::Claude,
-                ComponentKind::McpServers | ComponentKind::Hooks | ComponentKind::LspServers,
-            ) => false,
-            (ManifestProduct::Claude, _) => true,
-            (ManifestProduct::Codex | ManifestProduct::Cursor, _) => kind.is_json(),
+        let is_replaced = match product {
+            ManifestProduct::Claude => !matches!(
+                kind,
+                ComponentKind::McpServers | ComponentKind::Hooks | ComponentKind::LspServers
+            ),
+            ManifestProduct::Codex | ManifestProduct::Cursor => kind.is_json(),
         };
         if is_replaced && self.declared_kinds.contains(&kind) {
             return Vec::new();
         }
-        kind.default_paths()
-            .iter()
+        let paths = kind.default_paths().iter();
+        paths
             .filter_map(|path| RelPath::new(path.as_bytes()))
             .collect()
     }

@@ -27,13 +27,13 @@ pub enum ValueRef<'a> {
     Map(CompactEntries<'a>),
 }
 
-/// Iterator over the items of an encoded list.
+/// Iterator over the items of an encoded list, with the bytes of the remaining items.
 #[derive(Debug, Clone)]
-pub struct CompactItems<'a>(&'a [u8]);
+pub struct CompactItems<'a>(pub(crate) &'a [u8]);
 
-/// Iterator over the entries of an encoded mapping.
+/// Iterator over the entries of an encoded mapping, with the bytes of the remaining entries.
 #[derive(Debug, Clone)]
-pub struct CompactEntries<'a>(&'a [u8]);
+pub struct CompactEntries<'a>(pub(crate) &'a [u8]);
 
 /// Encodes a value.
 #[must_use]
@@ -51,14 +51,10 @@ pub fn encode_into(value: &DynamicValue, out: &mut Vec<u8>) {
         DynamicValue::Int(n) => encode_number(INT, n.to_le_bytes(), out),
         DynamicValue::UInt(n) => encode_number(UINT, n.to_le_bytes(), out),
         DynamicValue::Float(n) => encode_number(FLOAT, n.to_le_bytes(), out),
-        DynamicValue::Text(text) => encode_tagged_text(text, out),
-        DynamicValue::List(items) => {
-            encode_container(LIST, out, |out| {
-                for item in items {
-                    encode_into(item, out);
-                }
-            });
-        }
+        DynamicValue::Text(text) => encode_text_value(text, out),
+        DynamicValue::List(items) => encode_container(LIST, out, |out| {
+            items.iter().for_each(|item| encode_into(item, out));
+        }),
         DynamicValue::Map(entries) => encode_container(MAP, out, |out| {
             for (key, value) in entries {
                 encode_text(key, out);
@@ -68,40 +64,27 @@ pub fn encode_into(value: &DynamicValue, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends one entry of a mapping with a text value, for [`CompactEntries::from_encoded`].
-pub fn encode_entry(key: &str, value: &str, out: &mut Vec<u8>) {
-    encode_text(key, out);
-    encode_tagged_text(value, out);
-}
-
-/// Appends one text item of a list, for [`CompactItems::from_encoded`].
-pub fn encode_item(item: &str, out: &mut Vec<u8>) {
-    encode_tagged_text(item, out);
-}
-
 fn encode_number(tag: u8, bytes: [u8; 8], out: &mut Vec<u8>) {
     out.push(tag);
     out.extend_from_slice(&bytes);
 }
 
-fn encode_tagged_text(value: &str, out: &mut Vec<u8>) {
+/// Appends an encoded text, such as an item of [`CompactItems`].
+pub fn encode_text_value(text: &str, out: &mut Vec<u8>) {
     out.push(TEXT);
-    encode_text(value, out);
+    encode_text(text, out);
 }
 
-/// Appends the length of a text as a varint (seven bits per byte, lowest first), and the text.
-fn encode_text(text: &str, out: &mut Vec<u8>) {
+/// Appends the length of a text as a varint (seven bits per byte, lowest first), and the text. Such a text
+/// and a value are an entry of [`CompactEntries`].
+pub fn encode_text(text: &str, out: &mut Vec<u8>) {
     let mut left = text.len();
     while left > 0x7f {
-        out.push(0x80 | low_seven_bits(left));
+        out.push(0x80 | left.to_le_bytes()[0]);
         left >>= 7;
     }
-    out.push(low_seven_bits(left));
+    out.push(left.to_le_bytes()[0]);
     out.extend_from_slice(text.as_bytes());
-}
-
-fn low_seven_bits(n: usize) -> u8 {
-    u8::try_from(n & 0x7f).expect("seven bits")
 }
 
 fn encode_container(tag: u8, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
@@ -131,34 +114,29 @@ impl<'a> ValueRef<'a> {
             Self::Float(n) => DynamicValue::Float(n),
             Self::Text(text) => DynamicValue::Text(text.into()),
             Self::List(items) => DynamicValue::List(items.map(Self::to_value).collect()),
-            Self::Map(entries) => DynamicValue::Map(
-                entries
-                    .map(|(key, value)| (key.into(), value.to_value()))
-                    .collect(),
-            ),
+            Self::Map(entries) => {
+                let entries = entries.map(|(key, value)| (key.into(), value.to_value()));
+                DynamicValue::Map(entries.collect())
+            }
         }
     }
-}
 
-impl<'a> CompactItems<'a> {
-    /// Iterates over items from [`encode_item`].
+    /// Returns the text if the value is a text.
     #[must_use]
-    pub fn from_encoded(encoded: &'a [u8]) -> Self {
-        Self(encoded)
-    }
-}
-
-impl<'a> CompactEntries<'a> {
-    /// Iterates over entries from [`encode_entry`].
-    #[must_use]
-    pub fn from_encoded(encoded: &'a [u8]) -> Self {
-        Self(encoded)
+    pub fn into_text(self) -> Option<&'a str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
     }
 
-    /// Returns the bytes of the remaining entries.
+    /// Returns the entries; none if the value is not a mapping.
     #[must_use]
-    pub fn bytes(&self) -> &'a [u8] {
-        self.0
+    pub fn entries(self) -> CompactEntries<'a> {
+        match self {
+            Self::Map(entries) => entries,
+            _ => CompactEntries(&[]),
+        }
     }
 }
 

@@ -65,15 +65,13 @@ struct FrontmatterReader<'a> {
 /// Whether a field decides if the skill is listed or who may use the skill. A skill with such a field in
 /// invalid YAML is omitted.
 pub fn decides(key: &str) -> bool {
-    [
+    const OTHERS: [&str; 4] = [
         "name",
         "description",
         DISABLE_MODEL_INVOCATION,
         USER_INVOCABLE,
-    ]
-    .iter()
-    .chain(&DEFAULT_ENABLED)
-    .any(|deciding| *deciding == key)
+    ];
+    OTHERS.contains(&key) || DEFAULT_ENABLED.contains(&key)
 }
 
 /// Reads the fields of `value`, parsed from `yaml`, which begins on line 2 of the file. Returns
@@ -84,11 +82,10 @@ pub fn read(
     dir_name: Option<&[u8]>,
     problems: &mut Vec<FileProblem>,
 ) -> Option<SkillMdFrontmatter> {
-    let fields = FieldReader::with_positions(problems, yaml, 1);
     let mut fields = FrontmatterReader {
         root: FieldMapping::root(&value),
         yaml,
-        fields,
+        fields: FieldReader::with_positions(problems, yaml, 1),
     };
 
     // The description is read even without a valid name, so that one scan reports both problems.
@@ -161,16 +158,19 @@ impl FrontmatterReader<'_> {
 
     /// Reads a scalar as text and trims it. Omits a list or mapping, and an empty text.
     fn read_trimmed_text(&mut self, key: &str) -> Option<Box<str>> {
-        match self.root.non_null_value(key) {
-            Some(value) if !value.is_scalar() => {
-                self.fields.report_wrong_type(self.root, key, value, "text");
-                None
-            }
-            _ => self
-                .read_scalar(key)
-                .filter(|t| !t.trim().is_empty())
-                .map(|t| t.trim().into()),
+        let value = self.root.non_null_value(key)?;
+        if !value.is_scalar() {
+            self.fields.report_wrong_type(self.root, key, value, "text");
         }
+        let text = self.read_scalar(key)?;
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.into())
+    }
+
+    /// Reads a scalar as a single line; `None` if the line is empty.
+    fn read_scalar_line(&mut self, key: &str) -> Option<Box<str>> {
+        let line = text::collapse_whitespace(&self.read_scalar(key)?);
+        Some(line).filter(|line| !line.is_empty())
     }
 
     /// Whether a field has the value that restricts the skill. A value that is neither true nor false
@@ -201,10 +201,7 @@ impl FrontmatterReader<'_> {
                 None
             }
             _ => {
-                let declared = self
-                    .read_scalar("name")
-                    .map(|name| text::collapse_whitespace(&name))
-                    .filter(|name| !name.is_empty());
+                let declared = self.read_scalar_line("name");
                 if declared.is_none() {
                     self.report_missing_name();
                 }
@@ -212,17 +209,13 @@ impl FrontmatterReader<'_> {
             }
         };
 
-        let dir = dir_name.map(names::name_from_directory);
-        let name = match (&declared, &dir) {
-            (Some(declared), _) => declared.clone(),
-            (None, Some((dir, problem))) => {
-                if let Some(problem) = problem {
-                    self.fields.add_problem(problem.clone());
-                }
-                dir.clone()
+        let name = declared.clone().unwrap_or_else(|| {
+            let (name, problem) = dir_name.map(names::name_from_directory).unwrap_or_default();
+            if let Some(problem) = problem {
+                self.fields.add_problem(problem);
             }
-            (None, None) => Box::default(),
-        };
+            name
+        });
 
         if let Err(why) = names::check_name(&name) {
             self.report_problem("name", Severity::Error, DiagnosticCode::NameInvalid, why);
@@ -267,10 +260,11 @@ impl FrontmatterReader<'_> {
         let mut why = "no `description`; say what the skill does and when to use it".to_owned();
 
         if let Some(written) = key_in_other_case(self.root, key) {
-            let both = key_in_other_case(self.root, "name")
-                .into_iter()
-                .chain([written]);
-            let keys: Vec<_> = both.map(|key| format!("`{key}`")).collect();
+            let name = key_in_other_case(self.root, "name").into_iter();
+            let keys: Vec<_> = name
+                .chain([written])
+                .map(|key| format!("`{key}`"))
+                .collect();
             why = format!("{} must be written in lower case", keys.join(" and "));
             key = written;
         }
@@ -292,35 +286,18 @@ impl FrontmatterReader<'_> {
 
     fn read_description(&mut self) -> Option<Box<str>> {
         let key = "description";
-        if let Some(value) = self
-            .root
-            .non_null_value(key)
-            .filter(|value| !value.is_scalar())
-        {
+        let value = self.root.non_null_value(key);
+        if let Some(value) = value.filter(|value| !value.is_scalar()) {
             let why = format!("`description` must be text, but is {}", value.kind());
             self.report_problem(key, Severity::Error, DiagnosticCode::FieldInvalid, why);
             return None;
         }
 
-        let text = self
-            .read_scalar(key)
-            .map(|text| text::collapse_whitespace(&text))
-            .unwrap_or_default();
-
-        if text.is_empty() {
+        let Some(text) = self.read_scalar_line(key) else {
             self.report_missing_description();
             return None;
-        }
-
-        if text::exceeds_chars(&text, MAX_DESCRIPTION) {
-            self.report_too_long(
-                key,
-                format_args!("{MAX_DESCRIPTION} characters"),
-                "truncated",
-            );
-        }
-
-        Some(text::truncate_chars(&text, MAX_DESCRIPTION).into())
+        };
+        Some(self.truncate_description(self.root, key, &text))
     }
 
     fn read_compatibility(&mut self) -> Option<Box<str>> {
@@ -346,12 +323,10 @@ impl FrontmatterReader<'_> {
             return Default::default();
         };
 
-        let not_text: Vec<_> = entries
-            .iter()
-            .filter(|(_, v)| v.as_text().is_none())
-            .collect();
+        let not_text = entries.iter().filter(|(_, v)| v.as_text().is_none());
+        let not_text: Vec<_> = not_text.map(|(key, _)| &**key).collect();
         if !not_text.is_empty() {
-            let keys = text::quote_words(not_text.iter().map(|(key, _)| &**key));
+            let keys = text::quote_words(not_text.into_iter());
             let why = format!("values of `metadata` must be text; converted: {keys}");
             self.report_problem(key, Severity::Note, DiagnosticCode::FieldInvalid, why);
         }
@@ -363,7 +338,7 @@ impl FrontmatterReader<'_> {
             .filter(|value| value.is_scalar())
             .map(|value| text::collapse_whitespace(&value.to_text()))
             .filter(|text| !text.is_empty())
-            .map(|text| self.truncate_short_description(metadata, &text));
+            .map(|text| self.truncate_description(metadata, "short-description", &text));
 
         if value.wire_size() > MAX_FIELD_WIRE_BYTES {
             self.report_too_long(key, format_args!("{MAX_FIELD_WIRE_BYTES} bytes"), "omitted");
@@ -397,12 +372,11 @@ impl FrontmatterReader<'_> {
         }
     }
 
-    /// Truncates the short description to the maximum length of a description.
-    fn truncate_short_description(&mut self, metadata: FieldMapping<'_>, text: &str) -> Box<str> {
+    /// Truncates a description or short description to the maximum length.
+    fn truncate_description(&mut self, at: FieldMapping<'_>, key: &str, text: &str) -> Box<str> {
         if text::exceeds_chars(text, MAX_DESCRIPTION) {
             let limit = format_args!("{MAX_DESCRIPTION} characters");
-            self.fields
-                .report_too_long(metadata, "short-description", limit, "truncated");
+            self.fields.report_too_long(at, key, limit, "truncated");
         }
         text::truncate_chars(text, MAX_DESCRIPTION).into()
     }
@@ -418,25 +392,19 @@ impl FrontmatterReader<'_> {
             return Box::default();
         }
 
-        if let Some(text) = value.as_text() {
-            return split_tools(text).collect();
-        }
-
-        let items: Option<Vec<&str>> = value
-            .as_list()
-            .and_then(|items| items.iter().map(DynamicValue::as_text).collect());
-        if let Some(items) = items {
-            let why = "`allowed-tools` is a list; the format requires text";
-            self.report_problem(key, Severity::Note, DiagnosticCode::FieldInvalid, why);
-            return items.into_iter().flat_map(split_tools).collect();
-        }
-
-        let kind = if value.as_list().is_some() {
-            "a list of other values"
-        } else {
-            value.kind()
+        let kind = match value {
+            DynamicValue::Text(text) => return split_tools(text).collect(),
+            DynamicValue::List(items) => {
+                let texts: Option<Vec<_>> = items.iter().map(DynamicValue::as_text).collect();
+                if let Some(texts) = texts {
+                    let why = "`allowed-tools` is a list; the format requires text";
+                    self.report_problem(key, Severity::Note, DiagnosticCode::FieldInvalid, why);
+                    return texts.into_iter().flat_map(split_tools).collect();
+                }
+                "a list of other values"
+            }
+            other => other.kind(),
         };
-
         let why = format!("`allowed-tools` must be text, but is {kind}; omitted");
         self.report_warning(key, DiagnosticCode::FieldInvalid, why);
         Box::default()

@@ -65,10 +65,12 @@ pub fn read(
     value: &DynamicValue,
 ) -> Vec<PluginComponent> {
     let key = kind.manifest_key();
-    let inner = value.get(key).filter(|inner| match kind {
-        ComponentKind::Hooks => inner.as_map().is_some(),
-        // A component may have the name of its kind.
-        _ => inner.as_map().is_some() && !has_text(inner, required_key(kind)),
+    let inner = value.get(key).filter(|inner| {
+        // An app or LSP server may have the name of its kind.
+        let required = inner
+            .get(required_key(kind))
+            .and_then(DynamicValue::as_text);
+        inner.as_map().is_some() && (required.is_none() || kind == ComponentKind::Hooks)
     });
     if inner.is_some() {
         let root = FieldMapping::root(value);
@@ -80,11 +82,20 @@ pub fn read(
         return read_events(fields, entries);
     }
     let entries = fields.take_components(&format!("{}s", kind.noun()), entries);
-    entries
-        .iter()
-        .filter(|(name, _)| &**name != "$schema")
-        .filter_map(|(name, value)| read_named(fields, kind, name, value))
-        .collect()
+    let required = required_key(kind);
+    let named = entries.iter().filter(|(name, _)| &**name != "$schema");
+    let read = named.filter_map(|(name, value)| {
+        let name = fields.check_component_name(kind.noun(), name)?;
+        let declared = match value {
+            // An app may be only its id.
+            DynamicValue::Text(_) if kind == ComponentKind::Apps => {
+                &DynamicValue::Map([(required.into(), value.clone())].into())
+            }
+            _ => value,
+        };
+        read_declaration(fields, kind, &name, declared, Some(required))
+    });
+    read.collect()
 }
 
 /// Returns the key of the text that each component of the kind has.
@@ -93,27 +104,6 @@ fn required_key(kind: ComponentKind) -> &'static str {
         ComponentKind::Apps => "id",
         _ => "command",
     }
-}
-
-fn has_text(value: &DynamicValue, key: &str) -> bool {
-    value.get(key).is_some_and(|text| text.as_text().is_some())
-}
-
-/// Reads an app or an LSP server.
-fn read_named(
-    fields: &mut FieldReader<'_>,
-    kind: ComponentKind,
-    name: &str,
-    value: &DynamicValue,
-) -> Option<PluginComponent> {
-    let name = fields.check_component_name(kind.noun(), name)?;
-    let required = required_key(kind);
-    if kind == ComponentKind::Apps && value.as_text().is_some() {
-        // An app may be only its id.
-        let value = DynamicValue::Map([(required.into(), value.clone())].into());
-        return read_declaration(fields, kind, &name, &value, Some(required));
-    }
-    read_declaration(fields, kind, &name, value, Some(required))
 }
 
 /// Reads the hooks of all events: `{EVENT: [{"matcher": …, "hooks": [{…}]}]}`.
@@ -132,7 +122,7 @@ fn read_events(fields: &mut FieldReader<'_>, events: &DeclarationEntries) -> Vec
         if !KNOWN_EVENTS.contains(&&*event.to_lowercase()) {
             let shown = text::quote_word(&event);
             let why = format!("unknown event {shown}; its hooks are still reported");
-            fields.report_problem(DiagnosticCode::FieldUnknown, Severity::Note, why);
+            fields.report_at(&[], DiagnosticCode::FieldUnknown, Severity::Note, why);
         }
 
         for group in groups {
@@ -141,10 +131,8 @@ fn read_events(fields: &mut FieldReader<'_>, events: &DeclarationEntries) -> Vec
     }
 
     if hooks.omitted > 0 {
-        let why = format!(
-            "a file may declare {MAX_COMPONENTS} hooks; {} omitted",
-            hooks.omitted
-        );
+        let omitted = hooks.omitted;
+        let why = format!("a file may declare {MAX_COMPONENTS} hooks; {omitted} omitted");
         fields.report_warning(DiagnosticCode::LimitReached, why);
     }
     hooks.found
@@ -174,10 +162,10 @@ impl HookList {
 
         let keys = group.as_map().unwrap_or_default().iter();
         let shared: Vec<_> = keys.filter(|(key, _)| &**key != "hooks").cloned().collect();
-        let shared_bytes = shared
+        let sizes = shared
             .iter()
             .map(|(key, value)| key.len() + value.wire_size());
-        if shared_bytes.sum::<usize>() > 2 * MAX_TEXT_CHARS {
+        if sizes.sum::<usize>() > 2 * MAX_TEXT_CHARS {
             let why = format!("shares over {} bytes in its group", 2 * MAX_TEXT_CHARS);
             return fields.report_unusable("hook of", event, &why);
         }
@@ -216,7 +204,7 @@ impl HookList {
             Some(other) => {
                 let shown = text::quote_word(other);
                 let why = format!("unknown hook type {shown}; the hook is still reported");
-                fields.report_problem(DiagnosticCode::FieldUnknown, Severity::Note, why);
+                fields.report_at(&[], DiagnosticCode::FieldUnknown, Severity::Note, why);
                 None
             }
         };
@@ -262,10 +250,8 @@ pub fn read_declaration(
         return None;
     }
     let redacted = &declaration.redacted;
-    fields.report_redacted(
-        &format!("the {what} {}", text::quote_word(name)),
-        redacted.iter().map(String::as_str),
-    );
+    let subject = format!("the {what} {}", text::quote_word(name));
+    fields.report_redacted(&subject, redacted);
     Some(PluginComponent {
         kind,
         name: name.into(),

@@ -1,6 +1,7 @@
 //! Description of a plugin for people: texts, links, colors and images.
 
 use super::plugin_path::read_plugin_path;
+use crate::daemon::model::DynamicValue;
 use crate::daemon::model::plugin::{PluginAuthor, PluginInfo, PluginInterface};
 use crate::daemon::parse::fields::{
     FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_WORD_CHARS,
@@ -43,7 +44,13 @@ pub fn read(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> PluginInfo 
         keywords: fields.read_lines(root, "keywords", MAX_WORD_CHARS),
         author: read_author(fields, root, "author"),
         homepage: fields.read_url(root, "homepage"),
-        repository: read_repository(fields, root),
+        // A URL, or an object with the key `url` as in `package.json`.
+        repository: match root.non_null_value("repository") {
+            Some(value @ DynamicValue::Map(_)) => {
+                fields.read_url(FieldMapping::new(value, &["repository"], ""), "url")
+            }
+            _ => fields.read_url(root, "repository"),
+        },
         license: fields.read_line(root, "license", MAX_NAME_CHARS),
         host_capabilities: read_host_capabilities(fields, root),
         interface: read_interface(fields, root),
@@ -56,25 +63,25 @@ pub fn read_author(
     at: FieldMapping<'_>,
     key: &str,
 ) -> Option<PluginAuthor> {
-    let value = at.non_null_value(key)?;
-
-    let author = if value.as_text().is_some() {
-        PluginAuthor {
+    let author = match at.non_null_value(key)? {
+        DynamicValue::Text(_) => PluginAuthor {
             name: fields.read_line(at, key, MAX_NAME_CHARS),
             ..PluginAuthor::default()
+        },
+        value @ DynamicValue::Map(_) => {
+            let path = [key];
+            let at = FieldMapping::new(value, &path, "");
+            fields.report_unknown_keys(at, &["name", "email", "url"], "ignored");
+            PluginAuthor {
+                name: fields.read_line(at, "name", MAX_NAME_CHARS),
+                email: fields.read_line(at, "email", MAX_NAME_CHARS),
+                url: fields.read_url(at, "url"),
+            }
         }
-    } else if value.as_map().is_some() {
-        let path = [key];
-        let at = FieldMapping::new(value, &path, "");
-        fields.report_unknown_keys(at, &["name", "email", "url"], "ignored");
-        PluginAuthor {
-            name: fields.read_line(at, "name", MAX_NAME_CHARS),
-            email: fields.read_line(at, "email", MAX_NAME_CHARS),
-            url: fields.read_url(at, "url"),
+        value => {
+            fields.report_wrong_type(at, key, value, "text or an object");
+            return None;
         }
-    } else {
-        fields.report_wrong_type(at, key, value, "text or an object");
-        return None;
     };
 
     (author != PluginAuthor::default()).then_some(author)
@@ -84,13 +91,11 @@ pub fn read_author(
 /// mistakes.
 fn read_host_capabilities(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Arc<[Box<str>]> {
     const KEY: &str = "hostCapabilities";
-    let requires = root.non_null_value("requires");
-    let Some(requires) = requires.filter(|requires| requires.as_map().is_some()) else {
+    let Some(requires @ DynamicValue::Map(_)) = root.non_null_value("requires") else {
         return Arc::default();
     };
 
-    let path = ["requires"];
-    let at = FieldMapping::new(requires, &path, "");
+    let at = FieldMapping::new(requires, &["requires"], "");
     let names = fields.read_lines(at, KEY, MAX_WORD_CHARS);
     if names.len() > MAX_HOST_CAPABILITIES {
         let limit = format_args!("{MAX_HOST_CAPABILITIES} items");
@@ -101,16 +106,6 @@ fn read_host_capabilities(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) 
         .filter(|name| !name.is_empty())
         .take(MAX_HOST_CAPABILITIES)
         .collect()
-}
-
-/// Reads the repository: a URL, or an object with the key `url` as in `package.json`.
-fn read_repository(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Option<Box<str>> {
-    match root.non_null_value("repository") {
-        Some(value) if value.as_map().is_some() => {
-            fields.read_url(FieldMapping::new(value, &["repository"], ""), "url")
-        }
-        _ => fields.read_url(root, "repository"),
-    }
 }
 
 fn read_interface(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Option<PluginInterface> {
@@ -126,8 +121,7 @@ fn read_interface(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Optio
     };
     interface.display_name = interface.display_name.or(display_name);
     interface.category = interface.category.or(category);
-    let [_, own_logo, _] = &mut interface.images;
-    *own_logo = own_logo.take().or(logo);
+    interface.images[1] = interface.images[1].take().or(logo);
     (interface != PluginInterface::default()).then_some(interface)
 }
 
@@ -150,7 +144,12 @@ fn read_interface_mapping(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) ->
         default_prompts: fields.read_lines(at, "defaultPrompt", MAX_TEXT_CHARS),
         brand_color: fields.read_color(at, "brandColor"),
         images: ["composerIcon", "logo", "logoDark"].map(|key| read_image(fields, at, key)),
-        screenshots: read_screenshots(fields, at),
+        screenshots: fields
+            .read_verbatim_list(at, "screenshots", MAX_TEXT_CHARS)
+            .into_iter()
+            .take(MAX_SCREENSHOTS)
+            .filter_map(|text| read_plugin_path(fields, "screenshots", text))
+            .collect(),
     }
 }
 
@@ -166,12 +165,4 @@ fn read_first_url(
 fn read_image(fields: &mut FieldReader<'_>, at: FieldMapping<'_>, key: &str) -> Option<RelPath> {
     let text = fields.read_verbatim(at, key, MAX_TEXT_CHARS)?;
     read_plugin_path(fields, key, text)
-}
-
-fn read_screenshots(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> Box<[RelPath]> {
-    let texts = fields.read_verbatim_list(at, "screenshots", MAX_TEXT_CHARS);
-    let texts = texts.into_iter().take(MAX_SCREENSHOTS);
-    texts
-        .filter_map(|text| read_plugin_path(fields, "screenshots", text))
-        .collect()
 }

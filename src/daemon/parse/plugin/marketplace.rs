@@ -6,7 +6,7 @@ use crate::daemon::model::plugin::{
 };
 use crate::daemon::model::{DiagnosticCode, DynamicValue, FileProblem};
 use crate::daemon::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
-use crate::daemon::parse::secret_filter;
+use crate::daemon::parse::{collect_problems, secret_filter};
 use caproot_core::text;
 use caproot_core::wire::RelPath;
 
@@ -38,18 +38,16 @@ const ENTRY_KEYS: &[&str] = &[
 /// problem says why.
 #[must_use]
 pub fn read(bytes: &[u8], file: &RelPath) -> (Option<PluginMarketplace>, Vec<FileProblem>) {
-    let value = match parse_plugin_file(bytes) {
-        Ok(value) => value,
-        Err(problem) => return (None, vec![problem]),
-    };
-    let Some(plugins) = value.get("plugins").and_then(DynamicValue::as_list) else {
-        let why = "a marketplace must be an object with a list `plugins`";
-        return (None, vec![invalid_file(why.into()).with_position(1, 1)]);
-    };
-    let mut problems = Vec::new();
-    let mut fields = FieldReader::new(&mut problems);
-    let marketplace = read_marketplace(&mut fields, &value, plugins, file);
-    (Some(marketplace), problems)
+    collect_problems(|problems| {
+        let value = parse_plugin_file(bytes)?;
+        let plugins = value.get("plugins").and_then(DynamicValue::as_list);
+        let plugins = plugins.ok_or_else(|| {
+            let why = "a marketplace must be an object with a list `plugins`";
+            invalid_file(why.into()).with_position(1, 1)
+        })?;
+        let mut fields = FieldReader::new(problems);
+        Ok(read_marketplace(&mut fields, &value, plugins, file))
+    })
 }
 
 fn read_marketplace(
@@ -59,8 +57,8 @@ fn read_marketplace(
     file: &RelPath,
 ) -> PluginMarketplace {
     let root = FieldMapping::root(value);
-    let metadata = child_mapping(root, &["metadata"], "");
-    let interface = child_mapping(root, &["interface"], "");
+    let metadata = child_mapping(root, &["metadata"]);
+    let interface = child_mapping(root, &["interface"]);
 
     // Entry paths without `./` are relative to `pluginRoot`.
     let base = fields
@@ -92,14 +90,13 @@ fn read_marketplace(
 }
 
 /// Returns the mapping at the last key of `path`; an empty mapping if there is none.
-fn child_mapping<'v>(
-    parent: FieldMapping<'v>,
-    path: &'v [&'v str],
-    component: &'v str,
-) -> FieldMapping<'v> {
-    let key = path.last().copied().unwrap_or_default();
-    let value = parent.non_null_value(key).unwrap_or(&DynamicValue::Null);
-    FieldMapping::new(value, path, component)
+fn child_mapping<'v>(parent: FieldMapping<'v>, path: &'v [&'v str; 1]) -> FieldMapping<'v> {
+    let value = parent.non_null_value(path[0]);
+    FieldMapping {
+        value: value.unwrap_or(&DynamicValue::Null),
+        path,
+        ..parent
+    }
 }
 
 /// Reads the entries within the limits. Returns whether a limit omitted entries.
@@ -169,11 +166,8 @@ fn read_entry(
     base: &RelPath,
 ) -> Option<MarketplaceEntry> {
     const WHAT: &str = "plugin";
-    let name = value
-        .get("name")
-        .and_then(DynamicValue::as_text)
-        .unwrap_or_default();
-    let name = fields.check_component_name(WHAT, name)?;
+    let name = value.get("name").and_then(DynamicValue::as_text);
+    let name = fields.check_component_name(WHAT, name.unwrap_or_default())?;
 
     let at = FieldMapping::new(value, &["plugins"], &name);
     let source = read_source(fields, at, &name, base);
@@ -182,15 +176,29 @@ fn read_entry(
         return None;
     }
 
-    let policy = child_mapping(at, &["policy"], &name);
+    let policy = child_mapping(at, &["policy"]);
     let documented = [
         documented_keys::MANIFEST,
         documented_keys::MARKETPLACE_ENTRY,
     ];
     let subject = format!("the plugin {}", text::quote_word(&name));
     let more = fields.read_more(at, &subject, ENTRY_KEYS, &documented);
+
+    // The directories of skills are relative to the plugin, and the paths of an external plugin lead
+    // nowhere below the root.
+    let mut skills = Vec::new();
+    if let Some(plugin) = &source.package {
+        for text in fields.read_verbatim_list(at, "skills", MAX_TEXT_CHARS) {
+            let below = match text {
+                "." => Some(RelPath::root()),
+                _ => plugin_path::read_plugin_path(fields, "skills", text),
+            };
+            skills.extend(below.map(|below| plugin.join_path(&below)));
+        }
+    }
+
     Some(MarketplaceEntry {
-        skills: read_skills(fields, at, source.package.as_ref()),
+        skills: skills.into(),
         more: more.value,
         description: fields.read_line(at, "description", MAX_TEXT_CHARS),
         version: fields.read_line(at, "version", MAX_NAME_CHARS),
@@ -204,52 +212,27 @@ fn read_entry(
     })
 }
 
-/// Reads the directories of the skills of a plugin. They are relative to the plugin, and the paths of an
-/// external plugin lead nowhere below the root.
-fn read_skills(
-    fields: &mut FieldReader<'_>,
-    at: FieldMapping<'_>,
-    plugin: Option<&RelPath>,
-) -> Box<[RelPath]> {
-    let Some(plugin) = plugin else {
-        return Box::default();
-    };
-    let texts = fields.read_verbatim_list(at, "skills", MAX_TEXT_CHARS);
-    let paths = texts.into_iter().filter_map(|text| match text {
-        "." => Some(plugin.clone()),
-        _ => Some(plugin.join_path(&plugin_path::read_plugin_path(fields, "skills", text)?)),
-    });
-    paths.collect()
-}
-
 fn read_source(
     fields: &mut FieldReader<'_>,
     at: FieldMapping<'_>,
     name: &str,
     base: &RelPath,
 ) -> EntrySource {
+    let mut source = EntrySource::default();
     let object = match at.non_null_value("source") {
         Some(DynamicValue::Text(text)) => {
-            return EntrySource {
-                package: resolve_local_path(fields, text, base),
-                ..EntrySource::default()
-            };
+            source.package = resolve_local_path(fields, text, base);
+            return source;
         }
         Some(object @ DynamicValue::Map(_)) => FieldMapping::new(object, &["source"], name),
-        _ => return EntrySource::default(),
+        _ => return source,
     };
 
-    let kind = fields
-        .read_line(object, "source", MAX_NAME_CHARS)
-        .unwrap_or_default();
-    if &*kind == "local" {
-        let path = fields
-            .read_verbatim(object, "path", MAX_TEXT_CHARS)
-            .unwrap_or_default();
-        return EntrySource {
-            package: resolve_local_path(fields, path, base),
-            ..EntrySource::default()
-        };
+    let kind = fields.read_line(object, "source", MAX_NAME_CHARS);
+    if kind.as_deref() == Some("local") {
+        let path = fields.read_verbatim(object, "path", MAX_TEXT_CHARS);
+        source.package = resolve_local_path(fields, path.unwrap_or_default(), base);
+        return source;
     }
 
     let address = object
@@ -261,20 +244,17 @@ fn read_source(
     let shown = secret_filter::redact_in_line(address);
     if shown != address {
         let subject = format!("the plugin {}", text::quote_word(name));
-        fields.report_redacted(&subject, ["source"].into_iter());
+        fields.report_redacted(&subject, &["source"]);
     }
-    EntrySource {
-        package: None,
-        kind,
-        address: shown.into(),
-    }
+    source.kind = kind.unwrap_or_default();
+    source.address = shown.into();
+    source
 }
 
 /// Resolves the path of a plugin below the same root. Reports an invalid path.
 fn resolve_local_path(fields: &mut FieldReader<'_>, text: &str, base: &RelPath) -> Option<RelPath> {
-    let path = plugin_path::parse_plugin_path(text);
-    let path =
-        path.or_else(|| plugin_path::parse_working_dir(text).map(|below| base.join_path(&below)));
+    let path = plugin_path::parse_plugin_path(text)
+        .or_else(|| Some(base.join_path(&plugin_path::parse_working_dir(text)?)));
     if path.is_none() {
         let text = secret_filter::quote_path(text);
         let why = format!("`source` names {text}, expected `./` and a path in the marketplace");

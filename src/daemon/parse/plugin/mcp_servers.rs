@@ -67,23 +67,17 @@ pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<McpServer
     let inner = ["mcpServers", "mcp_servers"].into_iter().find_map(|key| {
         let inner = value.get(key).filter(|inner| inner.as_map().is_some())?;
         // A server may have the name `mcpServers`.
-        let is_server = inner
-            .get("command")
-            .or(inner.get("url"))
-            .is_some_and(DynamicValue::is_scalar);
+        let required = inner.get("command").or(inner.get("url"));
+        let is_server = required.is_some_and(DynamicValue::is_scalar);
         (!is_server).then_some((key, inner))
     });
+    if let Some((key, _)) = inner {
+        fields.read_more(root, "the file", &[key], &[&["inputs"]]);
+    }
 
-    let inner = match inner {
-        Some((key, inner)) => {
-            fields.read_more(root, "the file", &[key], &[&["inputs"]]);
-            inner
-        }
-        None => value,
-    };
-
+    let servers = inner.map_or(value, |(_, inner)| inner);
     fields
-        .take_components("MCP servers", inner.as_map().unwrap_or_default())
+        .take_components("MCP servers", servers.as_map().unwrap_or_default())
         .iter()
         .filter(|(name, _)| &**name != "$schema")
         .filter_map(|(name, value)| read_server(fields, name, value))
@@ -116,16 +110,13 @@ fn read_server(
     let shown_url = secret_filter::redact_in_line(url);
     let args = fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS);
     let shown_args = secret_filter::redact_in_arguments(args.iter().copied(), false);
-    let has_secret_arg = args
-        .iter()
-        .zip(&shown_args)
-        .any(|(arg, shown)| **arg != **shown);
-    for (key, is_redacted) in [
-        ("command", shown_command != command),
-        ("url", shown_url != url),
-        ("args", has_secret_arg),
+    let is_args_shown = args.into_iter().eq(shown_args.iter().map(|arg| &**arg));
+    for (key, is_shown) in [
+        ("command", shown_command == command),
+        ("url", shown_url == url),
+        ("args", is_args_shown),
     ] {
-        if is_redacted {
+        if !is_shown {
             redacted.push(key.to_owned());
         }
     }
@@ -133,22 +124,34 @@ fn read_server(
     let environment = read_named_values(fields, at, &ENVIRONMENT_KEYS, &mut redacted);
     let headers = read_named_values(fields, at, &HEADER_KEYS, &mut redacted);
     let subject = format!("the MCP server {}", text::quote_word(&name));
-    fields.report_redacted(&subject, redacted.iter().map(String::as_str));
+    fields.report_redacted(&subject, &redacted);
 
-    let cwd = read_working_dir(fields, at);
-    let enabled = read_enabled(fields, at);
+    let written = fields.read_verbatim(at, "cwd", MAX_TEXT_CHARS);
+    let cwd = written.and_then(plugin_path::parse_working_dir);
+    if let (Some(text), None) = (written, &cwd) {
+        let text = secret_filter::quote_path(text);
+        let why = format!(
+            "`cwd` names {text}, which is not inside the plugin; the plugin's directory is reported"
+        );
+        fields.report_warning(DiagnosticCode::PathInvalid, why);
+    }
+    let disabled = fields.read_bool(at, "disabled");
+    let enabled = fields.read_bool(at, "enabled");
+    let enabled = enabled.or(disabled.map(|disabled| !disabled));
     let more = fields.read_more(at, &subject, KNOWN_KEYS, &[documented_keys::MCP_SERVER]);
     Some(McpServer {
         transport,
         command: shown_command.into(),
         args: shown_args.into(),
-        cwd,
+        cwd: cwd.unwrap_or_default(),
         url: shown_url.into(),
         redacted: !redacted.is_empty() || more.has_redacted,
         headers: headers.into(),
         environment: environment.into(),
         more: more.value,
-        bearer_token_variable: read_first_line(fields, at, BEARER_TOKEN_KEYS),
+        bearer_token_variable: at
+            .find_present_key(BEARER_TOKEN_KEYS)
+            .and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS)),
         description: fields.read_line(at, "description", MAX_TEXT_CHARS),
         enabled,
         required: fields.read_bool(at, "required"),
@@ -161,14 +164,6 @@ fn read_server(
         digest: None,
         name: name.clone(),
     })
-}
-
-fn read_first_line(
-    fields: &mut FieldReader<'_>,
-    at: FieldMapping<'_>,
-    keys: [&str; 2],
-) -> Option<Box<str>> {
-    fields.read_line(at, at.find_present_key(keys)?, MAX_NAME_CHARS)
 }
 
 fn read_tools(
@@ -188,16 +183,11 @@ fn read_transport(
     has_url: bool,
 ) -> Option<McpTransport> {
     let key = at.find_present_key(["type", "transport"]);
-    let declared = key
-        .and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS))
-        .unwrap_or_default();
+    let declared = key.and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS));
 
     // A transport has several spellings, such as `streamable-http` and `streamableHttp`.
-    let word: String = declared
-        .to_lowercase()
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .collect();
+    let mut word = declared.unwrap_or_default().to_lowercase();
+    word.retain(|c| c.is_ascii_alphanumeric());
 
     let transport = match &*word {
         "stdio" => McpTransport::Stdio,
@@ -217,10 +207,9 @@ fn read_transport(
     };
 
     if !has_required {
-        let required = if word.is_empty() {
-            "`command` or `url`"
-        } else {
-            required
+        let required = match &*word {
+            "" => "`command` or `url`",
+            _ => required,
         };
         fields.report_unusable("MCP server", name, &format!("has no valid {required}"));
         return None;
@@ -261,25 +250,6 @@ fn read_timeout_ms(
     fields.read_duration_ms(at, key, unit)
 }
 
-fn read_enabled(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> Option<bool> {
-    let disabled = fields.read_bool(at, "disabled").map(|disabled| !disabled);
-    fields.read_bool(at, "enabled").or(disabled)
-}
-
-fn read_working_dir(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> RelPath {
-    let Some(text) = fields.read_verbatim(at, "cwd", MAX_TEXT_CHARS) else {
-        return RelPath::root();
-    };
-    plugin_path::parse_working_dir(text).unwrap_or_else(|| {
-        let text = secret_filter::quote_path(text);
-        let why = format!(
-            "`cwd` names {text}, which is not inside the plugin; the plugin's directory is reported"
-        );
-        fields.report_warning(DiagnosticCode::PathInvalid, why);
-        RelPath::root()
-    })
-}
-
 /// Reads the headers or environment variables of a server. Adds the redacted ones to `redacted`.
 fn read_named_values(
     fields: &mut FieldReader<'_>,
@@ -293,13 +263,12 @@ fn read_named_values(
             let text = value.to_text();
             let shown = secret_filter::redact_in_value(name, &text);
             let is_shown = value.is_scalar() && shown == *text;
-            let is_name_shown = *clean_name(name) == **name;
-            let name = clean_name(name);
-            if !is_shown || !is_name_shown {
-                redacted.push(format!("{key}.{name}"));
+            let shown_name = clean_name(name);
+            if !is_shown || shown_name != *name {
+                redacted.push(format!("{key}.{shown_name}"));
             }
             named.push(NamedValue {
-                name,
+                name: shown_name,
                 value: is_shown.then_some(text),
                 from_variable: None,
             });
@@ -307,22 +276,18 @@ fn read_named_values(
     }
 
     for key in keys.inherited {
-        let value = at.non_null_value(key);
-        let variables: Vec<(&str, Option<&str>)> =
-            if value.is_some_and(|value| value.as_map().is_some()) {
-                let entries = fields.read_entries(at, key).iter();
-                entries
-                    .map(|(name, variable)| (&**name, variable.as_text()))
-                    .collect()
-            } else {
-                let listed = fields.read_verbatim_list(at, key, MAX_NAME_CHARS);
-                listed.into_iter().map(|name| (name, Some(name))).collect()
-            };
-        named.extend(variables.into_iter().map(|(name, variable)| NamedValue {
+        let inherited = |name: &str, variable: Option<&str>| NamedValue {
             name: clean_name(name),
             value: None,
             from_variable: variable.map(clean_name),
-        }));
+        };
+        if let Some(DynamicValue::Map(_)) = at.non_null_value(key) {
+            let entries = fields.read_entries(at, key).iter();
+            named.extend(entries.map(|(name, variable)| inherited(name, variable.as_text())));
+        } else {
+            let names = fields.read_verbatim_list(at, key, MAX_NAME_CHARS);
+            named.extend(names.into_iter().map(|name| inherited(name, Some(name))));
+        }
     }
     named
 }

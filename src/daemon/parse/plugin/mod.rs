@@ -13,8 +13,7 @@ use crate::daemon::model::limits::MAX_MANIFEST_BYTES;
 use crate::daemon::model::plugin::ManifestDetails;
 use crate::daemon::model::{DiagnosticCode, DynamicValue, FileProblem};
 use crate::daemon::parse::fields::{FieldMapping, FieldReader};
-use crate::daemon::parse::json::{self, JsonError};
-use crate::daemon::parse::secret_filter;
+use crate::daemon::parse::json;
 use std::sync::Arc;
 
 pub use sources::read_file;
@@ -26,18 +25,7 @@ fn parse_plugin_file(bytes: &[u8]) -> Result<DynamicValue, FileProblem> {
         let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; the file is ignored");
         return Err(invalid_file(why));
     }
-    json::parse(bytes).map_err(|error| json_problem(&error, DiagnosticCode::PluginFileInvalid))
-}
-
-/// Returns the problem of a file that is not JSON. `code` is the code of a file in UTF-8.
-pub(super) fn json_problem(error: &JsonError, code: DiagnosticCode) -> FileProblem {
-    let code = if error.is_not_utf8 {
-        DiagnosticCode::NotUtf8
-    } else {
-        code
-    };
-    let why = secret_filter::redact_in_text(&error.message);
-    FileProblem::error(code, why).with_position(error.line, error.column)
+    json::parse(bytes)
 }
 
 /// Returns the problem of a file that is ignored.

@@ -18,10 +18,7 @@ pub fn read_plugin_path(fields: &mut FieldReader<'_>, key: &str, text: &str) -> 
 
 /// Parses `./` and a path inside the plugin. The path may end in `/`; `./` is the plugin itself.
 pub fn parse_plugin_path(text: &str) -> Option<RelPath> {
-    parse_path_below(
-        text.strip_prefix('.')
-            .filter(|rest| rest.starts_with('/'))?,
-    )
+    parse_path_below(text.strip_prefix('.')?).filter(|_| text.starts_with("./"))
 }
 
 /// Parses a working directory inside the plugin. In contrast to other paths, `./` is optional and
@@ -35,12 +32,10 @@ pub fn parse_working_dir(text: &str) -> Option<RelPath> {
     if text == "." {
         return Some(RelPath::root());
     }
-    match PLACEHOLDERS
-        .iter()
-        .find_map(|placeholder| text.strip_prefix(placeholder))
-    {
+    let mut placeholders = PLACEHOLDERS.iter();
+    match placeholders.find_map(|placeholder| text.strip_prefix(placeholder)) {
         Some("") => Some(RelPath::root()),
-        Some(rest) => parse_path_below(rest.strip_prefix('/').map(|_| rest)?),
+        Some(rest) => parse_path_below(rest).filter(|_| rest.starts_with('/')),
         None => parse_plugin_path(text)
             .or_else(|| parse_path_below(text).filter(|_| !text.starts_with('/'))),
     }

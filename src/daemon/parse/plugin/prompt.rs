@@ -4,7 +4,7 @@ use super::declarations::read_declaration;
 use crate::daemon::model::plugin::{ComponentKind, PluginComponent};
 use crate::daemon::model::{DiagnosticCode, DynamicValue, FileProblem};
 use crate::daemon::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS};
-use crate::daemon::parse::{frontmatter, names};
+use crate::daemon::parse::{collect_problems, frontmatter, names};
 use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
 
 /// Reads the frontmatter of a Markdown file of this kind. `head` is the whole file if `is_whole`,
@@ -18,46 +18,28 @@ pub fn read(
     is_whole: bool,
     default_name: &[u8],
 ) -> (Option<PluginComponent>, Vec<FileProblem>) {
-    let mut problems = Vec::new();
-    let is_utf16 = fences::is_utf16(head);
-    let has_fence = head
-        .strip_prefix(BYTE_ORDER_MARK)
-        .unwrap_or(head)
-        .starts_with(b"---");
+    let text = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head);
+    let has_frontmatter = text.starts_with(b"---") || fences::is_utf16(head);
 
-    // The reader of frontmatter reports a file in UTF-16.
-    let fields = match (has_fence || is_utf16, kind) {
-        (true, _) => match frontmatter::read_mapping(head, is_whole, &mut problems) {
-            Ok(value) => value,
-            Err(problem) => {
-                problems.push(problem);
-                return (None, problems);
+    let (prompt, problems) = collect_problems(|problems| {
+        // The reader of frontmatter reports a file in UTF-16.
+        let value = match kind {
+            _ if has_frontmatter => frontmatter::read_mapping(head, is_whole, problems)?,
+            // A command may be a prompt without frontmatter.
+            ComponentKind::Commands => DynamicValue::Map(Box::default()),
+            _ => {
+                let why = "no frontmatter; the file is ignored";
+                let problem = FileProblem::note(DiagnosticCode::NoFrontmatter, why);
+                return Err(problem.with_position(1, 1));
             }
-        },
-        // A command may be a prompt without frontmatter.
-        (false, ComponentKind::Commands) => DynamicValue::Map(Box::default()),
-        (false, _) => {
-            let why = "no frontmatter; the file is ignored";
-            problems
-                .push(FileProblem::note(DiagnosticCode::NoFrontmatter, why).with_position(1, 1));
-            return (None, problems);
-        }
-    };
+        };
 
-    let prompt = read_prompt(kind, &fields, default_name, &mut problems);
-    (prompt, problems)
-}
-
-fn read_prompt(
-    kind: ComponentKind,
-    value: &DynamicValue,
-    default_name: &[u8],
-    problems: &mut Vec<FileProblem>,
-) -> Option<PluginComponent> {
-    let mut fields = FieldReader::new(problems);
-    let name = fields
-        .read_line(FieldMapping::root(value), "name", MAX_NAME_CHARS)
-        .unwrap_or_else(|| names::name_from_directory(default_name).0);
-    let name = fields.check_component_name(kind.noun(), &name)?;
-    read_declaration(&mut fields, kind, &name, value, None)
+        let mut fields = FieldReader::new(problems);
+        let name = fields
+            .read_line(FieldMapping::root(&value), "name", MAX_NAME_CHARS)
+            .unwrap_or_else(|| names::name_from_directory(default_name).0);
+        let name = fields.check_component_name(kind.noun(), &name);
+        Ok(name.and_then(|name| read_declaration(&mut fields, kind, &name, &value, None)))
+    });
+    (prompt.flatten(), problems)
 }

@@ -5,6 +5,7 @@ use super::plugin_path::read_plugin_path;
 use super::{declarations, invalid_file, mcp_servers, parse_plugin_file};
 use crate::daemon::model::plugin::{ComponentKind, ComponentSources, PluginComponents};
 use crate::daemon::model::{DynamicValue, FileProblem};
+use crate::daemon::parse::collect_problems;
 use crate::daemon::parse::fields::{FieldMapping, FieldReader, MAX_ITEMS, MAX_TEXT_CHARS};
 use caproot_core::wire::RelPath;
 
@@ -87,17 +88,18 @@ pub fn read_file(
     kind: ComponentKind,
     bytes: &[u8],
 ) -> (Option<PluginComponents>, Vec<FileProblem>) {
-    let value = match parse_plugin_file(bytes) {
-        Ok(value) => value,
-        Err(problem) => return (None, vec![problem]),
-    };
-    if value.as_map().is_none() {
-        let why = format!("the file must be an object, but is {}", value.kind());
-        return (None, vec![invalid_file(why).with_position(1, 1)]);
-    }
-    let mut problems = Vec::new();
-    let components = read_components(&mut FieldReader::new(&mut problems), kind, &value);
-    (Some(components), problems)
+    collect_problems(|problems| {
+        let value = parse_plugin_file(bytes)?;
+        if value.as_map().is_none() {
+            let why = format!("the file must be an object, but is {}", value.kind());
+            return Err(invalid_file(why).with_position(1, 1));
+        }
+        Ok(read_components(
+            &mut FieldReader::new(problems),
+            kind,
+            &value,
+        ))
+    })
 }
 
 /// Reads the components of one JSON kind from an object in a file or in the manifest.

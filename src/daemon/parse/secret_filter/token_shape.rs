@@ -42,16 +42,6 @@ enum LetterKind {
     Digit,
 }
 
-impl LetterKind {
-    fn of(byte: u8) -> Self {
-        match byte {
-            b'A'..=b'Z' => Self::Upper,
-            b'a'..=b'z' => Self::Lower,
-            _ => Self::Digit,
-        }
-    }
-}
-
 impl WordCounts {
     fn new(word: &str) -> Self {
         let mut counts = Self::default();
@@ -61,7 +51,11 @@ impl WordCounts {
         let mut has_letter = false;
 
         for byte in word.bytes() {
-            let kind = LetterKind::of(byte);
+            let kind = match byte {
+                b'A'..=b'Z' => LetterKind::Upper,
+                b'a'..=b'z' => LetterKind::Lower,
+                _ => LetterKind::Digit,
+            };
             if last != Some(kind) {
                 let is_capital =
                     last == Some(LetterKind::Upper) && kind == LetterKind::Lower && kind_len == 1;

@@ -5,6 +5,11 @@
 //! each lexer state it keeps only the deepest reading. If a rule of YAML is not worth an exact
 //! check, both outcomes are followed. The result is never less than the real depth.
 
+use LexerState::{
+    Anchor, BetweenTokens, Comment, DoubleQuoted, DoubleQuotedEscape, PlainScalar, SingleQuoted,
+    Tag,
+};
+
 /// State of a possible reading.
 #[derive(Clone, Copy)]
 enum LexerState {
@@ -23,26 +28,18 @@ enum LexerState {
 }
 
 const LEXER_STATES: [LexerState; 8] = [
-    LexerState::BetweenTokens,
-    LexerState::PlainScalar,
-    LexerState::SingleQuoted,
-    LexerState::DoubleQuoted,
-    LexerState::DoubleQuotedEscape,
-    LexerState::Comment,
-    LexerState::Anchor,
-    LexerState::Tag,
+    BetweenTokens,
+    PlainScalar,
+    SingleQuoted,
+    DoubleQuoted,
+    DoubleQuotedEscape,
+    Comment,
+    Anchor,
+    Tag,
 ];
 
 /// Depth of the deepest reading in each state; 0 for no reading.
-#[derive(Clone, Copy, Default)]
-struct StateDepths([usize; LEXER_STATES.len()]);
-
-impl StateDepths {
-    fn raise_depth(&mut self, state: LexerState, depth: usize) {
-        let deepest = &mut self.0[state as usize];
-        *deepest = depth.max(*deepest);
-    }
-}
+type StateDepths = [usize; LEXER_STATES.len()];
 
 /// Returns the offset of the first bracket that may be inside more than `max` others, or `None` if
 /// there is certainly no such bracket.
@@ -57,17 +54,16 @@ pub fn find_bracket_deeper_than(max: usize, text: &str) -> Option<usize> {
     for (at, byte) in text.bytes().enumerate() {
         let mut next = StateDepths::default();
         if is_opening(byte) {
-            next.raise_depth(LexerState::BetweenTokens, 1);
+            next[BetweenTokens as usize] = 1;
         }
 
-        for state in LEXER_STATES {
-            let depth = depths.0[state as usize];
+        for (state, depth) in LEXER_STATES.into_iter().zip(depths) {
             if depth > 0 {
                 advance_state(state, depth, before, byte, &mut next);
             }
         }
 
-        if next.0[LexerState::BetweenTokens as usize] > max {
+        if next[BetweenTokens as usize] > max {
             return Some(at);
         }
         depths = next;
@@ -79,21 +75,15 @@ pub fn find_bracket_deeper_than(max: usize, text: &str) -> Option<usize> {
 
 /// Adds the states that a reading may have after the next byte.
 fn advance_state(state: LexerState, depth: usize, before: u8, byte: u8, next: &mut StateDepths) {
-    let (states, depth) = match state {
-        LexerState::BetweenTokens | LexerState::Anchor | LexerState::PlainScalar
-            if matches!(byte, b'[' | b'{') =>
-        {
-            (&[LexerState::BetweenTokens][..], depth + 1)
-        }
-        LexerState::BetweenTokens | LexerState::Anchor | LexerState::PlainScalar
-            if matches!(byte, b']' | b'}') =>
-        {
-            (&[LexerState::BetweenTokens][..], depth - 1)
-        }
+    let may_be_bracket = matches!(state, BetweenTokens | Anchor | PlainScalar);
+    let (states, depth) = match byte {
+        b'[' | b'{' if may_be_bracket => (&[BetweenTokens][..], depth + 1),
+        b']' | b'}' if may_be_bracket => (&[BetweenTokens][..], depth - 1),
         _ => (next_states(state, before, byte), depth),
     };
     for state in states {
-        next.raise_depth(*state, depth);
+        let deepest = &mut next[*state as usize];
+        *deepest = depth.max(*deepest);
     }
 }
 
@@ -103,11 +93,6 @@ fn is_opening(byte: u8) -> bool {
 
 /// Returns the possible states after a byte that is not a bracket, or has no meaning as a bracket.
 fn next_states(state: LexerState, before: u8, byte: u8) -> &'static [LexerState] {
-    use LexerState::{
-        Anchor, BetweenTokens, Comment, DoubleQuoted, DoubleQuotedEscape, PlainScalar,
-        SingleQuoted, Tag,
-    };
-
     match state {
         SingleQuoted if byte == b'\'' => &[BetweenTokens],
         SingleQuoted => &[SingleQuoted],
