@@ -10,7 +10,7 @@ use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::wire::limits::MAX_RESPONSE_BYTES;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use futures_util::stream::{self, BoxStream, Stream as _};
+use futures_util::stream::{self, BoxStream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::{Frame, SizeHint};

@@ -245,7 +245,7 @@ fn no_thread() -> Status {
         "the system refuses the daemon a thread; retry later, or have the executor's operator raise \
          the limit of threads",
         Vec::new(),
-        retry_after(1),
+        Some(retry_after(1)),
     )
 }
 
@@ -256,7 +256,7 @@ pub fn shutting_down() -> Status {
         ErrorReason::ShuttingDown,
         message,
         Vec::new(),
-        retry_after(1),
+        Some(retry_after(1)),
     )
 }
 
@@ -296,11 +296,11 @@ fn quota_exceeded(
         ("limit_name", limit_name.to_owned()),
         ("limit", limit.to_string()),
     ];
-    error_status(reason, &message, metadata, retry_after(delay_seconds))
+    error_status(reason, &message, metadata, Some(retry_after(delay_seconds)))
 }
 
-fn retry_after(seconds: u64) -> Option<ErrorDetail> {
-    Some(RetryInfo::new(Some(Duration::from_secs(seconds))).into())
+fn retry_after(seconds: u64) -> ErrorDetail {
+    RetryInfo::new(Some(Duration::from_secs(seconds))).into()
 }
 
 /// Returns the status of a call whose deadline passed.
