@@ -15,7 +15,7 @@ use caproot::cli::sandbox_policy;
 use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 use caproot::daemon::model::{LandlockMode, LandlockState, SandboxStatus};
 use caproot::daemon::sandbox::restrict_process;
-use caproot::daemon::server::{InheritedSockets, bind_listeners};
+use caproot::daemon::server::{BoundListeners, bind_listeners};
 use caproot_core::net::endpoint::ProcessEnv;
 use serde_json::json;
 use std::error::Error;
@@ -59,7 +59,7 @@ pub(crate) fn probe_sandbox(
     config.landlock = LandlockMode::parse(mode)?;
 
     // As in the daemon, the listeners are bound before the sandbox denies binding.
-    let _listeners = bind_listeners(&config, InheritedSockets::default())?;
+    let _listeners = bind_listeners(&config, BoundListeners::default())?;
     let targets = ProbeTargets::create(root, outside_file)?;
     let sandbox = restrict_process(&sandbox_policy(&config, None, &env))?;
 

@@ -108,12 +108,17 @@ impl LocalDaemon {
             return Err(LocalError(vec!["no preset has a directory".to_owned()]));
         }
 
-        let of_presets = published.iter().map(|root| root.id.as_str());
-        let of_presets = of_presets.filter(|id| !named.iter().any(|name| name == id));
+        let of_presets = published
+            .iter()
+            .map(|root| root.id.as_str())
+            .filter(|id| !named.iter().any(|name| name == id));
         let ids = named.iter().map(String::as_str).chain(of_presets);
         let roots = ids.map(published_root).collect();
-        let optional = published.iter().filter(|root| root.is_optional);
-        let optional_roots = optional.map(|root| root.id.as_str().to_owned()).collect();
+        let optional_roots = published
+            .iter()
+            .filter(|root| root.is_optional)
+            .map(|root| root.id.as_str().to_owned())
+            .collect();
 
         let daemon = EmbeddedDaemon::start(config)
             .await
@@ -150,12 +155,9 @@ impl LocalSource {
         let daemon = LocalDaemon::start(directories).await?;
         let client = daemon.client.clone();
         let roots = daemon.roots.clone();
-        let optional = daemon.optional_roots.clone();
-        let source = DaemonSource::start(SourceKind::Local, id, client, roots, options)
-            .await
-            .with_optional_roots(optional);
+        let source = DaemonSource::start(SourceKind::Local, id, client, roots, options).await;
         Ok(Self {
-            source,
+            source: source.with_optional_roots(daemon.optional_roots.clone()),
             _daemon: daemon,
         })
     }
@@ -195,7 +197,7 @@ fn daemon_config(directories: LocalDirectories) -> Result<Config, LocalError> {
 
 /// Returns a client of the daemon over its private socket pair.
 fn connect_to_daemon(daemon: &EmbeddedDaemon) -> Client {
-    let connector = daemon.connector();
+    let connector = daemon.connector.clone();
     let service = tower::service_fn(move |_: Uri| {
         let connector = connector.clone();
         async move { connector.connect().await.map(TokioIo::new) }

@@ -30,11 +30,11 @@ const MAX_TABLES: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Result of the lookup of a program or a variable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LookupResult {
-    Present,
     Absent,
     Unknown,
+    Present,
 }
 
 /// Readiness of a skill that declares requirements.
@@ -84,11 +84,13 @@ impl ReadinessChecker {
     /// Creates a checker. Reads the variables of this process once, because they never change.
     #[must_use]
     pub fn new(config: &ReadinessConfig) -> Self {
-        let variables = config.variables.iter();
-        let variables = variables.map(|name| (name.clone(), std::env::var_os(name).is_some()));
         Self(Arc::new(CheckerState {
             path: config.path.clone(),
-            variables: variables.collect(),
+            variables: config
+                .variables
+                .iter()
+                .map(|name| (name.clone(), std::env::var_os(name).is_some()))
+                .collect(),
             programs: Mutex::default(),
             tables: Mutex::new(LruCache::new(MAX_TABLES)),
             generation: watch::Sender::new(0),
@@ -118,13 +120,16 @@ impl ReadinessChecker {
             return Some(table);
         }
         let generation = *self.0.generation.borrow();
-        let skills = catalog.skills(0).filter_map(|skill| {
-            let checked = self.0.check(skill.requirements()?, &programs);
-            Some((skill.package.clone(), checked))
-        });
+        let is_set = |name: &str| self.0.variables.get(name).copied();
         let table = Arc::new(ReadinessTable {
             generation,
-            skills: skills.collect(),
+            skills: catalog
+                .skills(0)
+                .filter_map(|skill| {
+                    let checked = check(skill.requirements()?, &programs, is_set);
+                    Some((skill.package.clone(), checked))
+                })
+                .collect(),
         });
         if has_looked_up {
             let known = KnownTable {
@@ -145,9 +150,12 @@ impl ReadinessChecker {
         }
         let new: Vec<Box<str>> = {
             let known = self.0.programs.lock();
-            let requirements = catalog.skills(0).filter_map(|skill| skill.requirements());
-            let names = requirements.flat_map(SkillRequirements::programs);
-            let new: BTreeSet<_> = names.filter(|name| !known.contains_key(*name)).collect();
+            let new: BTreeSet<_> = catalog
+                .skills(0)
+                .filter_map(|skill| skill.requirements())
+                .flat_map(SkillRequirements::programs)
+                .filter(|name| !known.contains_key(*name))
+                .collect();
             let room = MAX_PROGRAMS.saturating_sub(known.len());
             new.into_iter().take(room).map(Into::into).collect()
         };
@@ -199,9 +207,10 @@ impl CheckerState {
         let key = table_key(catalog, *self.generation.borrow());
         let mut tables = self.tables.lock();
         // Another catalog may have the address of one that ended.
-        let known = tables.get(&key);
-        let known = known.filter(|known| known.catalog.upgrade().is_some());
-        known.map(|known| known.table.clone())
+        tables
+            .get(&key)
+            .filter(|known| known.catalog.strong_count() > 0)
+            .map(|known| known.table.clone())
     }
 
     /// Looks programs up, and counts a change if a result differs. Blocks on the disk.
@@ -221,40 +230,34 @@ impl CheckerState {
             self.generation.send_modify(|generation| *generation += 1);
         }
     }
+}
 
-    fn check(
-        &self,
-        requirements: &SkillRequirements,
-        programs: &HashMap<Box<str>, LookupResult>,
-    ) -> CheckedReadiness {
-        let mut checked = CheckedReadiness {
-            missing: Vec::new(),
-            has_unknown: requirements.has_unknown,
-        };
-        for item in &requirements.items {
-            match self.presence_of(item, programs) {
-                LookupResult::Present => {}
-                LookupResult::Absent => checked.missing.push(item.clone()),
-                LookupResult::Unknown => checked.has_unknown = true,
-            }
-        }
-        checked
-    }
-
-    fn presence_of(
-        &self,
-        item: &SkillRequirement,
-        programs: &HashMap<Box<str>, LookupResult>,
-    ) -> LookupResult {
-        match item {
-            SkillRequirement::Program(names) => {
-                let all = names.iter().map(|name| programs.get(name).copied());
-                any_presence(all.map(|presence| presence.unwrap_or(LookupResult::Unknown)))
-            }
-            SkillRequirement::Variable(name) => presence_from(self.variables.get(&**name).copied()),
+/// Checks requirements by the results of lookups, and by whether a variable is set.
+fn check(
+    requirements: &SkillRequirements,
+    programs: &HashMap<Box<str>, LookupResult>,
+    is_set: impl Fn(&str) -> Option<bool>,
+) -> CheckedReadiness {
+    let mut checked = CheckedReadiness {
+        missing: Vec::new(),
+        has_unknown: requirements.has_unknown,
+    };
+    for item in &requirements.items {
+        let presence = match item {
+            SkillRequirement::Program(names) => any_presence(names.iter().map(|name| {
+                let known = programs.get(name).copied();
+                known.unwrap_or(LookupResult::Unknown)
+            })),
+            SkillRequirement::Variable(name) => presence_from(is_set(name)),
             SkillRequirement::Platform(names) => presence_from(is_own_platform(names)),
+        };
+        match presence {
+            LookupResult::Present => {}
+            LookupResult::Absent => checked.missing.push(item.clone()),
+            LookupResult::Unknown => checked.has_unknown = true,
         }
     }
+    checked
 }
 
 /// Returns the requirements that this process does not find: programs in its `PATH`, and variables of its
@@ -263,20 +266,12 @@ impl CheckerState {
 pub fn missing_in_process(requirements: &SkillRequirements) -> Vec<SkillRequirement> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path: Vec<_> = std::env::split_paths(&path).collect();
-    let is_missing = |item: &&SkillRequirement| match item {
-        SkillRequirement::Program(names) => {
-            let all = names.iter().map(|name| find_program(&path, name));
-            any_presence(all) == LookupResult::Absent
-        }
-        SkillRequirement::Variable(name) => std::env::var_os(&**name).is_none(),
-        SkillRequirement::Platform(names) => is_own_platform(names) == Some(false),
-    };
-    requirements
-        .items
-        .iter()
-        .filter(is_missing)
-        .cloned()
-        .collect()
+    let programs = requirements
+        .programs()
+        .map(|name| (name.into(), find_program(&path, name)))
+        .collect();
+    let is_set = |name: &str| Some(std::env::var_os(name).is_some());
+    check(requirements, &programs, is_set).missing
 }
 
 fn presence_from(is_present: Option<bool>) -> LookupResult {
@@ -289,15 +284,7 @@ fn presence_from(is_present: Option<bool>) -> LookupResult {
 
 /// Returns the presence of one of several programs.
 fn any_presence(all: impl Iterator<Item = LookupResult>) -> LookupResult {
-    let mut result = LookupResult::Absent;
-    for presence in all {
-        match presence {
-            LookupResult::Present => return LookupResult::Present,
-            LookupResult::Unknown => result = LookupResult::Unknown,
-            LookupResult::Absent => {}
-        }
-    }
-    result
+    all.max().unwrap_or(LookupResult::Absent)
 }
 
 /// Looks a program up in the directories, by the mode bits of the file to which its links lead. A

@@ -12,6 +12,7 @@ use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::proto::grpc_code_name;
 use caproot_core::text::truncate_escaped;
 use denial_limit::{DENIAL_WINDOW, DenialDecision, DenialLimit, DeniedCaller, SuppressedDenials};
+use std::borrow::Borrow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use tonic::{Code, Extensions, Status};
@@ -65,7 +66,7 @@ pub struct AuditedCall {
     package: Option<String>,
     resource: Option<String>,
     /// Bytes of the response, unless the response is a stream.
-    response_bytes: Option<usize>,
+    pub response_bytes: Option<usize>,
 }
 
 /// Caller of a call, as far as known.
@@ -98,28 +99,24 @@ impl AuditLog {
     /// Records a call that the authentication layer denied.
     pub(super) fn record_rejected_call(
         &self,
-        peer: Option<&PeerIdentity>,
+        peer: Option<PeerIdentity>,
         path: &str,
         status: &Status,
     ) {
         let method = path.strip_prefix(METHOD_PATH_PREFIX).unwrap_or(path);
         let method = truncate_escaped(method, MAX_METHOD_BYTES);
-        let subject = AuditSubject {
-            peer: peer.cloned(),
-            caller: None,
-        };
+        let subject = AuditSubject { peer, caller: None };
         self.write_refusal(&subject, &method, None, error_reason(status).as_deref());
     }
 
     /// Begins a call. Reads the peer and the caller from the extensions of its request.
     pub(super) fn begin_call(&self, extensions: &Extensions) -> AuditedCall {
-        let subject = AuditSubject {
-            peer: extensions.get().cloned(),
-            caller: extensions.get().cloned(),
-        };
         AuditedCall {
             log: self.clone(),
-            subject,
+            subject: AuditSubject {
+                peer: extensions.get().cloned(),
+                caller: extensions.get().cloned(),
+            },
             method: None,
             root: None,
             package: None,
@@ -202,10 +199,6 @@ impl AuditedCall {
         self.resource = logged_handle(resource);
     }
 
-    pub fn set_response_bytes(&mut self, bytes: usize) {
-        self.response_bytes = Some(bytes);
-    }
-
     /// Records the selected roots that the caller may not use.
     pub fn record_denied_roots(&self, view: &CatalogView) {
         for root in &view.roots {
@@ -279,25 +272,16 @@ impl AuditedCall {
 
 impl AuditSubject {
     fn audit_fields(&self) -> AuditFields {
-        let rules = self.caller.as_ref();
-        let fields = AuditFields {
-            rules: rules.and_then(|caller| join_names(&caller.matched_rules)),
-            ..AuditFields::default()
-        };
-
+        let mut fields = denied_caller_fields(&self.denied_caller());
         match &self.peer {
-            None => fields,
-            Some(PeerIdentity::Local { pid, uid, .. }) => AuditFields {
-                uid: Some(*uid),
-                pid: Some(*pid),
-                ..fields
-            },
-            Some(PeerIdentity::Remote { address, names }) => AuditFields {
-                address: Some(address.to_string()),
-                certificate_names: join_names(names),
-                ..fields
-            },
+            None => {}
+            Some(PeerIdentity::Local { pid, .. }) => fields.pid = Some(*pid),
+            // Denied calls are counted without the port.
+            Some(PeerIdentity::Remote { address, .. }) => {
+                fields.address = Some(address.to_string());
+            }
         }
+        fields
     }
 
     fn denied_caller(&self) -> DeniedCaller {
@@ -310,28 +294,20 @@ impl AuditSubject {
 }
 
 fn denied_caller_fields(caller: &DeniedCaller) -> AuditFields {
-    let fields = AuditFields {
+    let mut fields = AuditFields {
         rules: join_names(&caller.matched_rules),
         ..AuditFields::default()
     };
 
     match &caller.peer {
-        None => fields,
-        Some(QuotaKey::User(uid)) => AuditFields {
-            uid: Some(*uid),
-            ..fields
-        },
-        Some(QuotaKey::CertificateNames(names)) => AuditFields {
-            certificate_names: join_names(names),
-            ..fields
-        },
+        None => {}
+        Some(QuotaKey::User(uid)) => fields.uid = Some(*uid),
+        Some(QuotaKey::CertificateNames(names)) => fields.certificate_names = join_names(names),
         Some(key @ (QuotaKey::Loopback | QuotaKey::Address(_) | QuotaKey::Connection(_))) => {
-            AuditFields {
-                address: Some(key.to_string()),
-                ..fields
-            }
+            fields.address = Some(key.to_string());
         }
     }
+    fields
 }
 
 /// Returns a handle for a line, or `None` if the handle is empty.
@@ -340,8 +316,7 @@ fn logged_handle(handle: &str) -> Option<String> {
 }
 
 /// Returns names for a line, or `None` if there are none.
-fn join_names(names: &[impl AsRef<str>]) -> Option<String> {
-    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+fn join_names(names: &[impl Borrow<str>]) -> Option<String> {
     (!names.is_empty()).then(|| truncate_escaped(&names.join(","), MAX_LIST_BYTES))
 }
 

@@ -14,11 +14,11 @@ use caproot_core::sync::{BlockingError, run_blocking};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::{Semaphore, watch};
 use tonic::body::Body;
+use tonic::codegen::BoxFuture;
 use tonic::server::NamedService;
 use tonic::{Extensions, Status};
 use tower::Service;
@@ -75,26 +75,16 @@ pub struct CallerCredentials {
 #[derive(Debug, Clone)]
 pub struct Authentication {
     credentials: CallerCredentials,
-    outcome: Result<Caller, AuthDenial>,
-}
-
-impl Authentication {
-    /// Whether the rules accept the caller.
-    #[must_use]
-    pub fn is_accepted(&self) -> bool {
-        self.outcome.is_ok()
-    }
+    pub(super) outcome: Result<Caller, AuthDenial>,
 }
 
 impl AuthLayer {
     /// Creates a layer with these rules.
     #[must_use]
     pub fn new(rules: AuthRules, audit_log: AuditLog) -> Self {
-        let rules = watch::Sender::new(Arc::new(rules));
-        let comparison_permits = Semaphore::new(MAX_TOKEN_COMPARISONS);
         Self(Arc::new(AuthInner {
-            rules,
-            comparison_permits,
+            rules: watch::Sender::new(Arc::new(rules)),
+            comparison_permits: Semaphore::new(MAX_TOKEN_COMPARISONS),
             audit_log,
         }))
     }
@@ -104,17 +94,8 @@ impl AuthLayer {
         self.0.rules.send_replace(Arc::new(rules));
     }
 
-    /// Adds authentication to a service.
-    pub fn wrap_service<S>(&self, inner: S) -> AuthService<S> {
-        self.wrap_service_unless(|_| false, inner)
-    }
-
     /// Adds authentication to a service, unless the rules make the service public.
-    pub fn wrap_service_unless<S>(
-        &self,
-        is_public: fn(&AuthRules) -> bool,
-        inner: S,
-    ) -> AuthService<S> {
+    pub fn wrap_service<S>(&self, is_public: fn(&AuthRules) -> bool, inner: S) -> AuthService<S> {
         AuthService {
             auth: self.clone(),
             is_public,
@@ -129,11 +110,10 @@ impl AuthLayer {
         peer: Option<&PeerIdentity>,
         headers: &HeaderMap,
     ) -> CallerCredentials {
-        let token = bearer_token(headers).map(|token| TokenDigest::new(&token));
         CallerCredentials {
             auth: self.clone(),
             peer: peer.cloned(),
-            token,
+            token: bearer_token(headers).map(|token| TokenDigest::new(&token)),
             rules: self.0.rules.subscribe(),
         }
     }
@@ -158,7 +138,7 @@ impl AuthLayer {
 
 impl CallerCredentials {
     /// Authenticates the caller by the active rules.
-    async fn authenticate(&mut self) -> Result<Caller, AuthDenial> {
+    pub(super) async fn authenticate(&mut self) -> Result<Caller, AuthDenial> {
         let rules = self.rules.borrow_and_update().clone();
         let Some((callers, tokens)) = &rules.callers else {
             return Ok(Caller::default());
@@ -200,11 +180,6 @@ impl CallerCredentials {
         }
     }
 
-    /// Authenticates the caller by the new rules.
-    pub(super) async fn reauthenticate(&mut self) -> Result<Caller, Status> {
-        self.authenticate().await.map_err(caller_denied)
-    }
-
     /// Waits until new rules deny the caller. Records the denial in the audit log and returns its
     /// status.
     pub(super) async fn wait_until_denied(mut self, path: &str) -> Status {
@@ -213,32 +188,28 @@ impl CallerCredentials {
             if self.rules.changed().await.is_err() {
                 return super::errors::shutting_down();
             }
-            if let Err(status) = self.reauthenticate().await {
-                self.auth
-                    .0
-                    .audit_log
-                    .record_rejected_call(self.peer.as_ref(), path, &status);
+            if let Err(denial) = self.authenticate().await {
+                let status = caller_denied(denial);
+                let log = &self.auth.0.audit_log;
+                log.record_rejected_call(self.peer, path, &status);
                 return status;
             }
         }
     }
 }
 
-/// Returns the access scope of the authenticated caller of a request. A request without a caller
-/// bypassed this layer and is denied.
+/// Returns the access scope of the authenticated caller of a request.
 pub fn caller_access_scope(extensions: &Extensions) -> Result<Arc<AccessScope>, Status> {
-    let caller = extensions
-        .get::<Caller>()
-        .ok_or_else(|| caller_denied(AuthDenial::Unauthenticated))?;
-    Ok(caller.access_scope.clone())
+    authenticated(extensions).map(|caller: Caller| caller.access_scope)
 }
 
-/// Returns the credentials of a request.
-pub fn caller_credentials(extensions: &Extensions) -> Result<CallerCredentials, Status> {
-    extensions
-        .get::<CallerCredentials>()
-        .cloned()
-        .ok_or_else(|| caller_denied(AuthDenial::Unauthenticated))
+/// Returns the caller or the credentials of a request. A request without them bypassed this layer and
+/// is denied.
+pub fn authenticated<T: Clone + Send + Sync + 'static>(
+    extensions: &Extensions,
+) -> Result<T, Status> {
+    let known = extensions.get().cloned();
+    known.ok_or_else(|| caller_denied(AuthDenial::Unauthenticated))
 }
 
 /// Returns the token of `authorization: Bearer TOKEN` (RFC 6750, 2.1). Other schemes are ignored.
@@ -254,37 +225,36 @@ impl<S> Service<Request<Body>> for AuthService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     S: Clone + Send + 'static,
-    S::Future: Send,
+    S::Future: Send + 'static,
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = BoxFuture<Response<Body>, Infallible>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if (self.is_public)(&self.auth.0.rules.borrow()) {
+            return Box::pin(self.inner.call(request));
+        }
+
         // Call the instance that was polled for readiness, not its clone.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        if (self.is_public)(&self.auth.0.rules.borrow()) {
-            return Box::pin(async move { inner.call(request).await });
-        }
-
         let auth = self.auth.clone();
         Box::pin(async move {
-            let authentication = if let Some(done) = request.extensions_mut().remove() {
+            let Authentication {
+                credentials,
+                outcome,
+            } = if let Some(done) = request.extensions_mut().remove() {
                 done
             } else {
                 let peer = request.extensions().get();
                 let authenticating = auth.authenticate(peer, request.headers());
                 authenticating.await
             };
-            let Authentication {
-                credentials,
-                outcome,
-            } = authentication;
             match outcome {
                 Ok(caller) => {
                     request.extensions_mut().insert(caller);
@@ -294,11 +264,8 @@ where
                 Err(denial) => {
                     let status = caller_denied(denial);
                     let path = request.uri().path();
-                    credentials.auth.0.audit_log.record_rejected_call(
-                        credentials.peer.as_ref(),
-                        path,
-                        &status,
-                    );
+                    let log = &auth.0.audit_log;
+                    log.record_rejected_call(credentials.peer, path, &status);
                     Ok(status.into_http())
                 }
             }

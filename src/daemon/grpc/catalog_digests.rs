@@ -6,7 +6,7 @@ use super::requests::ListQuery;
 use super::root_messages::root_status;
 use super::skill_message::encode_skill;
 use super::visible_view::{VisibleRoot, VisibleView};
-use crate::daemon::catalog::{RootState, RootView, WatchMode};
+use crate::daemon::catalog::WatchMode;
 use crate::daemon::model::diff::diff_catalogs;
 use crate::daemon::model::{Catalog, Skill};
 use caproot_core::proto::caproot::v1 as pb;
@@ -28,18 +28,6 @@ const MAX_SIMILAR_CATALOGS: usize = 8;
 /// Maximum number of skills whose digests are computed without additional threads. A thread starts
 /// in the time of some fifty digests.
 const MAX_INLINE_SKILLS: usize = 500;
-
-/// Encoded messages of the first skills of a catalog, which its digest took. One buffer has them all: a thousand
-/// small ones would leave holes in the heap.
-#[derive(Debug, Default)]
-pub struct FirstSkills {
-    bytes: Vec<u8>,
-    /// End of each message in `bytes`.
-    ends: Vec<usize>,
-}
-
-/// Catalog whose skills have digests.
-type EarlierCatalog = (CatalogKey, Arc<Catalog>);
 
 /// Digests of served catalogs. All clones share the same digests.
 #[derive(Debug, Clone)]
@@ -80,21 +68,6 @@ struct CatalogVariant {
     diagnostic_bytes: usize,
 }
 
-impl FirstSkills {
-    /// Returns the message of the skill with this index in the catalog.
-    pub fn get(&self, index: usize) -> Option<&[u8]> {
-        let end = *self.ends.get(index)?;
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Some(&self.bytes[start..end])
-    }
-
-    fn append(&mut self, next: Self) {
-        let start = self.bytes.len();
-        self.bytes.extend(next.bytes);
-        self.ends.extend(next.ends.iter().map(|end| start + end));
-    }
-}
-
 impl CatalogDigests {
     /// Creates an empty cache.
     pub fn new() -> Self {
@@ -110,72 +83,48 @@ impl CatalogDigests {
         query: &ListQuery,
         visible: &VisibleView<'_>,
     ) -> Vec<pb::RootStatus> {
-        let statuses = self.statuses_with_skills(query, visible, 0).into_iter();
-        statuses.map(|(status, _)| status).collect()
+        visible
+            .view
+            .roots
+            .iter()
+            .zip(&visible.roots)
+            .map(|(root, shown)| {
+                let mut status = root_status(root, shown.as_ref());
+                if let Some(shown) = shown {
+                    let digest = self.root_digest(query, visible.diagnostic_bytes, shown);
+                    status.catalog_digest = digest.to_string();
+                }
+                status
+            })
+            .collect()
     }
 
-    /// Returns the state of each root of a view, and the encoded skills that its digest took. They
-    /// have at most about `max_bytes` bytes, and are empty for a catalog whose digest was known.
-    pub fn statuses_with_skills(
-        &self,
-        query: &ListQuery,
-        visible: &VisibleView<'_>,
-        mut max_bytes: usize,
-    ) -> Vec<(pb::RootStatus, FirstSkills)> {
-        let roots = visible.view.roots.iter().zip(&visible.roots);
-        let statuses = roots.map(|(root, shown)| {
-            let shown = shown.as_ref();
-            let limits = (visible.diagnostic_bytes, max_bytes);
-            let digest = shown.and_then(|shown| self.root_digest(query, limits, root, shown));
-            let (catalog_digest, encoded) = digest.unwrap_or_default();
-            max_bytes = max_bytes.saturating_sub(encoded.bytes.len());
-            let status = pb::RootStatus {
-                catalog_digest,
-                ..root_status(root, shown)
-            };
-            (status, encoded)
-        });
-        statuses.collect()
-    }
-
-    /// Returns the digest of a root, with the encoded skills that it took, or `None` if the root is
-    /// not ready.
     fn root_digest(
         &self,
         query: &ListQuery,
-        (diagnostic_bytes, encoded_bytes): (usize, usize),
-        root: &RootView,
+        diagnostic_bytes: usize,
         visible: &VisibleRoot<'_>,
-    ) -> Option<(String, FirstSkills)> {
-        let RootState::Snapshot(snapshot) = &root.state else {
-            return None;
-        };
-        let catalog = snapshot.catalog.as_ref().ok()?;
-
+    ) -> ContentDigest {
+        let catalog = visible.catalog;
         let key = CatalogKey {
             address: Arc::as_ptr(catalog).addr(),
-            root: root.id.clone(),
+            root: visible.id.clone(),
             is_basic: query.view == pb::SkillView::Basic,
         };
 
+        let mut product = query.product.to_ascii_lowercase();
         // Products for which all skills are listed share a digest.
-        let lists_all = catalog.lists_all(&root.id, &query.product);
+        if catalog.lists_all(visible.id, &product) {
+            product.clear();
+        }
         let variant = CatalogVariant {
-            product: if lists_all {
-                String::new()
-            } else {
-                query.product.to_ascii_lowercase()
-            },
-            watch_mode: snapshot.watch_mode,
+            product,
+            watch_mode: visible.watch_mode,
             diagnostic_bytes,
         };
 
-        if let Some(digest) = self.0.lock().variant(&key, &variant) {
-            return Some((digest.to_string(), FirstSkills::default()));
-        }
-        let (digest, encoded) =
-            self.compute(key, variant, query.view, catalog, visible, encoded_bytes);
-        Some((digest.to_string(), encoded))
+        let known = self.0.lock().variant(&key, &variant);
+        known.unwrap_or_else(|| self.compute(key, variant, query.view, visible))
     }
 
     /// Computes and stores a digest. Other callers use the cache meanwhile.
@@ -184,20 +133,13 @@ impl CatalogDigests {
         key: CatalogKey,
         variant: CatalogVariant,
         view: pb::SkillView,
-        catalog: &Arc<Catalog>,
         visible: &VisibleRoot<'_>,
-        encoded_bytes: usize,
-    ) -> (ContentDigest, FirstSkills) {
+    ) -> ContentDigest {
+        let catalog = visible.catalog;
         let cached = self.0.lock().take_skills(&key);
-        let known = cached.or_else(|| self.update_earlier(&key, view, catalog, visible));
-        let (skills, encoded) = known.map_or_else(
-            || {
-                let (digests, encoded) =
-                    encoded_digests(visible, view, catalog.skills(0), encoded_bytes);
-                (DigestGroups::new(digests), encoded)
-            },
-            |known| (known, FirstSkills::default()),
-        );
+        let skills = cached
+            .or_else(|| self.update_earlier(&key, view, visible))
+            .unwrap_or_else(|| DigestGroups::new(sorted_digests(visible, view, catalog.skills(0))));
 
         // Only the digests of all skills are kept, because each product lists another part of them.
         let listed = (!catalog.lists_all(&key.root, &variant.product)).then(|| {
@@ -216,7 +158,7 @@ impl CatalogDigests {
                 messages.push(digest(CatalogMessage::Marketplace, &message));
             }
         }
-        for diagnostic in visible.limited_diagnostics(variant.diagnostic_bytes) {
+        for diagnostic in visible.diagnostics(variant.diagnostic_bytes) {
             messages.push(digest(CatalogMessage::Diagnostic, &diagnostic));
         }
 
@@ -224,7 +166,7 @@ impl CatalogDigests {
         self.0
             .lock()
             .insert(key, catalog, skills, (variant, digest));
-        (digest, encoded)
+        digest
     }
 
     /// Returns the digests of the skills of a catalog, made of those of an earlier catalog.
@@ -233,9 +175,9 @@ impl CatalogDigests {
         &self,
         key: &CatalogKey,
         view: pb::SkillView,
-        catalog: &Catalog,
         visible: &VisibleRoot<'_>,
     ) -> Option<DigestGroups> {
+        let catalog = visible.catalog;
         let (earlier, old) = self.0.lock().similar_catalog(key, catalog)?;
         let diff = diff_catalogs(&old, catalog);
         let removed = diff.removed.iter().map(|(package, _)| package);
@@ -275,21 +217,25 @@ impl ServedDigests {
 
     /// Returns another catalog whose messages of skills have the same root id, view and scope: the
     /// catalog that this one was made of, or else the most recent one.
-    fn similar_catalog(&self, key: &CatalogKey, catalog: &Catalog) -> Option<EarlierCatalog> {
+    fn similar_catalog(
+        &self,
+        key: &CatalogKey,
+        catalog: &Catalog,
+    ) -> Option<(CatalogKey, Arc<Catalog>)> {
         let others = self.catalogs.iter().filter_map(|(other, known)| {
             let is_similar =
                 other.root == key.root && other.is_basic == key.is_basic && known.skills.is_some();
             let other_catalog = is_similar.then(|| known.catalog.upgrade()).flatten()?;
             let has_same_scope = other_catalog.header.scope == catalog.header.scope;
-            has_same_scope.then(|| (other.clone(), other_catalog))
+            has_same_scope.then_some((other, other_catalog))
         });
 
-        let mut others: Vec<EarlierCatalog> = others.take(MAX_SIMILAR_CATALOGS).collect();
-        let at = others
+        let others: Vec<_> = others.take(MAX_SIMILAR_CATALOGS).collect();
+        let origin = others
             .iter()
-            .position(|(_, other)| catalog.replaced_skills(other).is_some())
-            .unwrap_or(0);
-        (at < others.len()).then(|| others.swap_remove(at))
+            .find(|(_, other)| catalog.replaced_skills(other).is_some());
+        let (key, similar) = origin.or(others.first())?;
+        Some((CatalogKey::clone(key), similar.clone()))
     }
 
     fn insert(
@@ -302,10 +248,8 @@ impl ServedDigests {
         // Digests of dropped catalogs go first, so that they evict none of a catalog in use.
         self.drop_unused();
 
-        let mut variants = self
-            .remove(&key)
-            .map(|known| known.variants)
-            .unwrap_or_default();
+        let known = self.remove(&key);
+        let mut variants = known.map(|known| known.variants).unwrap_or_default();
         if variants.len() == MAX_VARIANTS {
             variants.remove(0);
         }
@@ -341,10 +285,8 @@ impl ServedDigests {
 
     /// Drops the digests of catalogs that are not in use.
     fn drop_unused(&mut self) {
-        let unused = self
-            .catalogs
-            .iter()
-            .filter(|(_, known)| known.catalog.strong_count() == 0);
+        let all = self.catalogs.iter();
+        let unused = all.filter(|(_, known)| known.catalog.strong_count() == 0);
         for key in unused.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             drop(self.remove(&key));
         }
@@ -357,65 +299,25 @@ fn sorted_digests<'a>(
     view: pb::SkillView,
     skills: impl Iterator<Item = &'a Arc<Skill>>,
 ) -> Vec<MessageDigest> {
-    encoded_digests(visible, view, skills, 0).0
-}
-
-/// Returns the sorted digests of skills, and the messages of the first ones: about `max_bytes` bytes
-/// from each chunk.
-fn encoded_digests<'a>(
-    visible: &VisibleRoot<'_>,
-    view: pb::SkillView,
-    skills: impl Iterator<Item = &'a Arc<Skill>>,
-    max_bytes: usize,
-) -> (Vec<MessageDigest>, FirstSkills) {
+    let scope = visible.catalog.header.scope;
     let skills: Vec<_> = skills.collect();
     let chunks = map_chunks(&skills, MAX_INLINE_SKILLS, |skills| {
-        encoded_chunk(visible, view, skills, max_bytes)
+        // One buffer for all messages: a thousand small ones would leave holes in the heap.
+        let mut message = Vec::new();
+        let mut digests = Vec::with_capacity(skills.len());
+        for skill in skills {
+            message.clear();
+            encode_skill(visible.id, scope, skill, view, &mut message);
+            digests.push(MessageDigest::new(CatalogMessage::Skill, &message));
+        }
+        digests.sort_unstable();
+        digests
     });
 
-    let mut digests = Vec::with_capacity(skills.len());
-    let mut first = FirstSkills::default();
-    for (chunk, encoded) in chunks {
-        // A message that is not kept ends the first ones.
-        if first.ends.len() == digests.len() {
-            first.append(encoded);
-        }
-        digests.extend(chunk);
-    }
-
     // This sort merges the sorted chunks.
+    let mut digests = chunks.concat();
     digests.sort();
-    (digests, first)
-}
-
-fn encoded_chunk(
-    visible: &VisibleRoot<'_>,
-    view: pb::SkillView,
-    skills: &[&Arc<Skill>],
-    max_bytes: usize,
-) -> (Vec<MessageDigest>, FirstSkills) {
-    let scope = visible.catalog.header.scope;
-    let mut digests = Vec::with_capacity(skills.len());
-    let mut first = FirstSkills::default();
-    let mut is_kept = true;
-    for skill in skills {
-        let start = first.bytes.len();
-        encode_skill(visible.id, scope, skill, view, &mut first.bytes);
-        digests.push(MessageDigest::new(
-            CatalogMessage::Skill,
-            &first.bytes[start..],
-        ));
-
-        // The other skills of the chunk share the rest of the buffer.
-        is_kept &= first.bytes.len() <= max_bytes;
-        if is_kept {
-            first.ends.push(first.bytes.len());
-        } else {
-            first.bytes.truncate(start);
-        }
-    }
-    digests.sort_unstable();
-    (digests, first)
+    digests
 }
 
 fn digest(kind: CatalogMessage, message: &impl Message) -> MessageDigest {

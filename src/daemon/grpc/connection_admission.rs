@@ -59,12 +59,10 @@ pub struct ConnectionAdmission(Arc<AdmissionInner>);
 
 #[derive(Debug)]
 struct AdmissionInner {
-    number: u64,
+    connection: NewConnection,
     listener: Arc<ListenerPermits>,
     is_operator: bool,
     opened_at: Instant,
-    /// Cancelled to close the connection for a newer one.
-    displaced: CancellationToken,
     /// Cancelled once a call was accepted.
     first_call: CancellationToken,
     state: Mutex<AdmissionState>,
@@ -72,16 +70,15 @@ struct AdmissionInner {
 
 #[derive(Debug)]
 enum AdmissionState {
-    Pending { _slot: PoolSlot },
-    Admitted { _permit: AdmittedPermit },
+    Pending {
+        _slot: PoolSlot,
+    },
+    /// The permits are released on drop.
+    Admitted {
+        _listener: OwnedSemaphorePermit,
+        _caller: QuotaPermit,
+    },
     Closed,
-}
-
-/// Permit of a connection with an accepted call; released on drop.
-#[derive(Debug)]
-struct AdmittedPermit {
-    _listener: OwnedSemaphorePermit,
-    _caller: QuotaPermit,
 }
 
 impl ConnectionQuota {
@@ -142,11 +139,10 @@ impl ListenerPermits {
         };
 
         let admission = AdmissionInner {
-            number: connection.number,
+            connection,
             listener: self.clone(),
             is_operator,
             opened_at: Instant::now(),
-            displaced: connection.displaced,
             first_call: CancellationToken::new(),
             state: Mutex::new(AdmissionState::Pending { _slot: slot }),
         };
@@ -154,7 +150,7 @@ impl ListenerPermits {
         (guard, displaced_caller)
     }
 
-    fn acquire_permit(&self, caller: &QuotaKey) -> Result<AdmittedPermit, QuotaExceeded> {
+    fn acquire_permits(&self, caller: &QuotaKey) -> Result<AdmissionState, QuotaExceeded> {
         let caller_permit = self.quota.0.caller_quota.acquire(caller, 1)?;
         let listener_permit =
             self.accepted
@@ -164,7 +160,7 @@ impl ListenerPermits {
                     limit_name: "max_connections",
                     limit: self.max_accepted,
                 })?;
-        Ok(AdmittedPermit {
+        Ok(AdmissionState::Admitted {
             _listener: listener_permit,
             _caller: caller_permit,
         })
@@ -180,7 +176,7 @@ impl ConnectionGuard {
 
     /// Waits until the connection must be closed for a newer one.
     pub async fn wait_until_displaced(&self) {
-        self.0.0.displaced.cancelled().await;
+        self.0.0.connection.displaced.cancelled().await;
     }
 
     /// Waits until the connection had no accepted call within the time limit and `grace`.
@@ -217,7 +213,7 @@ impl ConnectionAdmission {
     /// Returns the quota key of calls before the connection is admitted.
     #[must_use]
     pub fn quota_key(&self) -> QuotaKey {
-        QuotaKey::Connection(self.0.number)
+        QuotaKey::Connection(self.0.connection.number)
     }
 
     /// Takes the connection out of the pool, because the rules accepted a call of `peer`. If no
@@ -230,32 +226,26 @@ impl ConnectionAdmission {
         }
 
         let caller = peer.quota_key();
-        match self.0.listener.acquire_permit(&caller) {
-            Ok(permit) => {
-                *state = AdmissionState::Admitted { _permit: permit };
+        match self.0.listener.acquire_permits(&caller) {
+            Ok(admitted) => {
+                *state = admitted;
                 self.0.first_call.cancel();
                 Ok(())
             }
             Err(exceeded) => {
+                let log = &self.0.listener.quota.0.rejected_calls;
                 if self.0.is_operator {
                     self.0.first_call.cancel();
-                } else {
-                    self.log_rejected_call(&caller, exceeded);
+                } else if let Ok(suppressed) = log.record_event() {
+                    let QuotaExceeded { limit_name, limit } = exceeded;
+                    tracing::warn!(
+                        %caller,
+                        suppressed,
+                        "a call on a new connection was rejected: {limit_name}, {limit}, is reached"
+                    );
                 }
                 Err(exceeded)
             }
-        }
-    }
-
-    fn log_rejected_call(&self, caller: &QuotaKey, exceeded: QuotaExceeded) {
-        let QuotaExceeded { limit_name, limit } = exceeded;
-        let log = &self.0.listener.quota.0.rejected_calls;
-        if let Ok(suppressed) = log.record_event() {
-            tracing::warn!(
-                %caller,
-                suppressed,
-                "a call on a new connection was rejected: {limit_name}, {limit}, is reached"
-            );
         }
     }
 }
@@ -362,8 +352,8 @@ mod tests {
 
         // Only a newer connection of the operator displaces it.
         assert!(timeout(GRACE, open(&permits, 7)).await.is_err());
-        assert!(!operator.0.0.displaced.is_cancelled());
+        assert!(!operator.0.0.connection.displaced.is_cancelled());
         assert!(timeout(GRACE, open(&permits, 0)).await.is_err());
-        assert!(operator.0.0.displaced.is_cancelled());
+        assert!(operator.0.0.connection.displaced.is_cancelled());
     }
 }

@@ -37,13 +37,7 @@ struct PoolInner {
     /// more sockets than its capacity.
     permits: Arc<Semaphore>,
     /// Connections by their numbers, oldest first.
-    members: Mutex<BTreeMap<u64, PoolMember>>,
-}
-
-#[derive(Debug)]
-struct PoolMember {
-    caller: QuotaKey,
-    displaced: CancellationToken,
+    members: Mutex<BTreeMap<u64, NewConnection>>,
 }
 
 impl ConnectionPool {
@@ -78,13 +72,8 @@ impl ConnectionPool {
     }
 
     fn insert(&self, connection: &NewConnection, permit: Option<OwnedSemaphorePermit>) -> PoolSlot {
-        let NewConnection {
-            number,
-            caller,
-            displaced,
-        } = connection.clone();
-        let member = PoolMember { caller, displaced };
-        self.0.members.lock().insert(number, member);
+        let number = connection.number;
+        self.0.members.lock().insert(number, connection.clone());
         PoolSlot {
             pool: self.clone(),
             number,
@@ -102,10 +91,8 @@ impl ConnectionPool {
         }
 
         let most = counts.values().max().copied()?;
-        let number = members
-            .iter()
-            .find(|(_, member)| counts[&member.caller] == most)
-            .map(|(number, _)| *number)?;
+        let mut by_age = members.values();
+        let number = by_age.find(|member| counts[&member.caller] == most)?.number;
 
         let member = members.remove(&number)?;
         member.displaced.cancel();

@@ -10,11 +10,11 @@ use caproot_core::text::truncate_escaped;
 use http::{HeaderMap, HeaderValue, Response};
 use prost::Message;
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::body::Body;
 use tonic::codec::{CompressionEncoding, Streaming};
+use tonic::codegen::BoxFuture;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::server::NamedService;
 use tonic::{Request, Status};
@@ -84,7 +84,7 @@ impl RpcDispatcher {
             }
             "WatchSkills" => {
                 let events = service.watch_skills(self.decode(request).await?, call)?;
-                return Ok(EncodedBody::stream_response(events));
+                return Ok(EncodedBody::respond(events, 0));
             }
             "ListResources" => {
                 service
@@ -99,7 +99,7 @@ impl RpcDispatcher {
             _ => return Err(Status::unimplemented("")),
         };
 
-        call.set_response_bytes(message.message_len());
+        call.response_bytes = Some(message.message_len());
         if may_compress && LIST_METHODS.contains(&method) {
             return message.into_compressed_response();
         }
@@ -160,7 +160,7 @@ impl NamedService for RpcDispatcher {
 impl Service<http::Request<Body>> for RpcDispatcher {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = BoxFuture<Response<Body>, Infallible>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -178,14 +178,14 @@ impl Service<http::Request<Body>> for RpcDispatcher {
 }
 
 fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let accepted = headers
+    headers
         .get(ACCEPT_ENCODING_HEADER)
-        .and_then(|value| value.to_str().ok());
-    accepted.is_some_and(|accepted| {
-        accepted
-            .split(',')
-            .any(|encoding| encoding.trim() == "gzip")
-    })
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|accepted| {
+            accepted
+                .split(',')
+                .any(|encoding| encoding.trim() == "gzip")
+        })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::wire::limits::MAX_RESPONSE_BYTES;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use futures_util::{Stream, stream};
+use futures_util::stream::{self, BoxStream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::{Frame, SizeHint};
@@ -37,7 +37,7 @@ const MAX_FIELD_HEADER_BYTES: usize = 15;
 const MAX_COPIED_BYTES: usize = 16 << 10;
 
 /// Chunks of encoded messages.
-pub type ChunkStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
+pub type ChunkStream = BoxStream<'static, Result<Bytes, Status>>;
 
 /// Body of encoded messages, followed by the status as trailers.
 pub struct EncodedBody {
@@ -99,13 +99,6 @@ pub fn encode_with_field(
     })
 }
 
-/// Encodes a message with its prefix.
-pub fn encode_message(message: &impl Message) -> Result<Bytes, Status> {
-    let mut buffer = MessageBuf::with_capacity(message.encoded_len());
-    buffer.append_message(message);
-    buffer.finish(0)
-}
-
 impl MessageBuf {
     /// Creates a buffer with room for `bytes` bytes; it can grow.
     pub fn with_capacity(bytes: usize) -> Self {
@@ -146,10 +139,8 @@ impl MessageBuf {
 
 /// Writes the prefix of a message of `len` bytes into the first bytes of its buffer.
 fn write_prefix(buffer: &mut [u8], compression_flag: u8, len: usize) -> Result<(), Status> {
-    let Some(prefix_len) = u32::try_from(len)
-        .ok()
-        .filter(|_| len <= MAX_RESPONSE_BYTES)
-    else {
+    let prefix_len = u32::try_from(len).ok();
+    let Some(prefix_len) = prefix_len.filter(|_| len <= MAX_RESPONSE_BYTES) else {
         let message = format!("the response has {len} bytes; the limit is {MAX_RESPONSE_BYTES}");
         return Err(Status::out_of_range(message));
     };
@@ -161,7 +152,9 @@ fn write_prefix(buffer: &mut [u8], compression_flag: u8, len: usize) -> Result<(
 impl EncodedMessage {
     /// Encodes a message.
     pub fn new(message: &impl Message) -> Result<Self, Status> {
-        encode_message(message).map(Self::from)
+        let mut buffer = MessageBuf::with_capacity(message.encoded_len());
+        buffer.append_message(message);
+        Ok(buffer.finish(0)?.into())
     }
 
     /// Returns the length without the prefix.
@@ -177,12 +170,8 @@ impl EncodedMessage {
     /// Creates a response with this message.
     pub fn into_response(self) -> Response<Body> {
         let buffered_bytes = PREFIX_BYTES + self.message_len();
-        let chunks = Box::pin(stream::iter(self.into_chunks().map(Ok)));
-        EncodedBody {
-            chunks: Some(chunks),
-            buffered_bytes,
-        }
-        .into_response()
+        let chunks = stream::iter(self.into_chunks().map(Ok));
+        EncodedBody::respond(Box::pin(chunks), buffered_bytes)
     }
 
     /// Creates a response with this message, compressed with gzip at the level of tonic.
@@ -210,14 +199,14 @@ impl EncodedEvent {
             _ => None,
         };
         let is_synced = matches!(event, Event::Synced(_));
-        let bytes = encode_message(&pb::WatchSkillsResponse {
+        let message = EncodedMessage::new(&pb::WatchSkillsResponse {
             epoch: format_epoch(epoch),
             revision,
             event: Some(event),
         })?;
 
         Ok(Self {
-            bytes,
+            bytes: message.head,
             denied_root,
             is_synced,
         })
@@ -251,17 +240,12 @@ impl From<Bytes> for EncodedMessage {
 }
 
 impl EncodedBody {
-    /// Creates a response with the chunks of a stream.
-    pub fn stream_response(chunks: ChunkStream) -> Response<Body> {
-        Self {
+    /// Creates a response with chunks. `buffered_bytes` are in memory from the start; 0 for a stream.
+    pub fn respond(chunks: ChunkStream, buffered_bytes: usize) -> Response<Body> {
+        let mut response = Response::new(Body::new(Self {
             chunks: Some(chunks),
-            buffered_bytes: 0,
-        }
-        .into_response()
-    }
-
-    fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::new(self));
+            buffered_bytes,
+        }));
         response
             .headers_mut()
             .insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
@@ -307,8 +291,7 @@ impl http_body::Body for EncodedBody {
 #[cfg(test)]
 mod tests {
     use super::{
-        EncodedBody, EncodedEvent, EncodedMessage, Event, MAX_RESPONSE_BYTES, encode_message,
-        encode_with_field,
+        EncodedBody, EncodedEvent, EncodedMessage, Event, MAX_RESPONSE_BYTES, encode_with_field,
     };
     use caproot_core::proto::caproot::v1 as pb;
     use flate2::read::GzDecoder;
@@ -410,15 +393,16 @@ mod tests {
     #[tokio::test]
     async fn stream_status_is_status_of_chunks() {
         let event = |revision| {
-            encode_message(&pb::WatchSkillsResponse {
+            let message = EncodedMessage::new(&pb::WatchSkillsResponse {
                 revision,
                 ..Default::default()
-            })
+            });
+            message.map(|message| message.head)
         };
         for (end, expected) in [(None, "0"), (Some(Status::unavailable("stopping")), "14")] {
             let events: Vec<_> = (1..=2).map(event).chain(end.map(Err)).collect();
             let events = futures_util::stream::iter(events);
-            let (sent, code) = collect_body(EncodedBody::stream_response(Box::pin(events))).await;
+            let (sent, code) = collect_body(EncodedBody::respond(Box::pin(events), 0)).await;
             assert_eq!(sent, [0, 0, 0, 0, 2, 16, 1, 0, 0, 0, 0, 2, 16, 2]);
             assert_eq!(code, expected);
         }

@@ -13,6 +13,9 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::{BadRequest, ErrorDetail, ErrorInfo, RetryInfo, StatusExt as _};
 
+/// Metadata of `google.rpc.ErrorInfo`.
+type ErrorMetadata = Vec<(&'static str, String)>;
+
 /// Returns the status code of a reason.
 fn status_code(reason: ErrorReason) -> Code {
     match reason {
@@ -40,10 +43,14 @@ fn status_code(reason: ErrorReason) -> Code {
 fn error_status(
     reason: ErrorReason,
     message: &str,
-    metadata: HashMap<String, String>,
+    metadata: ErrorMetadata,
     detail: Option<ErrorDetail>,
 ) -> Status {
     let name = reason.wire_name();
+    let metadata: HashMap<_, _> = metadata
+        .into_iter()
+        .map(|(key, value)| (key.into(), value))
+        .collect();
     let info = ErrorInfo::new(name, ERROR_DOMAIN, metadata).into();
     let details = std::iter::once(info).chain(detail);
     Status::with_error_details_vec(status_code(reason), format!("{name}: {message}"), details)
@@ -72,15 +79,16 @@ impl BadField {
 }
 
 impl From<BadField> for Status {
-    fn from(bad: BadField) -> Self {
-        let BadField {
+    fn from(
+        BadField {
             field,
             problem,
             reason,
-        } = bad;
+        }: BadField,
+    ) -> Self {
         let message = format!("`{field}` {problem}");
-        let detail = Some(BadRequest::with_violation(field, problem).into());
-        error_status(reason, &message, HashMap::new(), detail)
+        let detail = BadRequest::with_violation(field, problem).into();
+        error_status(reason, &message, Vec::new(), Some(detail))
     }
 }
 
@@ -107,10 +115,8 @@ impl From<RpcError> for Status {
 
 impl RpcError {
     pub fn into_status(self, root: Option<&str>) -> Status {
-        let mut metadata = HashMap::new();
-        if let Some(root) = root {
-            metadata.insert("root_id".to_owned(), root.to_owned());
-        }
+        let mut metadata = Vec::new();
+        metadata.extend(root.map(|root| ("root_id", root.to_owned())));
 
         let (reason, message) = match self {
             Self::AuthorityMismatch => (
@@ -166,10 +172,7 @@ fn root_error(reason: RootReason) -> (ErrorReason, &'static str) {
     (error, reason.message())
 }
 
-fn read_error(
-    unread: FileReadError,
-    metadata: &mut HashMap<String, String>,
-) -> (ErrorReason, &'static str) {
+fn read_error(unread: FileReadError, metadata: &mut ErrorMetadata) -> (ErrorReason, &'static str) {
     match unread {
         FileReadError::NotFound => (
             ErrorReason::ResourceNotFound,
@@ -180,23 +183,19 @@ fn read_error(
             "a link leads outside the allowed roots, or must not be followed below this root",
         ),
         FileReadError::TooLarge { size } => {
-            metadata.insert("size_bytes".to_owned(), size.to_string());
+            metadata.push(("size_bytes", size.to_string()));
             (ErrorReason::TooLarge, "the file is over `max_file_bytes`")
         }
         FileReadError::Changed(digest) => {
-            if let Some(digest) = digest {
-                metadata.insert("digest".to_owned(), digest.to_string());
-            }
+            metadata.extend(digest.map(|digest| ("digest", digest.to_string())));
             (
                 ErrorReason::ResourceChanged,
                 "the file changed; read again from the start",
             )
         }
         FileReadError::NotApproved { approved, current } => {
-            metadata.insert("approved_digest".to_owned(), approved.to_string());
-            if let Some(digest) = current {
-                metadata.insert("digest".to_owned(), digest.to_string());
-            }
+            metadata.push(("approved_digest", approved.to_string()));
+            metadata.extend(current.map(|digest| ("digest", digest.to_string())));
             (
                 ErrorReason::NotApproved,
                 "the content of the file is not approved; ask the executor's operator to review the file",
@@ -236,7 +235,7 @@ pub fn caller_denied(denial: AuthDenial) -> Status {
             "no rule matches this caller; ask the executor's operator to add a rule to `callers`",
         ),
     };
-    error_status(reason, message, HashMap::new(), None)
+    error_status(reason, message, Vec::new(), None)
 }
 
 /// Returns the status of a call for which the system refused the daemon a thread.
@@ -245,58 +244,38 @@ fn no_thread() -> Status {
         ErrorReason::Overloaded,
         "the system refuses the daemon a thread; retry later, or have the executor's operator raise \
          the limit of threads",
-        HashMap::new(),
-        Some(retry_after(Duration::from_secs(1))),
+        Vec::new(),
+        Some(retry_after(1)),
     )
 }
 
 /// Returns the status of a call during shutdown.
 pub fn shutting_down() -> Status {
-    let detail = Some(retry_after(Duration::from_secs(1)));
+    let message = "the daemon stops";
     error_status(
         ErrorReason::ShuttingDown,
-        "the daemon stops",
-        HashMap::new(),
-        detail,
+        message,
+        Vec::new(),
+        Some(retry_after(1)),
     )
 }
 
 /// Returns the status of a stream over the quota of open streams.
 pub fn too_many_streams(exceeded: QuotaExceeded) -> Status {
-    let QuotaExceeded { limit_name, limit } = exceeded;
-    let message = format!("{limit_name} is {limit}, and all are open; close one, or retry later");
-    quota_exceeded(
-        ErrorReason::TooManyStreams,
-        exceeded,
-        &message,
-        Duration::from_secs(5),
-    )
+    let problem = "all are open; close one, or retry later";
+    quota_exceeded(ErrorReason::TooManyStreams, exceeded, problem, 5)
 }
 
 /// Returns the status of a call over the quota of calls in flight or of buffered bytes.
 pub fn overloaded(exceeded: QuotaExceeded) -> Status {
-    let QuotaExceeded { limit_name, limit } = exceeded;
-    let message = format!(
-        "{limit_name} is {limit}, and calls in flight use it up; read their responses, or retry later"
-    );
-    quota_exceeded(
-        ErrorReason::Overloaded,
-        exceeded,
-        &message,
-        Duration::from_secs(1),
-    )
+    let problem = "calls in flight use it up; read their responses, or retry later";
+    quota_exceeded(ErrorReason::Overloaded, exceeded, problem, 1)
 }
 
 /// Returns the status of the first call on a connection over the quota of connections.
 pub fn too_many_connections(exceeded: QuotaExceeded) -> Status {
-    let QuotaExceeded { limit_name, limit } = exceeded;
-    let message = format!("{limit_name} is {limit}, and all are open; close one, or retry later");
-    quota_exceeded(
-        ErrorReason::Overloaded,
-        exceeded,
-        &message,
-        Duration::from_secs(1),
-    )
+    let problem = "all are open; close one, or retry later";
+    quota_exceeded(ErrorReason::Overloaded, exceeded, problem, 1)
 }
 
 /// Returns the status of a call whose metadata is over the limit.
@@ -308,20 +287,20 @@ pub fn too_much_metadata(bytes: usize, limit: usize) -> Status {
 
 fn quota_exceeded(
     reason: ErrorReason,
-    exceeded: QuotaExceeded,
-    message: &str,
-    delay: Duration,
+    QuotaExceeded { limit_name, limit }: QuotaExceeded,
+    problem: &str,
+    delay_seconds: u64,
 ) -> Status {
-    let metadata = HashMap::from([
-        ("limit_name".to_owned(), exceeded.limit_name.to_owned()),
-        ("limit".to_owned(), exceeded.limit.to_string()),
-    ]);
-    let detail = Some(retry_after(delay));
-    error_status(reason, message, metadata, detail)
+    let message = format!("{limit_name} is {limit}, and {problem}");
+    let metadata = vec![
+        ("limit_name", limit_name.to_owned()),
+        ("limit", limit.to_string()),
+    ];
+    error_status(reason, &message, metadata, Some(retry_after(delay_seconds)))
 }
 
-fn retry_after(delay: Duration) -> ErrorDetail {
-    RetryInfo::new(Some(delay)).into()
+fn retry_after(seconds: u64) -> ErrorDetail {
+    RetryInfo::new(Some(Duration::from_secs(seconds))).into()
 }
 
 /// Returns the status of a call whose deadline passed.
@@ -335,7 +314,7 @@ pub fn request_timed_out() -> Status {
 }
 
 fn deadline_exceeded(message: &str) -> Status {
-    error_status(ErrorReason::DeadlineExceeded, message, HashMap::new(), None)
+    error_status(ErrorReason::DeadlineExceeded, message, Vec::new(), None)
 }
 
 /// Returns the status of a request without the peer of its connection, which is a bug of the

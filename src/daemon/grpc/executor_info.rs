@@ -1,6 +1,7 @@
 //! Response of `GetExecutor`: limits, change detection, sandbox, configuration and catalog counts.
 
 use super::list_pages::format_epoch;
+use super::skill_message::text_or_empty;
 use crate::daemon::catalog::{CatalogStore, RootStateCounts, ScopeStats, WatchStats};
 use crate::daemon::model::limits::{
     Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES, limit_table,
@@ -138,23 +139,16 @@ fn sandbox_status(sandbox: &SandboxStatus) -> pb::SandboxStatus {
 
 /// Builds the state of the configuration.
 fn config_status(state: &ConfigState) -> pb::ConfigStatus {
-    let ConfigState {
-        read_at,
-        applied_reloads,
-        rejected_reloads,
-        last_rejection,
-        lock_rejection: _,
-        restart_required,
-    } = state;
-
     pb::ConfigStatus {
-        load_time: Some(timestamp(*read_at)),
-        applied_reloads: *applied_reloads,
-        rejected_reloads: *rejected_reloads,
-        last_rejection: last_rejection.as_ref().map(config_rejection),
-        restart_required: restart_required
+        load_time: Some(timestamp(state.read_at)),
+        applied_reloads: state.applied_reloads,
+        rejected_reloads: state.rejected_reloads,
+        last_rejection: state.last_rejection.as_ref().map(config_rejection),
+        restart_required: state
+            .restart_required
             .iter()
-            .map(|key| (*key).to_owned())
+            .copied()
+            .map(str::to_owned)
             .collect(),
     }
 }
@@ -183,7 +177,7 @@ fn trust_status(
         lock_digest: lock.digest.to_string(),
         lock_skills: number(lock.lock.skills().len()),
         load_time: Some(timestamp(lock.loaded_at)),
-        signer: lock.signer.as_deref().unwrap_or_default().to_owned(),
+        signer: text_or_empty(lock.signer.as_deref()),
         last_rejection: config_state.lock_rejection.as_ref().map(config_rejection),
         approved: number(counts.skills.approved),
         changed: number(counts.skills.changed),
@@ -197,22 +191,13 @@ fn trust_status(
 
 /// Builds the counts of roots, skills and diagnostics.
 fn catalog_stats(stats: &ScopeStats) -> pb::CatalogStats {
-    let ScopeStats {
-        published,
-        selected,
-        skills,
-        errors,
-        warnings,
-        unrequested,
-        trust: _,
-    } = stats;
     pb::CatalogStats {
-        published_roots: Some(root_state_counts(published)),
-        selected_roots: Some(root_state_counts(selected)),
-        skills: number(*skills),
-        errors: number(*errors),
-        warnings: number(*warnings),
-        unrequested_roots: number(*unrequested),
+        published_roots: Some(root_state_counts(&stats.published)),
+        selected_roots: Some(root_state_counts(&stats.selected)),
+        skills: number(stats.skills),
+        errors: number(stats.errors),
+        warnings: number(stats.warnings),
+        unrequested_roots: number(stats.unrequested),
     }
 }
 

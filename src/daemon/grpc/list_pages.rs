@@ -1,6 +1,6 @@
 //! Pages of `ListSkills` and `ResolveRoots`.
 
-use super::catalog_digests::{CatalogDigests, FirstSkills};
+use super::catalog_digests::CatalogDigests;
 use super::encoded_body::MessageBuf;
 use super::plugin_message::{marketplace_message, plugin_message};
 use super::readiness_messages::{ViewReadiness, readiness_message};
@@ -9,7 +9,6 @@ use super::root_messages::resolved_root;
 use super::skill_message::{encode_skill, write_message};
 use super::visible_view::VisibleView;
 use crate::daemon::catalog::CatalogView;
-use crate::daemon::model::token::ResumeToken;
 use bytes::Bytes;
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::text::truncate_with_ellipsis;
@@ -30,28 +29,6 @@ const NO_ROOT_SELECTED: &str =
 const MAX_WARNINGS: usize = 16;
 const MAX_WARNING_BYTES: usize = 256;
 
-/// Element of a page of `ResolveRoots`.
-enum ResolvedItem {
-    Marketplace(Box<pb::Marketplace>),
-    Plugin(Box<pb::Plugin>),
-}
-
-impl ResolvedItem {
-    fn len(&self) -> usize {
-        match self {
-            Self::Marketplace(list) => list.encoded_len(),
-            Self::Plugin(plugin) => plugin.encoded_len(),
-        }
-    }
-
-    fn push_to(self, root: &mut pb::ResolvedRoot) {
-        match self {
-            Self::Marketplace(list) => root.marketplaces.push(*list),
-            Self::Plugin(plugin) => root.plugins.push(*plugin),
-        }
-    }
-}
-
 /// Encodes a page of `ListSkills`. `readiness` is that of the view's skills.
 pub fn encode_skill_page(
     request: &PageRequest,
@@ -63,13 +40,7 @@ pub fn encode_skill_page(
     let query = &request.query;
     let visible = VisibleView::new(view, &query.product);
 
-    let kept_bytes = if request.roots_only {
-        0
-    } else {
-        MAX_PAGE_BYTES
-    };
-    let statuses = digests.statuses_with_skills(query, &visible, kept_bytes);
-    let (mut roots, encoded): (Vec<_>, Vec<_>) = statuses.into_iter().unzip();
+    let mut roots = digests.root_statuses(query, &visible);
     request.known_catalogs.mark_unchanged(&mut roots);
     let mut page = pb::ListSkillsResponse {
         roots,
@@ -87,7 +58,6 @@ pub fn encode_skill_page(
         };
         page.diagnostics = visible
             .diagnostics()
-            .into_iter()
             .zip(&page.roots)
             .filter(|(_, root)| !root.unchanged)
             .flat_map(|(list, _)| list)
@@ -104,7 +74,6 @@ pub fn encode_skill_page(
             &mut buffer,
             request,
             &page.roots,
-            &encoded,
             (&visible, readiness),
             room,
         )
@@ -112,8 +81,7 @@ pub fn encode_skill_page(
     if let Some(next) = next {
         page.next_page_token = request.next_page_token(epoch, view.revision, next);
     } else {
-        let binding = query.resume_token_binding();
-        page.resume_token = ResumeToken::new(epoch, view.revision, &binding).encode(b"");
+        page.resume_token = query.resume_token(epoch, view.revision).encode(b"");
     }
 
     buffer.append_message(&page);
@@ -121,12 +89,10 @@ pub fn encode_skill_page(
 }
 
 /// Writes the skills that fit on the page. Returns the start of the next page, if there is one.
-/// `encoded` has messages that the digests of this call took.
 fn write_skills(
     buffer: &mut MessageBuf,
     request: &PageRequest,
     statuses: &[pb::RootStatus],
-    encoded: &[FirstSkills],
     (visible, readiness): (&VisibleView<'_>, &ViewReadiness),
     mut room: usize,
 ) -> Option<(usize, usize)> {
@@ -151,10 +117,7 @@ fn write_skills(
             let written =
                 buffer.try_append_fields(if must_take { usize::MAX } else { room }, |out| {
                     write_message(SKILLS_FIELD, out, |out| {
-                        match encoded[root_at].get(skill_at) {
-                            Some(message) => out.extend_from_slice(message),
-                            None => encode_skill(shown.id, scope, listed, query.view, out),
-                        }
+                        encode_skill(shown.id, scope, listed, query.view, out);
                         let checked = readiness.and_then(|table| table.skills.get(&listed.package));
                         if let Some(checked) = checked {
                             let message = readiness_message(checked);
@@ -182,10 +145,13 @@ pub fn resolved_page(
     let begin = request.begin;
     let visible = VisibleView::new(view, "");
 
-    let roots = view.roots.iter().zip(&visible.roots);
-    let roots = roots.map(|(root, visible)| resolved_root(root, visible.as_ref()));
     let mut page = pb::ResolveRootsResponse {
-        roots: roots.collect(),
+        roots: view
+            .roots
+            .iter()
+            .zip(&visible.roots)
+            .map(|(root, visible)| resolved_root(root, visible.as_ref()))
+            .collect(),
         epoch: format_epoch(epoch),
         revision: view.revision,
         next_page_token: String::new(),
@@ -203,16 +169,21 @@ pub fn resolved_page(
             continue;
         };
 
-        let lists = shown.catalog.marketplaces().iter();
-        let lists = lists
-            .map(|list| ResolvedItem::Marketplace(Box::new(marketplace_message(shown.id, list))));
-        let plugins = shown
-            .plugins()
-            .map(|plugin| ResolvedItem::Plugin(Box::new(plugin_message(shown.id, plugin))));
+        // The items of a root are its marketplaces, then its plugins.
+        let lists = shown.catalog.marketplaces();
+        let plugins: Vec<_> = shown.plugins().collect();
         let from = if root_at == begin.0 { begin.1 } else { 0 };
-        for (item_at, item) in lists.chain(plugins).enumerate().skip(from) {
+        for item_at in from..lists.len() + plugins.len() {
+            let list = lists
+                .get(item_at)
+                .map(|list| marketplace_message(shown.id, list));
+            let plugin = item_at
+                .checked_sub(lists.len())
+                .map(|at| plugin_message(shown.id, plugins[at]));
             // The length prefix of the root can grow by a few bytes.
-            let len = item.len() + 16;
+            let len = 16
+                + list.as_ref().map_or(0, pb::Marketplace::encoded_len)
+                + plugin.as_ref().map_or(0, pb::Plugin::encoded_len);
             // On a later page, any item fits. Diagnostics can fill the first page.
             let must_take = count == 0 && !request.is_first_page();
             if count == request.page_size || (len > room && !must_take) {
@@ -223,7 +194,8 @@ pub fn resolved_page(
 
             room = room.saturating_sub(len);
             count += 1;
-            item.push_to(&mut page.roots[root_at]);
+            page.roots[root_at].marketplaces.extend(list);
+            page.roots[root_at].plugins.extend(plugin);
         }
     }
     page
@@ -251,11 +223,10 @@ fn root_warnings(roots: &[pb::RootStatus]) -> Vec<String> {
 }
 
 fn root_warning(root: &pb::RootStatus) -> Option<String> {
-    if !root.message.is_empty() {
-        return Some(format!("{}: {}", root.message, root.id));
-    }
-    if root.truncated {
-        return Some(format!("a limit truncated the scan of a root: {}", root.id));
-    }
-    None
+    let warning = match &*root.message {
+        "" if root.truncated => "a limit truncated the scan of a root",
+        "" => return None,
+        message => message,
+    };
+    Some(format!("{warning}: {}", root.id))
 }

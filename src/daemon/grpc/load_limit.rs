@@ -18,17 +18,16 @@ use crate::daemon::model::{Limits, PeerIdentity, QuotaKey};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Request, Response};
-use http_body::Body as _;
 use request_body::CountedRequestBody;
-use response_body::{CountedResponseBody, ResponseQuota};
+use response_body::CountedResponseBody;
 use std::convert::Infallible;
 use std::future::ready;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 use tonic::body::Body;
+use tonic::codegen::{BoxFuture, StdError};
 use tower::{Layer, Service};
 
 /// Time limit for a whole request to arrive.
@@ -62,21 +61,11 @@ struct LoadQuotas {
     bytes: Quota,
 }
 
-/// Permits of one call.
+/// Permits of one call. Those of its bytes are still empty.
 struct CallPermits {
-    quota_key: QuotaKey,
     call: QuotaPermit,
     request_bytes: QuotaPermit,
-    /// Quota of the bytes of the response.
-    byte_quota: Quota,
-}
-
-/// Response of a method, with the permits that last until the response is sent.
-struct PermittedResponse {
-    response: Response<Body>,
-    quota_key: QuotaKey,
-    byte_quota: Quota,
-    call_permit: QuotaPermit,
+    response_bytes: QuotaPermit,
 }
 
 /// Service with load limits.
@@ -149,7 +138,7 @@ impl LoadLimitLayer {
         let permits = self.acquire_spare_permits(&connection)?;
         let peer = extensions.get::<PeerIdentity>().cloned();
         let authentication = self.auth.authenticate(peer.as_ref(), &head.headers).await;
-        let is_accepted = authentication.is_accepted();
+        let is_accepted = authentication.outcome.is_ok();
         head.extensions.insert(authentication);
         // A call that is not accepted goes on: the service may be public, or rejects the call.
         let Some(peer) = peer.filter(|_| is_accepted) else {
@@ -180,29 +169,28 @@ impl LoadLimitLayer {
     }
 
     fn acquire_caller_permits(&self, extensions: &Extensions) -> Result<CallPermits, Status> {
-        let quota_key = request_quota_key(extensions)?;
-        self.quotas.acquire(quota_key).map_err(overloaded)
+        self.quotas
+            .acquire(&request_quota_key(extensions)?)
+            .map_err(overloaded)
     }
 
     fn acquire_spare_permits(
         &self,
         connection: &ConnectionAdmission,
     ) -> Result<CallPermits, Status> {
-        let permits = self.new_connection_quotas.acquire(connection.quota_key());
-        permits.map_err(overloaded)
+        self.new_connection_quotas
+            .acquire(&connection.quota_key())
+            .map_err(overloaded)
     }
 }
 
 impl LoadQuotas {
     /// Acquires the permits of one call.
-    fn acquire(&self, quota_key: QuotaKey) -> Result<CallPermits, QuotaExceeded> {
-        let call = self.calls.acquire(&quota_key, 1)?;
-        let request_bytes = self.bytes.acquire(&quota_key, 0)?;
+    fn acquire(&self, quota_key: &QuotaKey) -> Result<CallPermits, QuotaExceeded> {
         Ok(CallPermits {
-            quota_key,
-            call,
-            request_bytes,
-            byte_quota: self.bytes.clone(),
+            call: self.calls.acquire(quota_key, 1)?,
+            request_bytes: self.bytes.acquire(quota_key, 0)?,
+            response_bytes: self.bytes.acquire(quota_key, 0)?,
         })
     }
 }
@@ -236,11 +224,11 @@ where
     S: Clone + Send + 'static,
     S::Future: Send + 'static,
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<tonic::codegen::StdError>,
+    B::Error: Into<StdError>,
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = BoxFuture<Response<Body>, Infallible>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
@@ -267,12 +255,14 @@ where
             let request = Request::from_parts(head, Body::new(body));
 
             let Ok(response) = inner.call(request).await;
-            Ok(PermittedResponse {
-                response,
-                quota_key: permits.quota_key,
-                byte_quota: permits.byte_quota,
-                call_permit: permits.call,
-            })
+            if is_stream {
+                // A stream has a permit of the stream quota instead, and buffers only a few chunks.
+                return Ok(response);
+            }
+            Ok(response.map(|body| {
+                let bytes = permits.response_bytes;
+                Body::new(CountedResponseBody::new(body, bytes, permits.call))
+            }))
         };
         Box::pin(async move {
             let answer = match call_timeout {
@@ -282,26 +272,7 @@ where
                     .await
                     .unwrap_or_else(|_| Err(call_deadline_exceeded())),
             };
-            let answer = match answer {
-                Ok(answer) => answer,
-                Err(status) => return Ok(status.into_http()),
-            };
-            if is_stream {
-                // A stream has a permit of the stream quota instead, and buffers only a few chunks.
-                return Ok(answer.response);
-            }
-
-            // The lower bound is in memory from the start.
-            let buffered_bytes = answer.response.body().size_hint().lower();
-            let quota = ResponseQuota::new(
-                answer.quota_key,
-                answer.byte_quota,
-                buffered_bytes,
-                answer.call_permit,
-            );
-            Ok(answer
-                .response
-                .map(|body| Body::new(CountedResponseBody::new(body, quota))))
+            Ok(answer.unwrap_or_else(Status::into_http))
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Protobuf messages for plugins and marketplaces.
 
 use super::root_messages::handle_or_empty;
-use super::skill_message::{to_struct, trust_state};
+use super::skill_message::{text_or_empty, to_struct, trust_state};
 use crate::daemon::model::plugin::{
     ComponentKind, MarketplaceEntry, McpServer, McpTransport, NamedValue, PluginAuthor,
     PluginComponent, PluginComponents, PluginInfo, PluginInterface,
@@ -42,18 +42,18 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
             .iter()
             .map(|file| encoder.handle(file))
             .collect(),
-        name: (*plugin.manifest.name).to_owned(),
-        version: (*plugin.manifest.version).to_owned(),
-        description: text(description.as_deref()),
+        name: plugin.manifest.name.to_string(),
+        version: plugin.manifest.version.to_string(),
+        description: text_or_empty(description.as_deref()),
         keywords: texts(keywords),
         author: author.as_ref().map(self::author),
-        homepage: text(homepage.as_deref()),
-        repository: text(repository.as_deref()),
-        license: text(license.as_deref()),
+        homepage: text_or_empty(homepage.as_deref()),
+        repository: text_or_empty(repository.as_deref()),
+        license: text_or_empty(license.as_deref()),
         interface: interface
             .as_ref()
             .map(|interface| encoder.interface(interface, plugin)),
-        required_capabilities: required_capabilities(components).map(Into::into).collect(),
+        required_capabilities: required_capabilities(components),
         mcp_servers: components
             .mcp_servers
             .iter()
@@ -71,9 +71,7 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
         trust: plugin
             .trust
             .as_ref()
-            .map(trust_state)
-            .unwrap_or_default()
-            .into(),
+            .map_or(0, |trust| trust_state(trust).into()),
         host_capabilities: texts(host_capabilities),
     }
 }
@@ -82,10 +80,10 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
 pub fn marketplace_message(root: &RootId, list: &PluginMarketplace) -> pb::Marketplace {
     pb::Marketplace {
         declared_by: handle_or_empty(root, Some(&list.declared_by)),
-        name: (*list.name).to_owned(),
-        display_name: text(list.display_name.as_deref()),
-        description: text(list.description.as_deref()),
-        version: text(list.version.as_deref()),
+        name: list.name.to_string(),
+        display_name: text_or_empty(list.display_name.as_deref()),
+        description: text_or_empty(list.description.as_deref()),
+        version: text_or_empty(list.version.as_deref()),
         owner: list.owner.as_ref().map(author),
         plugins: list
             .entries
@@ -109,28 +107,29 @@ impl PluginEncoder<'_> {
         handle_or_empty(self.root, Some(&self.package.join_path(file)))
     }
 
-    fn image_handle(&self, file: Option<&RelPath>) -> String {
-        file.map(|file| self.handle(file)).unwrap_or_default()
-    }
-
     fn interface(&self, interface: &PluginInterface, plugin: &Plugin) -> pb::PluginInterface {
-        let [composer_icon, logo, logo_dark] = &plugin.images;
+        let images = plugin.images.each_ref();
+        let [composer_icon, logo, logo_dark] = images.map(|file| {
+            file.as_ref()
+                .map(|file| self.handle(file))
+                .unwrap_or_default()
+        });
 
         pb::PluginInterface {
-            display_name: text(interface.display_name.as_deref()),
-            short_description: text(interface.short_description.as_deref()),
-            long_description: text(interface.long_description.as_deref()),
-            developer_name: text(interface.developer_name.as_deref()),
-            category: text(interface.category.as_deref()),
+            display_name: text_or_empty(interface.display_name.as_deref()),
+            short_description: text_or_empty(interface.short_description.as_deref()),
+            long_description: text_or_empty(interface.long_description.as_deref()),
+            developer_name: text_or_empty(interface.developer_name.as_deref()),
+            category: text_or_empty(interface.category.as_deref()),
             capabilities: texts(&interface.capabilities),
-            website_url: text(interface.website_url.as_deref()),
-            privacy_policy_url: text(interface.privacy_policy_url.as_deref()),
-            terms_of_service_url: text(interface.terms_of_service_url.as_deref()),
+            website_url: text_or_empty(interface.website_url.as_deref()),
+            privacy_policy_url: text_or_empty(interface.privacy_policy_url.as_deref()),
+            terms_of_service_url: text_or_empty(interface.terms_of_service_url.as_deref()),
             default_prompts: texts(&interface.default_prompts),
-            brand_color: text(interface.brand_color.as_deref()),
-            composer_icon: self.image_handle(composer_icon.as_ref()),
-            logo: self.image_handle(logo.as_ref()),
-            logo_dark: self.image_handle(logo_dark.as_ref()),
+            brand_color: text_or_empty(interface.brand_color.as_deref()),
+            composer_icon,
+            logo,
+            logo_dark,
             screenshots: plugin
                 .screenshots
                 .iter()
@@ -145,22 +144,21 @@ impl PluginEncoder<'_> {
             McpTransport::StreamableHttp => pb::McpTransport::StreamableHttp,
             McpTransport::Sse => pb::McpTransport::Sse,
         };
-        let enabled_tools = server.enabled_tools.as_ref();
 
         pb::McpServer {
-            name: (*server.name).to_owned(),
+            name: server.name.to_string(),
             transport: transport.into(),
-            command: (*server.command).to_owned(),
+            command: server.command.to_string(),
             args: texts(&server.args),
             cwd: String::from_utf8_lossy(server.cwd.as_bytes()).into_owned(),
-            url: (*server.url).to_owned(),
+            url: server.url.to_string(),
             headers: server.headers.iter().map(named_value).collect(),
             environment: server.environment.iter().map(named_value).collect(),
-            bearer_token_variable: text(server.bearer_token_variable.as_deref()),
-            description: text(server.description.as_deref()),
+            bearer_token_variable: text_or_empty(server.bearer_token_variable.as_deref()),
+            description: text_or_empty(server.description.as_deref()),
             enabled: server.enabled,
             required: server.required,
-            enabled_tools: enabled_tools.map(|names| pb::ToolNames {
+            enabled_tools: server.enabled_tools.as_ref().map(|names| pb::ToolNames {
                 names: texts(names),
             }),
             disabled_tools: texts(&server.disabled_tools),
@@ -177,7 +175,7 @@ impl PluginEncoder<'_> {
     fn component(&self, component: &PluginComponent) -> pb::PluginComponent {
         pb::PluginComponent {
             kind: component_kind(component.kind).into(),
-            name: (*component.name).to_owned(),
+            name: component.name.to_string(),
             file: self.handle(&component.file),
             declaration: Some(to_struct(&component.declaration)),
             redacted: component.redacted,
@@ -201,54 +199,54 @@ fn component_kind(kind: ComponentKind) -> pb::ComponentKind {
 }
 
 /// Returns the capabilities that a host needs, in the order of the enum.
-fn required_capabilities(
-    components: &PluginComponents,
-) -> impl Iterator<Item = pb::HostCapability> {
-    let servers = components.mcp_servers.iter();
-    let transports: Vec<_> = servers
-        .filter(|server| server.enabled != Some(false))
-        .map(|server| server.transport)
-        .collect();
-    let transports = [
-        (McpTransport::Stdio, pb::HostCapability::McpStdio),
+fn required_capabilities(components: &PluginComponents) -> Vec<i32> {
+    let has_server = |transport| {
+        let mut servers = components.mcp_servers.iter();
+        servers.any(|server| server.enabled != Some(false) && server.transport == transport)
+    };
+    let has_kind = |kind| components.others.iter().any(|other| other.kind == kind);
+
+    let capabilities = [
         (
-            McpTransport::StreamableHttp,
+            has_server(McpTransport::Stdio),
+            pb::HostCapability::McpStdio,
+        ),
+        (
+            has_server(McpTransport::StreamableHttp),
             pb::HostCapability::McpStreamableHttp,
         ),
-        (McpTransport::Sse, pb::HostCapability::McpSse),
-    ]
-    .into_iter()
-    .filter(move |(transport, _)| transports.contains(transport))
-    .map(|(_, capability)| capability);
-
-    let kinds = [
-        (ComponentKind::Apps, pb::HostCapability::Apps),
-        (ComponentKind::Hooks, pb::HostCapability::Hooks),
-        (ComponentKind::Agents, pb::HostCapability::Agents),
-        (ComponentKind::Commands, pb::HostCapability::Commands),
+        (has_server(McpTransport::Sse), pb::HostCapability::McpSse),
+        (has_kind(ComponentKind::Apps), pb::HostCapability::Apps),
+        (has_kind(ComponentKind::Hooks), pb::HostCapability::Hooks),
+        (has_kind(ComponentKind::Agents), pb::HostCapability::Agents),
         (
-            ComponentKind::OutputStyles,
+            has_kind(ComponentKind::Commands),
+            pb::HostCapability::Commands,
+        ),
+        (
+            has_kind(ComponentKind::OutputStyles),
             pb::HostCapability::OutputStyles,
         ),
-        (ComponentKind::LspServers, pb::HostCapability::Lsp),
-    ]
-    .into_iter()
-    .filter(|(kind, _)| components.others.iter().any(|other| other.kind == *kind))
-    .map(|(_, capability)| capability);
-    transports.chain(kinds)
+        (has_kind(ComponentKind::LspServers), pb::HostCapability::Lsp),
+    ];
+    capabilities
+        .into_iter()
+        .filter(|(is_needed, _)| *is_needed)
+        .map(|(_, capability)| capability.into())
+        .collect()
 }
 
 fn marketplace_entry(root: &RootId, entry: &MarketplaceEntry) -> pb::MarketplaceEntry {
     pb::MarketplaceEntry {
-        name: (*entry.name).to_owned(),
-        description: text(entry.description.as_deref()),
-        version: text(entry.version.as_deref()),
-        category: text(entry.category.as_deref()),
+        name: entry.name.to_string(),
+        description: text_or_empty(entry.description.as_deref()),
+        version: text_or_empty(entry.version.as_deref()),
+        category: text_or_empty(entry.category.as_deref()),
         package: handle_or_empty(root, entry.package.as_ref()),
-        source_kind: (*entry.source_kind).to_owned(),
-        source: (*entry.source).to_owned(),
-        installation: text(entry.installation.as_deref()),
-        authentication: text(entry.authentication.as_deref()),
+        source_kind: entry.source_kind.to_string(),
+        source: entry.source.to_string(),
+        installation: text_or_empty(entry.installation.as_deref()),
+        authentication: text_or_empty(entry.authentication.as_deref()),
         skills: entry
             .skills
             .iter()
@@ -260,17 +258,17 @@ fn marketplace_entry(root: &RootId, entry: &MarketplaceEntry) -> pb::Marketplace
 
 fn author(author: &PluginAuthor) -> pb::Author {
     pb::Author {
-        name: text(author.name.as_deref()),
-        email: text(author.email.as_deref()),
-        url: text(author.url.as_deref()),
+        name: text_or_empty(author.name.as_deref()),
+        email: text_or_empty(author.email.as_deref()),
+        url: text_or_empty(author.url.as_deref()),
     }
 }
 
 fn named_value(value: &NamedValue) -> pb::NamedValue {
     pb::NamedValue {
-        name: (*value.name).to_owned(),
+        name: value.name.to_string(),
         value: value.value.as_ref().map(ToString::to_string),
-        from_variable: text(value.from_variable.as_deref()),
+        from_variable: text_or_empty(value.from_variable.as_deref()),
     }
 }
 
@@ -279,15 +277,9 @@ fn other_keys(value: &DynamicValue) -> Option<Struct> {
     value.as_map().map(|_| to_struct(value))
 }
 
-fn digest_text(digest: Option<ContentDigest>) -> String {
-    digest
-        .as_ref()
-        .map(ContentDigest::to_string)
-        .unwrap_or_default()
-}
-
-fn text(text: Option<&str>) -> String {
-    text.unwrap_or_default().to_owned()
+/// Returns the text of a digest; empty for an absent one.
+pub fn digest_text(digest: Option<ContentDigest>) -> String {
+    digest.map(|digest| digest.to_string()).unwrap_or_default()
 }
 
 fn texts(list: &[Box<str>]) -> Vec<String> {

@@ -77,6 +77,11 @@ impl Quota {
 }
 
 impl QuotaPermit {
+    /// Acquires a permit of its own for the same caller.
+    pub fn acquire_another(&self, amount: usize) -> Result<Self, QuotaExceeded> {
+        self.quota.acquire(&self.key, amount)
+    }
+
     /// Acquires `amount` further permits, or none.
     pub fn acquire_more(&mut self, amount: usize) -> Result<(), QuotaExceeded> {
         let quota = &self.quota.0;

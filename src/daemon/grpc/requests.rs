@@ -7,14 +7,15 @@ use crate::daemon::catalog::{
     CatalogView, ConsistencyLevel, FilesRequest, ReadRequest, ScopedSelection, WaitBudget,
 };
 use crate::daemon::fs::package_walk::FileListToken;
-use crate::daemon::model::token::{PageToken, ReadCursor};
+use crate::daemon::model::token::{PageToken, ReadCursor, ResumeToken};
 use crate::daemon::model::{SelectedRoot, skill_file_name};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::cursor::Cursor as _;
 use caproot_core::wire::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
 use caproot_core::wire::{RelPath, ResourceHandle, RootId, handle, is_digest};
 use http::HeaderMap;
-use std::collections::{BTreeSet, HashMap};
+use indexmap::IndexMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tonic::{Request, Status};
 
@@ -40,16 +41,12 @@ fn parse_selection(
         return Err(BadField::new(FIELD, problem).with_reason(pb::ErrorReason::TooManyRoots));
     }
 
-    let mut seen: HashMap<RootId, usize> = HashMap::new();
-    let mut selection: Vec<SelectedRoot> = Vec::with_capacity(roots.len());
+    let mut selection = IndexMap::with_capacity(roots.len());
     for (index, root) in roots.into_iter().enumerate() {
         let root = parse_root(root, &format!("{FIELD}[{index}]"))?;
-        match seen.get(&root.id) {
-            None => {
-                seen.insert(root.id.clone(), selection.len());
-                selection.push(root);
-            }
-            Some(first) if selection[*first] == root => {}
+        match selection.get(&root.id) {
+            None => drop(selection.insert(root.id.clone(), root)),
+            Some(first) if *first == root => {}
             Some(_) => {
                 return Err(BadField::new(
                     format!("{FIELD}[{index}].id"),
@@ -59,7 +56,7 @@ fn parse_selection(
         }
     }
 
-    Ok(selection)
+    Ok(selection.into_values().collect())
 }
 
 fn parse_root(root: pb::SelectedCapabilityRoot, field: &str) -> Result<SelectedRoot, BadField> {
@@ -101,12 +98,13 @@ fn parse_page_token<T>(
     if text.is_empty() {
         return Ok(None);
     }
-    decode(text).map(Some).ok_or_else(|| {
-        BadField::new(
+    match decode(text) {
+        None => Err(BadField::new(
             "page_token",
             "belongs to another list; start again without a page token",
-        )
-    })
+        )),
+        token => Ok(token),
+    }
 }
 
 fn parse_view(requested: i32) -> Result<pb::SkillView, BadField> {
@@ -156,13 +154,6 @@ pub struct PageRequest {
     pub wait_budget: WaitBudget,
 }
 
-/// Fields of a request for a page, not validated yet.
-struct PageFields<'a> {
-    page_size: i32,
-    consistency: i32,
-    page_token: &'a str,
-}
-
 /// Validated request of a stream.
 pub struct WatchRequest {
     pub query: ListQuery,
@@ -180,55 +171,34 @@ impl ListQuery {
         self.encode_with_roots(self.selection.roots.iter())
     }
 
-    /// Returns the query that a resume token must match. The order of the roots does not matter.
-    pub fn resume_token_binding(&self) -> Vec<u8> {
+    /// Returns the resume token of a revision. The order of the roots does not matter.
+    pub fn resume_token(&self, epoch: u64, revision: u64) -> ResumeToken {
         let mut roots: Vec<_> = self.selection.roots.iter().collect();
         // Ids are unique in a selection.
         roots.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-        self.encode_with_roots(roots.into_iter())
+        ResumeToken::new(epoch, revision, &self.encode_with_roots(roots.into_iter()))
     }
 
     fn encode_with_roots<'s>(&self, roots: impl Iterator<Item = &'s SelectedRoot>) -> Vec<u8> {
         let mut bytes = vec![u8::from(self.view == pb::SkillView::Basic)];
         let roots =
             roots.flat_map(|s| [s.id.as_str(), &*s.location_type, &*s.environment, &*s.path]);
-        for text in std::iter::once(&*self.product).chain(roots) {
-            bytes.extend((text.len() as u64).to_be_bytes());
-            bytes.extend(text.as_bytes());
-        }
+        append_texts(&mut bytes, std::iter::once(&*self.product).chain(roots));
         // Empty for an unrestricted caller; otherwise the first byte differs from a length.
         bytes.extend(self.selection.access_scope.to_bytes());
         bytes
     }
 }
 
-impl PageRequest {
-    /// Validates the page size, the consistency and the page token of a request.
-    fn parse(
-        query: ListQuery,
-        token_binding: Vec<u8>,
-        page: &PageFields<'_>,
-        wait_budget: WaitBudget,
-    ) -> Result<Self, BadField> {
-        let page_size = parse_page_size(page.page_size)?;
-        let consistency = parse_consistency(page.consistency)?;
-        let token = parse_page_token(page.page_token, |text| {
-            PageToken::decode(text, &token_binding)
-        })?;
-
-        Ok(Self {
-            query,
-            known_catalogs: KnownCatalogs::default(),
-            roots_only: false,
-            page_size,
-            begin: token.map_or((0, 0), |token| token.position),
-            token_binding,
-            token,
-            consistency,
-            wait_budget,
-        })
+/// Appends texts to bytes that identify a query. A length precedes each text.
+fn append_texts<'a>(bytes: &mut Vec<u8>, texts: impl Iterator<Item = &'a str>) {
+    for text in texts {
+        bytes.extend((text.len() as u64).to_be_bytes());
+        bytes.extend(text.as_bytes());
     }
+}
 
+impl PageRequest {
     pub fn is_first_page(&self) -> bool {
         self.begin == (0, 0)
     }
@@ -249,50 +219,8 @@ pub fn parse_list_request(
     request: Request<pb::ListSkillsRequest>,
     max_roots: usize,
 ) -> Result<PageRequest, Status> {
-    let access_scope = caller_access_scope(request.extensions())?;
-    let wait_budget = call_wait_budget(&request);
-
-    let pb::ListSkillsRequest {
-        selected_capability_roots: roots,
-        product,
-        view,
-        page_size,
-        page_token,
-        consistency,
-        known_catalogs,
-        roots_only,
-    } = request.into_inner();
-
-    let roots = parse_selection(roots, max_roots)?;
-    let known_catalogs = KnownCatalogs::parse(known_catalogs, &roots)?;
-    let selection = ScopedSelection {
-        access_scope,
-        roots,
-    };
-
-    let query = ListQuery {
-        selection,
-        product,
-        view: parse_view(view)?,
-    };
-
-    let mut token_binding = query.page_token_binding();
-    known_catalogs.append_to(&mut token_binding);
-    if roots_only {
-        token_binding.insert(0, ROOTS_ONLY_TAG);
-    }
-
-    let page = PageFields {
-        page_size,
-        consistency,
-        page_token: &page_token,
-    };
-    let request = PageRequest::parse(query, token_binding, &page, wait_budget)?;
-    Ok(PageRequest {
-        known_catalogs,
-        roots_only,
-        ..request
-    })
+    let tag = request.get_ref().roots_only.then_some(ROOTS_ONLY_TAG);
+    parse_page_request(request, tag, max_roots)
 }
 
 /// Validates a request for a page of `ResolveRoots`.
@@ -300,40 +228,58 @@ pub fn parse_resolve_request(
     request: Request<pb::ResolveRootsRequest>,
     max_roots: usize,
 ) -> Result<PageRequest, Status> {
+    let request = request.map(|request| pb::ListSkillsRequest {
+        selected_capability_roots: request.selected_capability_roots,
+        page_size: request.page_size,
+        page_token: request.page_token,
+        consistency: request.consistency,
+        ..pb::ListSkillsRequest::default()
+    });
+    parse_page_request(request, Some(RESOLVE_TOKEN_TAG), max_roots)
+}
+
+/// Validates a request for a page. `tag` distinguishes the page tokens from those of a list of skills.
+fn parse_page_request(
+    request: Request<pb::ListSkillsRequest>,
+    tag: Option<u8>,
+    max_roots: usize,
+) -> Result<PageRequest, Status> {
     let access_scope = caller_access_scope(request.extensions())?;
     let wait_budget = call_wait_budget(&request);
+    let request = request.into_inner();
 
-    let pb::ResolveRootsRequest {
-        selected_capability_roots: roots,
-        page_size,
-        page_token,
-        consistency,
-    } = request.into_inner();
-
-    let selection = ScopedSelection {
-        access_scope,
-        roots: parse_selection(roots, max_roots)?,
-    };
+    let roots = parse_selection(request.selected_capability_roots, max_roots)?;
+    let known_catalogs = KnownCatalogs::parse(request.known_catalogs, &roots)?;
     let query = ListQuery {
-        selection,
-        product: String::new(),
-        view: pb::SkillView::Full,
+        selection: ScopedSelection {
+            access_scope,
+            roots,
+        },
+        product: request.product,
+        view: parse_view(request.view)?,
     };
 
-    let mut token_binding = vec![RESOLVE_TOKEN_TAG];
+    let mut token_binding: Vec<u8> = tag.into_iter().collect();
     token_binding.extend(query.page_token_binding());
+    known_catalogs.append_to(&mut token_binding);
 
-    let page = PageFields {
-        page_size,
-        consistency,
-        page_token: &page_token,
-    };
-    Ok(PageRequest::parse(
+    let page_size = parse_page_size(request.page_size)?;
+    let consistency = parse_consistency(request.consistency)?;
+    let token = parse_page_token(&request.page_token, |text| {
+        PageToken::decode(text, &token_binding)
+    })?;
+
+    Ok(PageRequest {
         query,
+        known_catalogs,
+        roots_only: request.roots_only,
+        page_size,
+        begin: token.map_or((0, 0), |token| token.position),
         token_binding,
-        &page,
+        token,
+        consistency,
         wait_budget,
-    )?)
+    })
 }
 
 /// Validates the request of a stream.
@@ -371,7 +317,14 @@ pub fn parse_read_request(
     let package = parse_handle("package", &request.package, &root.id)?;
     let resource = match &*request.resource {
         "" => None,
-        text => Some(parse_resource(text, &root.id)?),
+        text if text.starts_with(handle::HANDLE_SCHEME) => {
+            Some(parse_handle("resource", text, &root.id)?)
+        }
+        _ => {
+            let problem = "is not a handle; send the package in front, such as \
+                           `PACKAGE/references/x.md`";
+            return Err(BadField::new("resource", problem).into());
+        }
     };
 
     let max_bytes = match usize::try_from(request.max_bytes) {
@@ -384,20 +337,18 @@ pub fn parse_read_request(
         Err(_) => return Err(BadField::new("max_bytes", "is negative; use 0 for 8,192").into()),
     };
 
-    let from = match &*request.cursor {
+    let continue_from = match &*request.cursor {
         "" => None,
         text => {
             let path = resource
                 .clone()
                 .unwrap_or_else(|| package.join_path(&skill_file_name()));
             let binding = handle::format_handle(&root.id, &path);
-            let cursor = ReadCursor::decode(text, binding.as_bytes()).ok_or_else(|| {
-                BadField::new(
-                    "cursor",
-                    "is not a cursor of this resource; start again without a cursor",
-                )
-            })?;
-            Some(cursor)
+            let Some(cursor) = ReadCursor::decode(text, binding.as_bytes()) else {
+                let problem = "is not a cursor of this resource; start again without a cursor";
+                return Err(BadField::new("cursor", problem).into());
+            };
+            Some((cursor.version, cursor.offset))
         }
     };
 
@@ -410,7 +361,7 @@ pub fn parse_read_request(
         resource: resource.map(|r| r.strip_prefix(&package).unwrap_or_else(RelPath::root)),
         root,
         package,
-        continue_from: from.map(|c| (c.version, c.offset)),
+        continue_from,
         max_bytes,
         unless_digest: (!request.if_none_match.is_empty()).then_some(request.if_none_match),
         consistency,
@@ -434,7 +385,6 @@ pub fn parse_files_request(
     })?;
 
     check_authority(request.authority.as_ref(), &root.id)?;
-    let with_digests = request.include_digests;
 
     Ok(FilesRequest {
         access_scope,
@@ -442,18 +392,16 @@ pub fn parse_files_request(
         package,
         bookmark,
         max_files,
-        with_digests,
+        with_digests: request.include_digests,
     })
 }
 
 /// Returns an error if the request has an authority and it is not the authority of the root.
 fn check_authority(authority: Option<&pb::Authority>, root: &RootId) -> Result<(), Status> {
-    match authority {
-        Some(authority) if authority.kind != "executor" || authority.id != root.as_str() => {
-            Err(RpcError::AuthorityMismatch.into_status(Some(root.as_str())))
-        }
-        _ => Ok(()),
+    if authority.is_some_and(|it| it.kind != "executor" || it.id != root.as_str()) {
+        return Err(RpcError::AuthorityMismatch.into_status(Some(root.as_str())));
     }
+    Ok(())
 }
 
 fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadField> {
@@ -468,16 +416,6 @@ fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadFi
     Ok(handle.path)
 }
 
-/// Parses the handle of a file.
-fn parse_resource(text: &str, root: &RootId) -> Result<RelPath, BadField> {
-    if !text.starts_with(handle::HANDLE_SCHEME) {
-        let problem = "is not a handle; send the package in front, such as \
-                       `PACKAGE/references/x.md`";
-        return Err(BadField::new("resource", problem));
-    }
-    parse_handle("resource", text, root)
-}
-
 /// Returns the wait budget of a call with this deadline.
 pub fn call_wait_budget<T>(request: &Request<T>) -> WaitBudget {
     let timeout = request.extensions().get::<CallTimeout>();
@@ -490,14 +428,14 @@ pub fn grpc_timeout(headers: &HeaderMap) -> Result<Option<Duration>, BadField> {
     let Some(value) = headers.get(GRPC_TIMEOUT) else {
         return Ok(None);
     };
-    let timeout = value.to_str().ok().and_then(parse_timeout);
-    timeout.map(Some).ok_or_else(|| {
-        BadField::new(
+    match value.to_str().ok().and_then(parse_timeout) {
+        None => Err(BadField::new(
             GRPC_TIMEOUT,
             "is not a timeout; send 1 to 8 digits and one of the units H, M, S, m, u and n, such as \
              `5S` for 5 seconds or `500m` for 500 milliseconds",
-        )
-    })
+        )),
+        timeout => Ok(timeout),
+    }
 }
 
 fn parse_timeout(text: &str) -> Option<Duration> {
@@ -506,16 +444,16 @@ fn parse_timeout(text: &str) -> Option<Duration> {
     if digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
     }
-    let value: u64 = digits.parse().ok()?;
-    match unit {
-        "H" => Some(Duration::from_secs(value * 3_600)),
-        "M" => Some(Duration::from_secs(value * 60)),
-        "S" => Some(Duration::from_secs(value)),
-        "m" => Some(Duration::from_millis(value)),
-        "u" => Some(Duration::from_micros(value)),
-        "n" => Some(Duration::from_nanos(value)),
-        _ => None,
-    }
+    let value = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_hours(value),
+        "M" => Duration::from_mins(value),
+        "S" => Duration::from_secs(value),
+        "m" => Duration::from_millis(value),
+        "u" => Duration::from_micros(value),
+        "n" => Duration::from_nanos(value),
+        _ => return None,
+    })
 }
 
 /// Catalogs that a caller holds, so that the daemon need not send them: root ids with digests.
@@ -548,22 +486,18 @@ impl KnownCatalogs {
 
     /// Removes the catalogs of the roots that are ready in a view.
     pub fn remove_ready_roots(&mut self, view: &CatalogView) {
-        let ready = view
+        let ready: BTreeSet<_> = view
             .roots
             .iter()
-            .filter(|root| root.state.catalog().is_some());
-        let ready: BTreeSet<_> = ready.map(|root| root.id.as_str()).collect();
+            .filter(|root| root.state.catalog().is_some())
+            .map(|root| root.id.as_str())
+            .collect();
         self.0.retain(|(id, _)| !ready.contains(&**id));
     }
 
     /// Whether the caller holds no catalog of a root that was not ready yet.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// Removes all catalogs.
-    pub fn clear(&mut self) {
-        self.0.clear();
     }
 
     /// Marks the roots whose catalogs the caller holds.
@@ -580,15 +514,14 @@ impl KnownCatalogs {
         }
     }
 
-    /// Appends the catalogs to the bytes that identify a query. A length precedes each text, and the
-    /// first byte differs from a length.
+    /// Appends the catalogs to the bytes that identify a query. The first byte differs from a length.
     pub fn append_to(&self, query: &mut Vec<u8>) {
         if !self.0.is_empty() {
             query.push(u8::MAX);
         }
-        for text in self.0.iter().flat_map(|(id, digest)| [id, digest]) {
-            query.extend((text.len() as u64).to_be_bytes());
-            query.extend(text.as_bytes());
-        }
+        append_texts(
+            query,
+            self.0.iter().flat_map(|(id, digest)| [&**id, digest]),
+        );
     }
 }

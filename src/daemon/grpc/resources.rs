@@ -1,6 +1,7 @@
 //! Messages and page tokens for the files of a package.
 
 use super::encoded_body::{self, EncodedMessage};
+use super::plugin_message::digest_text;
 use crate::daemon::fs::{ListedFile, PageBody};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::{RelPath, RootId, handle};
@@ -14,23 +15,28 @@ const DATA_FIELD: u32 = 3;
 /// Returns the query that a page token must match: the request without page size, page token and
 /// authority. The authority is validated separately.
 pub fn page_token_binding(request: &pb::ListResourcesRequest) -> Vec<u8> {
-    let pb::ListResourcesRequest {
-        root,
-        package,
-        include_digests,
-        ..
-    } = request;
     let query = pb::ListResourcesRequest {
-        root: root.clone(),
-        package: package.clone(),
-        include_digests: *include_digests,
-        ..pb::ListResourcesRequest::default()
+        page_size: 0,
+        page_token: String::new(),
+        authority: None,
+        ..request.clone()
     };
     query.encode_to_vec()
 }
 
-/// Builds the message of a file below the root with this id.
-pub fn resource_message(root: &RootId, package: &RelPath, file: &ListedFile) -> pb::Resource {
+/// Builds the messages of files of a package below the root with this id.
+pub fn resource_messages(
+    root: &RootId,
+    package: &RelPath,
+    files: &[ListedFile],
+) -> Vec<pb::Resource> {
+    files
+        .iter()
+        .map(|file| resource_message(root, package, file))
+        .collect()
+}
+
+fn resource_message(root: &RootId, package: &RelPath, file: &ListedFile) -> pb::Resource {
     let path = package.join_path(&file.path);
     let by_content = file.utf8.map(media_type_of_content);
     pb::Resource {
@@ -41,10 +47,7 @@ pub fn resource_message(root: &RootId, package: &RelPath, file: &ListedFile) -> 
         resource: handle::format_handle(root, &path),
         size_bytes: file.size,
         executable: file.executable,
-        digest: file
-            .digest
-            .map(|digest| digest.to_string())
-            .unwrap_or_default(),
+        digest: digest_text(file.digest),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `CapabilityService`: validates requests, queries the catalog store and builds responses.
 
 use super::audit_log::AuditedCall;
-use super::auth::{caller_access_scope, caller_credentials};
+use super::auth::{authenticated, caller_access_scope};
 use super::catalog_digests::CatalogDigests;
 use super::encoded_body::{ChunkStream, EncodedEvent, EncodedMessage};
 use super::errors::{RpcError, shutting_down, too_many_streams};
@@ -11,7 +11,7 @@ use super::message_cache::{EVENT_CACHE_LIMITS, MessageCache, MessageKey, PAGE_CA
 use super::quota::Quota;
 use super::readiness_messages::{check_view, readiness_version};
 use super::requests::PageRequest;
-use super::watch_stream::{StreamParameters, WatchStream};
+use super::watch_stream::WatchStream;
 use super::{list_pages, requests, resources, root_messages};
 use crate::daemon::catalog::{CatalogStore, CatalogView, ConsistencyLevel, ScopedSelection};
 use crate::daemon::model::skill_file_name;
@@ -21,25 +21,26 @@ use bytes::Bytes;
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::cursor::Cursor as _;
 use caproot_core::wire::handle;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
 /// Implementation of `caproot.v1.CapabilityService`.
 #[derive(Debug)]
 pub struct GrpcService {
-    store: CatalogStore,
-    readiness: ReadinessChecker,
+    pub(super) store: CatalogStore,
+    pub(super) readiness: ReadinessChecker,
     daemon_info: DaemonInfo,
     /// Cancelled when the daemon stops: ends the streams, and new calls are rejected.
-    shutdown: CancellationToken,
+    pub(super) shutdown: CancellationToken,
     /// Quota of open streams.
     stream_quota: Quota,
     /// Cached pages of `ListSkills`.
     page_cache: MessageCache<Bytes>,
     /// Cached events of streams.
-    event_cache: MessageCache<EncodedEvent>,
+    pub(super) event_cache: MessageCache<EncodedEvent>,
     /// Digests of served catalogs.
-    catalog_digests: CatalogDigests,
+    pub(super) catalog_digests: CatalogDigests,
 }
 
 /// Encoded response of a method.
@@ -75,14 +76,9 @@ impl GrpcService {
     /// Returns an error if the daemon is stopping.
     fn check_running(&self) -> Result<(), Status> {
         if self.shutdown.is_cancelled() {
-            Err(shutting_down())
-        } else {
-            Ok(())
+            return Err(shutting_down());
         }
-    }
-
-    fn max_roots(&self) -> usize {
-        self.store.limits().max_roots
+        Ok(())
     }
 
     /// Returns the view of a page: the revision that the page continues, or the latest states after
@@ -90,11 +86,9 @@ impl GrpcService {
     async fn find_view(&self, request: &PageRequest) -> Result<CatalogView, RpcError> {
         let selection = &request.query.selection;
         let Some(token) = request.token else {
-            let view = self
-                .store
-                .view(selection, request.consistency, request.wait_budget)
-                .await?;
-            return Ok(view);
+            let store = &self.store;
+            let view = store.view(selection, request.consistency, request.wait_budget);
+            return Ok(view.await?);
         };
 
         // Revisions of another process cannot be compared.
@@ -167,7 +161,7 @@ impl GrpcService {
     ) -> RpcResult {
         call.set_method("ResolveRoots", &request.get_ref().selected_capability_roots);
         self.check_running()?;
-        let request = requests::parse_resolve_request(request, self.max_roots())?;
+        let request = requests::parse_resolve_request(request, self.store.limits().max_roots)?;
         let view = self.find_view(&request).await?;
         call.record_denied_roots(&view);
 
@@ -185,7 +179,7 @@ impl GrpcService {
     ) -> RpcResult {
         call.set_method("ListSkills", &request.get_ref().selected_capability_roots);
         self.check_running()?;
-        let request = requests::parse_list_request(request, self.max_roots())?;
+        let request = requests::parse_list_request(request, self.store.limits().max_roots)?;
         let view = self.find_view(&request).await?;
         call.record_denied_roots(&view);
 
@@ -213,28 +207,27 @@ impl GrpcService {
     }
 
     pub(super) fn watch_skills(
-        &self,
+        self: &Arc<Self>,
         request: Request<pb::WatchSkillsRequest>,
         call: &mut AuditedCall,
     ) -> Result<ChunkStream, Status> {
         call.set_method("WatchSkills", &request.get_ref().selected_capability_roots);
         self.check_running()?;
         let quota_key = request_quota_key(request.extensions())?;
-
-        Ok(WatchStream::spawn(StreamParameters {
-            store: self.store.clone(),
-            readiness: self.readiness.clone(),
-            credentials: caller_credentials(request.extensions())?,
-            request: requests::parse_watch_request(request, self.max_roots())?,
-            event_cache: self.event_cache.clone(),
-            catalog_digests: self.catalog_digests.clone(),
-            shutdown: self.shutdown.clone(),
-            permit: self
-                .stream_quota
-                .acquire(&quota_key, 1)
-                .map_err(too_many_streams)?,
-            call: call.clone(),
-        }))
+        let credentials = authenticated(request.extensions())?;
+        let request = requests::parse_watch_request(request, self.store.limits().max_roots)?;
+        let permit = self
+            .stream_quota
+            .acquire(&quota_key, 1)
+            .map_err(too_many_streams)?;
+        let service = self.clone();
+        Ok(WatchStream::spawn(
+            service,
+            credentials,
+            request,
+            permit,
+            call.clone(),
+        ))
     }
 
     pub(super) async fn list_resources(
@@ -257,24 +250,16 @@ impl GrpcService {
             .await
             .map_err(|error| RpcError::Read(error).into_status(Some(root.as_str())))?;
 
-        let resources = found
-            .files
-            .iter()
-            .map(|file| resources::resource_message(&root, &package, file));
-        let withheld = found
-            .withheld
-            .iter()
-            .map(|file| resources::resource_message(&root, &package, file));
         let next = found
             .next
             .map(|token| token.encode(&resources::page_token_binding(request.get_ref())));
         EncodedMessage::new(&pb::ListResourcesResponse {
-            resources: resources.collect(),
+            resources: resources::resource_messages(&root, &package, &found.files),
             next_page_token: next.unwrap_or_default(),
             truncated: found.truncated,
             epoch: self.epoch(),
             revision: self.store.revision(),
-            withheld: withheld.collect(),
+            withheld: resources::resource_messages(&root, &package, &found.withheld),
         })
     }
 

@@ -4,7 +4,7 @@
 use super::root_messages::{handle_or_empty, scope};
 use crate::daemon::model::sidecar::{self, SkillPermissions, ToolDependency};
 use crate::daemon::model::skill::OfferRestriction;
-use crate::daemon::model::value::compact::{CompactEntries, ValueRef, encode};
+use crate::daemon::model::value::compact::{ValueRef, encode};
 use crate::daemon::model::{DynamicValue, PackageTrust, RootScope, Skill};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::{RelPath, RootId, handle};
@@ -178,25 +178,20 @@ fn permissions(
     } else {
         pb::Sandbox::WorkspaceWrite
     };
+    let paths = |texts: &[Box<str>]| {
+        texts
+            .iter()
+            .map(|text| permission_path(root, package, text))
+            .collect()
+    };
 
     pb::SkillPermissions {
         network: requested.network,
-        file_system_read: permission_paths(root, package, &requested.file_system_read),
-        file_system_write: permission_paths(root, package, &requested.file_system_write),
+        file_system_read: paths(&requested.file_system_read),
+        file_system_write: paths(&requested.file_system_write),
         macos: requested.macos.as_ref().map(to_struct),
         sandbox: sandbox.into(),
     }
-}
-
-fn permission_paths(
-    root: &RootId,
-    package: &RelPath,
-    texts: &[Box<str>],
-) -> Vec<pb::PermissionPath> {
-    texts
-        .iter()
-        .map(|text| permission_path(root, package, text))
-        .collect()
 }
 
 fn permission_path(root: &RootId, package: &RelPath, text: &str) -> pb::PermissionPath {
@@ -211,7 +206,8 @@ fn permission_path(root: &RootId, package: &RelPath, text: &str) -> pb::Permissi
     }
 }
 
-fn text_or_empty(text: Option<&str>) -> String {
+/// Returns the text; empty for an absent one.
+pub fn text_or_empty(text: Option<&str>) -> String {
     text.unwrap_or_default().to_owned()
 }
 
@@ -261,24 +257,21 @@ pub fn write_message(number: u32, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<
 
 /// Writes a mapping as a `google.protobuf.Struct`. Other values give an empty struct.
 fn write_struct(number: u32, value: ValueRef<'_>, out: &mut Vec<u8>) {
-    write_message(number, out, |out| {
-        if let ValueRef::Map(entries) = value {
-            write_struct_fields(entries, out);
-        }
-    });
+    write_message(number, out, |out| write_struct_fields(value, out));
 }
 
 /// Converts a mapping to a `google.protobuf.Struct`. Other values give an empty struct.
 pub fn to_struct(value: &DynamicValue) -> Struct {
     let compact = encode(value);
     let mut bytes = Vec::new();
-    if let ValueRef::Map(entries) = ValueRef::decode(&compact) {
-        write_struct_fields(entries, &mut bytes);
-    }
+    write_struct_fields(ValueRef::decode(&compact), &mut bytes);
     Struct::decode(&*bytes).expect("the encoder writes valid messages")
 }
 
-fn write_struct_fields(entries: CompactEntries<'_>, out: &mut Vec<u8>) {
+fn write_struct_fields(value: ValueRef<'_>, out: &mut Vec<u8>) {
+    let ValueRef::Map(entries) = value else {
+        return;
+    };
     for (key, value) in entries {
         write_message(1, out, |out| {
             write_text(1, key, out);

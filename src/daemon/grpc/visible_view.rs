@@ -24,8 +24,11 @@ pub struct VisibleView<'a> {
 
 impl<'a> VisibleView<'a> {
     pub fn new(view: &'a CatalogView, product: &'a str) -> Self {
-        let roots = view.roots.iter();
-        let roots: Vec<_> = roots.map(|root| VisibleRoot::new(root, product)).collect();
+        let roots: Vec<_> = view
+            .roots
+            .iter()
+            .map(|root| VisibleRoot::new(root, product))
+            .collect();
         let diagnosed = roots.iter().flatten().filter(|root| root.has_diagnostics());
         Self {
             view,
@@ -35,11 +38,14 @@ impl<'a> VisibleView<'a> {
     }
 
     /// Returns the diagnostics of each root, most severe first.
-    pub fn diagnostics(&self) -> Vec<Vec<pb::Diagnostic>> {
-        let roots = self.roots.iter().map(Option::as_ref);
-        let lists =
-            roots.map(|root| root.map(|root| root.limited_diagnostics(self.diagnostic_bytes)));
-        lists.map(Option::unwrap_or_default).collect()
+    pub fn diagnostics(&self) -> impl Iterator<Item = Vec<pb::Diagnostic>> {
+        (0..self.roots.len()).map(|at| self.root_diagnostics(at))
+    }
+
+    /// Returns the diagnostics of one root.
+    pub fn root_diagnostics(&self, at: usize) -> Vec<pb::Diagnostic> {
+        let root = self.roots[at].as_ref();
+        root.map_or_else(Vec::new, |root| root.diagnostics(self.diagnostic_bytes))
     }
 }
 
@@ -47,8 +53,8 @@ impl<'a> VisibleView<'a> {
 #[derive(Clone, Copy)]
 pub struct VisibleRoot<'a> {
     pub id: &'a RootId,
-    pub catalog: &'a Catalog,
-    watch_mode: WatchMode,
+    pub catalog: &'a Arc<Catalog>,
+    pub watch_mode: WatchMode,
     product: &'a str,
 }
 
@@ -68,11 +74,9 @@ impl<'a> VisibleRoot<'a> {
     }
 
     /// Returns the visible skills with their indices in the catalog, starting at `from`.
-    pub fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
+    pub fn skills(self, from: usize) -> impl Iterator<Item = (usize, &'a Arc<Skill>)> {
         let skills = (from..).zip(self.catalog.skills(from));
-        skills
-            .map(|(at, skill)| (at, &**skill))
-            .filter(|(_, s)| self.is_listed(s))
+        skills.filter(move |(_, skill)| self.is_listed(skill))
     }
 
     /// Returns a listed skill.
@@ -83,84 +87,64 @@ impl<'a> VisibleRoot<'a> {
 
     /// Whether a skill of the catalog is listed for this product and root id.
     pub fn is_listed(&self, skill: &Skill) -> bool {
-        self.has_valid_handle(skill) && skill.is_visible_to_product(self.product)
+        skill.check_handle(self.id).is_ok() && skill.is_visible_to_product(self.product)
     }
 
     /// Returns the plugins with a valid handle, by package.
-    pub fn plugins(&self) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
-        let Self { id, catalog, .. } = *self;
-        catalog
-            .plugins()
-            .iter()
-            .filter(move |plugin| plugin.check_handle(id).is_ok())
-    }
-
-    fn has_valid_handle(&self, skill: &Skill) -> bool {
-        skill.check_handle(self.id).is_ok()
+    pub fn plugins(self) -> impl Iterator<Item = &'a Arc<Plugin>> {
+        let plugins = self.catalog.plugins().iter();
+        plugins.filter(move |plugin| plugin.check_handle(self.id).is_ok())
     }
 
     /// Whether the root has a diagnostic.
     fn has_diagnostics(&self) -> bool {
         !self.catalog.diagnostics.kept().is_empty()
-            || self.polling_diagnostic().is_some()
-            || (!self.catalog.lists_all(self.id, "") && self.has_too_long_handle())
+            || self.polling_problem().is_some()
+            || self.handle_problems().next().is_some()
     }
 
-    fn has_too_long_handle(&self) -> bool {
-        let mut skills = self.catalog.skills(0);
-        let mut plugins = self.catalog.plugins().iter();
-        skills.any(|skill| !self.has_valid_handle(skill))
-            || plugins.any(|plugin| plugin.check_handle(self.id).is_err())
+    /// Returns the problems of skills and plugins whose handle would be too long.
+    fn handle_problems(&self) -> impl Iterator<Item = FileProblem> {
+        let skills = self.catalog.skills(0);
+        let plugins = self.catalog.plugins().iter();
+        let problems = skills
+            .filter_map(|skill| skill.check_handle(self.id).err())
+            .chain(plugins.filter_map(|plugin| plugin.check_handle(self.id).err()));
+        let may_have_any = !self.catalog.lists_all(self.id, "");
+        may_have_any.then_some(problems).into_iter().flatten()
     }
 
-    /// Returns the diagnostics, most severe first: those of the catalog, and those that depend on
-    /// the root id.
-    fn diagnostics(&self) -> Vec<pb::Diagnostic> {
-        let mut own = Vec::new();
-        if !self.catalog.lists_all(self.id, "") {
-            let skills = self.catalog.skills(0);
-            let plugins = self.catalog.plugins().iter();
-            let problems = skills
-                .filter_map(|skill| skill.check_handle(self.id).err())
-                .chain(plugins.filter_map(|plugin| plugin.check_handle(self.id).err()));
-            own.extend(problems.map(|problem| Diagnostic {
+    /// Returns the diagnostics that fit into `max_bytes`, most severe first: those of the catalog, and
+    /// those that depend on the root id.
+    pub fn diagnostics(&self, max_bytes: usize) -> Vec<pb::Diagnostic> {
+        let problems = self.handle_problems().chain(self.polling_problem());
+        let own: Vec<_> = problems
+            .map(|problem| Diagnostic {
                 resource: None,
                 problem,
-            }));
-        }
-        own.extend(self.polling_diagnostic());
-
+            })
+            .collect();
         let mut all: Vec<_> = own.iter().chain(self.catalog.diagnostics.kept()).collect();
         all.sort_by_key(|d| d.problem.severity);
-        all.into_iter().map(|d| diagnostic(self.id, d)).collect()
-    }
-
-    /// Returns the diagnostics that fit into `max_bytes`, most severe first.
-    pub fn limited_diagnostics(&self, max_bytes: usize) -> Vec<pb::Diagnostic> {
-        let mut diagnostics = self.diagnostics();
-        diagnostics.truncate(MAX_DIAGNOSTICS);
 
         let mut room = max_bytes;
-        let fitting = diagnostics.iter().take_while(|diagnostic| {
-            let len = diagnostic.encoded_len() + 4;
-            let fits = len <= room;
-            room = room.saturating_sub(len);
-            fits
-        });
-        let fitting = fitting.count();
-        diagnostics.truncate(fitting);
-        diagnostics
+        all.into_iter()
+            .take(MAX_DIAGNOSTICS)
+            .map(|d| diagnostic(self.id, d))
+            .take_while(|diagnostic| {
+                let rest = room.checked_sub(diagnostic.encoded_len() + 4);
+                room = rest.unwrap_or(0);
+                rest.is_some()
+            })
+            .collect()
     }
 
-    fn polling_diagnostic(&self) -> Option<Diagnostic> {
+    fn polling_problem(&self) -> Option<FileProblem> {
         let WatchMode::Polling(reason) = self.watch_mode else {
             return None;
         };
-        let problem = FileProblem::warning(DiagnosticCode::WatchDegraded, polling_message(reason));
-        Some(Diagnostic {
-            resource: None,
-            problem,
-        })
+        let message = polling_message(reason);
+        Some(FileProblem::warning(DiagnosticCode::WatchDegraded, message))
     }
 
     pub fn counts(&self) -> pb::RootCounts {
@@ -171,7 +155,7 @@ impl<'a> VisibleRoot<'a> {
             let too_long = self
                 .catalog
                 .skills(0)
-                .filter(|s| !self.has_valid_handle(s))
+                .filter(|skill| skill.check_handle(self.id).is_err())
                 .count();
             (self.skills(0).count(), too_long)
         };
@@ -198,7 +182,7 @@ impl<'a> VisibleRoot<'a> {
             plugins: to_count(plugins),
             diagnostics: self.catalog.diagnostics.total()
                 + to_count(too_long + plugins_too_long)
-                + u32::from(self.polling_diagnostic().is_some()),
+                + u32::from(self.polling_problem().is_some()),
         }
     }
 }

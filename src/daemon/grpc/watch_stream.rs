@@ -13,9 +13,9 @@ use super::message_cache::{MessageCache, MessageKey};
 use super::quota::QuotaPermit;
 use super::readiness_messages::{ViewReadiness, check_view, readiness_events};
 use super::requests::{KnownCatalogs, ListQuery, WatchRequest};
-use crate::daemon::catalog::{CatalogStore, CatalogView, ConsistencyLevel, RootLease, WaitBudget};
+use super::service::GrpcService;
+use crate::daemon::catalog::{CatalogView, ConsistencyLevel, RootLease, WaitBudget};
 use crate::daemon::model::token::ResumeToken;
-use crate::daemon::readiness::ReadinessChecker;
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::sync::Mutex;
 use caproot_core::wire::cursor::Cursor as _;
@@ -23,40 +23,21 @@ use futures_util::{Stream, StreamExt as _, stream};
 use pb::watch_skills_response::Event;
 use std::future::{pending, poll_fn};
 use std::iter::{once, once_with};
+use std::mem::take;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 /// Path of the method.
 pub const WATCH_METHOD_PATH: &str = "/caproot.v1.CapabilityService/WatchSkills";
 
-/// Parameters of a new stream.
-pub struct StreamParameters {
-    pub store: CatalogStore,
-    pub readiness: ReadinessChecker,
-    /// Credentials of the caller.
-    pub credentials: CallerCredentials,
-    pub request: WatchRequest,
-    /// Events shared with other streams.
-    pub event_cache: MessageCache<EncodedEvent>,
-    pub catalog_digests: CatalogDigests,
-    /// Cancelled when the daemon stops.
-    pub shutdown: CancellationToken,
-    /// Permit of the quota of open streams.
-    pub permit: QuotaPermit,
-    /// Record of the call in the audit log.
-    pub call: AuditedCall,
-}
-
 /// State of one stream.
 pub struct WatchStream {
-    store: CatalogStore,
-    readiness: ReadinessChecker,
+    service: Arc<GrpcService>,
     /// Readiness that the client has.
     sent_readiness: ViewReadiness,
     credentials: CallerCredentials,
@@ -65,11 +46,9 @@ pub struct WatchStream {
     lease: Option<RootLease>,
     /// Events are encoded only when the client requests them.
     event_sender: PullSender<Result<Arc<EncodedEvent>, Status>>,
-    event_cache: MessageCache<EncodedEvent>,
-    catalog_digests: CatalogDigests,
-    shutdown: CancellationToken,
     /// Status of the stream, if the stream ends for another reason than shutdown.
     end_status: oneshot::Sender<Status>,
+    /// Permit of the quota of open streams.
     permit: QuotaPermit,
     /// Revision that the client holds completely; `None` in the middle of a state.
     synced_revision: Option<u64>,
@@ -78,6 +57,7 @@ pub struct WatchStream {
 }
 
 /// Interruption of a transition.
+#[derive(Debug, PartialEq, Eq)]
 enum StreamInterruption {
     /// The client disconnected, or the daemon is stopping.
     Closed,
@@ -86,36 +66,26 @@ enum StreamInterruption {
 }
 
 impl WatchStream {
-    /// Starts the task of a stream and returns its encoded events. Records a denied root when its
-    /// event is sent. The task ends when the client disconnects, the caller is denied, or the daemon
+    /// Starts the task of a stream and returns its encoded events. Records a denied root in `call` when
+    /// its event is sent. The task ends when the client disconnects, the caller is denied, or the daemon
     /// stops.
-    pub fn spawn(parameters: StreamParameters) -> ChunkStream {
-        let StreamParameters {
-            store,
-            readiness,
-            credentials,
-            request,
-            event_cache,
-            catalog_digests,
-            shutdown,
-            permit,
-            call,
-        } = parameters;
-
+    pub fn spawn(
+        service: Arc<GrpcService>,
+        credentials: CallerCredentials,
+        request: WatchRequest,
+        permit: QuotaPermit,
+        call: AuditedCall,
+    ) -> ChunkStream {
         let (event_sender, events) = pull_channel();
         let (end_status, ended) = oneshot::channel();
         let next_bookmark = Instant::now() + request.bookmark_interval;
         let stream = Self {
-            store,
-            readiness,
+            service,
             sent_readiness: Vec::new(),
             credentials,
             request,
             lease: None,
             event_sender,
-            event_cache,
-            catalog_digests,
-            shutdown,
             end_status,
             permit,
             synced_revision: None,
@@ -139,10 +109,10 @@ impl WatchStream {
 
     async fn run(mut self) {
         let mut signals = ChangeSignals {
-            revisions: self.store.subscribe_revisions(),
-            readiness: self.readiness.subscribe(),
+            revisions: self.service.store.subscribe_revisions(),
+            readiness: self.service.readiness.subscribe(),
         };
-        let shutdown = self.shutdown.clone();
+        let shutdown = self.service.shutdown.clone();
         let credentials = self.credentials.clone();
 
         tokio::select! {
@@ -174,20 +144,21 @@ impl WatchStream {
 
         let mut view = self.current_view().await;
         loop {
-            signals.mark_unchanged();
+            signals.revisions.mark_unchanged();
+            signals.readiness.mark_unchanged();
 
             let is_first = self.synced_revision.is_none();
-            let readiness = check_view(&self.readiness, &view).await;
+            let readiness = check_view(&self.service.readiness, &view).await;
             let product = &self.request.query.product;
+            let events = readiness_events(product, &self.sent_readiness, &view, &readiness);
             let next = NextState {
                 client_view: client_view.as_ref(),
                 reason,
                 view: &view,
-                readiness: readiness_events(product, &self.sent_readiness, &view, &readiness),
             };
             // Boxed, so that an idle stream does not keep its memory. Most streams are idle most of
             // the time.
-            match Box::pin(self.send_transition(next, is_first)).await {
+            match Box::pin(self.send_transition(next, events, is_first)).await {
                 Ok(()) => {
                     self.sent_readiness = readiness;
                     self.synced_revision = Some(view.revision);
@@ -198,7 +169,7 @@ impl WatchStream {
                     // Discard the client's state, and wait until the client reads again. The client
                     // may have discarded its known catalogs.
                     client_view = None;
-                    self.request.known_catalogs.clear();
+                    self.request.known_catalogs = KnownCatalogs::default();
                     self.sent_readiness.clear();
                     drop(view);
                     reason = Some(pb::ResetReason::Resync);
@@ -212,10 +183,10 @@ impl WatchStream {
 
             reason = None;
             let sent = view;
-            view = match self.wait_for_change(signals, &sent).await {
-                Some(view) => view,
-                None => return,
+            let Some(next) = self.wait_for_change(signals, &sent).await else {
+                return;
             };
+            view = next;
             client_view = Some(sent);
         }
     }
@@ -224,30 +195,26 @@ impl WatchStream {
     async fn current_view(&mut self) -> CatalogView {
         loop {
             if self.credentials.rules_changed() {
-                match self.credentials.reauthenticate().await {
+                match self.credentials.authenticate().await {
                     Ok(caller) => self.request.query.selection.access_scope = caller.access_scope,
                     // `wait_until_denied` ends the stream.
                     Err(_) => return pending().await,
                 }
             }
 
+            let store = &self.service.store;
             let selection = &self.request.query.selection;
-            let is_leased = self
-                .lease
-                .as_ref()
-                .is_some_and(|lease| self.store.is_lease_current(lease, selection));
-            let view = if is_leased {
-                self.store.current_view(selection)
+            let lease = self.lease.as_ref();
+            let view = if lease.is_some_and(|lease| store.is_lease_current(lease, selection)) {
+                store.current_view(selection)
             } else {
                 // The lease keeps the roots watched while this stream is open.
-                self.lease = Some(self.store.lease_roots(selection));
+                self.lease = Some(store.lease_roots(selection));
                 let wait_budget = WaitBudget::new(None);
                 // Boxed because it is rarely needed and larger than the rest of the stream.
-                let view = self
-                    .store
-                    .view(selection, ConsistencyLevel::Cached, wait_budget);
+                let view = store.view(selection, ConsistencyLevel::Cached, wait_budget);
                 let view = Box::pin(view).await;
-                view.unwrap_or_else(|_| self.store.current_view(selection))
+                view.unwrap_or_else(|_| store.current_view(selection))
             };
 
             // If the rules changed meanwhile, the view may show too much.
@@ -264,8 +231,8 @@ impl WatchStream {
             return Err(pb::ResetReason::Initial);
         };
 
-        let binding = query.resume_token_binding();
-        let expected = ResumeToken::new(self.store.epoch(), token.revision, &binding);
+        let store = &self.service.store;
+        let expected = query.resume_token(store.epoch(), token.revision);
         if token.epoch != expected.epoch {
             return Err(pb::ResetReason::EpochChanged);
         }
@@ -273,9 +240,8 @@ impl WatchStream {
             return Err(pb::ResetReason::SelectionChanged);
         }
 
-        self.store
-            .view_at(&query.selection, token.revision)
-            .ok_or(pb::ResetReason::Compacted)
+        let view = store.view_at(&query.selection, token.revision);
+        view.ok_or(pb::ResetReason::Compacted)
     }
 
     /// Waits until the roots change and the client has room for an event. Sends bookmarks
@@ -286,19 +252,20 @@ impl WatchStream {
         sent: &CatalogView,
     ) -> Option<CatalogView> {
         loop {
-            let mut is_readiness = false;
-            let is_idle = tokio::select! {
-                changed = signals.revisions.changed() => { changed.ok()?; false }
-                changed = signals.readiness.changed() => { changed.ok()?; is_readiness = true; false }
-                () = self.credentials.wait_for_new_rules() => false,
+            let (mut is_readiness, mut is_idle) = (false, false);
+            tokio::select! {
+                changed = signals.revisions.changed() => changed.ok()?,
+                changed = signals.readiness.changed() => { changed.ok()?; is_readiness = true; }
+                () = self.credentials.wait_for_new_rules() => {}
                 () = self.event_sender.wait_for_close() => return None,
-                () = sleep_until(self.next_bookmark) => true,
-            };
+                () = sleep_until(self.next_bookmark) => is_idle = true,
+            }
 
             self.event_sender.wait_for_demand().await.ok()?;
             signals.revisions.mark_unchanged();
             let view = self.current_view().await;
-            if is_readiness || !is_same_state(sent, &view) {
+            let mut roots = sent.roots.iter().zip(&view.roots);
+            if is_readiness || !roots.all(|(old, new)| old.state.is_same(&new.state)) {
                 return Some(view);
             }
 
@@ -310,32 +277,32 @@ impl WatchStream {
         }
     }
 
-    /// Sends the events between two views, followed by `synced`.
+    /// Sends the events between two views, followed by those with the changed readiness and `synced`.
     async fn send_transition(
         &mut self,
         next: NextState<'_>,
+        mut readiness: Vec<Event>,
         is_first: bool,
     ) -> Result<(), StreamInterruption> {
-        let NextState {
-            client_view,
-            reason,
-            view,
-            readiness,
-        } = next;
+        let GrpcService {
+            store,
+            event_cache,
+            catalog_digests,
+            ..
+        } = &*self.service;
         // Borrows only single fields, because the event sender is borrowed mutably below.
         let transition = Transition {
             query: &self.request.query,
-            digests: &self.catalog_digests,
+            digests: catalog_digests,
             known: &self.request.known_catalogs,
-            client_view,
-            view,
-            reason,
-            epoch: self.store.epoch(),
+            next,
+            epoch: store.epoch(),
         };
+        let revision = next.view.revision;
         let key = transition.cache_key(is_first);
 
         let mut events = None;
-        if !is_first && cached_event(&self.event_cache, key, 0).is_none() {
+        if !is_first && cached_event(event_cache, key, 0).is_none() {
             let mut new = transition.events();
             events = match new.next() {
                 // Nothing visible changed, so there is nothing to send.
@@ -347,12 +314,12 @@ impl WatchStream {
 
         self.synced_revision = None;
         self.next_bookmark = Instant::now() + self.request.bookmark_interval;
-        let stall_timeout = self.store.timing().stalled_reader_timeout;
+        let stall_timeout = store.timing().stalled_reader_timeout;
         let mut skipped = 0;
         for number in 0.. {
             wait_for_reader(&mut self.event_sender, stall_timeout).await?;
 
-            let event = if let Some(event) = cached_event(&self.event_cache, key, number) {
+            let event = if let Some(event) = cached_event(event_cache, key, number) {
                 skipped += 1;
                 Ok(event)
             } else {
@@ -362,8 +329,8 @@ impl WatchStream {
                     break;
                 };
                 skipped = 0;
-                EncodedEvent::new(transition.epoch, view.revision, event).map(|event| match key {
-                    Some(key) => self.event_cache.insert(key.at_position((0, number)), event),
+                EncodedEvent::new(transition.epoch, revision, event).map(|event| match key {
+                    Some(key) => event_cache.insert(key.at_position((0, number)), event),
                     None => Arc::new(event),
                 })
             };
@@ -371,8 +338,8 @@ impl WatchStream {
             let is_synced = event.as_ref().is_ok_and(|event| event.is_synced);
             if is_synced {
                 // These events are only of this executor, so they are in no cache.
-                for list in &readiness {
-                    let list = EncodedEvent::new(transition.epoch, view.revision, list.clone());
+                for list in take(&mut readiness) {
+                    let list = EncodedEvent::new(transition.epoch, revision, list);
                     self.event_sender.send(list.map(Arc::new));
                     wait_for_reader(&mut self.event_sender, stall_timeout).await?;
                 }
@@ -385,15 +352,13 @@ impl WatchStream {
         Ok(())
     }
 
-    fn resume_token(&self, revision: u64) -> String {
-        let query = self.request.query.resume_token_binding();
-        ResumeToken::new(self.store.epoch(), revision, &query).encode(b"")
-    }
-
     fn bookmark_event(&self, revision: u64) -> Result<Arc<EncodedEvent>, Status> {
-        let resume_token = self.resume_token(revision);
-        let bookmark = Event::Bookmark(pb::Bookmark { resume_token });
-        EncodedEvent::new(self.store.epoch(), revision, bookmark).map(Arc::new)
+        let epoch = self.service.store.epoch();
+        let token = self.request.query.resume_token(epoch, revision);
+        let bookmark = Event::Bookmark(pb::Bookmark {
+            resume_token: token.encode(b""),
+        });
+        EncodedEvent::new(epoch, revision, bookmark).map(Arc::new)
     }
 }
 
@@ -405,21 +370,13 @@ struct ChangeSignals {
     readiness: watch::Receiver<u64>,
 }
 
-impl ChangeSignals {
-    fn mark_unchanged(&mut self) {
-        self.revisions.mark_unchanged();
-        self.readiness.mark_unchanged();
-    }
-}
-
 /// State to which a stream leads its client.
+#[derive(Clone, Copy)]
 struct NextState<'a> {
     client_view: Option<&'a CatalogView>,
     /// Reason for a reset, if the client must discard its state.
     reason: Option<pb::ResetReason>,
     view: &'a CatalogView,
-    /// Events with the changed readiness.
-    readiness: Vec<Event>,
 }
 
 /// Way from the view that the client holds to another view.
@@ -428,10 +385,7 @@ struct Transition<'a> {
     query: &'a ListQuery,
     digests: &'a CatalogDigests,
     known: &'a KnownCatalogs,
-    client_view: Option<&'a CatalogView>,
-    view: &'a CatalogView,
-    /// Reason for a reset, if the client must discard its state.
-    reason: Option<pb::ResetReason>,
+    next: NextState<'a>,
     epoch: u64,
 }
 
@@ -439,19 +393,19 @@ impl<'a> Transition<'a> {
     /// Returns the key under which streams share the events.
     fn cache_key(&self, is_first: bool) -> Option<MessageKey> {
         let parameters = [
-            self.reason.map_or(0, |reason| reason as usize),
+            self.next.reason.map_or(0, |reason| reason as usize),
             usize::from(is_first),
         ];
         let mut query = self.query.page_token_binding();
         self.known.append_to(&mut query);
-        MessageKey::new(&query, self.client_view, self.view, parameters)
+        MessageKey::new(&query, self.next.client_view, self.next.view, parameters)
     }
 
     /// Returns the events, the last of which is `synced`. Boxed, and built by the first stream only:
     /// all streams send at the same time, and these iterators need more memory than the rest of a
     /// stream.
     fn events(self) -> Box<dyn Iterator<Item = Event> + Send + 'a> {
-        let reset = self.reason.map(|reason| {
+        let reset = self.next.reason.map(|reason| {
             Event::Reset(pb::Reset {
                 reason: reason.into(),
             })
@@ -460,12 +414,11 @@ impl<'a> Transition<'a> {
             self.query,
             self.digests,
             self.known,
-            self.client_view,
-            self.view,
+            self.next.client_view,
+            self.next.view,
         );
         let synced = once_with(move || {
-            let binding = self.query.resume_token_binding();
-            let token = ResumeToken::new(self.epoch, self.view.revision, &binding);
+            let token = self.query.resume_token(self.epoch, self.next.view.revision);
             Event::Synced(pb::Synced {
                 resume_token: token.encode(b""),
             })
@@ -479,11 +432,8 @@ async fn wait_for_reader(
     event_sender: &mut PullSender<Result<Arc<EncodedEvent>, Status>>,
     stall_timeout: Duration,
 ) -> Result<(), StreamInterruption> {
-    match timeout(stall_timeout, event_sender.wait_for_demand()).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(ReceiverClosed)) => Err(StreamInterruption::Closed),
-        Err(_) => Err(StreamInterruption::ReaderStalled),
-    }
+    let waited = timeout(stall_timeout, event_sender.wait_for_demand()).await;
+    waited.unwrap_or(Err(StreamInterruption::ReaderStalled))
 }
 
 fn cached_event(
@@ -492,14 +442,6 @@ fn cached_event(
     number: usize,
 ) -> Option<Arc<EncodedEvent>> {
     cache.get(&key?.at_position((0, number)))
-}
-
-/// Whether the states of all roots are identical.
-fn is_same_state(a: &CatalogView, b: &CatalogView) -> bool {
-    a.roots
-        .iter()
-        .zip(&b.roots)
-        .all(|(a, b)| a.state.is_same(&b.state))
 }
 
 /// Sending end of a channel with one slot in which the receiver requests each value. The sender
@@ -511,10 +453,6 @@ struct PullSender<T>(Arc<Mutex<PullSlot<T>>>);
 /// Receiving end, a stream of values.
 #[derive(Debug)]
 struct PullReceiver<T>(Arc<Mutex<PullSlot<T>>>);
-
-/// The receiver was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ReceiverClosed;
 
 /// State that both ends share.
 #[derive(Debug)]
@@ -547,18 +485,18 @@ fn pull_channel<T>() -> (PullSender<T>, PullReceiver<T>) {
 fn close_slot<T>(slot: &Mutex<PullSlot<T>>) {
     let mut slot = slot.lock();
     slot.is_closed = true;
-    let wakers = (slot.sender_waker.take(), slot.receiver_waker.take());
+    let wakers = [slot.sender_waker.take(), slot.receiver_waker.take()];
     drop(slot);
-    wakers.0.into_iter().chain(wakers.1).for_each(Waker::wake);
+    wakers.into_iter().flatten().for_each(Waker::wake);
 }
 
 impl<T> PullSender<T> {
     /// Waits until the receiver requests a value.
-    async fn wait_for_demand(&mut self) -> Result<(), ReceiverClosed> {
+    async fn wait_for_demand(&mut self) -> Result<(), StreamInterruption> {
         poll_fn(|context| {
             let mut slot = self.0.lock();
             if slot.is_closed {
-                return Poll::Ready(Err(ReceiverClosed));
+                return Poll::Ready(Err(StreamInterruption::Closed));
             }
             if slot.is_requested {
                 return Poll::Ready(Ok(()));
@@ -633,7 +571,7 @@ impl<T> Stream for PullReceiver<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ReceiverClosed, pull_channel};
+    use super::{StreamInterruption, pull_channel};
     use futures_util::{FutureExt as _, StreamExt as _};
 
     #[tokio::test]
@@ -668,7 +606,8 @@ mod tests {
             .await
             .expect("receiver requested a value");
         drop(receiver);
-        assert_eq!(sender.wait_for_demand().await.err(), Some(ReceiverClosed));
+        let closed = sender.wait_for_demand().await;
+        assert_eq!(closed, Err(StreamInterruption::Closed));
         sender.wait_for_close().await;
     }
 

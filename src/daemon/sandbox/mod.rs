@@ -10,10 +10,11 @@ mod paths;
 mod ruleset;
 
 use crate::daemon::model::{LandlockMode, LandlockState, SandboxStatus};
-use paths::CollectedPaths;
+use ruleset::REQUIRED_ABI;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::thread::{no_new_privs, set_no_new_privs};
 use std::collections::BTreeSet;
+use std::mem::take;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -75,48 +76,58 @@ pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, Sandbo
         .and_then(|()| no_new_privs())
         .unwrap_or_default();
     if policy.landlock == LandlockMode::Off {
-        return Ok(ProcessSandbox::without_landlock(no_new_privs));
+        return Ok(ProcessSandbox {
+            status: SandboxStatus {
+                no_new_privs,
+                ..SandboxStatus::default()
+            },
+            warnings: Vec::new(),
+            readable_dirs: None,
+            _procfs: Vec::new(),
+        });
     }
 
-    let CollectedPaths {
-        paths,
-        mut warnings,
-    } = paths::collect_paths(policy);
+    let mut paths = paths::collect_paths(policy);
     let procfs: Vec<_> = PROCFS_FILES
         .into_iter()
         .filter_map(|path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok())
         .collect();
-    let restricted =
-        ruleset::restrict_thread(&paths, &procfs, &policy.connect_ports, policy.may_bind_tcp);
+    let restricted = ruleset::restrict_thread(policy, &paths, &procfs);
 
-    let is_restricted = restricted.is_ok();
-    let landlock_abi = restricted.as_ref().copied().unwrap_or_default();
-    let landlock = match landlock_abi {
-        _ if !is_restricted => LandlockState::Unavailable,
-        ruleset::REQUIRED_ABI.. => LandlockState::Enforced,
-        _ => LandlockState::Partial,
-    };
-
-    if !is_restricted {
+    let mut warnings = take(&mut paths.warnings);
+    if restricted.is_err() {
         // The process can read everything, so warnings about paths do not apply.
         warnings.clear();
     }
-    if let Some(problem) = missing_restriction(restricted) {
+
+    let readable_dirs = restricted.is_ok().then_some(paths.read_dirs);
+    let dir_count = readable_dirs.as_ref().map_or(0, BTreeSet::len);
+    let mut status = SandboxStatus {
+        landlock: LandlockState::Unavailable,
+        landlock_abi: restricted.as_ref().copied().unwrap_or_default(),
+        no_new_privs,
+        readable_dirs: u32::try_from(dir_count).unwrap_or(u32::MAX),
+    };
+    let problem = match restricted {
+        Ok(REQUIRED_ABI..) => {
+            status.landlock = LandlockState::Enforced;
+            None
+        }
+        Ok(abi) => {
+            status.landlock = LandlockState::Partial;
+            Some(format!(
+                "this kernel has Landlock ABI {abi}, but ABI {REQUIRED_ABI} is required"
+            ))
+        }
+        Err(problem) => Some(problem),
+    };
+    if let Some(problem) = problem {
         if policy.landlock == LandlockMode::Required {
             return Err(SandboxError(problem));
         }
         warnings.push(format!("the sandbox is incomplete: {problem}"));
     }
 
-    let readable_dirs = is_restricted.then_some(paths.read_dirs);
-    let status = SandboxStatus {
-        landlock,
-        landlock_abi,
-        no_new_privs,
-        readable_dirs: readable_dirs
-            .as_ref()
-            .map_or(0, |dirs| u32::try_from(dirs.len()).unwrap_or(u32::MAX)),
-    };
     Ok(ProcessSandbox {
         status,
         warnings,
@@ -125,33 +136,7 @@ pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, Sandbo
     })
 }
 
-/// Returns why the kernel does not apply all restrictions. `restricted` has the Landlock ABI of the
-/// kernel.
-fn missing_restriction(restricted: Result<u32, String>) -> Option<String> {
-    let required = ruleset::REQUIRED_ABI;
-    match restricted {
-        Ok(abi) if abi >= required => None,
-        Ok(abi) => Some(format!(
-            "this kernel has Landlock ABI {abi}, but ABI {required} is required"
-        )),
-        Err(problem) => Some(problem),
-    }
-}
-
 impl ProcessSandbox {
-    fn without_landlock(no_new_privs: bool) -> Self {
-        let status = SandboxStatus {
-            no_new_privs,
-            ..SandboxStatus::default()
-        };
-        Self {
-            status,
-            warnings: Vec::new(),
-            readable_dirs: None,
-            _procfs: Vec::new(),
-        }
-    }
-
     /// Whether the sandbox restricts reading.
     #[must_use]
     pub fn is_restricted(&self) -> bool {

@@ -3,6 +3,7 @@
 
 use super::SandboxPolicy;
 use std::collections::BTreeSet;
+use std::mem::take;
 use std::path::{Path, PathBuf};
 
 /// Paths with a Landlock rule. All paths exist and contain no links.
@@ -14,128 +15,97 @@ pub struct SandboxPaths {
     pub files: BTreeSet<PathBuf>,
     /// Directories in which the process can create sockets and remove files.
     pub socket_dirs: BTreeSet<PathBuf>,
-}
-
-/// Paths of a policy.
-#[derive(Debug)]
-pub struct CollectedPaths {
-    pub paths: SandboxPaths,
     /// Messages to the operator.
     pub warnings: Vec<String>,
 }
 
 /// Collects the paths of a policy.
-pub fn collect_paths(policy: &SandboxPolicy) -> CollectedPaths {
-    let mut warnings = Vec::new();
-    let mut read_dirs = BTreeSet::new();
+pub fn collect_paths(policy: &SandboxPolicy) -> SandboxPaths {
+    let mut paths = SandboxPaths::default();
     for dir in &policy.allowed_dirs {
         let existing = deepest_existing_dir(dir);
         match existing.filter(|found| !is_filesystem_root(found) || is_filesystem_root(dir)) {
-            Some(existing) => drop(read_dirs.insert(existing)),
-            None => warnings.push(missing_warning(dir)),
+            Some(existing) => drop(paths.read_dirs.insert(existing)),
+            None => paths.warnings.push(missing_warning(dir)),
         }
     }
 
     // A root inside an allowed directory needs no rule of its own.
-    let allowed_dirs = read_dirs.clone();
+    let allowed_dirs = paths.read_dirs.clone();
     for root in &policy.roots {
-        let RootDirs { dirs, warning } = dirs_above_root(root, &allowed_dirs);
-        read_dirs.extend(dirs);
-        warnings.extend(warning);
+        paths.add_root(root, &allowed_dirs);
     }
-
-    let mut files = BTreeSet::new();
     for file in &policy.files {
-        add_file(file, policy.home.as_deref(), &mut read_dirs, &mut files);
+        paths.add_file(file, policy.home.as_deref());
     }
 
-    if read_dirs.contains(Path::new("/")) {
-        warnings.push("the sandbox does not restrict reading: / is allowed".to_owned());
+    if paths.read_dirs.contains(Path::new("/")) {
+        let warning = "the sandbox does not restrict reading: / is allowed";
+        paths.warnings.push(warning.to_owned());
     }
-    let socket_dirs = policy
-        .sockets
-        .iter()
+    // A directory inside another one needs no rule of its own.
+    let dirs = take(&mut paths.read_dirs);
+    let is_inner = |dir: &&PathBuf| dir.ancestors().skip(1).any(|above| dirs.contains(above));
+    paths.read_dirs = dirs.iter().filter(|dir| !is_inner(dir)).cloned().collect();
+    let sockets = policy.sockets.iter();
+    paths.socket_dirs = sockets
         .filter_map(|socket| deepest_existing_dir(socket.parent()?))
         .collect();
-    CollectedPaths {
-        paths: SandboxPaths {
-            read_dirs: outermost_dirs(&read_dirs),
-            files,
-            socket_dirs,
-        },
-        warnings,
-    }
+    paths
 }
 
-/// Adds a file that may be replaced: its directory, or the file alone if the directory holds files of
-/// other programs.
-fn add_file(
-    file: &Path,
-    home: Option<&Path>,
-    read_dirs: &mut BTreeSet<PathBuf>,
-    files: &mut BTreeSet<PathBuf>,
-) {
-    // A link to the file may be replaced, for example in a mounted ConfigMap of Kubernetes.
-    let link_dir = file.parent().and_then(|dir| dir.canonicalize().ok());
-    read_dirs.extend(link_dir.filter(|dir| !is_shared_dir(dir, home)));
+impl SandboxPaths {
+    /// Adds a file that may be replaced: its directory, or the file alone if the directory holds files
+    /// of other programs.
+    fn add_file(&mut self, file: &Path, home: Option<&Path>) {
+        // A link to the file may be replaced, for example in a mounted ConfigMap of Kubernetes.
+        let link_dir = file.parent().and_then(|dir| dir.canonicalize().ok());
+        self.read_dirs
+            .extend(link_dir.filter(|dir| !is_shared_dir(dir, home)));
 
-    let Ok(real_file) = file.canonicalize() else {
-        return;
-    };
-    match real_file.parent().filter(|dir| !is_shared_dir(dir, home)) {
-        Some(dir) => drop(read_dirs.insert(dir.to_owned())),
-        None => drop(files.insert(real_file)),
-    }
-}
-
-/// Returns the directories that no other directory contains.
-fn outermost_dirs(dirs: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
-    dirs.iter()
-        .filter(|dir| !dir.ancestors().skip(1).any(|above| dirs.contains(above)))
-        .cloned()
-        .collect()
-}
-
-/// Directories that a root needs.
-#[derive(Default)]
-struct RootDirs {
-    dirs: Vec<PathBuf>,
-    warning: Option<String>,
-}
-
-/// Returns the parent directories of a root's configured path and of its real path. Returns none if
-/// an allowed directory contains the root.
-fn dirs_above_root(root: &Path, allowed: &BTreeSet<PathBuf>) -> RootDirs {
-    let real = root.canonicalize().ok();
-    let is_allowed = real
-        .iter()
-        .flat_map(|real| real.ancestors())
-        .any(|dir| allowed.contains(dir));
-    if is_allowed {
-        return RootDirs::default();
-    }
-
-    let configured = root
-        .file_name()
-        .and_then(|_| root.parent())
-        .and_then(deepest_existing_dir);
-    let target = real.as_deref().and_then(Path::parent).map(Path::to_owned);
-    let mut dirs: Vec<_> = [configured, target]
-        .into_iter()
-        .flatten()
-        .filter(|dir| !is_filesystem_root(dir))
-        .collect();
-
-    let warning = match real {
-        // A rule on `/` for a single root would open the whole filesystem.
-        Some(real) if real.ancestors().count() <= 2 => {
-            dirs.push(real);
-            Some(not_recreatable_warning(root))
+        let Ok(real_file) = file.canonicalize() else {
+            return;
+        };
+        match real_file.parent().filter(|dir| !is_shared_dir(dir, home)) {
+            Some(dir) => drop(self.read_dirs.insert(dir.to_owned())),
+            None => drop(self.files.insert(real_file)),
         }
-        None if dirs.is_empty() => Some(missing_warning(root)),
-        _ => None,
-    };
-    RootDirs { dirs, warning }
+    }
+
+    /// Adds the parent directories of a root's configured path and of its real path. Adds none if an
+    /// allowed directory contains the root.
+    fn add_root(&mut self, root: &Path, allowed: &BTreeSet<PathBuf>) {
+        let real = root.canonicalize().ok();
+        let mut above_real = real.iter().flat_map(|real| real.ancestors());
+        if above_real.any(|dir| allowed.contains(dir)) {
+            return;
+        }
+
+        let configured = root
+            .file_name()
+            .and_then(|_| root.parent())
+            .and_then(deepest_existing_dir);
+        let target = real.as_deref().and_then(Path::parent).map(Path::to_owned);
+        let mut dirs: Vec<_> = [configured, target]
+            .into_iter()
+            .flatten()
+            .filter(|dir| !is_filesystem_root(dir))
+            .collect();
+
+        match real {
+            // A rule on `/` for a single root would open the whole filesystem.
+            Some(real) if real.ancestors().count() <= 2 => {
+                dirs.push(real);
+                self.warnings.push(format!(
+                    "{} is directly below /; if you remove and create it again, restart the daemon",
+                    root.display()
+                ));
+            }
+            None if dirs.is_empty() => self.warnings.push(missing_warning(root)),
+            _ => {}
+        }
+        self.read_dirs.extend(dirs);
+    }
 }
 
 /// Returns the directory, or its nearest ancestor that exists, without links.
@@ -164,16 +134,9 @@ fn missing_warning(dir: &Path) -> String {
     )
 }
 
-fn not_recreatable_warning(root: &Path) -> String {
-    format!(
-        "{} is directly below /; if you remove and create it again, restart the daemon",
-        root.display()
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{CollectedPaths, SandboxPolicy, collect_paths};
+    use super::{SandboxPolicy, collect_paths};
     use std::fs::{create_dir_all, write};
     use std::os::unix::fs::symlink;
     use std::path::{Path, PathBuf};
@@ -203,11 +166,8 @@ mod tests {
             home: Some(top.join("home")),
             ..SandboxPolicy::default()
         };
-        let CollectedPaths {
-            paths: collected,
-            warnings,
-        } = collect_paths(&policy);
-        assert_eq!(warnings, [""; 0]);
+        let collected = collect_paths(&policy);
+        assert_eq!(collected.warnings, [""; 0]);
         assert_eq!(collected.socket_dirs, [top.join("run")].into());
         let names = |paths: std::collections::BTreeSet<PathBuf>| {
             let name = |p: PathBuf| p.strip_prefix(&top).expect("below").display().to_string();
@@ -274,7 +234,7 @@ mod tests {
                 ..SandboxPolicy::default()
             });
             (
-                collected.paths.read_dirs.into_iter().collect::<Vec<_>>(),
+                collected.read_dirs.into_iter().collect::<Vec<_>>(),
                 collected.warnings,
             )
         };
@@ -304,7 +264,7 @@ mod tests {
             files: vec!["/etc/passwd".into()],
             ..SandboxPolicy::default()
         };
-        let collected = collect_paths(&policy).paths;
+        let collected = collect_paths(&policy);
         assert!(
             collected.read_dirs.is_empty() && collected.files.contains(Path::new("/etc/passwd"))
         );

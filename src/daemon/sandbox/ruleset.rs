@@ -1,6 +1,7 @@
 //! Landlock ruleset: denies all access rights and allows some rights below some paths. The only
 //! module that uses the `landlock` crate.
 
+use super::SandboxPolicy;
 use super::paths::SandboxPaths;
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus,
@@ -23,16 +24,15 @@ const REQUESTED_ABI: ABI = ABI::V6;
 /// Restricts the calling thread. Returns the Landlock ABI of the kernel, or the reason why Landlock
 /// is not available.
 pub fn restrict_thread(
+    policy: &SandboxPolicy,
     paths: &SandboxPaths,
     procfs: &[OwnedFd],
-    connect_ports: &[u16],
-    may_bind_tcp: bool,
 ) -> Result<u32, String> {
     let ruleset = Ruleset::default();
     // The library has asked the kernel for the ABI, and does not return the error.
     let version_error = io::Error::last_os_error().kind();
 
-    let status = apply_rules(ruleset, paths, procfs, connect_ports, may_bind_tcp)
+    let status = apply_rules(ruleset, policy, paths, procfs)
         .map_err(|error| format!("this kernel rejects Landlock: {error}"))?;
 
     match status.landlock {
@@ -47,30 +47,29 @@ pub fn restrict_thread(
         LandlockStatus::NotImplemented if version_error == ErrorKind::PermissionDenied => {
             Err("a filter of system calls (seccomp) denies Landlock".to_owned())
         }
-        LandlockStatus::NotImplemented if is_seccomp_filter_active() => Err(
-            "this kernel has no Landlock, or a filter of system calls (seccomp) hides Landlock"
-                .to_owned(),
-        ),
+        LandlockStatus::NotImplemented
+            if matches!(secure_computing_mode(), Ok(SecureComputingMode::Filter)) =>
+        {
+            Err(
+                "this kernel has no Landlock, or a filter of system calls (seccomp) hides Landlock"
+                    .to_owned(),
+            )
+        }
         LandlockStatus::NotImplemented | LandlockStatus::Available { .. } => {
             Err("this kernel has no Landlock".to_owned())
         }
     }
 }
 
-fn is_seccomp_filter_active() -> bool {
-    matches!(secure_computing_mode(), Ok(SecureComputingMode::Filter))
-}
-
 fn apply_rules(
     ruleset: Ruleset,
+    policy: &SandboxPolicy,
     paths: &SandboxPaths,
     procfs: &[OwnedFd],
-    connect_ports: &[u16],
-    may_bind_tcp: bool,
 ) -> Result<RestrictionStatus, RulesetError> {
     // A right that the ruleset does not handle is not restricted: landlock(7).
     let all_net = AccessNet::from_all(REQUESTED_ABI);
-    let net = if may_bind_tcp {
+    let net = if policy.may_bind_tcp {
         all_net & !AccessNet::BindTcp
     } else {
         all_net
@@ -101,7 +100,7 @@ fn apply_rules(
         rules = rules.add_rule(PathBeneath::new(file, AccessFs::ReadFile))?;
     }
 
-    for port in connect_ports {
+    for port in &policy.connect_ports {
         rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }
     rules.restrict_self()

@@ -4,7 +4,7 @@
 use super::connection::AcceptedConnection;
 use super::heap::HeapTrimmer;
 use super::http::Http2Server;
-use super::listen::{ReplaceableListener, RuntimeListener};
+use super::listen::ReplaceableListener;
 use super::tls::ReloadableTls;
 use crate::daemon::grpc::{ConnectionGuard, ConnectionQuota, ListenerCapacity, ListenerPermits};
 use crate::daemon::model::QuotaKey;
@@ -98,24 +98,21 @@ impl ConnectionLimiter {
                 continue;
             };
             let (guard, displaced) = permits.enter_pool(&caller, is_operator(&caller)).await;
-            if let Some(displaced) = displaced {
-                self.log_displaced_connection(&displaced, permits.max_pending());
+            if let Some(caller) = displaced
+                && let Ok(suppressed) = self.logs.displaced_connections.record_event()
+            {
+                let limit = permits.max_pending();
+                tracing::warn!(
+                    %caller,
+                    suppressed,
+                    "a connection was closed for a newer one: it had no accepted call, and {limit} such \
+                     connections are open"
+                );
             }
             return LimitedConnection {
                 accepted,
                 guard: Some(guard),
             };
-        }
-    }
-
-    fn log_displaced_connection(&self, caller: &QuotaKey, limit: usize) {
-        if let Ok(suppressed) = self.logs.displaced_connections.record_event() {
-            tracing::warn!(
-                %caller,
-                suppressed,
-                "a connection was closed for a newer one: it had no accepted call, and {limit} such \
-                 connections are open"
-            );
         }
     }
 
@@ -148,13 +145,9 @@ impl ConnectionLimiter {
                     Some(ended) = connections.join_next() => self.handle_connection_end(ended),
                     LimitedConnection { accepted, guard } = &mut next => {
                         next.set(self.accept_within_limits(&source, &permits));
-                        let own_server = server.clone();
-                        let own_shutdown = shutdown.clone();
-                        connections.spawn(async move {
-                            own_server
-                                .serve_connection(accepted, guard.as_ref(), &own_shutdown)
-                                .await;
-                        });
+                        let served =
+                            server.clone().serve_connection(accepted, guard, shutdown.clone());
+                        connections.spawn(served);
                     }
                 }
             }
@@ -169,36 +162,23 @@ impl ConnectionLimiter {
 
 /// Whether the caller is root or the daemon's own user, on a Unix socket.
 fn is_operator(caller: &QuotaKey) -> bool {
-    let QuotaKey::User(uid) = caller else {
-        return false;
-    };
-    *uid == 0 || *uid == rustix::process::geteuid().as_raw()
+    let own_uid = rustix::process::geteuid().as_raw();
+    *caller == QuotaKey::User(0) || *caller == QuotaKey::User(own_uid)
 }
 
 impl ConnectionSource {
-    /// Returns the source for a listener. TCP uses TLS if certificates are configured.
-    pub fn new(listener: RuntimeListener, tls: Option<&Arc<ReloadableTls>>) -> Self {
-        match listener {
-            RuntimeListener::Unix(listener, _) => Self::Unix(listener),
-            RuntimeListener::Tcp(listener) => Self::Tcp(listener, tls.cloned()),
-        }
-    }
-
     async fn accept(&self) -> io::Result<AcceptedConnection> {
-        match self {
-            Self::Unix(listener) => listener
-                .accept()
-                .await
-                .map(|(s, _)| AcceptedConnection::Unix(s)),
-            Self::Tcp(listener, tls) => listener
-                .accept()
-                .await
-                .map(|(s, a)| AcceptedConnection::Tcp(s, a, tls.clone())),
+        Ok(AcceptedConnection::Unix(match self {
+            Self::Unix(listener) => listener.accept().await?,
+            Self::Tcp(listener, tls) => {
+                let (stream, address) = listener.accept().await?;
+                return Ok(AcceptedConnection::Tcp(stream, address, tls.clone()));
+            }
             Self::InProcess(receiver) => match receiver.lock().await.recv().await {
-                Some(stream) => Ok(AcceptedConnection::Unix(stream)),
+                Some(stream) => stream,
                 // All connectors were dropped. Existing connections continue.
                 None => pending().await,
             },
-        }
+        }))
     }
 }

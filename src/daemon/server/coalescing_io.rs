@@ -7,7 +7,7 @@ use caproot_core::sync::Mutex;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 
 /// Size of the buffer: two frames of a long response. A client that does not read costs this
@@ -34,16 +34,13 @@ impl<T: AsyncWrite + Unpin> CoalescingIo<T> {
     ) -> io::Result<R> {
         std::future::poll_fn(|context| {
             let ended = connection.as_mut().poll(context);
-            if let Poll::Ready(Err(error)) = self.poll_send(context) {
+            let sent = Pin::new(&mut *self.0.lock()).poll_flush(context);
+            if let Poll::Ready(Err(error)) = sent {
                 return Poll::Ready(Err(error));
             }
-            Poll::Ready(Ok(ready!(ended)))
+            ended.map(Ok)
         })
         .await
-    }
-
-    fn poll_send(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.lock()).poll_flush(context)
     }
 }
 

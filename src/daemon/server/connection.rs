@@ -15,7 +15,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::server::TlsStream;
 
 /// Response to clients of other protocols, such as HTTP/1.1 or TLS.
 const WRONG_PROTOCOL_RESPONSE: &[u8] =
@@ -30,7 +29,7 @@ pub enum AcceptedConnection {
 /// Connection whose peer is known.
 pub struct PeerConnection {
     io: Box<dyn ByteStream>,
-    peer: PeerIdentity,
+    pub peer: PeerIdentity,
     /// Bytes that `read_preface` read, of which `preface_replayed` were read again by HTTP/2.
     preface_bytes: [u8; PREFACE.len() + FRAME_HEADER_LEN],
     preface_replayed: usize,
@@ -49,64 +48,43 @@ impl AcceptedConnection {
         })
     }
 
-    /// Sets how long a TCP peer may leave data unacknowledged. HTTP/2 pings detect a peer that is
-    /// gone only once the connection is set up.
-    pub fn set_user_timeout(&self, timeout: Duration) -> io::Result<()> {
-        let Self::Tcp(stream, ..) = self else {
-            return Ok(());
-        };
-        let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        Ok(set_tcp_user_timeout(stream, millis)?)
-    }
+    /// Does the TLS handshake and reads the HTTP/2 preface. Runs in the task of the connection. A TCP
+    /// peer may leave data unacknowledged for `user_timeout`: HTTP/2 pings detect a peer that is gone
+    /// only once the connection is set up.
+    pub async fn establish_http2(self, user_timeout: Duration) -> io::Result<PeerConnection> {
+        if let Self::Tcp(stream, ..) = &self {
+            // Without Nagle's algorithm, which delays small responses until the peer acknowledges
+            // earlier ones.
+            stream.set_nodelay(true)?;
+            let millis = u32::try_from(user_timeout.as_millis()).unwrap_or(u32::MAX);
+            set_tcp_user_timeout(stream, millis)?;
+        }
 
-    /// Does the TLS handshake and reads the HTTP/2 preface. Runs in the task of the connection.
-    pub async fn establish_http2(self) -> io::Result<PeerConnection> {
         let connection = match self {
-            Self::Unix(stream) => PeerConnection::unix(stream)?,
-            Self::Tcp(stream, address, None) => PeerConnection::tcp(stream, address)?,
-            Self::Tcp(stream, _, Some(tls)) => accept_tls(&tls, stream).await?,
+            Self::Unix(stream) => {
+                // Not rustix, whose process ids cannot be 0: the kernel reports 0 for a peer in
+                // another PID namespace, such as in another container.
+                let cred = stream.peer_cred()?;
+                let groups = super::groups::peer_groups(&stream)?;
+                let peer = PeerIdentity::Local {
+                    pid: cred.pid().unwrap_or(0),
+                    uid: cred.uid(),
+                    gids: std::iter::once(cred.gid()).chain(groups).collect(),
+                };
+                PeerConnection::new(AuthorityFilter::new(stream), peer)
+            }
+            Self::Tcp(stream, address, None) => {
+                let names = Arc::default();
+                PeerConnection::new(stream, PeerIdentity::Remote { address, names })
+            }
+            Self::Tcp(stream, address, Some(tls)) => accept_tls(&tls, stream, address).await?,
         };
         connection.read_preface().await
     }
 }
 
 impl PeerConnection {
-    /// Wraps a Unix connection and reads the credentials of the peer.
-    pub fn unix(stream: UnixStream) -> io::Result<Self> {
-        // Not rustix, whose process ids cannot be 0: the kernel reports 0 for a peer in another PID
-        // namespace, such as in another container.
-        let cred = stream.peer_cred()?;
-        let primary = std::iter::once(cred.gid());
-        let gids: Arc<[u32]> = primary
-            .chain(super::groups::peer_groups(&stream)?)
-            .collect();
-        let peer = PeerIdentity::Local {
-            pid: cred.pid().unwrap_or(0),
-            uid: cred.uid(),
-            gids,
-        };
-        Ok(Self::new(AuthorityFilter::new(stream), peer))
-    }
-
-    pub fn tcp(stream: TcpStream, address: SocketAddr) -> io::Result<Self> {
-        // Without Nagle's algorithm, which delays small responses until the peer acknowledges
-        // earlier ones.
-        stream.set_nodelay(true)?;
-        Ok(Self::new(
-            stream,
-            PeerIdentity::Remote {
-                address,
-                names: Arc::default(),
-            },
-        ))
-    }
-
-    /// Wraps a TLS connection whose client certificate has `names`.
-    pub fn tls(stream: TlsStream<TcpStream>, address: SocketAddr, names: Arc<[String]>) -> Self {
-        Self::new(stream, PeerIdentity::Remote { address, names })
-    }
-
-    fn new(stream: impl ByteStream + 'static, peer: PeerIdentity) -> Self {
+    pub fn new(stream: impl ByteStream + 'static, peer: PeerIdentity) -> Self {
         let preface_bytes = [0; PREFACE.len() + FRAME_HEADER_LEN];
         Self {
             io: Box::new(stream),
@@ -131,10 +109,6 @@ impl PeerConnection {
         self.io.read_exact(frame_header).await?;
         self.preface_replayed = 0;
         Ok(self)
-    }
-
-    pub fn peer(&self) -> PeerIdentity {
-        self.peer.clone()
     }
 }
 

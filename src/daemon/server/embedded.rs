@@ -18,7 +18,8 @@ const MAX_PENDING_CONNECTIONS: usize = 8;
 /// Daemon in this process. Ends when dropped.
 #[derive(Debug)]
 pub struct EmbeddedDaemon {
-    connector: EmbeddedConnector,
+    /// Connector to the daemon.
+    pub connector: EmbeddedConnector,
     _shutdown: DropGuard,
     _server_task: AbortOnDropHandle<()>,
 }
@@ -42,18 +43,14 @@ impl EmbeddedDaemon {
             tls: None,
             ..config
         };
-        let no_listeners = BoundListeners {
-            grpc: Vec::new(),
-            metrics: None,
-        };
 
-        let daemon = build_daemon_on(no_listeners, config, SandboxStatus::default()).await?;
+        let no_listeners = BoundListeners::default();
         let BoundDaemon {
             server,
             connection_limiter,
             shutdown,
             ..
-        } = daemon;
+        } = build_daemon_on(no_listeners, config, SandboxStatus::default()).await?;
 
         let (sender, receiver) = mpsc::channel(MAX_PENDING_CONNECTIONS);
         let source = ConnectionSource::InProcess(Mutex::new(receiver));
@@ -64,12 +61,6 @@ impl EmbeddedDaemon {
             _shutdown: shutdown.drop_guard(),
             _server_task: AbortOnDropHandle::new(tokio::spawn(serving)),
         })
-    }
-
-    /// Returns a connector to the daemon.
-    #[must_use]
-    pub fn connector(&self) -> EmbeddedConnector {
-        self.connector.clone()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::connection::PeerConnection;
 use super::tls::{ALPN, ReloadableTls};
+use crate::daemon::model::PeerIdentity;
 use caproot_core::net::certs;
 use rustls::{CertificateError, Error, InvalidMessage};
 use std::io;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 /// Longest duration of a handshake.
@@ -20,22 +22,22 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_LINGER_BYTES: u64 = 1 << 16;
 
 /// Does the handshake, and logs its failure.
-pub async fn accept_tls(tls: &ReloadableTls, stream: TcpStream) -> io::Result<PeerConnection> {
-    // Without Nagle's algorithm, which delays small responses until the peer acknowledges earlier
-    // ones.
-    stream.set_nodelay(true)?;
-    let address = stream.peer_addr()?;
-
+pub async fn accept_tls(
+    tls: &ReloadableTls,
+    stream: TcpStream,
+    address: SocketAddr,
+) -> io::Result<PeerConnection> {
     let handshake = tls.acceptor().accept(stream).into_fallible();
-    match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
+    match timeout(HANDSHAKE_TIMEOUT, handshake).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(ALPN) => {
             let names = certificate_names(&stream, address);
             tracing::debug!(%address, names = names.join(", "), "connected over TLS");
-            Ok(PeerConnection::tls(stream, address, names))
+            let peer = PeerIdentity::Remote { address, names };
+            Ok(PeerConnection::new(stream, peer))
         }
         Ok(Ok(mut stream)) => {
             tracing::debug!(%address, "the client does not offer HTTP/2 over TLS (ALPN h2)");
-            let _ = tokio::time::timeout(LINGER_TIMEOUT, stream.shutdown()).await;
+            let _ = timeout(LINGER_TIMEOUT, stream.shutdown()).await;
             Err(io::ErrorKind::InvalidData.into())
         }
         Ok(Err((error, stream))) => {
@@ -59,7 +61,7 @@ pub async fn lingering_close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
             let _ = tokio::io::copy(rest, &mut tokio::io::sink()).await;
         }
     };
-    let _ = tokio::time::timeout(LINGER_TIMEOUT, drain).await;
+    let _ = timeout(LINGER_TIMEOUT, drain).await;
 }
 
 fn log(tls: &ReloadableTls, address: SocketAddr, error: &io::Error) {
@@ -124,12 +126,11 @@ fn certificate_problem(error: &CertificateError) -> String {
 
 /// Returns the names in the verified certificate of the client.
 fn certificate_names(stream: &TlsStream<TcpStream>, address: SocketAddr) -> Arc<[String]> {
-    let certificate = stream
+    let names = stream
         .get_ref()
         .1
         .peer_certificates()
-        .and_then(<[_]>::first);
-    let names = certificate
+        .and_then(<[_]>::first)
         .map(|certificate| certs::subject_names(certificate))
         .transpose();
     match names {

@@ -14,11 +14,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::future::pending;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
+use tonic::codegen::BoxFuture;
 use tower::ServiceExt as _;
 
 /// Longest time until the HTTP/2 preface of a connection arrived, with the TLS handshake.
@@ -54,9 +55,6 @@ pub struct Http2Server {
     service: LayeredService,
 }
 
-/// Future of a response.
-type PendingResponse = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
 impl Http2Server {
     pub fn new(service: LayeredService, timing: ConnectionTiming) -> Self {
         let mut http = http2::Builder::new(TokioExecutor::new());
@@ -82,11 +80,12 @@ impl Http2Server {
     /// Sets up one connection and serves it until either side closes it. After `shutdown`, drains
     /// calls in flight. Closes the connection if `guard` requires it.
     pub async fn serve_connection(
-        &self,
+        self,
         accepted: AcceptedConnection,
-        guard: Option<&ConnectionGuard>,
-        shutdown: &CancellationToken,
+        guard: Option<ConnectionGuard>,
+        shutdown: CancellationToken,
     ) {
+        let guard = guard.as_ref();
         let setup = tokio::select! {
             setup = self.set_up_connection(accepted) => setup,
             // No call was received yet.
@@ -95,7 +94,7 @@ impl Http2Server {
         };
         let Some(connection) = setup else { return };
 
-        let peer = connection.peer();
+        let peer = connection.peer.clone();
         let io = CoalescingIo::new(connection);
         let handler = service_fn(|request| self.start_call(request, &peer, guard));
         let mut served = pin!(
@@ -131,12 +130,8 @@ impl Http2Server {
     /// Does the TLS handshake and reads the preface within [`CONNECTION_SETUP_TIMEOUT`]. Logs a
     /// failure.
     async fn set_up_connection(&self, accepted: AcceptedConnection) -> Option<PeerConnection> {
-        if let Err(error) = accepted.set_user_timeout(self.tcp_user_timeout) {
-            tracing::debug!(%error, "setting up a connection failed");
-            return None;
-        }
-
-        match timeout(CONNECTION_SETUP_TIMEOUT, accepted.establish_http2()).await {
+        let setup = accepted.establish_http2(self.tcp_user_timeout);
+        match timeout(CONNECTION_SETUP_TIMEOUT, setup).await {
             Ok(Ok(connection)) => Some(connection),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "setting up a connection failed");
@@ -158,7 +153,7 @@ impl Http2Server {
         request: Request<Incoming>,
         peer: &PeerIdentity,
         guard: Option<&ConnectionGuard>,
-    ) -> PendingResponse {
+    ) -> BoxFuture<Response<Body>, Infallible> {
         let (head, body) = request.into_parts();
         let (body, unread) = split_unread(body);
         let is_reflection = head.uri.path().starts_with(REFLECTION_PREFIX);

@@ -2,7 +2,7 @@
 
 use super::reflection::{reflection_v1, reflection_v1alpha};
 use crate::daemon::grpc::{AuthLayer, LoadLimit, LoadLimitLayer, RpcDispatcher};
-use crate::daemon::telemetry::{CallMetricsLayer, CallMetricsService};
+use crate::daemon::telemetry::{CallMetrics, CallMetricsService};
 use std::any::Any;
 use tonic::Status;
 use tonic::body::Body;
@@ -15,37 +15,28 @@ use tower_http::catch_panic::{CatchPanic, CatchPanicLayer, ResponseForPanic};
 /// All services in their layers.
 pub type LayeredService = CallMetricsService<CatchPanic<LoadLimit<Routes>, PanicResponder>>;
 
-/// Layers whose state the daemon shares with other parts.
-pub struct SharedLayers<'a> {
-    pub call_metrics: &'a CallMetricsLayer,
-    pub load_limit: &'a LoadLimitLayer,
-    pub auth: &'a AuthLayer,
-}
-
 /// Wraps the services into their layers. A request passes the layers from the last one below to the
 /// first. Before the layers, the connection has attached the peer and the admission of the connection
 /// to the request.
 pub fn layer_services(
-    layers: &SharedLayers<'_>,
+    call_metrics: CallMetrics,
+    load_limit: &LoadLimitLayer,
+    auth: &AuthLayer,
     capabilities: RpcDispatcher,
     health: HealthServer<impl Health>,
 ) -> LayeredService {
     // 5. Authentication wraps each service instead of the router, because the rules make single
     // services public. No message is decoded before it, so that a caller without credentials costs
     // neither parsing nor memory.
-    let auth = layers.auth;
     let mut services = RoutesBuilder::default();
-    services.add_service(auth.wrap_service(capabilities));
-    services.add_service(auth.wrap_service_unless(
+    services.add_service(auth.wrap_service(|_| false, capabilities));
+    services.add_service(auth.wrap_service(
         |rules| rules.public_health,
         // A client that compresses its requests compresses those to health, too.
         health.accept_compressed(Gzip),
     ));
-    services
-        .add_service(auth.wrap_service_unless(|rules| rules.public_reflection, reflection_v1()));
-    services.add_service(
-        auth.wrap_service_unless(|rules| rules.public_reflection, reflection_v1alpha()),
-    );
+    services.add_service(auth.wrap_service(|rules| rules.public_reflection, reflection_v1()));
+    services.add_service(auth.wrap_service(|rules| rules.public_reflection, reflection_v1alpha()));
 
     // 4. The router needs no protection of its own: a path without a service gets `UNIMPLEMENTED`.
     let routes = services.routes().prepare();
@@ -53,7 +44,7 @@ pub fn layer_services(
     // 3. The load limit stands around authentication, because comparing tokens is work that a flood of
     // calls must not multiply, and around the router, so that a call to an unknown path needs a
     // permit, too. It counts the bytes of requests and responses of all services.
-    let limited = layers.load_limit.layer(routes);
+    let limited = load_limit.layer(routes);
 
     // 2. A panic of a method, or of a layer below, ends its own call. The permits of the call are
     // returned, because they are dropped with the future of the load limit.
@@ -61,7 +52,7 @@ pub fn layer_services(
 
     // 1. The metrics count every call: those that the load limit rejected, and those that panicked.
     // The span of the call covers all other layers.
-    layers.call_metrics.layer(guarded)
+    call_metrics.count_calls(guarded)
 }
 
 /// Response to a call that panicked. Does not disclose the panic.

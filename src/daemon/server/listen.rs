@@ -2,7 +2,6 @@
 //! that other users cannot write, and never has more permissions than configured.
 
 use super::StartError;
-use super::inherited::InheritedListener;
 use crate::daemon::config::{Config, ListenAddress, SocketAccess, SocketAccessRules};
 use caproot_core::sync::Mutex;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, chmod, chownat, fchmod, flock};
@@ -11,7 +10,6 @@ use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
-use std::fmt;
 use std::fs::{DirBuilder, File, Metadata, symlink_metadata};
 use std::future::pending;
 use std::io;
@@ -22,7 +20,6 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
-use tokio::net::unix::SocketAddr;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
 
@@ -32,15 +29,15 @@ const BACKLOG: i32 = 1_024;
 /// Bound listener that is not registered with a runtime yet.
 #[derive(Debug)]
 pub enum BoundListener {
-    Unix(OwnedFd, SocketLock),
+    /// Without a lock, the socket is inherited, and its owner removes the file.
+    Unix(OwnedFd, Option<SocketLock>),
     Tcp(OwnedFd),
-    Inherited(InheritedListener),
 }
 
 /// Bound listener of the current runtime.
 #[derive(Debug)]
 pub enum RuntimeListener {
-    /// Without a socket file of the daemon, the socket is inherited, and its owner removes the file.
+    /// An inherited socket has no socket file of the daemon.
     Unix(ReplaceableListener, Option<OwnedSocket>),
     Tcp(TcpListener),
 }
@@ -60,7 +57,8 @@ pub struct OwnedSocket {
 #[derive(Debug)]
 pub struct SocketLock {
     file: SocketFile,
-    address: ListenAddress,
+    /// Whether the daemon creates the directory for itself only.
+    has_own_dir: bool,
     access: SocketAccess,
     /// Locked file; the lock permits replacing a stale socket.
     _lock_file: File,
@@ -85,14 +83,15 @@ struct FileIdentity {
     created: Option<SystemTime>,
 }
 
-/// State of a socket path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// State of a socket path after a missing file was made again.
 pub enum SocketPathState {
     /// The path has the socket file of this daemon.
     Own,
-    Missing,
     /// The path has a file that this daemon did not make, such as the socket of another daemon.
     Foreign,
+    /// The file was missing and is there again.
+    Bound(OwnedFd),
+    Failed(StartError),
 }
 
 impl BoundListener {
@@ -101,15 +100,14 @@ impl BoundListener {
         access_rules: &SocketAccessRules,
     ) -> Result<Self, StartError> {
         match listener {
-            ListenAddress::Unix(path) | ListenAddress::UnixInOwnDir(path) => {
-                bind_unix(path, listener, access_rules.access_at(path))
+            ListenAddress::Unix(path) => bind_unix(path, false, access_rules.access_at(path)),
+            ListenAddress::UnixInOwnDir(path) => {
+                bind_unix(path, true, access_rules.access_at(path))
             }
             ListenAddress::Tcp(address) => {
                 let bound = bind_tcp_socket(*address)
-                    .and_then(|socket| listen(&socket, BACKLOG).map(|()| socket));
-                bound
-                    .map(Self::Tcp)
-                    .map_err(|errno| tcp_error(*address, errno))
+                    .and_then(|socket| listen(&socket, BACKLOG).map(|()| Self::Tcp(socket)));
+                bound.map_err(|errno| tcp_error(*address, errno))
             }
         }
     }
@@ -120,34 +118,20 @@ impl RuntimeListener {
     pub fn from_bound(bound: BoundListener) -> Result<Self, StartError> {
         let registered = match bound {
             BoundListener::Unix(fd, socket_lock) => {
-                socket_lock.file.warn_about_missing_group();
                 UnixListener::from_std(fd.into()).map(|listener| {
+                    // Without the sender, the listener is never replaced.
                     let (listener, replaceable) = watch::channel(Arc::new(listener));
-                    let lock = Arc::new(Mutex::new(socket_lock));
-                    let owned = OwnedSocket { lock, listener };
-                    Self::Unix(ReplaceableListener(replaceable), Some(owned))
+                    let owned = socket_lock.map(|socket_lock| {
+                        socket_lock.file.warn_about_missing_group();
+                        let lock = Arc::new(Mutex::new(socket_lock));
+                        OwnedSocket { lock, listener }
+                    });
+                    Self::Unix(ReplaceableListener(replaceable), owned)
                 })
             }
             BoundListener::Tcp(fd) => TcpListener::from_std(fd.into()).map(Self::Tcp),
-            BoundListener::Inherited(InheritedListener::Unix(listener)) => {
-                UnixListener::from_std(listener).map(|listener| {
-                    let (_, never_replaced) = watch::channel(Arc::new(listener));
-                    Self::Unix(ReplaceableListener(never_replaced), None)
-                })
-            }
-            BoundListener::Inherited(InheritedListener::Tcp(listener)) => {
-                TcpListener::from_std(listener).map(Self::Tcp)
-            }
         };
         registered.map_err(|e| StartError::internal(&format!("registering a listener failed: {e}")))
-    }
-
-    /// Takes the socket file, so that it can outlive the listener.
-    pub fn take_owned_socket(&mut self) -> Option<OwnedSocket> {
-        match self {
-            Self::Unix(_, owned) => owned.take(),
-            Self::Tcp(_) => None,
-        }
     }
 
     /// Returns the address, as `unix:/…` or `tcp:127.0.0.1:43210`.
@@ -172,12 +156,20 @@ pub fn check_listeners(config: &Config) -> Result<(), (&'static str, StartError)
     let for_grpc = config.listeners.iter().map(|listener| ("listen", listener));
     let for_metrics = config
         .metrics
-        .iter()
+        .as_ref()
         .map(|listener| ("metrics.listen", listener));
 
     for (key, listener) in for_grpc.chain(for_metrics) {
         let checked = match listener {
-            ListenAddress::Unix(path) => check_socket_directory(directory(path)),
+            ListenAddress::Unix(path) => {
+                let dir = directory(path);
+                // A missing directory is created at the start.
+                if matches!(dir.try_exists(), Ok(false)) {
+                    directory_metadata(directory(dir)).map(drop)
+                } else {
+                    check_directory(dir)
+                }
+            }
             ListenAddress::UnixInOwnDir(_) => Ok(()),
             ListenAddress::Tcp(address) => match bind_tcp_socket(*address) {
                 // The running daemon may have the port.
@@ -197,12 +189,16 @@ fn bind_tcp_socket(address: TcpAddr) -> rustix::io::Result<OwnedFd> {
     } else {
         AddressFamily::INET6
     };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    let socket = new_socket(family)?;
     // Allows binding while connections of the previous daemon are in TIME_WAIT.
     set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &address)?;
     Ok(socket)
+}
+
+fn new_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(family, SocketType::STREAM, flags, None)
 }
 
 fn tcp_error(address: TcpAddr, errno: Errno) -> StartError {
@@ -212,35 +208,31 @@ fn tcp_error(address: TcpAddr, errno: Errno) -> StartError {
 
 fn bind_unix(
     path: &Path,
-    address: &ListenAddress,
+    has_own_dir: bool,
     access: SocketAccess,
 ) -> Result<BoundListener, StartError> {
-    prepare_directory(address)?;
+    prepare_directory(path, has_own_dir)?;
     let lock_file = lock_socket_path(path)?;
     remove_stale_socket(path)?;
     let (socket, file) = create_socket(path, access)?;
     let socket_lock = SocketLock {
         file,
-        address: address.clone(),
+        has_own_dir,
         access,
         _lock_file: lock_file,
     };
-    Ok(BoundListener::Unix(socket, socket_lock))
+    Ok(BoundListener::Unix(socket, Some(socket_lock)))
 }
 
-/// Creates the directory of a socket if the address permits it, and checks the directory.
-fn prepare_directory(address: &ListenAddress) -> Result<(), StartError> {
-    match address {
-        ListenAddress::Unix(path) => {
-            create_missing_directory(directory(path))?;
-            check_directory(directory(path))
-        }
-        ListenAddress::UnixInOwnDir(path) => {
-            create_own_directory(directory(path))?;
-            check_directory(directory(path))
-        }
-        ListenAddress::Tcp(_) => Ok(()),
+/// Creates the directory of a socket if only the directory is missing, and checks the directory.
+fn prepare_directory(path: &Path, has_own_dir: bool) -> Result<(), StartError> {
+    let dir = directory(path);
+    if has_own_dir {
+        create_own_directory(dir)?;
+    } else {
+        create_missing_directory(dir)?;
     }
+    check_directory(dir)
 }
 
 /// Binds a socket at a path without a file, and listens. After an error, the path has no file.
@@ -276,8 +268,7 @@ fn bind_private_socket(
     path: &Path,
     address: &SocketAddrUnix,
 ) -> io::Result<(OwnedFd, FileIdentity)> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = new_socket(AddressFamily::UNIX)?;
     // Before bind, so that other users cannot connect in between.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, address)?;
@@ -334,19 +325,10 @@ fn directory(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 
-/// Checks the directory of a socket without creating a missing one.
-fn check_socket_directory(dir: &Path) -> Result<(), StartError> {
-    if is_missing(dir) {
-        directory_metadata(directory(dir)).map(drop)
-    } else {
-        check_directory(dir)
-    }
-}
-
 /// Creates the directory of a socket if only the directory itself is missing. A volume of a container
 /// is often writable for every user, so the socket needs a directory in the volume.
 fn create_missing_directory(dir: &Path) -> Result<(), StartError> {
-    if !is_missing(dir) {
+    if !matches!(dir.try_exists(), Ok(false)) {
         return Ok(());
     }
     DirBuilder::new().mode(0o755).create(dir).map_err(|e| {
@@ -357,20 +339,14 @@ fn create_missing_directory(dir: &Path) -> Result<(), StartError> {
     })
 }
 
-fn is_missing(dir: &Path) -> bool {
-    std::fs::metadata(dir).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
-}
-
 fn create_own_directory(dir: &Path) -> Result<(), StartError> {
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Ok(()) => {}
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(e) => {
-            return Err(StartError::listener(format!(
-                "cannot create {}: {e}",
-                dir.display()
-            )));
-        }
+    if let Err(e) = DirBuilder::new().mode(0o700).create(dir)
+        && e.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(StartError::listener(format!(
+            "cannot create {}: {e}",
+            dir.display()
+        )));
     }
 
     let meta = directory_metadata(dir)?;
@@ -422,12 +398,13 @@ fn lock_socket_path(path: &Path) -> Result<File, StartError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let locked = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR).and_then(|file| {
+    let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR);
+    let locked = file.and_then(|file| {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(file)
+        Ok(file.into())
     });
     match locked {
-        Ok(file) => Ok(file.into()),
+        Ok(file) => Ok(file),
         Err(Errno::WOULDBLOCK) => Err(in_use_error(path)),
         Err(error) => Err(StartError::listener(format!(
             "cannot lock {}: {error}",
@@ -438,27 +415,21 @@ fn lock_socket_path(path: &Path) -> Result<File, StartError> {
 
 /// Removes a socket file without a listener. Any other file is an error.
 fn remove_stale_socket(path: &Path) -> Result<(), StartError> {
-    match symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(stale_file_error(path, &error)),
-        Ok(meta) if !meta.file_type().is_socket() => {
-            let problem = "exists and is not a socket; move the file away";
-            return Err(stale_file_error(path, &problem));
-        }
-        Ok(_) => {}
-    }
-
-    match StdUnixStream::connect(path) {
-        Ok(_) => Err(in_use_error(path)),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(|error| stale_file_error(path, &error))
-        }
-        Err(error) => Err(stale_file_error(path, &error)),
-    }
-}
-
-fn stale_file_error(path: &Path, problem: &dyn fmt::Display) -> StartError {
-    StartError::listener(format!("{}: {problem}", path.display()))
+    let removed = match symlink_metadata(path) {
+        Ok(meta) if !meta.file_type().is_socket() => Err(io::Error::other(
+            "exists and is not a socket; move the file away",
+        )),
+        Ok(_) => match StdUnixStream::connect(path) {
+            Ok(_) => return Err(in_use_error(path)),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)
+            }
+            Err(error) => Err(error),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    removed.map_err(|error| StartError::listener(format!("{}: {error}", path.display())))
 }
 
 fn in_use_error(path: &Path) -> StartError {
@@ -470,7 +441,7 @@ fn in_use_error(path: &Path) -> StartError {
 
 impl ReplaceableListener {
     /// Accepts the next connection of the current listener.
-    pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+    pub async fn accept(&self) -> io::Result<UnixStream> {
         let mut listeners = self.0.clone();
         loop {
             let listener = listeners.borrow_and_update().clone();
@@ -481,7 +452,7 @@ impl ReplaceableListener {
                 }
             };
             tokio::select! {
-                accepted = listener.accept() => return accepted,
+                accepted = listener.accept() => return Ok(accepted?.0),
                 () = replaced => {}
             }
         }
@@ -502,18 +473,20 @@ impl SocketLock {
         &self.file.path
     }
 
-    /// Looks at the socket path. Blocks on the disk.
-    pub fn path_state(&self) -> SocketPathState {
+    /// Looks at the socket path, and makes a missing file again. Blocks on the disk.
+    pub fn restore_file(&mut self) -> SocketPathState {
         match FileIdentity::of_path(&self.file.path) {
             Ok(identity) if identity == self.file.identity => SocketPathState::Own,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => SocketPathState::Missing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self
+                .bind_again()
+                .map_or_else(SocketPathState::Failed, SocketPathState::Bound),
             Ok(_) | Err(_) => SocketPathState::Foreign,
         }
     }
 
     /// Makes the socket file again, with the access that it had. Fails if the path has a file.
-    pub fn bind_again(&mut self) -> Result<OwnedFd, StartError> {
-        prepare_directory(&self.address)?;
+    fn bind_again(&mut self) -> Result<OwnedFd, StartError> {
+        prepare_directory(&self.file.path, self.has_own_dir)?;
         let (socket, file) = create_socket(&self.file.path, self.access)?;
         file.warn_about_missing_group();
         self.file = file;

@@ -2,11 +2,11 @@
 
 use super::listen::RuntimeListener;
 use crate::daemon::telemetry::ScrapeEndpoint;
+use caproot_core::net::byte_stream::ByteStream;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
@@ -16,9 +16,6 @@ const MAX_SCRAPES: usize = 8;
 /// Pause after accepting failed, such as without file descriptors.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-trait ScrapeIo: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ScrapeIo for T {}
-
 /// Serves scrapes at an address until the handle is dropped. Returns the bound address, too.
 pub async fn serve_metrics_at(
     address: SocketAddr,
@@ -26,10 +23,8 @@ pub async fn serve_metrics_at(
 ) -> io::Result<(SocketAddr, AbortOnDropHandle<()>)> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
-    Ok((
-        address,
-        serve_metrics(RuntimeListener::Tcp(listener), metrics),
-    ))
+    let task = serve_metrics(RuntimeListener::Tcp(listener), metrics);
+    Ok((address, task))
 }
 
 /// Serves scrapes until the handle is dropped.
@@ -56,9 +51,9 @@ pub fn serve_metrics(listener: RuntimeListener, metrics: ScrapeEndpoint) -> Abor
     }))
 }
 
-async fn next(listener: &RuntimeListener) -> io::Result<Box<dyn ScrapeIo>> {
+async fn next(listener: &RuntimeListener) -> io::Result<Box<dyn ByteStream>> {
     Ok(match listener {
         RuntimeListener::Tcp(socket) => Box::new(socket.accept().await?.0),
-        RuntimeListener::Unix(socket, _) => Box::new(socket.accept().await?.0),
+        RuntimeListener::Unix(socket, _) => Box::new(socket.accept().await?),
     })
 }

@@ -59,7 +59,7 @@ mod unread;
 
 pub use embedded::{EmbeddedConnector, EmbeddedDaemon};
 pub use heap::set_mmap_threshold;
-pub use inherited::{InheritedSockets, take_inherited_sockets};
+pub use inherited::take_inherited_sockets;
 pub use listen::check_listeners;
 pub use metrics_server::serve_metrics_at;
 pub use reload::{ConfigFile, ReloadSource};
@@ -72,17 +72,18 @@ use crate::daemon::grpc::{
     AuditLog, AuthLayer, ConnectionQuota, DaemonInfo, GrpcService, LoadLimitLayer, Quota,
     RpcDispatcher,
 };
-use crate::daemon::model::{ConfigState, Limits, SandboxStatus};
+use crate::daemon::model::{ConfigState, SandboxStatus};
 use crate::daemon::readiness::ReadinessChecker;
-use crate::daemon::telemetry::{Metrics, log_root_health};
+use crate::daemon::telemetry::{Metrics, ScrapeCollector, ScrapeEndpoint, log_root_health};
 use accept::{ConnectionLimiter, ConnectionSource};
 use caproot_core::proto::caproot::v1::capability_service_server::SERVICE_NAME;
+use futures_util::future::OptionFuture;
 use http::Http2Server;
-use layers::{SharedLayers, layer_services};
+use layers::layer_services;
 use listen::{BoundListener, RuntimeListener};
 use reload::{ConfigReloader, auth_config, policy_config};
-use std::fmt;
-use std::future::{Future, pending};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tls::ReloadableTls;
@@ -100,7 +101,8 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 pub const BUILD_INFO: &str = env!("CAPROOT_BUILD");
 
 /// Error that keeps a daemon from starting or ends a daemon. Prints as one sentence.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub struct StartError {
     message: String,
     exit_code: u8,
@@ -116,7 +118,7 @@ pub struct BoundDaemon {
     tls: Option<Arc<ReloadableTls>>,
     health: HealthReporter,
     shutdown: CancellationToken,
-    metrics: Metrics,
+    metrics: ScrapeEndpoint,
     store: CatalogStore,
     readiness: ReadinessChecker,
     reloader: ConfigReloader,
@@ -132,59 +134,39 @@ pub enum ExitReason {
     NeedsRestart,
 }
 
-/// Bound listeners that are not registered with a runtime yet.
-#[derive(Debug)]
+/// Bound or inherited listeners that are not registered with a runtime yet.
+#[derive(Debug, Default)]
 pub struct BoundListeners {
     grpc: Vec<BoundListener>,
     metrics: Option<BoundListener>,
 }
 
-/// Listeners of the runtime.
-struct RegisteredListeners {
-    grpc: Vec<RuntimeListener>,
-    metrics: Option<RuntimeListener>,
-}
-
-/// Parts of the daemon that a reload changes.
-#[derive(Debug)]
-struct ReloadTargets {
-    store: CatalogStore,
-    auth_layer: AuthLayer,
-    tls: Option<Arc<ReloadableTls>>,
-    /// Limits in use, which a reload does not change.
-    limits: Limits,
-}
-
-/// Binds the listeners of the configuration and takes over the inherited sockets. Needs no runtime,
+/// Binds the listeners of the configuration, in addition to the inherited ones. Needs no runtime,
 /// so that a process can bind before it enters the sandbox, and enter the sandbox while it has one
 /// thread.
 pub fn bind_listeners(
     config: &Config,
-    inherited: InheritedSockets,
+    inherited: BoundListeners,
 ) -> Result<BoundListeners, StartError> {
     open_file_limit::require_open_files(config)?;
 
     // Inherited sockets come first: a client finds them before the daemon has started.
-    let mut grpc: Vec<_> = inherited
-        .grpc
-        .into_iter()
-        .map(BoundListener::Inherited)
-        .collect();
+    let mut listeners = inherited;
     for address in &config.listeners {
-        grpc.push(BoundListener::bind(address, &config.socket_access)?);
+        let listener = BoundListener::bind(address, &config.socket_access)?;
+        listeners.grpc.push(listener);
     }
 
     // The configuration rejects `metrics.listen` next to an inherited socket for metrics.
-    let metrics = match &config.metrics {
-        Some(address) => Some(BoundListener::bind(address, &config.socket_access)?),
-        None => inherited.metrics.map(BoundListener::Inherited),
-    };
-    Ok(BoundListeners { grpc, metrics })
+    if let Some(address) = &config.metrics {
+        listeners.metrics = Some(BoundListener::bind(address, &config.socket_access)?);
+    }
+    Ok(listeners)
 }
 
 /// Binds the listeners and builds a daemon without a sandbox.
 pub async fn build_daemon(config: Config) -> Result<BoundDaemon, StartError> {
-    let listeners = bind_listeners(&config, InheritedSockets::default())?;
+    let listeners = bind_listeners(&config, BoundListeners::default())?;
     build_daemon_on(listeners, config, SandboxStatus::default()).await
 }
 
@@ -199,16 +181,30 @@ pub async fn build_daemon_on(
 
     // The certificates were checked with the configuration, but may have changed since. An error here
     // ends the start before a listener is registered.
-    let tls = load_tls(&config)?;
+    let tls = config
+        .tls
+        .clone()
+        .map(ReloadableTls::load)
+        .transpose()
+        .map_err(|error| StartError::config(error.to_string()))?
+        .map(Arc::new);
 
     // The listeners were bound before the sandbox, without a runtime. Clients can connect already, and
     // wait in the backlog of the kernel until the daemon runs.
-    let listeners = listeners.register()?;
+    let grpc_listeners: Vec<_> = listeners
+        .grpc
+        .into_iter()
+        .map(RuntimeListener::from_bound)
+        .collect::<Result<_, _>>()?;
+    let metrics_listener = listeners
+        .metrics
+        .map(RuntimeListener::from_bound)
+        .transpose()?;
 
     // The limit of open files may lower `max_connections`. So this step comes before all parts that
     // take limits, and after the listeners, whose number divides the files.
     let mut limits = config.limits.clone();
-    let capacity = open_file_limit::raise_open_file_limit(&mut limits, listeners.grpc.len());
+    let capacity = open_file_limit::raise_open_file_limit(&mut limits, grpc_listeners.len());
 
     // Before the first large block is freed: glibc raises its threshold then.
     set_mmap_threshold();
@@ -216,6 +212,10 @@ pub async fn build_daemon_on(
     let first_call_timeout = config.connection_timing.first_call_timeout;
     let connection_quota = ConnectionQuota::new(&limits, first_call_timeout);
     let connection_limiter = ConnectionLimiter::new(connection_quota, capacity);
+
+    let mut epoch = [0; 8];
+    getrandom(&mut epoch, GetRandomFlags::empty())
+        .map_err(|e| StartError::internal(&format!("reading random bytes failed: {e}")))?;
 
     // The parts that a reload changes are created together; the other parts below use their clones.
     let audit = AuditLog::new(config.audit);
@@ -226,14 +226,8 @@ pub async fn build_daemon_on(
             opener: config.opener,
             policy: policy_config(&config, limits.clone()),
         },
-        random_epoch()?,
+        u64::from_ne_bytes(epoch),
     );
-    let targets = ReloadTargets {
-        store: store.clone(),
-        auth_layer: auth_layer.clone(),
-        tls: tls.clone(),
-        limits: limits.clone(),
-    };
 
     // The watcher starts before the first scan, so that `GetExecutor` names the right backend from the
     // first call on.
@@ -245,12 +239,12 @@ pub async fn build_daemon_on(
         read_at: reload::unix_time(),
         ..ConfigState::default()
     });
-    let metrics = Metrics::new(
-        store.clone(),
-        start_time,
-        config_state.clone(),
-        tls.as_ref().map(|tls| tls.subscribe_expiry()),
-    );
+    let metrics = Metrics::new(ScrapeCollector {
+        store: store.clone(),
+        started_at: start_time,
+        config: config_state.clone(),
+        certificate_expiry: tls.as_ref().map(|tls| tls.expires_at.subscribe()),
+    });
 
     // The service is `SERVING` before a listener accepts, so that no health check fails during the
     // start.
@@ -278,51 +272,39 @@ pub async fn build_daemon_on(
         ),
         audit,
     );
-    let layers = SharedLayers {
-        call_metrics: &metrics.layer(),
-        load_limit: &LoadLimitLayer::new(&limits, auth_layer.clone()),
-        auth: &auth_layer,
-    };
-    let service = layer_services(&layers, capabilities, health_service);
+    let load_limit = LoadLimitLayer::new(&limits, auth_layer.clone());
+    let service = layer_services(
+        metrics.calls,
+        &load_limit,
+        &auth_layer,
+        capabilities,
+        health_service,
+    );
     let server = Http2Server::new(service, config.connection_timing);
+    let reloader = ConfigReloader {
+        store: store.clone(),
+        auth_layer,
+        tls: tls.clone(),
+        limits,
+        config,
+        config_state: state_sender,
+        hung_reads: Vec::new(),
+    };
 
     Ok(BoundDaemon {
-        grpc_listeners: listeners.grpc,
-        metrics_listener: listeners.metrics,
+        grpc_listeners,
+        metrics_listener,
         server,
         connection_limiter,
         tls,
         health,
         shutdown,
-        metrics,
+        metrics: metrics.endpoint,
         store,
         readiness,
-        reloader: ConfigReloader::new(targets, config, state_sender),
+        reloader,
         config_state,
     })
-}
-
-fn load_tls(config: &Config) -> Result<Option<Arc<ReloadableTls>>, StartError> {
-    let Some(files) = config.tls.clone() else {
-        return Ok(None);
-    };
-    ReloadableTls::load(files)
-        .map(|tls| Some(Arc::new(tls)))
-        .map_err(|error| StartError::config(error.to_string()))
-}
-
-impl BoundListeners {
-    /// Registers the listeners with the runtime.
-    fn register(self) -> Result<RegisteredListeners, StartError> {
-        Ok(RegisteredListeners {
-            grpc: self
-                .grpc
-                .into_iter()
-                .map(RuntimeListener::from_bound)
-                .collect::<Result<_, _>>()?,
-            metrics: self.metrics.map(RuntimeListener::from_bound).transpose()?,
-        })
-    }
 }
 
 fn log_config_warnings(config: &Config) {
@@ -387,26 +369,41 @@ impl BoundDaemon {
         let sockets: Vec<_> = metrics_listener
             .iter_mut()
             .chain(&mut grpc_listeners)
-            .filter_map(RuntimeListener::take_owned_socket)
+            .filter_map(|listener| match listener {
+                RuntimeListener::Unix(_, owned) => owned.take(),
+                RuntimeListener::Tcp(_) => None,
+            })
             .collect();
 
         // The tasks are aborted when this function returns.
-        let _metrics_task = metrics_listener
-            .map(|listener| metrics_server::serve_metrics(listener, metrics.endpoint()));
+        let _metrics_task =
+            metrics_listener.map(|listener| metrics_server::serve_metrics(listener, metrics));
         let _readiness_task = AbortOnDropHandle::new(tokio::spawn(readiness.follow_changes()));
         let _health_log = AbortOnDropHandle::new(tokio::spawn(log_root_health(store.clone())));
 
         let mut servers = JoinSet::new();
         for listener in grpc_listeners {
-            let source = ConnectionSource::new(listener, tls.as_ref());
+            let source = match listener {
+                RuntimeListener::Unix(listener, _) => ConnectionSource::Unix(listener),
+                RuntimeListener::Tcp(listener) => ConnectionSource::Tcp(listener, tls.clone()),
+            };
             let limiter = connection_limiter.clone();
             servers.spawn(limiter.serve_connections(source, server.clone(), shutdown.clone()));
         }
 
+        // Ends when a new process is needed.
+        let reloaded = async {
+            service_manager::notify_ready(&store, &config_state).await;
+            tokio::select! {
+                () = service_manager::run_notifications(&store, config_state.clone()) => {}
+                () = reloader.run(reloads) => {}
+            }
+        };
+        let certificates = OptionFuture::from(tls.as_ref().map(ReloadableTls::watch_files));
         let exit_reason = tokio::select! {
             () = stop => ExitReason::Stopped,
-            () = run_reloads(&store, &config_state, reloader, reloads) => ExitReason::NeedsRestart,
-            () = watch_certificates(tls.as_ref()) => ExitReason::Stopped,
+            () = reloaded => ExitReason::NeedsRestart,
+            Some(()) = certificates => ExitReason::Stopped,
             () = socket_watch::keep_socket_files(&sockets) => ExitReason::Stopped,
             Some(ended) = servers.join_next() => {
                 return Err(StartError::internal(&format!("a listener task ended: {ended:?}")));
@@ -420,30 +417,13 @@ impl BoundDaemon {
         // another daemon.
         report_not_serving(&mut health).await;
         shutdown.cancel();
-        drain_calls(servers).await;
+
+        // Calls that do not end in time are aborted.
+        let drained = async { while servers.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
+            tracing::warn!("calls in flight did not end within {DRAIN_TIMEOUT:?} and were aborted");
+        }
         Ok(exit_reason)
-    }
-}
-
-/// Notifies the service manager, and reloads on request. Returns when a new process is needed.
-async fn run_reloads(
-    store: &CatalogStore,
-    config_state: &watch::Receiver<ConfigState>,
-    reloader: ConfigReloader,
-    reloads: ReloadSource,
-) {
-    service_manager::notify_ready(store, config_state).await;
-    tokio::select! {
-        () = service_manager::run_notifications(store, config_state.clone()) => {}
-        () = reloader.run(reloads) => {}
-    }
-}
-
-/// Reads the certificates again when they change. Never returns.
-async fn watch_certificates(tls: Option<&Arc<ReloadableTls>>) {
-    match tls {
-        Some(tls) => tls.watch_files().await,
-        None => pending().await,
     }
 }
 
@@ -460,22 +440,6 @@ async fn report_not_serving(health: &mut HealthReporter) {
             .set_service_status(service, ServingStatus::NotServing)
             .await;
     }
-}
-
-/// Waits for calls in flight, at most for [`DRAIN_TIMEOUT`]. Aborts those that are left.
-async fn drain_calls(mut servers: JoinSet<()>) {
-    let drained = async { while servers.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
-        tracing::warn!("calls in flight did not end within {DRAIN_TIMEOUT:?} and were aborted");
-    }
-}
-
-/// Returns the epoch of this process.
-fn random_epoch() -> Result<u64, StartError> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| StartError::internal(&format!("reading random bytes failed: {e}")))?;
-    Ok(u64::from_ne_bytes(bytes))
 }
 
 impl StartError {
@@ -508,11 +472,3 @@ impl StartError {
         self.exit_code
     }
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for StartError {}

@@ -25,7 +25,9 @@ pub fn require_open_files(config: &Config) -> Result<(), StartError> {
     let Some(files) = getrlimit(Resource::Nofile).maximum else {
         return Ok(());
     };
-    let needed = min_open_files(config);
+    // A Unix socket also has a lock file.
+    let listeners = config.listeners.len() + usize::from(config.metrics.is_some());
+    let needed = MIN_FILES + 2 * listeners + config.allowed_dirs.len();
     if usize::try_from(files).is_ok_and(|files| files < needed) {
         return Err(StartError::config(format!(
             "only {files} files may be open at once, but this configuration needs {needed} or more; \
@@ -35,34 +37,23 @@ pub fn require_open_files(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Returns how many files the daemon opens at least with a configuration.
-fn min_open_files(config: &Config) -> usize {
-    // A Unix socket also has a lock file.
-    let listeners = config.listeners.len() + usize::from(config.metrics.is_some());
-    MIN_FILES + 2 * listeners + config.allowed_dirs.len()
-}
-
 /// Raises the soft limit to the hard limit. If that does not suffice for `listeners`, lowers
 /// `max_connections`. Returns the number of connections of each listener.
 pub fn raise_open_file_limit(limits: &mut Limits, listeners: usize) -> ListenerCapacity {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
 
     // A refusal is no error: the limit in force is read again, and bounds the connections.
-    if let Err(error) = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: maximum,
-            maximum,
-        },
-    ) {
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::debug!(%error, ?current, "raising the limit of open files failed");
     }
 
     let files = getrlimit(Resource::Nofile)
         .current
-        .map_or(usize::MAX, |files| {
-            usize::try_from(files).unwrap_or(usize::MAX)
-        });
+        .map_or(usize::MAX, |files| files.try_into().unwrap_or(usize::MAX));
     let capacity = listener_capacity(files, listeners, limits.max_connections);
     if capacity.accepted < limits.max_connections {
         let each = limits.max_connections + MAX_PENDING_CONNECTIONS + OPERATOR_CONNECTIONS;

@@ -13,7 +13,7 @@ use tonic::server::NamedService;
 use tonic_reflection::server::{Builder, v1, v1alpha};
 
 /// Service that its first request builds. Clones share the service.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LazyService<S>(Arc<LazyLock<S>>);
 
 /// Returns the service `grpc.reflection.v1`.
@@ -47,12 +47,6 @@ fn builder() -> Builder<'static> {
 impl<S> LazyService<S> {
     fn new(build: fn() -> S) -> Self {
         Self(Arc::new(LazyLock::new(build)))
-    }
-}
-
-impl<S> Clone for LazyService<S> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
     }
 }
 

@@ -5,27 +5,27 @@ use super::denied_roots::DeniedRoots;
 use super::reload_plan::{
     ConfigFileCheck, ConfigLoader, NewConfig, ReloadPlan, SandboxReadCheck, plan_reload,
 };
-use super::tls::NewTls;
-use super::{ReloadTargets, service_manager};
-use crate::daemon::catalog::{ConsistencyLevel, PolicyConfig, WaitBudget};
+use super::service_manager;
+use super::tls::ReloadableTls;
+use crate::daemon::catalog::{CatalogStore, ConsistencyLevel, PolicyConfig, WaitBudget};
 use crate::daemon::config::{
     Config, ConfigError, ConfigErrors, LoadedTrust, LockPaths, READ_TIMEOUT, ReadLock,
-    ReadProgress, RestartRequired, record_reading,
+    ReadProgress, record_reading,
 };
-use crate::daemon::grpc::AuthRules;
-use crate::daemon::grpc::auth::{CallerPolicy, RuleTokens};
+use crate::daemon::grpc::auth::RuleTokens;
+use crate::daemon::grpc::{AuthLayer, AuthRules};
 use crate::daemon::model::{ConfigState, Limits, RejectedReload};
 use crate::daemon::scan::search::SearchRules;
 use crate::daemon::telemetry::LogHandle;
 use caproot_core::file_watch::{FileChanges, FileStamp, FileStamps, stamp_files};
 use caproot_core::sync::{Mutex, run_blocking};
 use caproot_core::text::truncate_with_ellipsis;
-use std::fmt;
+use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::{Notify, oneshot, watch};
-use tokio::task::{JoinError, JoinHandle};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 /// Time for which an invalid lock is not reported, because a lock and its signature are written one
@@ -71,34 +71,25 @@ pub struct ConfigFile {
 /// Task that applies new configurations to the daemon.
 #[derive(Debug)]
 pub struct ConfigReloader {
-    targets: ReloadTargets,
+    pub store: CatalogStore,
+    pub auth_layer: AuthLayer,
+    pub tls: Option<Arc<ReloadableTls>>,
+    /// Limits in use, which a reload does not change.
+    pub limits: Limits,
     /// Applied configuration.
-    config: Config,
-    config_state: watch::Sender<ConfigState>,
+    pub config: Config,
+    pub config_state: watch::Sender<ConfigState>,
     /// Earlier reloads that were rejected because a file did not answer.
-    hung_reads: Vec<JoinHandle<()>>,
+    pub hung_reads: Vec<AbortHandle>,
 }
 
 impl ConfigReloader {
-    pub fn new(
-        targets: ReloadTargets,
-        config: Config,
-        config_state: watch::Sender<ConfigState>,
-    ) -> Self {
-        Self {
-            targets,
-            config,
-            config_state,
-            hung_reads: Vec::new(),
-        }
-    }
-
     /// Reloads on request, and after changes of the file if `watch_config` is set. Returns when a
     /// new process is needed.
     pub async fn run(mut self, mut reloads: ReloadSource) {
         let mut changes = None;
         let mut lock_changes = None;
-        let mut denied_roots = DeniedRoots::new(&self.targets.store);
+        let mut denied_roots = DeniedRoots::new(&self.store);
         loop {
             let file = reloads
                 .config_file
@@ -134,7 +125,7 @@ impl ConfigReloader {
             }
 
             // The service manager waits for the end of a rejected reload, too: sd_notify(3).
-            service_manager::notify_reloaded(&self.targets.store, &self.config_state.borrow());
+            service_manager::notify_reloaded(&self.store, &self.config_state.borrow());
         }
     }
 
@@ -149,7 +140,13 @@ impl ConfigReloader {
                 service_manager::notify_restarting(&keys);
                 return true;
             }
-            Err(errors) => self.report_rejection(&errors, needs_restart_to_read),
+            Err(errors) => {
+                log_rejection(&errors, needs_restart_to_read);
+                self.config_state.send_modify(|state| {
+                    state.rejected_reloads += 1;
+                    state.last_rejection = Some(rejected_reload(&errors));
+                });
+            }
         }
         false
     }
@@ -172,17 +169,16 @@ impl ConfigReloader {
 
         let progress = ReadProgress::default();
         let stamp = Arc::new(Mutex::new(None));
-        let (sender, receiver) = oneshot::channel();
-        let read = {
+        let mut read = {
             let old = self.config.clone();
-            let tls = self.targets.tls.clone();
+            let tls = self.tls.clone();
             let may_read = reloads.may_read.clone();
             let check_file = reloads.check_file.clone();
             let path = reloads.config_file.as_ref().map(|file| file.path.clone());
             let read_progress = progress.clone();
             let read_stamp = stamp.clone();
             tokio::task::spawn_blocking(move || {
-                let plan = read_progress.follow(|| {
+                read_progress.follow(|| {
                     if let Some(path) = &path {
                         record_reading(&[path]);
                         *read_stamp.lock() = Some(FileStamp::of_path(path));
@@ -190,13 +186,11 @@ impl ConfigReloader {
                     let is_readable =
                         |dir: &Path| may_read.as_ref().is_none_or(|may_read| may_read(dir));
                     plan_reload(&load, &old, is_readable, tls, check_file)
-                });
-                // The receiver is gone if the file answered too late.
-                drop(sender.send(plan));
+                })
             })
         };
 
-        let planned = timeout(READ_TIMEOUT, receiver).await;
+        let planned = timeout(READ_TIMEOUT, &mut read).await;
 
         // Even if the file does not answer: only a further change of the file starts a reload.
         if let (Some(file), Some(stamp)) = (&mut reloads.config_file, *stamp.lock()) {
@@ -204,41 +198,21 @@ impl ConfigReloader {
         }
         match planned {
             Ok(Ok(plan)) => plan,
-            Ok(Err(_)) => {
-                let panic = read.await.err();
-                if panic.as_ref().is_some_and(JoinError::is_cancelled) {
+            Ok(Err(panic)) => {
+                if panic.is_cancelled() {
                     // The runtime shuts down.
-                    std::future::pending::<()>().await;
+                    pending::<()>().await;
                 }
-                tracing::error!(?panic, "internal error: reading the configuration panicked");
+                tracing::error!(panic = ?Some(panic), "internal error: reading the configuration panicked");
                 let reason = "cannot be read: internal error";
                 Err(ConfigError::key("the configuration", reason).into())
             }
             Err(_) => {
-                self.hung_reads.push(read);
+                // The result is dropped if the file answers too late.
+                self.hung_reads.push(read.abort_handle());
                 Err(Config::read_timeout_error(&progress).into())
             }
         }
-    }
-
-    fn report_rejection(&self, errors: &[ConfigError], needs_restart_to_read: bool) {
-        log_rejection(errors, needs_restart_to_read);
-
-        let first = errors.first().map(ToString::to_string).unwrap_or_default();
-        let rejection = RejectedReload {
-            rejected_at: unix_time(),
-            error_positions: errors
-                .iter()
-                .filter_map(error_location)
-                .take(MAX_REPORTED_ERRORS)
-                .collect(),
-            first_error: truncate_with_ellipsis(&first, MAX_FIRST_ERROR_BYTES),
-        };
-
-        self.config_state.send_modify(|state| {
-            state.rejected_reloads += 1;
-            state.last_rejection = Some(rejection);
-        });
     }
 
     async fn apply_config(&mut self, new: NewConfig, reloads: &ReloadSource) {
@@ -251,9 +225,23 @@ impl ConfigReloader {
             tracing::warn!("{warning}");
         }
 
-        self.targets.apply(&config, new_tls);
+        if let Some((tls, new_tls)) = self.tls.as_ref().zip(new_tls) {
+            tls.install(new_tls, |_| true);
+        }
+        // Before the policy of the store, so that no caller sees new roots under the old rules.
+        self.auth_layer.replace_rules(auth_config(&config));
+        self.apply_policy(&config);
         self.wait_for_rescan().await;
-        report_restart(&restart);
+
+        for dir in &restart.unreadable_dirs {
+            tracing::warn!(
+                "{} is outside the daemon's sandbox; restart the daemon to allow access",
+                dir.display()
+            );
+        }
+        if !restart.keys.is_empty() {
+            tracing::warn!("needs a restart: {}", restart.keys.join(", "));
+        }
         tracing::info!("the configuration was reloaded");
         if let Some(logs) = &reloads.logs {
             logs.set_filter(&config.log.filter);
@@ -287,42 +275,48 @@ impl ConfigReloader {
                 // A program may still be writing the signature.
                 let next_change = wait_for_lock_change(Some(trust), changes);
                 if timeout(WRITE_GRACE, next_change).await.is_err() {
-                    self.report_rejected_lock(&error);
+                    let text =
+                        truncate_with_ellipsis(&error.to_string(), 4 * MAX_FIRST_ERROR_BYTES);
+                    tracing::error!("new lock rejected: {text}; keeping the previous lock");
+                    self.config_state.send_modify(|state| {
+                        state.lock_rejection = Some(rejected_reload(&[error]));
+                    });
                 }
                 return;
             }
         }
 
-        self.targets.apply_policy(&self.config);
+        self.apply_policy(&self.config);
         self.wait_for_rescan().await;
         tracing::info!("the lock was reloaded");
         self.config_state
             .send_modify(|state| state.lock_rejection = None);
     }
 
-    fn report_rejected_lock(&self, error: &ConfigError) {
-        let text = truncate_with_ellipsis(&error.to_string(), 4 * MAX_FIRST_ERROR_BYTES);
-        tracing::error!("new lock rejected: {text}; keeping the previous lock");
-        let rejection = RejectedReload {
-            rejected_at: unix_time(),
-            error_positions: error_location(error).into_iter().collect(),
-            first_error: truncate_with_ellipsis(&text, MAX_FIRST_ERROR_BYTES),
-        };
-        self.config_state
-            .send_modify(|state| state.lock_rejection = Some(rejection));
+    fn apply_policy(&self, config: &Config) {
+        self.store
+            .apply_policy(policy_config(config, self.limits.clone()));
     }
 
     /// Waits until the roots are scanned by the new rules. From then on, responses show the new
     /// configuration.
     async fn wait_for_rescan(&self) {
-        let store = &self.targets.store;
+        let store = &self.store;
         let selection = store.select_published_roots();
         let budget = WaitBudget::new(Some(RESCAN_TIMEOUT));
-        drop(
-            store
-                .view(&selection, ConsistencyLevel::Fresh, budget)
-                .await,
-        );
+        let view = store.view(&selection, ConsistencyLevel::Fresh, budget);
+        drop(view.await);
+    }
+}
+
+/// Returns what callers and the service manager see of errors.
+fn rejected_reload(errors: &[ConfigError]) -> RejectedReload {
+    let first = errors.first().map(ToString::to_string).unwrap_or_default();
+    let positions = errors.iter().filter_map(error_location);
+    RejectedReload {
+        rejected_at: unix_time(),
+        error_positions: positions.take(MAX_REPORTED_ERRORS).collect(),
+        first_error: truncate_with_ellipsis(&first, MAX_FIRST_ERROR_BYTES),
     }
 }
 
@@ -348,42 +342,11 @@ fn log_rejection(errors: &[ConfigError], needs_restart_to_read: bool) {
     tracing::error!(errors = errors.len(), "{consequence}");
 }
 
-impl ReloadTargets {
-    /// Applies a configuration.
-    fn apply(&self, config: &Config, new_tls: Option<NewTls>) {
-        if let Some((tls, new_tls)) = self.tls.as_ref().zip(new_tls) {
-            tls.install(new_tls);
-        }
-
-        // Before the policy of the store, so that no caller sees new roots under the old rules.
-        self.auth_layer.replace_rules(auth_config(config));
-        self.apply_policy(config);
-    }
-
-    fn apply_policy(&self, config: &Config) {
-        let policy = policy_config(config, self.limits.clone());
-        self.store.apply_policy(policy);
-    }
-}
-
-/// Logs the keys that need a restart.
-fn report_restart(restart: &RestartRequired) {
-    for dir in &restart.unreadable_dirs {
-        tracing::warn!(
-            "{} is outside the daemon's sandbox; restart the daemon to allow access",
-            dir.display()
-        );
-    }
-    if !restart.keys.is_empty() {
-        tracing::warn!("needs a restart: {}", restart.keys.join(", "));
-    }
-}
-
 /// Waits until the file differs from the last one read. Never returns without a file. A missing
 /// file is not a change, because programs may remove a file before they replace it.
 async fn wait_for_file_change(file: Option<&ConfigFile>, changes: &mut Option<FileChanges>) {
     let Some(ConfigFile { path, stamp }) = file else {
-        return std::future::pending().await;
+        return pending().await;
     };
     let changes =
         changes.get_or_insert_with(|| FileChanges::start(|sentence| tracing::warn!("{sentence}")));
@@ -403,16 +366,13 @@ async fn wait_for_file_change(file: Option<&ConfigFile>, changes: &mut Option<Fi
 /// file is a change: the operator must learn that the lock is gone.
 async fn wait_for_lock_change(trust: Option<&LoadedTrust>, changes: &mut Option<FileChanges>) {
     let Some(trust) = trust else {
-        return std::future::pending().await;
+        return pending().await;
     };
     let changes =
         changes.get_or_insert_with(|| FileChanges::start(|sentence| tracing::warn!("{sentence}")));
     let paths = LockPaths::of(&trust.policy.lock).all();
-    drop(
-        changes
-            .wait_for_change(|| (paths.clone(), trust.stamps.clone()))
-            .await,
-    );
+    let change = changes.wait_for_change(|| (paths.clone(), trust.stamps.clone()));
+    drop(change.await);
 }
 
 /// Lock that is not valid, and the stamps of its files from before they were read.
@@ -452,26 +412,14 @@ pub fn auth_config(config: &Config) -> AuthRules {
     let callers = config.callers.as_ref().map(|rules| {
         let names = rules.callers.rules.iter().map(|rule| rule.name.clone());
         let files = rules.token_files.iter().cloned();
-        let callers: CallerPolicy = rules.callers.clone();
-        (
-            callers,
-            Arc::new(RuleTokens::new(
-                names.zip(files).collect(),
-                config.socket_groups.clone(),
-            )),
-        )
+        let tokens = RuleTokens::new(names.zip(files).collect(), config.socket_groups.clone());
+        (rules.callers.clone(), Arc::new(tokens))
     });
-
-    let Config {
-        open_health,
-        open_reflection,
-        ..
-    } = *config;
 
     AuthRules {
         callers,
-        public_health: open_health,
-        public_reflection: open_reflection,
+        public_health: config.open_health,
+        public_reflection: config.open_reflection,
     }
 }
 
@@ -509,12 +457,4 @@ fn error_location(error: &ConfigError) -> Option<String> {
         location.trim_end(),
         MAX_LOCATION_BYTES,
     ))
-}
-
-impl fmt::Debug for ReloadSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reloads")
-            .field("has_file", &self.load_config.is_some())
-            .finish_non_exhaustive()
-    }
 }

@@ -43,14 +43,9 @@ pub fn plan_reload(
 ) -> Result<ReloadPlan, ConfigErrors> {
     let loaded = load().map(|config| config.restrict_to_reloadable(old, &may_read));
 
-    let check = match (&loaded, check_file) {
-        (Ok((_, restart)), Some(check)) if !restart.keys.is_empty() => Some(check),
-        // The sandbox may cause the error, such as for a certificate in another directory.
-        (Err(_), Some(check)) => Some(check),
-        _ => None,
-    };
-
-    let Some(check) = check else {
+    // The sandbox may cause an error, such as for a certificate in another directory.
+    let is_applicable = matches!(&loaded, Ok((_, restart)) if restart.keys.is_empty());
+    let Some(check) = check_file.filter(|_| !is_applicable) else {
         return plan_apply(loaded?, tls);
     };
 

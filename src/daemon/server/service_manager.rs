@@ -7,6 +7,7 @@ use crate::daemon::catalog::{
 use crate::daemon::model::ConfigState;
 use sd_notify::NotifyState;
 use std::fmt::Write as _;
+use std::future::pending;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until, timeout};
@@ -29,21 +30,11 @@ pub async fn notify_ready(store: &CatalogStore, state: &watch::Receiver<ConfigSt
     }
 
     let budget = WaitBudget::new(Some(FIRST_SCAN_TIMEOUT));
+    let published = store.select_published_roots();
+    let view = store.view(&published, ConsistencyLevel::Cached, budget);
     // Slower roots are PENDING.
-    drop(
-        store
-            .view(
-                &store.select_published_roots(),
-                ConsistencyLevel::Cached,
-                budget,
-            )
-            .await,
-    );
-
-    send_notification(&[
-        NotifyState::Ready,
-        NotifyState::Status(&status_line(&store.stats(), &state.borrow())),
-    ]);
+    drop(view.await);
+    notify_reloaded(store, &state.borrow());
 }
 
 /// Reports readiness with a status line.
@@ -54,12 +45,12 @@ pub fn notify_ready_with(status: &str) {
 /// Sends status messages and watchdog pings. Never returns.
 pub async fn run_notifications(store: &CatalogStore, state: watch::Receiver<ConfigState>) {
     if !has_service_manager() {
-        return std::future::pending().await;
+        return pending().await;
     }
     let watchdog = async {
         match sd_notify::watchdog_enabled() {
             Some(limit) => ping_watchdog(store, limit).await,
-            None => std::future::pending().await,
+            None => pending().await,
         }
     };
     tokio::join!(report_status(store, state), watchdog);
@@ -76,16 +67,12 @@ pub fn notify_reloading() {
 
 /// Reports the end of a reload that was applied or rejected.
 pub fn notify_reloaded(store: &CatalogStore, state: &ConfigState) {
-    send_notification(&[
-        NotifyState::Ready,
-        NotifyState::Status(&status_line(&store.stats(), state)),
-    ]);
+    notify_ready_with(&status_line(&store.stats(), state));
 }
 
 /// Reports the end of a reload that needs a new process.
 pub fn notify_restarting(keys: &[String]) {
-    let status = format!("restarting for {}", keys.join(", "));
-    send_notification(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    notify_ready_with(&format!("restarting for {}", keys.join(", ")));
 }
 
 /// Reports the shutdown, which may take as long as `drain`.
@@ -107,7 +94,7 @@ async fn report_status(store: &CatalogStore, mut state: watch::Receiver<ConfigSt
         };
         if changed.is_err() {
             // The senders were dropped, at the end of the daemon.
-            return std::future::pending().await;
+            return pending().await;
         }
         send_notification(&[NotifyState::Status(&status_line(
             &store.stats(),
@@ -142,9 +129,13 @@ fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
         diagnostics,
         ..
     } = stats;
-
+    let WatchStats {
+        watches_used: used,
+        watches_limit: allowed,
+        polling_roots: polling,
+        ..
+    } = watch_stats;
     let problems: u64 = diagnostics.values().sum();
-    let polling = watch_stats.polling_roots;
 
     let mut line = describe_roots(published, "published");
     if selected.total() > 0 {
@@ -157,11 +148,6 @@ fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
 
     // The status must be one line; no part contains a line break.
     if watch_stats.is_near_limit() {
-        let WatchStats {
-            watches_used: used,
-            watches_limit: allowed,
-            ..
-        } = watch_stats;
         let _ = write!(
             line,
             "; {used} of {allowed} watches: raise fs.inotify.max_user_watches"

@@ -1,25 +1,12 @@
 //! Makes the socket files of the daemon again if they were removed, for example by a script that
 //! cleans a directory. Without its file, a socket accepts no new connection.
 
-use super::StartError;
 use super::listen::{OwnedSocket, SocketPathState};
 use caproot_core::file_watch::{COMPARE_INTERVAL, FileChanges, stamp_files};
 use caproot_core::sync::run_blocking;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::timeout;
-
-/// Result of a look at a socket path.
-enum SocketCheck {
-    /// The path has the socket file of this daemon.
-    Own,
-    /// The path has another file.
-    Foreign,
-    /// The file was missing and is there again.
-    Bound(OwnedFd),
-    Failed(StartError),
-}
 
 /// Last problem of a socket that was logged.
 type LoggedProblem = Option<String>;
@@ -51,8 +38,7 @@ pub async fn keep_socket_files(sockets: &[OwnedSocket]) {
         }
 
         // A socket file that could not be made is tried again without a change, too.
-        let has_problem = problems.iter().any(Option::is_some);
-        let wait = if has_problem {
+        let wait = if problems.iter().any(Option::is_some) {
             COMPARE_INTERVAL
         } else {
             Duration::MAX
@@ -68,16 +54,9 @@ async fn check_socket(socket: &OwnedSocket, logged: &mut LoggedProblem) -> bool 
     // On a blocking thread, because a disk may hang.
     let checked = run_blocking(move || {
         let mut lock = lock.lock();
-        let check = match lock.path_state() {
-            SocketPathState::Own => SocketCheck::Own,
-            SocketPathState::Foreign => SocketCheck::Foreign,
-            SocketPathState::Missing => lock
-                .bind_again()
-                .map_or_else(SocketCheck::Failed, SocketCheck::Bound),
-        };
-        (check, lock.path().to_owned())
+        (lock.restore_file(), lock.path().to_owned())
     });
-    let (check, path) = match checked.await {
+    let (state, path) = match checked.await {
         Ok(checked) => checked,
         Err(error) => {
             tracing::warn!(%error, "a socket file could not be checked");
@@ -85,12 +64,12 @@ async fn check_socket(socket: &OwnedSocket, logged: &mut LoggedProblem) -> bool 
         }
     };
 
-    let has_new_file = matches!(check, SocketCheck::Bound(_));
+    let has_new_file = matches!(state, SocketPathState::Bound(_));
     let socket_name = format!("unix:{}", path.display());
 
-    let problem = match check {
-        SocketCheck::Own => None,
-        SocketCheck::Bound(fd) => match socket.replace_listener(fd) {
+    let problem = match state {
+        SocketPathState::Own => None,
+        SocketPathState::Bound(fd) => match socket.replace_listener(fd) {
             Ok(()) => {
                 tracing::warn!(
                     socket_name,
@@ -100,11 +79,11 @@ async fn check_socket(socket: &OwnedSocket, logged: &mut LoggedProblem) -> bool 
             }
             Err(error) => Some(format!("the new socket cannot be used: {error}")),
         },
-        SocketCheck::Foreign => Some(
+        SocketPathState::Foreign => Some(
             "the path has a file of another process; stop that process, or remove the file"
                 .to_owned(),
         ),
-        SocketCheck::Failed(error) => Some(format!("{error}; restart the daemon")),
+        SocketPathState::Failed(error) => Some(format!("{error}; restart the daemon")),
     };
 
     if let Some(problem) = &problem

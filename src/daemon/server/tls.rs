@@ -10,7 +10,6 @@ use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
-use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,7 +35,7 @@ pub const ALPN: &[u8] = b"h2";
 pub struct ReloadableTls {
     current: Mutex<CurrentTls>,
     /// Expiry of the certificate in use.
-    expires_at: watch::Sender<SystemTime>,
+    pub expires_at: watch::Sender<SystemTime>,
     /// Number of the last read. Concurrent readers install files in the order in which the reads
     /// began. No lock is held during a read, because a disk may hang.
     last_read: AtomicU64,
@@ -46,13 +45,10 @@ pub struct ReloadableTls {
 
 #[derive(Debug)]
 struct CurrentTls {
-    files: TlsFiles,
     config: Arc<ServerConfig>,
-    /// Stamps of the files at the last read, whether the files were usable or not.
-    stamps: FileStamps,
+    /// Last read, whether the files were usable or not.
+    read: TlsRead,
     is_usable: bool,
-    /// Number of the read of the stamps.
-    read_number: u64,
 }
 
 /// Files of one read, and their stamps from before the read.
@@ -79,21 +75,24 @@ struct RejectedTls {
 }
 
 /// Errors of certificate files. Prints on one line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct UnusableTlsFiles(Vec<CertFileError>);
 
 impl ReloadableTls {
     /// Reads the files and builds the first configuration.
     pub fn load(files: TlsFiles) -> Result<Self, UnusableTlsFiles> {
-        let stamps = stamp_files(&file_paths(&files));
-        let (config, identity) = build_tls_config(&files)?;
-        log_loaded("serving TLS", &identity, files.client_ca.is_some());
-        let current = CurrentTls {
+        let read = TlsRead {
+            number: 0,
+            stamps: stamp_files(&file_paths(&files)),
             files,
+        };
+        let (config, identity) = build_tls_config(&read.files)?;
+        log_loaded("serving TLS", &identity, read.files.client_ca.is_some());
+        let current = CurrentTls {
             config: Arc::new(config),
-            stamps,
+            read,
             is_usable: true,
-            read_number: 0,
         };
         Ok(Self {
             current: Mutex::new(current),
@@ -108,14 +107,16 @@ impl ReloadableTls {
     pub fn read_files(&self, files: TlsFiles) -> Result<Option<NewTls>, UnusableTlsFiles> {
         record_reading(&files.paths().collect::<Vec<_>>());
         let read = self.begin_read(files);
-        let is_known = self.with_current(|current| {
-            current.files == read.files && current.stamps == read.stamps && current.is_usable
-        });
+        let is_known = {
+            let current = self.current.lock();
+            let last = &current.read;
+            last.files == read.files && last.stamps == read.stamps && current.is_usable
+        };
         if is_known {
             return Ok(None);
         }
         self.build_newer_config(read).map(Some).map_err(|rejected| {
-            self.record_unusable(&rejected.read);
+            self.record_unusable(*rejected.read);
             rejected.unusable
         })
     }
@@ -133,67 +134,53 @@ impl ReloadableTls {
 
     /// Builds a configuration, unless its certificate expired before the certificate in use.
     fn build_newer_config(&self, read: TlsRead) -> Result<NewTls, RejectedTls> {
-        let (config, identity) = match build_tls_config(&read.files) {
-            Ok(built) => built,
-            Err(unusable) => {
-                let read = Box::new(read);
-                return Err(RejectedTls { read, unusable });
+        let unusable = match build_tls_config(&read.files) {
+            Ok((config, identity)) => {
+                let expires_at = identity.expires_at;
+                if expires_at >= SystemTime::now() || expires_at >= *self.expires_at.borrow() {
+                    return Ok(NewTls {
+                        read,
+                        config,
+                        identity,
+                    });
+                }
+
+                UnusableTlsFiles(vec![CertFileError {
+                    kind: certs::CertFileKind::Certificate,
+                    subject: read.files.certificate.display().to_string(),
+                    reason: format!(
+                        "expired on {}, before the certificate in use",
+                        format_time(expires_at)
+                    ),
+                }])
             }
+            Err(unusable) => unusable,
         };
-        let expired = identity.expires_at < SystemTime::now();
-        if !expired || identity.expires_at >= *self.expires_at.borrow() {
-            return Ok(NewTls {
-                read,
-                config,
-                identity,
-            });
-        }
-
-        let reason = format!(
-            "expired on {}, before the certificate in use",
-            format_time(identity.expires_at)
-        );
-        let error = CertFileError {
-            kind: certs::CertFileKind::Certificate,
-            subject: read.files.certificate.display().to_string(),
-            reason,
-        };
-        Err(RejectedTls {
-            read: Box::new(read),
-            unusable: UnusableTlsFiles(vec![error]),
-        })
-    }
-
-    /// Uses the files of a new configuration for new connections.
-    pub fn install(&self, new: NewTls) {
-        self.install_if(new, |_| true);
+        let read = Box::new(read);
+        Err(RejectedTls { read, unusable })
     }
 
     /// Uses new files for new connections, if they are newer than the current files and the current
     /// files satisfy a condition.
-    fn install_if(&self, new: NewTls, may_replace: impl FnOnce(&TlsFiles) -> bool) {
+    pub fn install(&self, new: NewTls, may_replace: impl FnOnce(&TlsFiles) -> bool) {
         let NewTls {
             read,
             config,
             identity,
         } = new;
         let verifies_clients = read.files.client_ca.is_some();
-        let is_installed = self.with_current(|current| {
-            let is_older = current.files == read.files && read.number < current.read_number;
-            if is_older || !may_replace(&current.files) {
-                return false;
+        {
+            let mut current = self.current.lock();
+            let last = &current.read;
+            let is_older = last.files == read.files && read.number < last.number;
+            if is_older || !may_replace(&last.files) {
+                return;
             }
             *current = CurrentTls {
-                files: read.files,
                 config: Arc::new(config),
-                stamps: read.stamps,
+                read,
                 is_usable: true,
-                read_number: read.number,
             };
-            true
-        });
-        if !is_installed {
-            return;
         }
 
         self.expires_at.send_replace(identity.expires_at);
@@ -206,15 +193,13 @@ impl ReloadableTls {
     }
 
     /// Records that files cannot be used, so that the same files are not reported again.
-    fn record_unusable(&self, read: &TlsRead) {
-        self.with_current(|current| {
-            // Files of a rejected configuration are not watched.
-            if current.files == read.files && read.number >= current.read_number {
-                current.stamps.clone_from(&read.stamps);
-                current.is_usable = false;
-                current.read_number = read.number;
-            }
-        });
+    fn record_unusable(&self, read: TlsRead) {
+        let mut current = self.current.lock();
+        // Files of a rejected configuration are not watched.
+        if current.read.files == read.files && read.number >= current.read.number {
+            current.read = read;
+            current.is_usable = false;
+        }
     }
 
     /// Watches the files and reloads changed ones. Never returns.
@@ -222,11 +207,7 @@ impl ReloadableTls {
         let mut changes = FileChanges::start(|sentence| tracing::warn!("{sentence}"));
         loop {
             let (_, cause) = changes
-                .wait_for_change(|| {
-                    self.with_current(|current| {
-                        (file_paths(&current.files), current.stamps.clone())
-                    })
-                })
+                .wait_for_change(|| self.current.lock().read.stamped_paths())
                 .await;
 
             let tls = self.clone();
@@ -237,19 +218,19 @@ impl ReloadableTls {
             };
 
             // A program may still be writing the other file.
-            let next_change =
-                changes.wait_for_change(|| (file_paths(&read.files), read.stamps.clone()));
+            let next_change = changes.wait_for_change(|| read.stamped_paths());
             if timeout(WRITE_GRACE, next_change).await.is_err() {
                 tracing::error!("invalid new certificates, keeping the old ones: {unusable}");
-                self.record_unusable(&read);
+                self.record_unusable(*read);
             }
         }
     }
 
     /// Reloads changed files. Returns unusable files.
     fn reload_changed_files(&self, cause: HintCause) -> Option<RejectedTls> {
-        let read = self.begin_read(self.with_current(|current| current.files.clone()));
-        if self.with_current(|current| current.stamps == read.stamps) {
+        let files = self.current.lock().read.files.clone();
+        let read = self.begin_read(files);
+        if self.current.lock().read.stamps == read.stamps {
             return None;
         }
         match self.build_newer_config(read) {
@@ -257,26 +238,23 @@ impl ReloadableTls {
                 tracing::debug!(found_by = cause.as_str(), "certificate files changed");
                 // A reload may have replaced the paths meanwhile.
                 let files = new.read.files.clone();
-                self.install_if(new, |current| *current == files);
+                self.install(new, |current| *current == files);
                 None
             }
             Err(rejected) => Some(rejected),
         }
     }
 
-    /// Subscribes to the expiry of the certificate in use.
-    pub fn subscribe_expiry(&self) -> watch::Receiver<SystemTime> {
-        self.expires_at.subscribe()
-    }
-
     /// Returns an acceptor with the current configuration.
     pub fn acceptor(&self) -> TlsAcceptor {
-        self.with_current(|current| current.config.clone()).into()
+        self.current.lock().config.clone().into()
     }
+}
 
-    fn with_current<T>(&self, access: impl FnOnce(&mut CurrentTls) -> T) -> T {
-        // Each change is one assignment, so a panic cannot leave a partial change.
-        access(&mut self.current.lock())
+impl TlsRead {
+    /// Returns the paths of the files, and their stamps.
+    fn stamped_paths(&self) -> (Vec<PathBuf>, FileStamps) {
+        (file_paths(&self.files), self.stamps.clone())
     }
 }
 
@@ -337,13 +315,4 @@ fn log_loaded(event: &str, identity: &TlsIdentity, verifies_clients: bool) {
 
 fn file_paths(files: &TlsFiles) -> Vec<PathBuf> {
     files.paths().map(Path::to_owned).collect()
-}
-
-impl fmt::Display for UnusableTlsFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, problem) in self.0.iter().enumerate() {
-            write!(f, "{}{problem}", if number == 0 { "" } else { "; " })?;
-        }
-        Ok(())
-    }
 }

@@ -20,8 +20,7 @@ const MAX_DRAIN_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct RequestBody<B: Body> {
     /// `None` only during drop.
-    body: Option<B>,
-    rest: Option<Sender<B>>,
+    body: Option<(B, Sender<B>)>,
 }
 
 /// Rest of a request that its method did not read.
@@ -33,8 +32,7 @@ pub fn split_unread<B: Body>(body: B) -> (RequestBody<B>, UnreadRest<B>) {
     let (rest, unread) = channel();
     (
         RequestBody {
-            body: Some(body),
-            rest: Some(rest),
+            body: Some((body, rest)),
         },
         UnreadRest(unread),
     )
@@ -69,24 +67,28 @@ impl<B: Body + Unpin> Body for RequestBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match &mut self.body {
-            Some(body) => Pin::new(body).poll_frame(context),
+            Some((body, _)) => Pin::new(body).poll_frame(context),
             None => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(B::is_end_stream)
+        self.body
+            .as_ref()
+            .is_none_or(|(body, _)| body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map(B::size_hint).unwrap_or_default()
+        let body = self.body.as_ref();
+        body.map(|(body, _)| body.size_hint()).unwrap_or_default()
     }
 }
 
 impl<B: Body> Drop for RequestBody<B> {
     fn drop(&mut self) {
-        let rest = self.body.take().filter(|body| !body.is_end_stream());
-        if let (Some(body), Some(rest)) = (rest, self.rest.take()) {
+        if let Some((body, rest)) = self.body.take()
+            && !body.is_end_stream()
+        {
             // If the client reset the call, the receiver is gone.
             drop(rest.send(body));
         }

@@ -13,12 +13,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tonic::body::Body;
+use tonic::codegen::BoxFuture;
 use tonic::{Code, Status};
-use tower::{BoxError, Layer, Service};
+use tower::{BoxError, Service};
 use tracing::Instrument as _;
 
 /// Methods that the daemon serves, as values of the label `method`. Any other path counts as
@@ -65,14 +65,13 @@ pub struct CallMetrics {
 }
 
 impl CallMetrics {
-    pub fn new(registry: &mut Registry) -> Self {
+    pub(super) fn new(registry: &mut Registry) -> Self {
         // From a list of a cached catalog to the first scan of a large root.
         let buckets = || Histogram::new([0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0]);
         let duration_seconds = Family::new_with_constructor(buckets as fn() -> Histogram);
-        let (finished, in_flight) = (Family::default(), Family::default());
         let metrics = Self {
-            finished,
-            in_flight,
+            finished: Family::default(),
+            in_flight: Family::default(),
             duration_seconds,
         };
         let help = "Completed calls, by method and gRPC code; CANCELLED includes calls whose caller disconnected";
@@ -89,6 +88,12 @@ impl CallMetrics {
             metrics.duration_seconds.clone(),
         );
         metrics
+    }
+
+    /// Records the calls of a service.
+    pub fn count_calls<S>(self, inner: S) -> CallMetricsService<S> {
+        let metrics = self;
+        CallMetricsService { inner, metrics }
     }
 
     fn start_call(&self, method: &'static str) -> InFlightCall {
@@ -147,27 +152,6 @@ impl Drop for InFlightCall {
     }
 }
 
-/// Layer that adds [`CallMetricsService`].
-#[derive(Debug, Clone)]
-pub struct CallMetricsLayer(CallMetrics);
-
-impl CallMetricsLayer {
-    pub(super) fn new(metrics: CallMetrics) -> Self {
-        Self(metrics)
-    }
-}
-
-impl<S> Layer<S> for CallMetricsLayer {
-    type Service = CallMetricsService<S>;
-
-    fn layer(&self, inner: S) -> CallMetricsService<S> {
-        CallMetricsService {
-            inner,
-            metrics: self.0.clone(),
-        }
-    }
-}
-
 /// Service that records each call, and runs each call in a span of the caller's trace.
 #[derive(Debug, Clone)]
 pub struct CallMetricsService<S> {
@@ -184,7 +168,7 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+    type Future = BoxFuture<Response<Body>, S::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)

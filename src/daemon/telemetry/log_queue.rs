@@ -119,7 +119,7 @@ impl LogQueue {
         let size = line.len() + ENTRY_BYTES;
         let (used, max) = state.usage(priority);
         if *used + size > max {
-            state.record_dropped(1);
+            state.record_dropped();
             return;
         }
         *used += size;
@@ -131,7 +131,7 @@ impl LogQueue {
     fn write_next_line(&self, sink: &LogSink) {
         let line = self.wait_for_line();
         if sink.write_line(&line).is_err() {
-            self.0.state.lock().record_dropped(1);
+            self.0.state.lock().record_dropped();
         }
 
         let due = self.0.state.lock().take_due_notice();
@@ -175,9 +175,9 @@ impl QueueState {
         self.lines.is_empty() && !self.is_writing
     }
 
-    fn record_dropped(&mut self, lines: u64) {
-        self.dropped_total += lines;
-        self.restore_unreported(lines);
+    fn record_dropped(&mut self) {
+        self.dropped_total += 1;
+        self.restore_unreported(1);
     }
 
     fn restore_unreported(&mut self, lines: u64) {

@@ -14,11 +14,11 @@ mod traces;
 #[path = "no_traces.rs"]
 mod traces;
 
-pub use call_metrics::{CallMetricsLayer, CallMetricsService, RPC_METHODS};
+pub use call_metrics::{CallMetrics, CallMetricsService, RPC_METHODS};
 pub use logs::LogHandle;
 #[cfg(feature = "link")]
 pub(crate) use metrics::MetricWriter;
-pub use metrics::Metrics;
+pub use metrics::{Metrics, ScrapeCollector};
 pub use rate_limited_log::RateLimitedLog;
 pub use root_health::log_root_health;
 pub use scrape_endpoint::ScrapeEndpoint;

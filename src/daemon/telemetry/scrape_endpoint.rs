@@ -9,7 +9,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use std::convert::Infallible;
-use std::fmt::Error;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,13 +27,6 @@ impl ScrapeEndpoint {
     #[must_use]
     pub fn new(registry: Registry) -> Self {
         Self(Arc::new(registry))
-    }
-
-    /// Renders all metrics as `OpenMetrics` text.
-    pub fn render(&self) -> Result<String, Error> {
-        let mut text = String::new();
-        encode(&mut text, &self.0)?;
-        Ok(text)
     }
 
     /// Serves one HTTP/1.1 request of Prometheus and closes the connection.
@@ -67,7 +59,8 @@ impl ScrapeEndpoint {
         };
 
         let plain = "text/plain; charset=utf-8";
-        if path == "/" && (method == Method::GET || method == Method::HEAD) {
+        let is_get = method == Method::GET || method == Method::HEAD;
+        if path == "/" && is_get {
             let text = "caproot serves metrics for Prometheus here: scrape /metrics\n";
             return response(StatusCode::OK, plain, text.into());
         }
@@ -76,14 +69,15 @@ impl ScrapeEndpoint {
             let text = "not found: the metrics are at /metrics\n";
             return response(StatusCode::NOT_FOUND, plain, text.into());
         }
-        if method != Method::GET && method != Method::HEAD {
+        if !is_get {
             let text = "method not allowed: use GET or HEAD\n";
             return response(StatusCode::METHOD_NOT_ALLOWED, plain, text.into());
         }
 
         let open_metrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-        match self.render() {
-            Ok(text) => response(StatusCode::OK, open_metrics, text),
+        let mut text = String::new();
+        match encode(&mut text, &self.0) {
+            Ok(()) => response(StatusCode::OK, open_metrics, text),
             Err(error) => response(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 plain,

@@ -74,16 +74,6 @@ pub enum AuthDenial {
     NoThread,
 }
 
-impl TokenCheck<'_> {
-    /// Whether the call presented the token of a rule.
-    fn is_token_of(self, rule_at: usize) -> bool {
-        match self {
-            Self::Missing => false,
-            Self::Presented(matches) => matches.get(rule_at).copied().unwrap_or(false),
-        }
-    }
-}
-
 impl CallerPolicy {
     /// Returns the caller, with the access that all matching rules grant together.
     pub fn authorize(
@@ -96,7 +86,11 @@ impl CallerPolicy {
             .iter()
             .enumerate()
             .filter(|(at, rule)| {
-                rule.matches_peer(peer) && (!rule.needs_token || token.is_token_of(*at))
+                let has_token = matches!(
+                    token,
+                    TokenCheck::Presented(matches) if matches.get(*at) == Some(&true)
+                );
+                rule.matches_peer(peer) && (has_token || !rule.needs_token)
             })
             .map(|(_, rule)| rule)
             .collect();
@@ -116,26 +110,19 @@ impl CallerPolicy {
     }
 
     fn denial_reason(&self, peer: &PeerIdentity, token: TokenCheck<'_>) -> AuthDenial {
-        match token {
-            TokenCheck::Presented(matches) if !matches.contains(&true) => {
-                return AuthDenial::Unauthenticated;
+        let may_lack_proof = match token {
+            TokenCheck::Presented(matches) => !matches.contains(&true),
+            // A rule lists the peer's identity, and only the token is missing; or the peer has no identity.
+            TokenCheck::Missing => {
+                let mut rules = self.rules.iter();
+                rules.any(|rule| rule.has_identities() && rule.matches_peer(peer))
+                    || matches!(peer, PeerIdentity::Remote { names, .. } if names.is_empty())
             }
-            // A rule lists the peer's identity, and only the token is missing.
-            TokenCheck::Missing
-                if self
-                    .rules
-                    .iter()
-                    .any(|r| r.has_identities() && r.matches_peer(peer)) =>
-            {
-                return AuthDenial::Unauthenticated;
-            }
-            TokenCheck::Presented(_) => return AuthDenial::NotAllowed,
-            TokenCheck::Missing => {}
-        }
-
-        match peer {
-            PeerIdentity::Remote { names, .. } if names.is_empty() => AuthDenial::Unauthenticated,
-            PeerIdentity::Remote { .. } | PeerIdentity::Local { .. } => AuthDenial::NotAllowed,
+        };
+        if may_lack_proof {
+            AuthDenial::Unauthenticated
+        } else {
+            AuthDenial::NotAllowed
         }
     }
 }
@@ -168,13 +155,12 @@ impl SanPattern {
     /// that the text violates.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let Some(rest) = text.strip_prefix("spiffe://") else {
-            return match text {
-                _ if text.contains("://") => Err("expected a DNS name or a `spiffe://` URI"),
-                _ if text.contains('*') => {
-                    Err("only a SPIFFE ID may end in `/*`; list each DNS name")
-                }
-                _ if is_dns_name(text) => Ok(Self::Dns(text.to_ascii_lowercase().into())),
-                _ => Err("expected a DNS name or a `spiffe://` URI"),
+            return if is_dns_name(text) {
+                Ok(Self::Dns(text.to_ascii_lowercase().into()))
+            } else if text.contains('*') && !text.contains("://") {
+                Err("only a SPIFFE ID may end in `/*`; list each DNS name")
+            } else {
+                Err("expected a DNS name or a `spiffe://` URI")
             };
         };
 

@@ -5,7 +5,6 @@ use crate::daemon::telemetry::RateLimitedLog;
 use caproot_core::bounded_file::{self, BoundedReadError};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -24,13 +23,19 @@ const MAX_LOGGED_ERRORS: usize = 64;
 pub struct TokenFile(PathBuf);
 
 /// Error of a token file. The message continues after the name of the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenFileError {
     /// The file cannot be read, or is no regular file of the size of a token.
-    Unreadable(BoundedReadError),
+    #[error(transparent)]
+    Unreadable(#[from] BoundedReadError),
     /// Users other than its owner and group may access the file; its mode.
+    #[error("is accessible to all users (mode {0:04o}); run `chmod 0600` on it")]
     WorldAccessible(u32),
     /// A group whose members can connect to a Unix socket may access the file.
+    #[error(
+        "is accessible to group {group} (mode {mode:04o}), whose members can connect to a socket of the \
+         daemon; run `chmod 0600` on it, or give it another group"
+    )]
     SocketGroupAccessible {
         /// Mode of the file.
         mode: u32,
@@ -38,8 +43,10 @@ pub enum TokenFileError {
         group: u32,
     },
     /// Only white space.
+    #[error("is empty; write a token into it")]
     Empty,
     /// The contents are not a valid token.
+    #[error("does not contain a valid token: printable ASCII characters without white space")]
     InvalidToken,
 }
 
@@ -56,9 +63,7 @@ pub struct RuleTokens {
 
 /// Digest of a token that a caller presented. Not a secret, and can be compared again later.
 #[derive(Debug, Clone)]
-pub struct TokenDigest(DigestBytes);
-
-type DigestBytes = [u8; 32];
+pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
     /// Computes the digest of a token.
@@ -96,7 +101,7 @@ impl TokenFile {
     }
 
     /// Reads the token and returns its digest.
-    fn read_digest(&self, socket_groups: &BTreeSet<u32>) -> Result<DigestBytes, TokenFileError> {
+    fn read_digest(&self, socket_groups: &BTreeSet<u32>) -> Result<TokenDigest, TokenFileError> {
         let file = bounded_file::open(&self.0)?;
 
         // The mode is that of the open file: the path may lead to another file now.
@@ -113,7 +118,7 @@ impl TokenFile {
         match bytes.trim_ascii() {
             [] => Err(TokenFileError::Empty),
             token if !token.iter().all(u8::is_ascii_graphic) => Err(TokenFileError::InvalidToken),
-            token => Ok(Sha256::digest(token).into()),
+            token => Ok(TokenDigest::new(token)),
         }
     }
 }
@@ -134,66 +139,27 @@ impl RuleTokens {
     /// timing leaks neither the length nor a prefix of a token.
     #[must_use]
     pub fn matching_rules(&self, presented: &TokenDigest) -> Vec<bool> {
-        let digests: Vec<_> = self
-            .rules
+        self.rules
             .iter()
-            .map(|(_, file)| {
-                file.as_ref()
-                    .map(|file| file.read_digest(&self.socket_groups))
-            })
-            .collect();
-        self.report_errors(&digests);
-
-        digests
-            .iter()
-            .map(|digest| match digest {
-                Some(Ok(digest)) => digest.ct_eq(&presented.0).into(),
-                Some(Err(_)) | None => false,
+            .enumerate()
+            .map(|(index, (rule, file))| {
+                let Some(file) = file else { return false };
+                match file.read_digest(&self.socket_groups) {
+                    Ok(digest) => digest.0.ct_eq(&presented.0).into(),
+                    Err(error) => {
+                        // Each error is logged at most once within `ERROR_LOG_INTERVAL`.
+                        if self.error_log.record_keyed_event((index, error)).is_ok() {
+                            tracing::error!(
+                                rule = &**rule,
+                                error = error.to_string(),
+                                "invalid token_file; the rule matches no caller"
+                            );
+                        }
+                        false
+                    }
+                }
             })
             .collect()
-    }
-
-    /// Logs each error at most once within [`ERROR_LOG_INTERVAL`].
-    fn report_errors(&self, digests: &[Option<Result<DigestBytes, TokenFileError>>]) {
-        for (index, digest) in digests.iter().enumerate() {
-            let Some(Err(error)) = digest else { continue };
-            if self.error_log.record_keyed_event((index, *error)).is_ok() {
-                tracing::error!(
-                    rule = &*self.rules[index].0,
-                    error = error.to_string(),
-                    "invalid token_file; the rule matches no caller"
-                );
-            }
-        }
-    }
-}
-
-impl From<BoundedReadError> for TokenFileError {
-    fn from(error: BoundedReadError) -> Self {
-        Self::Unreadable(error)
-    }
-}
-
-impl fmt::Display for TokenFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(error) => error.fmt(f),
-            Self::WorldAccessible(mode) => {
-                write!(
-                    f,
-                    "is accessible to all users (mode {mode:04o}); run `chmod 0600` on it"
-                )
-            }
-            Self::SocketGroupAccessible { mode, group } => write!(
-                f,
-                "is accessible to group {group} (mode {mode:04o}), whose members can connect to a \
-                 socket of the daemon; run `chmod 0600` on it, or give it another group"
-            ),
-            Self::Empty => f.write_str("is empty; write a token into it"),
-            Self::InvalidToken => f.write_str(
-                "does not contain a valid token: printable ASCII characters without white space",
-            ),
-        }
     }
 }
 

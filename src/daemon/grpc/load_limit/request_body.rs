@@ -58,10 +58,10 @@ where
             }
         };
 
-        let received = match &frame {
-            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
-            Some(Err(_)) | None => 0,
-        };
+        let data = frame
+            .as_ref()
+            .and_then(|frame| frame.as_ref().ok()?.data_ref());
+        let received = data.map_or(0, Bytes::len);
 
         Poll::Ready(match self.byte_permit.acquire_more(received) {
             Ok(()) => frame.map(|frame| frame.map_err(Into::into)),

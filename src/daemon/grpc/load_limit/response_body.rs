@@ -2,11 +2,10 @@
 //! that reads nothing can only buffer a limited number of bytes.
 
 use crate::daemon::grpc::errors::overloaded;
-use crate::daemon::grpc::quota::{Quota, QuotaExceeded, QuotaPermit};
-use crate::daemon::model::QuotaKey;
+use crate::daemon::grpc::quota::{QuotaExceeded, QuotaPermit};
 use bytes::Bytes;
 use http::HeaderMap;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,22 +15,16 @@ use tonic::body::Body;
 /// Response body with a quota.
 pub struct CountedResponseBody {
     body: Body,
-    /// Quota of the chunks.
-    quota: ResponseQuota,
-    /// Whether an error status replaced the rest of the body.
-    is_aborted: bool,
-}
-
-/// Permits of one response.
-pub struct ResponseQuota {
-    quota_key: QuotaKey,
-    byte_quota: Quota,
-    /// Bytes that are in memory from the start, until the first chunk acquires the permits for all.
+    /// Empty permit of the quota of the chunks.
+    no_bytes: QuotaPermit,
+    /// Bytes that are in memory from the start. The first chunk acquires the permits for all.
     buffered_bytes: Option<usize>,
     /// Permit for the buffered bytes.
     buffer_permit: Option<Arc<QuotaPermit>>,
     /// Permit of the call, shared by all chunks.
     call_permit: Arc<QuotaPermit>,
+    /// Whether an error status replaced the rest of the body.
+    is_aborted: bool,
 }
 
 /// Chunk of a response with its permits.
@@ -42,44 +35,30 @@ struct CountedChunk {
 }
 
 impl CountedResponseBody {
-    pub fn new(body: Body, quota: ResponseQuota) -> Self {
+    /// Counts the chunks of a body by the quota of `no_bytes`.
+    pub fn new(body: Body, no_bytes: QuotaPermit, call_permit: QuotaPermit) -> Self {
+        // The lower bound is in memory from the start.
+        let buffered_bytes = usize::try_from(body.size_hint().lower()).ok();
         Self {
             body,
-            quota,
-            is_aborted: false,
-        }
-    }
-}
-
-impl ResponseQuota {
-    pub fn new(
-        quota_key: QuotaKey,
-        byte_quota: Quota,
-        buffered_bytes: u64,
-        call_permit: QuotaPermit,
-    ) -> Self {
-        let buffered_bytes = usize::try_from(buffered_bytes)
-            .ok()
-            .filter(|bytes| *bytes > 0);
-        let call_permit = Arc::new(call_permit);
-        Self {
-            quota_key,
-            byte_quota,
-            buffered_bytes,
+            no_bytes,
+            buffered_bytes: buffered_bytes.filter(|bytes| *bytes > 0),
             buffer_permit: None,
-            call_permit,
+            call_permit: Arc::new(call_permit),
+            is_aborted: false,
         }
     }
 
     fn attach_permits(&mut self, chunk: Bytes) -> Result<Bytes, QuotaExceeded> {
-        if let Some(buffered_bytes) = self.buffered_bytes.take() {
-            let permit = self.byte_quota.acquire(&self.quota_key, buffered_bytes)?;
-            self.buffer_permit = Some(Arc::new(permit));
-        }
         let byte_permit = match &self.buffer_permit {
             Some(permit) => permit.clone(),
-            None => Arc::new(self.byte_quota.acquire(&self.quota_key, chunk.len())?),
+            None => {
+                let bytes = self.buffered_bytes.unwrap_or(chunk.len());
+                Arc::new(self.no_bytes.acquire_another(bytes)?)
+            }
         };
+        self.buffer_permit = self.buffered_bytes.map(|_| byte_permit.clone());
+
         Ok(Bytes::from_owner(CountedChunk {
             chunk,
             _byte_permit: byte_permit,
@@ -100,17 +79,15 @@ impl http_body::Body for CountedResponseBody {
             return Poll::Ready(None);
         }
 
-        let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
-            Some(Ok(frame)) => frame,
+        let chunk = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(chunk) => chunk,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            },
             end @ (Some(Err(_)) | None) => return Poll::Ready(end),
         };
 
-        let chunk = match frame.into_data() {
-            Ok(chunk) => chunk,
-            Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
-        };
-
-        Poll::Ready(Some(match self.quota.attach_permits(chunk) {
+        Poll::Ready(Some(match self.attach_permits(chunk) {
             Ok(chunk) => Ok(Frame::data(chunk)),
             Err(exceeded) => {
                 self.is_aborted = true;
@@ -123,10 +100,6 @@ impl http_body::Body for CountedResponseBody {
 
     fn is_end_stream(&self) -> bool {
         self.is_aborted || self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
     }
 }
 

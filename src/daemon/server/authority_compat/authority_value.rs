@@ -7,17 +7,14 @@ const REPLACEMENT: u8 = b'-';
 
 /// Value of `:authority` that arrives in pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuthorityValue(ValueState);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum ValueState {
+pub enum AuthorityValue {
     Plain(PlainValueState),
     Huffman(HuffmanValueState),
 }
 
 /// Kind of a plain value, as far as its bytes so far tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum PlainValueState {
+pub enum PlainValueState {
     /// No byte arrived yet.
     Empty,
     /// Possibly a valid authority.
@@ -31,25 +28,25 @@ enum PlainValueState {
 
 /// Bits of an incomplete Huffman code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct HuffmanValueState {
+pub struct HuffmanValueState {
     code: u32,
     bits: usize,
 }
 
 impl AuthorityValue {
     pub fn new(huffman: bool) -> Self {
-        Self(if huffman {
-            ValueState::Huffman(HuffmanValueState::default())
+        if huffman {
+            Self::Huffman(HuffmanValueState::default())
         } else {
-            ValueState::Plain(PlainValueState::Empty)
-        })
+            Self::Plain(PlainValueState::Empty)
+        }
     }
 
     /// Rewrites the next bytes of the value.
     pub fn rewrite(&mut self, bytes: &mut [u8]) {
-        match &mut self.0 {
-            ValueState::Plain(plain) => bytes.iter_mut().for_each(|byte| plain.rewrite(byte)),
-            ValueState::Huffman(huffman) => bytes.iter_mut().for_each(|byte| huffman.rewrite(byte)),
+        match self {
+            Self::Plain(plain) => bytes.iter_mut().for_each(|byte| plain.rewrite(byte)),
+            Self::Huffman(huffman) => bytes.iter_mut().for_each(|byte| huffman.rewrite(byte)),
         }
     }
 }

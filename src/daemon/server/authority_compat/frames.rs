@@ -2,7 +2,7 @@
 //! unexpected bytes, the parser leaves the rest of the connection unchanged. Layouts: RFC 9113,
 //! sections 3.4, 4 and 6.
 
-use super::header_block::{HeaderBlock, Http2ParseError};
+use super::header_block::HeaderBlock;
 
 /// Connection preface: the first bytes of a client (RFC 9113, 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -47,7 +47,7 @@ enum FrameState {
 }
 
 /// Remaining bytes of each part of a payload.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct FramePayload {
     /// Bytes before the header block.
     prefix: usize,
@@ -67,7 +67,7 @@ impl AuthorityRewriter {
     /// Parses and rewrites the next bytes of the connection.
     pub fn rewrite(&mut self, mut bytes: &mut [u8]) {
         while !bytes.is_empty() {
-            let Ok(done) = self.advance(bytes) else {
+            let Some(done) = self.advance(bytes) else {
                 self.state = FrameState::Unparsable;
                 return;
             };
@@ -75,20 +75,20 @@ impl AuthorityRewriter {
         }
     }
 
-    /// Parses at least one byte and returns how many.
-    fn advance(&mut self, bytes: &mut [u8]) -> Result<usize, Http2ParseError> {
+    /// Parses at least one byte and returns how many. Returns `None` for invalid or unsupported bytes.
+    fn advance(&mut self, bytes: &mut [u8]) -> Option<usize> {
         match &mut self.state {
             FrameState::Preface(done) => {
                 let now = bytes.len().min(PREFACE.len() - *done);
                 if bytes[..now] != PREFACE[*done..][..now] {
-                    return Err(Http2ParseError);
+                    return None;
                 }
 
                 *done += now;
                 if *done == PREFACE.len() {
                     self.state = FrameState::new_header();
                 }
-                Ok(now)
+                Some(now)
             }
             FrameState::Header(header, done) => {
                 let now = bytes.len().min(FRAME_HEADER_LEN - *done);
@@ -98,7 +98,7 @@ impl AuthorityRewriter {
                     let header = *header;
                     self.begin_frame(header)?;
                 }
-                Ok(now)
+                Some(now)
             }
             &mut FrameState::Padding {
                 priority,
@@ -107,26 +107,24 @@ impl AuthorityRewriter {
             } => {
                 let padding = usize::from(bytes[0]);
 
-                let block = rest
-                    .checked_sub(priority + padding)
-                    .ok_or(Http2ParseError)?;
+                let block = rest.checked_sub(priority + padding)?;
                 self.enter_payload(FramePayload {
                     prefix: priority,
                     block,
                     padding,
                     ends_block,
                 })?;
-                Ok(1)
+                Some(1)
             }
             FrameState::Payload(_) => self.advance_payload(bytes),
-            FrameState::Unparsable => Ok(bytes.len()),
+            FrameState::Unparsable => Some(bytes.len()),
         }
     }
 
     /// Passes bytes of a payload, and rewrites those of the header block.
-    fn advance_payload(&mut self, bytes: &mut [u8]) -> Result<usize, Http2ParseError> {
+    fn advance_payload(&mut self, bytes: &mut [u8]) -> Option<usize> {
         let FrameState::Payload(payload) = &mut self.state else {
-            return Err(Http2ParseError);
+            return None;
         };
         let is_block = payload.prefix == 0 && payload.block > 0;
         let part = [
@@ -135,8 +133,7 @@ impl AuthorityRewriter {
             &mut payload.padding,
         ]
         .into_iter()
-        .find(|remaining| **remaining > 0)
-        .ok_or(Http2ParseError)?;
+        .find(|remaining| **remaining > 0)?;
 
         let now = bytes.len().min(*part);
         *part -= now;
@@ -144,10 +141,10 @@ impl AuthorityRewriter {
             self.header_block.rewrite(&mut bytes[..now])?;
         }
         self.leave_finished_frame()?;
-        Ok(now)
+        Some(now)
     }
 
-    fn begin_frame(&mut self, header: [u8; FRAME_HEADER_LEN]) -> Result<(), Http2ParseError> {
+    fn begin_frame(&mut self, header: [u8; FRAME_HEADER_LEN]) -> Option<()> {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = header;
         let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
         let stream = [s0, s1, s2, s3];
@@ -160,15 +157,13 @@ impl AuthorityRewriter {
             None => kind != CONTINUATION && kind != PUSH_PROMISE,
         };
         if length > MAX_FRAME_LEN || !expected {
-            return Err(Http2ParseError);
+            return None;
         }
 
         if kind != HEADERS && kind != CONTINUATION {
             return self.enter_payload(FramePayload {
                 prefix: length,
-                block: 0,
-                padding: 0,
-                ends_block: false,
+                ..FramePayload::default()
             });
         }
 
@@ -180,16 +175,16 @@ impl AuthorityRewriter {
         let priority = if flags & PRIORITY != 0 { 5 } else { 0 };
 
         if flags & PADDED != 0 {
-            let rest = length.checked_sub(1).ok_or(Http2ParseError)?;
+            let rest = length.checked_sub(1)?;
             self.state = FrameState::Padding {
                 priority,
                 rest,
                 ends_block,
             };
-            return Ok(());
+            return Some(());
         }
 
-        let block = length.checked_sub(priority).ok_or(Http2ParseError)?;
+        let block = length.checked_sub(priority)?;
         self.enter_payload(FramePayload {
             prefix: priority,
             block,
@@ -198,13 +193,13 @@ impl AuthorityRewriter {
         })
     }
 
-    fn enter_payload(&mut self, payload: FramePayload) -> Result<(), Http2ParseError> {
+    fn enter_payload(&mut self, payload: FramePayload) -> Option<()> {
         self.state = FrameState::Payload(payload);
         self.leave_finished_frame()
     }
 
     /// Starts the next frame if the payload is complete.
-    fn leave_finished_frame(&mut self) -> Result<(), Http2ParseError> {
+    fn leave_finished_frame(&mut self) -> Option<()> {
         let FrameState::Payload(FramePayload {
             prefix: 0,
             block: 0,
@@ -212,13 +207,13 @@ impl AuthorityRewriter {
             ends_block,
         }) = self.state
         else {
-            return Ok(());
+            return Some(());
         };
         if ends_block && !self.header_block.is_complete() {
-            return Err(Http2ParseError);
+            return None;
         }
         self.state = FrameState::new_header();
-        Ok(())
+        Some(())
     }
 }
 

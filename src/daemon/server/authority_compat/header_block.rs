@@ -8,10 +8,6 @@ use super::authority_value::AuthorityValue;
 const AUTHORITY_NAME: &[u8] = b":authority";
 const AUTHORITY_INDEX: u32 = 1;
 
-/// Invalid or unsupported bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Http2ParseError;
-
 /// Header block that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct HeaderBlock(HeaderBlockState);
@@ -62,8 +58,8 @@ enum HeaderString {
 }
 
 impl HeaderBlock {
-    /// Parses and rewrites the next bytes of the block.
-    pub fn rewrite(&mut self, mut bytes: &mut [u8]) -> Result<(), Http2ParseError> {
+    /// Parses and rewrites the next bytes of the block. Returns `None` for invalid or unsupported bytes.
+    pub fn rewrite(&mut self, mut bytes: &mut [u8]) -> Option<()> {
         while let [first, ..] = *bytes {
             if let HeaderBlockState::StringBytes { remaining, string } = &mut self.0 {
                 let (now, later) = bytes.split_at_mut(bytes.len().min(*remaining));
@@ -78,7 +74,7 @@ impl HeaderBlock {
                 bytes = &mut bytes[1..];
             }
         }
-        Ok(())
+        Some(())
     }
 
     /// Whether the block may end here.
@@ -88,10 +84,10 @@ impl HeaderBlock {
 }
 
 impl HeaderBlockState {
-    fn next_state(&self, byte: u8) -> Result<Self, Http2ParseError> {
+    fn next_state(&self, byte: u8) -> Option<Self> {
         use IntegerRole::{NameIndex, NothingFollows, StringLength};
         match *self {
-            Self::FieldStart => Ok(if byte & 0b1000_0000 != 0 {
+            Self::FieldStart => Some(if byte & 0b1000_0000 != 0 {
                 start_integer(byte, 0b0111_1111, NothingFollows)
             } else if byte & 0b0100_0000 != 0 {
                 start_integer(byte, 0b0011_1111, NameIndex)
@@ -103,7 +99,7 @@ impl HeaderBlockState {
 
             Self::StringLength(role) => {
                 let huffman = byte & 0b1000_0000 != 0;
-                Ok(start_integer(
+                Some(start_integer(
                     byte,
                     0b0111_1111,
                     StringLength { role, huffman },
@@ -112,11 +108,11 @@ impl HeaderBlockState {
 
             // Integers of more than 28 bits are not supported. `rewrite` consumes the bytes of
             // strings.
-            Self::Integer { shift: 28.., .. } | Self::StringBytes { .. } => Err(Http2ParseError),
+            Self::Integer { shift: 28.., .. } | Self::StringBytes { .. } => None,
             Self::Integer { value, shift, role } => {
                 let sum = value + (u32::from(byte & 0b0111_1111) << shift);
                 let continues = byte & 0b1000_0000 != 0;
-                Ok(if continues {
+                Some(if continues {
                     Self::Integer {
                         value: sum,
                         shift: shift + 7,
