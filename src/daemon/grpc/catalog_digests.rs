@@ -29,6 +29,15 @@ const MAX_SIMILAR_CATALOGS: usize = 8;
 /// in the time of some fifty digests.
 const MAX_INLINE_SKILLS: usize = 500;
 
+/// Encoded messages of the first skills of a catalog, which its digest took. One buffer has them all: a thousand
+/// small ones would leave holes in the heap.
+#[derive(Debug, Default)]
+pub struct FirstSkills {
+    bytes: Vec<u8>,
+    /// End of each message in `bytes`.
+    ends: Vec<usize>,
+}
+
 /// Digests of served catalogs. All clones share the same digests.
 #[derive(Debug, Clone)]
 pub struct CatalogDigests(Arc<Mutex<ServedDigests>>);
@@ -68,6 +77,21 @@ struct CatalogVariant {
     diagnostic_bytes: usize,
 }
 
+impl FirstSkills {
+    /// Returns the message of the skill with this index in the catalog.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)?;
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(&self.bytes[start..end])
+    }
+
+    fn append(&mut self, next: Self) {
+        let start = self.bytes.len();
+        self.bytes.extend(next.bytes);
+        self.ends.extend(next.ends.iter().map(|end| start + end));
+    }
+}
+
 impl CatalogDigests {
     /// Creates an empty cache.
     pub fn new() -> Self {
@@ -83,27 +107,39 @@ impl CatalogDigests {
         query: &ListQuery,
         visible: &VisibleView<'_>,
     ) -> Vec<pb::RootStatus> {
-        visible
-            .view
-            .roots
-            .iter()
-            .zip(&visible.roots)
-            .map(|(root, shown)| {
-                let mut status = root_status(root, shown.as_ref());
-                if let Some(shown) = shown {
-                    let digest = self.root_digest(query, visible.diagnostic_bytes, shown);
-                    status.catalog_digest = digest.to_string();
-                }
-                status
-            })
-            .collect()
+        self.statuses_with_skills(query, visible, 0).0
     }
 
+    /// Returns the state of each root of a view, and the encoded skills that its digest took. They
+    /// have at most about `max_bytes` bytes, and are empty for a catalog whose digest was known.
+    pub fn statuses_with_skills(
+        &self,
+        query: &ListQuery,
+        visible: &VisibleView<'_>,
+        mut max_bytes: usize,
+    ) -> (Vec<pb::RootStatus>, Vec<FirstSkills>) {
+        let roots = visible.view.roots.iter().zip(&visible.roots);
+        let statuses = roots.map(|(root, shown)| {
+            let mut status = root_status(root, shown.as_ref());
+            let mut encoded = FirstSkills::default();
+            if let Some(shown) = shown {
+                let limits = (visible.diagnostic_bytes, max_bytes);
+                let digest = self.root_digest(query, limits, shown, &mut encoded);
+                status.catalog_digest = digest.to_string();
+            }
+            max_bytes = max_bytes.saturating_sub(encoded.bytes.len());
+            (status, encoded)
+        });
+        statuses.unzip()
+    }
+
+    /// Returns the digest of a root, and adds the encoded skills that it took to `encoded`.
     fn root_digest(
         &self,
         query: &ListQuery,
-        diagnostic_bytes: usize,
+        (diagnostic_bytes, encoded_bytes): (usize, usize),
         visible: &VisibleRoot<'_>,
+        encoded: &mut FirstSkills,
     ) -> ContentDigest {
         let catalog = visible.catalog;
         let key = CatalogKey {
@@ -124,7 +160,9 @@ impl CatalogDigests {
         };
 
         let known = self.0.lock().variant(&key, &variant);
-        known.unwrap_or_else(|| self.compute(key, variant, query.view, visible))
+        known.unwrap_or_else(|| {
+            self.compute(key, variant, query.view, visible, (encoded, encoded_bytes))
+        })
     }
 
     /// Computes and stores a digest. Other callers use the cache meanwhile.
@@ -134,12 +172,18 @@ impl CatalogDigests {
         variant: CatalogVariant,
         view: pb::SkillView,
         visible: &VisibleRoot<'_>,
+        (encoded, encoded_bytes): (&mut FirstSkills, usize),
     ) -> ContentDigest {
         let catalog = visible.catalog;
         let cached = self.0.lock().take_skills(&key);
         let skills = cached
             .or_else(|| self.update_earlier(&key, view, visible))
-            .unwrap_or_else(|| DigestGroups::new(sorted_digests(visible, view, catalog.skills(0))));
+            .unwrap_or_else(|| {
+                let digests;
+                (digests, *encoded) =
+                    encoded_digests(visible, view, catalog.skills(0), encoded_bytes);
+                DigestGroups::new(digests)
+            });
 
         // Only the digests of all skills are kept, because each product lists another part of them.
         let listed = (!catalog.lists_all(&key.root, &variant.product)).then(|| {
@@ -299,25 +343,65 @@ fn sorted_digests<'a>(
     view: pb::SkillView,
     skills: impl Iterator<Item = &'a Arc<Skill>>,
 ) -> Vec<MessageDigest> {
-    let scope = visible.catalog.header.scope;
+    encoded_digests(visible, view, skills, 0).0
+}
+
+/// Returns the sorted digests of skills, and the messages of the first ones: about `max_bytes` bytes
+/// from each chunk.
+fn encoded_digests<'a>(
+    visible: &VisibleRoot<'_>,
+    view: pb::SkillView,
+    skills: impl Iterator<Item = &'a Arc<Skill>>,
+    max_bytes: usize,
+) -> (Vec<MessageDigest>, FirstSkills) {
     let skills: Vec<_> = skills.collect();
     let chunks = map_chunks(&skills, MAX_INLINE_SKILLS, |skills| {
-        // One buffer for all messages: a thousand small ones would leave holes in the heap.
-        let mut message = Vec::new();
-        let mut digests = Vec::with_capacity(skills.len());
-        for skill in skills {
-            message.clear();
-            encode_skill(visible.id, scope, skill, view, &mut message);
-            digests.push(MessageDigest::new(CatalogMessage::Skill, &message));
-        }
-        digests.sort_unstable();
-        digests
+        encoded_chunk(visible, view, skills, max_bytes)
     });
 
+    let mut digests = Vec::with_capacity(skills.len());
+    let mut first = FirstSkills::default();
+    for (chunk, encoded) in chunks {
+        // A message that is not kept ends the first ones.
+        if first.ends.len() == digests.len() {
+            first.append(encoded);
+        }
+        digests.extend(chunk);
+    }
+
     // This sort merges the sorted chunks.
-    let mut digests = chunks.concat();
     digests.sort();
-    digests
+    (digests, first)
+}
+
+fn encoded_chunk(
+    visible: &VisibleRoot<'_>,
+    view: pb::SkillView,
+    skills: &[&Arc<Skill>],
+    max_bytes: usize,
+) -> (Vec<MessageDigest>, FirstSkills) {
+    let scope = visible.catalog.header.scope;
+    let mut digests = Vec::with_capacity(skills.len());
+    let mut first = FirstSkills::default();
+    let mut is_kept = true;
+    for skill in skills {
+        let start = first.bytes.len();
+        encode_skill(visible.id, scope, skill, view, &mut first.bytes);
+        digests.push(MessageDigest::new(
+            CatalogMessage::Skill,
+            &first.bytes[start..],
+        ));
+
+        // The other skills of the chunk share the rest of the buffer.
+        is_kept &= first.bytes.len() <= max_bytes;
+        if is_kept {
+            first.ends.push(first.bytes.len());
+        } else {
+            first.bytes.truncate(start);
+        }
+    }
+    digests.sort_unstable();
+    (digests, first)
 }
 
 fn digest(kind: CatalogMessage, message: &impl Message) -> MessageDigest {

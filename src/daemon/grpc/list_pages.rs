@@ -1,6 +1,6 @@
 //! Pages of `ListSkills` and `ResolveRoots`.
 
-use super::catalog_digests::CatalogDigests;
+use super::catalog_digests::{CatalogDigests, FirstSkills};
 use super::encoded_body::MessageBuf;
 use super::plugin_message::{marketplace_message, plugin_message};
 use super::readiness_messages::{ViewReadiness, readiness_message};
@@ -40,7 +40,12 @@ pub fn encode_skill_page(
     let query = &request.query;
     let visible = VisibleView::new(view, &query.product);
 
-    let mut roots = digests.root_statuses(query, &visible);
+    let kept_bytes = if request.roots_only {
+        0
+    } else {
+        MAX_PAGE_BYTES
+    };
+    let (mut roots, encoded) = digests.statuses_with_skills(query, &visible, kept_bytes);
     request.known_catalogs.mark_unchanged(&mut roots);
     let mut page = pb::ListSkillsResponse {
         roots,
@@ -74,6 +79,7 @@ pub fn encode_skill_page(
             &mut buffer,
             request,
             &page.roots,
+            &encoded,
             (&visible, readiness),
             room,
         )
@@ -89,10 +95,12 @@ pub fn encode_skill_page(
 }
 
 /// Writes the skills that fit on the page. Returns the start of the next page, if there is one.
+/// `encoded` has messages that the digests of this call took.
 fn write_skills(
     buffer: &mut MessageBuf,
     request: &PageRequest,
     statuses: &[pb::RootStatus],
+    encoded: &[FirstSkills],
     (visible, readiness): (&VisibleView<'_>, &ViewReadiness),
     mut room: usize,
 ) -> Option<(usize, usize)> {
@@ -117,7 +125,10 @@ fn write_skills(
             let written =
                 buffer.try_append_fields(if must_take { usize::MAX } else { room }, |out| {
                     write_message(SKILLS_FIELD, out, |out| {
-                        encode_skill(shown.id, scope, listed, query.view, out);
+                        match encoded[root_at].get(skill_at) {
+                            Some(message) => out.extend_from_slice(message),
+                            None => encode_skill(shown.id, scope, listed, query.view, out),
+                        }
                         let checked = readiness.and_then(|table| table.skills.get(&listed.package));
                         if let Some(checked) = checked {
                             let message = readiness_message(checked);

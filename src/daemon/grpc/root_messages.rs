@@ -5,7 +5,9 @@ use super::visible_view::VisibleRoot;
 use crate::daemon::catalog::{CatalogView, PollReason, RootState, RootView, WatchMode};
 use crate::daemon::model::catalog::RootKind;
 use crate::daemon::model::diff::RemovalReason;
-use crate::daemon::model::{Diagnostic, PublishedRoot, RootScope};
+use crate::daemon::model::{
+    Diagnostic, DiagnosticCode, FileProblem, PublishedRoot, RootReason, RootScope, Severity,
+};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::text::quote_words;
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
@@ -15,12 +17,12 @@ use std::fmt::Write as _;
 /// Maximum number of reserved names of a root.
 const MAX_RESERVED_NAMES: usize = 1_000;
 
-/// Returns the state, the number of the reason, and the message of a root.
-fn root_state(state: &RootState) -> (pb::RootState, i32, String) {
+/// Returns the state, reason and message of a root.
+fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
     if let Some(reason) = state.reason() {
         return (
             pb::RootState::Unavailable,
-            enum_value("ROOT_REASON", reason.name(), pb::RootReason::from_str_name),
+            root_reason(reason),
             reason.message().to_owned(),
         );
     }
@@ -31,13 +33,7 @@ fn root_state(state: &RootState) -> (pb::RootState, i32, String) {
             "the first scan of the root is running; ask again",
         ),
     };
-    (state, 0, message.to_owned())
-}
-
-/// Returns the number of a value of a protobuf enum, by its name without the prefix.
-fn enum_value<E: Into<i32>>(prefix: &str, name: &str, find: fn(&str) -> Option<E>) -> i32 {
-    // A test holds that each name is one of the enum.
-    find(&format!("{prefix}_{name}")).map_or(0, E::into)
+    (state, pb::RootReason::Unspecified, message.to_owned())
 }
 
 /// Builds the state of a root, without the digest of its catalog.
@@ -49,22 +45,20 @@ pub fn root_status(root: &RootView, visible: Option<&VisibleRoot<'_>>) -> pb::Ro
         let _ = write!(message, "; the published roots are {}", quote_words(ids));
     }
 
-    let mut watch_message = String::new();
-    let watch_mode = match &root.state {
+    let (watch_mode, watch_message) = match &root.state {
         RootState::Snapshot(snapshot) => match snapshot.watch_mode {
-            WatchMode::Events => pb::WatchMode::Events,
-            WatchMode::Polling(reason) => {
-                watch_message = polling_message(reason);
-                pb::WatchMode::Polling
-            }
+            WatchMode::Events => (pb::WatchMode::Events, String::new()),
+            WatchMode::Polling(reason) => (pb::WatchMode::Polling, polling_message(reason)),
         },
-        RootState::Pending | RootState::Unavailable(_) => pb::WatchMode::Unspecified,
+        RootState::Pending | RootState::Unavailable(_) => {
+            (pb::WatchMode::Unspecified, String::new())
+        }
     };
 
     pb::RootStatus {
         id: root.id.as_str().to_owned(),
         state: state.into(),
-        reason,
+        reason: reason.into(),
         message,
         counts: visible.map(VisibleRoot::counts),
         truncated: visible.is_some_and(|s| s.catalog.header.truncated),
@@ -74,7 +68,8 @@ pub fn root_status(root: &RootView, visible: Option<&VisibleRoot<'_>>) -> pb::Ro
         }),
         watch_mode: watch_mode.into(),
         watch_message,
-        ..pb::RootStatus::default()
+        catalog_digest: String::new(),
+        unchanged: false,
     }
 }
 
@@ -87,17 +82,21 @@ pub fn resolved_root(root: &RootView, visible: Option<&VisibleRoot<'_>>) -> pb::
         state: status.state,
         reason: status.reason,
         message: status.message,
-        kind: header.map_or(0, |h| root_kind(h.kind).into()),
+        kind: header
+            .map_or(pb::RootKind::Unspecified, |h| root_kind(h.kind))
+            .into(),
         plugin: header
             .and_then(|h| h.plugin.as_ref())
             .map(|m| pb::PluginSummary {
-                name: m.name.to_string(),
-                version: m.version.to_string(),
+                name: (*m.name).to_owned(),
+                version: (*m.version).to_owned(),
             }),
         counts: status.counts,
+        diagnostics: Vec::new(),
+        plugins: Vec::new(),
+        marketplaces: Vec::new(),
         truncated: status.truncated,
         scope: header.and_then(|h| h.scope).map(|s| scope(s).into()),
-        ..pb::ResolvedRoot::default()
     }
 }
 
@@ -127,7 +126,7 @@ pub fn published_roots(
                 }),
             }),
             state: state.into(),
-            reason,
+            reason: reason.into(),
             message,
         }
     });
@@ -136,17 +135,34 @@ pub fn published_roots(
 }
 
 pub fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
-    let problem = &diagnostic.problem;
-    let code = problem.code.name();
-    let severity = problem.severity.name();
+    let FileProblem {
+        code,
+        severity,
+        message,
+        line,
+        column,
+    } = &diagnostic.problem;
+
+    let resource = diagnostic
+        .resource
+        .as_ref()
+        .map(|path| handle::format_handle(root, path));
+
     pb::Diagnostic {
-        code: enum_value("DIAGNOSTIC_CODE", code, pb::DiagnosticCode::from_str_name),
-        severity: enum_value("SEVERITY", severity, pb::Severity::from_str_name),
+        code: diagnostic_code(*code).into(),
+        severity: match severity {
+            Severity::Error => pb::Severity::Error,
+            Severity::Warning => pb::Severity::Warning,
+            Severity::Note => pb::Severity::Note,
+        }
+        .into(),
         root_id: root.as_str().to_owned(),
-        resource: handle_or_empty(root, diagnostic.resource.as_ref()),
-        message: problem.message.to_string(),
-        line: problem.line,
-        column: problem.column,
+        resource: resource
+            .filter(|h| h.len() <= MAX_HANDLE_BYTES)
+            .unwrap_or_default(),
+        message: (**message).to_owned(),
+        line: *line,
+        column: *column,
     }
 }
 
@@ -189,37 +205,63 @@ fn root_kind(kind: RootKind) -> pb::RootKind {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{enum_value, pb};
-    use crate::daemon::model::{DiagnosticCode, RootReason, Severity};
-    use std::collections::BTreeSet;
-
-    /// Each name gives another number, which is not that of UNSPECIFIED.
-    fn assert_values<const N: usize>(values: [i32; N]) {
-        assert_eq!(BTreeSet::from(values).len(), N);
-        assert!(!values.contains(&0), "{values:?}");
+fn root_reason(reason: RootReason) -> pb::RootReason {
+    match reason {
+        RootReason::NotFound | RootReason::MountRemoved => pb::RootReason::NotFound,
+        RootReason::NotADirectory => pb::RootReason::NotADirectory,
+        RootReason::PermissionDenied | RootReason::SandboxDenied => {
+            pb::RootReason::PermissionDenied
+        }
+        RootReason::NotAllowed => pb::RootReason::NotAllowed,
+        RootReason::WrongEnvironment | RootReason::MissingEnvironment => {
+            pb::RootReason::WrongEnvironment
+        }
+        RootReason::InvalidPath | RootReason::UnknownPublished | RootReason::PathTooLong => {
+            pb::RootReason::InvalidPath
+        }
+        RootReason::UnsupportedLocation => pb::RootReason::UnsupportedLocation,
+        RootReason::Timeout | RootReason::ParseTimeout => pb::RootReason::Timeout,
+        RootReason::IoError | RootReason::NoThread | RootReason::ScanFailed => {
+            pb::RootReason::IoError
+        }
     }
+}
 
-    #[test]
-    fn each_name_is_one_of_the_protobuf_enum() {
-        assert_values(DiagnosticCode::ALL.map(|code| {
-            enum_value(
-                "DIAGNOSTIC_CODE",
-                code.name(),
-                pb::DiagnosticCode::from_str_name,
-            )
-        }));
-        assert_values(
-            RootReason::ALL.map(|reason| {
-                enum_value("ROOT_REASON", reason.name(), pb::RootReason::from_str_name)
-            }),
-        );
-        let severities = [Severity::Error, Severity::Warning, Severity::Note];
-        assert_values(
-            severities.map(|severity| {
-                enum_value("SEVERITY", severity.name(), pb::Severity::from_str_name)
-            }),
-        );
+fn diagnostic_code(code: DiagnosticCode) -> pb::DiagnosticCode {
+    match code {
+        DiagnosticCode::OutsideRoot => pb::DiagnosticCode::OutsideRoot,
+        DiagnosticCode::LimitReached => pb::DiagnosticCode::LimitReached,
+        DiagnosticCode::NotRegular => pb::DiagnosticCode::NotRegular,
+        DiagnosticCode::Unreadable => pb::DiagnosticCode::Unreadable,
+        DiagnosticCode::DanglingLink => pb::DiagnosticCode::DanglingLink,
+        DiagnosticCode::Alias => pb::DiagnosticCode::Alias,
+        DiagnosticCode::WrongCase => pb::DiagnosticCode::WrongCase,
+        DiagnosticCode::DirectoriesSkipped => pb::DiagnosticCode::DirectoriesSkipped,
+        DiagnosticCode::NoFrontmatter => pb::DiagnosticCode::NoFrontmatter,
+        DiagnosticCode::YamlSyntax => pb::DiagnosticCode::YamlSyntax,
+        DiagnosticCode::YamlRepaired => pb::DiagnosticCode::YamlRepaired,
+        DiagnosticCode::MissingDescription => pb::DiagnosticCode::MissingDescription,
+        DiagnosticCode::NameInvalid => pb::DiagnosticCode::NameInvalid,
+        DiagnosticCode::FieldTooLong => pb::DiagnosticCode::FieldTooLong,
+        DiagnosticCode::FieldInvalid => pb::DiagnosticCode::FieldInvalid,
+        DiagnosticCode::FieldUnknown => pb::DiagnosticCode::FieldUnknown,
+        DiagnosticCode::NotUtf8 => pb::DiagnosticCode::NotUtf8,
+        DiagnosticCode::ManifestInvalid => pb::DiagnosticCode::ManifestInvalid,
+        DiagnosticCode::HandleTooLong => pb::DiagnosticCode::HandleTooLong,
+        DiagnosticCode::WatchDegraded => pb::DiagnosticCode::WatchDegraded,
+        DiagnosticCode::PluginFileInvalid => pb::DiagnosticCode::PluginFileInvalid,
+        DiagnosticCode::PathInvalid => pb::DiagnosticCode::PathInvalid,
+        DiagnosticCode::PathMissing => pb::DiagnosticCode::PathMissing,
+        DiagnosticCode::ComponentInvalid => pb::DiagnosticCode::ComponentInvalid,
+        DiagnosticCode::SecretRedacted => pb::DiagnosticCode::SecretRedacted,
+        DiagnosticCode::HiddenText => pb::DiagnosticCode::HiddenText,
+        DiagnosticCode::ReferenceMissing => pb::DiagnosticCode::ReferenceMissing,
+        DiagnosticCode::ScriptNotRunnable => pb::DiagnosticCode::ScriptNotRunnable,
+        DiagnosticCode::SkillTooLong => pb::DiagnosticCode::SkillTooLong,
+        DiagnosticCode::UseNotDescribed => pb::DiagnosticCode::UseNotDescribed,
+        DiagnosticCode::PackageChanged => pb::DiagnosticCode::PackageChanged,
+        DiagnosticCode::PackagesNotApproved => pb::DiagnosticCode::PackagesNotApproved,
+        DiagnosticCode::SkillNotOffered => pb::DiagnosticCode::SkillNotOffered,
+        DiagnosticCode::UnusualContent => pb::DiagnosticCode::UnusualContent,
     }
 }
