@@ -52,12 +52,8 @@ impl RequestsInFlight {
     /// Cancels the requests with an id. Returns their number.
     pub fn cancel(&self, id: &Value) -> usize {
         let state = self.0.lock();
-        let entries = state.by_number.values();
-        let found: Vec<_> = entries.filter(|entry| entry.id == *id).collect();
-        for entry in &found {
-            entry.cancelled.cancel();
-        }
-        found.len()
+        let entries = state.by_number.values().filter(|entry| entry.id == *id);
+        entries.inspect(|entry| entry.cancelled.cancel()).count()
     }
 }
 
