@@ -46,8 +46,9 @@ impl SourceExcerpt {
 
         // Characters without width count as one column, so that their number is limited.
         let widths: Vec<usize> = near.iter().map(|piece| piece.width().max(1)).collect();
-        let (from, to) = if near.len() == count {
-            visible_range(&widths, at)
+        let is_whole = near.len() == count && widths.iter().sum::<usize>() <= MAX_COLUMNS;
+        let (from, to) = if is_whole {
+            (0, count)
         } else {
             partial_range(&widths, at)
         };
@@ -97,23 +98,11 @@ fn key_len(rest: &[String]) -> usize {
             characters.all(|c| c.is_alphanumeric() || "-_\"'.".contains(c))
         })
         .count();
-    let is_whole = rest[len..]
-        .iter()
-        .find(|p| *p != " ")
-        .is_some_and(|p| p == ":");
-    if is_whole && len > 0 {
+    let mut following = rest[len..].iter().skip_while(|piece| *piece == " ");
+    if len > 0 && following.next().is_some_and(|piece| piece == ":") {
         len
     } else {
         rest.len().min(1)
-    }
-}
-
-/// Range of the pieces that are shown, if `widths` has the whole line.
-fn visible_range(widths: &[usize], at: usize) -> (usize, usize) {
-    if widths.iter().sum::<usize>() <= MAX_COLUMNS {
-        (0, widths.len())
-    } else {
-        partial_range(widths, at)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::daemon::model::disabled_skills::parse_glob;
 use caproot_core::text::SentenceResult as _;
 use caproot_core::wire::RelPath;
-use globset::{Candidate, Error, GlobSet, GlobSetBuilder};
+use globset::{GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -48,10 +48,7 @@ impl CheckExclusions {
         }
         let mut next = Some(path.clone());
         while let Some(path) = next.filter(|path| !path.is_root()) {
-            if self
-                .0
-                .is_match_candidate(&Candidate::new(OsStr::from_bytes(path.as_bytes())))
-            {
+            if self.0.is_match(OsStr::from_bytes(path.as_bytes())) {
                 return true;
             }
             next = path.parent();
@@ -73,12 +70,9 @@ fn add_glob(set: &mut GlobSetBuilder, text: &str) -> Result<(), String> {
     } else {
         format!("**/{anchored}")
     };
-    set.add(parse_glob(&glob).map_err(|error| glob_sentence(&error))?);
+    let parsed = parse_glob(&glob).map_err(|error| format!("invalid glob: {}", error.kind()))?;
+    set.add(parsed);
     Ok(())
-}
-
-fn glob_sentence(error: &Error) -> String {
-    format!("invalid glob: {}", error.kind())
 }
 
 fn read_file(file: &Path) -> Result<String, String> {

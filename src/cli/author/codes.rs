@@ -48,8 +48,8 @@ pub struct CodeEntry {
     cause: String,
     /// Instructions, in sentences. Empty if there is nothing to do.
     fix: String,
-    /// Whole explanation.
-    markdown: String,
+    /// Whole explanation, as Markdown.
+    pub markdown: String,
 }
 
 impl CodeKind {
@@ -116,11 +116,6 @@ impl CodeEntry {
             None => cause.to_owned(),
         };
         Self::new(kind, name, &cause, &capitalize(fix))
-    }
-
-    /// Returns the whole explanation as Markdown.
-    pub fn markdown(&self) -> &str {
-        &self.markdown
     }
 
     /// Returns the entry as JSON.
