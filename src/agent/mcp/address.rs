@@ -35,8 +35,8 @@ pub fn assign_addresses<'a>(
     skills: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
 ) -> BTreeMap<&'a str, SkillAddress> {
     let skills: BTreeMap<&str, Option<&str>> = skills.into_iter().collect();
-    let packages: BTreeSet<String> = skills.keys().map(|&package| package.to_owned()).collect();
-    let mut moved: BTreeSet<String> = BTreeSet::new();
+    let packages = skills.keys().map(|&package| package.to_owned()).collect();
+    let mut moved = BTreeSet::new();
 
     let mut addresses = BTreeMap::new();
     for (package, name) in skills {
@@ -74,10 +74,8 @@ fn overlaps(uri: &str, handles: &BTreeSet<String>, own: &str) -> bool {
 /// Returns the URI of a skill with that name: the name replaces the last directory. If the root
 /// itself is the skill, the name is appended.
 fn skill_uri(package: &str, name: &str) -> String {
-    match parent_handles(package).next() {
-        Some(parent) => format!("{parent}/{name}"),
-        None => format!("{package}/{name}"),
-    }
+    let parent = parent_handles(package).next().unwrap_or(package);
+    format!("{parent}/{name}")
 }
 
 #[cfg(test)]

@@ -70,8 +70,10 @@ pub async fn list_skill_files(
         return Ok(None);
     }
 
-    let files = origin.source.skill_files(origin.authority, origin.package);
-    let files = files.await?;
+    let files = origin
+        .source
+        .skill_files(origin.authority, origin.package)
+        .await?;
     let resources = files.iter().map(|(path, file)| {
         let uri = format!("{}/{}", skill.uri(), encode_path(path));
         SkillResource::new(uri, file.digest.to_string(), file.bytes)

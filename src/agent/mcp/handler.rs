@@ -76,15 +76,16 @@ impl ServerHandler for McpHandler {
             .enable_resources_list_changed()
             .enable_resources_subscribe()
             .enable_skills_with_directory_read();
-        let capabilities = if self.backend.has_tools() {
+        let capabilities = if self.backend.texts.has_tools {
             let capabilities = capabilities.enable_tools();
             capabilities.enable_tool_list_changed().build()
         } else {
             capabilities.build()
         };
+        let names = &self.backend.state.borrow().view.names;
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("caproot", env!("CARGO_PKG_VERSION")))
-            .with_instructions(self.backend.instructions())
+            .with_instructions(self.backend.texts.instructions(names))
     }
 
     /// Waits for the first list for a short time, because the instructions cannot change later.
@@ -111,7 +112,7 @@ impl ServerHandler for McpHandler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        if !self.backend.has_tools() {
+        if !self.backend.texts.has_tools {
             return Ok(ListToolsResult::with_all_items(Vec::new()));
         }
         let view = self.listed_view(HostList::Tools, None).await;
@@ -124,7 +125,7 @@ impl ServerHandler for McpHandler {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if !self.backend.has_tools() {
+        if !self.backend.texts.has_tools {
             return Err(ErrorData::method_not_found::<CallToolRequestMethod>());
         }
         let result = match self.backend.synced_daemon().await {
@@ -153,10 +154,8 @@ impl ServerHandler for McpHandler {
     ) -> Result<GetPromptResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
         let arguments = arguments.get(PROMPT_ARGUMENTS).and_then(Value::as_str);
-        let prompt = self
-            .backend
-            .get_prompt(&request.name, arguments.unwrap_or_default())
-            .await;
+        let arguments = arguments.unwrap_or_default();
+        let prompt = self.backend.get_prompt(&request.name, arguments).await;
         prompt
             .map(Into::into)
             .map_err(|error| invalid_params_error(&error, None))
@@ -268,19 +267,19 @@ impl ServerHandler for McpHandler {
             let Some(change) = change else { return Ok(()) };
 
             let accepted = subscription.accepted();
+            let wanted = Some(true);
             for list in &change.lists {
-                let wanted = match list {
-                    HostList::Tools => accepted.tools_list_changed,
-                    HostList::Resources => accepted.resources_list_changed,
-                    HostList::Prompts => accepted.prompts_list_changed,
-                };
-                if wanted != Some(true) {
-                    continue;
-                }
                 let sent = match list {
-                    HostList::Tools => sink.notify_tool_list_changed().await,
-                    HostList::Resources => sink.notify_resource_list_changed().await,
-                    HostList::Prompts => sink.notify_prompt_list_changed().await,
+                    HostList::Tools if accepted.tools_list_changed == wanted => {
+                        sink.notify_tool_list_changed().await
+                    }
+                    HostList::Resources if accepted.resources_list_changed == wanted => {
+                        sink.notify_resource_list_changed().await
+                    }
+                    HostList::Prompts if accepted.prompts_list_changed == wanted => {
+                        sink.notify_prompt_list_changed().await
+                    }
+                    _ => continue,
                 };
                 if sent.is_err() {
                     return Ok(());
@@ -386,7 +385,7 @@ async fn call_tool(session: &Session, request: CallToolRequestParams) -> CallToo
     };
     let mark = (
         EXTERNAL_CONTEXT_KEY.to_owned(),
-        Value::Bool(result.external_context),
+        result.external_context.into(),
     );
     answer.meta = Some(MetaObject(std::iter::once(mark).collect()));
     answer
