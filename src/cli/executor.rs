@@ -59,11 +59,10 @@ impl ConnectedExecutor {
         let failure = |error| fleet_failure(error, &fleet, file);
         let config = fleet.find_executor(environment_id).await.map_err(failure)?;
         let client = fleet.connect(environment_id).await.map_err(failure)?;
-        let environment_id = Some(environment_id.to_owned());
         Ok(Self {
             client,
             config,
-            environment_id,
+            environment_id: Some(environment_id.to_owned()),
             fleet: Some(fleet),
         })
     }
@@ -86,10 +85,10 @@ impl ConnectedExecutor {
         description: &GetExecutorResponse,
     ) -> Result<(), CommandFailure> {
         let id = self.fleet_environment();
-        match id.and_then(|id| wrong_environment(description, id)) {
-            Some(sentence) => Err(CommandFailure::new(exit::REJECTED, sentence)),
-            None => Ok(()),
-        }
+        let wrong = id.and_then(|id| wrong_environment(description, id));
+        wrong.map_or(Ok(()), |sentence| {
+            Err(CommandFailure::new(exit::REJECTED, sentence))
+        })
     }
 
     /// Returns the environment of `--root` directories: the one of the command line, or the daemon's

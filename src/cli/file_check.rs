@@ -17,7 +17,7 @@ pub struct FileCheckArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 

@@ -37,9 +37,8 @@ impl PackageArg {
 
     /// Returns the handle or the name.
     pub fn text(&self) -> &str {
-        match self {
-            Self::Handle(text) | Self::Name(text) => text,
-        }
+        let (Self::Handle(text) | Self::Name(text)) = self;
+        text
     }
 
     /// Returns the handle. A name must belong to exactly one skill of the roots.
@@ -75,40 +74,22 @@ impl PackageArg {
 fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
     let mut sentence = format!("no skill has the qualified name `{name}`");
 
-    let names: Vec<_> = list
-        .skills
-        .iter()
-        .map(|skill| skill.name.as_str())
-        .collect();
-    let alike: Vec<_> = names
-        .iter()
-        .copied()
-        .filter(|qualified| {
-            let parts = qualified.rsplit_once(':');
-            parts.is_some_and(|(_, bare)| bare == name)
-        })
-        .collect();
+    let names = || list.skills.iter().map(|skill| skill.name.as_str());
+    // No skill has the name itself.
+    let alike: Vec<_> = names().filter(|full| bare_name(full) == name).collect();
     if !alike.is_empty() {
-        let _ = write!(
-            sentence,
-            "; plugins have {}",
-            join_candidates(alike.into_iter())
-        );
-    } else if let Some(question) = suggest_skill_names(name, names.iter().copied()) {
+        let alike = join_candidates(alike.into_iter());
+        let _ = write!(sentence, "; plugins have {alike}");
+    } else if let Some(question) = suggest_skill_names(name, names()) {
         let _ = write!(sentence, "; {question}");
     }
 
-    let roots = &list.roots;
-    let unready = roots
-        .iter()
-        .filter(|root| root.state() != RootState::Ready)
-        .count();
+    let roots = list.roots.iter();
+    let unready = roots.filter(|root| root.state() != RootState::Ready);
+    let unready = unready.count();
     if unready > 0 {
-        let _ = write!(
-            sentence,
-            "; {unready} of {} roots are not ready",
-            roots.len()
-        );
+        let total = list.roots.len();
+        let _ = write!(sentence, "; {unready} of {total} roots are not ready");
     }
     CommandFailure::new(exit::REJECTED, sentence)
         .with_hint("`caproot list --long` shows names and handles")
@@ -124,10 +105,9 @@ pub fn bare_name(qualified: &str) -> &str {
 pub fn join_candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = all.len().saturating_sub(MAX_CANDIDATES);
     let text = all.take(MAX_CANDIDATES).collect::<Vec<_>>().join(", ");
-    if more > 0 {
-        format!("{text} and {more} more")
-    } else {
-        text
+    match more {
+        0 => text,
+        more => format!("{text} and {more} more"),
     }
 }
 
@@ -165,7 +145,7 @@ pub fn find_root(
     roots: Vec<SelectedCapabilityRoot>,
 ) -> Result<SelectedCapabilityRoot, CommandFailure> {
     let parsed = root_id(handle);
-    let id = parsed.as_ref().map(RootId::as_str).unwrap_or_default();
+    let id = parsed.as_ref().map_or("", RootId::as_str);
     if let Some(root) = find_fleet_root(id, &roots) {
         return Ok(root);
     }
@@ -231,25 +211,10 @@ pub async fn find_skill(
     handle: &str,
     consistency: Consistency,
 ) -> Result<Option<Skill>, CommandFailure> {
-    let list = client
-        .list_skills(&list_request(vec![root.clone()], consistency))
-        .await?;
-    let packages = list.skills.iter().map(|skill| skill.package.as_str());
+    let request = list_request(vec![root.clone()], consistency);
+    let skills = client.list_skills(&request).await?.skills;
+    let packages = skills.iter().map(|skill| skill.package.as_str());
     let package = enclosing_package(handle, packages).map(str::to_owned);
-    Ok(list
-        .skills
-        .into_iter()
-        .find(|skill| Some(&skill.package) == package.as_ref()))
-}
-
-/// Finds the plugin whose package is the handle or contains the handle.
-pub async fn find_plugin_package(
-    client: &mut Client,
-    root: &SelectedCapabilityRoot,
-    handle: &str,
-    consistency: Consistency,
-) -> Result<Option<String>, CommandFailure> {
-    let plugins = list_plugins(client, vec![root.clone()], consistency).await?;
-    let packages = plugins.iter().map(|plugin| plugin.package.as_str());
-    Ok(enclosing_package(handle, packages).map(str::to_owned))
+    let mut skills = skills.into_iter();
+    Ok(skills.find(|skill| Some(&skill.package) == package.as_ref()))
 }

@@ -24,10 +24,7 @@ impl TableLine {
             .text
             .split_at_checked(start)
             .unwrap_or((&self.text, ""));
-        let (cell, after) = match rest.split_once(GAP) {
-            Some((cell, _)) => rest.split_at(cell.len()),
-            None => (rest, ""),
-        };
+        let (cell, after) = rest.split_at(rest.find(GAP).unwrap_or(rest.len()));
         if cell.is_empty() {
             return self.text.clone();
         }
@@ -41,10 +38,10 @@ impl TableLine {
 /// truncated.
 pub fn table_lines(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<TableLine> {
     let widths = column_widths(rows, width);
-    let mut lines = Vec::with_capacity(rows.len());
+    let mut lines = Vec::new();
     for row in rows {
         let mut line = String::new();
-        let mut starts = Vec::with_capacity(widths.len());
+        let mut starts = Vec::new();
         for (column, cell) in row.as_ref().iter().enumerate() {
             starts.push(line.len());
             if column + 1 == widths.len() {
@@ -91,12 +88,8 @@ fn pad_to_width(cell: &str, width: usize) -> String {
 pub fn shown_width(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
     let first = parts.next().map_or(0, UnicodeWidthStr::width);
-    let rest = parts.map(|part| {
-        part.split_once('m')
-            .map_or(part, |(_, shown)| shown)
-            .width()
-    });
-    first + rest.sum::<usize>()
+    let rest = parts.map(|part| part.split_once('m').map_or(part, |(_, shown)| shown));
+    first + rest.map(UnicodeWidthStr::width).sum::<usize>()
 }
 
 /// Truncates a text to a number of columns of a terminal, with `…` at the end.

@@ -1,6 +1,7 @@
 //! Text of plugins: as a tree, and as lines of changes.
 
 use super::list::trust_word;
+use super::report::count_with_noun;
 use crate::cli::table::truncate_to_width;
 use caproot_client::{MirrorCatalog, is_of_root};
 use caproot_core::proto::caproot::v1::{
@@ -47,7 +48,6 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
         before.is_none_or(|before| !Arc::ptr_eq(before, plugin) && before != plugin)
     };
     let changed: Vec<_> = now.plugins().filter(changed).collect();
-    let same_lists = before.marketplaces().eq(now.marketplaces());
 
     for root in now.roots() {
         for plugin in changed
@@ -60,20 +60,13 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
             });
         }
 
-        if same_lists {
-            continue;
-        }
         let lists = marketplaces_of(now, &root.id);
         if marketplaces_of(before, &root.id) != lists {
-            let parts: Vec<_> = lists.into_iter().map(marketplace_text).collect();
-            let parts = if parts.is_empty() {
-                "none".to_owned()
-            } else {
-                parts.join(", ")
-            };
+            let parts = lists.into_iter().map(marketplace_text).collect();
             lines.push(format!(
-                "~ marketplaces of root {}: {parts}",
-                EscapedText(&root.id)
+                "~ marketplaces of root {}: {}",
+                EscapedText(&root.id),
+                join_or(parts, "none")
             ));
         }
     }
@@ -120,22 +113,15 @@ pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
         lines.push(head);
         if !plugin.host_capabilities.is_empty() {
             let names = escape_text(&plugin.host_capabilities.join(", "));
-            lines.push(format!(
-                "    host needs  {}",
-                truncate_to_width(&names, MAX_TEXT_COLUMNS)
-            ));
+            let names = truncate_to_width(&names, MAX_TEXT_COLUMNS);
+            lines.push(format!("    host needs  {names}"));
         }
 
-        for ComponentLine {
-            kind,
-            label,
-            details,
-            ..
-        } in component_lines(plugin)
-        {
-            let mut line = format!("    {kind} {label}");
-            if !details.is_empty() {
-                let _ = write!(line, "  {}", truncate_to_width(&details, MAX_TEXT_COLUMNS));
+        for component in component_lines(plugin) {
+            let mut line = format!("    {} {}", component.kind, component.label);
+            if !component.details.is_empty() {
+                let details = truncate_to_width(&component.details, MAX_TEXT_COLUMNS);
+                let _ = write!(line, "  {details}");
             }
             lines.push(line);
         }
@@ -145,9 +131,8 @@ pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
 }
 
 fn marketplace_text(list: &Marketplace) -> String {
-    let count = list.plugins.len();
-    let s = if count == 1 { "" } else { "s" };
-    format!("{}: {count} plugin{s}", EscapedText(&list.name))
+    let plugins = count_with_noun(list.plugins.len(), "plugin");
+    format!("{}: {plugins}", EscapedText(&list.name))
 }
 
 fn plugin_line(sign: char, plugin: &Plugin, what: &str) -> String {
@@ -167,12 +152,14 @@ fn component_counts(plugin: &Plugin) -> String {
             None => kinds.push((kind, 1)),
         }
     }
-    let parts: Vec<_> = kinds
-        .iter()
-        .map(|(kind, count)| format!("{kind} {count}"))
-        .collect();
+    let parts = kinds.iter().map(|(kind, count)| format!("{kind} {count}"));
+    join_or(parts.collect(), "only skills")
+}
+
+/// Joins texts, or returns the text for none.
+fn join_or(parts: Vec<String>, none: &str) -> String {
     if parts.is_empty() {
-        "only skills".to_owned()
+        none.to_owned()
     } else {
         parts.join(", ")
     }
@@ -235,8 +222,8 @@ fn component_text(component: &PluginComponent) -> String {
         return String::new();
     };
     let keys = ["id", "command", "url", "prompt", "description"];
-    let texts = keys.into_iter().map(|key| text_of(declaration, key));
-    let main = texts.into_iter().find(|text| !text.is_empty());
+    let mut texts = keys.into_iter().map(|key| text_of(declaration, key));
+    let main = texts.find(|text| !text.is_empty());
     let arguments = match declaration.fields.get("args").map(|value| &value.kind) {
         Some(Some(Kind::ListValue(list))) => list.values.iter().map(value_text).collect(),
         _ => Vec::new(),

@@ -1,7 +1,7 @@
 //! `caproot resources`: the files of a listed package.
 
 use super::report;
-use crate::cli::args::{ConnectionArgs, SelectionArgs};
+use crate::cli::args::TargetArgs;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::{PackageArg, find_root};
@@ -33,19 +33,15 @@ pub struct ResourcesArgs {
     #[arg(long)]
     digests: bool,
     /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
-    #[command(flatten, next_help_heading = "Connection options")]
-    connection: ConnectionArgs,
-    #[command(flatten, next_help_heading = "Root options")]
-    selection: SelectionArgs,
+    #[command(flatten)]
+    target: TargetArgs,
 }
 
 /// Prints the files.
 pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let mut executor = args.connection.connect(env).await?;
-    let roots = args.selection.selected_roots(&mut executor, env).await?;
-    let mut client = executor.client;
+    let (mut client, roots) = args.target.open(env).await?;
     let package = args
         .package
         .resolve(&mut client, &roots, Consistency::Cached)
@@ -61,14 +57,14 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
 
     match args.output {
         OutputFormat::Text => {
+            let mut head = vec!["BYTES", "X", "TYPE"];
+            head.extend(args.digests.then_some("DIGEST"));
+            head.push("RESOURCE");
+            let rows = answer.resources.iter();
+            let rows: Vec<_> = rows.map(|file| cells(file, args.digests)).collect();
             // Not truncated, so that handles can be copied.
-            if args.digests {
-                let head = ["BYTES", "X", "TYPE", "DIGEST", "RESOURCE"];
-                print_full_table(&head, &rows_with_digests(&answer))?;
-            } else {
-                let head = ["BYTES", "X", "TYPE", "RESOURCE"];
-                print_full_table(&head, &rows_without_digests(&answer))?;
-            }
+            print_full_table(&head, &rows)?;
+
             let digest = listed_package_files(&package, &answer.resources, &answer.withheld)
                 .filter(|_| !answer.truncated)
                 .map(|files| format!("; digest of the package: {}", files.content_digest()));
@@ -81,40 +77,24 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
     Ok(exit::OK)
 }
 
-fn cells(resource: &Resource) -> [String; 4] {
+fn cells(resource: &Resource, has_digest: bool) -> Vec<String> {
     let mark = if resource.executable { "x" } else { "-" };
-    let media_type = escape_text(&resource.media_type);
-    [
+    let mut cells = vec![
         resource.size_bytes.to_string(),
         mark.to_owned(),
-        media_type,
-        escape_text(&resource.resource),
-    ]
-}
-
-fn rows_without_digests(answer: &ListResourcesResponse) -> Vec<[String; 4]> {
-    answer.resources.iter().map(cells).collect()
-}
-
-fn rows_with_digests(answer: &ListResourcesResponse) -> Vec<[String; 5]> {
-    let rows = answer.resources.iter().map(|resource| {
-        let [bytes, mark, media_type, handle] = cells(resource);
-        let digest = if resource.digest.is_empty() {
-            "-"
-        } else {
-            &resource.digest
-        };
-        [bytes, mark, media_type, escape_text(digest), handle]
-    });
-    rows.collect()
+        escape_text(&resource.media_type),
+    ];
+    if has_digest {
+        let digest = &*resource.digest;
+        cells.push(escape_text(if digest.is_empty() { "-" } else { digest }));
+    }
+    cells.push(escape_text(&resource.resource));
+    cells
 }
 
 fn resources_summary(answer: &ListResourcesResponse) -> String {
-    let bytes: u64 = answer
-        .resources
-        .iter()
-        .map(|resource| resource.size_bytes)
-        .sum();
+    let sizes = answer.resources.iter().map(|file| file.size_bytes);
+    let bytes: u64 = sizes.sum();
     let files = report::count_with_noun(answer.resources.len(), "file");
     let cut = if answer.truncated {
         "; files over a limit are omitted"

@@ -1,7 +1,6 @@
 //! Daemons that `caproot exec` trusts, and the file in which an operator fixes the daemon and the lock.
 
-use crate::cli::args::ConnectionArgs;
-use crate::cli::args::read_lock;
+use crate::cli::args::{ConnectionArgs, read_lock};
 use crate::cli::executor::ConnectedExecutor;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
@@ -90,7 +89,7 @@ impl ExecRules {
         connection: &ConnectionArgs,
         env: &ProcessEnv,
     ) -> Result<ConnectedExecutor, CommandFailure> {
-        if connection.uses_fleet() {
+        if connection.fleet.is_some() {
             if self.endpoint.is_some() {
                 return Err(self.widened("--fleet"));
             }
@@ -101,8 +100,8 @@ impl ExecRules {
             return Ok(executor);
         }
 
-        let endpoint = self.endpoint.as_ref();
-        let endpoint = self.fixed_value("--endpoint", endpoint, connection.endpoint())?;
+        let (fixed, given) = (self.endpoint.as_ref(), connection.endpoint.as_ref());
+        let endpoint = self.fixed_value("--endpoint", fixed, given)?;
         let mut config = connection.executor_config(endpoint, env).await?;
         let ca = config.credentials.ca.take();
         config.credentials.ca = self

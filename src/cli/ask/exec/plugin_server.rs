@@ -64,12 +64,11 @@ struct FoundServer {
 /// Replaces this process by the server. Returns only the reason why it does not run.
 pub async fn start(handle: &str, args: &ExecArgs, env: &ProcessEnv) -> Result<(), CommandFailure> {
     let rules = ExecRules::load(args.lock.as_deref(), args.signers.as_deref(), env)?;
-    let mut executor = rules.connect(&args.connection, env).await?;
-    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let mut executor = rules.connect(&args.daemon.connection, env).await?;
+    let selection = &args.daemon.selection;
+    let roots = selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
-    let package = handle
-        .split_once('#')
-        .map_or(handle, |(package, _)| package);
+    let package = handle.split('#').next().unwrap_or_default();
     let root = find_root(package, roots)?;
 
     let mut found = find_servers(&mut client, &root, handle).await?;
@@ -166,9 +165,8 @@ impl FoundServer {
         let Plugin { name, version, .. } = &self.plugin;
         let (name, version) = (quote_word(name), quote_word(version));
         let versions = lock.plugin_versions(&self.plugin.name);
-        let is_known = versions
-            .iter()
-            .any(|known| *known.version == *self.plugin.version);
+        let mut known = versions.iter().map(|known| &*known.version);
+        let is_known = known.any(|known| known == self.plugin.version);
         let sentence = if versions.is_empty() {
             format!("the lock does not approve the plugin {name}")
         } else if is_known {
@@ -189,33 +187,54 @@ impl FoundServer {
         args: &ExecArgs,
         env: &ProcessEnv,
     ) -> Result<(), CommandFailure> {
-        let program = self.prepare(&copy, args.allow_program, env)?;
-        let mut all = program.args;
+        let data_dir = self.create_data_dir(env)?;
+        let mut setup = ServerSetup::new(copy.dir(), self.working_dir()?, &data_dir);
+        let variables = setup.environment(&self.server.environment);
+        let command = setup.expand(&self.server.command);
+        let declared = self.server.args.iter();
+        let mut all: Vec<_> = declared.map(|arg| setup.expand(arg)).collect();
+
+        // A command without a slash is a program of the PATH, as for execvp(3).
+        let has_path = command.as_bytes().contains(&b'/');
+        let own_file = has_path.then(|| setup.file_of_plugin(&command)).flatten();
+        let is_file_of_plugin = own_file.is_some();
+        let script = all.first().filter(|_| is_interpreter(&command));
+        if !is_file_of_plugin && script.is_none_or(|script| setup.file_of_plugin(script).is_none())
+        {
+            setup
+                .unverified
+                .push(format!("it runs `{}`", command.to_string_lossy()));
+        }
+        setup.check(args.allow_program)?;
+
+        let path = match own_file {
+            Some(path) => path,
+            None if has_path => setup.dir.join(&command),
+            None => find_program(&command.to_string_lossy()).ok_or_else(|| {
+                let sentence = format!("the PATH has no {}", command.to_string_lossy());
+                CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+            })?,
+        };
+        let surroundings = Surroundings::Server {
+            dir: setup.dir,
+            variables,
+        };
+
         all.extend(args.script_args.iter().cloned());
         let script = PreparedScript {
-            path: program.path,
+            path,
             copy,
             store,
-            surroundings: program.surroundings,
+            surroundings,
         };
-        Err(if program.is_file_of_plugin {
+        // The extension of a file of the copy may decide how the file runs.
+        Err(if is_file_of_plugin {
             script.replace_process(&all)
         } else {
             script.replace_process_by_program(&all)
         })
     }
-}
 
-/// Program of a server, with everything in place of the variables.
-struct ServerProgram {
-    path: PathBuf,
-    /// Whether the program is a file of the copy, so that its extension may decide how it runs.
-    is_file_of_plugin: bool,
-    args: Vec<OsString>,
-    surroundings: Surroundings,
-}
-
-impl FoundServer {
     fn check_startable(&self) -> Result<(), CommandFailure> {
         let Self { plugin, server } = self;
         let fail = |sentence: String| Err(CommandFailure::new(exit::NOT_RUNNABLE, sentence));
@@ -244,56 +263,6 @@ impl FoundServer {
         Ok(())
     }
 
-    /// Replaces the variables, and finds the program.
-    fn prepare(
-        &self,
-        copy: &PackageCopy,
-        allows_program: bool,
-        env: &ProcessEnv,
-    ) -> Result<ServerProgram, CommandFailure> {
-        let data_dir = self.create_data_dir(env)?;
-        let mut setup = ServerSetup::new(copy.dir(), self.working_dir()?, &data_dir);
-        let variables = setup.environment(&self.server.environment);
-        let command = setup.expand(&self.server.command);
-        let args: Vec<_> = self
-            .server
-            .args
-            .iter()
-            .map(|arg| setup.expand(arg))
-            .collect();
-
-        // A command without a slash is a program of the PATH, as for execvp(3).
-        let has_path = command.as_bytes().contains(&b'/');
-        let own_file = has_path.then(|| setup.file_of_plugin(&command)).flatten();
-        let is_file_of_plugin = own_file.is_some();
-        let script = args.first().filter(|_| is_interpreter(&command));
-        if !is_file_of_plugin && script.is_none_or(|script| setup.file_of_plugin(script).is_none())
-        {
-            setup
-                .unverified
-                .push(format!("it runs `{}`", command.to_string_lossy()));
-        }
-        setup.check(allows_program)?;
-
-        let path = match own_file {
-            Some(path) => path,
-            None if has_path => setup.dir.join(&command),
-            None => find_program(&command.to_string_lossy()).ok_or_else(|| {
-                let sentence = format!("the PATH has no {}", command.to_string_lossy());
-                CommandFailure::new(exit::NOT_RUNNABLE, sentence)
-            })?,
-        };
-        Ok(ServerProgram {
-            path,
-            is_file_of_plugin,
-            args,
-            surroundings: Surroundings::Server {
-                dir: setup.dir,
-                variables,
-            },
-        })
-    }
-
     /// Returns the working directory below the plugin.
     fn working_dir(&self) -> Result<PathBuf, CommandFailure> {
         let cwd = &self.server.cwd;
@@ -317,13 +286,8 @@ impl FoundServer {
 
         // An author chooses the name, so that only plain characters become a part of the path.
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_".contains(*c);
-        let name: String = self
-            .plugin
-            .name
-            .chars()
-            .filter(is_plain)
-            .take(MAX_DATA_NAME)
-            .collect();
+        let chars = self.plugin.name.chars().filter(is_plain);
+        let name: String = chars.take(MAX_DATA_NAME).collect();
 
         // Plugins of different handles may have one name.
         let digest = ContentDigest::of(self.plugin.package.as_bytes()).to_string();
@@ -373,10 +337,7 @@ impl<'a> ServerSetup<'a> {
                 }
                 ValuePart::Variable { name, default } => (name, default),
             };
-            let place = self
-                .places
-                .get(name)
-                .map(|place| place.as_os_str().to_owned());
+            let place = self.places.get(name).map(|place| OsString::from(*place));
             let value = place.or_else(|| var_os(name));
             match value.or_else(|| default.map(OsString::from)) {
                 Some(value) => expanded.push(value),
@@ -416,7 +377,7 @@ impl<'a> ServerSetup<'a> {
 
         // The places come last, so that no declaration replaces them.
         for (name, place) in &self.places {
-            variables.insert((*name).to_owned(), place.as_os_str().to_owned());
+            variables.insert((*name).to_owned(), OsString::from(*place));
         }
         variables
     }
@@ -440,11 +401,9 @@ impl<'a> ServerSetup<'a> {
         }
         if !self.missing.is_empty() {
             let names: Vec<_> = self.missing.iter().map(String::as_str).collect();
+            let names = names.join(", ");
             return fail(
-                format!(
-                    "the server needs {}, which the environment lacks",
-                    names.join(", ")
-                ),
+                format!("the server needs {names}, which the environment lacks"),
                 "set the variables, for example before the command or in `ssh -o SetEnv`",
             );
         }
