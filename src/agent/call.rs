@@ -238,8 +238,10 @@ async fn write_lines_of(
                 if let Some(line) = line {
                     working.push(server.answer_line(line, is_overloaded));
                 } else {
+                    // Ends everything that waits for a line of stdin.
                     has_input = false;
-                    server.end_input();
+                    server.stdin_ended.send_replace(true);
+                    server.callbacks.close();
                 }
                 continue;
             }

@@ -66,19 +66,19 @@ pub fn read_lock(file: &Path, signers: Option<&Path>) -> Result<Lock, CommandFai
 impl LockFileArgs {
     /// Reads the lock, if there is one.
     pub fn read(&self) -> Result<Option<Arc<Lock>>, CommandFailure> {
-        let lock = self.lock.as_deref();
-        lock.map(|file| read_lock(file, self.signers.as_deref()).map(Arc::new))
+        self.lock
+            .as_deref()
+            .map(|file| read_lock(file, self.signers.as_deref()).map(Arc::new))
             .transpose()
     }
 
     /// Returns the flags and their values, for the command line of another command.
     pub fn values(&self) -> Vec<(&'static str, String)> {
         let files = [("--lock", &self.lock), ("--signers", &self.signers)];
-        let values = files.into_iter().filter_map(|(flag, file)| {
-            let file = file.as_ref()?.display().to_string();
-            Some((flag, file))
-        });
-        values.collect()
+        files
+            .into_iter()
+            .filter_map(|(flag, file)| Some((flag, file.as_ref()?.display().to_string())))
+            .collect()
     }
 
     /// Returns the skills that a session trusts.
@@ -165,8 +165,7 @@ impl ConnectionArgs {
             .token_file
             .as_ref()
             .map(|file| file.display().to_string());
-        let values = [("--endpoint", endpoint), ("--token-file", token)];
-        values
+        [("--endpoint", endpoint), ("--token-file", token)]
             .into_iter()
             .filter_map(|(flag, value)| Some((flag, value?)))
             .collect()
@@ -187,8 +186,8 @@ impl ConnectionArgs {
         if let (Some(file), Some(id)) = (&self.fleet, &self.environment_id) {
             return ConnectedExecutor::connect_in_fleet(file, id).await;
         }
-        let config = self.executor_config(self.endpoint.as_ref(), env).await?;
-        self.connect_to(config).await
+        self.connect_to(self.executor_config(self.endpoint.as_ref(), env).await?)
+            .await
     }
 
     /// Connects to a daemon outside a fleet.
@@ -300,9 +299,12 @@ impl SelectionArgs {
         if self.root.is_empty() {
             return executor.published_roots().await;
         }
-        let environment_id = executor.environment_id().await?;
-        select_roots(&self.root, &environment_id, env.current_dir.as_deref())
-            .or_exit(exit::BAD_CONFIG)
+        select_roots(
+            &self.root,
+            &executor.environment_id().await?,
+            env.current_dir.as_deref(),
+        )
+        .or_exit(exit::BAD_CONFIG)
     }
 }
 

@@ -94,8 +94,12 @@ fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String>
     }
 
     lines.extend(plugin_changes(before, now));
-    let problems = fresh.into_iter().filter_map(diagnostic_line);
-    lines.extend(problems.map(|text| format!("! {text}")));
+    lines.extend(
+        fresh
+            .into_iter()
+            .filter_map(diagnostic_line)
+            .map(|text| format!("! {text}")),
+    );
     lines
 }
 
@@ -103,8 +107,9 @@ fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String>
 fn readiness_line(before: &MirrorCatalog, now: &MirrorCatalog, skill: &Skill) -> Option<String> {
     // The requirements that the executor does not have.
     let [before, now] = [before, now].map(|catalog| {
-        let readiness = catalog.readiness(root_of(skill), &skill.package);
-        readiness.map_or_else(Vec::new, missing_requirements)
+        catalog
+            .readiness(root_of(skill), &skill.package)
+            .map_or_else(Vec::new, missing_requirements)
     });
     if before == now {
         return None;
@@ -133,8 +138,10 @@ fn describe_root(root: &RootStatus) -> String {
             format!("UNAVAILABLE {}", root_reason_name(root.reason))
         }
     };
-    let polled = root.watch_mode() == WatchMode::Polling;
-    for (is_shown, text) in [(true, &root.message), (polled, &root.watch_message)] {
+    for (is_shown, text) in [
+        (true, &root.message),
+        (root.watch_mode() == WatchMode::Polling, &root.watch_message),
+    ] {
         if is_shown && !text.is_empty() {
             line = format!("{line} {}", EscapedText(text));
         }
@@ -168,10 +175,10 @@ fn new_diagnostics<'a>(
 
 /// Returns the skills that are in `before` only, by root and by package.
 fn removed_skills<'a>(before: &'a MirrorCatalog, now: &MirrorCatalog) -> Vec<&'a Arc<Skill>> {
-    let removed = before
+    let mut removed: Vec<_> = before
         .skills()
-        .filter(|skill| now.skill(&skill.package).is_none());
-    let mut removed: Vec<_> = removed.collect();
+        .filter(|skill| now.skill(&skill.package).is_none())
+        .collect();
     for of_root in removed.chunk_by_mut(|a, b| a.authority == b.authority) {
         of_root.sort_by(|a, b| a.package.cmp(&b.package));
     }
@@ -183,10 +190,13 @@ fn blocking_diagnostic<'a>(
     diagnostics: &DiagnosticsByRoot<'a>,
     skill: &Skill,
 ) -> Option<&'a Diagnostic> {
-    let problems = diagnostics.get(root_of(skill))?;
-    problems.iter().copied().find(|problem| {
-        problem.severity() == Severity::Error && problem.resource == skill.main_resource
-    })
+    diagnostics
+        .get(root_of(skill))?
+        .iter()
+        .copied()
+        .find(|problem| {
+            problem.severity() == Severity::Error && problem.resource == skill.main_resource
+        })
 }
 
 /// Returns the reason why a skill is missing in a state that replaces everything.

@@ -312,8 +312,10 @@ pub fn report_outcome(outcome: Result<u8, CommandFailure>) -> ExitCode {
     };
     // If the log is not read, a write to stderr blocks.
     if is_log_written {
-        let messages = failure.messages.iter();
-        let lines = messages.map(|sentence| format!("caproot: {sentence}"));
+        let lines = failure
+            .messages
+            .iter()
+            .map(|sentence| format!("caproot: {sentence}"));
         let hint = failure.hint.map(|hint| format!("hint: {hint}"));
         print_failure(&lines.chain(hint).collect::<Vec<_>>());
     }

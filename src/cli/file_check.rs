@@ -71,8 +71,12 @@ impl FileCheckArgs {
             return Ok(());
         }
 
-        let file = self.file.to_string_lossy();
-        writeln!(out, "ok: {}: {}", EscapedText(&file), findings.summary)
+        writeln!(
+            out,
+            "ok: {}: {}",
+            EscapedText(&self.file.to_string_lossy()),
+            findings.summary
+        )
     }
 
     fn findings_json(&self, findings: &FileFindings) -> Value {

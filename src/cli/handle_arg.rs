@@ -53,8 +53,9 @@ impl PackageArg {
             Self::Name(name) => name,
         };
 
-        let request = list_request(roots.to_vec(), consistency);
-        let list = client.list_skills(&request).await?;
+        let list = client
+            .list_skills(&list_request(roots.to_vec(), consistency))
+            .await?;
         let skills = list.skills.iter();
         let named: Vec<_> = skills.filter(|skill| skill.name == name).collect();
 
@@ -85,8 +86,9 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
     }
 
     let roots = list.roots.iter();
-    let unready = roots.filter(|root| root.state() != RootState::Ready);
-    let unready = unready.count();
+    let unready = roots
+        .filter(|root| root.state() != RootState::Ready)
+        .count();
     if unready > 0 {
         let total = list.roots.len();
         let _ = write!(sentence, "; {unready} of {total} roots are not ready");
@@ -97,8 +99,9 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
 
 /// Returns the name of a skill without its plugin.
 pub fn bare_name(qualified: &str) -> &str {
-    let parts = qualified.rsplit_once(':');
-    parts.map_or(qualified, |(_, bare)| bare)
+    qualified
+        .rsplit_once(':')
+        .map_or(qualified, |(_, bare)| bare)
 }
 
 /// Joins the first candidates, and counts the others.
@@ -134,8 +137,13 @@ pub async fn list_plugins(
         consistency: consistency.into(),
         ..ResolveRootsRequest::default()
     };
-    let roots = client.resolve_roots(request).await?.roots;
-    Ok(roots.into_iter().flat_map(|root| root.plugins).collect())
+    Ok(client
+        .resolve_roots(request)
+        .await?
+        .roots
+        .into_iter()
+        .flat_map(|root| root.plugins)
+        .collect())
 }
 
 /// Returns the selected root of the handle. A session on a fleet has handles with the environment of a
@@ -158,11 +166,13 @@ pub fn find_root(
     };
     let sentence = format!("unknown root `{id}`; selected or published roots: {known}");
 
-    let found = roots.into_iter().find(|root| has_id(root, id));
-    let root = found.ok_or_else(|| {
-        CommandFailure::new(exit::REJECTED, sentence)
-            .with_hint("select the root with --root ID=DIR or --selected FILE")
-    })?;
+    let root = roots
+        .into_iter()
+        .find(|root| has_id(root, id))
+        .ok_or_else(|| {
+            CommandFailure::new(exit::REJECTED, sentence)
+                .with_hint("select the root with --root ID=DIR or --selected FILE")
+        })?;
 
     // The daemon rejects a handle of another root, so that the root gets the id of the handle.
     Ok(SelectedCapabilityRoot {
@@ -211,8 +221,10 @@ pub async fn find_skill(
     handle: &str,
     consistency: Consistency,
 ) -> Result<Option<Skill>, CommandFailure> {
-    let request = list_request(vec![root.clone()], consistency);
-    let skills = client.list_skills(&request).await?.skills;
+    let skills = client
+        .list_skills(&list_request(vec![root.clone()], consistency))
+        .await?
+        .skills;
     let packages = skills.iter().map(|skill| skill.package.as_str());
     let package = enclosing_package(handle, packages).map(str::to_owned);
     let mut skills = skills.into_iter();

@@ -58,19 +58,17 @@ pub async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
     if lines.is_empty() {
         return Ok(());
     }
-    let written = tokio::task::spawn_blocking(move || {
+    tokio::task::spawn_blocking(move || {
         write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
-    });
-    written
-        .await
-        .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+    })
+    .await
+    .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
 }
 
 /// Prints the lines with which a daemon says that it is ready. A closed stdout is no failure. If stdout
 /// is not read, the daemon goes on without the lines.
 pub async fn print_ready_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
-    let printed = tokio::time::timeout(READY_LINES_TIMEOUT, write_lines(lines)).await;
-    let Ok(outcome) = printed else {
+    let Ok(outcome) = tokio::time::timeout(READY_LINES_TIMEOUT, write_lines(lines)).await else {
         tracing::warn!("stdout is not read; the first lines wait for the reader");
         return Ok(());
     };

@@ -66,8 +66,7 @@ pub fn select_roots(
     environment_id: &str,
     current_dir: Option<&Path>,
 ) -> Result<Vec<SelectedCapabilityRoot>, &'static str> {
-    let given = args.iter().filter_map(|arg| arg.id.clone());
-    let mut taken: HashSet<String> = given.collect();
+    let mut taken: HashSet<String> = args.iter().filter_map(|arg| arg.id.clone()).collect();
     let roots = args.iter().map(|arg| {
         let path = wire_path(&arg.dir, current_dir)?;
         Ok(SelectedCapabilityRoot {

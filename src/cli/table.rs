@@ -19,10 +19,9 @@ pub struct TableLine {
 impl TableLine {
     /// Returns the line with one cell in the style of its text.
     pub fn paint_cell(&self, column: usize, style: fn(&str) -> Style) -> String {
-        let start = self.starts[column].min(self.text.len());
         let (before, rest) = self
             .text
-            .split_at_checked(start)
+            .split_at_checked(self.starts[column].min(self.text.len()))
             .unwrap_or((&self.text, ""));
         let (cell, after) = rest.split_at(rest.find(GAP).unwrap_or(rest.len()));
         if cell.is_empty() {
@@ -47,8 +46,11 @@ pub fn table_lines(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<T
             if column + 1 == widths.len() {
                 line.push_str(cell);
             } else {
-                line.push_str(&pad_to_width(cell, widths[column]));
-                line.push_str(GAP);
+                let cell = truncate_to_width(cell, widths[column]);
+                let missing = widths[column].saturating_sub(cell.width());
+                line += &cell;
+                line.extend(std::iter::repeat_n(' ', missing));
+                line += GAP;
             }
         }
         let text = truncate_to_width(line.trim_end(), width.unwrap_or(usize::MAX));
@@ -75,13 +77,6 @@ fn column_widths(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<usi
         }
     }
     widths
-}
-
-fn pad_to_width(cell: &str, width: usize) -> String {
-    let mut cell = truncate_to_width(cell, width);
-    let missing = width.saturating_sub(cell.width());
-    cell.extend(std::iter::repeat_n(' ', missing));
-    cell
 }
 
 /// Returns the number of columns of a text on a terminal. Escape sequences of styles have none.

@@ -173,8 +173,9 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
     let mut seen = HashSet::new();
     let mut repeated = 0;
 
-    let options = Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES;
-    for (event, range) in Parser::new_ext(&body, options).into_offset_iter() {
+    for (event, range) in Parser::new_ext(&body, Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES)
+        .into_offset_iter()
+    {
         let (words, is_code) = match event {
             Event::Code(code) => (code_paths(&code), true),
             Event::Start(
@@ -224,14 +225,14 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
 
 /// Returns the words of a code span that look like relative paths.
 fn code_paths(code: &str) -> Vec<String> {
-    let words = code
-        .split_whitespace()
-        .map(|word| word.trim_matches(WORD_QUOTES));
-    let paths = words.filter(|word| {
-        word.contains(['/', '\\'])
-            && word.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '.' | '_'))
-    });
-    paths.map(ToOwned::to_owned).collect()
+    code.split_whitespace()
+        .map(|word| word.trim_matches(WORD_QUOTES))
+        .filter(|word| {
+            word.contains(['/', '\\'])
+                && word.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '.' | '_'))
+        })
+        .map(ToOwned::to_owned)
+        .collect()
 }
 
 /// Resolves the target of a link against the package, without links of the filesystem. Returns

@@ -119,8 +119,10 @@ impl ContentCount<'_> {
             let Some(path) = dir.join(&name) else {
                 continue;
             };
-            let below = path.strip_prefix(self.package).unwrap_or_default();
-            let shown = below.to_string();
+            let shown = path
+                .strip_prefix(self.package)
+                .unwrap_or_default()
+                .to_string();
 
             if depth == 0 && REPOSITORY_NAMES.contains(&&*name) {
                 self.repository.push(shown.clone());

@@ -55,14 +55,16 @@ impl DisplayPath {
     /// UTF-8 are replaced.
     #[must_use]
     pub fn to_relative(&self, current_dir: Option<&Path>) -> String {
-        let path = self.relative_path(current_dir);
-        path.to_string_lossy().into_owned()
+        self.relative_path(current_dir)
+            .to_string_lossy()
+            .into_owned()
     }
 
     fn relative_path(&self, current_dir: Option<&Path>) -> &Path {
         let path = Path::new(&self.0);
-        let below = current_dir.and_then(|dir| path.strip_prefix(dir).ok());
-        let path = below.unwrap_or_else(|| path.strip_prefix(".").unwrap_or(path));
+        let path = current_dir
+            .and_then(|dir| path.strip_prefix(dir).ok())
+            .unwrap_or_else(|| path.strip_prefix(".").unwrap_or(path));
         if path.as_os_str().is_empty() {
             Path::new(".")
         } else {

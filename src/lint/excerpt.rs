@@ -80,11 +80,10 @@ impl SourceExcerpt {
 fn line_pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.utf8_chunks().flat_map(|chunk| {
         let valid = chunk.valid();
-        let characters = valid
+        valid
             .char_indices()
-            .map(|(at, c)| &valid.as_bytes()[at..at + c.len_utf8()]);
-        let invalid = Some(chunk.invalid()).filter(|bytes| !bytes.is_empty());
-        characters.chain(invalid)
+            .map(|(at, c)| &valid.as_bytes()[at..at + c.len_utf8()])
+            .chain(Some(chunk.invalid()).filter(|bytes| !bytes.is_empty()))
     })
 }
 
@@ -112,8 +111,10 @@ fn partial_range(widths: &[usize], at: usize) -> (usize, usize) {
     // If only a few columns before the span would be truncated, the line starts at its beginning.
     let all_before = count_fitting(widths[..at].iter().rev(), 2 * LEAD_COLUMNS);
     let from = if all_before == at { 0 } else { at - before };
-    let shown = count_fitting(widths[from..].iter(), MAX_COLUMNS);
-    (from, from + shown)
+    (
+        from,
+        from + count_fitting(widths[from..].iter(), MAX_COLUMNS),
+    )
 }
 
 /// Counts the first widths that fit into a number of columns.

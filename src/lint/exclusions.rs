@@ -33,8 +33,7 @@ impl CheckExclusions {
         let text = read_file(&file).context(file.display())?;
         for (line, number) in text.lines().map(str::trim).zip(1..) {
             if !line.is_empty() && !line.starts_with('#') {
-                let added = add_glob(&mut set, line);
-                added.context(format_args!("{}:{number}", file.display()))?;
+                add_glob(&mut set, line).context(format_args!("{}:{number}", file.display()))?;
             }
         }
         set.build().map(Self).map_err(|error| error.to_string())
@@ -82,8 +81,10 @@ fn read_file(file: &Path) -> Result<String, String> {
         Err(error) => return Err(error.to_string()),
     };
     let mut text = String::new();
-    let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
-    read.map_err(|error| error.to_string())?;
+    opened
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| error.to_string())?;
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(format!("over {MAX_FILE_BYTES} bytes; shorten the file"));
     }

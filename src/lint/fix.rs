@@ -84,8 +84,7 @@ pub fn fix_dir(
     for round in 1..=MAX_ROUNDS {
         result.checked = check_dir(request, progress)?;
 
-        let allowed = AllowedDirs::new(request.allowed_dirs.clone());
-        let root = allowed.resolve(&request.target.path)?;
+        let root = AllowedDirs::new(request.allowed_dirs.clone()).resolve(&request.target.path)?;
 
         let plan = plan_fixes(request, &root, &result.checked);
         let is_last = plan.is_empty() || round == MAX_ROUNDS;
@@ -237,8 +236,8 @@ fn unified_diff(old: &[u8], new: &[u8], old_path: &str, new_path: &str) -> Strin
         .header(old_path, new_path)
         .to_string();
     // A CR at the end of a line would be shown as an escape.
-    let lines = text
-        .split('\n')
-        .map(|line| escape_text(line.strip_suffix('\r').unwrap_or(line)));
-    lines.collect::<Vec<_>>().join("\n")
+    text.split('\n')
+        .map(|line| escape_text(line.strip_suffix('\r').unwrap_or(line)))
+        .collect::<Vec<_>>()
+        .join("\n")
 }

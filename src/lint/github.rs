@@ -46,8 +46,9 @@ pub fn annotation_command(finding: &CheckFinding, current_dir: Option<&Path>) ->
 
 /// Escapes the characters that end a message. The percent sign comes first.
 fn escape_message(text: &str) -> String {
-    let text = text.replace('%', "%25").replace('\r', "%0D");
-    text.replace('\n', "%0A")
+    text.replace('%', "%25")
+        .replace('\r', "%0D")
+        .replace('\n', "%0A")
 }
 
 #[cfg(test)]

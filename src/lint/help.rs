@@ -54,12 +54,13 @@ pub fn help_for_problem(file: &RelPath, problem: &FileProblem, skill: Option<&Sk
         return exact.to_owned();
     }
 
-    let of_skill = skill.and_then(|skill| match problem.code {
-        DiagnosticCode::NameInvalid => name_help(skill),
-        DiagnosticCode::FieldUnknown => unknown_field_help(skill),
-        _ => None,
-    });
-    of_skill.unwrap_or_else(|| explain(problem.code).help.to_owned())
+    skill
+        .and_then(|skill| match problem.code {
+            DiagnosticCode::NameInvalid => name_help(skill),
+            DiagnosticCode::FieldUnknown => unknown_field_help(skill),
+            _ => None,
+        })
+        .unwrap_or_else(|| explain(problem.code).help.to_owned())
 }
 
 /// Returns the help for a common YAML error, by words of its message.
@@ -94,8 +95,9 @@ fn yaml_syntax_help(message: &str) -> Option<&'static str> {
     ];
 
     let mut helps = helps.into_iter();
-    let fitting = helps.find(|(words, _)| message.contains(words));
-    fitting.map(|(_, help)| help)
+    helps
+        .find(|(words, _)| message.contains(words))
+        .map(|(_, help)| help)
 }
 
 /// Suggests a valid name, or a way to make the name valid.
@@ -148,8 +150,10 @@ fn unknown_field_help(skill: &Skill) -> Option<String> {
     };
     let mut slips = fields.filter(|(key, _)| !frontmatter::KNOWN_FIELDS.contains(key));
     let meant = slips.find_map(|(key, _)| {
-        let key = key.to_lowercase().replace('_', "-");
-        similar::most_similar(&key, frontmatter::KNOWN_FIELDS)
+        similar::most_similar(
+            &key.to_lowercase().replace('_', "-"),
+            frontmatter::KNOWN_FIELDS,
+        )
     })?;
     Some(format!(
         "did you mean `{meant}`? Your own fields go below `metadata`"

@@ -178,8 +178,11 @@ pub fn check_dir(
         if is_excluded(&skill.skill_file_path()) {
             continue;
         }
-        let rules = &request.target.rules;
-        problems.extend(package::package_problems(root, skill, rules));
+        problems.extend(package::package_problems(
+            root,
+            skill,
+            &request.target.rules,
+        ));
 
         // The problems may reach twice the limit, so that they are rarely sorted.
         if problems.len() > 2 * MAX_FINDINGS {
@@ -199,14 +202,17 @@ pub fn check_dir(
         a.cmp(b).then_with(|| rank(p).cmp(&rank(q)))
     });
 
-    let total = catalog.diagnostics.total();
-    let unkept = total.saturating_sub(count(kept.len()));
-    let plugins = catalog.plugins().iter();
+    let unkept = catalog
+        .diagnostics
+        .total()
+        .saturating_sub(count(kept.len()));
     Ok(CheckResult {
         skills,
         findings: build_findings(request, &catalog, root.as_ref(), problems),
         dropped: unkept.saturating_add(count(excess)),
-        plugin_count: plugins
+        plugin_count: catalog
+            .plugins()
+            .iter()
             .filter(|plugin| !is_excluded(&plugin.package))
             .count(),
     })
@@ -219,8 +225,8 @@ fn apply_strict_rules(
     catalog: &Catalog,
     problems: &mut Vec<(RelPath, FileProblem)>,
 ) {
-    let skills = catalog.skills(0);
-    let mut errors: HashMap<RelPath, Vec<FileProblem>> = skills
+    let mut errors: HashMap<RelPath, Vec<FileProblem>> = catalog
+        .skills(0)
         .map(|skill| (skill.skill_file_path(), Vec::new()))
         .collect();
 

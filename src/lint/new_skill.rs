@@ -62,8 +62,10 @@ pub fn create_skill(into: &Path, name: &str, description: &str) -> Result<PathBu
     })?;
 
     let file = dir.join("SKILL.md");
-    let created = OpenOptions::new().write(true).create_new(true).open(&file);
-    created
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&file)
         .and_then(|mut opened| opened.write_all(text.as_bytes()))
         .map_err(|error| unwritable_path(&file, error))?;
     Ok(file)
@@ -91,8 +93,9 @@ pub fn suggest_valid_name(name: &str) -> Option<String> {
 /// Checks a name by all rules of the format.
 fn check_name(name: &str) -> Result<(), String> {
     names::check_name(name)?;
-    let violation = names::format_violations(name, names::is_name_char).next();
-    violation.map_or(Ok(()), Err)
+    names::format_violations(name, names::is_name_char)
+        .next()
+        .map_or(Ok(()), Err)
 }
 
 /// Returns the text of a SKILL.md.

@@ -85,13 +85,17 @@ fn is_own_path(
     target: &RelPath,
     resource_dirs: &[Box<[u8]>],
 ) -> bool {
-    let below = target.strip_prefix(package).unwrap_or_default();
-    below.segments().next().is_some_and(|first| {
-        resource_dirs
-            .iter()
-            .any(|dir| dir.eq_ignore_ascii_case(first))
-            || find_in_other_case(root, package, first).is_some()
-    })
+    target
+        .strip_prefix(package)
+        .unwrap_or_default()
+        .segments()
+        .next()
+        .is_some_and(|first| {
+            resource_dirs
+                .iter()
+                .any(|dir| dir.eq_ignore_ascii_case(first))
+                || find_in_other_case(root, package, first).is_some()
+        })
 }
 
 /// Returns the fault of a path of a body; `None` if its target exists.

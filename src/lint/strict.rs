@@ -60,8 +60,7 @@ fn encoding_errors(file: &[u8]) -> Vec<FileProblem> {
     let mut errors = Vec::new();
     if file.starts_with(BYTE_ORDER_MARK) {
         let why = "a byte order mark precedes the `---`; save the file as UTF-8 without it";
-        let error = FileProblem::error(DiagnosticCode::NoFrontmatter, why);
-        errors.push(error.with_position(1, 1));
+        errors.push(FileProblem::error(DiagnosticCode::NoFrontmatter, why).with_position(1, 1));
     }
 
     if let Err(error) = std::str::from_utf8(file) {
@@ -89,8 +88,10 @@ fn read_fields(yaml: &str) -> Result<Vec<FieldEntry>, FileProblem> {
     let yaml = yaml.replace("\r\n", "\n").replace('\r', "\n");
     if let Some(at) = yaml.find(|c| !is_yaml_printable(c)) {
         let (line, column) = position::position_of_byte(yaml.as_bytes(), at);
-        let at = TextPosition { line, column };
-        return Err(yaml_error(at, "a control character; remove it"));
+        return Err(yaml_error(
+            TextPosition { line, column },
+            "a control character; remove it",
+        ));
     }
     check_tabs(&yaml)?;
 
@@ -161,8 +162,11 @@ struct YamlSource<'a>(Vec<&'a str>);
 impl YamlSource<'_> {
     /// Returns the text from a position to the end of the line.
     fn rest_of_line(&self, at: TextPosition) -> &str {
-        let line = self.0.get(at.line as usize - 1).copied();
-        let line = line.unwrap_or_default();
+        let line = self
+            .0
+            .get(at.line as usize - 1)
+            .copied()
+            .unwrap_or_default();
         let start = line.char_indices().nth(at.column as usize - 1);
         start.map_or("", |(start, _)| &line[start..])
     }
@@ -193,11 +197,12 @@ impl YamlSource<'_> {
     fn scalar_text(&self, node: &DocumentNode) -> Option<String> {
         match &node.value {
             DocumentValue::Null => Some(String::new()),
-            DocumentValue::Bool(value) => {
-                let written = self.rest_of_line(node.position);
-                let word = written.get(..value.to_string().len());
-                Some(word.unwrap_or_default().to_owned())
-            }
+            DocumentValue::Bool(value) => Some(
+                self.rest_of_line(node.position)
+                    .get(..value.to_string().len())
+                    .unwrap_or_default()
+                    .to_owned(),
+            ),
             // Other programs read these as special values of YAML 1.1, not as text.
             DocumentValue::Text(text) if matches!(&**text, "=" | "<<") => None,
             DocumentValue::Number(text) | DocumentValue::Text(text) => Some(text.to_string()),
@@ -301,8 +306,10 @@ fn is_validator_char(c: char) -> bool {
 fn text_error(fields: &[FieldEntry], key: &str, most: usize) -> Option<FileProblem> {
     let field = find_field(fields, key)?;
     let Some(text) = &field.text else {
-        let why = format!("`{key}` must be text");
-        return Some(field.error(DiagnosticCode::FieldInvalid, why));
+        return Some(field.error(
+            DiagnosticCode::FieldInvalid,
+            format!("`{key}` must be text"),
+        ));
     };
     let why = format!("`{key}` is over {most} characters; shorten it");
     exceeds_chars(text, most).then(|| field.error(DiagnosticCode::FieldTooLong, why))

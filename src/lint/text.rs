@@ -45,8 +45,10 @@ pub fn render_finding(finding: &CheckFinding, is_colored: bool) -> String {
     } else {
         Renderer::plain()
     };
-    let text = renderer.term_width(MAX_COLUMNS).render(&[group]);
-    align_lines(&text, finding.excerpt.is_some())
+    align_lines(
+        &renderer.term_width(MAX_COLUMNS).render(&[group]),
+        finding.excerpt.is_some(),
+    )
 }
 
 /// Corrects the lines of the library.

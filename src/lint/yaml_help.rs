@@ -100,8 +100,9 @@ fn help_for_line(message: &str, line: &str) -> Option<&'static str> {
 
 /// Whether a value in quotes goes on after a closing quote.
 fn closes_early(value: &str, quote: char) -> bool {
-    let after = value[1..].split_once(quote);
-    after.is_some_and(|(_, rest)| !rest.trim().is_empty())
+    value[1..]
+        .split_once(quote)
+        .is_some_and(|(_, rest)| !rest.trim().is_empty())
 }
 
 #[cfg(test)]

@@ -254,11 +254,13 @@ pub struct AnswerImage {
 impl AnswerImage {
     /// Encodes the images of a result.
     pub fn encode_all(images: &[ResultImage]) -> Vec<Self> {
-        let encoded = images.iter().map(|image| Self {
-            mime_type: image.mime_type.clone(),
-            data: STANDARD.encode(&image.bytes),
-        });
-        encoded.collect()
+        images
+            .iter()
+            .map(|image| Self {
+                mime_type: image.mime_type.clone(),
+                data: STANDARD.encode(&image.bytes),
+            })
+            .collect()
     }
 }
 

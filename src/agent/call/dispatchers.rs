@@ -143,8 +143,9 @@ impl ProgramDispatchers {
 
     /// Answers all pending calls.
     pub async fn drain(&self, number: u64) -> Result<DrainCounts, RequestError> {
-        let drained = self.find(number)?.dispatcher.drain().await?;
-        Ok(DrainCounts::from(&drained))
+        Ok(DrainCounts::from(
+            &self.find(number)?.dispatcher.drain().await?,
+        ))
     }
 
     /// Answers a call that the platform pushed.
@@ -299,14 +300,14 @@ impl CallManager for ProgramPlatform {
 impl AgentThread for ProgramPlatform {
     fn send_turn<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            let sent = self
-                .callbacks
+            self.callbacks
                 .ask_value::<Value>(|call| CallEvent::SendTurn {
                     call,
                     dispatcher: self.dispatcher,
                     turn: turn.clone(),
-                });
-            sent.await.map(drop)
+                })
+                .await
+                .map(drop)
         })
     }
 

@@ -72,8 +72,7 @@ impl ManagerArgs {
 impl ManagedThread {
     /// Answers everything that is pending.
     pub async fn drain(&self) -> Result<DrainCounts, RequestError> {
-        let drained = self.thread.dispatcher().drain().await?;
-        Ok(DrainCounts::from(&drained))
+        Ok(DrainCounts::from(&self.thread.dispatcher().drain().await?))
     }
 
     /// Answers the calls of the event stream, until the stream or stdin ends.
@@ -116,10 +115,13 @@ impl ManagedThread {
             });
         }
 
-        let until = TerminalStatuses::from(request.until);
         let sent = self
             .thread
-            .send_and_handle(prompt, request.inject, until)
+            .send_and_handle(
+                prompt,
+                request.inject,
+                TerminalStatuses::from(request.until),
+            )
             .await?;
         Ok(PromptAnswer {
             injected: sent.injected,

@@ -225,12 +225,13 @@ impl ProgramFleet {
         };
 
         // The timeout of the executor limits each call, and this one limits all calls together.
-        let listed = tokio::time::timeout(timeout, list_roots).await;
-        let published = listed.unwrap_or_else(|_| {
-            let span = humantime::format_duration(timeout);
-            let sentence = format!("the daemon did not answer within {span}");
-            Err(RequestError::unavailable(sentence))
-        })?;
+        let published = tokio::time::timeout(timeout, list_roots)
+            .await
+            .unwrap_or_else(|_| {
+                let span = humantime::format_duration(timeout);
+                let sentence = format!("the daemon did not answer within {span}");
+                Err(RequestError::unavailable(sentence))
+            })?;
         Ok(SessionRoots {
             roots: published_selection(published, None),
             are_published: true,
@@ -297,11 +298,11 @@ impl SourcesRequest {
             }
         }
         let text = json!({ "mcpServers": servers }).to_string();
-        let parsed = McpServerList::parse(&text, &|name| std::env::var(name).ok());
-        let mut list = parsed.unwrap_or_else(|errors| {
-            mistakes.extend(errors.iter().map(ToString::to_string));
-            McpServerList::default()
-        });
+        let mut list = McpServerList::parse(&text, &|name| std::env::var(name).ok())
+            .unwrap_or_else(|errors| {
+                mistakes.extend(errors.iter().map(ToString::to_string));
+                McpServerList::default()
+            });
         // A program means each of its servers.
         mistakes.append(&mut list.warnings);
 
@@ -361,10 +362,9 @@ impl LocalRequest {
         };
         match LocalSource::start(&self.id, directories, options).await {
             Ok(source) => Ok(Arc::new(source)),
-            Err(error) => {
-                let mistake = format!("cannot use the local directories: {error}");
-                Err(RequestError::bad_option(&mistake))
-            }
+            Err(error) => Err(RequestError::bad_option(&format!(
+                "cannot use the local directories: {error}"
+            ))),
         }
     }
 }

@@ -87,7 +87,6 @@ impl FoundExecutor {
                 .collect());
         }
 
-        let file_token = self.token_file.clone().map(ClientToken::File);
         Ok(FoundConfig {
             endpoint,
             credentials: ClientCredentials {
@@ -95,7 +94,11 @@ impl FoundExecutor {
                 identity: self.cert.clone().zip(self.key.clone()),
                 server_name: self.server_name.clone(),
                 spiffe_id,
-                token: self.token.clone().map(ClientToken::Value).or(file_token),
+                token: self
+                    .token
+                    .clone()
+                    .map(ClientToken::Value)
+                    .or(self.token_file.clone().map(ClientToken::File)),
                 socket_users: None,
             },
             timeout: timeout.unwrap_or_default(),
@@ -154,8 +157,11 @@ impl ExecutorRegistry for ProgramRegistry {
                 return Ok(None);
             };
             let config = executor.to_config("").map_err(|found| found.join("; "))?;
-            let config = config.with_address().await;
-            config.map(Some).map_err(|error| error.to_string())
+            config
+                .with_address()
+                .await
+                .map(Some)
+                .map_err(|error| error.to_string())
         })
     }
 

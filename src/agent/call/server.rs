@@ -126,12 +126,6 @@ impl OpenSession {
 }
 
 impl CallServer<'_> {
-    /// Ends everything that waits for a line of stdin.
-    pub fn end_input(&self) {
-        self.stdin_ended.send_replace(true);
-        self.callbacks.close();
-    }
-
     /// Closes all sessions, and writes the last uses of their skills.
     pub async fn finish(mut self) {
         let Some(file) = self.usage_file.take() else {
@@ -188,6 +182,7 @@ impl CallServer<'_> {
             let in_flight = self.in_flight.add(id);
             // The events of own tools name the request.
             let caller = ToolCaller::new(&id.to_string());
+
             // The wait for a permit is inside, so that a waiting request can be cancelled, too.
             tokio::select! {
                 biased;
@@ -219,7 +214,12 @@ impl CallServer<'_> {
         // A request without a session ignores the error.
         let open = self.find_open(id);
         Ok(match request {
-            CallRequest::Hello {} => result_field(&self.describe()),
+            CallRequest::Hello {} => result_field(&ProgramState {
+                version: env!("CARGO_PKG_VERSION"),
+                session: self.first.as_ref().map(|open| open.session.id().to_owned()),
+                max_in_flight: MAX_IN_FLIGHT,
+                max_line_bytes: MAX_LINE_BYTES,
+            }),
             CallRequest::Tools {} => result_field(&open?.session.flat_tools()),
             CallRequest::Call { tool, arguments } => {
                 tool_result_fields(&open?.session.call(&tool, &arguments).await)
@@ -253,8 +253,7 @@ impl CallServer<'_> {
                 result_field(&session.mcp_servers())
             }
             CallRequest::ToolResult(given) => {
-                let call = given.call;
-                let accepted = self.callbacks.answer(call, given.outcome()?);
+                let accepted = self.callbacks.answer(given.call, given.outcome()?);
                 result_field(&AcceptedResult { accepted })
             }
             CallRequest::Cancel { request } => result_field(&CancelledRequests {
@@ -297,21 +296,10 @@ impl CallServer<'_> {
                 Some(number) => self.dispatchers.drain(number).await?,
             }),
             CallRequest::Listen {} => {
-                let stdin_ended = self.stdin_ended.subscribe();
-                result_field(&self.manager()?.listen(stdin_ended).await?)
+                result_field(&self.manager()?.listen(self.stdin_ended.subscribe()).await?)
             }
             CallRequest::Send(given) => result_field(&self.manager()?.send(given).await?),
         })
-    }
-
-    fn describe(&self) -> ProgramState {
-        let first = self.first.as_ref();
-        ProgramState {
-            version: env!("CARGO_PKG_VERSION"),
-            session: first.map(|open| open.session.id().to_owned()),
-            max_in_flight: MAX_IN_FLIGHT,
-            max_line_bytes: MAX_LINE_BYTES,
-        }
     }
 
     /// Returns the session with an id, or the first session.
@@ -381,8 +369,8 @@ impl CallServer<'_> {
             self.own_places(&own, &given, options, mistakes).await?
         } else {
             RequestError::refuse(mistakes)?;
-            let timeout = checked.options.start_timeout;
-            self.shared_places(&given, timeout).await?
+            self.shared_places(&given, checked.options.start_timeout)
+                .await?
         };
 
         let options = &mut checked.options;

@@ -196,8 +196,8 @@ impl Drop for WaitingCall<'_> {
             .remove(&self.call)
             .is_some()
         {
-            let event = CallEvent::ToolCancelled { call: self.call };
-            self.callbacks.send_event(event);
+            self.callbacks
+                .send_event(CallEvent::ToolCancelled { call: self.call });
         }
     }
 }
@@ -208,8 +208,9 @@ pub fn program_token(callbacks: Arc<ToolCallbacks>, key: String, server: String)
         let callbacks = callbacks.clone();
         let (key, server) = (key.clone(), server.clone());
         Box::pin(async move {
-            let asked = callbacks.ask_value(|call| CallEvent::McpToken { call, key, server });
-            asked.await
+            callbacks
+                .ask_value(|call| CallEvent::McpToken { call, key, server })
+                .await
         })
     }))
 }
@@ -221,21 +222,23 @@ pub fn program_values(callbacks: &Arc<ToolCallbacks>, key: &str) -> ServerValues
     ServerValues::new(move |request| {
         let (callbacks, key) = (callbacks.clone(), key.clone());
         async move {
-            let asked = callbacks.ask_value(|call| CallEvent::ServerValue {
-                call,
-                key,
-                source_kind: request.source_kind.name(),
-                source_id: request.source_id,
-                package: request.package,
-                plugin: request.plugin,
-                server: request.server,
-                origin: request.origin,
-                name: request.name,
-            });
-            asked.await.unwrap_or_else(|reason| {
-                tracing::warn!("no value of a plugin's MCP server: {reason}");
-                None
-            })
+            callbacks
+                .ask_value(|call| CallEvent::ServerValue {
+                    call,
+                    key,
+                    source_kind: request.source_kind.name(),
+                    source_id: request.source_id,
+                    package: request.package,
+                    plugin: request.plugin,
+                    server: request.server,
+                    origin: request.origin,
+                    name: request.name,
+                })
+                .await
+                .unwrap_or_else(|reason| {
+                    tracing::warn!("no value of a plugin's MCP server: {reason}");
+                    None
+                })
         }
     })
 }
@@ -248,8 +251,10 @@ pub fn program_authorization(callbacks: &Arc<ToolCallbacks>, key: &str) -> Serve
     ServerAuthorization::new(move |request| {
         let (callbacks, key) = (callbacks.clone(), key.clone());
         async move {
-            let asked = callbacks.ask_value(|call| CallEvent::Authorize { call, key, request });
-            asked.await.map_err(|_| AuthorizationFailed)
+            callbacks
+                .ask_value(|call| CallEvent::Authorize { call, key, request })
+                .await
+                .map_err(|_| AuthorizationFailed)
         }
     })
 }
@@ -259,19 +264,18 @@ pub fn read_tools(
     file: &Path,
     callbacks: &Arc<ToolCallbacks>,
 ) -> Result<SessionTools, CommandFailure> {
-    let read = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES);
-    let registered = read
+    bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES)
         .and_then(bounded_file::decode_text)
         .map_err(|error| vec![format!("the file {error}")])
         .and_then(|text| serde_json::from_str(&text).map_err(|error| vec![error.to_string()]))
-        .and_then(|definitions| register_tools(definitions, callbacks));
-    registered.map_err(|mistakes| {
-        let lines: Vec<_> = mistakes
-            .iter()
-            .map(|mistake| format!("cannot use --tools {}: {mistake}", file.display()))
-            .collect();
-        CommandFailure::from_messages(exit::BAD_CONFIG, &lines)
-    })
+        .and_then(|definitions| register_tools(definitions, callbacks))
+        .map_err(|mistakes| {
+            let lines: Vec<_> = mistakes
+                .iter()
+                .map(|mistake| format!("cannot use --tools {}: {mistake}", file.display()))
+                .collect();
+            CommandFailure::from_messages(exit::BAD_CONFIG, &lines)
+        })
 }
 
 /// Returns the tools of a session, or all mistakes. Their calls go to the program.

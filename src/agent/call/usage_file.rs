@@ -37,8 +37,7 @@ impl UsageFile {
         let (queue, events) = channel(MAX_WAITING_EVENTS);
         let path = path.to_owned();
         let writer = tokio::spawn(async move {
-            let written = run_blocking(move || write_events(&file, &path, events)).await;
-            if let Err(error) = written {
+            if let Err(error) = run_blocking(move || write_events(&file, &path, events)).await {
                 tracing::error!(%error, "cannot write the file of --usage");
             }
         });

@@ -198,9 +198,9 @@ impl McpBackend {
             omissions.get_or_insert_with(|| json!({}))["executor"] =
                 escape_hidden_chars(&cause).into();
         }
-        let entries = [(OMISSIONS_META_KEY, omissions), (OMITTED_META_KEY, omitted)];
-        let fields = entries.into_iter();
-        let fields = fields.filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        let fields = [(OMISSIONS_META_KEY, omissions), (OMITTED_META_KEY, omitted)]
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), value?)));
         let meta = MetaObject(fields.collect());
         (!meta.0.is_empty()).then_some(meta)
     }
@@ -348,8 +348,10 @@ impl McpBackend {
         let last = last.transpose()?.map(|McpListCursor(_, last, _)| last);
 
         let permit = self.acquire_call_permit().await?;
-        let found = permit.view.resolve_uri(uri);
-        let found = found.ok_or(McpCallError::NotADirectory)?;
+        let found = permit
+            .view
+            .resolve_uri(uri)
+            .ok_or(McpCallError::NotADirectory)?;
         let children = files::list_children(&permit.daemon.session, &found).await?;
 
         let mut page = McpPage::new();
@@ -358,8 +360,11 @@ impl McpBackend {
             .filter(|child| last.as_ref().is_none_or(|last| child.uri > *last));
         let has_more = following.any(|child| !page.add(child));
 
-        let shown_last = page.items.last().filter(|_| has_more);
-        let next = shown_last.map(|child| kind.encode_cursor((0, &child.uri, "")));
+        let next = page
+            .items
+            .last()
+            .filter(|_| has_more)
+            .map(|child| kind.encode_cursor((0, &child.uri, "")));
         let mut result = ListResourcesResult::with_all_items(page.items);
         result.next_cursor = next;
         Ok(result)
@@ -377,8 +382,11 @@ impl McpBackend {
             let arguments = PromptArgument::new(PROMPT_ARGUMENTS)
                 .with_description("Text for the skill, as the user wrote it")
                 .with_required(false);
-            let description = Some(skill.description());
-            Some(Prompt::new(name, description, Some(vec![arguments])))
+            Some(Prompt::new(
+                name,
+                Some(skill.description()),
+                Some(vec![arguments]),
+            ))
         });
 
         let next_cursor = page.next_cursor(ListKind::Prompts, rest);
@@ -395,8 +403,10 @@ impl McpBackend {
         arguments: &str,
     ) -> Result<GetPromptResult, McpCallError> {
         let permit = self.acquire_call_permit().await?;
-        let skill = permit.view.skill_by_prompt(name);
-        let skill = skill.ok_or(McpCallError::UnknownPrompt)?;
+        let skill = permit
+            .view
+            .skill_by_prompt(name)
+            .ok_or(McpCallError::UnknownPrompt)?;
 
         let mut file = permit
             .read_file(&skill.main_uri(), SMALL_FILE_BYTES)
@@ -440,8 +450,11 @@ impl McpBackend {
         // This permit comes first, so that calls that wait for the daemon are limited, too.
         let waiting = self.acquire_waiting_permit()?;
         let daemon = self.synced_daemon().await?;
-        let call = self.call_permits.acquire().await;
-        let call = call.map_err(|_| McpCallError::Busy("calls"))?;
+        let call = self
+            .call_permits
+            .acquire()
+            .await
+            .map_err(|_| McpCallError::Busy("calls"))?;
 
         // Both of one moment: a view is of its daemon's session.
         let state = self.state.borrow();
@@ -465,7 +478,7 @@ impl CallPermit<'_> {
         files::read_file(&self.daemon.session, uri, &found, max_bytes).await
     }
 
-    /// Returns the entry of a skill. No model may choose an omitted skill by itself.
+    /// Returns the entry of a skill, or `Omitted` if no model may choose the skill by itself.
     async fn list_item_for_models(
         &self,
         skill: &ServedSkill,

@@ -103,8 +103,7 @@ impl<F: Fn(String)> StatePublisher<F> {
                 if self.state.borrow().daemon.is_none() {
                     daemon.check_rejected(&executors).await?;
                 }
-                let causes = executors.into_iter().find_map(|executor| executor.reason);
-                if let Some(cause) = causes {
+                if let Some(cause) = executors.into_iter().find_map(|executor| executor.reason) {
                     self.publish_lost(cause);
                 }
             }
@@ -114,10 +113,9 @@ impl<F: Fn(String)> StatePublisher<F> {
 
     /// Publishes the skills that the session has now.
     fn publish_view(&self, daemon: &Arc<ServedDaemon>) {
-        let view = Arc::new(ServedView::of_session(&daemon.session, self.texts.names));
         let before = self.state.send_replace(ServedState {
             daemon: Some(daemon.clone()),
-            view,
+            view: Arc::new(ServedView::of_session(&daemon.session, self.texts.names)),
             sync: SyncState::Synced,
         });
         if matches!(before.sync, SyncState::Lost(_)) {

@@ -29,11 +29,11 @@ pub fn extra_fields(skill: &Skill) -> Map<String, Value> {
 
 /// The recursion is bounded: protobuf decoders reject deep nesting.
 fn struct_json(fields: &prost_types::Struct) -> Map<String, Value> {
-    let fields = fields.fields.iter().map(|(key, value)| {
-        let key = escape_hidden_chars(key).into_owned();
-        (key, value_json(value))
-    });
-    fields.collect()
+    fields
+        .fields
+        .iter()
+        .map(|(key, value)| (escape_hidden_chars(key).into_owned(), value_json(value)))
+        .collect()
 }
 
 fn value_json(value: &prost_types::Value) -> Value {

@@ -77,15 +77,20 @@ impl ServerHandler for McpHandler {
             .enable_resources_subscribe()
             .enable_skills_with_directory_read();
         let capabilities = if self.backend.texts.has_tools {
-            let capabilities = capabilities.enable_tools();
-            capabilities.enable_tool_list_changed().build()
+            capabilities
+                .enable_tools()
+                .enable_tool_list_changed()
+                .build()
         } else {
             capabilities.build()
         };
-        let names = &self.backend.state.borrow().view.names;
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("caproot", env!("CARGO_PKG_VERSION")))
-            .with_instructions(self.backend.texts.instructions(names))
+            .with_instructions(
+                self.backend
+                    .texts
+                    .instructions(&self.backend.state.borrow().view.names),
+            )
     }
 
     /// Waits for the first list for a short time, because the instructions cannot change later.
@@ -153,10 +158,13 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let arguments = arguments.get(PROMPT_ARGUMENTS).and_then(Value::as_str);
-        let arguments = arguments.unwrap_or_default();
-        let prompt = self.backend.get_prompt(&request.name, arguments).await;
-        prompt
+        let arguments = arguments
+            .get(PROMPT_ARGUMENTS)
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        self.backend
+            .get_prompt(&request.name, arguments)
+            .await
             .map(Into::into)
             .map_err(|error| invalid_params_error(&error, None))
     }
@@ -223,8 +231,9 @@ impl ServerHandler for McpHandler {
         request: GetSkillRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetSkillResult, ErrorData> {
-        let skill = self.backend.get_skill(&request.uri).await;
-        skill
+        self.backend
+            .get_skill(&request.uri)
+            .await
             .map(GetSkillResult::new)
             .map_err(|error| invalid_params_error(&error, Some(&request.uri)))
     }
@@ -234,11 +243,10 @@ impl ServerHandler for McpHandler {
         request: ReadResourceDirectoryRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceDirectoryResult, ErrorData> {
-        let children = self
-            .backend
+        self.backend
             .read_directory(&request.uri, request.cursor.as_deref())
-            .await;
-        children.map_err(|error| invalid_params_error(&error, Some(&request.uri)))
+            .await
+            .map_err(|error| invalid_params_error(&error, Some(&request.uri)))
     }
 
     fn accepted_subscription_filter(
@@ -355,8 +363,11 @@ async fn notify_changes(
             .cloned()
             .collect();
         for uri in updated {
-            let update = ResourceUpdatedNotificationParam::new(uri);
-            if peer.notify_resource_updated(update).await.is_err() {
+            if peer
+                .notify_resource_updated(ResourceUpdatedNotificationParam::new(uri))
+                .await
+                .is_err()
+            {
                 return;
             }
         }

@@ -61,16 +61,15 @@ impl LimitedSessionManager {
         // An open stream or a notification keeps a session of the SDK alive, and is no request.
         let idle: Vec<SessionId> = {
             let open = self.open.lock();
-            let idle = open
-                .iter()
-                .filter(|(_, session)| session.last_request.elapsed() >= SESSION_IDLE_TIMEOUT);
-            idle.map(|(id, _)| id.clone()).collect()
+            open.iter()
+                .filter(|(_, session)| session.last_request.elapsed() >= SESSION_IDLE_TIMEOUT)
+                .map(|(id, _)| id.clone())
+                .collect()
         };
         for id in &idle {
             self.close_session(id).await?;
         }
-        let place = self.places.clone().try_acquire_owned();
-        place.map_err(|_| {
+        self.places.clone().try_acquire_owned().map_err(|_| {
             // Outside of a request, nothing reads the mark.
             let _ = IS_REFUSED.try_with(|refused| refused.set(true));
             let error = io::Error::other(format!("{MAX_SESSIONS} sessions are in use"));
@@ -171,7 +170,9 @@ mod tests {
         advance(SESSION_IDLE_TIMEOUT.saturating_sub(Duration::from_secs(1))).await;
         let used = transports[0].0.clone();
         manager.record_request(&used);
-        let refused = manager.create_session().await.err().expect("no place");
+        let Err(refused) = manager.create_session().await else {
+            panic!("no place is free")
+        };
         assert!(refused.to_string().contains("64 sessions are in use"));
 
         advance(Duration::from_secs(1)).await;

@@ -180,9 +180,12 @@ async fn prepare_script(
     let selection = &args.daemon.selection;
     let roots = selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
-    let package = target.package.clone();
-    let package = package.resolve(&mut client, &roots, Consistency::Cached);
-    let handle = package.await? + &target.path;
+    let handle = target
+        .package
+        .clone()
+        .resolve(&mut client, &roots, Consistency::Cached)
+        .await?
+        + &target.path;
     let root = find_root(&handle, roots)?;
     let mut files = find_target_files(&mut client, &root, &handle).await?;
 
@@ -293,8 +296,10 @@ impl TargetFile {
         let approved = source
             .lock
             .map(|lock| LockView::new(lock).skill_versions(name));
-        let copied = source.copy(package, file, approved).await;
-        let copy = copied.map_err(|error| copy_failure(error, skill.is_some()))?;
+        let copy = source
+            .copy(package, file, approved)
+            .await
+            .map_err(|error| copy_failure(error, skill.is_some()))?;
 
         // The plugin is only for the variables of a script that runs.
         let mut plugin = None;
@@ -371,23 +376,24 @@ fn is_version_of(text: &str, name: &str) -> bool {
 
 /// Returns the name of the file in its package.
 fn file_name<'a>(handle: &'a str, package: &str) -> Result<&'a str, CommandFailure> {
-    let below = handle.strip_prefix(package);
-    below
+    handle
+        .strip_prefix(package)
         .and_then(|rest| rest.strip_prefix('/'))
         .filter(|name| !name.is_empty())
         .ok_or_else(|| no_listed_file(handle))
 }
 
 fn no_listed_file(handle: &str) -> CommandFailure {
-    let sentence = format!("{handle} is no file of a listed skill");
-    CommandFailure::new(exit::NOT_RUNNABLE, sentence)
-        .with_hint("`caproot list` lists the skills, `caproot resources PACKAGE` the files")
+    CommandFailure::new(
+        exit::NOT_RUNNABLE,
+        format!("{handle} is no file of a listed skill"),
+    )
+    .with_hint("`caproot list` lists the skills, `caproot resources PACKAGE` the files")
 }
 
 fn open_store(args: &ExecArgs, env: &ProcessEnv) -> Result<Arc<PackageStore>, CommandFailure> {
     let dir = args.copies.clone().unwrap_or_else(|| default_store(env));
-    let opened = PackageStore::open(&dir).map(Arc::new);
-    opened.map_err(|error| {
+    PackageStore::open(&dir).map(Arc::new).map_err(|error| {
         CommandFailure::new(exit::NOT_STARTED, error)
             .with_hint("name another directory with --copies DIR or CAPROOT_COPIES")
     })
@@ -395,8 +401,11 @@ fn open_store(args: &ExecArgs, env: &ProcessEnv) -> Result<Arc<PackageStore>, Co
 
 /// Returns the default directory of the copies.
 fn default_store(env: &ProcessEnv) -> PathBuf {
-    let home_cache = env.home.as_ref().map(|home| home.join(".cache"));
-    match env.xdg_cache_home.clone().or(home_cache) {
+    match env
+        .xdg_cache_home
+        .clone()
+        .or(env.home.as_ref().map(|home| home.join(".cache")))
+    {
         Some(cache) => cache.join("caproot/packages"),
         None => env.temp_dir.join(format!("caproot-packages-{}", env.uid)),
     }

@@ -107,8 +107,7 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     let mut executor = connection.connect(env).await?;
     request.selected_capability_roots = selection.selected_roots(&mut executor, env).await?;
     let mut list = executor.client.list_skills(&request).await?;
-    let omitted = filter_list(&mut list, lock.as_deref(), &args);
-    print_stderr(&omitted.lines());
+    print_stderr(&filter_list(&mut list, lock.as_deref(), &args).lines());
 
     match args.output {
         OutputFormat::Text => print_list(&list, &args)?,
@@ -287,12 +286,18 @@ impl SkillTable {
             ("DESCRIPTION", true),
         ];
 
-        let shown = columns.iter().filter(|(_, is_shown)| *is_shown);
-        let head: Vec<_> = shown.map(|(name, _)| *name).collect();
+        let head: Vec<_> = columns
+            .iter()
+            .filter(|(_, is_shown)| *is_shown)
+            .map(|(name, _)| *name)
+            .collect();
         let rows = self.rows.into_iter().map(|cells| {
-            let cells = cells.into_iter().zip(columns);
-            let shown = cells.filter(|(_, (_, is_shown))| *is_shown);
-            shown.map(|(cell, _)| cell).collect::<Vec<_>>()
+            cells
+                .into_iter()
+                .zip(columns)
+                .filter(|(_, (_, is_shown))| *is_shown)
+                .map(|(cell, _)| cell)
+                .collect::<Vec<_>>()
         });
         let rows: Vec<_> = rows.collect();
 

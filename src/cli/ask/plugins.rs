@@ -36,10 +36,9 @@ impl ComponentLine {
 /// Returns the lines of the plugins and marketplaces that differ between two catalogs.
 pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String> {
     let (old, new) = (plugins_by_package(before), plugins_by_package(now));
-    let gone = before
+    let mut lines: Vec<_> = before
         .plugins()
-        .filter(|plugin| !new.contains_key(plugin.package.as_str()));
-    let mut lines: Vec<_> = gone
+        .filter(|plugin| !new.contains_key(plugin.package.as_str()))
         .map(|plugin| plugin_line('-', plugin, "no longer there"))
         .collect();
 
@@ -152,8 +151,13 @@ fn component_counts(plugin: &Plugin) -> String {
             None => kinds.push((kind, 1)),
         }
     }
-    let parts = kinds.iter().map(|(kind, count)| format!("{kind} {count}"));
-    join_or(parts.collect(), "only skills")
+    join_or(
+        kinds
+            .iter()
+            .map(|(kind, count)| format!("{kind} {count}"))
+            .collect(),
+        "only skills",
+    )
 }
 
 /// Joins texts, or returns the text for none.
@@ -229,10 +233,12 @@ fn component_text(component: &PluginComponent) -> String {
         _ => Vec::new(),
     };
 
-    let matcher = text_of(declaration, "matcher");
-    let texts = [matcher, main.unwrap_or_default()];
-    let texts = texts.into_iter().chain(arguments);
-    let texts: Vec<_> = texts.filter(|text| !text.is_empty()).collect();
+    let texts = [text_of(declaration, "matcher"), main.unwrap_or_default()];
+    let texts: Vec<_> = texts
+        .into_iter()
+        .chain(arguments)
+        .filter(|text| !text.is_empty())
+        .collect();
     collapse_whitespace(&texts.join(" ")).into()
 }
 
@@ -260,8 +266,12 @@ fn server_text(server: &McpServer) -> String {
         server.url.clone()
     };
     let mut text = format!("{transport}: {}", what.trim());
-    let given = server.environment.iter().chain(&server.headers);
-    let names: Vec<&str> = given.map(|NamedValue { name, .. }| name.as_str()).collect();
+    let names: Vec<&str> = server
+        .environment
+        .iter()
+        .chain(&server.headers)
+        .map(|NamedValue { name, .. }| name.as_str())
+        .collect();
     if !names.is_empty() {
         let _ = write!(text, " ({})", names.join(", "));
     }

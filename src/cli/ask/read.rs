@@ -66,8 +66,9 @@ pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
         None => {
             let plugins = list_plugins(&mut client, vec![root.clone()], consistency).await?;
             let packages = plugins.iter().map(|plugin| plugin.package.as_str());
-            let plugin = enclosing_package(&handle, packages);
-            plugin.unwrap_or(&handle).to_owned()
+            enclosing_package(&handle, packages)
+                .unwrap_or(&handle)
+                .to_owned()
         }
     };
 

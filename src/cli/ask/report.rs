@@ -30,8 +30,13 @@ pub fn skills_report(list: &ListSkillsResponse) -> Vec<String> {
 
 /// Returns the report with a line for each diagnostic from WARNING up.
 pub fn full_skills_report(list: &ListSkillsResponse) -> Vec<String> {
-    let problems = list.diagnostics.iter().filter_map(diagnostic_line);
-    skills_report_lines(list, problems.collect())
+    skills_report_lines(
+        list,
+        list.diagnostics
+            .iter()
+            .filter_map(diagnostic_line)
+            .collect(),
+    )
 }
 
 fn skills_report_lines(list: &ListSkillsResponse, problems: Vec<String>) -> Vec<String> {
@@ -74,12 +79,19 @@ pub fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
         ..RootStatus::default()
     });
     let roots: Vec<_> = roots.collect();
-    let diagnostics = answer.roots.iter().flat_map(|root| &root.diagnostics);
-    let diagnostics: Vec<_> = diagnostics.cloned().collect();
+    let diagnostics: Vec<_> = answer
+        .roots
+        .iter()
+        .flat_map(|root| &root.diagnostics)
+        .cloned()
+        .collect();
     let is_truncated = answer.roots.iter().any(|root| root.truncated);
     let problems = diagnostics.iter().filter_map(diagnostic_line).collect();
-    let summary = summary_line("", &roots, &diagnostics, is_truncated);
-    report_lines(&roots, problems, summary)
+    report_lines(
+        &roots,
+        problems,
+        summary_line("", &roots, &diagnostics, is_truncated),
+    )
 }
 
 /// Returns the report of published roots.
@@ -92,8 +104,11 @@ pub fn roots_report(answer: &ListRootsResponse) -> Vec<String> {
         ..RootStatus::default()
     });
     let roots: Vec<_> = roots.collect();
-    let summary = summary_line("published: ", &roots, &[], false);
-    report_lines(&roots, Vec::new(), summary)
+    report_lines(
+        &roots,
+        Vec::new(),
+        summary_line("published: ", &roots, &[], false),
+    )
 }
 
 /// Returns the state of a root, with the reason if there is one.

@@ -8,9 +8,7 @@ use crate::cli::handle_arg::{PackageArg, find_root};
 use crate::cli::output::{OutputFormat, print_full_table, print_message, print_stderr};
 use caproot_client::listed_package_files;
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot_core::proto::caproot::v1::{
-    Consistency, ListResourcesRequest, ListResourcesResponse, Resource,
-};
+use caproot_core::proto::caproot::v1::{Consistency, ListResourcesRequest, Resource};
 use caproot_core::text::escape_text;
 use clap::Args;
 
@@ -60,15 +58,24 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
             let mut head = vec!["BYTES", "X", "TYPE"];
             head.extend(args.digests.then_some("DIGEST"));
             head.push("RESOURCE");
-            let rows = answer.resources.iter();
-            let rows: Vec<_> = rows.map(|file| cells(file, args.digests)).collect();
+            let rows: Vec<_> = answer
+                .resources
+                .iter()
+                .map(|file| cells(file, args.digests))
+                .collect();
             // Not truncated, so that handles can be copied.
             print_full_table(&head, &rows)?;
 
-            let digest = listed_package_files(&package, &answer.resources, &answer.withheld)
-                .filter(|_| !answer.truncated)
-                .map(|files| format!("; digest of the package: {}", files.content_digest()));
-            print_stderr(&[resources_summary(&answer) + &digest.unwrap_or_default()]);
+            let files = report::count_with_noun(answer.resources.len(), "file");
+            let bytes: u64 = answer.resources.iter().map(|file| file.size_bytes).sum();
+            let end = if answer.truncated {
+                Some("; files over a limit are omitted".to_owned())
+            } else {
+                listed_package_files(&package, &answer.resources, &answer.withheld)
+                    .map(|files| format!("; digest of the package: {}", files.content_digest()))
+            };
+            let end = end.unwrap_or_default();
+            print_stderr(&[format!("{files}, {bytes} bytes{end}")]);
             let withheld = answer.withheld.iter().map(|file| &*file.resource);
             print_stderr(&report::withheld_lines(withheld));
         }
@@ -90,16 +97,4 @@ fn cells(resource: &Resource, has_digest: bool) -> Vec<String> {
     }
     cells.push(escape_text(&resource.resource));
     cells
-}
-
-fn resources_summary(answer: &ListResourcesResponse) -> String {
-    let sizes = answer.resources.iter().map(|file| file.size_bytes);
-    let bytes: u64 = sizes.sum();
-    let files = report::count_with_noun(answer.resources.len(), "file");
-    let cut = if answer.truncated {
-        "; files over a limit are omitted"
-    } else {
-        ""
-    };
-    format!("{files}, {bytes} bytes{cut}")
 }

@@ -80,9 +80,10 @@ pub async fn run(args: SearchArgs, env: &ProcessEnv) -> Result<u8, CommandFailur
     };
     let session = Session::start(&fleet, selected.roots, &options).await?;
 
-    let query = args.query.join(" ");
-    let found = session.search_skills(&query, args.limit).await;
-    let found = found.map_err(|error| CommandFailure::new(exit::REJECTED, error.message()))?;
+    let found = session
+        .search_skills(&args.query.join(" "), args.limit)
+        .await
+        .map_err(|error| CommandFailure::new(exit::REJECTED, error.message()))?;
 
     match args.output {
         OutputFormat::Text => {
@@ -123,8 +124,8 @@ fn source_problems(session: &Session) -> Vec<String> {
         problems.extend(reason.map(|reason| format!("{phrase} cannot be used: {reason}")));
         problems.extend(snapshot.listing.warnings.iter().cloned());
     }
-    let lines = problems.iter();
-    lines
+    problems
+        .iter()
         .map(|problem| format!("warning: {}", escape_text(problem)))
         .collect()
 }

@@ -177,8 +177,11 @@ fn limit_rows(dynamic: &DynamicMessage) -> Vec<StatusRow> {
 fn catalog_text(stats: &CatalogStats) -> String {
     let published = stats.published_roots.unwrap_or_default();
     let selected = stats.selected_roots.unwrap_or_default();
-    let unrequested = stats.unrequested_roots;
-    let mut parts = vec![roots_text(&published, unrequested, "published root")];
+    let mut parts = vec![roots_text(
+        &published,
+        stats.unrequested_roots,
+        "published root",
+    )];
     if selected != RootStateCounts::default() {
         parts.push(roots_text(&selected, 0, "selected root"));
     }
@@ -243,8 +246,12 @@ fn watch_text(watch: &WatchStatus) -> String {
 
 /// Describes the applied configuration, keys that wait for a restart, and the last rejection.
 fn config_lines(status: &ConfigStatus) -> Vec<String> {
-    let read = status.load_time.map(|time| format!("read {time}"));
-    let mut lines = vec![read.unwrap_or_default()];
+    let mut lines = vec![
+        status
+            .load_time
+            .map(|time| format!("read {time}"))
+            .unwrap_or_default(),
+    ];
 
     if !status.restart_required.is_empty() {
         let keys = status.restart_required.join(", ");

@@ -113,8 +113,7 @@ pub async fn run(args: CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure
     }
     run_until_signal_or_closed_stdout(async {
         // A separate task: a reader of stdout that blocks must not delay signals.
-        let checks = tokio::spawn(check_on_change(args, env.clone()));
-        checks
+        tokio::spawn(check_on_change(args, env.clone()))
             .await
             .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
     })
@@ -173,15 +172,18 @@ async fn check_dirs(args: &CheckArgs, env: &ProcessEnv) -> CheckReport {
         } = match check_one_dir(dir, env, args).await {
             Ok(result) => result,
             Err(why) => {
-                let dir = dir.to_string_lossy().into_owned();
-                report.unchecked.push((dir, why));
+                report
+                    .unchecked
+                    .push((dir.to_string_lossy().into_owned(), why));
                 continue;
             }
         };
 
         if checked.is_empty() && !args.allow_empty {
-            let sentence = format!("{} has neither a skill nor a plugin", dir.display());
-            report.empty.push(sentence);
+            report.empty.push(format!(
+                "{} has neither a skill nor a plugin",
+                dir.display()
+            ));
         }
         for (path, why) in failures {
             report.unfixed.push(format!("cannot change {path}: {why}"));
@@ -196,8 +198,9 @@ impl CheckReport {
     /// Returns the failure that takes precedence over the findings.
     fn failure(&self, args: &CheckArgs) -> Option<CommandFailure> {
         if !self.unchecked.is_empty() {
-            let unchecked = self.unchecked.iter();
-            let sentences: Vec<_> = unchecked
+            let sentences: Vec<_> = self
+                .unchecked
+                .iter()
                 .map(|(dir, why)| format!("cannot check {dir}: {why}"))
                 .collect();
             return Some(CommandFailure::from_messages(exit::BAD_CONFIG, &sentences));
@@ -210,8 +213,10 @@ impl CheckReport {
         }
 
         if !self.empty.is_empty() {
-            let failure = CommandFailure::from_messages(exit::PROBLEMS_FOUND, &self.empty);
-            return Some(failure.with_hint(self.emptiness_hint(args.fix_mode())));
+            return Some(
+                CommandFailure::from_messages(exit::PROBLEMS_FOUND, &self.empty)
+                    .with_hint(self.emptiness_hint(args.fix_mode())),
+            );
         }
         None
     }
@@ -291,16 +296,20 @@ fn print_text(
 /// Returns a line for each skill that needs something that this machine does not have. Such a skill is
 /// correct, so the lines are no findings.
 fn missing_lines(all: &[CheckResult]) -> Vec<String> {
-    let skills = all.iter().flat_map(|result| &result.skills);
-    let lines = skills.filter_map(|checked| {
-        let missing = missing_in_process(checked.skill.requirements()?);
-        let names: Vec<_> = missing.iter().map(ToString::to_string).collect();
-        (!names.is_empty()).then(|| {
-            let name = escape_text(checked.skill.name());
-            let names = escape_text(&names.join(", "));
-            format!("note: {name} needs more than this machine has: {names}")
-        })
-    });
+    let lines = all
+        .iter()
+        .flat_map(|result| &result.skills)
+        .filter_map(|checked| {
+            let names: Vec<_> = missing_in_process(checked.skill.requirements()?)
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            (!names.is_empty()).then(|| {
+                let name = escape_text(checked.skill.name());
+                let names = escape_text(&names.join(", "));
+                format!("note: {name} needs more than this machine has: {names}")
+            })
+        });
     lines.collect()
 }
 
@@ -331,9 +340,10 @@ fn summary_line(all: &[CheckResult], args: &CheckArgs) -> String {
 
 /// Returns the findings that the flags show.
 fn shown_findings<'a>(all: &'a [CheckResult], args: &CheckArgs) -> Vec<&'a CheckFinding> {
-    let findings = all.iter().flat_map(|checked| &checked.findings);
-    let shown = findings.filter(|finding| args.notes || finding.problem.severity != Severity::Note);
-    shown.collect()
+    all.iter()
+        .flat_map(|checked| &checked.findings)
+        .filter(|finding| args.notes || finding.problem.severity != Severity::Note)
+        .collect()
 }
 
 /// Checks one directory like a daemon with `--root` for this directory only, and fixes its problems.
@@ -478,8 +488,9 @@ async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, Command
     loop {
         // The state is read before the check, so that a change during the check is noticed.
         let (watched, dirs, bounds) = (watched.clone(), args.dirs.clone(), bounds.clone());
-        let walk = tokio::task::spawn_blocking(move || watch_tree(&watched, &dirs, &bounds));
-        let state = walk.await.ok();
+        let state = tokio::task::spawn_blocking(move || watch_tree(&watched, &dirs, &bounds))
+            .await
+            .ok();
         if checked != state {
             if clears {
                 write_stdout(|stdout| write!(stdout, "{CLEAR_SCREEN}"))?;

@@ -33,9 +33,11 @@ pub fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
     let codes = match &args.code {
         Some(text) => find_codes(text).map_err(|near| {
             let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
-            let sentence = format!("unknown code {}{meant}", escape_text(text));
-            CommandFailure::new(exit::USAGE, sentence)
-                .with_hint("`caproot explain` lists all codes")
+            CommandFailure::new(
+                exit::USAGE,
+                format!("unknown code {}{meant}", escape_text(text)),
+            )
+            .with_hint("`caproot explain` lists all codes")
         })?,
         None => all_codes(),
     };

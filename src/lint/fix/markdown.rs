@@ -142,9 +142,14 @@ fn quote_broken_values(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
         let (repaired, _) = yaml_repair::quote_broken_values(&text)?;
 
         // The repair leaves blank lines for the lines that it joined.
-        let both = repaired.split_inclusive('\n').zip(lines);
-        let kept = both.filter(|(new, old)| !new.trim().is_empty() || old.trim().is_empty());
-        Some(kept.map(|(new, _)| new.to_owned()).collect())
+        Some(
+            repaired
+                .split_inclusive('\n')
+                .zip(lines)
+                .filter(|(new, old)| !new.trim().is_empty() || old.trim().is_empty())
+                .map(|(new, _)| new.to_owned())
+                .collect(),
+        )
     })
 }
 
@@ -199,8 +204,7 @@ fn lower_name(file: &[u8], dir_name: &[u8]) -> Option<Vec<u8>> {
     }
 
     edit_each_line(file, |line| {
-        let value = line.strip_prefix("name:")?.trim();
-        let is_name = value.trim_matches(['"', '\'']) == &*name;
+        let is_name = line.strip_prefix("name:")?.trim().trim_matches(['"', '\'']) == &*name;
         is_name.then(|| line.replacen(&*name, dir_name, 1))
     })
 }
@@ -208,10 +212,12 @@ fn lower_name(file: &[u8], dir_name: &[u8]) -> Option<Vec<u8>> {
 /// Replaces each line of the frontmatter for which `edit` returns a line.
 fn edit_each_line(file: &[u8], mut edit: impl FnMut(&str) -> Option<String>) -> Option<Vec<u8>> {
     edit_lines(file, |lines| {
-        let edited = lines
-            .iter()
-            .map(|line| edit(line).unwrap_or_else(|| (*line).to_owned()));
-        Some(edited.collect())
+        Some(
+            lines
+                .iter()
+                .map(|line| edit(line).unwrap_or_else(|| (*line).to_owned()))
+                .collect(),
+        )
     })
 }
 

@@ -43,8 +43,7 @@ impl ExecRules {
             Self::default()
         } else {
             let text = read_config_file(&file).map_err(ConfigErrors::from);
-            let parsed = text.and_then(|text| Self::parse(&file, &text));
-            parsed
+            text.and_then(|text| Self::parse(&file, &text))
                 .map_err(|errors| CommandFailure::from(errors).with_exit_code(exit::NOT_STARTED))?
         };
 
@@ -67,10 +66,7 @@ impl ExecRules {
             .get("endpoint")
             .and_then(|item| reader.parsed(&item, str::parse));
         let base = file.parent().unwrap_or(Path::new(""));
-        let mut path = |key| {
-            let item = top.get(key)?;
-            reader.text(&item).map(|text| base.join(text))
-        };
+        let mut path = |key| reader.text(&top.get(key)?).map(|text| base.join(text));
         let rules = Self {
             file: file.to_owned(),
             endpoint,

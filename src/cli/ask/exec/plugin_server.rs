@@ -68,8 +68,7 @@ pub async fn start(handle: &str, args: &ExecArgs, env: &ProcessEnv) -> Result<()
     let selection = &args.daemon.selection;
     let roots = selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
-    let package = handle.split('#').next().unwrap_or_default();
-    let root = find_root(package, roots)?;
+    let root = find_root(handle.split('#').next().unwrap_or_default(), roots)?;
 
     let mut found = find_servers(&mut client, &root, handle).await?;
     // Only the lock or a digest can tell which of the plugins with a name is meant.
@@ -91,7 +90,11 @@ pub async fn start(handle: &str, args: &ExecArgs, env: &ProcessEnv) -> Result<()
             Err(failure) => first_failure = first_failure.or(Some(failure)),
         }
     }
-    Err(first_failure.unwrap_or_else(|| no_listed_server(handle)))
+    Err(first_failure.unwrap_or_else(|| {
+        let sentence = format!("{handle} is no MCP server of a listed plugin");
+        CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+            .with_hint("`caproot resolve` lists the plugins with their servers")
+    }))
 }
 
 /// Returns the servers that a handle may mean. A session with a lock shows the name of a plugin in place of its
@@ -122,12 +125,6 @@ async fn find_servers(
         found.insert(at, FoundServer { plugin, server });
     }
     Ok(found)
-}
-
-fn no_listed_server(handle: &str) -> CommandFailure {
-    let sentence = format!("{handle} is no MCP server of a listed plugin");
-    CommandFailure::new(exit::NOT_RUNNABLE, sentence)
-        .with_hint("`caproot resolve` lists the plugins with their servers")
 }
 
 impl FoundServer {
@@ -191,14 +188,20 @@ impl FoundServer {
         let mut setup = ServerSetup::new(copy.dir(), self.working_dir()?, &data_dir);
         let variables = setup.environment(&self.server.environment);
         let command = setup.expand(&self.server.command);
-        let declared = self.server.args.iter();
-        let mut all: Vec<_> = declared.map(|arg| setup.expand(arg)).collect();
+        let mut all: Vec<_> = self
+            .server
+            .args
+            .iter()
+            .map(|arg| setup.expand(arg))
+            .collect();
 
         // A command without a slash is a program of the PATH, as for execvp(3).
         let has_path = command.as_bytes().contains(&b'/');
         let own_file = has_path.then(|| setup.file_of_plugin(&command)).flatten();
         let is_file_of_plugin = own_file.is_some();
-        let script = all.first().filter(|_| is_interpreter(&command));
+        let mut interpreters = INTERPRETERS.iter().flat_map(|(_, programs)| *programs);
+        let is_interpreter = interpreters.any(|program| command == *program);
+        let script = all.first().filter(|_| is_interpreter);
         if !is_file_of_plugin && script.is_none_or(|script| setup.file_of_plugin(script).is_none())
         {
             setup
@@ -271,14 +274,13 @@ impl FoundServer {
         }
         let path = RelPath::new(cwd.as_bytes())
             .ok_or_else(|| CommandFailure::invalid_response(&"the working directory is no path"))?;
-        Ok(PathBuf::from(OsStr::from_bytes(path.as_bytes())))
+        Ok(OsStr::from_bytes(path.as_bytes()).into())
     }
 
     /// Creates the directory that the server may write. The plugins of one handle share it, in each of
     /// their versions.
     fn create_data_dir(&self, env: &ProcessEnv) -> Result<PathBuf, CommandFailure> {
-        let home_data = env.home.as_ref().map(|home| home.join(".local/share"));
-        let data = env.xdg_data_home.clone().or(home_data).ok_or_else(|| {
+        let data = env.xdg_data_home.clone().or(env.home.as_ref().map(|home| home.join(".local/share"))).ok_or_else(|| {
             let sentence =
                 "the server has no directory for its data: neither HOME nor XDG_DATA_HOME is set";
             CommandFailure::new(exit::NOT_STARTED, sentence)
@@ -286,15 +288,23 @@ impl FoundServer {
 
         // An author chooses the name, so that only plain characters become a part of the path.
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_".contains(*c);
-        let chars = self.plugin.name.chars().filter(is_plain);
-        let name: String = chars.take(MAX_DATA_NAME).collect();
+        let name: String = self
+            .plugin
+            .name
+            .chars()
+            .filter(is_plain)
+            .take(MAX_DATA_NAME)
+            .collect();
 
         // Plugins of different handles may have one name.
         let digest = ContentDigest::of(self.plugin.package.as_bytes()).to_string();
         let digits = digest.trim_start_matches("sha256:");
         let dir = data.join(format!("caproot/plugins/{name}-{}", &digits[..8]));
-        let created = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-        created.map_err(|error| start_failure(&dir, &error))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .map_err(|error| start_failure(&dir, &error))?;
         Ok(dir)
     }
 }
@@ -337,8 +347,11 @@ impl<'a> ServerSetup<'a> {
                 }
                 ValuePart::Variable { name, default } => (name, default),
             };
-            let place = self.places.get(name).map(|place| OsString::from(*place));
-            let value = place.or_else(|| var_os(name));
+            let value = self
+                .places
+                .get(name)
+                .map(|place| OsString::from(*place))
+                .or_else(|| var_os(name));
             match value.or_else(|| default.map(OsString::from)) {
                 Some(value) => expanded.push(value),
                 None => drop(self.missing.insert(name.to_owned())),
@@ -409,14 +422,6 @@ impl<'a> ServerSetup<'a> {
         }
         Ok(())
     }
-}
-
-/// Whether a program is one of the interpreters of scripts, named without a path.
-fn is_interpreter(command: &OsStr) -> bool {
-    INTERPRETERS
-        .iter()
-        .flat_map(|(_, programs)| *programs)
-        .any(|program| command == *program)
 }
 
 /// Whether an absolute path is below a directory, without `..`.

@@ -185,11 +185,10 @@ struct ScriptContent {
 impl ScriptContent {
     /// Whether the kernel would look the interpreter up in the working directory.
     fn has_relative_interpreter(&self) -> bool {
-        let interpreter = self
-            .first_line
+        self.first_line
             .strip_prefix("#!")
-            .map(str::trim_ascii_start);
-        interpreter.is_some_and(|path| self.runs_by_itself && !path.starts_with('/'))
+            .map(str::trim_ascii_start)
+            .is_some_and(|path| self.runs_by_itself && !path.starts_with('/'))
     }
 
     fn read(path: &Path) -> io::Result<Self> {
@@ -217,12 +216,15 @@ impl ScriptContent {
 pub fn find_program(name: &str) -> Option<PathBuf> {
     // A program without a PATH searches these directories: execvp(3).
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    let dirs = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
-    let mut programs = dirs.map(|dir| dir.join(name));
+    let mut programs = std::env::split_paths(&path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name));
     programs.find(|program| access(program, Access::EXEC_OK).is_ok() && program.is_file())
 }
 
 pub fn start_failure(program: &Path, error: &io::Error) -> CommandFailure {
-    let sentence = format!("cannot start {}: {error}", program.display());
-    CommandFailure::new(exit::NOT_STARTED, sentence)
+    CommandFailure::new(
+        exit::NOT_STARTED,
+        format!("cannot start {}: {error}", program.display()),
+    )
 }
