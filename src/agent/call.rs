@@ -15,7 +15,6 @@ mod request;
 mod schema;
 mod server;
 pub mod session_request;
-mod skills;
 pub mod tools;
 mod usage_file;
 mod watched;
@@ -33,7 +32,7 @@ use clap::Args;
 use dispatchers::ProgramDispatchers;
 use event::CallEvent;
 use executors::SessionExecutors;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use futures_util::stream::{FuturesUnordered, SelectAll, StreamExt as _};
 use in_flight::RequestsInFlight;
 use lines::InputLines;
 use manager::ManagerArgs;
@@ -50,7 +49,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
 use tools::ToolCallbacks;
 use usage_file::UsageFile;
-use watched::{WatchStep, WatchedSession};
+use watched::{SessionEvents, WatchedSession};
 
 /// Heading of the flags that only our packages for Python and TypeScript use.
 const PACKAGE_OPTIONS: &str = "Package options";
@@ -137,13 +136,12 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
 
     let (sender, events) = unbounded_channel();
     let callbacks = Arc::new(ToolCallbacks::new(sender.clone()));
-    let opened = if args.no_session {
-        None
-    } else {
-        let opened = args.session.open_fleet(env).await?;
-        print_stderr(&opened.selected.message_lines());
-        Some(opened)
-    };
+    let mut opened = None;
+    if !args.no_session {
+        let fleet = args.session.open_fleet(env).await?;
+        print_stderr(&fleet.selected.message_lines());
+        opened = Some(fleet);
+    }
     // A request may start a session with plugins.
     let has_plugins = args.no_session || args.plugins || args.plugin_servers.is_chosen();
     let mut parts = args.session.start_parts(&callbacks, has_plugins).await?;
@@ -176,7 +174,7 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     let (watched, new_watches) = unbounded_channel();
     if let Some(open) = first.as_ref().filter(|_| args.events) {
         // The receiver is still open.
-        drop(watched.send(WatchedSession::new(open)));
+        drop(watched.send(WatchedSession::new(open).into_events()));
     }
     if let (Some(open), Some(file)) = (&first, &usage_file) {
         file.follow(&open.session);
@@ -212,15 +210,20 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
 async fn write_lines_of(
     server: &CallServer<'_>,
     mut events: UnboundedReceiver<CallEvent>,
-    mut new_watches: UnboundedReceiver<WatchedSession>,
+    mut new_watches: UnboundedReceiver<SessionEvents>,
 ) -> Result<(), CommandFailure> {
     let (stdin, mut stdout) = stdio_pipes();
     let mut requests = InputLines::new(stdin);
     let mut working = FuturesUnordered::new();
-    let mut watching = FuturesUnordered::new();
+    let mut watching = SelectAll::new();
     let mut has_input = true;
     while has_input || !working.is_empty() {
-        let room = RequestRoom::for_next_line(working.len(), server.callbacks.has_waiting());
+        // Requests over the maximum wait for a permit, so that a line with `cancel` is read behind them. While
+        // calls of own tools wait, such requests are rejected instead: the answers of the tools may be behind
+        // them.
+        let has_waiting_tools = server.callbacks.has_waiting();
+        let limit = MAX_IN_FLIGHT * if has_waiting_tools { 3 } else { 2 };
+        let is_overloaded = has_waiting_tools && working.len() >= MAX_IN_FLIGHT;
 
         let line_out = tokio::select! {
             // Events come first: while one waits, no request goes on and no call of a manager
@@ -231,24 +234,22 @@ async fn write_lines_of(
                 event.to_line()
             }
             Some(answer) = working.next() => answer,
-            line = requests.next(), if has_input && room.reads => {
+            line = requests.next(), if has_input && working.len() < limit => {
                 if let Some(line) = line {
-                    working.push(server.answer_line(line, room.is_overloaded));
+                    working.push(server.answer_line(line, is_overloaded));
                 } else {
+                    // Ends everything that waits for a line of stdin.
                     has_input = false;
-                    server.end_input();
+                    server.stdin_ended.send_replace(true);
+                    server.callbacks.close();
                 }
                 continue;
             }
             Some(watched) = new_watches.recv() => {
-                watching.push(watched.next());
+                watching.push(watched);
                 continue;
             }
-            Some(step) = watching.next() => {
-                let Some(WatchStep { watched, event }) = step else { continue };
-                watching.push(watched.next());
-                event.to_line()
-            }
+            Some(event) = watching.next() => event.to_line(),
         };
         write_line(&mut stdout, line_out).await?;
     }
@@ -258,29 +259,6 @@ async fn write_lines_of(
         write_line(&mut stdout, event.to_line()).await?;
     }
     Ok(())
-}
-
-/// Whether the next line of stdin is read.
-struct RequestRoom {
-    reads: bool,
-    is_overloaded: bool,
-}
-
-impl RequestRoom {
-    /// Decides by the number of requests without an answer. Requests over the maximum wait for a
-    /// permit, so that a line with `cancel` is read behind them. While calls of own tools wait, such
-    /// requests are rejected instead: the answers of the tools may be behind them.
-    fn for_next_line(unanswered: usize, has_waiting_tools: bool) -> Self {
-        let limit = if has_waiting_tools {
-            3 * MAX_IN_FLIGHT
-        } else {
-            2 * MAX_IN_FLIGHT
-        };
-        Self {
-            reads: unanswered < limit,
-            is_overloaded: has_waiting_tools && unanswered >= MAX_IN_FLIGHT,
-        }
-    }
 }
 
 async fn write_line(
@@ -293,11 +271,9 @@ async fn write_line(
     }
     line.push('\n');
 
-    let written = async {
-        stdout.write_all(line.as_bytes()).await?;
-        stdout.flush().await
-    };
-    written
-        .await
-        .map_err(|error| CommandFailure::from_write_error(&error))
+    let mut written = stdout.write_all(line.as_bytes()).await;
+    if written.is_ok() {
+        written = stdout.flush().await;
+    }
+    written.map_err(|error| CommandFailure::from_write_error(&error))
 }

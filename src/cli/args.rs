@@ -6,13 +6,14 @@ use super::failure::{CommandFailure, CommandResult as _};
 use super::root_arg::{RootArg, select_roots};
 use crate::agent::local::RootPreset;
 use caproot_client::{
-    ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, SpiffeId, Trust,
+    Client, ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, SpiffeId, Trust,
     find_default_endpoint, parse_selected_roots,
 };
 use caproot_core::bounded_file;
 use caproot_core::lock::{Lock, LockFile};
 use caproot_core::net::endpoint::{EndpointAddress, ProcessEnv};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::text::SentenceResult as _;
 use caproot_session::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use clap::Args;
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
@@ -65,21 +66,19 @@ pub fn read_lock(file: &Path, signers: Option<&Path>) -> Result<Lock, CommandFai
 impl LockFileArgs {
     /// Reads the lock, if there is one.
     pub fn read(&self) -> Result<Option<Arc<Lock>>, CommandFailure> {
-        let Some(file) = &self.lock else {
-            return Ok(None);
-        };
-        let lock = read_lock(file, self.signers.as_deref())?;
-        Ok(Some(Arc::new(lock)))
+        self.lock
+            .as_deref()
+            .map(|file| read_lock(file, self.signers.as_deref()).map(Arc::new))
+            .transpose()
     }
 
     /// Returns the flags and their values, for the command line of another command.
     pub fn values(&self) -> Vec<(&'static str, String)> {
         let files = [("--lock", &self.lock), ("--signers", &self.signers)];
-        let values = files.into_iter().filter_map(|(flag, file)| {
-            let file = file.as_ref()?.display().to_string();
-            Some((flag, file))
-        });
-        values.collect()
+        files
+            .into_iter()
+            .filter_map(|(flag, file)| Some((flag, file.as_ref()?.display().to_string())))
+            .collect()
     }
 
     /// Returns the skills that a session trusts.
@@ -94,7 +93,7 @@ pub struct ConnectionArgs {
     /// Address of the daemon: unix:PATH, tcp:HOST:PORT or tls:HOST:PORT [default: the first default
     /// socket that answers]
     #[arg(long, value_name = "ENDPOINT", env = "CAPROOT_ENDPOINT")]
-    endpoint: Option<DaemonEndpoint>,
+    pub endpoint: Option<DaemonEndpoint>,
     /// Timeout of each call to the daemon, such as 10s or 1m
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_timeout)]
     timeout: Duration,
@@ -121,7 +120,7 @@ pub struct ConnectionArgs {
     /// Fleet file (YAML or JSON), which maps environment ids to the endpoints and credentials of
     /// executors; replaces --endpoint and the other options of the connection
     #[arg(long, value_name = "FILE")]
-    fleet: Option<PathBuf>,
+    pub fleet: Option<PathBuf>,
     /// With --fleet: the executor, by its environment id. Without --fleet: the environment of the
     /// --root directories [default: the daemon's first environment]
     #[arg(long, value_name = "ID")]
@@ -166,8 +165,7 @@ impl ConnectionArgs {
             .token_file
             .as_ref()
             .map(|file| file.display().to_string());
-        let values = [("--endpoint", endpoint), ("--token-file", token)];
-        values
+        [("--endpoint", endpoint), ("--token-file", token)]
             .into_iter()
             .filter_map(|(flag, value)| Some((flag, value?)))
             .collect()
@@ -188,18 +186,8 @@ impl ConnectionArgs {
         if let (Some(file), Some(id)) = (&self.fleet, &self.environment_id) {
             return ConnectedExecutor::connect_in_fleet(file, id).await;
         }
-        let config = self.executor_config(self.endpoint(), env).await?;
-        self.connect_to(config).await
-    }
-
-    /// Returns the endpoint of the flag or of its variable.
-    pub fn endpoint(&self) -> Option<&DaemonEndpoint> {
-        self.endpoint.as_ref()
-    }
-
-    /// Whether the executor is one of a fleet file.
-    pub fn uses_fleet(&self) -> bool {
-        self.fleet.is_some()
+        self.connect_to(self.executor_config(self.endpoint.as_ref(), env).await?)
+            .await
     }
 
     /// Connects to a daemon outside a fleet.
@@ -222,16 +210,15 @@ impl ConnectionArgs {
             None => find_default_endpoint(env, self.timeout).await?,
         };
 
-        let credentials = ClientCredentials {
-            ca: self.ca.clone(),
-            identity: self.cert.clone().zip(self.key.clone()),
-            server_name: self.server_name.clone(),
-            spiffe_id: self.spiffe_id.clone(),
-            token: self.token_file.clone().map(ClientToken::File),
-            socket_users: None,
-        };
         Ok(ExecutorConfig {
-            credentials,
+            credentials: ClientCredentials {
+                ca: self.ca.clone(),
+                identity: self.cert.clone().zip(self.key.clone()),
+                server_name: self.server_name.clone(),
+                spiffe_id: self.spiffe_id.clone(),
+                token: self.token_file.clone().map(ClientToken::File),
+                socket_users: None,
+            },
             timeout: self.timeout,
             ..ExecutorConfig::new(endpoint)
         })
@@ -250,6 +237,27 @@ pub struct SelectionArgs {
     /// environment
     #[arg(long, value_name = "FILE", conflicts_with = "root")]
     selected: Option<PathBuf>,
+}
+
+/// Flags of a daemon and its selected roots.
+#[derive(Debug, Args)]
+pub struct TargetArgs {
+    #[command(flatten, next_help_heading = "Connection options")]
+    pub connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    pub selection: SelectionArgs,
+}
+
+impl TargetArgs {
+    /// Connects to the daemon, and returns the selected roots.
+    pub async fn open(
+        &self,
+        env: &ProcessEnv,
+    ) -> Result<(Client, Vec<SelectedCapabilityRoot>), CommandFailure> {
+        let mut executor = self.connection.connect(env).await?;
+        let roots = self.selection.selected_roots(&mut executor, env).await?;
+        Ok((executor.client, roots))
+    }
 }
 
 /// Returns a parser of `[ID=]DIR` that accepts bytes that are not UTF-8.
@@ -291,9 +299,12 @@ impl SelectionArgs {
         if self.root.is_empty() {
             return executor.published_roots().await;
         }
-        let environment_id = executor.environment_id().await?;
-        select_roots(&self.root, &environment_id, env.current_dir.as_deref())
-            .or_exit(exit::BAD_CONFIG)
+        select_roots(
+            &self.root,
+            &executor.environment_id().await?,
+            env.current_dir.as_deref(),
+        )
+        .or_exit(exit::BAD_CONFIG)
     }
 }
 
@@ -303,15 +314,10 @@ fn read_selected_file(file: &Path) -> Result<Vec<SelectedCapabilityRoot>, Comman
     } else {
         bounded_file::read_file_or_pipe(file, MAX_SELECTED_BYTES)
     };
-    let text = bytes
+    bytes
         .and_then(bounded_file::decode_text)
-        .map_err(|error| unusable_selected_file(file, &format!("the file {error}")))?;
-    parse_selected_roots(&text).map_err(|error| unusable_selected_file(file, &error.to_string()))
-}
-
-fn unusable_selected_file(file: &Path, cause: &str) -> CommandFailure {
-    CommandFailure::new(
-        exit::BAD_CONFIG,
-        format!("cannot use --selected {}: {cause}", file.display()),
-    )
+        .map_err(|error| format!("the file {error}"))
+        .and_then(|text| parse_selected_roots(&text).map_err(|error| error.to_string()))
+        .context(format_args!("cannot use --selected {}", file.display()))
+        .or_exit(exit::BAD_CONFIG)
 }

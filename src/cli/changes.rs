@@ -1,7 +1,7 @@
 //! Text lines for the changes of a watch: the difference of two catalogs.
 
 use crate::cli::ask::plugins::plugin_changes;
-use crate::cli::ask::report::{diagnostic_line, root_reason_name};
+use crate::cli::ask::report::{diagnostic_line, enum_value_name, root_reason_name};
 use crate::cli::table::truncate_to_width;
 use caproot_client::{MirrorCatalog, MirrorUpdate};
 use caproot_core::proto::caproot::v1::{
@@ -37,18 +37,14 @@ impl ChangeReporter {
     /// Returns the lines of a complete state.
     pub fn report_update(&mut self, update: &MirrorUpdate) -> Vec<String> {
         let before = std::mem::replace(&mut self.catalog, update.catalog.clone());
-        let mut lines = if update.changed {
-            catalog_changes(&before, update)
-        } else {
-            Vec::new()
-        };
+        let mut lines = Vec::new();
+        if update.changed {
+            lines = catalog_changes(&before, update);
+        }
         let revision = update.revision;
-        if update.is_bookmark {
-            let bookmark = self
-                .shows_bookmarks
-                .then(|| format!("= unchanged at revision {revision}"));
-            lines.extend(bookmark);
-        } else if update.is_reset {
+        if update.is_bookmark && self.shows_bookmarks {
+            lines.push(format!("= unchanged at revision {revision}"));
+        } else if update.is_reset && !update.is_bookmark {
             lines.push(format!("= synced at revision {revision}"));
         }
         lines
@@ -85,26 +81,36 @@ fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String>
             None => '+',
         };
 
-        let cause = skill
-            .stale
-            .then(|| blocking_diagnostic(&diagnostics, skill))
-            .flatten();
-        if let Some(cause) = cause {
+        let detail = if !skill.stale {
+            truncate_to_width(&escape_text(&skill.description), MAX_DESCRIPTION_COLUMNS)
+        } else if let Some(cause) = blocking_diagnostic(&diagnostics, skill) {
             // The line of the skill has the diagnostic.
             fresh.retain(|problem| *problem != cause);
-        }
-        lines.push(skill_line(sign, skill, &skill_detail(skill, cause)));
+            format!("stale: {}", short_diagnostic(cause))
+        } else {
+            "stale: its file can no longer be read".to_owned()
+        };
+        lines.push(skill_line(sign, skill, &detail));
     }
 
     lines.extend(plugin_changes(before, now));
-    let problems = fresh.into_iter().filter_map(diagnostic_line);
-    lines.extend(problems.map(|text| format!("! {text}")));
+    lines.extend(
+        fresh
+            .into_iter()
+            .filter_map(diagnostic_line)
+            .map(|text| format!("! {text}")),
+    );
     lines
 }
 
 /// Returns the line of a skill whose readiness changed. A skill that was ready at first has no line.
 fn readiness_line(before: &MirrorCatalog, now: &MirrorCatalog, skill: &Skill) -> Option<String> {
-    let [before, now] = [before, now].map(|catalog| missing_in(catalog, skill));
+    // The requirements that the executor does not have.
+    let [before, now] = [before, now].map(|catalog| {
+        catalog
+            .readiness(root_of(skill), &skill.package)
+            .map_or_else(Vec::new, missing_requirements)
+    });
     if before == now {
         return None;
     }
@@ -114,25 +120,6 @@ fn readiness_line(before: &MirrorCatalog, now: &MirrorCatalog, skill: &Skill) ->
         format!("missing: {}", escape_text(&now.join(", ")))
     };
     Some(skill_line('~', skill, &detail))
-}
-
-/// Returns the requirements of a skill that the executor of a catalog does not have.
-fn missing_in(catalog: &MirrorCatalog, skill: &Skill) -> Vec<String> {
-    let root = skill
-        .authority
-        .as_ref()
-        .map_or("", |authority| &authority.id);
-    let readiness = catalog.readiness(root, &skill.package);
-    readiness.map_or_else(Vec::new, missing_requirements)
-}
-
-/// Describes a listed skill: its description, or why it is stale.
-fn skill_detail(skill: &Skill, cause: Option<&Diagnostic>) -> String {
-    match (skill.stale, cause) {
-        (true, Some(cause)) => format!("stale: {}", short_diagnostic(cause)),
-        (true, None) => "stale: its file can no longer be read".to_owned(),
-        (false, _) => truncate_to_width(&escape_text(&skill.description), MAX_DESCRIPTION_COLUMNS),
-    }
 }
 
 /// Returns the line of a root whose state changed. A root that is ready at first has no line.
@@ -151,11 +138,11 @@ fn describe_root(root: &RootStatus) -> String {
             format!("UNAVAILABLE {}", root_reason_name(root.reason))
         }
     };
-    let polled = root.watch_mode() == WatchMode::Polling;
-    for message in [(true, &root.message), (polled, &root.watch_message)] {
-        if let (true, text) = message
-            && !text.is_empty()
-        {
+    for (is_shown, text) in [
+        (true, &root.message),
+        (root.watch_mode() == WatchMode::Polling, &root.watch_message),
+    ] {
+        if is_shown && !text.is_empty() {
             line = format!("{line} {}", EscapedText(text));
         }
     }
@@ -178,6 +165,7 @@ fn new_diagnostics<'a>(
     let mut new = Vec::new();
     for (root, list) in now {
         let before = before.get(root).map_or(&[][..], Vec::as_slice);
+        // A catalog may have thousands of unchanged diagnostics.
         if before != list.as_slice() {
             new.extend(list.iter().filter(|problem| !before.contains(problem)));
         }
@@ -187,10 +175,10 @@ fn new_diagnostics<'a>(
 
 /// Returns the skills that are in `before` only, by root and by package.
 fn removed_skills<'a>(before: &'a MirrorCatalog, now: &MirrorCatalog) -> Vec<&'a Arc<Skill>> {
-    let removed = before
+    let mut removed: Vec<_> = before
         .skills()
-        .filter(|skill| now.skill(&skill.package).is_none());
-    let mut removed: Vec<_> = removed.collect();
+        .filter(|skill| now.skill(&skill.package).is_none())
+        .collect();
     for of_root in removed.chunk_by_mut(|a, b| a.authority == b.authority) {
         of_root.sort_by(|a, b| a.package.cmp(&b.package));
     }
@@ -202,10 +190,13 @@ fn blocking_diagnostic<'a>(
     diagnostics: &DiagnosticsByRoot<'a>,
     skill: &Skill,
 ) -> Option<&'a Diagnostic> {
-    let problems = diagnostics.get(root_of(skill))?;
-    problems.iter().copied().find(|problem| {
-        problem.severity() == Severity::Error && problem.resource == skill.main_resource
-    })
+    diagnostics
+        .get(root_of(skill))?
+        .iter()
+        .copied()
+        .find(|problem| {
+            problem.severity() == Severity::Error && problem.resource == skill.main_resource
+        })
 }
 
 /// Returns the reason why a skill is missing in a state that replaces everything.
@@ -256,15 +247,7 @@ fn short_diagnostic(problem: &Diagnostic) -> String {
 }
 
 fn removal_reason_name(reason: i32) -> String {
-    RemovalReason::try_from(reason).map_or_else(
-        |number| number.0.to_string(),
-        |reason| {
-            reason
-                .as_str_name()
-                .trim_start_matches("REMOVAL_REASON_")
-                .to_owned()
-        },
-    )
+    enum_value_name(reason, RemovalReason::as_str_name, "REMOVAL_REASON_")
 }
 
 #[cfg(test)]

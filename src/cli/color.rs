@@ -4,13 +4,12 @@ use super::table::shown_width;
 use anstyle::{AnsiColor, Style};
 
 /// Indentation of the further lines of a message.
-const INDENT: &str = "  ";
+pub const INDENT: &str = "  ";
 
 /// Style of the head of a table.
 pub const HEAD: Style = Style::new().bold();
-/// Style of the word that begins an error of a command.
+/// Style of an error, and of the word that begins an error of a command.
 pub const FAILURE: Style = AnsiColor::BrightRed.on_default().bold();
-const ERROR: Style = FAILURE;
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
 const GOOD: Style = AnsiColor::Green.on_default();
@@ -20,7 +19,7 @@ pub fn state_style(state: &str) -> Style {
     match state.split_whitespace().next() {
         Some("READY" | "SERVING") => GOOD,
         Some("PENDING" | "REMOVED") => WARNING,
-        _ => ERROR,
+        _ => FAILURE,
     }
 }
 
@@ -36,15 +35,15 @@ pub fn paint_message(line: &str, program: Style) -> String {
         ("caproot:", ":", program),
         ("hint:", ":", HINT),
         ("warning:", ":", WARNING),
-        ("error[", "]", ERROR),
+        ("error[", "]", FAILURE),
         ("warning[", "]", WARNING),
     ];
     for (head, end, style) in heads {
         // In the report of a fleet, the environment comes before the head.
         let start = line.find(head);
-        let start = start.filter(|at| *at == 0 || line[..*at].ends_with(": "));
-        let Some(start) = start else { continue };
-        if let Some(len) = line[start..].find(end) {
+        if let Some(start) = start.filter(|at| *at == 0 || line[..*at].ends_with(": "))
+            && let Some(len) = line[start..].find(end)
+        {
             let stop = start + len + end.len();
             let painted = paint(&line[start..stop], style);
             return format!("{}{painted}{}", &line[..start], &line[stop..]);
@@ -74,14 +73,9 @@ pub fn wrap_line(line: &str, width: usize, indent: &str) -> Vec<String> {
     lines
 }
 
-/// Breaks a message of a command.
-pub fn wrap_message(line: &str, width: usize) -> Vec<String> {
-    wrap_line(line, width, INDENT)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{FAILURE, paint_message, state_style, wrap_line, wrap_message};
+    use super::{FAILURE, INDENT, paint_message, state_style, wrap_line};
     use crate::cli::table::shown_width;
     use proptest::prelude::*;
 
@@ -114,7 +108,7 @@ mod tests {
             ("漢字 漢字", 8, vec!["漢字", "  漢字"]),
             ("", 5, vec![""]),
         ] {
-            assert_eq!(wrap_message(line, width), expected, "{line}");
+            assert_eq!(wrap_line(line, width, INDENT), expected, "{line}");
         }
     }
 

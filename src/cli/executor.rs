@@ -59,11 +59,10 @@ impl ConnectedExecutor {
         let failure = |error| fleet_failure(error, &fleet, file);
         let config = fleet.find_executor(environment_id).await.map_err(failure)?;
         let client = fleet.connect(environment_id).await.map_err(failure)?;
-        let environment_id = Some(environment_id.to_owned());
         Ok(Self {
             client,
             config,
-            environment_id,
+            environment_id: Some(environment_id.to_owned()),
             fleet: Some(fleet),
         })
     }
@@ -86,10 +85,10 @@ impl ConnectedExecutor {
         description: &GetExecutorResponse,
     ) -> Result<(), CommandFailure> {
         let id = self.fleet_environment();
-        match id.and_then(|id| wrong_environment(description, id)) {
-            Some(sentence) => Err(CommandFailure::new(exit::REJECTED, sentence)),
-            None => Ok(()),
-        }
+        id.and_then(|id| wrong_environment(description, id))
+            .map_or(Ok(()), |sentence| {
+                Err(CommandFailure::new(exit::REJECTED, sentence))
+            })
     }
 
     /// Returns the environment of `--root` directories: the one of the command line, or the daemon's
@@ -98,14 +97,22 @@ impl ConnectedExecutor {
         if let Some(id) = &self.environment_id {
             return Ok(id.clone());
         }
-        let ids = self.client.get_executor().await?.environment_ids;
-        Ok(ids.into_iter().next().unwrap_or_default())
+        Ok(self
+            .client
+            .get_executor()
+            .await?
+            .environment_ids
+            .into_iter()
+            .next()
+            .unwrap_or_default())
     }
 
     /// Returns the published roots, in the environment by which a fleet names the executor.
     pub async fn published_roots(&mut self) -> Result<Vec<SelectedCapabilityRoot>, CommandFailure> {
-        let published = self.client.list_roots().await?;
-        Ok(published_selection(published, self.fleet_environment()))
+        Ok(published_selection(
+            self.client.list_roots().await?,
+            self.fleet_environment(),
+        ))
     }
 
     /// Returns the roots that belong to the executor. In a fleet, other executors have the roots of
@@ -120,8 +127,9 @@ impl ConnectedExecutor {
 
         let had_roots = !roots.is_empty();
         roots.retain(|root| {
-            let location = root.location.as_ref();
-            location.is_some_and(|at| at.environment_id == id)
+            root.location
+                .as_ref()
+                .is_some_and(|at| at.environment_id == id)
         });
 
         if had_roots && roots.is_empty() {

@@ -15,7 +15,7 @@ use std::error::Error as _;
 use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
-use tonic::{Code, Status};
+use tonic::Code;
 
 /// Hint for a path that the daemon does not allow.
 pub const ALLOW_HINT: &str = "the daemon's operator allows a directory with `caproot serve --allow \
@@ -34,11 +34,7 @@ impl CommandFailure {
     /// Creates a failure with one message.
     #[must_use]
     pub fn new(exit: u8, sentence: impl Display) -> Self {
-        Self {
-            exit_code: exit,
-            messages: vec![escape_text(&sentence.to_string())],
-            hint: None,
-        }
+        Self::from_messages(exit, &[sentence.to_string()])
     }
 
     /// Creates a failure with several messages.
@@ -63,11 +59,7 @@ impl CommandFailure {
     #[must_use]
     pub fn from_write_error(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self {
-                exit_code: exit::OK,
-                messages: Vec::new(),
-                hint: None,
-            };
+            return Self::from_messages(exit::OK, &[]);
         }
         Self::new(
             exit::OUTPUT_FAILED,
@@ -87,12 +79,6 @@ impl CommandFailure {
             }
             _ => error.into(),
         }
-    }
-
-    /// Whether the command succeeded and its result reports problems.
-    #[must_use]
-    pub fn is_negative_answer(&self) -> bool {
-        self.exit_code == exit::PROBLEMS_FOUND
     }
 
     /// Whether there is no message, because the reader of stdout is gone.
@@ -262,32 +248,43 @@ impl From<serde_json::Error> for CommandFailure {
 impl From<CallError> for CommandFailure {
     fn from(error: CallError) -> Self {
         match &error {
-            CallError::Status(status) => match local_call_failure(status) {
-                Some(LocalCallFailure::TlsRequired) => Self::new(exit::NO_DAEMON, TlsRequired)
-                    .with_hint("use tls:HOST:PORT as the endpoint, and see --ca, --cert and --key"),
-                Some(LocalCallFailure::ConnectionLost) => {
+            // A status that the server sent has no source. Others were made on this side.
+            CallError::Status(status) => match (status.source(), status.code()) {
+                (Some(_), _) if TlsRequired::is_cause_of(status) => {
+                    Self::new(exit::NO_DAEMON, TlsRequired).with_hint(
+                        "use tls:HOST:PORT as the endpoint, and see --ca, --cert and --key",
+                    )
+                }
+                (Some(_), Code::Unknown | Code::Cancelled | Code::Unavailable) => {
                     let sentence = "the connection was lost before the daemon responded";
                     let hint = "try again; if this repeats, check --endpoint and the daemon's log";
                     Self::new(exit::TRY_LATER, sentence).with_hint(hint)
                 }
-                Some(LocalCallFailure::NotGrpc) => {
+                // The server does not speak HTTP/2.
+                (Some(_), Code::Internal) => {
                     let sentence = format!("the server is not a caproot daemon: {error}");
                     Self::new(exit::NO_DAEMON, sentence)
                         .with_hint("check --endpoint and CAPROOT_ENDPOINT")
                 }
 
-                None if status.code() == Code::Unimplemented => {
+                (_, Code::Unimplemented) => {
                     let sentence =
                         "the daemon does not know this call: the daemon has another version";
                     let hint = "compare `caproot status` with `caproot --version`, and update the \
                                 older version";
                     Self::new(exit::VERSION_MISMATCH, sentence).with_hint(hint)
                 }
-                None => {
-                    let failure = Self::new(exit::code_for_status(status.code()), &error);
-                    match status_hint(status) {
-                        Some(hint) => failure.with_hint(hint),
-                        None => failure,
+                (_, code) => {
+                    let failure = Self::new(exit::code_for_status(code), &error);
+                    match (code, error_reason(status)) {
+                        (Code::Unauthenticated, _) => failure.with_hint(
+                            "present a token with --token-file, or a client certificate with --cert \
+                             and --key",
+                        ),
+                        (_, Some(ErrorReason::RootNotAllowed | ErrorReason::OutsideRoot)) => {
+                            failure.with_hint(ALLOW_HINT)
+                        }
+                        _ => failure,
                     }
                 }
             },
@@ -298,46 +295,6 @@ impl From<CallError> for CommandFailure {
             }
             CallError::Output(io) => Self::from_write_error(io),
         }
-    }
-}
-
-/// Returns the hint for a status of the daemon, with the flag that helps.
-fn status_hint(status: &Status) -> Option<&'static str> {
-    if status.code() == Code::Unauthenticated {
-        return Some(
-            "present a token with --token-file, or a client certificate with --cert and --key",
-        );
-    }
-    match error_reason(status) {
-        Some(ErrorReason::RootNotAllowed | ErrorReason::OutsideRoot) => Some(ALLOW_HINT),
-        _ => None,
-    }
-}
-
-/// Failure of a call on this side of the connection.
-#[derive(Debug, PartialEq, Eq)]
-enum LocalCallFailure {
-    /// The connection was lost.
-    ConnectionLost,
-    /// The server does not speak HTTP/2.
-    NotGrpc,
-    /// The server requires TLS.
-    TlsRequired,
-}
-
-/// Returns the failure if the status was made on this side. A status that the server sent has no
-/// source.
-fn local_call_failure(status: &Status) -> Option<LocalCallFailure> {
-    status.source()?;
-    if TlsRequired::is_cause_of(status) {
-        return Some(LocalCallFailure::TlsRequired);
-    }
-    match status.code() {
-        Code::Unknown | Code::Cancelled | Code::Unavailable => {
-            Some(LocalCallFailure::ConnectionLost)
-        }
-        Code::Internal => Some(LocalCallFailure::NotGrpc),
-        _ => None,
     }
 }
 
@@ -354,17 +311,14 @@ pub fn report_outcome(outcome: Result<u8, CommandFailure>) -> ExitCode {
         Err(failure) => failure,
     };
     // If the log is not read, a write to stderr blocks.
-    if !is_log_written {
-        return ExitCode::from(failure.exit_code);
+    if is_log_written {
+        let lines = failure
+            .messages
+            .iter()
+            .map(|sentence| format!("caproot: {sentence}"));
+        let hint = failure.hint.map(|hint| format!("hint: {hint}"));
+        print_failure(&lines.chain(hint).collect::<Vec<_>>());
     }
-
-    let mut lines: Vec<String> = failure
-        .messages
-        .iter()
-        .map(|sentence| format!("caproot: {sentence}"))
-        .collect();
-    lines.extend(failure.hint.map(|hint| format!("hint: {hint}")));
-    print_failure(&lines);
     ExitCode::from(failure.exit_code)
 }
 
@@ -381,16 +335,14 @@ pub fn report_usage_error(usage: &clap::Error) -> ExitCode {
     }
 
     // The other exit codes of `exec` may be those of the script.
-    let is_exec = std::env::args_os()
-        .nth(1)
-        .is_some_and(|name| name == "exec");
-    if usage.use_stderr() && is_exec {
-        ExitCode::from(exit::NOT_STARTED)
-    } else if usage.use_stderr() {
-        ExitCode::from(exit::USAGE)
+    let command = std::env::args_os().nth(1);
+    ExitCode::from(if !usage.use_stderr() {
+        exit::OK
+    } else if command.is_some_and(|name| name == "exec") {
+        exit::NOT_STARTED
     } else {
-        ExitCode::from(exit::OK)
-    }
+        exit::USAGE
+    })
 }
 
 #[cfg(test)]

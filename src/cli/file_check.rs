@@ -17,7 +17,7 @@ pub struct FileCheckArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
@@ -71,8 +71,12 @@ impl FileCheckArgs {
             return Ok(());
         }
 
-        let file = self.file.to_string_lossy();
-        writeln!(out, "ok: {}: {}", EscapedText(&file), findings.summary)
+        writeln!(
+            out,
+            "ok: {}: {}",
+            EscapedText(&self.file.to_string_lossy()),
+            findings.summary
+        )
     }
 
     fn findings_json(&self, findings: &FileFindings) -> Value {

@@ -37,9 +37,8 @@ impl PackageArg {
 
     /// Returns the handle or the name.
     pub fn text(&self) -> &str {
-        match self {
-            Self::Handle(text) | Self::Name(text) => text,
-        }
+        let (Self::Handle(text) | Self::Name(text)) = self;
+        text
     }
 
     /// Returns the handle. A name must belong to exactly one skill of the roots.
@@ -54,8 +53,9 @@ impl PackageArg {
             Self::Name(name) => name,
         };
 
-        let request = list_request(roots.to_vec(), consistency);
-        let list = client.list_skills(&request).await?;
+        let list = client
+            .list_skills(&list_request(roots.to_vec(), consistency))
+            .await?;
         let skills = list.skills.iter();
         let named: Vec<_> = skills.filter(|skill| skill.name == name).collect();
 
@@ -75,40 +75,23 @@ impl PackageArg {
 fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
     let mut sentence = format!("no skill has the qualified name `{name}`");
 
-    let names: Vec<_> = list
-        .skills
-        .iter()
-        .map(|skill| skill.name.as_str())
-        .collect();
-    let alike: Vec<_> = names
-        .iter()
-        .copied()
-        .filter(|qualified| {
-            let parts = qualified.rsplit_once(':');
-            parts.is_some_and(|(_, bare)| bare == name)
-        })
-        .collect();
+    let names = || list.skills.iter().map(|skill| skill.name.as_str());
+    // No skill has the name itself.
+    let alike: Vec<_> = names().filter(|full| bare_name(full) == name).collect();
     if !alike.is_empty() {
-        let _ = write!(
-            sentence,
-            "; plugins have {}",
-            join_candidates(alike.into_iter())
-        );
-    } else if let Some(question) = suggest_skill_names(name, names.iter().copied()) {
+        let alike = join_candidates(alike.into_iter());
+        let _ = write!(sentence, "; plugins have {alike}");
+    } else if let Some(question) = suggest_skill_names(name, names()) {
         let _ = write!(sentence, "; {question}");
     }
 
-    let roots = &list.roots;
+    let roots = list.roots.iter();
     let unready = roots
-        .iter()
         .filter(|root| root.state() != RootState::Ready)
         .count();
     if unready > 0 {
-        let _ = write!(
-            sentence,
-            "; {unready} of {} roots are not ready",
-            roots.len()
-        );
+        let total = list.roots.len();
+        let _ = write!(sentence, "; {unready} of {total} roots are not ready");
     }
     CommandFailure::new(exit::REJECTED, sentence)
         .with_hint("`caproot list --long` shows names and handles")
@@ -116,18 +99,18 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
 
 /// Returns the name of a skill without its plugin.
 pub fn bare_name(qualified: &str) -> &str {
-    let parts = qualified.rsplit_once(':');
-    parts.map_or(qualified, |(_, bare)| bare)
+    qualified
+        .rsplit_once(':')
+        .map_or(qualified, |(_, bare)| bare)
 }
 
 /// Joins the first candidates, and counts the others.
 pub fn join_candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = all.len().saturating_sub(MAX_CANDIDATES);
     let text = all.take(MAX_CANDIDATES).collect::<Vec<_>>().join(", ");
-    if more > 0 {
-        format!("{text} and {more} more")
-    } else {
-        text
+    match more {
+        0 => text,
+        more => format!("{text} and {more} more"),
     }
 }
 
@@ -154,8 +137,13 @@ pub async fn list_plugins(
         consistency: consistency.into(),
         ..ResolveRootsRequest::default()
     };
-    let roots = client.resolve_roots(request).await?.roots;
-    Ok(roots.into_iter().flat_map(|root| root.plugins).collect())
+    Ok(client
+        .resolve_roots(request)
+        .await?
+        .roots
+        .into_iter()
+        .flat_map(|root| root.plugins)
+        .collect())
 }
 
 /// Returns the selected root of the handle. A session on a fleet has handles with the environment of a
@@ -165,7 +153,7 @@ pub fn find_root(
     roots: Vec<SelectedCapabilityRoot>,
 ) -> Result<SelectedCapabilityRoot, CommandFailure> {
     let parsed = root_id(handle);
-    let id = parsed.as_ref().map(RootId::as_str).unwrap_or_default();
+    let id = parsed.as_ref().map_or("", RootId::as_str);
     if let Some(root) = find_fleet_root(id, &roots) {
         return Ok(root);
     }
@@ -178,11 +166,13 @@ pub fn find_root(
     };
     let sentence = format!("unknown root `{id}`; selected or published roots: {known}");
 
-    let found = roots.into_iter().find(|root| has_id(root, id));
-    let root = found.ok_or_else(|| {
-        CommandFailure::new(exit::REJECTED, sentence)
-            .with_hint("select the root with --root ID=DIR or --selected FILE")
-    })?;
+    let root = roots
+        .into_iter()
+        .find(|root| has_id(root, id))
+        .ok_or_else(|| {
+            CommandFailure::new(exit::REJECTED, sentence)
+                .with_hint("select the root with --root ID=DIR or --selected FILE")
+        })?;
 
     // The daemon rejects a handle of another root, so that the root gets the id of the handle.
     Ok(SelectedCapabilityRoot {
@@ -231,25 +221,12 @@ pub async fn find_skill(
     handle: &str,
     consistency: Consistency,
 ) -> Result<Option<Skill>, CommandFailure> {
-    let list = client
+    let skills = client
         .list_skills(&list_request(vec![root.clone()], consistency))
-        .await?;
-    let packages = list.skills.iter().map(|skill| skill.package.as_str());
+        .await?
+        .skills;
+    let packages = skills.iter().map(|skill| skill.package.as_str());
     let package = enclosing_package(handle, packages).map(str::to_owned);
-    Ok(list
-        .skills
-        .into_iter()
-        .find(|skill| Some(&skill.package) == package.as_ref()))
-}
-
-/// Finds the plugin whose package is the handle or contains the handle.
-pub async fn find_plugin_package(
-    client: &mut Client,
-    root: &SelectedCapabilityRoot,
-    handle: &str,
-    consistency: Consistency,
-) -> Result<Option<String>, CommandFailure> {
-    let plugins = list_plugins(client, vec![root.clone()], consistency).await?;
-    let packages = plugins.iter().map(|plugin| plugin.package.as_str());
-    Ok(enclosing_package(handle, packages).map(str::to_owned))
+    let mut skills = skills.into_iter();
+    Ok(skills.find(|skill| Some(&skill.package) == package.as_ref()))
 }

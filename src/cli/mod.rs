@@ -27,36 +27,33 @@ pub(crate) mod signals;
 mod spinner;
 mod table;
 
-#[cfg(target_os = "linux")]
-pub use definitions::{ManualPage, manual_pages};
 pub use failure::{CommandFailure, report_outcome, report_usage_error};
 #[cfg(target_os = "linux")]
-pub use operate::serve::sandbox_policy;
+pub use {
+    definitions::{ManualPage, manual_pages},
+    operate::serve::sandbox_policy,
+};
 
 use crate::agent::call;
 use agents::{mcp, prompt};
-#[cfg(target_os = "linux")]
-use ask::exec;
 use ask::{list, read, resolve, resources, search, status, watch};
-#[cfg(target_os = "linux")]
-use author::{check, explain, new};
 use caproot_core::net::endpoint::ProcessEnv;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
-#[cfg(target_os = "linux")]
-use copy::{lock, pull};
-#[cfg(not(target_os = "linux"))]
-use definitions::command_set;
 use definitions::definition::{self, CommandEntry};
-#[cfg(target_os = "linux")]
-use definitions::man;
 use definitions::{command_groups, flag_rules};
-#[cfg(target_os = "linux")]
-use operate::{config, link, serve};
 use output::write_stdout;
-#[cfg(not(target_os = "linux"))]
-use std::ffi::OsString;
 use tokio::runtime::Builder;
+#[cfg(target_os = "linux")]
+use {
+    ask::exec,
+    author::{check, explain, new},
+    copy::{lock, pull},
+    definitions::man,
+    operate::{config, link, serve},
+};
+#[cfg(not(target_os = "linux"))]
+use {definitions::command_set, std::ffi::OsString};
 
 /// Version and build of the program.
 const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("CAPROOT_BUILD"), ")");
@@ -229,23 +226,19 @@ async fn run_prepared(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8,
         UserCommand::Mcp(args) => mcp::run(args, env).await,
         UserCommand::Prompt(args) => prompt::run(*args, env).await,
         UserCommand::Fleet(args) => fleet::run(args).await,
-        UserCommand::Completions(args) => print_completions(&args, CommandLine::command()),
+        UserCommand::Completions(args) => {
+            // The generator panics on a write error, so it writes to memory.
+            let mut script = Vec::new();
+            let mut program = CommandLine::command();
+            clap_complete::generate(args.shell, &mut program, "caproot", &mut script);
+            write_stdout(|stdout| stdout.write_all(&script))?;
+            Ok(exit::OK)
+        }
         #[cfg(target_os = "linux")]
         UserCommand::Man(args) => man::run(&args),
         #[cfg(not(target_os = "linux"))]
         UserCommand::Other(args) => Err(unknown_command(&args)),
     }
-}
-
-fn print_completions(
-    args: &CompletionsArgs,
-    mut command: clap::Command,
-) -> Result<u8, CommandFailure> {
-    // The generator panics on a write error, so it writes to memory.
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "caproot", &mut script);
-    write_stdout(|stdout| stdout.write_all(&script))?;
-    Ok(exit::OK)
 }
 
 /// Returns the failure of a command that this system does not have.

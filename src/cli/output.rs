@@ -26,9 +26,10 @@ use terminal_size::{Height, Width, terminal_size_of};
 const READY_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OutputFormat {
     /// For people
+    #[default]
     Text,
     /// For programs: JSON; for responses of a daemon, proto3 JSON
     Json,
@@ -46,13 +47,10 @@ pub fn write_stdout(
 
 /// Returns the outcome of a write to stdout without the failure of a closed stdout.
 pub fn ignore_closed_stdout(outcome: Result<(), CommandFailure>) -> Result<(), CommandFailure> {
-    outcome.or_else(|failure| {
-        if failure.is_silent() {
-            Ok(())
-        } else {
-            Err(failure)
-        }
-    })
+    match outcome {
+        Err(failure) if failure.is_silent() => Ok(()),
+        outcome => outcome,
+    }
 }
 
 /// Writes lines on a blocking thread, so that a slow reader does not delay signals.
@@ -60,19 +58,17 @@ pub async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
     if lines.is_empty() {
         return Ok(());
     }
-    let written = tokio::task::spawn_blocking(move || {
+    tokio::task::spawn_blocking(move || {
         write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
-    });
-    written
-        .await
-        .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+    })
+    .await
+    .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
 }
 
 /// Prints the lines with which a daemon says that it is ready. A closed stdout is no failure. If stdout
 /// is not read, the daemon goes on without the lines.
 pub async fn print_ready_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
-    let printed = tokio::time::timeout(READY_LINES_TIMEOUT, write_lines(lines)).await;
-    let Ok(outcome) = printed else {
+    let Ok(outcome) = tokio::time::timeout(READY_LINES_TIMEOUT, write_lines(lines)).await else {
         tracing::warn!("stdout is not read; the first lines wait for the reader");
         return Ok(());
     };
@@ -184,7 +180,7 @@ fn print_messages(lines: &[String], program: Style) {
     let mut stderr = BufWriter::new(stderr.lock());
     for line in lines {
         let wrapped = match width {
-            Some(width) => color::wrap_message(line, width),
+            Some(width) => color::wrap_line(line, width, color::INDENT),
             None => vec![line.clone()],
         };
         for (at, part) in wrapped.iter().enumerate() {
@@ -235,15 +231,10 @@ pub fn terminal_width(stream: &(impl IsTerminal + AsTerminal)) -> Option<usize> 
     if !stream.is_terminal() {
         return None;
     }
-    let columns = std::env::var("COLUMNS")
-        .ok()
-        .and_then(|columns| columns.parse().ok());
-
+    let columns = std::env::var("COLUMNS").ok();
     columns
-        .or_else(|| {
-            let (Width(columns), _) = terminal_size_of(stream)?;
-            Some(usize::from(columns))
-        })
+        .and_then(|columns| columns.parse().ok())
+        .or_else(|| terminal_size_of(stream).map(|(Width(columns), _)| usize::from(columns)))
         .filter(|columns| *columns > 0)
         .or(Some(80))
 }

@@ -32,22 +32,17 @@ impl RootArg {
         let bytes = text.as_encoded_bytes();
         let starts: [&[u8]; 5] = [b"/", b"./", b"../", b"file:", b"published:"];
         let bare = starts.iter().any(|start| bytes.starts_with(start));
-        let Some(equals) = bytes.iter().position(|b| *b == b'=').filter(|_| !bare) else {
-            return Self::with_non_empty_dir(None, text);
+        let equals = bytes.iter().position(|b| *b == b'=').filter(|_| !bare);
+        let (id, dir) = match equals.map(|at| (std::str::from_utf8(&bytes[..at]), at)) {
+            None => (None, text),
+            Some((Err(_), _)) => return Err("the id is not UTF-8"),
+            Some((Ok(""), _)) => return Err("the id before `=` is empty"),
+            Some((Ok(id), at)) => (Some(id.to_owned()), text_after(&text, at + 1)),
         };
-        let id = std::str::from_utf8(&bytes[..equals]).map_err(|_| "the id is not UTF-8")?;
-        if id.is_empty() {
-            return Err("the id before `=` is empty");
-        }
-        Self::with_non_empty_dir(Some(id.to_owned()), text_after(&text, equals + 1))
-    }
-
-    fn with_non_empty_dir(id: Option<String>, dir: OsString) -> Result<Self, &'static str> {
         if dir.is_empty() {
-            Err("the directory is empty")
-        } else {
-            Ok(Self { id, dir })
+            return Err("the directory is empty");
         }
+        Ok(Self { id, dir })
     }
 }
 
@@ -64,30 +59,29 @@ fn text_after(text: &OsStr, start: usize) -> OsString {
 }
 
 /// Returns the selection for the flags. A relative directory is made absolute as text only. The
-/// executor, which may be another machine, resolves links and `..`.
+/// executor, which may be another machine, resolves links and `..`. A root without an id gets the last segment of its
+/// path. If the segment is taken, `-2`, `-3`, … is appended.
 pub fn select_roots(
     args: &[RootArg],
     environment_id: &str,
     current_dir: Option<&Path>,
 ) -> Result<Vec<SelectedCapabilityRoot>, &'static str> {
-    let mut paths = Vec::with_capacity(args.len());
-    for arg in args {
-        paths.push(wire_path(&arg.dir, current_dir)?);
-    }
-
-    let named = args.iter().map(|arg| arg.id.as_deref());
-    let ids = unique_root_ids(named.zip(paths.iter().map(String::as_str)));
-    let roots = ids.into_iter().zip(paths);
-    Ok(roots
-        .map(|(id, path)| SelectedCapabilityRoot {
-            id,
+    let mut taken: HashSet<String> = args.iter().filter_map(|arg| arg.id.clone()).collect();
+    let roots = args.iter().map(|arg| {
+        let path = wire_path(&arg.dir, current_dir)?;
+        Ok(SelectedCapabilityRoot {
+            id: match &arg.id {
+                Some(id) => id.clone(),
+                None => free_id(&last_segment(&path), &mut taken),
+            },
             location: Some(CapabilityRootLocation {
                 r#type: "environment".to_owned(),
                 environment_id: environment_id.to_owned(),
                 path,
             }),
         })
-        .collect())
+    });
+    roots.collect()
 }
 
 fn is_uri(text: &&str) -> bool {
@@ -130,25 +124,6 @@ fn wire_path(dir: &OsStr, current_dir: Option<&Path>) -> Result<String, &'static
 /// Returns the `file:` URI of an absolute path.
 pub fn file_uri(path: &[u8]) -> String {
     format!("file://{}", percent_encode(path, URI_PATH_ENCODE_SET))
-}
-
-/// Returns a unique id for each root: the given id, or the last segment of its path. If the segment
-/// is taken, `-2`, `-3`, … is appended.
-fn unique_root_ids<'a>(roots: impl Iterator<Item = (Option<&'a str>, &'a str)>) -> Vec<String> {
-    let roots: Vec<_> = roots.collect();
-    let mut taken: HashSet<String> = roots
-        .iter()
-        .filter_map(|(id, _)| id.map(String::from))
-        .collect();
-
-    let mut ids = Vec::with_capacity(roots.len());
-    for (id, path) in roots {
-        ids.push(match id {
-            Some(id) => id.to_owned(),
-            None => free_id(&last_segment(path), &mut taken),
-        });
-    }
-    ids
 }
 
 /// Takes the first of `base`, `base-2` and so on that is not taken.

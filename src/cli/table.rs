@@ -19,15 +19,11 @@ pub struct TableLine {
 impl TableLine {
     /// Returns the line with one cell in the style of its text.
     pub fn paint_cell(&self, column: usize, style: fn(&str) -> Style) -> String {
-        let start = self.starts[column].min(self.text.len());
         let (before, rest) = self
             .text
-            .split_at_checked(start)
+            .split_at_checked(self.starts[column].min(self.text.len()))
             .unwrap_or((&self.text, ""));
-        let (cell, after) = match rest.split_once(GAP) {
-            Some((cell, _)) => rest.split_at(cell.len()),
-            None => (rest, ""),
-        };
+        let (cell, after) = rest.split_at(rest.find(GAP).unwrap_or(rest.len()));
         if cell.is_empty() {
             return self.text.clone();
         }
@@ -41,17 +37,20 @@ impl TableLine {
 /// truncated.
 pub fn table_lines(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<TableLine> {
     let widths = column_widths(rows, width);
-    let mut lines = Vec::with_capacity(rows.len());
+    let mut lines = Vec::new();
     for row in rows {
         let mut line = String::new();
-        let mut starts = Vec::with_capacity(widths.len());
+        let mut starts = Vec::new();
         for (column, cell) in row.as_ref().iter().enumerate() {
             starts.push(line.len());
             if column + 1 == widths.len() {
                 line.push_str(cell);
             } else {
-                line.push_str(&pad_to_width(cell, widths[column]));
-                line.push_str(GAP);
+                let cell = truncate_to_width(cell, widths[column]);
+                let missing = widths[column].saturating_sub(cell.width());
+                line += &cell;
+                line.extend(std::iter::repeat_n(' ', missing));
+                line += GAP;
             }
         }
         let text = truncate_to_width(line.trim_end(), width.unwrap_or(usize::MAX));
@@ -80,23 +79,12 @@ fn column_widths(rows: &[impl AsRef<[String]>], width: Option<usize>) -> Vec<usi
     widths
 }
 
-fn pad_to_width(cell: &str, width: usize) -> String {
-    let mut cell = truncate_to_width(cell, width);
-    let missing = width.saturating_sub(cell.width());
-    cell.extend(std::iter::repeat_n(' ', missing));
-    cell
-}
-
 /// Returns the number of columns of a text on a terminal. Escape sequences of styles have none.
 pub fn shown_width(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
     let first = parts.next().map_or(0, UnicodeWidthStr::width);
-    let rest = parts.map(|part| {
-        part.split_once('m')
-            .map_or(part, |(_, shown)| shown)
-            .width()
-    });
-    first + rest.sum::<usize>()
+    let rest = parts.map(|part| part.split_once('m').map_or(part, |(_, shown)| shown));
+    first + rest.map(UnicodeWidthStr::width).sum::<usize>()
 }
 
 /// Truncates a text to a number of columns of a terminal, with `…` at the end.

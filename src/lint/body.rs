@@ -1,13 +1,12 @@
 //! Notes about the text of a SKILL.md: its length, its links and the use in its description.
 
-use crate::daemon::model::{DiagnosticCode, FileProblem, Severity};
+use crate::daemon::model::{DiagnosticCode, FileProblem};
 use crate::daemon::parse::key_position;
 use crate::lint::new_skill::PLACEHOLDER_END;
-use caproot_core::text;
-use caproot_core::text::{fences, position};
+use caproot_core::text::{self, fences, position};
 use caproot_core::wire::RelPath;
 use percent_encoding::percent_decode_str;
-use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag};
+use pulldown_cmark::{Event, LinkType, Options, Parser, Tag};
 use std::collections::HashSet;
 
 /// Most lines of a body without a note. The Agent Skills format recommends both limits.
@@ -80,13 +79,13 @@ impl BodyLink {
                 shown(&self.target)
             ),
         };
-        let severity = if self.is_code {
-            Severity::Note
+        let code = DiagnosticCode::ReferenceMissing;
+        let problem = if self.is_code {
+            FileProblem::note(code, why)
         } else {
-            Severity::Warning
+            FileProblem::warning(code, why)
         };
-        FileProblem::new(DiagnosticCode::ReferenceMissing, severity, why)
-            .with_position(self.line, self.column)
+        problem.with_position(self.line, self.column)
     }
 }
 
@@ -134,7 +133,12 @@ pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
     }
     let is_placeholder = description.ends_with(PLACEHOLDER_END);
     let mut words = description.split(|c: char| !c.is_alphanumeric());
-    if !is_placeholder && words.any(is_use_word) {
+    let says_use = words.any(|word| {
+        USE_WORDS
+            .iter()
+            .any(|known| word.eq_ignore_ascii_case(known))
+    });
+    if says_use && !is_placeholder {
         return None;
     }
 
@@ -153,40 +157,42 @@ pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
     Some(problem.with_position(line_in_file, column))
 }
 
-fn is_use_word(word: &str) -> bool {
-    USE_WORDS
-        .iter()
-        .any(|known| word.eq_ignore_ascii_case(known))
-}
-
 /// Returns the links of a SKILL.md to files below the root, and the words in backticks that may be such
 /// paths, each target once. `package` is the directory of the skill below the root.
 pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
-    let Some((_, start)) = fences::split_file(file) else {
-        return Vec::new();
+    let mut links = Vec::new();
+    let Some((_, start)) =
+        fences::split_file(file).filter(|(_, start)| file.len() - start <= MAX_LINKED_BYTES)
+    else {
+        return links;
     };
-    if file.len() - start > MAX_LINKED_BYTES {
-        return Vec::new();
-    }
 
     let body = String::from_utf8_lossy(&file[start..]);
     let (first_line, _) = position::position_of_byte(file, start);
 
     let mut seen = HashSet::new();
-    let mut links = Vec::new();
     let mut repeated = 0;
 
-    let options = Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES;
-    for (event, range) in Parser::new_ext(&body, options).into_offset_iter() {
+    for (event, range) in Parser::new_ext(&body, Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES)
+        .into_offset_iter()
+    {
         let (words, is_code) = match event {
             Event::Code(code) => (code_paths(&code), true),
-            event => (
-                link_destination(event)
-                    .into_iter()
-                    .map(CowStr::into_string)
-                    .collect(),
-                false,
-            ),
+            Event::Start(
+                Tag::Link {
+                    link_type,
+                    dest_url,
+                    ..
+                }
+                | Tag::Image {
+                    link_type,
+                    dest_url,
+                    ..
+                },
+            ) if !matches!(link_type, LinkType::Autolink | LinkType::Email) => {
+                (vec![dest_url.into_string()], false)
+            }
+            _ => continue,
         };
 
         for word in words {
@@ -219,34 +225,14 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
 
 /// Returns the words of a code span that look like relative paths.
 fn code_paths(code: &str) -> Vec<String> {
-    let words = code
-        .split_whitespace()
-        .map(|word| word.trim_matches(WORD_QUOTES));
-    let paths = words.filter(|word| word.contains(['/', '\\']) && word.starts_with(is_path_start));
-    paths.map(ToOwned::to_owned).collect()
-}
-
-fn is_path_start(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '.' | '_')
-}
-
-/// Returns the destination of a link or image that a file can be the target of.
-fn link_destination(event: Event<'_>) -> Option<CowStr<'_>> {
-    match event {
-        Event::Start(
-            Tag::Link {
-                link_type,
-                dest_url,
-                ..
-            }
-            | Tag::Image {
-                link_type,
-                dest_url,
-                ..
-            },
-        ) if !matches!(link_type, LinkType::Autolink | LinkType::Email) => Some(dest_url),
-        _ => None,
-    }
+    code.split_whitespace()
+        .map(|word| word.trim_matches(WORD_QUOTES))
+        .filter(|word| {
+            word.contains(['/', '\\'])
+                && word.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '.' | '_'))
+        })
+        .map(ToOwned::to_owned)
+        .collect()
 }
 
 /// Resolves the target of a link against the package, without links of the filesystem. Returns
@@ -279,13 +265,12 @@ fn resolve_target(package: &RelPath, dest: &str) -> Option<RelPath> {
 
 /// Whether a link target begins with the scheme of a URI (RFC 3986, section 3.1).
 fn has_scheme(target: &str) -> bool {
-    let Some((scheme, _)) = target.split_once(':') else {
-        return false;
-    };
-    scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    target.split_once(':').is_some_and(|(scheme, _)| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    })
 }
 
 #[cfg(test)]

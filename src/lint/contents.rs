@@ -1,18 +1,15 @@
 //! Files of a skill that a skill rarely has: a whole repository, keys and credentials.
 
 use crate::daemon::fs::ResolvedRootDir;
-use crate::daemon::fs::open_file::{find_target, open_file, read_names};
+use crate::daemon::fs::open_file::{find_target, open_file};
 use crate::daemon::model::resource_filter::{is_secret_name, may_serve_path};
 use crate::daemon::model::{DiagnosticCode, FileProblem};
+use crate::lint::package::{MAX_DEPTH, MAX_ENTRIES, list_names};
 use caproot_core::text::quote_words;
 use caproot_core::wire::RelPath;
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::FileType;
 use std::fmt::Write as _;
 
-/// Maximum number of entries of a skill that are counted.
-const MAX_ENTRIES: usize = 10_000;
-/// Maximum depth of the directories that are counted.
-const MAX_DEPTH: usize = 16;
 /// Maximum number of files that a message names for each reason.
 const MAX_NAMED: usize = 4;
 /// Maximum size of a file that is examined for a private key.
@@ -42,8 +39,11 @@ const CREDENTIAL_NAMES: [&[u8]; 5] = [
 ];
 
 /// Counts of the files of a skill.
-#[derive(Default)]
-struct ContentCount {
+struct ContentCount<'a> {
+    root: &'a ResolvedRootDir,
+    package: &'a RelPath,
+    /// Names of the directories that are not served.
+    skipped_dirs: &'a [Box<[u8]>],
     files: usize,
     bytes: u64,
     repository: Vec<String>,
@@ -60,25 +60,33 @@ pub fn content_problem(
     package: &RelPath,
     skipped_dirs: &[Box<[u8]>],
 ) -> Option<FileProblem> {
-    let mut count = ContentCount::default();
-    count.add_dir(root, package, package, skipped_dirs, 0);
-    let ContentCount {
-        files,
-        bytes,
-        repository,
-        withheld,
-        credentials,
-        entries,
-    } = count;
+    let mut count = ContentCount {
+        root,
+        package,
+        skipped_dirs,
+        files: 0,
+        bytes: 0,
+        repository: Vec::new(),
+        withheld: Vec::new(),
+        credentials: Vec::new(),
+        entries: 0,
+    };
+    count.add_dir(package, 0);
 
     let mut why = String::new();
     let reasons = [
-        ("the directory looks like a whole repository", repository),
+        (
+            "the directory looks like a whole repository",
+            &count.repository,
+        ),
         (
             "never served, because they may hold keys or passwords",
-            withheld,
+            &count.withheld,
         ),
-        ("served, although they may hold credentials", credentials),
+        (
+            "served, although they may hold credentials",
+            &count.credentials,
+        ),
     ];
     for (reason, names) in reasons {
         if !names.is_empty() {
@@ -91,30 +99,19 @@ pub fn content_problem(
         return None;
     }
 
-    let over = if entries > MAX_ENTRIES { "over " } else { "" };
+    let ContentCount { files, bytes, .. } = count;
+    let over = if count.entries > MAX_ENTRIES {
+        "over "
+    } else {
+        ""
+    };
     let why = format!("{over}{files} files with {bytes} bytes are files of the skill{why}");
     Some(FileProblem::note(DiagnosticCode::UnusualContent, why))
 }
 
-impl ContentCount {
-    fn add_dir(
-        &mut self,
-        root: &ResolvedRootDir,
-        package: &RelPath,
-        dir: &RelPath,
-        skipped_dirs: &[Box<[u8]>],
-        depth: usize,
-    ) {
-        let Ok(target) = find_target(&root.snapshot, &root.path, dir) else {
-            return;
-        };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let Ok(opened) = root.snapshot.open(&target.real_path, flags) else {
-            return;
-        };
-
-        let names = read_names(&opened, MAX_ENTRIES, &mut Vec::new()).unwrap_or_default();
-        for (name, kind) in names {
+impl ContentCount<'_> {
+    fn add_dir(&mut self, dir: &RelPath, depth: usize) {
+        for (name, kind) in list_names(self.root, dir).unwrap_or_default() {
             self.entries += 1;
             if self.entries > MAX_ENTRIES {
                 return;
@@ -122,38 +119,46 @@ impl ContentCount {
             let Some(path) = dir.join(&name) else {
                 continue;
             };
-            let shown = path.strip_prefix(package).unwrap_or_default().to_string();
+            let shown = path
+                .strip_prefix(self.package)
+                .unwrap_or_default()
+                .to_string();
 
             if depth == 0 && REPOSITORY_NAMES.contains(&&*name) {
                 self.repository.push(shown.clone());
             }
             match kind {
-                FileType::RegularFile => self.add_file(root, &path, &name, shown),
-                FileType::Directory if depth < MAX_DEPTH => {
-                    // A directory that is not served has no files of the skill.
-                    let is_served =
-                        RelPath::new(&name).is_some_and(|name| may_serve_path(&name, skipped_dirs));
-                    if is_served {
-                        self.add_dir(root, package, &path, skipped_dirs, depth + 1);
-                    }
+                FileType::RegularFile => self.add_file(&path, &name, shown),
+                // A directory that is not served has no files of the skill.
+                FileType::Directory
+                    if depth < MAX_DEPTH
+                        && RelPath::new(&name)
+                            .is_some_and(|name| may_serve_path(&name, self.skipped_dirs)) =>
+                {
+                    self.add_dir(&path, depth + 1);
                 }
                 _ => {}
             }
         }
     }
 
-    fn add_file(&mut self, root: &ResolvedRootDir, path: &RelPath, name: &[u8], shown: String) {
+    fn add_file(&mut self, path: &RelPath, name: &[u8], shown: String) {
         if is_secret_name(name) {
             self.withheld.push(shown);
             return;
         }
-        let Ok(target) = find_target(&root.snapshot, &root.path, path) else {
+        let ResolvedRootDir {
+            snapshot,
+            path: root,
+        } = self.root;
+        let Ok(target) = find_target(snapshot, root, path) else {
             return;
         };
 
         let size = u64::try_from(target.stat.st_size).unwrap_or_default();
-        let opened = (size <= MAX_KEY_BYTES).then(|| open_file(&root.snapshot, &root.path, path));
-        if opened.is_some_and(|opened| opened.is_ok_and(|file| file.begins_with_private_key())) {
+        if size <= MAX_KEY_BYTES
+            && open_file(snapshot, root, path).is_ok_and(|file| file.begins_with_private_key())
+        {
             self.withheld.push(shown);
             return;
         }

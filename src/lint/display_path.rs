@@ -3,7 +3,7 @@
 use caproot_core::text::EscapedBytes;
 use caproot_core::wire::RelPath;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -19,32 +19,24 @@ const URI_PATH_ENCODE_SET: &AsciiSet = &NON_ALPHANUMERIC
 /// Path in a form that a person can use in another command. Displays with misleading characters
 /// escaped.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DisplayPath(Box<[u8]>);
+pub struct DisplayPath(OsString);
 
 impl DisplayPath {
     /// Joins the directory in its given spelling with a path below the directory.
     #[must_use]
     pub fn new(given: &Path, below: &RelPath) -> Self {
-        let given = given.as_os_str().as_bytes();
-        if below.is_root() {
-            return Self(given.into());
-        }
-        let mut path = if given == b"." {
-            Vec::new()
-        } else {
-            given.to_vec()
-        };
-        if path.last().is_some_and(|last| *last != b'/') {
-            path.push(b'/');
-        }
-        path.extend_from_slice(below.as_bytes());
-        Self(path.into())
+        let rest = OsStr::from_bytes(below.as_bytes());
+        Self(match given.as_os_str().as_bytes() {
+            _ if below.is_root() => given.into(),
+            b"." => rest.into(),
+            _ => given.join(rest).into(),
+        })
     }
 
     /// Returns the text for programs. Bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn to_string_lossy(&self) -> String {
-        String::from_utf8_lossy(&self.0).into_owned()
+        self.0.to_string_lossy().into_owned()
     }
 
     /// Returns a relative reference, or a `file:` URI if the path is absolute and not below
@@ -63,14 +55,16 @@ impl DisplayPath {
     /// UTF-8 are replaced.
     #[must_use]
     pub fn to_relative(&self, current_dir: Option<&Path>) -> String {
-        let path = self.relative_path(current_dir);
-        path.to_string_lossy().into_owned()
+        self.relative_path(current_dir)
+            .to_string_lossy()
+            .into_owned()
     }
 
     fn relative_path(&self, current_dir: Option<&Path>) -> &Path {
-        let path = Path::new(OsStr::from_bytes(&self.0));
-        let below = current_dir.and_then(|dir| path.strip_prefix(dir).ok());
-        let path = below.unwrap_or_else(|| path.strip_prefix(".").unwrap_or(path));
+        let path = Path::new(&self.0);
+        let path = current_dir
+            .and_then(|dir| path.strip_prefix(dir).ok())
+            .unwrap_or_else(|| path.strip_prefix(".").unwrap_or(path));
         if path.as_os_str().is_empty() {
             Path::new(".")
         } else {
@@ -81,7 +75,7 @@ impl DisplayPath {
 
 impl fmt::Display for DisplayPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        EscapedBytes(&self.0).fmt(f)
+        EscapedBytes(self.0.as_bytes()).fmt(f)
     }
 }
 

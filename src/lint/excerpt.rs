@@ -46,8 +46,9 @@ impl SourceExcerpt {
 
         // Characters without width count as one column, so that their number is limited.
         let widths: Vec<usize> = near.iter().map(|piece| piece.width().max(1)).collect();
-        let (from, to) = if near.len() == count {
-            visible_range(&widths, at)
+        let is_whole = near.len() == count && widths.iter().sum::<usize>() <= MAX_COLUMNS;
+        let (from, to) = if is_whole {
+            (0, count)
         } else {
             partial_range(&widths, at)
         };
@@ -79,11 +80,10 @@ impl SourceExcerpt {
 fn line_pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.utf8_chunks().flat_map(|chunk| {
         let valid = chunk.valid();
-        let characters = valid
+        valid
             .char_indices()
-            .map(|(at, c)| &valid.as_bytes()[at..at + c.len_utf8()]);
-        let invalid = Some(chunk.invalid()).filter(|bytes| !bytes.is_empty());
-        characters.chain(invalid)
+            .map(|(at, c)| &valid.as_bytes()[at..at + c.len_utf8()])
+            .chain(Some(chunk.invalid()).filter(|bytes| !bytes.is_empty()))
     })
 }
 
@@ -97,23 +97,11 @@ fn key_len(rest: &[String]) -> usize {
             characters.all(|c| c.is_alphanumeric() || "-_\"'.".contains(c))
         })
         .count();
-    let is_whole = rest[len..]
-        .iter()
-        .find(|p| *p != " ")
-        .is_some_and(|p| p == ":");
-    if is_whole && len > 0 {
+    let mut following = rest[len..].iter().skip_while(|piece| *piece == " ");
+    if len > 0 && following.next().is_some_and(|piece| piece == ":") {
         len
     } else {
         rest.len().min(1)
-    }
-}
-
-/// Range of the pieces that are shown, if `widths` has the whole line.
-fn visible_range(widths: &[usize], at: usize) -> (usize, usize) {
-    if widths.iter().sum::<usize>() <= MAX_COLUMNS {
-        (0, widths.len())
-    } else {
-        partial_range(widths, at)
     }
 }
 
@@ -123,8 +111,10 @@ fn partial_range(widths: &[usize], at: usize) -> (usize, usize) {
     // If only a few columns before the span would be truncated, the line starts at its beginning.
     let all_before = count_fitting(widths[..at].iter().rev(), 2 * LEAD_COLUMNS);
     let from = if all_before == at { 0 } else { at - before };
-    let shown = count_fitting(widths[from..].iter(), MAX_COLUMNS);
-    (from, from + shown)
+    (
+        from,
+        from + count_fitting(widths[from..].iter(), MAX_COLUMNS),
+    )
 }
 
 /// Counts the first widths that fit into a number of columns.

@@ -3,7 +3,7 @@
 use crate::daemon::model::disabled_skills::parse_glob;
 use caproot_core::text::SentenceResult as _;
 use caproot_core::wire::RelPath;
-use globset::{Candidate, Error, GlobSet, GlobSetBuilder};
+use globset::{GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -33,8 +33,7 @@ impl CheckExclusions {
         let text = read_file(&file).context(file.display())?;
         for (line, number) in text.lines().map(str::trim).zip(1..) {
             if !line.is_empty() && !line.starts_with('#') {
-                let added = add_glob(&mut set, line);
-                added.context(format_args!("{}:{number}", file.display()))?;
+                add_glob(&mut set, line).context(format_args!("{}:{number}", file.display()))?;
             }
         }
         set.build().map(Self).map_err(|error| error.to_string())
@@ -48,10 +47,7 @@ impl CheckExclusions {
         }
         let mut next = Some(path.clone());
         while let Some(path) = next.filter(|path| !path.is_root()) {
-            if self
-                .0
-                .is_match_candidate(&Candidate::new(OsStr::from_bytes(path.as_bytes())))
-            {
+            if self.0.is_match(OsStr::from_bytes(path.as_bytes())) {
                 return true;
             }
             next = path.parent();
@@ -73,12 +69,9 @@ fn add_glob(set: &mut GlobSetBuilder, text: &str) -> Result<(), String> {
     } else {
         format!("**/{anchored}")
     };
-    set.add(parse_glob(&glob).map_err(|error| glob_sentence(&error))?);
+    let parsed = parse_glob(&glob).map_err(|error| format!("invalid glob: {}", error.kind()))?;
+    set.add(parsed);
     Ok(())
-}
-
-fn glob_sentence(error: &Error) -> String {
-    format!("invalid glob: {}", error.kind())
 }
 
 fn read_file(file: &Path) -> Result<String, String> {
@@ -88,8 +81,10 @@ fn read_file(file: &Path) -> Result<String, String> {
         Err(error) => return Err(error.to_string()),
     };
     let mut text = String::new();
-    let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
-    read.map_err(|error| error.to_string())?;
+    opened
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| error.to_string())?;
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(format!("over {MAX_FILE_BYTES} bytes; shorten the file"));
     }

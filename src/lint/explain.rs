@@ -8,8 +8,10 @@ const PAGE: &str = include_str!("../../docs/reference/diagnostics.md");
 
 /// Explanations by the name of the code.
 static EXPLANATIONS: LazyLock<HashMap<&str, CodeExplanation>> = LazyLock::new(|| {
-    let sections = PAGE.split("\n## ").skip(1);
-    sections.filter_map(CodeExplanation::parse).collect()
+    PAGE.split("\n## ")
+        .skip(1)
+        .filter_map(CodeExplanation::parse)
+        .collect()
 });
 
 /// Explanation of a code that the page does not have. A test looks for such a code.

@@ -54,16 +54,6 @@ pub struct FixResult {
     pub failures: Vec<(DisplayPath, String)>,
 }
 
-impl From<CheckResult> for FixResult {
-    /// Returns the result of a check without fixes.
-    fn from(checked: CheckResult) -> Self {
-        Self {
-            checked,
-            ..Self::default()
-        }
-    }
-}
-
 /// Change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileFix {
@@ -94,19 +84,15 @@ pub fn fix_dir(
     for round in 1..=MAX_ROUNDS {
         result.checked = check_dir(request, progress)?;
 
-        let allowed = AllowedDirs::new(request.allowed_dirs.clone());
-        let root = allowed
-            .resolve(&request.target.path)
-            .map_err(RootReason::from)?;
+        let root = AllowedDirs::new(request.allowed_dirs.clone()).resolve(&request.target.path)?;
 
         let plan = plan_fixes(request, &root, &result.checked);
         let is_last = plan.is_empty() || round == MAX_ROUNDS;
 
         for fix in plan {
-            let written = if mode == FixMode::Write {
-                fix.write(&root)
-            } else {
-                Ok(())
+            let written = match mode {
+                FixMode::Write => fix.write(&root),
+                FixMode::DryRun => Ok(()),
             };
             match written {
                 Ok(()) => result.fixes.push(fix.into_fix(request)),
@@ -128,35 +114,28 @@ fn plan_fixes(
     root: &ResolvedRootDir,
     checked: &CheckResult,
 ) -> Vec<PlannedFix> {
-    let mut codes: CodesByFile<'_> = BTreeMap::new();
+    let mut codes: BTreeMap<&RelPath, Vec<DiagnosticCode>> = BTreeMap::new();
     for finding in &checked.findings {
         codes
             .entry(&finding.resource)
             .or_default()
-            .push(finding.code());
+            .push(finding.problem.code);
     }
 
     let mut plan = Vec::new();
     for (path, found) in &codes {
         // Two files such as `skill.md` and `Skill.md` have no single answer.
         let is_ambiguous = found.contains(&DiagnosticCode::WrongCase)
-            && count_files_in_wrong_case(&codes, path) != 1;
+            && codes.iter().any(|(other, codes)| {
+                other != path
+                    && codes.contains(&DiagnosticCode::WrongCase)
+                    && other.parent() == path.parent()
+            });
         if !is_ambiguous {
             plan.extend(plan_fix(request, root, path, found));
         }
     }
     plan
-}
-
-/// Codes of the findings of each file.
-type CodesByFile<'a> = BTreeMap<&'a RelPath, Vec<DiagnosticCode>>;
-
-/// Counts the files such as `skill.md` in the directory of a file.
-fn count_files_in_wrong_case(codes: &CodesByFile<'_>, path: &RelPath) -> usize {
-    let siblings = codes.iter().filter(|(other, codes)| {
-        codes.contains(&DiagnosticCode::WrongCase) && other.parent() == path.parent()
-    });
-    siblings.count()
 }
 
 /// Plans the changes of one file. Returns `None` without a change.
@@ -177,11 +156,12 @@ fn plan_fix(
 
     let file = EditableFile::read(root, path)?;
     let dir_name = request.package_name(path);
-    let content = match (may_fix_skill, may_fix_values) {
-        (true, _) => fix_skill_md(&file.content, &dir_name),
-        (_, true) => fix_plugin_markdown(&file.content),
-        _ => None,
-    };
+    let mut content = None;
+    if may_fix_skill {
+        content = fix_skill_md(&file.content, &dir_name);
+    } else if may_fix_values {
+        content = fix_plugin_markdown(&file.content);
+    }
     if is_in_wrong_case {
         // Without usable frontmatter, a file such as `skill.md` may be any text.
         let text = content.as_ref().unwrap_or(&file.content);
@@ -236,8 +216,7 @@ impl PlannedFix {
         }
 
         if let Some(content) = &self.content {
-            let changes = unified_diff(&self.file.content, content, &old_path, &new_path);
-            diff.push_str(&changes);
+            diff += &unified_diff(&self.file.content, content, &old_path, &new_path);
         }
         FileFix {
             path: self.path,
@@ -257,8 +236,8 @@ fn unified_diff(old: &[u8], new: &[u8], old_path: &str, new_path: &str) -> Strin
         .header(old_path, new_path)
         .to_string();
     // A CR at the end of a line would be shown as an escape.
-    let lines = text
-        .split('\n')
-        .map(|line| escape_text(line.strip_suffix('\r').unwrap_or(line)));
-    lines.collect::<Vec<_>>().join("\n")
+    text.split('\n')
+        .map(|line| escape_text(line.strip_suffix('\r').unwrap_or(line)))
+        .collect::<Vec<_>>()
+        .join("\n")
 }

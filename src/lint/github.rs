@@ -8,11 +8,6 @@ use caproot_core::text::escape_text;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Characters that end a message, with their spelling in a command. The percent sign comes first.
-const MESSAGE_ESCAPES: [(char, &str); 3] = [('%', "%25"), ('\r', "%0D"), ('\n', "%0A")];
-/// Further characters that end the value of a property.
-const PROPERTY_ESCAPES: [(char, &str); 2] = [(':', "%3A"), (',', "%2C")];
-
 /// Returns the command for one finding, without a line break. A path below `current_dir` is
 /// relative, because GitHub looks for files below the top of the repository.
 #[must_use]
@@ -25,7 +20,11 @@ pub fn annotation_command(finding: &CheckFinding, current_dir: Option<&Path>) ->
     };
 
     let file = escape_text(&finding.path.to_relative(current_dir));
-    let mut properties = format!("file={}", escape_property(&file));
+    // These characters end the value of a property.
+    let file = escape_message(&file)
+        .replace(':', "%3A")
+        .replace(',', "%2C");
+    let mut properties = format!("file={file}");
     for (name, number) in [("line", problem.line), ("col", problem.column)] {
         if number > 0 {
             // Writing to a string cannot fail.
@@ -41,20 +40,15 @@ pub fn annotation_command(finding: &CheckFinding, current_dir: Option<&Path>) ->
     let title = problem.code.name();
     format!(
         "::{level} {properties},title={title}::{}",
-        escape_chars(&message, &MESSAGE_ESCAPES)
+        escape_message(&message)
     )
 }
 
-fn escape_property(value: &str) -> String {
-    escape_chars(&escape_chars(value, &MESSAGE_ESCAPES), &PROPERTY_ESCAPES)
-}
-
-fn escape_chars(text: &str, escapes: &[(char, &str)]) -> String {
-    let mut result = text.to_owned();
-    for (c, spelling) in escapes {
-        result = result.replace(*c, spelling);
-    }
-    result
+/// Escapes the characters that end a message. The percent sign comes first.
+fn escape_message(text: &str) -> String {
+    text.replace('%', "%25")
+        .replace('\r', "%0D")
+        .replace('\n', "%0A")
 }
 
 #[cfg(test)]

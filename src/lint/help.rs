@@ -11,37 +11,56 @@ use caproot_core::wire::RelPath;
 /// Returns the help for a problem of a file. `skill` is the skill at the path of the problem.
 pub fn help_for_problem(file: &RelPath, problem: &FileProblem, skill: Option<&Skill>) -> String {
     let is_skill_file = file.file_name() == Some(b"SKILL.md");
+    let message = &*problem.message;
     let exact = match (problem.code, problem.severity) {
         (DiagnosticCode::NameInvalid, Severity::Error) if skill.is_none() => {
-            Some("give the skill a name of 1 to 64 plain characters".to_owned())
+            Some("give the skill a name of 1 to 64 plain characters")
         }
         (DiagnosticCode::NameInvalid | DiagnosticCode::MissingDescription, _)
-            if problem.message.contains("in lower case") =>
+            if message.contains("in lower case") =>
         {
-            Some("write the keys in lower case, or run `caproot check --fix`".to_owned())
+            Some("write the keys in lower case, or run `caproot check --fix`")
         }
-        (DiagnosticCode::NameInvalid, _) => skill.and_then(name_help),
-        (DiagnosticCode::MissingDescription, _) if problem.message.contains("is a comment") => {
-            Some("put the text in quotes, or run `caproot check --fix`".to_owned())
+        (DiagnosticCode::MissingDescription, _) if message.contains("is a comment") => {
+            Some("put the text in quotes, or run `caproot check --fix`")
         }
-        (DiagnosticCode::FieldInvalid, _) if is_skill_file => {
-            misread_text_help(&problem.message).map(str::to_owned)
+        // A part of a name or description that YAML reads as something else.
+        (DiagnosticCode::FieldInvalid, _)
+            if is_skill_file && message.ends_with("quote the value") =>
+        {
+            Some("put the value in quotes, or run `caproot check --fix`")
         }
-        (DiagnosticCode::FieldUnknown, _) if problem.message.contains("did you mean") => {
-            Some("correct the spelling".to_owned())
+        (DiagnosticCode::FieldInvalid, _)
+            if is_skill_file && message.ends_with("indent the line") =>
+        {
+            Some("indent the line, or run `caproot check --fix`")
+        }
+        (DiagnosticCode::FieldUnknown, _) if message.contains("did you mean") => {
+            Some("correct the spelling")
         }
         (DiagnosticCode::FieldUnknown, _) if !is_skill_file => {
-            Some("remove it if no product needs it".to_owned())
+            Some("remove it if no product needs it")
         }
-        (DiagnosticCode::FieldUnknown, _) => skill.and_then(unknown_field_help),
-        (DiagnosticCode::YamlRepaired, _) if problem.message.starts_with(frontmatter::LEFT_OUT) => {
-            Some("correct the YAML of the value, or put the value in quotes".to_owned())
+        (DiagnosticCode::YamlRepaired, _) if message.starts_with(frontmatter::LEFT_OUT) => {
+            Some("correct the YAML of the value, or put the value in quotes")
         }
-        (DiagnosticCode::YamlSyntax, _) => yaml_syntax_help(&problem.message).map(str::to_owned),
-        (DiagnosticCode::ScriptNotRunnable, _) => script_help(&problem.message).map(str::to_owned),
+        (DiagnosticCode::YamlSyntax, _) => yaml_syntax_help(message),
+        (DiagnosticCode::ScriptNotRunnable, _) if message.contains("has a `#!` line") => Some(
+            "run `chmod +x`, or `caproot check --fix`; or name the interpreter in the SKILL.md",
+        ),
         _ => None,
     };
-    exact.unwrap_or_else(|| explain(problem.code).help.to_owned())
+    if let Some(exact) = exact {
+        return exact.to_owned();
+    }
+
+    skill
+        .and_then(|skill| match problem.code {
+            DiagnosticCode::NameInvalid => name_help(skill),
+            DiagnosticCode::FieldUnknown => unknown_field_help(skill),
+            _ => None,
+        })
+        .unwrap_or_else(|| explain(problem.code).help.to_owned())
 }
 
 /// Returns the help for a common YAML error, by words of its message.
@@ -75,38 +94,18 @@ fn yaml_syntax_help(message: &str) -> Option<&'static str> {
         ("reject tabs", "write spaces instead of the tab"),
     ];
 
-    let mut fitting = helps
-        .into_iter()
-        .filter(|(words, _)| message.contains(words));
-    fitting.next().map(|(_, help)| help)
-}
-
-/// Returns the help for a part of a name or description that YAML reads as something else.
-fn misread_text_help(message: &str) -> Option<&'static str> {
-    if message.ends_with("quote the value") {
-        Some("put the value in quotes, or run `caproot check --fix`")
-    } else if message.ends_with("indent the line") {
-        Some("indent the line, or run `caproot check --fix`")
-    } else {
-        None
-    }
-}
-
-/// Returns the help for a script that lacks only its execute permission.
-fn script_help(message: &str) -> Option<&'static str> {
-    message.contains("has a `#!` line").then_some(
-        "run `chmod +x`, or `caproot check --fix`; or name the interpreter in the SKILL.md",
-    )
+    let mut helps = helps.into_iter();
+    helps
+        .find(|(words, _)| message.contains(words))
+        .map(|(_, help)| help)
 }
 
 /// Suggests a valid name, or a way to make the name valid.
 fn name_help(skill: &Skill) -> Option<String> {
     let name = skill.frontmatter.name();
     // The name of the plugin is no part of the name in the file.
-    let bare = skill
-        .plugin
-        .as_ref()
-        .and_then(|plugin| name.strip_prefix(&**plugin)?.strip_prefix(':'));
+    let plugin = skill.plugin.as_deref();
+    let bare = plugin.and_then(|plugin| name.strip_prefix(plugin)?.strip_prefix(':'));
     let better = suggest_name(bare.unwrap_or(name));
     let fields = skill.frontmatter.all_fields().map(ValueRef::to_value);
     let written = fields.as_ref().and_then(|fields| fields.get("name"));
@@ -149,14 +148,16 @@ fn unknown_field_help(skill: &Skill) -> Option<String> {
     let ValueRef::Map(fields) = skill.frontmatter.all_fields()? else {
         return None;
     };
-    let slips = fields.filter(|(key, _)| !frontmatter::KNOWN_FIELDS.contains(key));
-    let mut meant = slips.filter_map(|(key, _)| {
-        let key = key.to_lowercase().replace('_', "-");
-        similar::most_similar(&key, frontmatter::KNOWN_FIELDS)
-    });
-    meant
-        .next()
-        .map(|meant| format!("did you mean `{meant}`? Your own fields go below `metadata`"))
+    let mut slips = fields.filter(|(key, _)| !frontmatter::KNOWN_FIELDS.contains(key));
+    let meant = slips.find_map(|(key, _)| {
+        similar::most_similar(
+            &key.to_lowercase().replace('_', "-"),
+            frontmatter::KNOWN_FIELDS,
+        )
+    })?;
+    Some(format!(
+        "did you mean `{meant}`? Your own fields go below `metadata`"
+    ))
 }
 
 #[cfg(test)]

@@ -9,15 +9,7 @@ use serde_json::{Value, json};
 /// that there is no line or column.
 #[must_use]
 pub fn check_json(all: &[CheckResult], fixes: &[FileFix], unchecked: &[(String, String)]) -> Value {
-    let CheckSummary {
-        skills,
-        errors,
-        warnings,
-        notes,
-        files,
-        dropped,
-    } = CheckSummary::from_results(all);
-
+    let summary = CheckSummary::from_results(all);
     json!({
         "skills": all.iter().flat_map(|c| &c.skills).map(skill_json).collect::<Vec<_>>(),
         "diagnostics": all.iter().flat_map(|c| &c.findings).map(finding_json).collect::<Vec<_>>(),
@@ -30,12 +22,12 @@ pub fn check_json(all: &[CheckResult], fixes: &[FileFix], unchecked: &[(String, 
             .map(|(path, message)| json!({ "path": path, "message": message }))
             .collect::<Vec<_>>(),
         "summary": {
-            "skills": skills,
-            "errors": errors,
-            "warnings": warnings,
-            "notes": notes,
-            "files": files,
-            "droppedDiagnostics": dropped,
+            "skills": summary.skills,
+            "errors": summary.errors,
+            "warnings": summary.warnings,
+            "notes": summary.notes,
+            "files": summary.files,
+            "droppedDiagnostics": summary.dropped,
         },
     })
 }
@@ -53,8 +45,8 @@ fn skill_json(listed: &CheckedSkill) -> Value {
 
 fn finding_json(finding: &CheckFinding) -> Value {
     json!({
-        "code": finding.code().name(),
-        "severity": finding.severity().name(),
+        "code": finding.problem.code.name(),
+        "severity": finding.problem.severity.name(),
         "path": finding.path.to_string_lossy(),
         "line": finding.problem.line,
         "column": finding.problem.column,

@@ -3,7 +3,7 @@
 //! scripts and its links.
 //!
 //! ```
-//! use caproot::lint::text::{ColorMode, render_finding};
+//! use caproot::lint::text::render_finding;
 //! use caproot::lint::{CheckExclusions, CheckRequest, CheckSummary, check_dir};
 //! use caproot::daemon::config::{Config, RootFlag, ServeFlags};
 //! use caproot_core::net::endpoint::ProcessEnv;
@@ -37,7 +37,7 @@
 //!
 //! let result = check_dir(&check_request(dir)?, &ScanProgress::default()).map_err(|_| "no scan")?;
 //! let text: String =
-//!     result.findings.iter().map(|finding| render_finding(finding, ColorMode::Never)).collect();
+//!     result.findings.iter().map(|finding| render_finding(finding, false)).collect();
 //! assert!(text.contains("error[YAML_SYNTAX]"));
 //! assert_eq!(CheckSummary::from_results(&[result]).errors, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -146,8 +146,8 @@ pub fn check_dir(
     let allowed = AllowedDirs::new(request.allowed_dirs.clone());
     let catalog = scan::scan_root(&allowed, &request.target, progress)?;
 
-    let mut problems: Vec<(RelPath, FileProblem)> = Vec::new();
-    let mut skills = Vec::with_capacity(catalog.len());
+    let mut problems = Vec::new();
+    let mut skills = Vec::new();
     let is_excluded = |path: &RelPath| request.exclusions.matches(path);
     for skill in catalog.skills(0) {
         let main = skill.skill_file_path();
@@ -178,8 +178,11 @@ pub fn check_dir(
         if is_excluded(&skill.skill_file_path()) {
             continue;
         }
-        let rules = &request.target.rules;
-        problems.extend(package::package_problems(root, skill, rules));
+        problems.extend(package::package_problems(
+            root,
+            skill,
+            &request.target.rules,
+        ));
 
         // The problems may reach twice the limit, so that they are rarely sorted.
         if problems.len() > 2 * MAX_FINDINGS {
@@ -194,20 +197,24 @@ pub fn check_dir(
         show_link_targets(root, &mut problems);
     }
     excess += drop_excess(&mut problems);
-    problems.sort_by(|(a, p), (b, q)| a.cmp(b).then_with(|| sort_key(p).cmp(&sort_key(q))));
+    problems.sort_by(|(a, p), (b, q)| {
+        let rank = |at: &FileProblem| (at.line, at.column, at.severity, at.code);
+        a.cmp(b).then_with(|| rank(p).cmp(&rank(q)))
+    });
 
-    let total = catalog.diagnostics.total();
-    let unkept = total.saturating_sub(count(kept.len()));
-    let findings = build_findings(request, &catalog, root.as_ref(), problems);
-    let plugins = catalog
-        .plugins()
-        .iter()
-        .filter(|plugin| !is_excluded(&plugin.package));
+    let unkept = catalog
+        .diagnostics
+        .total()
+        .saturating_sub(count(kept.len()));
     Ok(CheckResult {
         skills,
-        findings,
+        findings: build_findings(request, &catalog, root.as_ref(), problems),
         dropped: unkept.saturating_add(count(excess)),
-        plugin_count: plugins.count(),
+        plugin_count: catalog
+            .plugins()
+            .iter()
+            .filter(|plugin| !is_excluded(&plugin.package))
+            .count(),
     })
 }
 
@@ -218,10 +225,10 @@ fn apply_strict_rules(
     catalog: &Catalog,
     problems: &mut Vec<(RelPath, FileProblem)>,
 ) {
-    let mut errors: HashMap<RelPath, Vec<FileProblem>> = HashMap::new();
-    for skill in catalog.skills(0) {
-        errors.insert(skill.skill_file_path(), Vec::new());
-    }
+    let mut errors: HashMap<RelPath, Vec<FileProblem>> = catalog
+        .skills(0)
+        .map(|skill| (skill.skill_file_path(), Vec::new()))
+        .collect();
 
     let mut repaired = HashSet::new();
     for (path, problem) in problems.iter_mut() {
@@ -277,11 +284,6 @@ fn show_link_targets(root: &ResolvedRootDir, problems: &mut [(RelPath, FileProbl
     }
 }
 
-/// Returns the position and rank of a problem in its file.
-fn sort_key(problem: &FileProblem) -> (u32, u32, Severity, DiagnosticCode) {
-    (problem.line, problem.column, problem.severity, problem.code)
-}
-
 /// Keeps the most severe problems, at most [`MAX_FINDINGS`]. Returns the number of dropped problems.
 fn drop_excess(problems: &mut Vec<(RelPath, FileProblem)>) -> usize {
     let excess = problems.len().saturating_sub(MAX_FINDINGS);
@@ -300,21 +302,20 @@ fn build_findings(
     problems: Vec<(RelPath, FileProblem)>,
 ) -> Vec<CheckFinding> {
     let mut last: Option<(RelPath, Option<Vec<u8>>)> = None;
-    let mut findings = Vec::with_capacity(problems.len());
+    let mut findings = Vec::new();
 
     for (at, problem) in problems {
-        let mut excerpt = None;
-        let mut source_help = None;
+        let mut source = None;
         if problem.line > 0 {
             if last.as_ref().is_none_or(|(read, _)| *read != at) {
                 last = Some((at.clone(), root.and_then(|root| fs::read_source(root, &at))));
             }
-            let source = last.as_ref().and_then(|(_, text)| text.as_deref());
-            source_help = source.and_then(|text| yaml_help::help_for_source(&problem, text));
-            excerpt = source
-                .filter(|text| !may_expose_secret(&at, text, problem.line))
-                .and_then(|text| SourceExcerpt::new(text, problem.line, problem.column));
+            source = last.as_ref().and_then(|(_, text)| text.as_deref());
         }
+        let source_help = source.and_then(|text| yaml_help::help_for_source(&problem, text));
+        let excerpt = source
+            .filter(|text| !may_expose_secret(&at, text, problem.line))
+            .and_then(|text| SourceExcerpt::new(text, problem.line, problem.column));
 
         let skill = at.parent().and_then(|package| catalog.skill(&package));
         findings.push(CheckFinding {
@@ -335,13 +336,9 @@ fn build_findings(
 /// components of plugins, and the line may contain a secret.
 fn may_expose_secret(at: &RelPath, text: &[u8], line: u32) -> bool {
     let is_json = at.file_name().is_some_and(|name| name.ends_with(b".json"));
-    let line = text
-        .split(|b| *b == b'\n')
-        .nth((line as usize).saturating_sub(1));
-    is_json
-        && line
-            .map(String::from_utf8_lossy)
-            .is_some_and(|line| secret_filter::redact_in_line(&line) != *line)
+    let mut lines = text.split(|b| *b == b'\n').map(String::from_utf8_lossy);
+    let line = lines.nth((line as usize).saturating_sub(1));
+    is_json && line.is_some_and(|line| secret_filter::redact_in_line(&line) != *line)
 }
 
 fn count(n: usize) -> u32 {
@@ -353,9 +350,8 @@ impl CheckRequest {
     fn package_name(&self, path: &RelPath) -> Vec<u8> {
         let package = path.parent().unwrap_or_default();
         let mut root_names = self.target.path.rsplit(|b| *b == b'/');
-        package
-            .file_name()
-            .or_else(|| root_names.find(|name| !name.is_empty()))
+        let name = package.file_name();
+        name.or_else(|| root_names.find(|name| !name.is_empty()))
             .unwrap_or_default()
             .to_vec()
     }
@@ -366,30 +362,15 @@ impl CheckResult {
     #[must_use]
     pub fn is_empty_by_letter_case(&self) -> bool {
         let mut findings = self.findings.iter();
-        self.is_empty() && findings.any(|finding| finding.code() == DiagnosticCode::WrongCase)
+        self.is_empty() && findings.any(|finding| finding.problem.code == DiagnosticCode::WrongCase)
     }
 
     /// Whether there is no skill, no plugin, and no error that explains why.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let has_error = self
-            .findings
-            .iter()
-            .any(|f| f.severity() == Severity::Error);
-        self.skills.is_empty() && self.plugin_count == 0 && !has_error
-    }
-}
-
-impl CheckFinding {
-    /// Returns the diagnostic code.
-    #[must_use]
-    pub fn code(&self) -> DiagnosticCode {
-        self.problem.code
-    }
-
-    /// Returns the severity.
-    #[must_use]
-    pub fn severity(&self) -> Severity {
-        self.problem.severity
+        let mut findings = self.findings.iter();
+        self.skills.is_empty()
+            && self.plugin_count == 0
+            && !findings.any(|finding| finding.problem.severity == Severity::Error)
     }
 }

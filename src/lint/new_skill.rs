@@ -6,10 +6,8 @@ use crate::daemon::parse::{frontmatter, names, yaml};
 use crate::lint::help::suggest_name;
 use caproot_core::text::{collapse_whitespace, truncate_chars};
 use caproot_core::wire::RelPath;
-use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// End of the description of a new skill whose author wrote none. `caproot check` warns of it.
@@ -18,17 +16,12 @@ pub const PLACEHOLDER_END: &str = "Use when …";
 /// Reason why a skill cannot be created. Displays as a sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum NewSkillError {
-    /// A name is not the name of one directory.
-    #[error(
-        "{0:?} is not the name of a directory; use 1 to 64 lower-case letters, digits and hyphens"
-    )]
-    NotADirectoryName(String),
-    /// The name breaks a rule of the format.
+    /// The name is not the name of one directory, or breaks a rule of the format.
     #[error("{0}")]
     InvalidName(String),
     /// The description breaks a rule of the format.
     #[error("{0}")]
-    InvalidDescription(String),
+    InvalidDescription(Box<str>),
     /// There is a file or directory with the name.
     #[error("{} exists; caproot overwrites nothing", .0.display())]
     Exists(PathBuf),
@@ -42,37 +35,26 @@ pub enum NewSkillError {
     },
 }
 
-impl NewSkillError {
-    /// Whether another name would avoid the error.
-    #[must_use]
-    pub fn concerns_name(&self) -> bool {
-        matches!(self, Self::NotADirectoryName(_) | Self::InvalidName(_))
-    }
-}
-
 /// Creates `into/NAME/SKILL.md`, and `into` if it does not exist. Returns the path of the file.
 pub fn create_skill(into: &Path, name: &str, description: &str) -> Result<PathBuf, NewSkillError> {
     if RelPath::root().join(name.as_bytes()).is_none() {
-        return Err(NewSkillError::NotADirectoryName(name.to_owned()));
+        let sentence = format!(
+            "{name:?} is not the name of a directory; use 1 to 64 lower-case letters, digits and hyphens"
+        );
+        return Err(NewSkillError::InvalidName(sentence));
     }
-    names::check_name(name).map_err(NewSkillError::InvalidName)?;
-    if let Some(violation) = names::format_violations(name, names::is_name_char).next() {
-        return Err(NewSkillError::InvalidName(violation));
-    }
+    check_name(name).map_err(NewSkillError::InvalidName)?;
 
     // The text is checked before a directory is created, so that an error leaves nothing behind.
     let text = skill_text(name, &collapse_whitespace(description));
     let read = frontmatter::read(text.as_bytes(), true, Some(name.as_bytes()));
-    if let Some(problem) = read.problems.first() {
-        return Err(NewSkillError::InvalidDescription(
-            problem.message.to_string(),
-        ));
+    if let Some(problem) = read.problems.into_iter().next() {
+        return Err(NewSkillError::InvalidDescription(problem.message));
     }
 
-    if !into.as_os_str().is_empty() {
-        fs::create_dir_all(into).map_err(|error| unwritable_path(into, error))?;
-    }
-    let dir = into.join(OsStr::from_bytes(name.as_bytes()));
+    // An empty path has nothing to create.
+    fs::create_dir_all(into).map_err(|error| unwritable_path(into, error))?;
+    let dir = into.join(name);
     // The call also fails at a dangling link, so that nothing is overwritten: mkdir(2).
     fs::create_dir(&dir).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => NewSkillError::Exists(dir.clone()),
@@ -80,8 +62,10 @@ pub fn create_skill(into: &Path, name: &str, description: &str) -> Result<PathBu
     })?;
 
     let file = dir.join("SKILL.md");
-    let created = OpenOptions::new().write(true).create_new(true).open(&file);
-    created
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&file)
         .and_then(|mut opened| opened.write_all(text.as_bytes()))
         .map_err(|error| unwritable_path(&file, error))?;
     Ok(file)
@@ -102,12 +86,16 @@ pub fn suggest_valid_name(name: &str) -> Option<String> {
     let suggested = suggest_name(last);
     let shortened = truncate_chars(&suggested, MAX_NAME_CHARS).trim_end_matches('-');
 
-    let is_valid = names::check_name(shortened).is_ok()
-        && names::format_violations(shortened, names::is_name_char)
-            .next()
-            .is_none()
-        && shortened != name;
+    let is_valid = check_name(shortened).is_ok() && shortened != name;
     is_valid.then(|| shortened.to_owned())
+}
+
+/// Checks a name by all rules of the format.
+fn check_name(name: &str) -> Result<(), String> {
+    names::check_name(name)?;
+    names::format_violations(name, names::is_name_char)
+        .next()
+        .map_or(Ok(()), Err)
 }
 
 /// Returns the text of a SKILL.md.

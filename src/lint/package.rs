@@ -16,10 +16,10 @@ use std::io::Read as _;
 
 /// Maximum bytes of a SKILL.md that are read.
 pub const MAX_TEXT_BYTES: usize = 16 << 20;
-/// Maximum number of entries of a skill's resource directories that are examined.
-const MAX_ENTRIES: usize = 10_000;
-/// Maximum depth of the resource directories.
-const MAX_DEPTH: usize = 16;
+/// Maximum number of entries of a skill, and of its resource directories, that are examined.
+pub const MAX_ENTRIES: usize = 10_000;
+/// Maximum depth of the directories that are examined.
+pub const MAX_DEPTH: usize = 16;
 /// Directory of a skill whose files are scripts.
 const SCRIPTS_DIR: &[u8] = b"scripts";
 /// Extensions of files that an interpreter runs by their `#!` line.
@@ -38,20 +38,15 @@ pub fn package_problems(
         skipped_dirs,
         ..
     } = rules;
+    let package = &skill.package;
     let mut problems = Vec::new();
     let main = skill.skill_file_path();
     if let Some(text) = read_text(root, &main) {
-        let own = body::body_links(&text, &skill.package)
+        let own = body::body_links(&text, package)
             .into_iter()
-            .filter(|link| {
-                !link.is_code || is_own_path(root, &skill.package, &link.target, resource_dirs)
-            })
-            .filter_map(|link| Some(link.problem(&find_fault(root, &link)?, &skill.package)))
-            .chain(contents::content_problem(
-                root,
-                &skill.package,
-                skipped_dirs,
-            ))
+            .filter(|link| !link.is_code || is_own_path(root, package, &link.target, resource_dirs))
+            .filter_map(|link| Some(link.problem(&find_fault(root, &link)?, package)))
+            .chain(contents::content_problem(root, package, skipped_dirs))
             .chain(body::conflict_problem(&text))
             .chain(body::length_problem(&text))
             .chain(body::use_problem(&text, skill.frontmatter.description()));
@@ -63,10 +58,7 @@ pub fn package_problems(
         problems,
         remaining: MAX_ENTRIES,
     };
-    for name in resource_dirs {
-        let Some(dir) = skill.package.join(name) else {
-            continue;
-        };
+    for dir in resource_dirs.iter().filter_map(|name| package.join(name)) {
         let is_scripts = dir.file_name() == Some(SCRIPTS_DIR);
         walk.visit_dir(&dir, is_scripts, 0);
     }
@@ -93,14 +85,17 @@ fn is_own_path(
     target: &RelPath,
     resource_dirs: &[Box<[u8]>],
 ) -> bool {
-    let below = target.strip_prefix(package);
-    let Some(first) = below.as_ref().and_then(|below| below.segments().next()) else {
-        return false;
-    };
-    resource_dirs
-        .iter()
-        .any(|dir| dir.eq_ignore_ascii_case(first))
-        || find_in_other_case(root, package, first).is_some()
+    target
+        .strip_prefix(package)
+        .unwrap_or_default()
+        .segments()
+        .next()
+        .is_some_and(|first| {
+            resource_dirs
+                .iter()
+                .any(|dir| dir.eq_ignore_ascii_case(first))
+                || find_in_other_case(root, package, first).is_some()
+        })
 }
 
 /// Returns the fault of a path of a body; `None` if its target exists.
@@ -126,16 +121,19 @@ fn find_fault(root: &ResolvedRootDir, link: &BodyLink) -> Option<LinkFault> {
 
 /// Returns the entry of a directory whose name equals `name` except for its letter case.
 fn find_in_other_case(root: &ResolvedRootDir, dir: &RelPath, name: &[u8]) -> Option<RelPath> {
-    let dir_path = find_target(&root.snapshot, &root.path, dir).ok()?.real_path;
+    let names = list_names(root, dir)?;
+    let mut entries = names.iter().map(|(entry, _)| entry);
+    dir.join(entries.find(|entry| entry.eq_ignore_ascii_case(name))?)
+}
+
+/// Lists the first entries of a directory, with their types.
+pub fn list_names(root: &ResolvedRootDir, dir: &RelPath) -> Option<Vec<(Box<[u8]>, FileType)>> {
+    let real = find_target(&root.snapshot, &root.path, dir).ok()?.real_path;
     let opened = root
         .snapshot
-        .open(&dir_path, OFlags::RDONLY | OFlags::DIRECTORY)
+        .open(&real, OFlags::RDONLY | OFlags::DIRECTORY)
         .ok()?;
-    let names = read_names(&opened, MAX_ENTRIES, &mut Vec::new()).ok()?;
-    let mut same = names
-        .iter()
-        .filter(|(entry, _)| entry.eq_ignore_ascii_case(name));
-    dir.join(&same.next()?.0)
+    read_names(&opened, MAX_ENTRIES, &mut Vec::new()).ok()
 }
 
 fn is_missing(root: &ResolvedRootDir, path: &RelPath) -> bool {
@@ -180,10 +178,13 @@ impl ResourceWalk<'_> {
             };
 
             match kind {
-                FileType::Symlink => self.examine_link(path),
+                FileType::Symlink => {
+                    if let Err(OpenError::Resolve(error)) = find_target(snapshot, root, &path) {
+                        self.problems.push((path, scan::link_problem(error)));
+                    }
+                }
                 FileType::RegularFile if is_scripts => {
-                    let script = ScriptState::read(self.root, &path);
-                    let problem = script.and_then(ScriptState::problem);
+                    let problem = script_problem(self.root, &path);
                     self.problems.extend(problem.map(|problem| (path, problem)));
                 }
                 FileType::Directory if depth < MAX_DEPTH => {
@@ -193,53 +194,31 @@ impl ResourceWalk<'_> {
             }
         }
     }
-
-    fn examine_link(&mut self, path: RelPath) {
-        let target = find_target(&self.root.snapshot, &self.root.path, &path);
-        if let Err(OpenError::Resolve(error)) = target {
-            self.problems.push((path, scan::link_problem(error)));
-        }
-    }
 }
 
-/// Parts of a script that the kernel needs to run it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ScriptState {
-    has_shebang: bool,
-    executable: bool,
-}
+/// Returns the problem of a script that the kernel cannot run. Returns `None` if the file cannot be read or
+/// is no script.
+fn script_problem(root: &ResolvedRootDir, path: &RelPath) -> Option<FileProblem> {
+    let name = path.file_name()?;
+    let extension = name.rsplit(|b| *b == b'.').next()?;
+    let has_extension = extension != name && SCRIPT_EXTENSIONS.contains(&extension);
+    let opened = open_file(&root.snapshot, &root.path, path).ok()?;
+    let mut start = Vec::new();
+    opened
+        .file
+        .take(SHEBANG.len() as u64)
+        .read_to_end(&mut start)
+        .ok()?;
 
-impl ScriptState {
-    /// Returns `None` if the file cannot be read or is no script.
-    fn read(root: &ResolvedRootDir, path: &RelPath) -> Option<Self> {
-        let name = path.file_name()?;
-        let extension = name.rsplit(|b| *b == b'.').next()?;
-        let is_script = extension != name && SCRIPT_EXTENSIONS.contains(&extension);
-        let opened = open_file(&root.snapshot, &root.path, path).ok()?;
-        let executable = opened.executable;
-        let mut start = Vec::new();
-        opened
-            .file
-            .take(SHEBANG.len() as u64)
-            .read_to_end(&mut start)
-            .ok()?;
-        let has_shebang = start == SHEBANG;
+    let why = match (start == SHEBANG, opened.executable) {
+        (true, true) => return None,
+        (true, false) => "the script has a `#!` line, but no execute permission",
         // An empty file is a marker, such as `__init__.py`.
-        (has_shebang || is_script && !start.is_empty()).then_some(Self {
-            has_shebang,
-            executable,
-        })
-    }
-
-    fn problem(self) -> Option<FileProblem> {
-        let why = match (self.has_shebang, self.executable) {
-            (true, true) => return None,
-            (true, false) => "the script has a `#!` line, but no execute permission",
-            (false, true) => "the script has execute permission, but no `#!` line",
-            (false, false) => "the script has neither a `#!` line nor execute permission",
-        };
-        Some(FileProblem::note(DiagnosticCode::ScriptNotRunnable, why))
-    }
+        (false, _) if !has_extension || start.is_empty() => return None,
+        (false, true) => "the script has execute permission, but no `#!` line",
+        (false, false) => "the script has neither a `#!` line nor execute permission",
+    };
+    Some(FileProblem::note(DiagnosticCode::ScriptNotRunnable, why))
 }
 
 /// Returns the mode that lets everybody who may read the script run the script. Returns `None` if

@@ -2,7 +2,7 @@
 //! Analysis Results Interchange Format, version 2.1.0.
 
 use super::{CheckFinding, CheckResult};
-use crate::daemon::model::{DiagnosticCode, Severity};
+use crate::daemon::model::DiagnosticCode;
 use crate::lint::explain::{explanation_markdown, explanation_of as explain};
 use caproot_core::text::escape_text;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub fn sarif_log(
     });
 
     let findings = || all.iter().flat_map(|result| &result.findings);
-    let has_code = |code: &DiagnosticCode| findings().any(|finding| finding.code() == *code);
+    let has_code = |code: &DiagnosticCode| findings().any(|finding| finding.problem.code == *code);
     let codes: Vec<_> = DiagnosticCode::ALL.into_iter().filter(has_code).collect();
     let results = findings().map(|finding| sarif_result(finding, &codes, current_dir));
 
@@ -57,7 +57,7 @@ fn sarif_rule(code: DiagnosticCode) -> Value {
         "shortDescription": { "text": all.summary },
         "fullDescription": { "text": all.cause },
         "help": { "text": all.fix, "markdown": explanation_markdown(code) },
-        "defaultConfiguration": { "level": level(all.default_severity) },
+        "defaultConfiguration": { "level": all.default_severity.name().to_lowercase() },
     })
 }
 
@@ -85,18 +85,10 @@ fn sarif_result(
         escape_text(&finding.help)
     );
     json!({
-        "ruleId": finding.code().name(),
-        "ruleIndex": codes.iter().position(|code| *code == finding.code()),
-        "level": level(finding.severity()),
+        "ruleId": problem.code.name(),
+        "ruleIndex": codes.iter().position(|code| *code == problem.code),
+        "level": problem.severity.name().to_lowercase(),
         "message": { "text": text },
         "locations": [{ "physicalLocation": location }],
     })
-}
-
-fn level(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-        Severity::Note => "note",
-    }
 }

@@ -47,8 +47,9 @@ pub fn format_errors(file: &[u8], dir_name: &[u8], is_repaired: bool) -> Vec<Fil
         Ok(fields) => {
             errors.extend(unknown_field_error(&fields));
             errors.extend(name_errors(&fields, &String::from_utf8_lossy(dir_name)));
-            errors.extend(description_error(&fields));
-            errors.extend(compatibility_error(&fields));
+            // A missing or empty description is an error of each check.
+            errors.extend(text_error(&fields, "description", MAX_DESCRIPTION));
+            errors.extend(text_error(&fields, "compatibility", MAX_COMPATIBILITY));
         }
     }
     errors
@@ -59,8 +60,7 @@ fn encoding_errors(file: &[u8]) -> Vec<FileProblem> {
     let mut errors = Vec::new();
     if file.starts_with(BYTE_ORDER_MARK) {
         let why = "a byte order mark precedes the `---`; save the file as UTF-8 without it";
-        let error = FileProblem::error(DiagnosticCode::NoFrontmatter, why);
-        errors.push(error.with_position(1, 1));
+        errors.push(FileProblem::error(DiagnosticCode::NoFrontmatter, why).with_position(1, 1));
     }
 
     if let Err(error) = std::str::from_utf8(file) {
@@ -79,8 +79,7 @@ fn early_fence_error(yaml: &str) -> Option<FileProblem> {
     let at = yaml.find("---")?;
     let (line, column) = position::position_of_byte(yaml.as_bytes(), at);
     let why = "other programs end the frontmatter at this `---`; write other characters";
-    let error = FileProblem::error(DiagnosticCode::YamlSyntax, why);
-    Some(error.with_position(line + FIRST_LINE - 1, column))
+    Some(yaml_error(TextPosition { line, column }, why))
 }
 
 /// Reads the YAML by the rules of `StrictYAML`: no flow style, anchors, tags or duplicate keys.
@@ -89,15 +88,15 @@ fn read_fields(yaml: &str) -> Result<Vec<FieldEntry>, FileProblem> {
     let yaml = yaml.replace("\r\n", "\n").replace('\r', "\n");
     if let Some(at) = yaml.find(|c| !is_yaml_printable(c)) {
         let (line, column) = position::position_of_byte(yaml.as_bytes(), at);
-        let at = TextPosition { line, column };
-        return Err(yaml_error(at, "a control character; remove it"));
+        return Err(yaml_error(
+            TextPosition { line, column },
+            "a control character; remove it",
+        ));
     }
     check_tabs(&yaml)?;
 
     let node = document::parse(&yaml).map_err(|error| yaml_error(error.position, &error.reason))?;
-    let source = YamlSource {
-        lines: yaml.split('\n').collect(),
-    };
+    let source = YamlSource(yaml.split('\n').collect());
     source.check_node(&node)?;
 
     // The catalog has no skill whose frontmatter is not a mapping.
@@ -107,8 +106,7 @@ fn read_fields(yaml: &str) -> Result<Vec<FieldEntry>, FileProblem> {
     let fields = entries.into_iter().map(|entry| FieldEntry {
         text: source.scalar_text(&entry.node),
         key: entry.key,
-        line: entry.key_position.line + FIRST_LINE - 1,
-        column: entry.key_position.column,
+        position: entry.key_position,
     });
     Ok(fields.collect())
 }
@@ -117,17 +115,14 @@ fn read_fields(yaml: &str) -> Result<Vec<FieldEntry>, FileProblem> {
 /// scalars, which the parsed document does not show.
 fn check_tabs(yaml: &str) -> Result<(), FileProblem> {
     for (line, text) in (1..).zip(yaml.split('\n')) {
-        let Some((before, _)) = text.split_once('\t') else {
-            continue;
-        };
-        if before.starts_with('#') || before.contains(" #") {
-            continue;
+        if let Some((before, _)) = text.split_once('\t')
+            && !before.starts_with('#')
+            && !before.contains(" #")
+        {
+            let column = u32::try_from(before.chars().count() + 1).unwrap_or(u32::MAX);
+            let at = TextPosition { line, column };
+            return Err(yaml_error(at, "other programs reject tabs here"));
         }
-        let column = u32::try_from(before.chars().count() + 1).unwrap_or(u32::MAX);
-        return Err(yaml_error(
-            TextPosition { line, column },
-            "other programs reject tabs here",
-        ));
     }
     Ok(())
 }
@@ -138,7 +133,11 @@ fn is_yaml_printable(c: char) -> bool {
 }
 
 fn yaml_error(at: TextPosition, why: &str) -> FileProblem {
-    let error = FileProblem::error(DiagnosticCode::YamlSyntax, why);
+    position_error(FileProblem::error(DiagnosticCode::YamlSyntax, why), at)
+}
+
+/// Gives an error the position in the file of a position between the fences.
+fn position_error(error: FileProblem, at: TextPosition) -> FileProblem {
     error.with_position(at.line + FIRST_LINE - 1, at.column)
 }
 
@@ -147,26 +146,27 @@ struct FieldEntry {
     key: Box<str>,
     /// Value as it is written, or `None` for a list or a mapping.
     text: Option<String>,
-    line: u32,
-    column: u32,
+    /// Position between the fences.
+    position: TextPosition,
 }
 
 impl FieldEntry {
     fn error(&self, code: DiagnosticCode, why: impl Into<String>) -> FileProblem {
-        FileProblem::error(code, why).with_position(self.line, self.column)
+        position_error(FileProblem::error(code, why), self.position)
     }
 }
 
 /// Text of the frontmatter, for properties of a node that the parsed document does not have.
-struct YamlSource<'a> {
-    lines: Vec<&'a str>,
-}
+struct YamlSource<'a>(Vec<&'a str>);
 
 impl YamlSource<'_> {
     /// Returns the text from a position to the end of the line.
     fn rest_of_line(&self, at: TextPosition) -> &str {
-        let line = self.lines.get(at.line as usize - 1).copied();
-        let line = line.unwrap_or_default();
+        let line = self
+            .0
+            .get(at.line as usize - 1)
+            .copied()
+            .unwrap_or_default();
         let start = line.char_indices().nth(at.column as usize - 1);
         start.map_or("", |(start, _)| &line[start..])
     }
@@ -197,11 +197,12 @@ impl YamlSource<'_> {
     fn scalar_text(&self, node: &DocumentNode) -> Option<String> {
         match &node.value {
             DocumentValue::Null => Some(String::new()),
-            DocumentValue::Bool(value) => {
-                let written = self.rest_of_line(node.position);
-                let word = written.get(..value.to_string().len());
-                Some(word.unwrap_or_default().to_owned())
-            }
+            DocumentValue::Bool(value) => Some(
+                self.rest_of_line(node.position)
+                    .get(..value.to_string().len())
+                    .unwrap_or_default()
+                    .to_owned(),
+            ),
             // Other programs read these as special values of YAML 1.1, not as text.
             DocumentValue::Text(text) if matches!(&**text, "=" | "<<") => None,
             DocumentValue::Number(text) | DocumentValue::Text(text) => Some(text.to_string()),
@@ -232,16 +233,13 @@ fn check_indentation(entries: &[DocumentEntry]) -> Result<(), FileProblem> {
         let is_mapping = matches!(entry.node.value, DocumentValue::Map(_));
         is_mapping.then_some(entry.node.position)
     });
-    let Some(first) = starts.next() else {
-        return Ok(());
-    };
-    match starts.find(|start| start.column != first.column) {
-        Some(start) => {
-            let why = "other programs reject mappings with different indentation; indent all alike";
-            Err(yaml_error(start, why))
-        }
-        None => Ok(()),
+    if let Some(first) = starts.next()
+        && let Some(start) = starts.find(|start| start.column != first.column)
+    {
+        let why = "other programs reject mappings with different indentation; indent all alike";
+        return Err(yaml_error(start, why));
     }
+    Ok(())
 }
 
 fn find_field<'a>(fields: &'a [FieldEntry], key: &str) -> Option<&'a FieldEntry> {
@@ -263,17 +261,17 @@ fn name_errors(fields: &[FieldEntry], dir_name: &str) -> Vec<FileProblem> {
     let Some(field) = find_field(fields, "name") else {
         return vec![FileProblem::error(DiagnosticCode::NameInvalid, "no `name`")];
     };
-    let Some(written) = &field.text else {
+    let Some(written) = field.text.as_deref().map(str::trim) else {
         let why = "`name` must be text";
         return vec![field.error(DiagnosticCode::FieldInvalid, why)];
     };
-    if written.trim().is_empty() {
+    if written.is_empty() {
         return vec![field.error(DiagnosticCode::NameInvalid, "no `name`")];
     }
 
     // The validator compares both names in the form NFKC.
     let nfkc = ComposingNormalizerBorrowed::new_nfkc();
-    let name = nfkc.normalize(written.trim());
+    let name = nfkc.normalize(written);
     let mut errors = Vec::new();
     if exceeds_chars(&name, MAX_NAME) {
         let why = format!(
@@ -304,25 +302,17 @@ fn is_validator_char(c: char) -> bool {
     ALPHANUMERIC.contains(category) && c.to_lowercase().eq([c])
 }
 
-fn description_error(fields: &[FieldEntry]) -> Option<FileProblem> {
-    // A missing or empty description is an error of each check.
-    let field = find_field(fields, "description")?;
+/// Returns the error of a field that is no text, or has too many characters.
+fn text_error(fields: &[FieldEntry], key: &str, most: usize) -> Option<FileProblem> {
+    let field = find_field(fields, key)?;
     let Some(text) = &field.text else {
-        let why = "`description` must be text";
-        return Some(field.error(DiagnosticCode::FieldInvalid, why));
+        return Some(field.error(
+            DiagnosticCode::FieldInvalid,
+            format!("`{key}` must be text"),
+        ));
     };
-    let why = format!("`description` is over {MAX_DESCRIPTION} characters; shorten it");
-    exceeds_chars(text, MAX_DESCRIPTION).then(|| field.error(DiagnosticCode::FieldTooLong, why))
-}
-
-fn compatibility_error(fields: &[FieldEntry]) -> Option<FileProblem> {
-    let field = find_field(fields, "compatibility")?;
-    let Some(text) = &field.text else {
-        let why = "`compatibility` must be text";
-        return Some(field.error(DiagnosticCode::FieldInvalid, why));
-    };
-    let why = format!("`compatibility` is over {MAX_COMPATIBILITY} characters; shorten it");
-    exceeds_chars(text, MAX_COMPATIBILITY).then(|| field.error(DiagnosticCode::FieldTooLong, why))
+    let why = format!("`{key}` is over {most} characters; shorten it");
+    exceeds_chars(text, most).then(|| field.error(DiagnosticCode::FieldTooLong, why))
 }
 
 #[cfg(test)]

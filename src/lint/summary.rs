@@ -1,6 +1,6 @@
 //! Counts of check results.
 
-use super::{CheckResult, DisplayPath};
+use super::CheckResult;
 use crate::daemon::model::{DiagnosticCode, Severity};
 use std::collections::HashSet;
 use std::fmt;
@@ -27,7 +27,7 @@ impl CheckSummary {
     #[must_use]
     pub fn from_results(all: &[CheckResult]) -> Self {
         let mut summary = Self::default();
-        let mut files: HashSet<&DisplayPath> = HashSet::new();
+        let mut files = HashSet::new();
 
         for checked in all {
             summary.skills += checked.skills.len();
@@ -35,14 +35,14 @@ impl CheckSummary {
             files.extend(checked.skills.iter().map(|listed| &listed.path));
 
             for finding in &checked.findings {
-                match finding.severity() {
+                match finding.problem.severity {
                     Severity::Error => summary.errors += 1,
                     Severity::Warning => summary.warnings += 1,
                     Severity::Note => summary.notes += 1,
                 }
                 // The paths of these diagnostics are directories.
                 if !matches!(
-                    finding.code(),
+                    finding.problem.code,
                     DiagnosticCode::DirectoriesSkipped | DiagnosticCode::LimitReached
                 ) {
                     files.insert(&finding.path);
@@ -57,40 +57,20 @@ impl CheckSummary {
 
 impl fmt::Display for CheckSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            skills,
-            errors,
-            warnings,
-            notes,
-            files,
-            dropped,
-        } = *self;
-        let counts = [
-            (skills, "skill"),
-            (errors, "error"),
-            (warnings, "warning"),
-            (notes, "note"),
-        ];
-
-        for (at, (count, thing)) in counts.into_iter().enumerate() {
-            let comma = if at > 0 { ", " } else { "" };
-            write!(f, "{comma}{}", CountWithNoun(count, thing))?;
+        for (start, count, noun) in [
+            ("", self.skills, "skill"),
+            (", ", self.errors, "error"),
+            (", ", self.warnings, "warning"),
+            (", ", self.notes, "note"),
+            (" in ", self.files, "file"),
+        ] {
+            let plural = if count == 1 { "" } else { "s" };
+            write!(f, "{start}{count} {noun}{plural}")?;
         }
-
-        write!(f, " in {}", CountWithNoun(files, "file"))?;
-        if dropped > 0 {
-            write!(f, "; {dropped} more problems are not shown")?;
+        if self.dropped > 0 {
+            write!(f, "; {} more problems are not shown", self.dropped)?;
         }
         Ok(())
-    }
-}
-
-struct CountWithNoun(usize, &'static str);
-
-impl fmt::Display for CountWithNoun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(count, thing) = self;
-        write!(f, "{count} {thing}{}", if *count == 1 { "" } else { "s" })
     }
 }
 

@@ -8,17 +8,9 @@ use caproot_core::text::escape_text;
 /// Maximum width of an output line including its line number. Excerpts are truncated before.
 const MAX_COLUMNS: usize = 400;
 
-/// Color mode of the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum ColorMode {
-    Never,
-    Always,
-}
-
 /// Renders one finding over several lines, with an empty line at the end.
 #[must_use]
-pub fn render_finding(finding: &CheckFinding, colour: ColorMode) -> String {
+pub fn render_finding(finding: &CheckFinding, is_colored: bool) -> String {
     let problem = &finding.problem;
     let level = match problem.severity {
         Severity::Error => Level::ERROR,
@@ -34,11 +26,11 @@ pub fn render_finding(finding: &CheckFinding, colour: ColorMode) -> String {
         }
     }
 
-    let mut group = level
+    let group = level
         .primary_title(escape_text(&problem.message))
         .id(problem.code.name())
         .element(origin);
-    group = match &finding.excerpt {
+    let group = match &finding.excerpt {
         Some(excerpt) => group.element(
             Snippet::source(&*excerpt.text)
                 .line_start(problem.line as usize)
@@ -46,14 +38,17 @@ pub fn render_finding(finding: &CheckFinding, colour: ColorMode) -> String {
         ),
         None => group.element(Padding),
     };
-    group = group.element(Level::HELP.message(escape_text(&finding.help)));
+    let group = group.element(Level::HELP.message(escape_text(&finding.help)));
 
-    let renderer = match colour {
-        ColorMode::Never => Renderer::plain(),
-        ColorMode::Always => Renderer::styled(),
+    let renderer = if is_colored {
+        Renderer::styled()
+    } else {
+        Renderer::plain()
     };
-    let text = renderer.term_width(MAX_COLUMNS).render(&[group]);
-    align_lines(&text, finding.excerpt.is_some())
+    align_lines(
+        &renderer.term_width(MAX_COLUMNS).render(&[group]),
+        finding.excerpt.is_some(),
+    )
 }
 
 /// Corrects the lines of the library.

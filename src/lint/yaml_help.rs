@@ -45,19 +45,17 @@ pub fn help_for_source(problem: &FileProblem, source: &[u8]) -> Option<&'static 
 fn has_conflict(text: &str) -> bool {
     let end = fences::split_file(text.as_bytes()).map_or(text.len(), |(_, body)| body);
     let head = text.get(..end).unwrap_or(text);
-    CONFLICT_MARKS
-        .iter()
-        .all(|mark| text.lines().any(|line| line.starts_with(mark)))
-        && head
-            .lines()
-            .any(|line| CONFLICT_MARKS.iter().any(|mark| line.starts_with(mark)))
+    let has_mark = |text: &str, mark: &str| text.lines().any(|line| line.starts_with(mark));
+    let mut marks = CONFLICT_MARKS.iter();
+    marks.all(|mark| has_mark(text, mark)) && CONFLICT_MARKS.iter().any(|mark| has_mark(head, mark))
 }
 
 /// Whether a file holds only the path of a Markdown file or a directory.
 fn is_path(text: &str) -> bool {
     let path = text.trim_end_matches(['\r', '\n']);
-    let is_line = !path.is_empty() && path.len() <= MAX_PATH_BYTES && !path.contains(['\n', '\t']);
-    is_line
+    !path.is_empty()
+        && path.len() <= MAX_PATH_BYTES
+        && !path.contains(['\n', '\t'])
         && path == path.trim()
         && (Path::new(path).extension().is_some_and(|e| e == "md")
             || path.contains('/') && !path.contains(' '))
@@ -102,9 +100,9 @@ fn help_for_line(message: &str, line: &str) -> Option<&'static str> {
 
 /// Whether a value in quotes goes on after a closing quote.
 fn closes_early(value: &str, quote: char) -> bool {
-    let inside = &value[1..];
-    let end = inside.find(quote);
-    end.is_some_and(|end| !inside[end + 1..].trim().is_empty())
+    value[1..]
+        .split_once(quote)
+        .is_some_and(|(_, rest)| !rest.trim().is_empty())
 }
 
 #[cfg(test)]

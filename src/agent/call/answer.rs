@@ -5,13 +5,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use caproot_client::{CallError, ChangesSince, ConfigErrors, ConnectError, FleetError};
 use caproot_session::dispatch::{
-    DispatchError, DispatchRecord, DrainError, DrainSummary, ListenError, SubmitOutcome, TurnError,
+    DispatchError, DispatchOutcome, DispatchRecord, DrainError, DrainSummary, ListenError,
+    SubmitOutcome, TurnError,
 };
 use caproot_session::sources::site::SiteNameError;
 use caproot_session::{
-    ExecutorChanges, ExecutorState, ForkError, InjectedSkills, InstructionUpdate, ListedSkill,
-    McpServerStatus, ReinjectedSkills, RestoreError, ResultImage, SavedError, SelectionError,
-    SessionPlugin, SourceState, ToolError, ToolResult, UsedSkill,
+    ExecutorChanges, ForkError, InjectedSkills, RestoreError, ResultImage, SavedError,
+    SelectionError, ToolError, ToolResult,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -24,70 +24,27 @@ use tonic::Code;
 /// Code of executors that do not answer.
 const UNAVAILABLE: &str = "EXECUTOR_UNAVAILABLE";
 
-/// Answer of a request. The line has the `id` of the request, and `result` or `error`.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub enum RequestAnswer {
-    /// `hello`.
-    Hello(ProgramState),
-    /// `list`: the skills in the order of their sources.
-    List(Vec<ListedSkill>),
-    /// `read`.
-    Read(FileText),
-    /// `watch`.
-    Watch(WatchedText),
-    /// `cancel`.
-    Cancel(CancelledRequests),
-    /// `tools`: an array of tools as model APIs expect them, with names, descriptions and schemas.
-    Tools(Value),
-    /// `call`: the JSON object of the tool, at most `result_bytes`, and next to `result` whether the call
-    /// succeeded (`success`), whether third parties wrote the result (`externalContext`), and the
-    /// `images` of the tool of an MCP server.
-    #[serde(skip)]
-    Call(ToolResult),
-    /// `instructions`: the text, and how many skills are listed, shortened, omitted and hidden.
-    Instructions(Box<InstructionUpdate>),
-    /// `used_skills`: at most 128 files.
-    UsedSkills(Vec<UsedSkill>),
-    /// `reinject`: the fragments, a note about changed and removed files, and the files without a
-    /// fragment.
-    Reinject(ReinjectedSkills),
-    /// `inject`: the fragments, of at most 32,000 bytes together, and the mentions without a fragment.
-    Inject(InjectedSkills),
-    /// `state`: one object for each executor.
-    State(Vec<ExecutorState>),
-    /// `source_states`: one object for each source.
-    SourceStates(Vec<SourceState>),
-    /// `plugins`: the plugins in the order of their sources.
-    Plugins(Vec<SessionPlugin>),
-    /// `plugin_servers` and `retry_servers`: the servers in the order of their plugins.
-    PluginServers(Vec<McpServerStatus>),
-    /// `tool_result`.
-    ToolResult(AcceptedResult),
-    /// `save`: a JSON object of at most 4 MiB.
-    #[serde(skip)]
-    Save(String),
-    /// `start` and `restore`.
-    Start(StartedSession),
-    /// `changes`: the changes of each executor since the save.
-    Changes(Vec<SavedChanges>),
-    /// `fork`, `watch_usage` and `close`.
-    Session(SessionId),
-    /// `dispatcher` and `close_dispatcher`.
-    Dispatcher(DispatcherNumber),
-    /// `dispatch`.
-    Dispatch(DispatchAnswer),
-    /// `run_turn`.
-    RunTurn(TurnAnswer),
-    /// `drain`: numbers of calls.
-    Drain(DrainCounts),
-    /// `listen`.
-    Listen(ListenEnd),
-    /// `send`.
-    Send(Box<PromptAnswer>),
-    /// Any request that is invalid or failed.
-    #[serde(skip)]
-    Error(RequestError),
+/// Fields of an answer's line, as JSON without the braces. An error ends the process.
+pub type AnswerFields = serde_json::Result<String>;
+
+/// Returns the field `result` with the result of a request.
+pub fn result_field(result: &impl Serialize) -> AnswerFields {
+    Ok(format!("\"result\":{}", serde_json::to_string(result)?))
+}
+
+/// Returns the field `result` with a tool's JSON, and next to `result` whether the call succeeded (`success`),
+/// whether third parties wrote the result (`externalContext`), and the `images` of the tool of an MCP server.
+pub fn tool_result_fields(result: &ToolResult) -> AnswerFields {
+    let mut images = String::new();
+    if !result.images.is_empty() {
+        let encoded = AnswerImage::encode_all(&result.images);
+        images = format!(",\"images\":{}", serde_json::to_string(&encoded)?);
+    }
+    // The limit of a tool's result counts exactly the bytes of its JSON.
+    Ok(format!(
+        "\"success\":{},\"externalContext\":{}{images},\"result\":{}",
+        result.success, result.external_context, result.json
+    ))
 }
 
 /// Error of a request.
@@ -284,35 +241,6 @@ pub struct DrainCounts {
     complete: bool,
 }
 
-impl RequestAnswer {
-    /// Returns the line of the answer.
-    pub fn to_line(&self, id: &Value) -> serde_json::Result<String> {
-        Ok(match self {
-            // The limit of a tool's result counts exactly the bytes of its JSON.
-            Self::Call(ToolResult {
-                success,
-                external_context,
-                json,
-                images,
-            }) => {
-                let images = images_field(images)?;
-                format!(
-                    "{{\"id\":{id},\"success\":{success},\"externalContext\":{external_context}{images},\"result\":{json}}}"
-                )
-            }
-            Self::Save(json) => format!("{{\"id\":{id},\"result\":{json}}}"),
-            Self::Error(error) => {
-                let error = serde_json::to_string(error)?;
-                format!("{{\"id\":{id},\"error\":{error}}}")
-            }
-            result => {
-                let result = serde_json::to_string(result)?;
-                format!("{{\"id\":{id},\"result\":{result}}}")
-            }
-        })
-    }
-}
-
 /// Image or sound of a tool's result.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -323,20 +251,11 @@ pub struct AnswerImage {
     data: String,
 }
 
-/// Returns the field `images` of a line with the comma before it, or nothing without images.
-fn images_field(images: &[ResultImage]) -> serde_json::Result<String> {
-    if images.is_empty() {
-        return Ok(String::new());
-    }
-    let images = AnswerImage::encode_all(images);
-    Ok(format!(",\"images\":{}", serde_json::to_string(&images)?))
-}
-
 impl AnswerImage {
     /// Encodes the images of a result.
     pub fn encode_all(images: &[ResultImage]) -> Vec<Self> {
-        let images = images.iter();
         images
+            .iter()
             .map(|image| Self {
                 mime_type: image.mime_type.clone(),
                 data: STANDARD.encode(&image.bytes),
@@ -385,6 +304,11 @@ impl From<ConfigErrors> for RequestError {
 }
 
 impl RequestError {
+    /// Returns the field `error` of an answer's line.
+    pub fn to_field(&self) -> AnswerFields {
+        Ok(format!("\"error\":{}", serde_json::to_string(self)?))
+    }
+
     /// Returns the error of a valid request that failed.
     pub fn failed(error: &dyn fmt::Display) -> Self {
         Self::new("FAILED", error.to_string())
@@ -422,6 +346,15 @@ impl RequestError {
         }
     }
 
+    /// Returns an error if a request has mistakes.
+    pub fn refuse(mistakes: Vec<String>) -> Result<(), Self> {
+        if mistakes.is_empty() {
+            Ok(())
+        } else {
+            Err(Self::bad_config(mistakes))
+        }
+    }
+
     /// Returns the error of one invalid option of a session.
     pub fn bad_option(error: &dyn fmt::Display) -> Self {
         Self::bad_config(vec![error.to_string()])
@@ -443,29 +376,21 @@ impl RequestError {
 
     /// Returns the error of a call of a daemon.
     pub fn from_call_error(error: &CallError) -> Self {
-        let code = match error {
-            CallError::Status(status) => Some(status.code()),
-            _ => None,
-        };
-        if !matches!(code, Some(Code::PermissionDenied | Code::Unauthenticated)) {
-            return Self::unavailable(error);
+        match error {
+            CallError::Status(status)
+                if matches!(
+                    status.code(),
+                    Code::PermissionDenied | Code::Unauthenticated
+                ) =>
+            {
+                let next = "Pass a token or a certificate that the daemon accepts.";
+                Self {
+                    next: Some(next.to_owned()),
+                    ..Self::new("NOT_ALLOWED", error.to_string())
+                }
+            }
+            _ => Self::unavailable(error),
         }
-        let next = "Pass a token or a certificate that the daemon accepts.";
-        Self {
-            next: Some(next.to_owned()),
-            ..Self::new("NOT_ALLOWED", error.to_string())
-        }
-    }
-
-    /// Returns the error of a cancelled request.
-    pub fn cancelled() -> Self {
-        Self::new("CANCELLED", "the request was cancelled")
-    }
-
-    /// Returns the error of a request beyond the maximum number of requests in flight.
-    pub fn overloaded() -> Self {
-        let message = "256 requests are in flight; answer the calls of your tools first";
-        Self::new("OVERLOADED", message)
     }
 }
 
@@ -492,41 +417,34 @@ impl From<&ExecutorChanges> for SavedChanges {
     }
 }
 
-impl DispatchAnswer {
-    /// Returns the outcome of a call without a submission.
-    pub fn without_record(outcome: &'static str) -> Self {
-        Self {
-            outcome,
-            record: None,
-        }
-    }
-
-    /// Returns the outcome of a submission.
-    pub fn from_record(record: &DispatchRecord) -> Self {
-        let record = SubmittedAnswer::from(record);
-        Self {
-            outcome: record.outcome,
-            record: Some(record),
-        }
+impl From<&DispatchOutcome> for DispatchAnswer {
+    fn from(outcome: &DispatchOutcome) -> Self {
+        let (outcome, record) = match outcome {
+            DispatchOutcome::Ignored => ("ignored", None),
+            DispatchOutcome::AlreadyKnown => ("alreadyKnown", None),
+            DispatchOutcome::Ended(record) => {
+                let record = SubmittedAnswer::from(record);
+                (record.outcome, Some(record))
+            }
+        };
+        Self { outcome, record }
     }
 }
 
 impl From<&DispatchRecord> for SubmittedAnswer {
     fn from(record: &DispatchRecord) -> Self {
+        let (outcome, reason) = match &record.outcome {
+            SubmitOutcome::Accepted => ("accepted", None),
+            SubmitOutcome::NotFound => ("notFound", None),
+            SubmitOutcome::AlreadyAnswered => ("alreadyAnswered", None),
+            SubmitOutcome::Failed(reason) => ("failed", Some(reason.clone())),
+        };
         Self {
             request_id: record.request_id.as_str().to_owned(),
             tool: record.tool.clone(),
             success: record.success,
-            outcome: match &record.outcome {
-                SubmitOutcome::Accepted => "accepted",
-                SubmitOutcome::NotFound => "notFound",
-                SubmitOutcome::AlreadyAnswered => "alreadyAnswered",
-                SubmitOutcome::Failed(_) => "failed",
-            },
-            reason: match &record.outcome {
-                SubmitOutcome::Failed(reason) => Some(reason.clone()),
-                _ => None,
-            },
+            outcome,
+            reason,
             attempts: record.attempts,
         }
     }

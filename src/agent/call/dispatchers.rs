@@ -11,8 +11,8 @@ use crate::cli::args::parse_timeout;
 use caproot_core::sync::Mutex;
 use caproot_session::ToolResult;
 use caproot_session::dispatch::{
-    AgentThread, CallDispatcher, CallKind, CallManager, DispatchOptions, DispatchOutcome,
-    PendingCall, PendingPage, RequestId, SubmitOutcome,
+    AgentThread, CallDispatcher, CallKind, CallManager, DispatchOptions, PendingCall, PendingPage,
+    RequestId, SubmitOutcome,
 };
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
@@ -20,7 +20,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Maximum number of dispatchers of a process.
 const MAX_DISPATCHERS: usize = 1024;
@@ -144,8 +143,9 @@ impl ProgramDispatchers {
 
     /// Answers all pending calls.
     pub async fn drain(&self, number: u64) -> Result<DrainCounts, RequestError> {
-        let drained = self.find(number)?.dispatcher.drain().await?;
-        Ok(DrainCounts::from(&drained))
+        Ok(DrainCounts::from(
+            &self.find(number)?.dispatcher.drain().await?,
+        ))
     }
 
     /// Answers a call that the platform pushed.
@@ -160,15 +160,16 @@ impl ProgramDispatchers {
     /// Sends a turn, and answers calls until the thread has one of the statuses.
     pub async fn run_turn(&self, request: TurnRequest) -> Result<TurnAnswer, RequestError> {
         let entry = self.find(request.dispatcher)?;
-        let dispatcher = &entry.dispatcher;
-        let thread = &*entry.platform;
+        let SessionDispatcher {
+            dispatcher,
+            platform,
+            ..
+        } = &*entry;
+        let thread = &**platform;
+        let until = request.until;
         let ended = match &request.turn {
-            Some(turn) => {
-                dispatcher
-                    .send_and_handle(thread, turn, request.until)
-                    .await?
-            }
-            None => dispatcher.handle_until(thread, request.until).await?,
+            Some(turn) => dispatcher.send_and_handle(thread, turn, until).await?,
+            None => dispatcher.handle_until(thread, until).await?,
         };
 
         Ok(TurnAnswer {
@@ -204,7 +205,11 @@ fn dispatch_options(request: &DispatcherRequest) -> Result<DispatchOptions, Requ
             &mut options.turn_timeout,
         ),
     ] {
-        read_span(name, text.as_deref(), limit, &mut mistakes);
+        match text.as_deref().map(parse_timeout) {
+            Some(Ok(span)) => *limit = span,
+            Some(Err(reason)) => mistakes.push(format!("{name}: {reason}")),
+            None => {}
+        }
     }
     for (name, count, limit) in [
         (
@@ -221,19 +226,8 @@ fn dispatch_options(request: &DispatcherRequest) -> Result<DispatchOptions, Requ
         }
     }
 
-    if mistakes.is_empty() {
-        Ok(options)
-    } else {
-        Err(RequestError::bad_config(mistakes))
-    }
-}
-
-fn read_span(name: &str, text: Option<&str>, limit: &mut Duration, mistakes: &mut Vec<String>) {
-    match text.map(parse_timeout) {
-        Some(Ok(span)) => *limit = span,
-        Some(Err(reason)) => mistakes.push(format!("{name}: {reason}")),
-        None => {}
-    }
+    RequestError::refuse(mistakes)?;
+    Ok(options)
 }
 
 impl ProgramCall {
@@ -306,14 +300,14 @@ impl CallManager for ProgramPlatform {
 impl AgentThread for ProgramPlatform {
     fn send_turn<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            let sent = self
-                .callbacks
+            self.callbacks
                 .ask_value::<Value>(|call| CallEvent::SendTurn {
                     call,
                     dispatcher: self.dispatcher,
                     turn: turn.clone(),
-                });
-            sent.await.map(drop)
+                })
+                .await
+                .map(drop)
         })
     }
 
@@ -322,15 +316,5 @@ impl AgentThread for ProgramPlatform {
             call,
             dispatcher: self.dispatcher,
         }))
-    }
-}
-
-impl From<&DispatchOutcome> for DispatchAnswer {
-    fn from(outcome: &DispatchOutcome) -> Self {
-        match outcome {
-            DispatchOutcome::Ignored => Self::without_record("ignored"),
-            DispatchOutcome::AlreadyKnown => Self::without_record("alreadyKnown"),
-            DispatchOutcome::Ended(record) => Self::from_record(record),
-        }
     }
 }

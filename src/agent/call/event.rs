@@ -2,7 +2,6 @@
 
 use super::answer::{AnswerImage, SubmittedAnswer};
 use super::schema::ToolPayload;
-use caproot_session::dispatch::DispatchRecord;
 use caproot_session::{
     AuthorizationRequest, ChangedSource, ExecutorState, Session, SessionPluginChanges, SourceKind,
     UsageEvent,
@@ -192,30 +191,19 @@ impl CallEvent {
         text: Option<String>,
         tools: Option<Value>,
     ) -> Self {
-        let (executor, source) = if changed.kind == SourceKind::Executor {
-            let mut executors = session.executors().into_iter();
-            let executor = executors.find(|executor| executor.environment_id == changed.id);
-            (executor, None)
-        } else {
-            let source = SourceName {
+        let is_executor = changed.kind == SourceKind::Executor;
+        let executors = session.executors().into_iter();
+        Self::Changed {
+            executor: executors
+                .filter(|_| is_executor)
+                .find(|executor| executor.environment_id == changed.id),
+            source: (!is_executor).then(|| SourceName {
                 kind: changed.kind.name(),
                 id: changed.id.clone(),
-            };
-            (None, Some(source))
-        };
-        Self::Changed {
-            executor,
-            source,
+            }),
             session: session.id().to_owned(),
             text,
             tools,
-        }
-    }
-
-    /// Returns the event of a submitted answer.
-    pub fn from_record(record: &DispatchRecord) -> Self {
-        Self::Dispatched {
-            answer: SubmittedAnswer::from(record),
         }
     }
 

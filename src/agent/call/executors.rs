@@ -1,9 +1,8 @@
 //! Executors of `caproot call`, and the roots of its sessions.
 
 use super::answer::RequestError;
-use crate::cli::agents::session_args::{OpenedFleet, SessionArgs, SessionRoots};
+use crate::cli::agents::session_args::{SessionArgs, SessionRoots};
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
 use caproot_client::Fleet;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
@@ -32,22 +31,20 @@ impl SessionExecutors<'_> {
             self.args.select_fleet_roots(&self.fleet, timeout).await
         } else {
             let opened = self.args.open_executor_if_needed(self.env).await;
-            opened.map(|OpenedFleet { selected, .. }| selected)
+            opened.map(|opened| opened.selected)
         };
 
-        let selected = selected.map_err(|failure| request_error(&failure))?;
+        let selected = selected.map_err(|failure| {
+            let code = match failure.exit_code() {
+                exit::NO_DAEMON => "NO_DAEMON",
+                _ => "FAILED",
+            };
+            RequestError::new(code, failure.sentence())
+        })?;
         if selected.is_lost() && !has_other_source {
             let message = selected.messages.join("; ");
             return Err(RequestError::new("NO_DAEMON", message));
         }
         Ok(selected)
-    }
-}
-
-fn request_error(failure: &CommandFailure) -> RequestError {
-    if failure.exit_code() == exit::NO_DAEMON {
-        RequestError::new("NO_DAEMON", failure.sentence())
-    } else {
-        RequestError::failed(&failure.sentence())
     }
 }

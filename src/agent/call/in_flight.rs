@@ -52,12 +52,12 @@ impl RequestsInFlight {
     /// Cancels the requests with an id. Returns their number.
     pub fn cancel(&self, id: &Value) -> usize {
         let state = self.0.lock();
-        let entries = state.by_number.values();
-        let found: Vec<_> = entries.filter(|entry| entry.id == *id).collect();
-        for entry in &found {
-            entry.cancelled.cancel();
-        }
-        found.len()
+        state
+            .by_number
+            .values()
+            .filter(|entry| entry.id == *id)
+            .inspect(|entry| entry.cancelled.cancel())
+            .count()
     }
 }
 

@@ -6,14 +6,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 /// Maximum size of a line: a saved session of 4 MiB fits.
 pub const MAX_LINE_BYTES: usize = 5 << 20;
 
-/// One line, without its line feed.
-#[derive(Debug, PartialEq, Eq)]
-pub enum InputLine {
-    Text(String),
-    /// Over 5 MiB, and skipped.
-    TooLong,
-    NotUtf8,
-}
+/// Text of one line, without its line feed, or the problem of a line that was skipped.
+pub type InputLine = Result<String, &'static str>;
 
 /// Reader of lines. Empty lines are skipped. A read error counts as the end.
 pub struct InputLines<R> {
@@ -64,18 +58,16 @@ impl<R: AsyncRead + Unpin> InputLines<R> {
     fn take_line(&mut self) -> Option<InputLine> {
         let bytes = mem::take(&mut self.line);
         if mem::take(&mut self.is_too_long) {
-            return Some(InputLine::TooLong);
+            return Some(Err("the line is over 5 MiB"));
         }
-        if bytes.trim_ascii().is_empty() {
-            return None;
-        }
-        Some(String::from_utf8(bytes).map_or(InputLine::NotUtf8, InputLine::Text))
+        let is_empty = bytes.trim_ascii().is_empty();
+        (!is_empty).then(|| String::from_utf8(bytes).map_err(|_| "the line is not UTF-8"))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{InputLine, InputLines};
+    use super::InputLines;
 
     #[tokio::test]
     async fn invalid_and_long_lines_are_reported() {
@@ -89,10 +81,10 @@ mod tests {
             all.push(line);
         }
         let [
-            InputLine::Text(first),
-            InputLine::NotUtf8,
-            InputLine::TooLong,
-            InputLine::Text(last),
+            Ok(first),
+            Err("the line is not UTF-8"),
+            Err("the line is over 5 MiB"),
+            Ok(last),
         ] = &all[..]
         else {
             panic!("four lines: {}", all.len())

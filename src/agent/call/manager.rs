@@ -1,16 +1,16 @@
 //! Calls and turns of a manager over HTTP, for the first session of `caproot call`.
 
-use super::answer::{DrainCounts, ListenEnd, PromptAnswer, RequestAnswer, RequestError};
+use super::answer::{DrainCounts, ListenEnd, PromptAnswer, RequestError, SubmittedAnswer};
 use super::event::CallEvent;
 use super::request::SendRequest;
 use crate::cli::exit;
 use crate::cli::failure::{CommandFailure, CommandResult as _};
 use caproot_client::ClientToken;
-use caproot_session::Session;
 use caproot_session::dispatch::{
     CallListener, DispatchOptions, DispatchRecord, HttpManager, HttpManagerConfig, SessionThread,
     TerminalStatuses,
 };
+use caproot_session::{Session, UserPrompt};
 use clap::Args;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,15 +49,15 @@ impl ManagerArgs {
             return Ok(None);
         };
 
-        let token = self.manager_token_file.clone().map(ClientToken::File);
         let config = HttpManagerConfig {
-            token,
+            token: self.manager_token_file.clone().map(ClientToken::File),
             ..HttpManagerConfig::new(base_url, id)
         };
         let connected = HttpManager::new(config).await.or_exit(exit::BAD_CONFIG)?;
         let manager = Arc::new(connected.with_observer(move |record: &DispatchRecord| {
             // The receiver ends with the process.
-            drop(events.send(CallEvent::from_record(record)));
+            let answer = SubmittedAnswer::from(record);
+            drop(events.send(CallEvent::Dispatched { answer }));
         }));
 
         let options = DispatchOptions::default();
@@ -72,15 +72,14 @@ impl ManagerArgs {
 impl ManagedThread {
     /// Answers everything that is pending.
     pub async fn drain(&self) -> Result<DrainCounts, RequestError> {
-        let drained = self.thread.dispatcher().drain().await?;
-        Ok(DrainCounts::from(&drained))
+        Ok(DrainCounts::from(&self.thread.dispatcher().drain().await?))
     }
 
     /// Answers the calls of the event stream, until the stream or stdin ends.
     pub async fn listen(
         &self,
         mut stdin_ended: watch::Receiver<bool>,
-    ) -> Result<RequestAnswer, RequestError> {
+    ) -> Result<ListenEnd, RequestError> {
         let Ok(mut listener) = self.listener.try_lock() else {
             return Err(RequestError::failed(&"another request listens already"));
         };
@@ -94,32 +93,40 @@ impl ManagedThread {
         self.thread.dispatcher().wait_idle().await;
 
         ended?;
-        Ok(RequestAnswer::Listen(ListenEnd {
+        Ok(ListenEnd {
             last_event_id: listener.last_event_id().map(str::to_owned),
-        }))
+        })
     }
 
     /// Sends a prompt. With statuses, answers calls until the thread has one of them.
-    pub async fn send(&self, request: SendRequest) -> Result<RequestAnswer, RequestError> {
-        let prompt = request.prompt();
+    pub async fn send(&self, request: SendRequest) -> Result<PromptAnswer, RequestError> {
+        let prompt = UserPrompt {
+            text: request.text,
+            mentions: request.mentions,
+            connectors: request.connectors,
+            caller_skills: request.caller_skills,
+            arguments: request.arguments,
+        };
         if request.until.is_empty() {
-            let injected = self.thread.send(prompt, request.inject).await?;
-            return Ok(RequestAnswer::Send(Box::new(PromptAnswer {
-                injected,
+            return Ok(PromptAnswer {
+                injected: self.thread.send(prompt, request.inject).await?,
                 status: None,
                 drained: None,
-            })));
+            });
         }
 
-        let until = TerminalStatuses::from(request.until);
         let sent = self
             .thread
-            .send_and_handle(prompt, request.inject, until)
+            .send_and_handle(
+                prompt,
+                request.inject,
+                TerminalStatuses::from(request.until),
+            )
             .await?;
-        Ok(RequestAnswer::Send(Box::new(PromptAnswer {
+        Ok(PromptAnswer {
             injected: sent.injected,
             status: Some(sent.turn.status),
             drained: Some(DrainCounts::from(&sent.turn.drained)),
-        })))
+        })
     }
 }

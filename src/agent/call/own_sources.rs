@@ -2,7 +2,7 @@
 //! one process then share the process, and nothing else that they did not choose to share.
 
 use super::answer::RequestError;
-use super::program_registry::{FoundConfig, FoundExecutor, ProgramRegistry};
+use super::program_registry::{FoundExecutor, ProgramRegistry};
 use super::tools::{ToolCallbacks, program_authorization, program_token, program_values};
 use crate::agent::local::{LocalDirectories, LocalSource, RootPreset};
 use crate::cli::agents::session_args::SessionRoots;
@@ -63,7 +63,7 @@ pub struct ExecutorsRequest {
     /// Whether a session with other sources starts without an executor if no default socket answers. The default is
     /// `false`.
     #[serde(default)]
-    optional: bool,
+    pub optional: bool,
 }
 
 /// Origin of the addresses of executors.
@@ -135,8 +135,8 @@ impl ProgramFleets {
         request: &ExecutorsRequest,
         callbacks: &Arc<ToolCallbacks>,
     ) -> Result<Arc<ProgramFleet>, RequestError> {
-        let find = || self.0.lock().get(&request.key).and_then(Weak::upgrade);
-        if let Some(open) = find() {
+        let open = self.0.lock().get(&request.key).and_then(Weak::upgrade);
+        if let Some(open) = open {
             return Ok(open);
         }
 
@@ -153,34 +153,36 @@ impl ProgramFleets {
     }
 }
 
-impl ExecutorsRequest {
-    /// Returns whether a session with other sources may start although the executors cannot be opened.
-    pub fn may_be_missing(&self, error: &RequestError) -> bool {
-        self.optional && error.is_unavailable()
-    }
-}
-
 impl ExecutorOrigin {
     async fn open(
         &self,
         key: &str,
         callbacks: &Arc<ToolCallbacks>,
     ) -> Result<ProgramFleet, RequestError> {
-        let asked = |environments: &[String]| ProgramRegistry {
-            callbacks: callbacks.clone(),
-            key: key.to_owned(),
-            environments: environments.to_vec(),
+        let asked = |environments: &[String]| {
+            Fleet::new(ProgramRegistry {
+                callbacks: callbacks.clone(),
+                key: key.to_owned(),
+                environments: environments.to_vec(),
+            })
         };
 
-        let mut is_single = false;
         let fleet = match self {
             Self::One(executor) => {
-                is_single = true;
                 let config = executor.to_config("").map_err(RequestError::bad_config)?;
                 Fleet::new(EveryEnvironment(config.with_address().await?))
             }
             Self::Table(executors) => {
-                let configs = check_table(executors).map_err(RequestError::bad_config)?;
+                let mut mistakes = Vec::new();
+                let mut configs = Vec::new();
+                for (id, executor) in executors {
+                    match executor.to_config(&format!("executor {id:?}: ")) {
+                        Ok(config) => configs.push((id.clone(), config)),
+                        Err(found) => mistakes.extend(found),
+                    }
+                }
+                RequestError::refuse(mistakes)?;
+
                 let mut table = BTreeMap::new();
                 for (id, config) in configs {
                     table.insert(id, config.with_address().await?);
@@ -188,32 +190,13 @@ impl ExecutorOrigin {
                 Fleet::from_executors(table)
             }
             Self::File(path) => Fleet::from_file(path).await?,
-            Self::Find(environments) => Fleet::new(asked(environments)),
-            Self::FindOne(()) => {
-                is_single = true;
-                Fleet::new(asked(&[]))
-            }
+            Self::Find(environments) => asked(environments),
+            Self::FindOne(()) => asked(&[]),
         };
-        Ok(ProgramFleet { fleet, is_single })
-    }
-}
-
-/// Returns the configurations of a table, or the mistakes of all executors.
-fn check_table(
-    executors: &BTreeMap<String, FoundExecutor>,
-) -> Result<Vec<(String, FoundConfig)>, Vec<String>> {
-    let mut mistakes = Vec::new();
-    let mut configs = Vec::new();
-    for (id, executor) in executors {
-        match executor.to_config(&format!("executor {id:?}: ")) {
-            Ok(config) => configs.push((id.clone(), config)),
-            Err(found) => mistakes.extend(found),
-        }
-    }
-    if mistakes.is_empty() {
-        Ok(configs)
-    } else {
-        Err(mistakes)
+        Ok(ProgramFleet {
+            fleet,
+            is_single: matches!(self, Self::One(_) | Self::FindOne(())),
+        })
     }
 }
 
@@ -242,12 +225,13 @@ impl ProgramFleet {
         };
 
         // The timeout of the executor limits each call, and this one limits all calls together.
-        let listed = tokio::time::timeout(timeout, list_roots).await;
-        let published = listed.unwrap_or_else(|_| {
-            let span = humantime::format_duration(timeout);
-            let sentence = format!("the daemon did not answer within {span}");
-            Err(RequestError::unavailable(sentence))
-        })?;
+        let published = tokio::time::timeout(timeout, list_roots)
+            .await
+            .unwrap_or_else(|_| {
+                let span = humantime::format_duration(timeout);
+                let sentence = format!("the daemon did not answer within {span}");
+                Err(RequestError::unavailable(sentence))
+            })?;
         Ok(SessionRoots {
             roots: published_selection(published, None),
             are_published: true,
@@ -314,11 +298,11 @@ impl SourcesRequest {
             }
         }
         let text = json!({ "mcpServers": servers }).to_string();
-        let parsed = McpServerList::parse(&text, &|name| std::env::var(name).ok());
-        let mut list = parsed.unwrap_or_else(|errors| {
-            mistakes.extend(errors.iter().map(ToString::to_string));
-            McpServerList::default()
-        });
+        let mut list = McpServerList::parse(&text, &|name| std::env::var(name).ok())
+            .unwrap_or_else(|errors| {
+                mistakes.extend(errors.iter().map(ToString::to_string));
+                McpServerList::default()
+            });
         // A program means each of its servers.
         mistakes.append(&mut list.warnings);
 
@@ -361,28 +345,26 @@ impl SourcesRequest {
 
 impl LocalRequest {
     async fn start(&self, options: &SessionOptions) -> Result<Arc<dyn SkillSource>, RequestError> {
-        let mut presets = Vec::with_capacity(self.presets.len());
+        let mut presets = Vec::new();
         for name in &self.presets {
             let Some(preset) = RootPreset::parse(name) else {
                 let (shown, known) = (quote_value(name), RootPreset::NAMES.join(", "));
                 let mistake = format!("presets: there is no preset {shown}; expected {known}");
-                return Err(RequestError::bad_config(vec![mistake]));
+                return Err(RequestError::bad_option(&mistake));
             };
             presets.push(preset);
         }
 
-        let named = self.directories.iter();
         let directories = LocalDirectories {
-            named: named.map(|(id, path)| (id.clone(), path.clone())).collect(),
+            named: self.directories.clone().into_iter().collect(),
             presets,
             project: None,
         };
         match LocalSource::start(&self.id, directories, options).await {
             Ok(source) => Ok(Arc::new(source)),
-            Err(error) => {
-                let mistake = format!("cannot use the local directories: {error}");
-                Err(RequestError::bad_config(vec![mistake]))
-            }
+            Err(error) => Err(RequestError::bad_option(&format!(
+                "cannot use the local directories: {error}"
+            ))),
         }
     }
 }

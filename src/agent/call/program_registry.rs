@@ -5,7 +5,7 @@ use super::tools::ToolCallbacks;
 use crate::cli::args::parse_timeout;
 use caproot_client::fleet::{ExecutorRegistry, RegistryFuture};
 use caproot_client::{
-    ClientCredentials, ClientToken, ConnectError, ExecutorConfig, SpiffeId, find_default_endpoint,
+    ClientCredentials, ClientToken, ConnectError, ExecutorConfig, find_default_endpoint,
 };
 use caproot_core::net::endpoint::{DaemonEndpoint, ProcessEnv};
 use caproot_core::text::quote_value;
@@ -33,36 +33,27 @@ pub struct ProgramRegistry {
 }
 
 /// Executor that the program found.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub struct FoundExecutor {
     /// Address of the daemon: `unix:PATH`, `tcp:HOST:PORT` or `tls:HOST:PORT`. The default is the first
     /// default socket that answers.
-    #[serde(default)]
     endpoint: Option<String>,
     /// Authorities (PEM) that the daemon's certificate must come from.
-    #[serde(default)]
     ca: Option<PathBuf>,
     /// Client certificate (PEM).
-    #[serde(default)]
     cert: Option<PathBuf>,
     /// Key of the certificate (PEM).
-    #[serde(default)]
     key: Option<PathBuf>,
     /// Name that the daemon's certificate must have. The default is the host.
-    #[serde(default)]
     server_name: Option<String>,
     /// SPIFFE ID that the daemon's certificate must have.
-    #[serde(default)]
     spiffe_id: Option<String>,
     /// Token of each call.
-    #[serde(default)]
     token: Option<String>,
     /// File with the token.
-    #[serde(default)]
     token_file: Option<PathBuf>,
     /// Timeout of each call, such as `10s`. The default is `30s`.
-    #[serde(default)]
     timeout: Option<String>,
 }
 
@@ -78,13 +69,11 @@ impl FoundExecutor {
     pub fn to_config(&self, prefix: &str) -> Result<FoundConfig, Vec<String>> {
         let mut mistakes = Vec::new();
         let endpoint = parse_field("endpoint", self.endpoint.as_deref(), &mut mistakes);
-        let spiffe_id: Option<SpiffeId> =
-            parse_field("spiffe_id", self.spiffe_id.as_deref(), &mut mistakes);
+        let spiffe_id = parse_field("spiffe_id", self.spiffe_id.as_deref(), &mut mistakes);
         let timeout = self.timeout.as_deref().map(parse_timeout).transpose();
-        let timeout = timeout.unwrap_or_else(|reason| {
+        if let Err(reason) = &timeout {
             mistakes.push(format!("timeout: {reason}"));
-            None
-        });
+        }
         if self.cert.is_some() != self.key.is_some() {
             mistakes.push("`cert` and `key` belong together: set both".to_owned());
         }
@@ -98,19 +87,21 @@ impl FoundExecutor {
                 .collect());
         }
 
-        let file_token = self.token_file.clone().map(ClientToken::File);
-        let credentials = ClientCredentials {
-            ca: self.ca.clone(),
-            identity: self.cert.clone().zip(self.key.clone()),
-            server_name: self.server_name.clone(),
-            spiffe_id,
-            token: self.token.clone().map(ClientToken::Value).or(file_token),
-            socket_users: None,
-        };
         Ok(FoundConfig {
             endpoint,
-            credentials,
-            timeout,
+            credentials: ClientCredentials {
+                ca: self.ca.clone(),
+                identity: self.cert.clone().zip(self.key.clone()),
+                server_name: self.server_name.clone(),
+                spiffe_id,
+                token: self
+                    .token
+                    .clone()
+                    .map(ClientToken::Value)
+                    .or(self.token_file.clone().map(ClientToken::File)),
+                socket_users: None,
+            },
+            timeout: timeout.unwrap_or_default(),
         })
     }
 }
@@ -132,38 +123,33 @@ impl FoundConfig {
 }
 
 /// Returns the parsed text, and adds a mistake if the text is not valid.
-fn parse_field<T>(name: &str, text: Option<&str>, mistakes: &mut Vec<String>) -> Option<T>
-where
-    T: FromStr,
-    T::Err: fmt::Display,
-{
+fn parse_field<T: FromStr<Err: fmt::Display>>(
+    name: &str,
+    text: Option<&str>,
+    mistakes: &mut Vec<String>,
+) -> Option<T> {
     let text = text?;
-    let parsed = text.parse();
-    parsed
-        .map_err(|error| {
-            let shown = quote_value(text);
-            mistakes.push(format!("{name}: invalid value {shown}: {error}"));
-        })
-        .ok()
+    let record_mistake = |error: T::Err| {
+        let shown = quote_value(text);
+        mistakes.push(format!("{name}: invalid value {shown}: {error}"));
+    };
+    text.parse().map_err(record_mistake).ok()
 }
 
 impl ExecutorRegistry for ProgramRegistry {
     fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a> {
         Box::pin(async move {
-            let asked =
-                self.callbacks
-                    .ask_value::<Option<FoundExecutor>>(|call| CallEvent::FindExecutor {
-                        call,
-                        key: self.key.clone(),
-                        environment_id: environment_id.to_owned(),
-                    });
-            let found = timeout(FIND_TIMEOUT, asked).await;
-            let found = found.map_err(|_| {
+            let asked = self.callbacks.ask_value(|call| CallEvent::FindExecutor {
+                call,
+                key: self.key.clone(),
+                environment_id: environment_id.to_owned(),
+            });
+            let found = timeout(FIND_TIMEOUT, asked).await.map_err(|_| {
                 let span = humantime::format_duration(FIND_TIMEOUT);
                 format!("the program did not answer within {span}")
             })?;
             // The text of an exception may have secrets, and the reason reaches the model.
-            let found = found.map_err(|reason| {
+            let found: Option<FoundExecutor> = found.map_err(|reason| {
                 tracing::warn!("no executor of environment {environment_id:?}: {reason}");
                 "the function of the program that finds executors failed; see its log".to_owned()
             })?;
@@ -171,8 +157,11 @@ impl ExecutorRegistry for ProgramRegistry {
                 return Ok(None);
             };
             let config = executor.to_config("").map_err(|found| found.join("; "))?;
-            let config = config.with_address().await;
-            config.map(Some).map_err(|error| error.to_string())
+            config
+                .with_address()
+                .await
+                .map(Some)
+                .map_err(|error| error.to_string())
         })
     }
 

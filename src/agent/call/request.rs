@@ -136,32 +136,24 @@ pub enum CallRequest {
 }
 
 /// Roots and skills of a new session.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub struct ForkRequest {
     /// Ids of the roots of the new session. The default is all roots of the session.
-    #[serde(default)]
     pub roots: Option<Vec<String>>,
     /// Only skills of the session for this product, or for every product.
-    #[serde(default)]
     pub product: Option<String>,
     /// Rules that include skills of the session. The default is all skills.
-    #[serde(default)]
     pub include: Vec<String>,
     /// Rules that exclude skills.
-    #[serde(default)]
     pub exclude: Vec<String>,
     /// Further rules of skills that the text never cuts while another skill is in the text.
-    #[serde(default)]
     pub pin: Vec<String>,
     /// Further rules of skills that the text lists without a description.
-    #[serde(default)]
     pub name_only: Vec<String>,
     /// Further rules of skills that are hidden from models.
-    #[serde(default)]
     pub manual: Vec<String>,
     /// Further rules of skills that are offered although they are switched off by default.
-    #[serde(default)]
     pub enable: Vec<String>,
 }
 
@@ -247,19 +239,19 @@ pub struct TurnRequest {
 #[serde(deny_unknown_fields)]
 pub struct SendRequest {
     /// Text of the prompt.
-    text: String,
+    pub text: String,
     /// Skills that the user mentioned next to the text.
     #[serde(default)]
-    mentions: Vec<SkillMention>,
+    pub mentions: Vec<SkillMention>,
     /// Names that mean a connector, and not a skill, if they stand alone in the text.
     #[serde(default)]
-    connectors: Vec<String>,
+    pub connectors: Vec<String>,
     /// Names of skills that the caller has. A skill of the session takes precedence.
     #[serde(default)]
-    caller_skills: Vec<String>,
+    pub caller_skills: Vec<String>,
     /// Arguments of the user for the mentioned skills, at most 4,096 bytes.
     #[serde(default)]
-    arguments: String,
+    pub arguments: String,
     /// Whether the prompt gets the fragments of the mentioned skills. The default is `true`.
     #[serde(default = "inject_by_default")]
     pub inject: bool,
@@ -306,19 +298,6 @@ impl ToolResultRequest {
     }
 }
 
-impl SendRequest {
-    /// Returns the prompt of a user.
-    pub fn prompt(&self) -> UserPrompt {
-        UserPrompt {
-            text: self.text.clone(),
-            mentions: self.mentions.clone(),
-            connectors: self.connectors.clone(),
-            caller_skills: self.caller_skills.clone(),
-            arguments: self.arguments.clone(),
-        }
-    }
-}
-
 /// Line without a valid request.
 pub struct BadLine {
     /// Id of the request, or `null` if the line has none.
@@ -328,26 +307,17 @@ pub struct BadLine {
 
 /// Parses a line of stdin.
 pub fn parse_request(line: InputLine) -> Result<RequestLine, BadLine> {
-    let fields = parse_object(line).map_err(|message| BadLine {
-        id: Value::Null,
-        error: Box::new(RequestError::invalid(message)),
-    })?;
-    let id = fields.get("id").cloned().unwrap_or_default();
-
-    parse_fields(fields).map_err(|message| BadLine {
+    let mut id = Value::Null;
+    let parsed = line.map_err(str::to_owned).and_then(|text| {
+        let fields: Map<_, _> =
+            serde_json::from_str(&text).context("the line is not a JSON object")?;
+        id = fields.get("id").cloned().unwrap_or_default();
+        parse_fields(fields)
+    });
+    parsed.map_err(|message| BadLine {
         id,
         error: Box::new(RequestError::invalid(message)),
     })
-}
-
-fn parse_object(line: InputLine) -> Result<Map<String, Value>, String> {
-    match line {
-        InputLine::Text(text) => {
-            serde_json::from_str(&text).context("the line is not a JSON object")
-        }
-        InputLine::TooLong => Err("the line is over 5 MiB".to_owned()),
-        InputLine::NotUtf8 => Err("the line is not UTF-8".to_owned()),
-    }
 }
 
 fn parse_fields(fields: Map<String, Value>) -> Result<RequestLine, String> {
@@ -391,11 +361,10 @@ fn default_reinject_budget() -> usize {
 #[cfg(test)]
 mod tests {
     use super::{BadLine, CallRequest, RequestLine, parse_request};
-    use crate::agent::call::lines::InputLine;
     use serde_json::{Value, json};
 
     fn parse(line: &Value) -> Result<RequestLine, BadLine> {
-        parse_request(InputLine::Text(line.to_string()))
+        parse_request(Ok(line.to_string()))
     }
 
     fn error_of(line: &Value) -> String {

@@ -14,7 +14,7 @@ use caproot_session::{
     ReinjectedSkills, SessionPlugin, SourceState, UsedSkill,
 };
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 /// Tool as a model API expects it.
@@ -30,61 +30,79 @@ pub struct ToolPayload {
     input_schema: Map<String, Value>,
 }
 
-/// Results by the method of their request.
-struct ResultSchemas {
-    generator: SchemaGenerator,
-    by_method: Map<String, Value>,
-}
-
-impl ResultSchemas {
-    /// Returns a schema for each method. A test compares the methods with those of requests.
-    fn collect() -> Self {
-        let mut results = Self {
-            generator: SchemaSettings::draft2020_12()
-                .for_serialize()
-                .into_generator(),
-            by_method: Map::new(),
-        };
-
-        results.add::<ProgramState>("hello");
-        results.add::<StartedSession>("start");
-        results.add::<Vec<ToolPayload>>("tools");
-        results.add::<Map<String, Value>>("call");
-        results.add::<Vec<ListedSkill>>("list");
-        results.add::<FileText>("read");
-        results.add::<InstructionUpdate>("instructions");
-        results.add::<Vec<UsedSkill>>("used_skills");
-        results.add::<ReinjectedSkills>("reinject");
-        results.add::<WatchedText>("watch");
-        results.add::<SessionId>("watch_usage");
-        results.add::<InjectedSkills>("inject");
-        results.add::<Vec<ExecutorState>>("state");
-        results.add::<Vec<SourceState>>("source_states");
-        results.add::<Vec<SessionPlugin>>("plugins");
-        results.add::<Vec<McpServerStatus>>("plugin_servers");
-        results.add::<Vec<McpServerStatus>>("retry_servers");
-        results.add::<AcceptedResult>("tool_result");
-        results.add::<CancelledRequests>("cancel");
-        results.add::<Map<String, Value>>("save");
-        results.add::<StartedSession>("restore");
-        results.add::<Vec<SavedChanges>>("changes");
-        results.add::<SessionId>("fork");
-        results.add::<SessionId>("close");
-        results.add::<DispatcherNumber>("dispatcher");
-        results.add::<DispatchAnswer>("dispatch");
-        results.add::<TurnAnswer>("run_turn");
-        results.add::<DispatcherNumber>("close_dispatcher");
-        results.add::<DrainCounts>("drain");
-        results.add::<ListenEnd>("listen");
-        results.add::<PromptAnswer>("send");
-        results
-    }
-
-    fn add<T: JsonSchema>(&mut self, method: &str) {
-        let schema = self.generator.subschema_for::<T>();
-        self.by_method.insert(method.to_owned(), schema.to_value());
-    }
-}
+/// Results by the method of their request. A test compares the methods with those of requests.
+const RESULTS: [(&str, fn(&mut SchemaGenerator) -> Schema); 31] = [
+    ("hello", SchemaGenerator::subschema_for::<ProgramState>),
+    ("start", SchemaGenerator::subschema_for::<StartedSession>),
+    ("tools", SchemaGenerator::subschema_for::<Vec<ToolPayload>>),
+    ("call", SchemaGenerator::subschema_for::<Map<String, Value>>),
+    ("list", SchemaGenerator::subschema_for::<Vec<ListedSkill>>),
+    ("read", SchemaGenerator::subschema_for::<FileText>),
+    (
+        "instructions",
+        SchemaGenerator::subschema_for::<InstructionUpdate>,
+    ),
+    (
+        "used_skills",
+        SchemaGenerator::subschema_for::<Vec<UsedSkill>>,
+    ),
+    (
+        "reinject",
+        SchemaGenerator::subschema_for::<ReinjectedSkills>,
+    ),
+    ("watch", SchemaGenerator::subschema_for::<WatchedText>),
+    ("watch_usage", SchemaGenerator::subschema_for::<SessionId>),
+    ("inject", SchemaGenerator::subschema_for::<InjectedSkills>),
+    (
+        "state",
+        SchemaGenerator::subschema_for::<Vec<ExecutorState>>,
+    ),
+    (
+        "source_states",
+        SchemaGenerator::subschema_for::<Vec<SourceState>>,
+    ),
+    (
+        "plugins",
+        SchemaGenerator::subschema_for::<Vec<SessionPlugin>>,
+    ),
+    (
+        "plugin_servers",
+        SchemaGenerator::subschema_for::<Vec<McpServerStatus>>,
+    ),
+    (
+        "retry_servers",
+        SchemaGenerator::subschema_for::<Vec<McpServerStatus>>,
+    ),
+    (
+        "tool_result",
+        SchemaGenerator::subschema_for::<AcceptedResult>,
+    ),
+    (
+        "cancel",
+        SchemaGenerator::subschema_for::<CancelledRequests>,
+    ),
+    ("save", SchemaGenerator::subschema_for::<Map<String, Value>>),
+    ("restore", SchemaGenerator::subschema_for::<StartedSession>),
+    (
+        "changes",
+        SchemaGenerator::subschema_for::<Vec<SavedChanges>>,
+    ),
+    ("fork", SchemaGenerator::subschema_for::<SessionId>),
+    ("close", SchemaGenerator::subschema_for::<SessionId>),
+    (
+        "dispatcher",
+        SchemaGenerator::subschema_for::<DispatcherNumber>,
+    ),
+    ("dispatch", SchemaGenerator::subschema_for::<DispatchAnswer>),
+    ("run_turn", SchemaGenerator::subschema_for::<TurnAnswer>),
+    (
+        "close_dispatcher",
+        SchemaGenerator::subschema_for::<DispatcherNumber>,
+    ),
+    ("drain", SchemaGenerator::subschema_for::<DrainCounts>),
+    ("listen", SchemaGenerator::subschema_for::<ListenEnd>),
+    ("send", SchemaGenerator::subschema_for::<PromptAnswer>),
+];
 
 /// Returns the schemas of all lines, as an object with `request`, `answer` and `event`.
 pub fn lines_schema() -> Value {
@@ -108,14 +126,16 @@ pub fn lines_schema() -> Value {
 }
 
 fn answer_schema() -> Value {
-    let ResultSchemas {
-        mut generator,
-        by_method,
-    } = ResultSchemas::collect();
+    let mut generator = SchemaSettings::draft2020_12()
+        .for_serialize()
+        .into_generator();
+    let by_method: Map<_, _> = RESULTS
+        .into_iter()
+        .map(|(method, schema)| (method.to_owned(), schema(&mut generator).to_value()))
+        .collect();
     let error = generator.subschema_for::<RequestError>();
     let images = generator.subschema_for::<Vec<AnswerImage>>();
 
-    let methods: Vec<_> = by_method.keys().cloned().collect();
     let mut definitions = generator.take_definitions(true);
     definitions.insert(
         "ResultsByMethod".to_owned(),
@@ -123,7 +143,7 @@ fn answer_schema() -> Value {
             "description": "Results by the method of their request.",
             "type": "object",
             "properties": by_method,
-            "required": methods,
+            "required": by_method.keys().collect::<Vec<_>>(),
             "additionalProperties": false,
         }),
     );

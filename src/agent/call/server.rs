@@ -1,8 +1,8 @@
 //! Sessions of `caproot call`, and the methods of their requests.
 
 use super::answer::{
-    AcceptedResult, CancelledRequests, ProgramState, RequestAnswer, RequestError, SavedChanges,
-    SessionId, StartedSession, WatchedText,
+    AcceptedResult, AnswerFields, CancelledRequests, FileText, ProgramState, RequestError,
+    SavedChanges, SessionId, StartedSession, WatchedText, result_field, tool_result_fields,
 };
 use super::dispatchers::ProgramDispatchers;
 use super::executors::SessionExecutors;
@@ -10,12 +10,11 @@ use super::in_flight::RequestsInFlight;
 use super::lines::{InputLine, MAX_LINE_BYTES};
 use super::manager::ManagedThread;
 use super::own_sources::{ProgramFleet, ProgramFleets, SourcesRequest};
-use super::request::{BadLine, CallRequest, ForkRequest, RequestLine, parse_request};
+use super::request::{BadLine, CallRequest, FileRequest, ForkRequest, RequestLine, parse_request};
 use super::session_request::SessionRequest;
-use super::skills::SkillReader;
 use super::tools::{SessionTools, ToolCallbacks, register_tools};
 use super::usage_file::UsageFile;
-use super::watched::WatchedSession;
+use super::watched::{SessionEvents, WatchedSession, usage_events};
 use crate::cli::agents::session_args::{SessionRoots, SharedSources};
 use caproot_client::{Fleet, parse_selected_roots};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
@@ -26,7 +25,7 @@ use caproot_session::{
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, watch};
@@ -55,7 +54,7 @@ pub struct CallServer<'a> {
     pub dispatchers: ProgramDispatchers,
     pub stdin_ended: watch::Sender<bool>,
     /// Sessions whose changes are events from now on.
-    pub watched: UnboundedSender<WatchedSession>,
+    pub watched: UnboundedSender<SessionEvents>,
     pub in_flight: RequestsInFlight,
     /// Permits of requests that are processed.
     pub permits: Semaphore,
@@ -110,7 +109,7 @@ impl GivenRoots {
         };
         parse_selected_roots(&roots.to_string())
             .map(Some)
-            .map_err(|error| RequestError::bad_config(vec![format!("roots: {error}")]))
+            .map_err(|error| RequestError::bad_option(&format!("roots: {error}")))
     }
 }
 
@@ -127,23 +126,13 @@ impl OpenSession {
 }
 
 impl CallServer<'_> {
-    fn others(&self) -> MutexGuard<'_, BTreeMap<String, OpenSession>> {
-        self.others.lock()
-    }
-
-    /// Ends everything that waits for a line of stdin.
-    pub fn end_input(&self) {
-        self.stdin_ended.send_replace(true);
-        self.callbacks.close();
-    }
-
     /// Closes all sessions, and writes the last uses of their skills.
     pub async fn finish(mut self) {
         let Some(file) = self.usage_file.take() else {
             return;
         };
         // The sessions are cloned, because the lock must not be held while one of them closes.
-        let others: Vec<_> = self.others().values().cloned().collect();
+        let others: Vec<_> = self.others.lock().values().cloned().collect();
         for open in self.first.iter().chain(&others) {
             let _ = open.session.close(false).await;
         }
@@ -157,36 +146,52 @@ impl CallServer<'_> {
         line: InputLine,
         is_overloaded: bool,
     ) -> serde_json::Result<String> {
-        let request = match parse_request(line) {
-            Ok(request) => request,
-            Err(BadLine { id, error }) => return RequestAnswer::Error(*error).to_line(&id),
+        let (id, fields) = match parse_request(line) {
+            Ok(RequestLine {
+                id,
+                session,
+                request,
+            }) => {
+                let answered = self
+                    .answer_in_turn(&id, session.as_deref(), request, is_overloaded)
+                    .await;
+                (id, answered.unwrap_or_else(|error| error.to_field()))
+            }
+            Err(BadLine { id, error }) => (id, error.to_field()),
         };
-        let RequestLine {
-            id,
-            session,
-            request,
-        } = request;
+        Ok(format!("{{\"id\":{id},{}}}", fields?))
+    }
 
+    async fn answer_in_turn(
+        &self,
+        id: &Value,
+        session: Option<&str>,
+        request: CallRequest,
+        is_overloaded: bool,
+    ) -> Result<AnswerFields, RequestError> {
         // Urgent requests take no permit, because the requests that have one may wait for them.
-        let answered = if request.is_urgent() {
-            Box::pin(self.answer_request(session.as_deref(), request)).await
+        if request.is_urgent() {
+            Box::pin(self.answer_request(session, request)).await
         } else if is_overloaded {
-            Err(RequestError::overloaded())
+            let message = "256 requests are in flight; answer the calls of your tools first";
+            Err(RequestError::new("OVERLOADED", message))
         } else if request.is_of_manager() {
             // A cancelled request would leave the calls of a manager half-done.
-            self.answer_permitted(session.as_deref(), request).await
+            self.answer_permitted(session, request).await
         } else {
-            let in_flight = self.in_flight.add(&id);
+            let in_flight = self.in_flight.add(id);
             // The events of own tools name the request.
             let caller = ToolCaller::new(&id.to_string());
+
             // The wait for a permit is inside, so that a waiting request can be cancelled, too.
             tokio::select! {
                 biased;
-                () = in_flight.cancelled.cancelled() => Err(RequestError::cancelled()),
-                answered = caller.run(self.answer_permitted(session.as_deref(), request)) => answered,
+                () = in_flight.cancelled.cancelled() => {
+                    Err(RequestError::new("CANCELLED", "the request was cancelled"))
+                }
+                answered = caller.run(self.answer_permitted(session, request)) => answered,
             }
-        };
-        answered.unwrap_or_else(RequestAnswer::Error).to_line(&id)
+        }
     }
 
     /// Answers a request once fewer than the maximum number of requests are processed.
@@ -194,7 +199,7 @@ impl CallServer<'_> {
         &self,
         id: Option<&str>,
         request: CallRequest,
-    ) -> Result<RequestAnswer, RequestError> {
+    ) -> Result<AnswerFields, RequestError> {
         let _permit = self.permits.acquire().await?;
         // In a box, because the future of a request is large, and that of a line is moved several times.
         Box::pin(self.answer_request(id, request)).await
@@ -205,139 +210,111 @@ impl CallServer<'_> {
         &self,
         id: Option<&str>,
         request: CallRequest,
-    ) -> Result<RequestAnswer, RequestError> {
+    ) -> Result<AnswerFields, RequestError> {
+        // A request without a session ignores the error.
+        let open = self.find_open(id);
         Ok(match request {
-            CallRequest::Hello {} => RequestAnswer::Hello(self.describe()),
-            CallRequest::Tools {} => RequestAnswer::Tools(self.find_session(id)?.flat_tools()),
+            CallRequest::Hello {} => result_field(&ProgramState {
+                version: env!("CARGO_PKG_VERSION"),
+                session: self.first.as_ref().map(|open| open.session.id().to_owned()),
+                max_in_flight: MAX_IN_FLIGHT,
+                max_line_bytes: MAX_LINE_BYTES,
+            }),
+            CallRequest::Tools {} => result_field(&open?.session.flat_tools()),
             CallRequest::Call { tool, arguments } => {
-                let session = self.find_session(id)?;
-                RequestAnswer::Call(session.call(&tool, &arguments).await)
+                tool_result_fields(&open?.session.call(&tool, &arguments).await)
             }
-            CallRequest::List {} => {
-                let session = self.find_session(id)?;
-                RequestAnswer::List(SkillReader { session: &session }.list()?)
-            }
-            CallRequest::Read(file) => {
-                let session = self.find_session(id)?;
+            CallRequest::List {} => result_field(&open?.session.listed_skills()?),
+            CallRequest::Read(FileRequest {
+                skill,
+                path,
+                authority,
+            }) => {
+                let session = open?.session;
                 let _permit = self.file_permits.acquire().await?;
-                RequestAnswer::Read(SkillReader { session: &session }.read(&file).await?)
+                let text = session.read_file(&skill, authority.as_ref(), &path).await?;
+                result_field(&FileText { text })
             }
             CallRequest::Instructions { budget, known } => {
-                let session = self.find_session(id)?;
-                let update = session.instruction_update(known.as_deref(), budget);
-                RequestAnswer::Instructions(Box::new(update))
+                result_field(&open?.session.instruction_update(known.as_deref(), budget))
             }
-            CallRequest::UsedSkills {} => {
-                RequestAnswer::UsedSkills(self.find_session(id)?.used_skills().await)
-            }
-            CallRequest::Reinject { budget } => {
-                RequestAnswer::Reinject(self.find_session(id)?.reinject(budget).await)
-            }
-            CallRequest::Watch { budget } => RequestAnswer::Watch(self.watch(id, budget)?),
-            CallRequest::WatchUsage {} => RequestAnswer::Session(self.watch_usage(id)?),
-            CallRequest::Inject(prompt) => {
-                RequestAnswer::Inject(self.find_session(id)?.inject(&prompt).await)
-            }
-            CallRequest::State {} => RequestAnswer::State(self.find_session(id)?.executors()),
-            CallRequest::SourceStates {} => {
-                RequestAnswer::SourceStates(self.find_session(id)?.source_states())
-            }
-            CallRequest::Plugins {} => RequestAnswer::Plugins(self.find_session(id)?.plugins()),
-            CallRequest::PluginServers {} => {
-                RequestAnswer::PluginServers(self.find_session(id)?.mcp_servers())
-            }
+            CallRequest::UsedSkills {} => result_field(&open?.session.used_skills().await),
+            CallRequest::Reinject { budget } => result_field(&open?.session.reinject(budget).await),
+            CallRequest::Watch { budget } => result_field(&self.watch(&open?, budget)),
+            CallRequest::WatchUsage {} => result_field(&self.watch_usage(&open?)),
+            CallRequest::Inject(prompt) => result_field(&open?.session.inject(&prompt).await),
+            CallRequest::State {} => result_field(&open?.session.executors()),
+            CallRequest::SourceStates {} => result_field(&open?.session.source_states()),
+            CallRequest::Plugins {} => result_field(&open?.session.plugins()),
+            CallRequest::PluginServers {} => result_field(&open?.session.mcp_servers()),
             CallRequest::RetryServers {} => {
-                let session = self.find_session(id)?;
+                let session = open?.session;
                 session.retry_servers().await;
-                RequestAnswer::PluginServers(session.mcp_servers())
+                result_field(&session.mcp_servers())
             }
             CallRequest::ToolResult(given) => {
-                let call = given.call;
-                let accepted = self.callbacks.answer(call, given.outcome()?);
-                RequestAnswer::ToolResult(AcceptedResult { accepted })
+                let accepted = self.callbacks.answer(given.call, given.outcome()?);
+                result_field(&AcceptedResult { accepted })
             }
-            CallRequest::Cancel { request } => RequestAnswer::Cancel(CancelledRequests {
+            CallRequest::Cancel { request } => result_field(&CancelledRequests {
                 cancelled: self.in_flight.cancel(&request),
             }),
 
-            CallRequest::Start(request) => RequestAnswer::Start(self.start(*request).await?),
-            CallRequest::Save {} => {
-                let saved = self.find_session(id)?.save();
-                RequestAnswer::Save(saved?)
-            }
+            CallRequest::Start(request) => result_field(&self.start(*request).await?),
+            // The saved session is JSON already.
+            CallRequest::Save {} => Ok(format!("\"result\":{}", open?.session.save()?)),
             CallRequest::Restore { saved } => {
                 let request = SessionRequest {
                     saved: Some(saved),
                     ..SessionRequest::default()
                 };
-                RequestAnswer::Start(self.start(request).await?)
+                result_field(&self.start(request).await?)
             }
             CallRequest::Changes {} => {
-                let changes = self.find_session(id)?.changes_since_save();
-                RequestAnswer::Changes(changes.iter().map(SavedChanges::from).collect())
+                let changes = open?.session.changes_since_save();
+                let changes = changes.iter().map(SavedChanges::from);
+                result_field(&changes.collect::<Vec<_>>())
             }
-            CallRequest::Fork(request) => {
-                RequestAnswer::Session(self.fork(&self.find_open(id)?, &request)?)
-            }
-            CallRequest::Close {} => RequestAnswer::Session(self.close(&self.find_open(id)?).await),
+            CallRequest::Fork(request) => result_field(&self.fork(&open?, &request)?),
+            CallRequest::Close {} => result_field(&self.close(&open?).await),
 
             CallRequest::Dispatcher(request) => {
-                let open = self.find_open(id)?;
-                RequestAnswer::Dispatcher(self.dispatchers.add(&open, &request)?)
+                result_field(&self.dispatchers.add(&open?, &request)?)
             }
             CallRequest::CloseDispatcher { dispatcher } => {
-                RequestAnswer::Dispatcher(self.dispatchers.remove(dispatcher)?)
+                result_field(&self.dispatchers.remove(dispatcher)?)
             }
             CallRequest::Dispatch(request) => {
-                RequestAnswer::Dispatch(self.dispatchers.dispatch(*request).await?)
+                result_field(&self.dispatchers.dispatch(*request).await?)
             }
             CallRequest::RunTurn(request) => {
-                RequestAnswer::RunTurn(self.dispatchers.run_turn(request).await?)
+                result_field(&self.dispatchers.run_turn(request).await?)
             }
 
-            CallRequest::Drain { dispatcher: None } => {
-                RequestAnswer::Drain(self.manager()?.drain().await?)
-            }
-            CallRequest::Drain {
-                dispatcher: Some(number),
-            } => RequestAnswer::Drain(self.dispatchers.drain(number).await?),
+            CallRequest::Drain { dispatcher } => result_field(&match dispatcher {
+                None => self.manager()?.drain().await?,
+                Some(number) => self.dispatchers.drain(number).await?,
+            }),
             CallRequest::Listen {} => {
-                let stdin_ended = self.stdin_ended.subscribe();
-                self.manager()?.listen(stdin_ended).await?
+                result_field(&self.manager()?.listen(self.stdin_ended.subscribe()).await?)
             }
-            CallRequest::Send(given) => self.manager()?.send(given).await?,
+            CallRequest::Send(given) => result_field(&self.manager()?.send(given).await?),
         })
     }
 
-    fn describe(&self) -> ProgramState {
-        let first = self.first.as_ref();
-        ProgramState {
-            version: env!("CARGO_PKG_VERSION"),
-            session: first.map(|open| open.session.id().to_owned()),
-            max_in_flight: MAX_IN_FLIGHT,
-            max_line_bytes: MAX_LINE_BYTES,
-        }
-    }
-
     /// Returns the session with an id, or the first session.
-    fn find_session(&self, id: Option<&str>) -> Result<Arc<Session>, RequestError> {
-        Ok(self.find_open(id)?.session)
-    }
-
     fn find_open(&self, id: Option<&str>) -> Result<OpenSession, RequestError> {
         let first = self.first.as_ref();
-        match (id, first) {
-            (None, Some(open)) => return Ok(open.clone()),
-            (None, None) => {
-                let message = "there is no first session; name a session that `start` returned";
-                return Err(RequestError::invalid(message));
-            }
-            (Some(id), Some(open)) if open.session.id() == id => return Ok(open.clone()),
-            (Some(_), _) => {}
+        let named = first.filter(|open| id.is_none_or(|id| open.session.id() == id));
+        if let Some(open) = named {
+            return Ok(open.clone());
         }
+        let Some(id) = id else {
+            let message = "there is no first session; name a session that `start` returned";
+            return Err(RequestError::invalid(message));
+        };
 
-        let id = id.unwrap_or_default();
-        self.others().get(id).cloned().ok_or_else(|| {
+        self.others.lock().get(id).cloned().ok_or_else(|| {
             let shown = quote_value(id);
             RequestError::invalid(format!(
                 "there is no session {shown}; start, fork or restore one"
@@ -352,24 +329,22 @@ impl CallServer<'_> {
     }
 
     /// Returns the text and the tools of a session, and prints its changes from now on.
-    fn watch(&self, id: Option<&str>, budget: usize) -> Result<WatchedText, RequestError> {
-        let open = self.find_open(id)?;
+    fn watch(&self, open: &OpenSession, budget: usize) -> WatchedText {
         // The watch starts before the texts are made, so that no change between them is lost.
-        let mut watched = WatchedSession::new(&open);
+        let mut watched = WatchedSession::new(open);
         let texts = watched.follow_texts(budget);
         // The receiver ends with the process.
-        drop(self.watched.send(watched));
-        Ok(texts)
+        drop(self.watched.send(watched.into_events()));
+        texts
     }
 
     /// Prints the uses of a session's skills from now on.
-    fn watch_usage(&self, id: Option<&str>) -> Result<SessionId, RequestError> {
-        let open = self.find_open(id)?;
+    fn watch_usage(&self, open: &OpenSession) -> SessionId {
         // The receiver ends with the process.
-        drop(self.watched.send(WatchedSession::of_usage(&open)));
-        Ok(SessionId {
+        drop(self.watched.send(usage_events(&open.session)));
+        SessionId {
             session: open.session.id().to_owned(),
-        })
+        }
     }
 
     /// Starts a session, or restores a saved session with options.
@@ -393,14 +368,41 @@ impl CallServer<'_> {
             let options = &mut checked.options;
             self.own_places(&own, &given, options, mistakes).await?
         } else {
-            refuse_mistakes(mistakes)?;
-            let timeout = checked.options.start_timeout;
-            self.shared_places(&given, timeout).await?
+            RequestError::refuse(mistakes)?;
+            self.shared_places(&given, checked.options.start_timeout)
+                .await?
         };
-        match saved {
-            Some(saved) => self.restore(&saved, &checked, places).await,
-            None => self.begin(&checked, places).await,
-        }
+
+        let options = &mut checked.options;
+        let mut changes = Vec::new();
+        let mut warnings;
+        let session = if let Some(saved) = saved {
+            let text = saved.to_string();
+            let restored =
+                Session::restore_with(&places.fleet, &text, places.sources, options).await?;
+            changes.extend(restored.changes_since_save.iter().map(SavedChanges::from));
+            warnings = restored.warnings;
+            restored.session
+        } else {
+            let selected = places.selected;
+            options.published_roots = selected.are_published;
+            let session =
+                Session::start_with(&places.fleet, selected.roots, places.sources, options).await?;
+            warnings = selected.messages;
+            warnings.extend(session.mcp_server_warnings());
+            session
+        };
+
+        let mut open = OpenSession::new(session, options.plugins);
+        open.fleet = places.shared;
+        let session = self.add_session(open)?;
+        // The tools of `--tools` belong to the session that started first.
+        let _ = checked.tools.owner.set(session.clone());
+        Ok(StartedSession {
+            session,
+            changes,
+            warnings,
+        })
     }
 
     /// Returns the executors, roots and other sources of the command line.
@@ -453,11 +455,14 @@ impl CallServer<'_> {
                 // The mistakes come first: the next request tries the executors again.
                 Err(error) if !mistakes.is_empty() => drop(error),
                 // Nothing of the request names an executor.
-                Err(error) if executors.may_be_missing(&error) && !own.has_only_executors() => {}
+                Err(error)
+                    if executors.optional
+                        && error.is_unavailable()
+                        && !own.has_only_executors() => {}
                 Err(error) => return Err(error),
             }
         }
-        refuse_mistakes(mistakes)?;
+        RequestError::refuse(mistakes)?;
 
         let selected = match (roots, &shared) {
             (None, Some(shared)) if !given.are_saved => {
@@ -479,48 +484,6 @@ impl CallServer<'_> {
         })
     }
 
-    async fn begin(
-        &self,
-        checked: &CheckedOptions,
-        places: SessionPlaces,
-    ) -> Result<StartedSession, RequestError> {
-        let SessionRoots {
-            roots,
-            are_published,
-            messages,
-        } = places.selected;
-        let options = SessionOptions {
-            published_roots: are_published,
-            ..checked.options.clone()
-        };
-        let session = Session::start_with(&places.fleet, roots, places.sources, &options).await?;
-        let mut warnings = messages;
-        warnings.extend(session.mcp_server_warnings());
-        Ok(StartedSession {
-            session: self.add_started(session, checked, places.shared)?,
-            changes: Vec::new(),
-            warnings,
-        })
-    }
-
-    async fn restore(
-        &self,
-        saved: &Value,
-        checked: &CheckedOptions,
-        places: SessionPlaces,
-    ) -> Result<StartedSession, RequestError> {
-        let text = saved.to_string();
-        let restored =
-            Session::restore_with(&places.fleet, &text, places.sources, &checked.options).await?;
-
-        let changes = restored.changes_since_save.iter();
-        Ok(StartedSession {
-            changes: changes.map(SavedChanges::from).collect(),
-            session: self.add_started(restored.session, checked, places.shared)?,
-            warnings: restored.warnings,
-        })
-    }
-
     /// Returns the options of the command line with those of a request, and adds the mistakes.
     fn check_options(&self, request: SessionRequest, mistakes: &mut Vec<String>) -> CheckedOptions {
         let mut options = self.options.clone();
@@ -539,25 +502,24 @@ impl CallServer<'_> {
 
     fn fork(&self, open: &OpenSession, request: &ForkRequest) -> Result<SessionId, RequestError> {
         let mut mistakes = Vec::new();
+        let mut parse = |rules: &[String]| ChoiceRule::parse_all(rules, &mut mistakes);
         let narrower = SkillChoice {
-            include: ChoiceRule::parse_all(&request.include, &mut mistakes),
-            exclude: ChoiceRule::parse_all(&request.exclude, &mut mistakes),
-            pin: ChoiceRule::parse_all(&request.pin, &mut mistakes),
-            name_only: ChoiceRule::parse_all(&request.name_only, &mut mistakes),
-            manual: ChoiceRule::parse_all(&request.manual, &mut mistakes),
-            enable: ChoiceRule::parse_all(&request.enable, &mut mistakes),
+            include: parse(&request.include),
+            exclude: parse(&request.exclude),
+            pin: parse(&request.pin),
+            name_only: parse(&request.name_only),
+            manual: parse(&request.manual),
+            enable: parse(&request.enable),
             product: request.product.clone().unwrap_or_default(),
             within: None,
         };
-        if !mistakes.is_empty() {
-            return Err(RequestError::bad_config(mistakes));
-        }
+        RequestError::refuse(mistakes)?;
 
-        let roots: Option<Vec<&str>> = request
-            .roots
-            .as_ref()
-            .map(|roots| roots.iter().map(String::as_str).collect());
-        let scope = roots.as_deref().map_or(ForkScope::All, ForkScope::Only);
+        let roots: Vec<_> = request.roots.iter().flatten().map(String::as_str).collect();
+        let scope = match request.roots {
+            Some(_) => ForkScope::Only(&roots),
+            None => ForkScope::All,
+        };
         let fork = open.session.fork(scope)?.with_narrower_choice(&narrower)?;
 
         let mut fork = OpenSession::new(fork, open.has_plugins);
@@ -575,33 +537,16 @@ impl CallServer<'_> {
         let id = open.session.id().to_owned();
         self.dispatchers.remove_session(&id);
         // The id is free only now: a new session with the id would lose its dispatchers above.
-        self.others().remove(&id);
+        self.others.lock().remove(&id);
         SessionId { session: id }
-    }
-
-    /// Adds a session, and makes it the owner of its tools.
-    fn add_started(
-        &self,
-        session: Session,
-        checked: &CheckedOptions,
-        fleet: Option<Arc<ProgramFleet>>,
-    ) -> Result<String, RequestError> {
-        let mut open = OpenSession::new(session, checked.options.plugins);
-        open.fleet = fleet;
-        let id = self.add_session(open)?;
-        // The tools of `--tools` belong to the session that started first.
-        let _ = checked.tools.owner.set(id.clone());
-        Ok(id)
     }
 
     fn add_session(&self, open: OpenSession) -> Result<String, RequestError> {
         let id = open.session.id().to_owned();
-        let is_first = self
-            .first
-            .as_ref()
-            .is_some_and(|first| first.session.id() == id);
+        let first = self.first.as_ref();
+        let is_first = first.is_some_and(|first| first.session.id() == id);
 
-        let mut others = self.others();
+        let mut others = self.others.lock();
         if is_first || others.contains_key(&id) {
             let message = format!("the session {id:?} is open; close it first");
             return Err(RequestError::failed(&message));
@@ -616,13 +561,5 @@ impl CallServer<'_> {
         }
         others.insert(id.clone(), open);
         Ok(id)
-    }
-}
-
-fn refuse_mistakes(mistakes: Vec<String>) -> Result<(), RequestError> {
-    if mistakes.is_empty() {
-        Ok(())
-    } else {
-        Err(RequestError::bad_config(mistakes))
     }
 }

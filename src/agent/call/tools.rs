@@ -17,10 +17,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::fmt::Display;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
@@ -58,7 +57,7 @@ pub struct ProgramTool {
 }
 
 /// Tools of the program in one session and its forks.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct SessionTools {
     pub registry: ToolRegistry,
     /// Id of the session. Set before the session gets a call.
@@ -106,10 +105,6 @@ impl ToolCallbacks {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, CallbackState> {
-        self.state.lock()
-    }
-
     /// Asks the program by an event with the number of the call, and waits for the answer.
     async fn ask(&self, make_event: impl FnOnce(u64) -> CallEvent) -> ToolOutcome {
         if self.queued.load(Ordering::Relaxed) >= MAX_QUEUED_EVENTS {
@@ -118,7 +113,7 @@ impl ToolCallbacks {
         }
 
         let (call, event, outcome) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.is_closed {
                 return Err(stdin_closed());
             }
@@ -158,19 +153,19 @@ impl ToolCallbacks {
 
     /// Answers a call. Returns whether the call waits for its answer.
     pub fn answer(&self, call: u64, outcome: ToolOutcome) -> bool {
-        let waiting = self.state().waiting.remove(&call);
+        let waiting = self.state.lock().waiting.remove(&call);
         waiting.is_some_and(|waiting| waiting.sender.send(outcome).is_ok())
     }
 
     /// Returns whether a call waits for its answer, and requests may wait for the call.
     pub fn has_waiting(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.waiting.values().any(|call| call.delays_requests)
     }
 
     /// Fails all calls from now on, as nothing answers them any more.
     pub fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_closed = true;
         state.waiting.clear();
     }
@@ -187,22 +182,22 @@ impl ToolCallbacks {
     }
 }
 
-/// Returns the id of the request in which a tool is called; `null` for a call of a manager.
-fn calling_request() -> Value {
-    let caller = ToolCaller::current();
-    let id = caller.and_then(|caller| serde_json::from_str(caller.name()).ok());
-    id.unwrap_or_default()
-}
-
 fn stdin_closed() -> ToolFunctionError {
     ToolFunctionError::Internal("the program closed stdin".to_owned())
 }
 
 impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
-        if self.callbacks.state().waiting.remove(&self.call).is_some() {
-            let event = CallEvent::ToolCancelled { call: self.call };
-            self.callbacks.send_event(event);
+        if self
+            .callbacks
+            .state
+            .lock()
+            .waiting
+            .remove(&self.call)
+            .is_some()
+        {
+            self.callbacks
+                .send_event(CallEvent::ToolCancelled { call: self.call });
         }
     }
 }
@@ -212,11 +207,11 @@ pub fn program_token(callbacks: Arc<ToolCallbacks>, key: String, server: String)
     McpToken::Callback(Arc::new(move || {
         let callbacks = callbacks.clone();
         let (key, server) = (key.clone(), server.clone());
-        let asked = async move {
-            let asked = callbacks.ask_value(|call| CallEvent::McpToken { call, key, server });
-            asked.await
-        };
-        Box::pin(asked)
+        Box::pin(async move {
+            callbacks
+                .ask_value(|call| CallEvent::McpToken { call, key, server })
+                .await
+        })
     }))
 }
 
@@ -227,21 +222,23 @@ pub fn program_values(callbacks: &Arc<ToolCallbacks>, key: &str) -> ServerValues
     ServerValues::new(move |request| {
         let (callbacks, key) = (callbacks.clone(), key.clone());
         async move {
-            let asked = callbacks.ask_value(|call| CallEvent::ServerValue {
-                call,
-                key,
-                source_kind: request.source_kind.name(),
-                source_id: request.source_id,
-                package: request.package,
-                plugin: request.plugin,
-                server: request.server,
-                origin: request.origin,
-                name: request.name,
-            });
-            asked.await.unwrap_or_else(|reason| {
-                tracing::warn!("no value of a plugin's MCP server: {reason}");
-                None
-            })
+            callbacks
+                .ask_value(|call| CallEvent::ServerValue {
+                    call,
+                    key,
+                    source_kind: request.source_kind.name(),
+                    source_id: request.source_id,
+                    package: request.package,
+                    plugin: request.plugin,
+                    server: request.server,
+                    origin: request.origin,
+                    name: request.name,
+                })
+                .await
+                .unwrap_or_else(|reason| {
+                    tracing::warn!("no value of a plugin's MCP server: {reason}");
+                    None
+                })
         }
     })
 }
@@ -254,8 +251,10 @@ pub fn program_authorization(callbacks: &Arc<ToolCallbacks>, key: &str) -> Serve
     ServerAuthorization::new(move |request| {
         let (callbacks, key) = (callbacks.clone(), key.clone());
         async move {
-            let asked = callbacks.ask_value(|call| CallEvent::Authorize { call, key, request });
-            asked.await.map_err(|_| AuthorizationFailed)
+            callbacks
+                .ask_value(|call| CallEvent::Authorize { call, key, request })
+                .await
+                .map_err(|_| AuthorizationFailed)
         }
     })
 }
@@ -265,18 +264,18 @@ pub fn read_tools(
     file: &Path,
     callbacks: &Arc<ToolCallbacks>,
 ) -> Result<SessionTools, CommandFailure> {
-    let text = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES)
+    bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES)
         .and_then(bounded_file::decode_text)
-        .map_err(|error| unusable_tools(file, &format!("the file {error}")))?;
-    let definitions: Vec<ProgramTool> =
-        serde_json::from_str(&text).map_err(|error| unusable_tools(file, &error))?;
-    register_tools(definitions, callbacks).map_err(|mistakes| {
-        let lines: Vec<_> = mistakes
-            .iter()
-            .map(|mistake| format!("cannot use --tools {}: {mistake}", file.display()))
-            .collect();
-        CommandFailure::from_messages(exit::BAD_CONFIG, &lines)
-    })
+        .map_err(|error| vec![format!("the file {error}")])
+        .and_then(|text| serde_json::from_str(&text).map_err(|error| vec![error.to_string()]))
+        .and_then(|definitions| register_tools(definitions, callbacks))
+        .map_err(|mistakes| {
+            let lines: Vec<_> = mistakes
+                .iter()
+                .map(|mistake| format!("cannot use --tools {}: {mistake}", file.display()))
+                .collect();
+            CommandFailure::from_messages(exit::BAD_CONFIG, &lines)
+        })
 }
 
 /// Returns the tools of a session, or all mistakes. Their calls go to the program.
@@ -288,9 +287,9 @@ pub fn register_tools(
     let mut mistakes = Vec::new();
 
     for definition in definitions {
-        let owner = tools.owner.clone();
-        let registered = program_tool(definition, callbacks, owner)
-            .and_then(|tool| tools.registry.register(tool).map_err(|e| e.to_string()));
+        let tool = program_tool(definition, callbacks, tools.owner.clone());
+        let registered =
+            tool.and_then(|tool| tools.registry.register(tool).map_err(|e| e.to_string()));
         mistakes.extend(registered.err());
     }
 
@@ -299,20 +298,6 @@ pub fn register_tools(
     } else {
         Err(mistakes)
     }
-}
-
-impl Default for SessionTools {
-    fn default() -> Self {
-        Self {
-            registry: ToolRegistry::new(),
-            owner: Arc::default(),
-        }
-    }
-}
-
-fn unusable_tools(file: &Path, cause: &dyn Display) -> CommandFailure {
-    let sentence = format!("cannot use --tools {}: {cause}", file.display());
-    CommandFailure::new(exit::BAD_CONFIG, sentence)
 }
 
 fn program_tool(
@@ -336,11 +321,13 @@ fn program_tool(
         let tool = called_name.clone();
         let session = owner.get().cloned().unwrap_or_default();
         async move {
-            let request = calling_request();
+            let caller = ToolCaller::current();
+            let request = caller.and_then(|caller| serde_json::from_str(caller.name()).ok());
             let asked = callbacks.ask(|call| CallEvent::Tool {
                 call,
                 session,
-                request,
+                // A call of a manager has no request.
+                request: request.unwrap_or_default(),
                 tool,
                 arguments,
             });

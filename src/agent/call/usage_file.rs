@@ -37,8 +37,7 @@ impl UsageFile {
         let (queue, events) = channel(MAX_WAITING_EVENTS);
         let path = path.to_owned();
         let writer = tokio::spawn(async move {
-            let written = run_blocking(move || write_events(&file, &path, events)).await;
-            if let Err(error) = written {
+            if let Err(error) = run_blocking(move || write_events(&file, &path, events)).await {
                 tracing::error!(%error, "cannot write the file of --usage");
             }
         });
@@ -85,10 +84,12 @@ fn open_regular_file(path: &Path) -> io::Result<File> {
 }
 
 /// Writes a line for each event. Reports the first of several failures in a row.
-fn write_events(file: &File, path: &Path, mut events: Receiver<UsageEvent>) {
+fn write_events(mut file: &File, path: &Path, mut events: Receiver<UsageEvent>) {
     let mut has_failed = false;
     while let Some(event) = events.blocking_recv() {
-        let written = write_event(file, &event);
+        // One write for each line: the lines of several processes do not mix.
+        let line = serde_json::to_string(&event).map_err(io::Error::from);
+        let written = line.and_then(|line| file.write_all(format!("{line}\n").as_bytes()));
         if let Err(error) = &written
             && !has_failed
         {
@@ -97,11 +98,4 @@ fn write_events(file: &File, path: &Path, mut events: Receiver<UsageEvent>) {
         }
         has_failed = written.is_err();
     }
-}
-
-fn write_event(mut file: &File, event: &UsageEvent) -> io::Result<()> {
-    // One write for each line: the lines of several processes do not mix.
-    let mut line = serde_json::to_vec(event)?;
-    line.push(b'\n');
-    file.write_all(&line)
 }

@@ -3,16 +3,19 @@
 use super::answer::WatchedText;
 use super::event::CallEvent;
 use super::server::OpenSession;
-use caproot_session::{PluginWatch, SessionWatch, UsageWatch};
+use caproot_session::{PluginWatch, Session, SessionWatch};
+use futures_util::future::OptionFuture;
+use futures_util::stream::{BoxStream, StreamExt as _, unfold};
 use serde_json::Value;
-use std::future::pending;
+
+/// Events of a session until the session is closed.
+pub type SessionEvents = BoxStream<'static, CallEvent>;
 
 /// Session whose changes are events until the session is closed.
 pub struct WatchedSession {
     open: OpenSession,
-    sources: Option<SessionWatch>,
+    sources: SessionWatch,
     plugins: Option<PluginWatch>,
-    usage: Option<UsageWatch>,
     /// Text and tools that the events renew.
     latest: Option<LatestTexts>,
 }
@@ -24,10 +27,13 @@ struct LatestTexts {
     tools: Value,
 }
 
-/// Next event of a watched session.
-pub struct WatchStep {
-    pub watched: WatchedSession,
-    pub event: CallEvent,
+/// Returns the uses of a session's skills from now on.
+pub fn usage_events(session: &Session) -> SessionEvents {
+    let events = unfold(session.watch_usage(), |mut usage| async move {
+        let used = usage.next().await?;
+        Some((CallEvent::Usage { used }, usage))
+    });
+    events.boxed()
 }
 
 impl WatchedSession {
@@ -36,20 +42,8 @@ impl WatchedSession {
         let session = &open.session;
         Self {
             open: open.clone(),
-            sources: Some(session.watch()),
+            sources: session.watch(),
             plugins: open.has_plugins.then(|| session.watch_plugins()),
-            usage: None,
-            latest: None,
-        }
-    }
-
-    /// Watches the uses of a session's skills from now on.
-    pub fn of_usage(open: &OpenSession) -> Self {
-        Self {
-            open: open.clone(),
-            sources: None,
-            plugins: None,
-            usage: Some(open.session.watch_usage()),
             latest: None,
         }
     }
@@ -70,33 +64,18 @@ impl WatchedSession {
         now
     }
 
-    /// Waits for the next event. Returns `None` once the session is closed.
-    pub async fn next(mut self) -> Option<WatchStep> {
-        let changed_source = async {
-            match &mut self.sources {
-                Some(sources) => sources.next().await,
-                None => pending().await,
-            }
-        };
-        let plugin_changes = async {
-            match &mut self.plugins {
-                Some(plugins) => plugins.next().await,
-                None => pending().await,
-            }
-        };
-        let used = async {
-            match &mut self.usage {
-                Some(usage) => usage.next().await,
-                None => pending().await,
-            }
-        };
+    /// Returns the changes of the session.
+    pub fn into_events(self) -> SessionEvents {
+        unfold(self, Self::next).boxed()
+    }
 
+    /// Waits for the next event. Returns `None` once the session is closed.
+    async fn next(mut self) -> Option<(CallEvent, Self)> {
+        let plugin_changes = OptionFuture::from(self.plugins.as_mut().map(PluginWatch::next));
         let event = tokio::select! {
-            // The uses before the end of a session are events, too.
             biased;
-            used = used => CallEvent::Usage { used: used? },
             () = self.open.closed.cancelled() => return None,
-            source = changed_source => {
+            source = self.sources.next() => {
                 let session = &self.open.session;
                 let (mut text, mut tools) = (None, None);
                 if let Some(latest) = &mut self.latest {
@@ -106,15 +85,12 @@ impl WatchedSession {
                 }
                 CallEvent::from_source(session, &source, text, tools)
             }
-            changes = plugin_changes => CallEvent::Plugins {
+            Some(changes) = plugin_changes => CallEvent::Plugins {
                 session: self.open.session.id().to_owned(),
                 changes,
             },
         };
-        Some(WatchStep {
-            watched: self,
-            event,
-        })
+        Some((event, self))
     }
 }
 

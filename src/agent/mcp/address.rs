@@ -35,15 +35,17 @@ pub fn assign_addresses<'a>(
     skills: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
 ) -> BTreeMap<&'a str, SkillAddress> {
     let skills: BTreeMap<&str, Option<&str>> = skills.into_iter().collect();
-    let packages: BTreeSet<String> = skills.keys().map(|&package| package.to_owned()).collect();
-    let mut moved: BTreeSet<String> = BTreeSet::new();
+    let packages = skills.keys().map(|&package| package.to_owned()).collect();
+    let mut moved = BTreeSet::new();
 
     let mut addresses = BTreeMap::new();
     for (package, name) in skills {
         let address = match name.filter(|name| is_valid_name(name)) {
             None => SkillAddress::InvalidName,
             Some(name) => {
-                let uri = skill_uri(package, name);
+                // The name replaces the last directory, or is appended if the root itself is the skill.
+                let parent = parent_handles(package).next().unwrap_or(package);
+                let uri = format!("{parent}/{name}");
                 // No other URI takes a handle, so that the own handle is always free.
                 if uri == package {
                     SkillAddress::Uri(uri)
@@ -69,15 +71,6 @@ fn overlaps(uri: &str, handles: &BTreeSet<String>, own: &str) -> bool {
         .take_while(|handle| handle.starts_with(uri));
     // The range also has longer names, such as `a-b` for `a`.
     is_inside || following.any(|handle| is_within(handle, uri))
-}
-
-/// Returns the URI of a skill with that name: the name replaces the last directory. If the root
-/// itself is the skill, the name is appended.
-fn skill_uri(package: &str, name: &str) -> String {
-    match parent_handles(package).next() {
-        Some(parent) => format!("{parent}/{name}"),
-        None => format!("{package}/{name}"),
-    }
 }
 
 #[cfg(test)]

@@ -93,8 +93,6 @@ struct OmittedSkills {
 enum SkillListItem {
     Skill(Box<Skill>, usize),
     Omitted,
-    /// No model may choose the skill by itself.
-    HiddenFromModels,
     Gone,
 }
 
@@ -145,17 +143,6 @@ impl<T: Serialize> McpPage<T> {
     }
 }
 
-impl OmittedSkills {
-    /// Counts a skill that cannot be in the list.
-    fn count_omitted(&mut self, address: &SkillAddress) {
-        match address {
-            SkillAddress::InvalidName => self.name += 1,
-            SkillAddress::UriTaken => self.uri_taken += 1,
-            SkillAddress::Uri(_) => self.files += 1,
-        }
-    }
-}
-
 impl McpBackend {
     pub fn new(state: watch::Receiver<ServedState>, texts: Arc<ServerTexts>) -> Self {
         Self {
@@ -168,16 +155,6 @@ impl McpBackend {
         }
     }
 
-    /// Whether the server has tools.
-    pub fn has_tools(&self) -> bool {
-        self.texts.has_tools
-    }
-
-    /// Returns the instructions, with the names of the skills of now.
-    pub fn instructions(&self) -> String {
-        self.texts.instructions(&self.state.borrow().view.names)
-    }
-
     /// Returns the daemon whose session answers the calls of the tools. Waits until the daemon is there.
     pub async fn synced_daemon(&self) -> Result<Arc<ServedDaemon>, McpCallError> {
         let mut state = self.state.clone();
@@ -187,9 +164,10 @@ impl McpBackend {
         {
             return Ok(daemon.clone());
         }
-        let cause = self
-            .lost_cause()
-            .unwrap_or_else(|| "the daemon has not sent its first list yet".to_owned());
+        let cause = self.lost_cause();
+        let cause = cause
+            .as_deref()
+            .unwrap_or("the daemon has not sent its first list yet");
         let sentence = format!("the executor's skills are not available: {cause}; try again later");
         Err(ToolError::from_code(ToolErrorCode::ExecutorUnavailable, &sentence).into())
     }
@@ -220,12 +198,11 @@ impl McpBackend {
             omissions.get_or_insert_with(|| json!({}))["executor"] =
                 escape_hidden_chars(&cause).into();
         }
-        let entries = [(OMISSIONS_META_KEY, omissions), (OMITTED_META_KEY, omitted)];
-        let fields: serde_json::Map<_, _> = entries
+        let fields = [(OMISSIONS_META_KEY, omissions), (OMITTED_META_KEY, omitted)]
             .into_iter()
-            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
-            .collect();
-        (!fields.is_empty()).then_some(MetaObject(fields))
+            .filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        let meta = MetaObject(fields.collect());
+        (!meta.0.is_empty()).then_some(meta)
     }
 
     /// Takes a permit for one `subscriptions/listen`.
@@ -244,7 +221,12 @@ impl McpBackend {
     ) -> Result<ListResourcesResult, McpCallError> {
         let rest = skills_after_cursor(view, ListKind::Resources, cursor)?;
         let page = McpPage::fill(rest, |skill| {
-            skill.is_offered().then(|| main_resource(skill))
+            skill.is_offered().then(|| {
+                Resource::new(skill.main_uri(), skill.listed_name())
+                    .with_description(skill.description())
+                    .with_mime_type(MARKDOWN)
+                    .with_size(skill.skill.size_bytes)
+            })
         });
 
         let policy = page.passed - page.items.len();
@@ -295,8 +277,12 @@ impl McpBackend {
                         break;
                     }
                 }
-                SkillListItem::Omitted => omitted.count_omitted(&rest[page.passed].address),
-                SkillListItem::HiddenFromModels => omitted.policy += 1,
+                SkillListItem::Omitted => match rest[page.passed].address {
+                    _ if !rest[page.passed].is_offered() => omitted.policy += 1,
+                    SkillAddress::InvalidName => omitted.name += 1,
+                    SkillAddress::UriTaken => omitted.uri_taken += 1,
+                    SkillAddress::Uri(_) => omitted.files += 1,
+                },
                 SkillListItem::Gone => {}
             }
             page.passed += 1;
@@ -324,9 +310,7 @@ impl McpBackend {
             .await?
         {
             SkillListItem::Skill(skill, _) => Ok(*skill),
-            SkillListItem::Omitted | SkillListItem::HiddenFromModels | SkillListItem::Gone => {
-                Err(McpCallError::NotFound)
-            }
+            SkillListItem::Omitted | SkillListItem::Gone => Err(McpCallError::NotFound),
         }
     }
 
@@ -336,9 +320,8 @@ impl McpBackend {
         match permit.read_file(uri, SMALL_FILE_BYTES).await {
             Err(McpCallError::Source(error)) if error.code() == ToolErrorCode::TooLarge => {}
             read => {
-                let contents = read?;
                 return Ok(ServedFile {
-                    contents,
+                    contents: read?,
                     turn: None,
                 });
             }
@@ -348,9 +331,8 @@ impl McpBackend {
         drop(permit);
         let turn = self.acquire_large_file_turn().await?;
         let permit = self.acquire_call_permit().await?;
-        let contents = permit.read_file(uri, MAX_FILE_BYTES).await?;
         Ok(ServedFile {
-            contents,
+            contents: permit.read_file(uri, MAX_FILE_BYTES).await?,
             turn: Some(turn),
         })
     }
@@ -366,24 +348,23 @@ impl McpBackend {
         let last = last.transpose()?.map(|McpListCursor(_, last, _)| last);
 
         let permit = self.acquire_call_permit().await?;
-        let found = permit.view.resolve_uri(uri);
-        let found = found.ok_or(McpCallError::NotADirectory)?;
+        let found = permit
+            .view
+            .resolve_uri(uri)
+            .ok_or(McpCallError::NotADirectory)?;
         let children = files::list_children(&permit.daemon.session, &found).await?;
 
         let mut page = McpPage::new();
-        let mut has_more = false;
-        for child in children {
-            if last.as_ref().is_some_and(|last| child.uri <= *last) {
-                continue;
-            }
-            if !page.add(child) {
-                has_more = true;
-                break;
-            }
-        }
+        let mut following = children
+            .into_iter()
+            .filter(|child| last.as_ref().is_none_or(|last| child.uri > *last));
+        let has_more = following.any(|child| !page.add(child));
 
-        let shown_last = page.items.last().filter(|_| has_more);
-        let next = shown_last.map(|child| kind.encode_cursor((0, &child.uri, "")));
+        let next = page
+            .items
+            .last()
+            .filter(|_| has_more)
+            .map(|child| kind.encode_cursor((0, &child.uri, "")));
         let mut result = ListResourcesResult::with_all_items(page.items);
         result.next_cursor = next;
         Ok(result)
@@ -401,8 +382,11 @@ impl McpBackend {
             let arguments = PromptArgument::new(PROMPT_ARGUMENTS)
                 .with_description("Text for the skill, as the user wrote it")
                 .with_required(false);
-            let description = Some(skill.description());
-            Some(Prompt::new(name, description, Some(vec![arguments])))
+            Some(Prompt::new(
+                name,
+                Some(skill.description()),
+                Some(vec![arguments]),
+            ))
         });
 
         let next_cursor = page.next_cursor(ListKind::Prompts, rest);
@@ -419,8 +403,10 @@ impl McpBackend {
         arguments: &str,
     ) -> Result<GetPromptResult, McpCallError> {
         let permit = self.acquire_call_permit().await?;
-        let skill = permit.view.skill_by_prompt(name);
-        let skill = skill.ok_or(McpCallError::UnknownPrompt)?;
+        let skill = permit
+            .view
+            .skill_by_prompt(name)
+            .ok_or(McpCallError::UnknownPrompt)?;
 
         let mut file = permit
             .read_file(&skill.main_uri(), SMALL_FILE_BYTES)
@@ -447,14 +433,11 @@ impl McpBackend {
 
     async fn acquire_large_file_turn(&self) -> Result<OwnedSemaphorePermit, McpCallError> {
         let _waiting = self.acquire_waiting_permit()?;
-        let turn = timeout(
-            LARGE_FILE_TIMEOUT,
-            self.large_file_turn.clone().acquire_owned(),
-        )
-        .await;
-        turn.ok()
-            .and_then(Result::ok)
-            .ok_or(McpCallError::Busy("large files"))
+        let turn = self.large_file_turn.clone().acquire_owned();
+        match timeout(LARGE_FILE_TIMEOUT, turn).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(McpCallError::Busy("large files")),
+        }
     }
 
     fn acquire_waiting_permit(&self) -> Result<SemaphorePermit<'_>, McpCallError> {
@@ -495,12 +478,13 @@ impl CallPermit<'_> {
         files::read_file(&self.daemon.session, uri, &found, max_bytes).await
     }
 
+    /// Returns the entry of a skill, or `Omitted` if no model may choose the skill by itself.
     async fn list_item_for_models(
         &self,
         skill: &ServedSkill,
     ) -> Result<SkillListItem, McpCallError> {
         if !skill.is_offered() {
-            return Ok(SkillListItem::HiddenFromModels);
+            return Ok(SkillListItem::Omitted);
         }
         self.list_item(skill).await
     }
@@ -531,14 +515,6 @@ impl CallPermit<'_> {
             SkillListItem::Omitted
         })
     }
-}
-
-/// Returns a SKILL.md as a resource.
-fn main_resource(skill: &ServedSkill) -> Resource {
-    Resource::new(skill.main_uri(), skill.listed_name())
-        .with_description(skill.description())
-        .with_mime_type(MARKDOWN)
-        .with_size(skill.skill.size_bytes)
 }
 
 /// Returns the skills after a cursor.

@@ -55,22 +55,14 @@ pub async fn follow_daemon<E: From<CallError>>(
     connect: impl AsyncFn() -> Result<ServedDaemon, ConnectFailure<E>>,
     publisher: StatePublisher<impl Fn(String)>,
 ) -> Result<(), E> {
-    loop {
-        let daemon = connect_to_daemon(&connect, &publisher).await?;
-        publisher.follow_session(Arc::new(daemon)).await?;
-    }
-}
-
-/// Calls `connect` until a daemon answers or the failure is final.
-async fn connect_to_daemon<E>(
-    connect: &impl AsyncFn() -> Result<ServedDaemon, ConnectFailure<E>>,
-    publisher: &StatePublisher<impl Fn(String)>,
-) -> Result<ServedDaemon, E> {
     let mut backoff = CONNECT_BACKOFF;
-
     loop {
         match connect().await {
-            Ok(daemon) => return Ok(daemon),
+            Ok(daemon) => {
+                publisher.follow_session(Arc::new(daemon)).await?;
+                backoff = CONNECT_BACKOFF;
+                continue;
+            }
             Err(ConnectFailure::Final(error)) => return Err(error),
             Err(ConnectFailure::Unavailable(cause)) => publisher.publish_lost(cause),
         }
@@ -111,8 +103,7 @@ impl<F: Fn(String)> StatePublisher<F> {
                 if self.state.borrow().daemon.is_none() {
                     daemon.check_rejected(&executors).await?;
                 }
-                let causes = executors.into_iter().find_map(|executor| executor.reason);
-                if let Some(cause) = causes {
+                if let Some(cause) = executors.into_iter().find_map(|executor| executor.reason) {
                     self.publish_lost(cause);
                 }
             }
@@ -122,15 +113,12 @@ impl<F: Fn(String)> StatePublisher<F> {
 
     /// Publishes the skills that the session has now.
     fn publish_view(&self, daemon: &Arc<ServedDaemon>) {
-        let view = Arc::new(ServedView::of_session(&daemon.session, self.texts.names));
-        let state = ServedState {
+        let before = self.state.send_replace(ServedState {
             daemon: Some(daemon.clone()),
-            view,
+            view: Arc::new(ServedView::of_session(&daemon.session, self.texts.names)),
             sync: SyncState::Synced,
-        };
-        let before = self.state.send_replace(state);
-        let was_lost = matches!(before.sync, SyncState::Lost(_));
-        if was_lost {
+        });
+        if matches!(before.sync, SyncState::Lost(_)) {
             (self.say)("reconnected".to_owned());
         }
     }

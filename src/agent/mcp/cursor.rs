@@ -20,8 +20,7 @@ pub struct McpListCursor(pub usize, pub String, pub String);
 impl ListKind<'_> {
     /// Encodes the cursor after an entry with this sort key.
     pub fn encode_cursor(self, (root, name, package): (usize, &str, &str)) -> String {
-        let cursor = McpListCursor(root, name.to_owned(), package.to_owned());
-        cursor.encode(&self.binding())
+        McpListCursor(root, name.to_owned(), package.to_owned()).encode(&self.binding())
     }
 
     /// Decodes a cursor of this list. Returns `None` if the cursor is invalid.

@@ -70,8 +70,10 @@ pub async fn list_skill_files(
         return Ok(None);
     }
 
-    let files = origin.source.skill_files(origin.authority, origin.package);
-    let files = files.await?;
+    let files = origin
+        .source
+        .skill_files(origin.authority, origin.package)
+        .await?;
     let resources = files.iter().map(|(path, file)| {
         let uri = format!("{}/{}", skill.uri(), encode_path(path));
         SkillResource::new(uri, file.digest.to_string(), file.bytes)
@@ -84,9 +86,10 @@ pub async fn list_children(
     session: &Session,
     found: &ResolvedUri<'_>,
 ) -> Result<Vec<Resource>, McpCallError> {
-    let origin = SkillFileSource::find(session, found.skill)?;
-    let listed = origin.list_files(MAX_WALKED_FILES).await?;
-    let listed = listed.ok_or(McpCallError::TooManyFiles)?;
+    let listed = SkillFileSource::find(session, found.skill)?
+        .list_files(MAX_WALKED_FILES)
+        .await?
+        .ok_or(McpCallError::TooManyFiles)?;
 
     let mut children = BTreeMap::new();
     for file in &listed {
@@ -98,8 +101,10 @@ pub async fn list_children(
             Some((name, _)) => (name, None),
             None => (below, Some(file)),
         };
-        let handle = format!("{}/{name}", found.handle);
-        if let Some(uri) = found.skill.uri_for_handle(&handle) {
+        if let Some(uri) = found
+            .skill
+            .uri_for_handle(&format!("{}/{name}", found.handle))
+        {
             children
                 .entry(name)
                 .or_insert_with(|| child(uri, name, own_file));
@@ -167,10 +172,11 @@ pub async fn read_file(
 
 /// Returns the bytes of a text in JSON.
 fn escaped_bytes(text: &str) -> usize {
-    let escaped = text.bytes().map(|byte| match byte {
-        0..0x20 => 6,
-        b'"' | b'\\' => 2,
-        _ => 1,
-    });
-    escaped.sum()
+    text.bytes()
+        .map(|byte| match byte {
+            0..0x20 => 6,
+            b'"' | b'\\' => 2,
+            _ => 1,
+        })
+        .sum()
 }

@@ -3,7 +3,7 @@
 use caproot_core::proto::caproot::v1::Skill;
 use caproot_core::text::escape_hidden_chars;
 use prost_types::value::Kind;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 /// Largest integer up to which a `double` is exact.
 const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_992.0;
@@ -18,8 +18,10 @@ pub fn text_field<'a>(skill: &'a Skill, key: &str) -> Option<&'a str> {
 
 /// Returns all fields of the frontmatter except the name and the description.
 pub fn extra_fields(skill: &Skill) -> Map<String, Value> {
-    let frontmatter = skill.frontmatter.as_ref();
-    let mut fields = frontmatter.map(struct_json).unwrap_or_default();
+    let mut fields = skill
+        .frontmatter
+        .as_ref()
+        .map_or_else(Map::new, struct_json);
     fields.remove("name");
     fields.remove("description");
     fields
@@ -27,11 +29,11 @@ pub fn extra_fields(skill: &Skill) -> Map<String, Value> {
 
 /// The recursion is bounded: protobuf decoders reject deep nesting.
 fn struct_json(fields: &prost_types::Struct) -> Map<String, Value> {
-    let fields = fields.fields.iter().map(|(key, value)| {
-        let key = escape_hidden_chars(key).into_owned();
-        (key, value_json(value))
-    });
-    fields.collect()
+    fields
+        .fields
+        .iter()
+        .map(|(key, value)| (escape_hidden_chars(key).into_owned(), value_json(value)))
+        .collect()
 }
 
 fn value_json(value: &prost_types::Value) -> Value {
@@ -50,9 +52,10 @@ fn number_json(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() <= MAX_SAFE_INTEGER {
         #[allow(clippy::cast_possible_truncation)] // The number is whole and in range.
         let whole = number as i64;
-        return Value::Number(Number::from(whole));
+        return whole.into();
     }
-    Number::from_f64(number).map_or(Value::Null, Value::Number)
+    // A number that is not finite becomes null.
+    number.into()
 }
 
 #[cfg(test)]

@@ -76,15 +76,21 @@ impl ServerHandler for McpHandler {
             .enable_resources_list_changed()
             .enable_resources_subscribe()
             .enable_skills_with_directory_read();
-        let capabilities = if self.backend.has_tools() {
-            let capabilities = capabilities.enable_tools();
-            capabilities.enable_tool_list_changed().build()
+        let capabilities = if self.backend.texts.has_tools {
+            capabilities
+                .enable_tools()
+                .enable_tool_list_changed()
+                .build()
         } else {
             capabilities.build()
         };
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("caproot", env!("CARGO_PKG_VERSION")))
-            .with_instructions(self.backend.instructions())
+            .with_instructions(
+                self.backend
+                    .texts
+                    .instructions(&self.backend.state.borrow().view.names),
+            )
     }
 
     /// Waits for the first list for a short time, because the instructions cannot change later.
@@ -111,7 +117,7 @@ impl ServerHandler for McpHandler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        if !self.backend.has_tools() {
+        if !self.backend.texts.has_tools {
             return Ok(ListToolsResult::with_all_items(Vec::new()));
         }
         let view = self.listed_view(HostList::Tools, None).await;
@@ -124,7 +130,7 @@ impl ServerHandler for McpHandler {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if !self.backend.has_tools() {
+        if !self.backend.texts.has_tools {
             return Err(ErrorData::method_not_found::<CallToolRequestMethod>());
         }
         let result = match self.backend.synced_daemon().await {
@@ -152,12 +158,13 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let arguments = arguments.get(PROMPT_ARGUMENTS).and_then(Value::as_str);
-        let prompt = self
-            .backend
-            .get_prompt(&request.name, arguments.unwrap_or_default())
-            .await;
-        prompt
+        let arguments = arguments
+            .get(PROMPT_ARGUMENTS)
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        self.backend
+            .get_prompt(&request.name, arguments)
+            .await
             .map(Into::into)
             .map_err(|error| invalid_params_error(&error, None))
     }
@@ -224,8 +231,9 @@ impl ServerHandler for McpHandler {
         request: GetSkillRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetSkillResult, ErrorData> {
-        let skill = self.backend.get_skill(&request.uri).await;
-        skill
+        self.backend
+            .get_skill(&request.uri)
+            .await
             .map(GetSkillResult::new)
             .map_err(|error| invalid_params_error(&error, Some(&request.uri)))
     }
@@ -235,11 +243,10 @@ impl ServerHandler for McpHandler {
         request: ReadResourceDirectoryRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceDirectoryResult, ErrorData> {
-        let children = self
-            .backend
+        self.backend
             .read_directory(&request.uri, request.cursor.as_deref())
-            .await;
-        children.map_err(|error| invalid_params_error(&error, Some(&request.uri)))
+            .await
+            .map_err(|error| invalid_params_error(&error, Some(&request.uri)))
     }
 
     fn accepted_subscription_filter(
@@ -268,19 +275,19 @@ impl ServerHandler for McpHandler {
             let Some(change) = change else { return Ok(()) };
 
             let accepted = subscription.accepted();
+            let wanted = Some(true);
             for list in &change.lists {
-                let wanted = match list {
-                    HostList::Tools => accepted.tools_list_changed,
-                    HostList::Resources => accepted.resources_list_changed,
-                    HostList::Prompts => accepted.prompts_list_changed,
-                };
-                if wanted != Some(true) {
-                    continue;
-                }
                 let sent = match list {
-                    HostList::Tools => sink.notify_tool_list_changed().await,
-                    HostList::Resources => sink.notify_resource_list_changed().await,
-                    HostList::Prompts => sink.notify_prompt_list_changed().await,
+                    HostList::Tools if accepted.tools_list_changed == wanted => {
+                        sink.notify_tool_list_changed().await
+                    }
+                    HostList::Resources if accepted.resources_list_changed == wanted => {
+                        sink.notify_resource_list_changed().await
+                    }
+                    HostList::Prompts if accepted.prompts_list_changed == wanted => {
+                        sink.notify_prompt_list_changed().await
+                    }
+                    _ => continue,
                 };
                 if sent.is_err() {
                     return Ok(());
@@ -356,8 +363,11 @@ async fn notify_changes(
             .cloned()
             .collect();
         for uri in updated {
-            let update = ResourceUpdatedNotificationParam::new(uri);
-            if peer.notify_resource_updated(update).await.is_err() {
+            if peer
+                .notify_resource_updated(ResourceUpdatedNotificationParam::new(uri))
+                .await
+                .is_err()
+            {
                 return;
             }
         }
@@ -386,7 +396,7 @@ async fn call_tool(session: &Session, request: CallToolRequestParams) -> CallToo
     };
     let mark = (
         EXTERNAL_CONTEXT_KEY.to_owned(),
-        Value::Bool(result.external_context),
+        result.external_context.into(),
     );
     answer.meta = Some(MetaObject(std::iter::once(mark).collect()));
     answer

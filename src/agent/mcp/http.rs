@@ -81,17 +81,14 @@ type McpHttpService = StreamableHttpService<McpHandler, LimitedSessionManager>;
 
 /// Serves until the future is dropped. The connections are dropped with it.
 pub async fn serve_http(executor: Arc<McpBackend>, listener: HttpListener, allowed: HttpAllowlist) {
-    let own_address = listener.0.local_addr().map(|address| address.ip());
+    let own_ip = listener.0.local_addr().map(|address| address.ip());
     // A client cannot connect to an unspecified address, so such a `Host` header is no name of the server.
-    let own_host = own_address.ok().filter(|ip| !ip.is_unspecified());
-    let hosts = LOOPBACK.map(str::to_owned).into_iter();
-    let hosts = hosts
-        .chain(own_host.map(|ip| ip.to_string()))
-        .chain(allowed.hosts);
-    let origins = LOOPBACK_ORIGINS
-        .map(str::to_owned)
-        .into_iter()
-        .chain(allowed.origins);
+    let own_ip = own_ip.ok().filter(|ip| !ip.is_unspecified());
+    let mut hosts = allowed.hosts;
+    hosts.extend(LOOPBACK.map(str::to_owned));
+    hosts.extend(own_ip.map(|ip| ip.to_string()));
+    let mut origins = allowed.origins;
+    origins.extend(LOOPBACK_ORIGINS.map(str::to_owned));
     let config = StreamableHttpServerConfig::default()
         .with_allowed_hosts(hosts)
         .with_allowed_origins(origins)
@@ -115,11 +112,10 @@ pub async fn serve_http(executor: Arc<McpBackend>, listener: HttpListener, allow
         let Ok(permit) = permits.clone().acquire_owned().await else {
             return;
         };
-        match listener.0.accept().await {
-            Ok((stream, _)) => {
-                connections.spawn(serve_connection(stream, service.clone(), permit));
-            }
-            Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
+        if let Ok((stream, _)) = listener.0.accept().await {
+            connections.spawn(serve_connection(stream, service.clone(), permit));
+        } else {
+            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
         }
     }
 }
@@ -231,8 +227,9 @@ fn text_response(status: StatusCode, text: &'static str) -> HttpResponse {
 /// Returns a response to a request that was not read to its end.
 fn closing_response(status: StatusCode, text: &'static str) -> HttpResponse {
     let mut response = text_response(status, text);
-    let headers = response.headers_mut();
-    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

@@ -7,13 +7,14 @@ use caproot_core::sync::Mutex;
 use futures_util::Stream;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{
-    LocalSessionManager, LocalSessionManagerError,
+    LocalSessionManager, LocalSessionManagerError, SessionError,
 };
 use rmcp::transport::streamable_http_server::session::{
     ServerSseMessage, SessionId, SessionManager,
 };
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -39,17 +40,6 @@ struct OpenHttpSession {
     _place: OwnedSemaphorePermit,
 }
 
-/// Error of a session.
-#[derive(Debug, thiserror::Error)]
-pub enum HttpSessionError {
-    /// All places are in use.
-    #[error("{MAX_SESSIONS} sessions are in use")]
-    TooMany,
-    /// Error of the SDK.
-    #[error(transparent)]
-    Session(#[from] LocalSessionManagerError),
-}
-
 impl LimitedSessionManager {
     pub fn new() -> Self {
         let mut inner = LocalSessionManager::default();
@@ -64,26 +54,26 @@ impl LimitedSessionManager {
     }
 
     /// Returns a place for a session. If there is none, ends the idle sessions first.
-    async fn take_place(&self) -> Result<OwnedSemaphorePermit, HttpSessionError> {
+    async fn take_place(&self) -> Result<OwnedSemaphorePermit, LocalSessionManagerError> {
         if let Ok(place) = self.places.clone().try_acquire_owned() {
             return Ok(place);
         }
         // An open stream or a notification keeps a session of the SDK alive, and is no request.
         let idle: Vec<SessionId> = {
             let open = self.open.lock();
-            let idle = open
-                .iter()
-                .filter(|(_, session)| session.last_request.elapsed() >= SESSION_IDLE_TIMEOUT);
-            idle.map(|(id, _)| id.clone()).collect()
+            open.iter()
+                .filter(|(_, session)| session.last_request.elapsed() >= SESSION_IDLE_TIMEOUT)
+                .map(|(id, _)| id.clone())
+                .collect()
         };
         for id in &idle {
             self.close_session(id).await?;
         }
-        let place = self.places.clone().try_acquire_owned();
-        place.map_err(|_| {
+        self.places.clone().try_acquire_owned().map_err(|_| {
             // Outside of a request, nothing reads the mark.
             let _ = IS_REFUSED.try_with(|refused| refused.set(true));
-            HttpSessionError::TooMany
+            let error = io::Error::other(format!("{MAX_SESSIONS} sessions are in use"));
+            SessionError::Io(error).into()
         })
     }
 
@@ -95,7 +85,7 @@ impl LimitedSessionManager {
 }
 
 impl SessionManager for LimitedSessionManager {
-    type Error = HttpSessionError;
+    type Error = LocalSessionManagerError;
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
@@ -112,7 +102,7 @@ impl SessionManager for LimitedSessionManager {
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
         // The place comes back also if the SDK fails to end the session.
         self.open.lock().remove(id);
-        Ok(self.inner.close_session(id).await?)
+        self.inner.close_session(id).await
     }
 
     async fn initialize_session(
@@ -120,11 +110,11 @@ impl SessionManager for LimitedSessionManager {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, Self::Error> {
-        Ok(self.inner.initialize_session(id, message).await?)
+        self.inner.initialize_session(id, message).await
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, Self::Error> {
-        Ok(self.inner.has_session(id).await?)
+        self.inner.has_session(id).await
     }
 
     async fn create_stream(
@@ -133,7 +123,7 @@ impl SessionManager for LimitedSessionManager {
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         self.record_request(id);
-        Ok(self.inner.create_stream(id, message).await?)
+        self.inner.create_stream(id, message).await
     }
 
     async fn accept_message(
@@ -142,7 +132,7 @@ impl SessionManager for LimitedSessionManager {
         message: ClientJsonRpcMessage,
     ) -> Result<(), Self::Error> {
         self.record_request(id);
-        Ok(self.inner.accept_message(id, message).await?)
+        self.inner.accept_message(id, message).await
     }
 
     async fn create_standalone_stream(
@@ -150,7 +140,7 @@ impl SessionManager for LimitedSessionManager {
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         self.record_request(id);
-        Ok(self.inner.create_standalone_stream(id).await?)
+        self.inner.create_standalone_stream(id).await
     }
 
     async fn resume(
@@ -159,13 +149,13 @@ impl SessionManager for LimitedSessionManager {
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         self.record_request(id);
-        Ok(self.inner.resume(id, last_event_id).await?)
+        self.inner.resume(id, last_event_id).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{HttpSessionError, LimitedSessionManager, MAX_SESSIONS, SESSION_IDLE_TIMEOUT};
+    use super::{LimitedSessionManager, MAX_SESSIONS, SESSION_IDLE_TIMEOUT};
     use rmcp::transport::streamable_http_server::session::SessionManager as _;
     use std::time::Duration;
     use tokio::time::advance;
@@ -180,8 +170,10 @@ mod tests {
         advance(SESSION_IDLE_TIMEOUT.saturating_sub(Duration::from_secs(1))).await;
         let used = transports[0].0.clone();
         manager.record_request(&used);
-        let refused = manager.create_session().await;
-        assert!(matches!(refused, Err(HttpSessionError::TooMany)));
+        let Err(refused) = manager.create_session().await else {
+            panic!("no place is free")
+        };
+        assert!(refused.to_string().contains("64 sessions are in use"));
 
         advance(Duration::from_secs(1)).await;
         manager.create_session().await.expect("a place");

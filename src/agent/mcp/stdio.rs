@@ -20,18 +20,28 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Sleep, sleep};
 
+/// Writer to stdout, for the transport and the SDK.
+type HostOutput = Arc<Mutex<HostWriter<StdioWriter>>>;
+
 /// Serves one host on stdin and stdout until stdin ends. Returns the error if stdout cannot be
 /// written.
 pub async fn serve_stdio(service: impl Service<RoleServer>) -> io::Result<()> {
-    let (stdin, stdout): (StdioReader, StdioWriter) = stdio_pipes();
+    let (stdin, stdout) = stdio_pipes();
     let (writer, mut write_error) = HostWriter::new(stdout);
     let writer = Arc::new(Mutex::new(writer));
-    let lines = AsyncRwTransport::new_server(stdin, ErrorWriter::new(writer.clone()));
-    let transport = LimitedTransport::new(
-        lines.with_max_line_length(MAX_REQUEST_BYTES),
+    let errors = ErrorWriter {
+        writer: writer.clone(),
+        line: Vec::new(),
+        writing: None,
+    };
+    let lines = AsyncRwTransport::new_server(stdin, errors);
+    let transport = LimitedTransport {
+        inner: lines.with_max_line_length(MAX_REQUEST_BYTES),
         writer,
-        MAX_STDIO_REQUESTS,
-    );
+        permits: Arc::new(Semaphore::new(MAX_STDIO_REQUESTS)),
+        next_permit: None,
+        in_flight: HashMap::new(),
+    };
 
     let served = async {
         // A peer that is not an MCP client, or that leaves before its first message, is not served.
@@ -148,7 +158,7 @@ impl<W: AsyncRead + Unpin> AsyncRead for HostWriter<W> {
     }
 }
 
-async fn write_line<W: AsyncWrite + Unpin>(writer: Arc<Mutex<W>>, line: Vec<u8>) -> io::Result<()> {
+async fn write_line(writer: HostOutput, line: Vec<u8>) -> io::Result<()> {
     let mut writer = writer.lock().await;
     writer.write_all(&line).await?;
     writer.flush().await
@@ -156,24 +166,14 @@ async fn write_line<W: AsyncWrite + Unpin>(writer: Arc<Mutex<W>>, line: Vec<u8>)
 
 /// Writer of the SDK, for its responses to invalid lines. The SDK would never free the buffer of a large
 /// response, so [`LimitedTransport`] writes all others.
-struct ErrorWriter<W> {
-    writer: Arc<Mutex<W>>,
+struct ErrorWriter {
+    writer: HostOutput,
     line: Vec<u8>,
     /// Write of the last line.
     writing: Option<BoxFuture<'static, io::Result<()>>>,
 }
 
-impl<W> ErrorWriter<W> {
-    fn new(writer: Arc<Mutex<W>>) -> Self {
-        Self {
-            writer,
-            line: Vec::new(),
-            writing: None,
-        }
-    }
-}
-
-impl<W: AsyncWrite + Unpin + Send + 'static> AsyncWrite for ErrorWriter<W> {
+impl AsyncWrite for ErrorWriter {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -203,10 +203,10 @@ impl<W: AsyncWrite + Unpin + Send + 'static> AsyncWrite for ErrorWriter<W> {
 }
 
 /// Transport with a limited number of requests in flight.
-struct LimitedTransport<T, W> {
+struct LimitedTransport {
     /// Reads the requests.
-    inner: T,
-    writer: Arc<Mutex<W>>,
+    inner: AsyncRwTransport<RoleServer, StdioReader, ErrorWriter>,
+    writer: HostOutput,
     permits: Arc<Semaphore>,
     /// Permit of the next request.
     next_permit: Option<OwnedSemaphorePermit>,
@@ -214,24 +214,7 @@ struct LimitedTransport<T, W> {
     in_flight: HashMap<RequestId, (OwnedSemaphorePermit, ResponseTurn)>,
 }
 
-impl<T, W> LimitedTransport<T, W> {
-    fn new(inner: T, writer: Arc<Mutex<W>>, requests: usize) -> Self {
-        let permits = Arc::new(Semaphore::new(requests));
-        Self {
-            inner,
-            writer,
-            permits,
-            next_permit: None,
-            in_flight: HashMap::new(),
-        }
-    }
-}
-
-impl<T, W> Transport<RoleServer> for LimitedTransport<T, W>
-where
-    T: Transport<RoleServer, Error = io::Error>,
-    W: AsyncWrite + Unpin + Send + 'static,
-{
+impl Transport<RoleServer> for LimitedTransport {
     type Error = io::Error;
 
     fn send(

@@ -81,8 +81,12 @@ impl ServerTexts {
             return Vec::new();
         }
         let payloads = TOOL_NAMES.skill_tools();
-        let payloads = payloads.as_array().into_iter().flatten();
-        let mut tools: Vec<_> = payloads.map(|payload| self.tool(payload)).collect();
+        let mut tools: Vec<_> = payloads
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|payload| self.tool(payload))
+            .collect();
 
         let room = MAX_TOOLS_BYTES.saturating_sub(json_bytes(&tools));
         let read = tools.iter_mut().find(|tool| tool.name == TOOL_NAMES.read());
@@ -95,17 +99,14 @@ impl ServerTexts {
     }
 
     fn tool(&self, payload: &Value) -> Tool {
-        let name = text_field(payload, "name");
-        let schema = payload["inputSchema"]
-            .as_object()
-            .cloned()
-            .unwrap_or_default();
+        let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
+        let schema = payload["inputSchema"].as_object().cloned();
 
         let hints = ToolAnnotations::new().read_only(true).open_world(false);
-        let description = text_field(payload, "description");
-        let mut tool = Tool::new(name, description, schema).with_annotations(hints);
+        let schema = schema.unwrap_or_default();
+        let mut tool = Tool::new(text("name"), text("description"), schema).with_annotations(hints);
         if self.always_load {
-            let mark = (ALWAYS_LOAD_KEY.to_owned(), Value::Bool(true));
+            let mark = (ALWAYS_LOAD_KEY.to_owned(), true.into());
             tool.meta = Some(MetaObject(Map::from_iter([mark])));
         }
         tool
@@ -200,7 +201,7 @@ fn list_names(names: &SkillNameList, head: &str, room: usize, with_descriptions:
         if used > room {
             break;
         }
-        text.push_str(&item);
+        text += &item;
         shown += 1;
     }
 
@@ -233,10 +234,6 @@ fn json_len(text: &str) -> usize {
 /// Returns the bytes of a value as JSON.
 pub fn json_bytes(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
-}
-
-fn text_field(payload: &Value, key: &str) -> String {
-    payload[key].as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

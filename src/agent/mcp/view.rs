@@ -67,8 +67,9 @@ pub struct ResolvedUri<'a> {
 impl ServedView {
     /// Returns the skills that a session has now. The skills of an executor that is lost stay.
     pub fn of_session(session: &Session, names: SkillNameListOptions) -> Self {
-        let sources = session.sources().iter();
-        let skills: Vec<_> = sources
+        let skills: Vec<_> = session
+            .sources()
+            .iter()
             .flat_map(|source| source.snapshot().listing.skills.clone())
             .collect();
         let is_locked = matches!(session.trust(), Trust::Lock(_));
@@ -177,8 +178,11 @@ fn hash_list(list: HostList, skills: &[ServedSkill], names: &SkillNameList) -> u
         let skill = &served.skill;
         (served.uri(), &served.prompt_name).hash(&mut hasher);
         (&skill.name, &skill.description).hash(&mut hasher);
-        let frontmatter = skill.frontmatter.as_ref();
-        frontmatter.map(Message::encode_to_vec).hash(&mut hasher);
+        skill
+            .frontmatter
+            .as_ref()
+            .map(Message::encode_to_vec)
+            .hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -189,8 +193,8 @@ fn served_skills(
     skills: &[Arc<Skill>],
     is_locked: bool,
 ) -> Vec<ServedSkill> {
-    let root_ids = roots.iter().map(|root| root.id.as_str());
-    let root_indexes: HashMap<&str, usize> = root_ids.zip(0..).collect();
+    let root_indexes: HashMap<&str, usize> =
+        roots.iter().map(|root| root.id.as_str()).zip(0..).collect();
     let named = skills.iter().map(|skill| {
         let author = author_texts(skill, is_locked);
         (skill.package.as_str(), author.map(|author| author.name))
@@ -252,15 +256,14 @@ fn author_texts(skill: &Skill, is_locked: bool) -> Option<AuthorTexts<'_>> {
 
 /// Returns the omissions of lists. A root without a state belongs to an executor that has not answered.
 fn find_omissions(roots: &[SelectedCapabilityRoot], statuses: &[RootStatus]) -> Option<Value> {
-    let unready =
-        roots.iter().filter_map(
-            |root| match statuses.iter().find(|status| status.id == root.id) {
-                Some(status) if status.state() == RootState::Ready => None,
-                Some(status) => Some(unready_root_json(status)),
-                None => Some(json!({ "id": root.id, "state": "UNAVAILABLE", "reason": null })),
-            },
-        );
-    let unready: Vec<_> = unready.collect();
+    let mut unready = Vec::new();
+    for root in roots {
+        match statuses.iter().find(|status| status.id == root.id) {
+            Some(status) if status.state() == RootState::Ready => {}
+            Some(status) => unready.push(unready_root_json(status)),
+            None => unready.push(json!({ "id": root.id, "state": "UNAVAILABLE", "reason": null })),
+        }
+    }
     let is_truncated = statuses.iter().any(|root| root.truncated);
     (!unready.is_empty() || is_truncated)
         .then(|| json!({"rootsNotReady": unready, "truncated": is_truncated}))
@@ -269,8 +272,9 @@ fn find_omissions(roots: &[SelectedCapabilityRoot], statuses: &[RootStatus]) -> 
 fn unready_root_json(root: &RootStatus) -> Value {
     let state = root.state().as_str_name().trim_start_matches("ROOT_STATE_");
     let reason = (root.reason() != RootReason::Unspecified).then(|| {
-        let name = root.reason().as_str_name();
-        name.trim_start_matches("ROOT_REASON_")
+        root.reason()
+            .as_str_name()
+            .trim_start_matches("ROOT_REASON_")
     });
     json!({ "id": root.id, "state": state, "reason": reason })
 }

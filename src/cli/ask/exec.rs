@@ -6,9 +6,9 @@ mod exec_rules;
 mod plugin_server;
 mod prepared_script;
 
-use crate::cli::args::{ConnectionArgs, SelectionArgs};
+use crate::cli::args::TargetArgs;
 use crate::cli::exit;
-use crate::cli::failure::CommandFailure;
+use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::handle_arg::{PackageArg, find_root, list_request};
 use crate::cli::output::print_stderr;
 use crate::cli::spinner::DelayedSpinner;
@@ -105,24 +105,24 @@ pub struct ExecArgs {
     /// Arguments of the script, or further arguments of the server
     #[arg(last = true, value_name = "ARGS")]
     script_args: Vec<OsString>,
-    #[command(flatten, next_help_heading = "Connection options")]
-    connection: ConnectionArgs,
-    #[command(flatten, next_help_heading = "Root options")]
-    selection: SelectionArgs,
+    #[command(flatten)]
+    daemon: TargetArgs,
 }
 
 /// File or package on the command line.
 #[derive(Debug, Clone)]
-enum ScriptTarget {
-    /// Handle of a file or a package.
-    Handle(String),
-    /// Name of a skill, and the path of a file as a part of a handle. The path is empty for the package.
-    InSkill { name: String, path: String },
+struct ScriptTarget {
+    package: PackageArg,
+    /// Path of the file as a part of a handle. Empty for the package, and if the handle is that of the file.
+    path: String,
 }
 
 fn parse_target(text: &str) -> Result<ScriptTarget, &'static str> {
     if root_id(text).is_some() {
-        return Ok(ScriptTarget::Handle(text.to_owned()));
+        return Ok(ScriptTarget {
+            package: PackageArg::Handle(text.to_owned()),
+            path: String::new(),
+        });
     }
     if text.starts_with("skill:") {
         return Err(EXPECTED_TARGET);
@@ -133,29 +133,11 @@ fn parse_target(text: &str) -> Result<ScriptTarget, &'static str> {
         path => RelPath::new(path.as_bytes()).map(|path| format!("/{}", encode_path(&path))),
     };
     match path {
-        Some(path) if !name.is_empty() => Ok(ScriptTarget::InSkill {
-            name: name.to_owned(),
+        Some(path) if !name.is_empty() => Ok(ScriptTarget {
+            package: PackageArg::Name(name.to_owned()),
             path,
         }),
         _ => Err(EXPECTED_TARGET),
-    }
-}
-
-impl ScriptTarget {
-    /// Returns the handle. A name must belong to exactly one skill of the roots.
-    async fn resolve(
-        &self,
-        client: &mut Client,
-        roots: &[SelectedCapabilityRoot],
-    ) -> Result<String, CommandFailure> {
-        match self {
-            Self::Handle(handle) => Ok(handle.clone()),
-            Self::InSkill { name, path } => {
-                let package = PackageArg::Name(name.clone());
-                let package = package.resolve(client, roots, Consistency::Cached).await;
-                Ok(package? + path)
-            }
-        }
     }
 }
 
@@ -194,10 +176,16 @@ async fn prepare_script(
     env: &ProcessEnv,
 ) -> Result<PreparedScript, CommandFailure> {
     let rules = ExecRules::load(args.lock.as_deref(), args.signers.as_deref(), env)?;
-    let mut executor = rules.connect(&args.connection, env).await?;
-    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let mut executor = rules.connect(&args.daemon.connection, env).await?;
+    let selection = &args.daemon.selection;
+    let roots = selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
-    let handle = target.resolve(&mut client, &roots).await?;
+    let handle = target
+        .package
+        .clone()
+        .resolve(&mut client, &roots, Consistency::Cached)
+        .await?
+        + &target.path;
     let root = find_root(&handle, roots)?;
     let mut files = find_target_files(&mut client, &root, &handle).await?;
 
@@ -247,7 +235,10 @@ impl CopySource<'_> {
             },
             file,
             digests: &self.args.digest,
-            limits: self.args.limits(),
+            limits: PullLimits {
+                max_files: self.args.max_files,
+                max_bytes: self.args.max_bytes,
+            },
             approved,
         };
         let spinner = DelayedSpinner::new("copying the files");
@@ -305,25 +296,24 @@ impl TargetFile {
         let approved = source
             .lock
             .map(|lock| LockView::new(lock).skill_versions(name));
-        let copied = source.copy(package, file, approved).await;
-        let copy = copied.map_err(|error| copy_failure(error, skill.is_some()))?;
+        let copy = source
+            .copy(package, file, approved)
+            .await
+            .map_err(|error| copy_failure(error, skill.is_some()))?;
 
         // The plugin is only for the variables of a script that runs.
-        let plugin = match skill.map(|skill| (skill, skill.plugin_package())) {
-            Some((skill, Some(package))) if !only_prints => {
-                source.copy_plugin(skill, package).await
-            }
-            _ => None,
-        };
+        let mut plugin = None;
+        if let Some(skill) = skill.filter(|_| !only_prints)
+            && let Some(package) = skill.plugin_package()
+        {
+            plugin = source.copy_plugin(skill, package).await;
+        }
 
-        let path = match file {
-            None => copy.dir().to_owned(),
-            Some(file) => parse_file_name(file)
-                .map(|path| copy.dir().join(OsStr::from_bytes(path.as_bytes())))
-                .map_err(|reason| {
-                    CommandFailure::invalid_response(&format!("the file {reason}"))
-                })?,
-        };
+        let mut path = copy.dir().to_owned();
+        if let Some(file) = file {
+            let file = parse_file_name(file).map_err(|reason| format!("the file {reason}"));
+            path.push(OsStr::from_bytes(file.or_invalid_response()?.as_bytes()));
+        }
         Ok(PreparedScript {
             path,
             copy,
@@ -348,21 +338,15 @@ async fn find_target_files(
     let (named, below) = split_name_handle(handle);
     let mut files = Vec::new();
     for skill in skills {
-        if Some(&skill.package) == enclosing.as_ref() {
-            let handle = handle.to_owned();
-            files.insert(
-                0,
-                TargetFile {
-                    handle,
-                    skill: Some(skill),
-                },
-            );
+        let (at, handle) = if Some(&skill.package) == enclosing.as_ref() {
+            (0, handle.to_owned())
         } else if skill.name == named || is_version_of(&named, &skill.name) {
-            files.push(TargetFile {
-                handle: format!("{}{below}", skill.package),
-                skill: Some(skill),
-            });
-        }
+            (files.len(), format!("{}{below}", skill.package))
+        } else {
+            continue;
+        };
+        let skill = Some(skill);
+        files.insert(at, TargetFile { handle, skill });
     }
 
     // The daemon reports the problem of a handle without a skill.
@@ -386,40 +370,30 @@ fn split_name_handle(handle: &str) -> (String, &str) {
 
 /// Whether a text is the name with `@` and eight digits of a digest.
 fn is_version_of(text: &str, name: &str) -> bool {
-    let digits = text
-        .strip_prefix(name)
-        .and_then(|rest| rest.strip_prefix('@'));
-    digits.is_some_and(|digits| digits.len() == 8)
+    let version = text.strip_prefix(name).unwrap_or_default();
+    version.starts_with('@') && version.len() == 9
 }
 
 /// Returns the name of the file in its package.
 fn file_name<'a>(handle: &'a str, package: &str) -> Result<&'a str, CommandFailure> {
-    let below = handle.strip_prefix(package);
-    below
+    handle
+        .strip_prefix(package)
         .and_then(|rest| rest.strip_prefix('/'))
         .filter(|name| !name.is_empty())
         .ok_or_else(|| no_listed_file(handle))
 }
 
 fn no_listed_file(handle: &str) -> CommandFailure {
-    let sentence = format!("{handle} is no file of a listed skill");
-    CommandFailure::new(exit::NOT_RUNNABLE, sentence)
-        .with_hint("`caproot list` lists the skills, `caproot resources PACKAGE` the files")
-}
-
-impl ExecArgs {
-    fn limits(&self) -> PullLimits {
-        PullLimits {
-            max_files: self.max_files,
-            max_bytes: self.max_bytes,
-        }
-    }
+    CommandFailure::new(
+        exit::NOT_RUNNABLE,
+        format!("{handle} is no file of a listed skill"),
+    )
+    .with_hint("`caproot list` lists the skills, `caproot resources PACKAGE` the files")
 }
 
 fn open_store(args: &ExecArgs, env: &ProcessEnv) -> Result<Arc<PackageStore>, CommandFailure> {
     let dir = args.copies.clone().unwrap_or_else(|| default_store(env));
-    let opened = PackageStore::open(&dir).map(Arc::new);
-    opened.map_err(|error| {
+    PackageStore::open(&dir).map(Arc::new).map_err(|error| {
         CommandFailure::new(exit::NOT_STARTED, error)
             .with_hint("name another directory with --copies DIR or CAPROOT_COPIES")
     })
@@ -427,8 +401,11 @@ fn open_store(args: &ExecArgs, env: &ProcessEnv) -> Result<Arc<PackageStore>, Co
 
 /// Returns the default directory of the copies.
 fn default_store(env: &ProcessEnv) -> PathBuf {
-    let home_cache = env.home.as_ref().map(|home| home.join(".cache"));
-    match env.xdg_cache_home.clone().or(home_cache) {
+    match env
+        .xdg_cache_home
+        .clone()
+        .or(env.home.as_ref().map(|home| home.join(".cache")))
+    {
         Some(cache) => cache.join("caproot/packages"),
         None => env.temp_dir.join(format!("caproot-packages-{}", env.uid)),
     }

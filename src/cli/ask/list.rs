@@ -1,7 +1,7 @@
 //! `caproot list`: the skills below roots, of one daemon or of a fleet.
 
 use super::report;
-use crate::cli::args::{ConnectionArgs, LockFileArgs, ProductArgs, SelectionArgs};
+use crate::cli::args::{LockFileArgs, ProductArgs, TargetArgs};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::fleet::read_fleet;
@@ -76,12 +76,10 @@ pub struct ListArgs {
     #[arg(long)]
     problems: bool,
     /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
-    #[command(flatten, next_help_heading = "Connection options")]
-    connection: ConnectionArgs,
-    #[command(flatten, next_help_heading = "Root options")]
-    selection: SelectionArgs,
+    #[command(flatten)]
+    target: TargetArgs,
 }
 
 /// Prints the skills.
@@ -98,15 +96,18 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     };
 
     let lock = args.lock.read()?;
-    if let Some(file) = args.connection.whole_fleet() {
+    let TargetArgs {
+        connection,
+        selection,
+    } = &args.target;
+    if let Some(file) = connection.whole_fleet() {
         return list_fleet(file, &request, lock, &args).await;
     }
 
-    let mut executor = args.connection.connect(env).await?;
-    request.selected_capability_roots = args.selection.selected_roots(&mut executor, env).await?;
+    let mut executor = connection.connect(env).await?;
+    request.selected_capability_roots = selection.selected_roots(&mut executor, env).await?;
     let mut list = executor.client.list_skills(&request).await?;
-    let omitted = filter_list(&mut list, lock.as_deref(), &args);
-    print_stderr(&omitted.lines());
+    print_stderr(&filter_list(&mut list, lock.as_deref(), &args).lines());
 
     match args.output {
         OutputFormat::Text => print_list(&list, &args)?,
@@ -123,7 +124,7 @@ fn print_list(list: &ListSkillsResponse, args: &ListArgs) -> Result<(), CommandF
     table.print()?;
 
     let mut lines = report_of(list, args.problems);
-    if list.roots.is_empty() && args.selection.selects_published() {
+    if list.roots.is_empty() && args.target.selection.selects_published() {
         lines.push(report::NOTHING_PUBLISHED.to_owned());
     }
     print_stderr(&lines);
@@ -138,11 +139,6 @@ struct UnlistedSkills {
 }
 
 impl UnlistedSkills {
-    fn add(&mut self, other: &Self) {
-        self.unapproved += other.unapproved;
-        self.not_offered += other.not_offered;
-    }
-
     fn lines(&self) -> Vec<String> {
         let whys = [
             (self.unapproved, "because the lock does not approve them"),
@@ -151,13 +147,12 @@ impl UnlistedSkills {
                 "because models are not offered them; --all lists them",
             ),
         ];
-        let omitted = whys.iter().filter(|(count, _)| *count > 0);
-        omitted
-            .map(|(count, why)| {
-                let skills = report::count_with_noun(*count, "skill");
-                format!("caproot: {skills} omitted, {why}")
-            })
-            .collect()
+        let omitted = whys.into_iter().filter(|(count, _)| *count > 0);
+        let lines = omitted.map(|(count, why)| {
+            let skills = report::count_with_noun(count, "skill");
+            format!("caproot: {skills} omitted, {why}")
+        });
+        lines.collect()
     }
 }
 
@@ -230,25 +225,10 @@ pub fn consistency(fresh: bool) -> Consistency {
 pub struct SkillTable {
     is_long: bool,
     has_environments: bool,
-    rows: Vec<SkillTableRow>,
+    /// Escaped cells of each skill. The print leaves out the columns that no skill needs.
+    rows: Vec<[String; 9]>,
     /// Locations of the skills so far, by environment, name and digest of the SKILL.md.
     locations: HashMap<[String; 3], String>,
-}
-
-/// Escaped cells of one skill.
-struct SkillTableRow {
-    environment: String,
-    name: String,
-    location: String,
-    invokers: &'static str,
-    /// Requirements that the executor does not have.
-    missing: String,
-    /// Capabilities that a host needs.
-    host_capabilities: String,
-    /// Location of an earlier row with the same SKILL.md; empty if there is none.
-    same_as: String,
-    trust: &'static str,
-    description: String,
 }
 
 impl SkillTable {
@@ -268,6 +248,7 @@ impl SkillTable {
             (false, None) => "",
         };
         let key = [environment, &skill.name, &skill.digest].map(str::to_owned);
+        // The location of an earlier row with the same SKILL.md.
         let same_as = match self.locations.entry(key) {
             Entry::Occupied(first) => escape_text(first.get()),
             Entry::Vacant(new) => {
@@ -275,54 +256,50 @@ impl SkillTable {
                 String::new()
             }
         };
-        self.rows.push(SkillTableRow {
-            environment: escape_text(environment),
-            name: escape_text(&skill.name),
-            location: escape_text(location),
-            invokers: invokers_of(skill),
-            missing: escape_text(&missing_notes(skill).join(", ")),
-            host_capabilities: escape_text(&skill.host_capabilities.join(", ")),
+        self.rows.push([
+            escape_text(&skill.name),
+            escape_text(environment),
+            trust_word(skill.trust()).to_owned(),
+            escape_text(location),
             same_as,
-            trust: trust_word(skill.trust()),
-            description: escape_text(&skill.description),
-        });
+            invokers_of(skill).to_owned(),
+            escape_text(&missing_notes(skill).join(", ")),
+            escape_text(&skill.host_capabilities.join(", ")),
+            escape_text(&skill.description),
+        ]);
     }
 
     /// Prints the table. A long table is not truncated, so that handles can be copied.
     pub fn print(self) -> Result<(), CommandFailure> {
-        let has_invokers = self.rows.iter().any(|row| row.invokers != FOR_ALL);
-        let has_missing = self.rows.iter().any(|row| !row.missing.is_empty());
-        let has_needs = self
-            .rows
+        let rows = &self.rows;
+        let is_needed =
+            |column: usize, unused: &str| rows.iter().any(|cells| cells[column] != unused);
+        let columns = [
+            ("NAME", true),
+            ("ENVIRONMENT", self.has_environments),
+            ("TRUST", self.is_long && is_needed(2, "")),
+            (if self.is_long { "HANDLE" } else { "ROOT" }, true),
+            ("SAME AS", is_needed(4, "")),
+            ("FOR", is_needed(5, FOR_ALL)),
+            ("MISSING", is_needed(6, "")),
+            ("HOST NEEDS", is_needed(7, "")),
+            ("DESCRIPTION", true),
+        ];
+
+        let head: Vec<_> = columns
             .iter()
-            .any(|row| !row.host_capabilities.is_empty());
-        let has_copies = self.rows.iter().any(|row| !row.same_as.is_empty());
-        let has_trust = self.is_long && self.rows.iter().any(|row| !row.trust.is_empty());
-        let location = if self.is_long { "HANDLE" } else { "ROOT" };
-
-        let mut head = vec!["NAME"];
-        head.extend(self.has_environments.then_some("ENVIRONMENT"));
-        head.extend(has_trust.then_some("TRUST"));
-        head.push(location);
-        head.extend(has_copies.then_some("SAME AS"));
-        head.extend(has_invokers.then_some("FOR"));
-        head.extend(has_missing.then_some("MISSING"));
-        head.extend(has_needs.then_some("HOST NEEDS"));
-        head.push("DESCRIPTION");
-
-        let mut rows = Vec::with_capacity(self.rows.len());
-        for row in self.rows {
-            let mut cells = vec![row.name];
-            cells.extend(self.has_environments.then_some(row.environment));
-            cells.extend(has_trust.then(|| row.trust.to_owned()));
-            cells.push(row.location);
-            cells.extend(has_copies.then_some(row.same_as));
-            cells.extend(has_invokers.then(|| row.invokers.to_owned()));
-            cells.extend(has_missing.then_some(row.missing));
-            cells.extend(has_needs.then_some(row.host_capabilities));
-            cells.push(row.description);
-            rows.push(cells);
-        }
+            .filter(|(_, is_shown)| *is_shown)
+            .map(|(name, _)| *name)
+            .collect();
+        let rows = self.rows.into_iter().map(|cells| {
+            cells
+                .into_iter()
+                .zip(columns)
+                .filter(|(_, (_, is_shown))| *is_shown)
+                .map(|(cell, _)| cell)
+                .collect::<Vec<_>>()
+        });
+        let rows: Vec<_> = rows.collect();
 
         if self.is_long {
             print_full_table(&head, &rows)
@@ -366,7 +343,7 @@ async fn list_fleet(
     lock: Option<Arc<Lock>>,
     args: &ListArgs,
 ) -> Result<u8, CommandFailure> {
-    let roots = args.selection.roots_from_file()?;
+    let roots = args.target.selection.roots_from_file()?;
     let fleet = read_fleet(file).await?;
     let lock = match (lock, fleet.trust()) {
         (None, Trust::Lock(lock)) => Some(lock),
@@ -387,11 +364,10 @@ async fn list_fleet(
     };
     progress.clear_bars();
     let mut omitted = UnlistedSkills::default();
-    for list in listed
-        .iter_mut()
-        .filter_map(|listed| listed.outcome.as_mut().ok())
-    {
-        omitted.add(&filter_list(list, lock.as_deref(), args));
+    for list in listed.iter_mut().flat_map(|listed| &mut listed.outcome) {
+        let of_list = filter_list(list, lock.as_deref(), args);
+        omitted.unapproved += of_list.unapproved;
+        omitted.not_offered += of_list.not_offered;
     }
     print_stderr(&omitted.lines());
 
@@ -438,7 +414,7 @@ fn print_text(listed: &[ExecutorListing], args: &ListArgs) -> Result<(), Command
 }
 
 fn fleet_json(listed: &[ExecutorListing]) -> Result<Value, CommandFailure> {
-    let mut executors = Vec::with_capacity(listed.len());
+    let mut executors = Vec::new();
     for ExecutorListing {
         environment_id,
         outcome,

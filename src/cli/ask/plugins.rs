@@ -1,6 +1,7 @@
 //! Text of plugins: as a tree, and as lines of changes.
 
 use super::list::trust_word;
+use super::report::count_with_noun;
 use crate::cli::table::truncate_to_width;
 use caproot_client::{MirrorCatalog, is_of_root};
 use caproot_core::proto::caproot::v1::{
@@ -35,10 +36,9 @@ impl ComponentLine {
 /// Returns the lines of the plugins and marketplaces that differ between two catalogs.
 pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String> {
     let (old, new) = (plugins_by_package(before), plugins_by_package(now));
-    let gone = before
+    let mut lines: Vec<_> = before
         .plugins()
-        .filter(|plugin| !new.contains_key(plugin.package.as_str()));
-    let mut lines: Vec<_> = gone
+        .filter(|plugin| !new.contains_key(plugin.package.as_str()))
         .map(|plugin| plugin_line('-', plugin, "no longer there"))
         .collect();
 
@@ -47,7 +47,6 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
         before.is_none_or(|before| !Arc::ptr_eq(before, plugin) && before != plugin)
     };
     let changed: Vec<_> = now.plugins().filter(changed).collect();
-    let same_lists = before.marketplaces().eq(now.marketplaces());
 
     for root in now.roots() {
         for plugin in changed
@@ -60,20 +59,13 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
             });
         }
 
-        if same_lists {
-            continue;
-        }
         let lists = marketplaces_of(now, &root.id);
         if marketplaces_of(before, &root.id) != lists {
-            let parts: Vec<_> = lists.into_iter().map(marketplace_text).collect();
-            let parts = if parts.is_empty() {
-                "none".to_owned()
-            } else {
-                parts.join(", ")
-            };
+            let parts = lists.into_iter().map(marketplace_text).collect();
             lines.push(format!(
-                "~ marketplaces of root {}: {parts}",
-                EscapedText(&root.id)
+                "~ marketplaces of root {}: {}",
+                EscapedText(&root.id),
+                join_or(parts, "none")
             ));
         }
     }
@@ -120,22 +112,15 @@ pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
         lines.push(head);
         if !plugin.host_capabilities.is_empty() {
             let names = escape_text(&plugin.host_capabilities.join(", "));
-            lines.push(format!(
-                "    host needs  {}",
-                truncate_to_width(&names, MAX_TEXT_COLUMNS)
-            ));
+            let names = truncate_to_width(&names, MAX_TEXT_COLUMNS);
+            lines.push(format!("    host needs  {names}"));
         }
 
-        for ComponentLine {
-            kind,
-            label,
-            details,
-            ..
-        } in component_lines(plugin)
-        {
-            let mut line = format!("    {kind} {label}");
-            if !details.is_empty() {
-                let _ = write!(line, "  {}", truncate_to_width(&details, MAX_TEXT_COLUMNS));
+        for component in component_lines(plugin) {
+            let mut line = format!("    {} {}", component.kind, component.label);
+            if !component.details.is_empty() {
+                let details = truncate_to_width(&component.details, MAX_TEXT_COLUMNS);
+                let _ = write!(line, "  {details}");
             }
             lines.push(line);
         }
@@ -145,9 +130,8 @@ pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
 }
 
 fn marketplace_text(list: &Marketplace) -> String {
-    let count = list.plugins.len();
-    let s = if count == 1 { "" } else { "s" };
-    format!("{}: {count} plugin{s}", EscapedText(&list.name))
+    let plugins = count_with_noun(list.plugins.len(), "plugin");
+    format!("{}: {plugins}", EscapedText(&list.name))
 }
 
 fn plugin_line(sign: char, plugin: &Plugin, what: &str) -> String {
@@ -167,12 +151,19 @@ fn component_counts(plugin: &Plugin) -> String {
             None => kinds.push((kind, 1)),
         }
     }
-    let parts: Vec<_> = kinds
-        .iter()
-        .map(|(kind, count)| format!("{kind} {count}"))
-        .collect();
+    join_or(
+        kinds
+            .iter()
+            .map(|(kind, count)| format!("{kind} {count}"))
+            .collect(),
+        "only skills",
+    )
+}
+
+/// Joins texts, or returns the text for none.
+fn join_or(parts: Vec<String>, none: &str) -> String {
     if parts.is_empty() {
-        "only skills".to_owned()
+        none.to_owned()
     } else {
         parts.join(", ")
     }
@@ -235,17 +226,19 @@ fn component_text(component: &PluginComponent) -> String {
         return String::new();
     };
     let keys = ["id", "command", "url", "prompt", "description"];
-    let texts = keys.into_iter().map(|key| text_of(declaration, key));
-    let main = texts.into_iter().find(|text| !text.is_empty());
+    let mut texts = keys.into_iter().map(|key| text_of(declaration, key));
+    let main = texts.find(|text| !text.is_empty());
     let arguments = match declaration.fields.get("args").map(|value| &value.kind) {
         Some(Some(Kind::ListValue(list))) => list.values.iter().map(value_text).collect(),
         _ => Vec::new(),
     };
 
-    let matcher = text_of(declaration, "matcher");
-    let texts = [matcher, main.unwrap_or_default()];
-    let texts = texts.into_iter().chain(arguments);
-    let texts: Vec<_> = texts.filter(|text| !text.is_empty()).collect();
+    let texts = [text_of(declaration, "matcher"), main.unwrap_or_default()];
+    let texts: Vec<_> = texts
+        .into_iter()
+        .chain(arguments)
+        .filter(|text| !text.is_empty())
+        .collect();
     collapse_whitespace(&texts.join(" ")).into()
 }
 
@@ -273,8 +266,12 @@ fn server_text(server: &McpServer) -> String {
         server.url.clone()
     };
     let mut text = format!("{transport}: {}", what.trim());
-    let given = server.environment.iter().chain(&server.headers);
-    let names: Vec<&str> = given.map(|NamedValue { name, .. }| name.as_str()).collect();
+    let names: Vec<&str> = server
+        .environment
+        .iter()
+        .chain(&server.headers)
+        .map(|NamedValue { name, .. }| name.as_str())
+        .collect();
     if !names.is_empty() {
         let _ = write!(text, " ({})", names.join(", "));
     }

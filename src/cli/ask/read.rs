@@ -1,12 +1,12 @@
 //! `caproot read`: one file of a listed package.
 
-use crate::cli::args::{ConnectionArgs, SelectionArgs};
+use crate::cli::args::TargetArgs;
 use crate::cli::ask::list::consistency;
 use crate::cli::exit;
 use crate::cli::failure::{CommandFailure, CommandResult as _};
-use crate::cli::handle_arg::{PackageArg, find_plugin_package, find_root, find_skill};
+use crate::cli::handle_arg::{PackageArg, find_root, find_skill, list_plugins};
 use crate::cli::output::{OutputFormat, print_message, write_stdout};
-use caproot_client::Client;
+use caproot_client::{Client, enclosing_package};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::ReadResourceRequest;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
@@ -43,19 +43,15 @@ pub struct ReadArgs {
     #[arg(long)]
     fresh: bool,
     /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
-    #[command(flatten, next_help_heading = "Connection options")]
-    connection: ConnectionArgs,
-    #[command(flatten, next_help_heading = "Root options")]
-    selection: SelectionArgs,
+    #[command(flatten)]
+    target: TargetArgs,
 }
 
 /// Prints the file.
 pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let mut executor = args.connection.connect(env).await?;
-    let roots = args.selection.selected_roots(&mut executor, env).await?;
-    let mut client = executor.client;
+    let (mut client, roots) = args.target.open(env).await?;
     let consistency = consistency(args.fresh);
     let handle = args
         .package
@@ -67,9 +63,13 @@ pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     // Without a package, the daemon reports the problem of the handle.
     let package = match find_skill(&mut client, &root, &handle, consistency).await? {
         Some(skill) => skill.package,
-        None => find_plugin_package(&mut client, &root, &handle, consistency)
-            .await?
-            .unwrap_or_else(|| handle.clone()),
+        None => {
+            let plugins = list_plugins(&mut client, vec![root.clone()], consistency).await?;
+            let packages = plugins.iter().map(|plugin| plugin.package.as_str());
+            enclosing_package(&handle, packages)
+                .unwrap_or(&handle)
+                .to_owned()
+        }
     };
 
     let resource = if package == handle {

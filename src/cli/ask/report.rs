@@ -3,7 +3,7 @@
 use crate::cli::failure::ALLOW_HINT;
 use caproot_core::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, ListRootsResponse, ListSkillsResponse, ResolveRootsResponse,
-    ResolvedRoot, RootReason, RootState, RootStatus, Severity,
+    RootReason, RootState, RootStatus, Severity,
 };
 use caproot_core::text::{EscapedText, escape_text};
 use std::fmt::Write as _;
@@ -19,12 +19,8 @@ pub const NOTHING_PUBLISHED: &str = "hint: no root is published to you: list dir
 /// Returns the lines for roots that are not ready, for diagnostics from WARNING up, and for the
 /// summary. Many diagnostics are one line for each code.
 pub fn skills_report(list: &ListSkillsResponse) -> Vec<String> {
-    let problems: Vec<_> = list
-        .diagnostics
-        .iter()
-        .filter_map(diagnostic_line)
-        .collect();
-    if problems.len() <= MAX_PROBLEM_LINES {
+    let problems = list.diagnostics.iter().filter_map(diagnostic_line);
+    if problems.count() <= MAX_PROBLEM_LINES {
         return full_skills_report(list);
     }
     let mut lines = skills_report_lines(list, code_lines(&list.diagnostics));
@@ -34,8 +30,13 @@ pub fn skills_report(list: &ListSkillsResponse) -> Vec<String> {
 
 /// Returns the report with a line for each diagnostic from WARNING up.
 pub fn full_skills_report(list: &ListSkillsResponse) -> Vec<String> {
-    let problems = list.diagnostics.iter().filter_map(diagnostic_line);
-    skills_report_lines(list, problems.collect())
+    skills_report_lines(
+        list,
+        list.diagnostics
+            .iter()
+            .filter_map(diagnostic_line)
+            .collect(),
+    )
 }
 
 fn skills_report_lines(list: &ListSkillsResponse, problems: Vec<String>) -> Vec<String> {
@@ -69,28 +70,28 @@ fn code_lines(diagnostics: &[Diagnostic]) -> Vec<String> {
 
 /// Returns the report of resolved roots.
 pub fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
-    let roots: Vec<_> = answer.roots.iter().map(root_status).collect();
-    let diagnostics: Vec<_> = answer
-        .roots
-        .iter()
-        .flat_map(|root| root.diagnostics.clone())
-        .collect();
-    let is_truncated = roots.iter().any(|root| root.truncated);
-    let problems = diagnostics.iter().filter_map(diagnostic_line).collect();
-    let summary = summary_line("", &roots, &diagnostics, is_truncated);
-    report_lines(&roots, problems, summary)
-}
-
-fn root_status(root: &ResolvedRoot) -> RootStatus {
-    RootStatus {
+    let roots = answer.roots.iter().map(|root| RootStatus {
         id: root.id.clone(),
         state: root.state,
         reason: root.reason,
         message: root.message.clone(),
         counts: root.counts,
-        truncated: root.truncated,
         ..RootStatus::default()
-    }
+    });
+    let roots: Vec<_> = roots.collect();
+    let diagnostics: Vec<_> = answer
+        .roots
+        .iter()
+        .flat_map(|root| &root.diagnostics)
+        .cloned()
+        .collect();
+    let is_truncated = answer.roots.iter().any(|root| root.truncated);
+    let problems = diagnostics.iter().filter_map(diagnostic_line).collect();
+    report_lines(
+        &roots,
+        problems,
+        summary_line("", &roots, &diagnostics, is_truncated),
+    )
 }
 
 /// Returns the report of published roots.
@@ -103,13 +104,16 @@ pub fn roots_report(answer: &ListRootsResponse) -> Vec<String> {
         ..RootStatus::default()
     });
     let roots: Vec<_> = roots.collect();
-    let summary = summary_line("published: ", &roots, &[], false);
-    report_lines(&roots, Vec::new(), summary)
+    report_lines(
+        &roots,
+        Vec::new(),
+        summary_line("published: ", &roots, &[], false),
+    )
 }
 
 /// Returns the state of a root, with the reason if there is one.
 pub fn root_state_text(state: RootState, reason: i32) -> String {
-    let name = strip_enum_prefix(state.as_str_name(), "ROOT_STATE_");
+    let name = state.as_str_name().trim_start_matches("ROOT_STATE_");
     if state == RootState::Unavailable {
         format!("{name} {}", root_reason_name(reason))
     } else {
@@ -143,11 +147,21 @@ fn root_line(root: &RootStatus) -> Option<String> {
     ))
 }
 
-/// Returns the name of the reason, or its number if the daemon is newer than this client.
+/// Returns the name of the reason.
 pub fn root_reason_name(reason: i32) -> String {
-    RootReason::try_from(reason).map_or_else(
-        |number| number.0.to_string(),
-        |reason| strip_enum_prefix(reason.as_str_name(), "ROOT_REASON_").to_owned(),
+    enum_value_name(reason, RootReason::as_str_name, "ROOT_REASON_")
+}
+
+/// Returns the name of a value without the prefix of its enum, or its number if the daemon is newer than this
+/// client.
+pub fn enum_value_name<E: TryFrom<i32>>(
+    value: i32,
+    name: fn(&E) -> &'static str,
+    prefix: &str,
+) -> String {
+    E::try_from(value).map_or_else(
+        |_| value.to_string(),
+        |known| name(&known).trim_start_matches(prefix).to_owned(),
     )
 }
 
@@ -166,12 +180,11 @@ fn diagnostic_head(diagnostic: &Diagnostic) -> Option<String> {
         Severity::Note | Severity::Unspecified => return None,
     };
 
-    // A newer daemon may have codes that this client does not know.
-    let code = DiagnosticCode::try_from(diagnostic.code).map_or_else(
-        |number| number.0.to_string(),
-        |code| strip_enum_prefix(code.as_str_name(), "DIAGNOSTIC_CODE_").to_owned(),
+    let code = enum_value_name(
+        diagnostic.code,
+        DiagnosticCode::as_str_name,
+        "DIAGNOSTIC_CODE_",
     );
-
     Some(format!("{severity}[{code}]"))
 }
 
@@ -198,10 +211,6 @@ fn with_message(mut line: String, message: &str) -> String {
     line
 }
 
-pub fn strip_enum_prefix<'a>(name: &'a str, prefix: &str) -> &'a str {
-    name.strip_prefix(prefix).unwrap_or(name)
-}
-
 fn summary_line(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: bool) -> String {
     let mut line = format!("{what}{}", count_with_noun(roots.len(), "root"));
 
@@ -220,11 +229,8 @@ fn summary_line(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: 
         }
     }
 
-    let total: u64 = roots
-        .iter()
-        .filter_map(|root| root.counts)
-        .map(|c| u64::from(c.diagnostics))
-        .sum();
+    let counts = roots.iter().filter_map(|root| root.counts);
+    let total: u64 = counts.map(|counts| u64::from(counts.diagnostics)).sum();
     let unsent = total.saturating_sub(of.len() as u64);
     if unsent > 0 {
         let _ = write!(line, ", {unsent} more not in the response");

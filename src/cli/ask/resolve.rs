@@ -1,7 +1,7 @@
 //! `caproot resolve`: roots and the components of their plugins, without skills.
 
 use super::{plugins, report};
-use crate::cli::args::{ConnectionArgs, SelectionArgs};
+use crate::cli::args::TargetArgs;
 use crate::cli::ask::list::consistency;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
@@ -11,8 +11,7 @@ use crate::cli::output::{
 use caproot_client::json::ResolvedRootsJson;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    ListRootsResponse, PublishedRoot, ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot,
-    RootKind, RootState, Scope,
+    ListRootsResponse, PublishedRoot, ResolveRootsRequest, ResolvedRoot, RootKind, RootState, Scope,
 };
 use caproot_core::text::{EscapedText, escape_text};
 use clap::Args;
@@ -40,17 +39,15 @@ pub struct ResolveArgs {
     #[arg(long, conflicts_with_all = ["fresh", "root", "selected"])]
     published: bool,
     /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
-    #[command(flatten, next_help_heading = "Connection options")]
-    connection: ConnectionArgs,
-    #[command(flatten, next_help_heading = "Root options")]
-    selection: SelectionArgs,
+    #[command(flatten)]
+    target: TargetArgs,
 }
 
 /// Prints the roots.
 pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let mut executor = args.connection.connect(env).await?;
+    let mut executor = args.target.connection.connect(env).await?;
     if args.published {
         let answer = executor.client.list_roots().await?;
         print_published(&answer, args.output)?;
@@ -60,7 +57,11 @@ pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
     }
 
     let request = ResolveRootsRequest {
-        selected_capability_roots: args.selection.selected_roots(&mut executor, env).await?,
+        selected_capability_roots: args
+            .target
+            .selection
+            .selected_roots(&mut executor, env)
+            .await?,
         consistency: consistency(args.fresh).into(),
         ..ResolveRootsRequest::default()
     };
@@ -69,7 +70,14 @@ pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
 
     match args.output {
         OutputFormat::Text => {
-            print_table(&["ROOT", "STATE", "FOUND"], &resolved_root_rows(&answer))?;
+            let rows = answer.roots.iter().map(|root| {
+                [
+                    escape_text(&root.id),
+                    report::root_state_text(root.state(), root.reason),
+                    root_contents(root),
+                ]
+            });
+            print_table(&["ROOT", "STATE", "FOUND"], &rows.collect::<Vec<_>>())?;
             write_stdout(|stdout| {
                 let mut trees = answer.roots.iter().filter_map(root_tree).flatten();
                 trees.try_for_each(|line| writeln!(stdout, "{line}"))
@@ -91,40 +99,20 @@ fn print_published(answer: &ListRootsResponse, output: OutputFormat) -> Result<(
         return print_message(answer);
     }
 
-    print_table(&["ID", "SCOPE", "STATE"], &published_root_rows(answer))?;
+    let rows = answer.roots.iter().map(|root| {
+        [
+            escape_text(&root.id),
+            report::enum_value_name(root.scope, Scope::as_str_name, "SCOPE_"),
+            report::root_state_text(root.state(), root.reason),
+        ]
+    });
+    print_table(&["ID", "SCOPE", "STATE"], &rows.collect::<Vec<_>>())?;
     let mut lines = report::roots_report(answer);
     if answer.roots.is_empty() {
         lines.push(report::NOTHING_PUBLISHED.to_owned());
     }
     print_stderr(&lines);
     Ok(())
-}
-
-fn published_root_rows(answer: &ListRootsResponse) -> Vec<[String; 3]> {
-    let rows = answer.roots.iter().map(|root| {
-        // A newer daemon may have scopes that this client does not know.
-        let scope = Scope::try_from(root.scope).map_or_else(
-            |number| number.0.to_string(),
-            |scope| report::strip_enum_prefix(scope.as_str_name(), "SCOPE_").to_owned(),
-        );
-        [
-            escape_text(&root.id),
-            scope,
-            report::root_state_text(root.state(), root.reason),
-        ]
-    });
-    rows.collect()
-}
-
-fn resolved_root_rows(answer: &ResolveRootsResponse) -> Vec<[String; 3]> {
-    let rows = answer.roots.iter().map(|root| {
-        [
-            escape_text(&root.id),
-            report::root_state_text(root.state(), root.reason),
-            root_contents(root),
-        ]
-    });
-    rows.collect()
 }
 
 /// Returns the tree of a root's plugins below the root's id, or `None` without plugins and
@@ -141,11 +129,7 @@ fn root_contents(root: &ResolvedRoot) -> String {
         return String::new();
     };
 
-    // A newer daemon may have kinds that this client does not know.
-    let mut text = RootKind::try_from(root.kind).map_or_else(
-        |number| number.0.to_string(),
-        |kind| report::strip_enum_prefix(kind.as_str_name(), "ROOT_KIND_").to_owned(),
-    );
+    let mut text = report::enum_value_name(root.kind, RootKind::as_str_name, "ROOT_KIND_");
     if let Some(plugin) = &root.plugin {
         let _ = write!(text, " {}", EscapedText(&plugin.name));
         if !plugin.version.is_empty() {

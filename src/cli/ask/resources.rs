@@ -1,16 +1,14 @@
 //! `caproot resources`: the files of a listed package.
 
 use super::report;
-use crate::cli::args::{ConnectionArgs, SelectionArgs};
+use crate::cli::args::TargetArgs;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::handle_arg::{PackageArg, find_root};
 use crate::cli::output::{OutputFormat, print_full_table, print_message, print_stderr};
 use caproot_client::listed_package_files;
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot_core::proto::caproot::v1::{
-    Consistency, ListResourcesRequest, ListResourcesResponse, Resource,
-};
+use caproot_core::proto::caproot::v1::{Consistency, ListResourcesRequest, Resource};
 use caproot_core::text::escape_text;
 use clap::Args;
 
@@ -33,19 +31,15 @@ pub struct ResourcesArgs {
     #[arg(long)]
     digests: bool,
     /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
-    #[command(flatten, next_help_heading = "Connection options")]
-    connection: ConnectionArgs,
-    #[command(flatten, next_help_heading = "Root options")]
-    selection: SelectionArgs,
+    #[command(flatten)]
+    target: TargetArgs,
 }
 
 /// Prints the files.
 pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let mut executor = args.connection.connect(env).await?;
-    let roots = args.selection.selected_roots(&mut executor, env).await?;
-    let mut client = executor.client;
+    let (mut client, roots) = args.target.open(env).await?;
     let package = args
         .package
         .resolve(&mut client, &roots, Consistency::Cached)
@@ -61,18 +55,27 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
 
     match args.output {
         OutputFormat::Text => {
+            let mut head = vec!["BYTES", "X", "TYPE"];
+            head.extend(args.digests.then_some("DIGEST"));
+            head.push("RESOURCE");
+            let rows: Vec<_> = answer
+                .resources
+                .iter()
+                .map(|file| cells(file, args.digests))
+                .collect();
             // Not truncated, so that handles can be copied.
-            if args.digests {
-                let head = ["BYTES", "X", "TYPE", "DIGEST", "RESOURCE"];
-                print_full_table(&head, &rows_with_digests(&answer))?;
+            print_full_table(&head, &rows)?;
+
+            let files = report::count_with_noun(answer.resources.len(), "file");
+            let bytes: u64 = answer.resources.iter().map(|file| file.size_bytes).sum();
+            let end = if answer.truncated {
+                Some("; files over a limit are omitted".to_owned())
             } else {
-                let head = ["BYTES", "X", "TYPE", "RESOURCE"];
-                print_full_table(&head, &rows_without_digests(&answer))?;
-            }
-            let digest = listed_package_files(&package, &answer.resources, &answer.withheld)
-                .filter(|_| !answer.truncated)
-                .map(|files| format!("; digest of the package: {}", files.content_digest()));
-            print_stderr(&[resources_summary(&answer) + &digest.unwrap_or_default()]);
+                listed_package_files(&package, &answer.resources, &answer.withheld)
+                    .map(|files| format!("; digest of the package: {}", files.content_digest()))
+            };
+            let end = end.unwrap_or_default();
+            print_stderr(&[format!("{files}, {bytes} bytes{end}")]);
             let withheld = answer.withheld.iter().map(|file| &*file.resource);
             print_stderr(&report::withheld_lines(withheld));
         }
@@ -81,45 +84,17 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
     Ok(exit::OK)
 }
 
-fn cells(resource: &Resource) -> [String; 4] {
+fn cells(resource: &Resource, has_digest: bool) -> Vec<String> {
     let mark = if resource.executable { "x" } else { "-" };
-    let media_type = escape_text(&resource.media_type);
-    [
+    let mut cells = vec![
         resource.size_bytes.to_string(),
         mark.to_owned(),
-        media_type,
-        escape_text(&resource.resource),
-    ]
-}
-
-fn rows_without_digests(answer: &ListResourcesResponse) -> Vec<[String; 4]> {
-    answer.resources.iter().map(cells).collect()
-}
-
-fn rows_with_digests(answer: &ListResourcesResponse) -> Vec<[String; 5]> {
-    let rows = answer.resources.iter().map(|resource| {
-        let [bytes, mark, media_type, handle] = cells(resource);
-        let digest = if resource.digest.is_empty() {
-            "-"
-        } else {
-            &resource.digest
-        };
-        [bytes, mark, media_type, escape_text(digest), handle]
-    });
-    rows.collect()
-}
-
-fn resources_summary(answer: &ListResourcesResponse) -> String {
-    let bytes: u64 = answer
-        .resources
-        .iter()
-        .map(|resource| resource.size_bytes)
-        .sum();
-    let files = report::count_with_noun(answer.resources.len(), "file");
-    let cut = if answer.truncated {
-        "; files over a limit are omitted"
-    } else {
-        ""
-    };
-    format!("{files}, {bytes} bytes{cut}")
+        escape_text(&resource.media_type),
+    ];
+    if has_digest {
+        let digest = &*resource.digest;
+        cells.push(escape_text(if digest.is_empty() { "-" } else { digest }));
+    }
+    cells.push(escape_text(&resource.resource));
+    cells
 }

@@ -1,7 +1,7 @@
 //! `caproot search`: the skills that fit keywords, as a model finds them in a session.
 
 use crate::cli::agents::session_args::{ExecutorFlags, OpenedFleet};
-use crate::cli::args::{ConnectionArgs, ProductArgs, SelectionArgs, parse_timeout};
+use crate::cli::args::{ProductArgs, TargetArgs, parse_timeout};
 use crate::cli::ask::list::SkillTable;
 use crate::cli::ask::report::count_with_noun;
 use crate::cli::exit;
@@ -14,7 +14,6 @@ use caproot_core::text::escape_text;
 use caproot_session::{Session, SessionOptions, SkillSource};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of skills of a search.
@@ -45,7 +44,8 @@ pub struct SearchArgs {
     #[command(flatten)]
     product: ProductArgs,
     /// Maximum number of skills
-    #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = limit_parser())]
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=MAX_LIMIT))]
     limit: usize,
     /// Show the handle of each skill instead of its root, and truncate nothing; json always has
     /// handles
@@ -56,23 +56,17 @@ pub struct SearchArgs {
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
     connect_timeout: Duration,
     /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
-    #[command(flatten, next_help_heading = "Connection options")]
-    connection: ConnectionArgs,
-    #[command(flatten, next_help_heading = "Root options")]
-    selection: SelectionArgs,
-}
-
-fn limit_parser() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..=MAX_LIMIT)
+    #[command(flatten)]
+    target: TargetArgs,
 }
 
 /// Prints the found skills.
 pub async fn run(args: SearchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let executor_flags = ExecutorFlags {
-        connection: &args.connection,
-        selection: &args.selection,
+        connection: &args.target.connection,
+        selection: &args.target.selection,
         connect_timeout: args.connect_timeout,
     };
     let OpenedFleet { fleet, selected } = executor_flags.open_fleet(env).await?;
@@ -86,45 +80,33 @@ pub async fn run(args: SearchArgs, env: &ProcessEnv) -> Result<u8, CommandFailur
     };
     let session = Session::start(&fleet, selected.roots, &options).await?;
 
-    let query = args.query.join(" ");
-    let found = session.search_skills(&query, args.limit).await;
-    let found = found.map_err(|error| CommandFailure::new(exit::REJECTED, error.message()))?;
+    let found = session
+        .search_skills(&args.query.join(" "), args.limit)
+        .await
+        .map_err(|error| CommandFailure::new(exit::REJECTED, error.message()))?;
 
     match args.output {
-        OutputFormat::Text => print_table(&session, &found, &args)?,
-        OutputFormat::Json => print_list_json(&found)?,
+        OutputFormat::Text => {
+            let sources = session.sources();
+            let mut table = SkillTable::new(args.long, sources.len() > 1);
+            for skill in &found {
+                let source = sources.iter().find(|source| lists_skill(&***source, skill));
+                table.add_skill(source.map_or("", |source| source.id()), skill);
+            }
+            table.print()?;
+            print_stderr(&[count_with_noun(found.len(), "skill")]);
+        }
+        // The form of `caproot list --output json`.
+        OutputFormat::Json => print_json(&SkillListJson::new(&ListSkillsResponse {
+            skills: found.iter().map(|skill| Skill::clone(skill)).collect(),
+            ..ListSkillsResponse::default()
+        })?)?,
     }
 
     let problems = source_problems(&session);
     let is_well = messages.is_empty() && problems.is_empty();
     print_stderr(&[messages, problems].concat());
     Ok(exit::code_for_result(is_well))
-}
-
-/// Prints the skills in the form of `caproot list --output json`.
-fn print_list_json(found: &[Arc<Skill>]) -> Result<(), CommandFailure> {
-    let list = ListSkillsResponse {
-        skills: found.iter().map(|skill| Skill::clone(skill)).collect(),
-        ..ListSkillsResponse::default()
-    };
-    print_json(&SkillListJson::new(&list)?)
-}
-
-fn print_table(
-    session: &Session,
-    found: &[Arc<Skill>],
-    args: &SearchArgs,
-) -> Result<(), CommandFailure> {
-    let sources = session.sources();
-    let mut table = SkillTable::new(args.long, sources.len() > 1);
-    for skill in found {
-        let source = sources.iter().find(|source| lists_skill(&***source, skill));
-        table.add_skill(source.map_or("", |source| source.id()), skill);
-    }
-    table.print()?;
-
-    print_stderr(&[count_with_noun(found.len(), "skill")]);
-    Ok(())
 }
 
 fn lists_skill(source: &dyn SkillSource, skill: &Skill) -> bool {
@@ -142,8 +124,8 @@ fn source_problems(session: &Session) -> Vec<String> {
         problems.extend(reason.map(|reason| format!("{phrase} cannot be used: {reason}")));
         problems.extend(snapshot.listing.warnings.iter().cloned());
     }
-    let lines = problems.iter();
-    lines
+    problems
+        .iter()
         .map(|problem| format!("warning: {}", escape_text(problem)))
         .collect()
 }

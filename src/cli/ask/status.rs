@@ -1,6 +1,7 @@
 //! `caproot status`: health and description of the daemon.
 
 use crate::cli::args::ConnectionArgs;
+use crate::cli::ask::report::count_with_noun;
 use crate::cli::color::{paint, state_style};
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
@@ -37,7 +38,7 @@ pub struct StatusArgs {
     #[arg(long)]
     limits: bool,
     /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
     #[command(flatten, next_help_heading = "Connection options")]
     connection: ConnectionArgs,
@@ -176,8 +177,11 @@ fn limit_rows(dynamic: &DynamicMessage) -> Vec<StatusRow> {
 fn catalog_text(stats: &CatalogStats) -> String {
     let published = stats.published_roots.unwrap_or_default();
     let selected = stats.selected_roots.unwrap_or_default();
-    let unrequested = stats.unrequested_roots;
-    let mut parts = vec![roots_text(&published, unrequested, "published root")];
+    let mut parts = vec![roots_text(
+        &published,
+        stats.unrequested_roots,
+        "published root",
+    )];
     if selected != RootStateCounts::default() {
         parts.push(roots_text(&selected, 0, "selected root"));
     }
@@ -187,7 +191,7 @@ fn catalog_text(stats: &CatalogStats) -> String {
         (stats.errors, "error"),
         (stats.warnings, "warning"),
     ];
-    parts.extend(counts.map(count_with_noun));
+    parts.extend(counts.map(|(count, noun)| count_with_noun(count as usize, noun)));
     parts.join(", ")
 }
 
@@ -203,16 +207,13 @@ fn roots_text(counts: &RootStateCounts, unrequested: u32, noun: &str) -> String 
     states.extend((unavailable > 0).then(|| format!("{unavailable} unavailable")));
     states.extend((unrequested > 0).then(|| format!("{unrequested} not requested yet")));
 
-    let roots = count_with_noun((ready + pending + unavailable + unrequested, noun));
+    let total = ready + pending + unavailable + unrequested;
+    let roots = count_with_noun(total as usize, noun);
     if states.is_empty() {
         roots
     } else {
         format!("{roots} ({})", states.join(", "))
     }
-}
-
-fn count_with_noun((count, what): (u32, &str)) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Describes the watches, and the fix if they are nearly used up.
@@ -233,7 +234,7 @@ fn watch_text(watch: &WatchStatus) -> String {
         let _ = write!(line, ", {allowed} allowed");
     }
     if watch.polling_roots > 0 {
-        let polled = count_with_noun((watch.polling_roots, "root"));
+        let polled = count_with_noun(watch.polling_roots as usize, "root");
         let _ = write!(line, ", {polled} polled");
     }
 
@@ -245,10 +246,12 @@ fn watch_text(watch: &WatchStatus) -> String {
 
 /// Describes the applied configuration, keys that wait for a restart, and the last rejection.
 fn config_lines(status: &ConfigStatus) -> Vec<String> {
-    let mut lines = vec![match status.load_time {
-        Some(time) => format!("read {time}"),
-        None => String::new(),
-    }];
+    let mut lines = vec![
+        status
+            .load_time
+            .map(|time| format!("read {time}"))
+            .unwrap_or_default(),
+    ];
 
     if !status.restart_required.is_empty() {
         let keys = status.restart_required.join(", ");
@@ -277,7 +280,7 @@ fn trust_lines(status: &TrustStatus) -> Vec<String> {
         TrustMode::Hide => "hide",
         TrustMode::Warn | TrustMode::Unspecified => "warn",
     };
-    let entries = count_with_noun((*lock_skills, "approved version"));
+    let entries = count_with_noun(*lock_skills as usize, "approved version");
     let mut line = format!("{mode}: {approved} approved, {changed} changed, {unknown} unknown; ");
     if lock_plugins + changed_plugins + unknown_plugins > 0 {
         let _ = write!(
@@ -299,12 +302,8 @@ fn trust_lines(status: &TrustStatus) -> Vec<String> {
     if *approved == 0 && *lock_skills > 0 {
         lines.push(format!("0 of {lock_skills} approved skills exist"));
     }
-    lines.extend(
-        status
-            .last_rejection
-            .as_ref()
-            .map(|rejection| rejection_line("lock", rejection)),
-    );
+    let rejection = status.last_rejection.as_ref();
+    lines.extend(rejection.map(|rejection| rejection_line("lock", rejection)));
     lines
 }
 

@@ -1,7 +1,8 @@
 //! `caproot watch`: every change of the skills below roots, until a signal comes, the reader of
 //! stdout is gone or the daemon rejects the watch. `caproot watch --fleet`: every change of the state of an executor.
 
-use crate::cli::args::{ConnectionArgs, ProductArgs, SelectionArgs, parse_timeout};
+use crate::cli::args::{ProductArgs, TargetArgs, parse_timeout};
+use crate::cli::ask::report::enum_value_name;
 use crate::cli::changes::ChangeReporter;
 use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::fleet::target::FleetTargetArgs;
@@ -64,12 +65,10 @@ pub struct WatchArgs {
     #[arg(long)]
     bookmarks: bool,
     /// Output format; json prints one object per line
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
-    #[command(flatten, next_help_heading = "Connection options")]
-    connection: ConnectionArgs,
-    #[command(flatten, next_help_heading = "Root options")]
-    selection: SelectionArgs,
+    #[command(flatten)]
+    target: TargetArgs,
 }
 
 /// Prints changes until a signal comes, stdout is closed or the watch fails.
@@ -79,20 +78,19 @@ pub async fn run(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure
 }
 
 async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    if let Some(file) = args.connection.whole_fleet() {
+    if let Some(file) = args.target.connection.whole_fleet() {
         let target = FleetTargetArgs::new(file, args.environment_ids);
         return print_states(target, args.interval, args.output).await;
     }
 
-    let mut executor = args.connection.connect(env).await?;
-    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let (client, roots) = args.target.open(env).await?;
     let selection = MirrorSelection {
         product: args.product.product,
         // Only the full view has plugins.
         view: SkillView::Full,
         ..MirrorSelection::new(roots)
     };
-    let mut stream = MirrorStream::start(&executor.client, &selection);
+    let mut stream = MirrorStream::start(&client, &selection);
     let mut reporter = ChangeReporter::new(args.bookmarks);
     let mut outage = OutageReporter::default();
 
@@ -110,24 +108,20 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
         let lines = match args.output {
             OutputFormat::Text => {
                 let update = stream.apply_event(event).or_invalid_response()?;
-                let changes =
-                    update.map_or_else(Vec::new, |update| reporter.report_update(&update));
-                let now = Zoned::now().strftime("%H:%M:%S").to_string();
-                changes
+                let changes = update
                     .iter()
-                    .map(|change| format!("{now} {change}"))
-                    .collect()
+                    .flat_map(|update| reporter.report_update(update));
+                let now = Zoned::now().strftime("%H:%M:%S").to_string();
+                changes.map(|change| format!("{now} {change}")).collect()
             }
             OutputFormat::Json if is_bookmark && !args.bookmarks => continue,
-            OutputFormat::Json => vec![json_line(&event)?],
+            OutputFormat::Json => {
+                let line = serde_json::to_string(&json::to_limited_dynamic(&event)?)?;
+                vec![escape_json(&line)]
+            }
         };
         write_lines(lines).await?;
     }
-}
-
-fn json_line(event: &WatchSkillsResponse) -> Result<String, CommandFailure> {
-    let line = serde_json::to_string(&json::to_limited_dynamic(event)?)?;
-    Ok(escape_json(&line))
 }
 
 /// State of a lost connection.
@@ -160,15 +154,8 @@ impl OutageReporter {
 
         let how = match &event.event {
             Some(Event::Reset(reset)) => {
-                let reason = ResetReason::try_from(reset.reason).map_or_else(
-                    |number| number.0.to_string(),
-                    |reason| {
-                        reason
-                            .as_str_name()
-                            .trim_start_matches("RESET_REASON_")
-                            .to_owned()
-                    },
-                );
+                let reason =
+                    enum_value_name(reset.reason, ResetReason::as_str_name, "RESET_REASON_");
                 format!("the stream starts from the whole state ({reason})")
             }
             _ => "resumed without a gap".to_owned(),

@@ -1,36 +1,33 @@
 //! `caproot check`: lints directories as the daemon would see them.
 
+use crate::cli::ask::report::count_with_noun;
 use crate::cli::color::wrap_line;
 use crate::cli::exit;
 use crate::cli::failure::{CommandFailure, report_outcome};
 use crate::cli::output::{print_json, print_stderr, supports_color, terminal_width, write_stdout};
 use crate::cli::signals::run_until_signal_or_closed_stdout;
-use crate::daemon::config::{Config, ConfigError, RootFlag, ServeFlags};
+use crate::cli::spinner::DelayedSpinner;
+use crate::daemon::config::{Config, RootFlag, ServeFlags};
 use crate::daemon::model::{LoadedLock, RootReason, Severity, TrustMode, TrustPolicy};
 use crate::daemon::readiness::missing_in_process;
 use crate::daemon::scan::{ScanProgress, ScanTarget};
 use crate::lint::fix::{FileFix, FixMode, FixResult, fix_dir};
-use crate::lint::text::{ColorMode, render_finding};
+use crate::lint::text::render_finding;
 use crate::lint::{
     self, CheckExclusions, CheckFinding, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS,
     github, json, sarif,
 };
-use caproot_core::file_watch::{
-    self, COMPARE_INTERVAL, TreeLimits, TreeState, WatchedDirs, watch_tree,
-};
+use caproot_core::file_watch::{self, COMPARE_INTERVAL, TreeLimits, TreeState, watch_tree};
 use caproot_core::lock::LockFile;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::escape_text;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Zoned;
 use std::io::{self, IsTerminal as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Delay until the progress of a scan is shown.
-const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// Interval at which progress is shown.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Moves the cursor to the top and clears the screen and its history (ECMA-48, and `ED 3` of
@@ -111,25 +108,36 @@ enum CheckFormat {
 
 /// Checks the directories once, or with `--watch` after each change.
 pub async fn run(args: CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    if args.watch {
-        run_on_changes(args, env).await
-    } else {
-        run_once(&args, env).await
+    if !args.watch {
+        return run_once(&args, env).await;
     }
+    run_until_signal_or_closed_stdout(async {
+        // A separate task: a reader of stdout that blocks must not delay signals.
+        tokio::spawn(check_on_change(args, env.clone()))
+            .await
+            .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+    })
+    .await
 }
 
 /// Checks every directory, then prints the results.
 async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let report = check_dirs(args, env).await;
     let CheckReport { results, fixes, .. } = &report;
+    let current_dir = env.current_dir.as_deref();
 
     match args.output {
         CheckFormat::Json => print_json(&json::check_json(results, fixes, &report.unchecked))?,
         CheckFormat::Sarif => {
-            let current_dir = env.current_dir.as_deref();
             print_json(&sarif::sarif_log(results, &report.unchecked, current_dir))?;
         }
-        CheckFormat::Github => print_annotations(results, args, env)?,
+        CheckFormat::Github => write_stdout(|stdout| {
+            for finding in shown_findings(results, args) {
+                let command = github::annotation_command(finding, current_dir);
+                writeln!(stdout, "{command}")?;
+            }
+            writeln!(stdout, "{}", summary_line(results, args))
+        })?,
         CheckFormat::Text => print_text(results, fixes, args)?,
     }
 
@@ -164,15 +172,18 @@ async fn check_dirs(args: &CheckArgs, env: &ProcessEnv) -> CheckReport {
         } = match check_one_dir(dir, env, args).await {
             Ok(result) => result,
             Err(why) => {
-                let dir = dir.to_string_lossy().into_owned();
-                report.unchecked.push((dir, why));
+                report
+                    .unchecked
+                    .push((dir.to_string_lossy().into_owned(), why));
                 continue;
             }
         };
 
         if checked.is_empty() && !args.allow_empty {
-            let sentence = format!("{} has neither a skill nor a plugin", dir.display());
-            report.empty.push(sentence);
+            report.empty.push(format!(
+                "{} has neither a skill nor a plugin",
+                dir.display()
+            ));
         }
         for (path, why) in failures {
             report.unfixed.push(format!("cannot change {path}: {why}"));
@@ -202,19 +213,20 @@ impl CheckReport {
         }
 
         if !self.empty.is_empty() {
-            let failure = CommandFailure::from_messages(exit::PROBLEMS_FOUND, &self.empty);
-            return Some(failure.with_hint(self.emptiness_hint(args.fix_mode())));
+            return Some(
+                CommandFailure::from_messages(exit::PROBLEMS_FOUND, &self.empty)
+                    .with_hint(self.emptiness_hint(args.fix_mode())),
+            );
         }
         None
     }
 
     fn emptiness_hint(&self, mode: Option<FixMode>) -> &'static str {
-        let has_wrong_case = self
-            .results
-            .iter()
-            .any(CheckResult::is_empty_by_letter_case);
+        let mut results = self.results.iter();
         match mode {
-            _ if !has_wrong_case => "a skill is a directory with a SKILL.md; see --allow-empty",
+            _ if !results.any(CheckResult::is_empty_by_letter_case) => {
+                "a skill is a directory with a SKILL.md; see --allow-empty"
+            }
             None => {
                 "only the exact name SKILL.md makes a skill; rename the file, or run this with --fix"
             }
@@ -248,11 +260,7 @@ fn print_text(
         return Ok(());
     }
 
-    let colour = if supports_color(&io::stdout()) {
-        ColorMode::Always
-    } else {
-        ColorMode::Never
-    };
+    let is_colored = supports_color(&io::stdout());
     let width = terminal_width(&io::stdout());
     let shown = shown_findings(all, args);
 
@@ -260,18 +268,19 @@ fn print_text(
         for fix in fixes {
             write!(stdout, "{}", fix.diff)?;
         }
-        match (args.fix_mode(), fixes.len()) {
-            (None, _) => {}
-            (Some(_), 0) => writeln!(stdout, "nothing to fix\n")?,
-            (Some(FixMode::Write), 1) => writeln!(stdout, "\nfixed 1 file\n")?,
-            (Some(FixMode::Write), n) => writeln!(stdout, "\nfixed {n} files\n")?,
-            (Some(FixMode::DryRun), 1) => writeln!(stdout, "\n1 file would change\n")?,
-            (Some(FixMode::DryRun), n) => writeln!(stdout, "\n{n} files would change\n")?,
+        let files = count_with_noun(fixes.len(), "file");
+        match args.fix_mode() {
+            None => {}
+            Some(_) if fixes.is_empty() => writeln!(stdout, "nothing to fix\n")?,
+            Some(FixMode::Write) => writeln!(stdout, "\nfixed {files}\n")?,
+            Some(FixMode::DryRun) => writeln!(stdout, "\n{files} would change\n")?,
         }
 
         for finding in &shown {
-            let text = render_finding(finding, colour);
-            let text = width.map_or_else(|| text.clone(), |width| wrap_finding(&text, width));
+            let mut text = render_finding(finding, is_colored);
+            if let Some(width) = width {
+                text = wrap_finding(&text, width);
+            }
             write!(stdout, "{text}")?;
         }
         if !shown.is_empty() {
@@ -287,75 +296,54 @@ fn print_text(
 /// Returns a line for each skill that needs something that this machine does not have. Such a skill is
 /// correct, so the lines are no findings.
 fn missing_lines(all: &[CheckResult]) -> Vec<String> {
-    let skills = all.iter().flat_map(|result| &result.skills);
-    let lines = skills.filter_map(|checked| {
-        let missing = missing_in_process(checked.skill.requirements()?);
-        let names: Vec<_> = missing.iter().map(ToString::to_string).collect();
-        (!names.is_empty()).then(|| {
-            let name = escape_text(checked.skill.name());
-            let names = escape_text(&names.join(", "));
-            format!("note: {name} needs more than this machine has: {names}")
-        })
-    });
+    let lines = all
+        .iter()
+        .flat_map(|result| &result.skills)
+        .filter_map(|checked| {
+            let names: Vec<_> = missing_in_process(checked.skill.requirements()?)
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            (!names.is_empty()).then(|| {
+                let name = escape_text(checked.skill.name());
+                let names = escape_text(&names.join(", "));
+                format!("note: {name} needs more than this machine has: {names}")
+            })
+        });
     lines.collect()
 }
 
-/// Breaks the message and the help of a finding between words. Source lines stay whole.
+/// Breaks the message and the help of a finding between words.
 fn wrap_finding(text: &str, width: usize) -> String {
     let mut wrapped = String::new();
     for (at, line) in text.lines().enumerate() {
         let indent = if at == 0 { "  " } else { "          " };
-        let parts = if at == 0 || line.contains("help: ") && !line.contains(" | ") {
-            wrap_line(line, width, indent)
-        } else {
-            vec![line.to_owned()]
-        };
-        for part in parts {
-            wrapped.push_str(&part);
+        let has_text = at == 0 || line.contains("help: ") && !line.contains(" | ");
+        // Source lines stay whole.
+        let width = if has_text { width } else { usize::MAX };
+        for part in wrap_line(line, width, indent) {
+            wrapped += &part;
             wrapped.push('\n');
         }
     }
     wrapped
 }
 
-/// Prints the findings that the flags show, for GitHub Actions.
-fn print_annotations(
-    all: &[CheckResult],
-    args: &CheckArgs,
-    env: &ProcessEnv,
-) -> Result<(), CommandFailure> {
-    let current_dir = env.current_dir.as_deref();
-    write_stdout(|stdout| {
-        for finding in shown_findings(all, args) {
-            let command = github::annotation_command(finding, current_dir);
-            writeln!(stdout, "{command}")?;
-        }
-        writeln!(stdout, "{}", summary_line(all, args))
-    })
-}
-
 fn summary_line(all: &[CheckResult], args: &CheckArgs) -> String {
     let summary = CheckSummary::from_results(all);
-    let hint = if summary.notes > 0 && !args.notes {
-        " (--notes shows the notes)"
-    } else {
-        ""
-    };
-    format!("{summary}{hint}")
+    let mut line = summary.to_string();
+    if summary.notes > 0 && !args.notes {
+        line += " (--notes shows the notes)";
+    }
+    line
 }
 
 /// Returns the findings that the flags show.
 fn shown_findings<'a>(all: &'a [CheckResult], args: &CheckArgs) -> Vec<&'a CheckFinding> {
-    let mut shown = Vec::new();
-    for checked in all {
-        for finding in &checked.findings {
-            let is_note = finding.severity() == Severity::Note;
-            if args.notes || !is_note {
-                shown.push(finding);
-            }
-        }
-    }
-    shown
+    all.iter()
+        .flat_map(|checked| &checked.findings)
+        .filter(|finding| args.notes || finding.problem.severity != Severity::Note)
+        .collect()
 }
 
 /// Checks one directory like a daemon with `--root` for this directory only, and fixes its problems.
@@ -379,26 +367,24 @@ async fn check_one_dir(
     let seen = progress.clone();
     let mut work = tokio::task::spawn_blocking(move || match fix {
         Some(mode) => fix_dir(&request, mode, &seen),
-        None => lint::check_dir(&request, &seen).map(FixResult::from),
+        None => lint::check_dir(&request, &seen).map(|checked| FixResult {
+            checked,
+            ..FixResult::default()
+        }),
     });
 
-    let mut bar: Option<ProgressBar> = None;
-    let done = loop {
-        if let Ok(done) = tokio::time::timeout(PROGRESS_INTERVAL, &mut work).await {
-            break done;
+    let spinner = DelayedSpinner::new("");
+    let done = spinner.run(async {
+        loop {
+            if let Ok(done) = tokio::time::timeout(PROGRESS_INTERVAL, &mut work).await {
+                break done;
+            }
+            spinner.set_message(format!("{} directories scanned", progress.dirs_visited()));
         }
-        if progress.age() >= PROGRESS_DELAY && io::stderr().is_terminal() {
-            let bar = bar.get_or_insert_with(spinner);
-            bar.set_message(format!("{} directories scanned", progress.dirs_visited()));
-            bar.tick();
-        }
-    };
+    });
 
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
-
-    done.map_err(|error| format!("internal error: {error}"))?
+    done.await
+        .map_err(|error| format!("internal error: {error}"))?
         .map_err(|reason| reason_sentence(reason, dir).to_owned())
 }
 
@@ -430,16 +416,18 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
         _ => dir.to_owned(),
     };
 
-    let root = RootFlag {
-        id: None,
-        dir: named,
-    };
     let flags = ServeFlags {
-        roots: vec![root],
+        roots: vec![RootFlag {
+            id: None,
+            dir: named,
+        }],
         ..ServeFlags::default()
     };
 
-    let config = Config::from_flags(flags, env).map_err(|errors| join_config_errors(&errors))?;
+    let config = Config::from_flags(flags, env).map_err(|errors| {
+        let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        sentences.join(" ")
+    })?;
     let mut rules = config.search_rules();
     rules.limits.max_diagnostics = MAX_FINDINGS;
 
@@ -459,20 +447,6 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
         is_strict: false,
         exclusions: CheckExclusions::default(),
     })
-}
-
-fn join_config_errors(errors: &[ConfigError]) -> String {
-    errors
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
-fn spinner() -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {msg}");
-    ProgressBar::new_spinner()
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
 fn reason_sentence(reason: RootReason, dir: &Path) -> &'static str {
@@ -503,18 +477,6 @@ fn reason_sentence(reason: RootReason, dir: &Path) -> &'static str {
     }
 }
 
-/// Checks until a signal comes or the reader of stdout is gone.
-async fn run_on_changes(args: CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    run_until_signal_or_closed_stdout(async {
-        // A separate task: a reader of stdout that blocks must not delay signals.
-        let checks = tokio::spawn(check_on_change(args, env.clone()));
-        checks
-            .await
-            .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
-    })
-    .await
-}
-
 async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, CommandFailure> {
     let (watched, mut hints) =
         file_watch::start_file_watcher(|sentence| print_stderr(&[format!("caproot: {sentence}")]));
@@ -525,7 +487,10 @@ async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, Command
     let mut checked: Option<TreeState> = None;
     loop {
         // The state is read before the check, so that a change during the check is noticed.
-        let state = tree_state(watched.clone(), args.dirs.clone(), bounds.clone()).await;
+        let (watched, dirs, bounds) = (watched.clone(), args.dirs.clone(), bounds.clone());
+        let state = tokio::task::spawn_blocking(move || watch_tree(&watched, &dirs, &bounds))
+            .await
+            .ok();
         if checked != state {
             if clears {
                 write_stdout(|stdout| write!(stdout, "{CLEAR_SCREEN}"))?;
@@ -533,7 +498,9 @@ async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, Command
 
             match run_once(&args, &env).await {
                 Err(failure) if failure.is_silent() => return Err(failure),
-                Err(failure) if checked.is_none() && !failure.is_negative_answer() => {
+                Err(failure)
+                    if checked.is_none() && failure.exit_code() != exit::PROBLEMS_FOUND =>
+                {
                     return Err(failure);
                 }
                 // The first skill may be written later, or the directory may come back.
@@ -554,16 +521,6 @@ async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, Command
 
         hints.wait_for_hint(COMPARE_INTERVAL).await;
     }
-}
-
-/// Reads the state of the trees, and watches them from then on.
-async fn tree_state(
-    watched: WatchedDirs,
-    dirs: Vec<PathBuf>,
-    bounds: TreeLimits,
-) -> Option<TreeState> {
-    let walk = tokio::task::spawn_blocking(move || watch_tree(&watched, &dirs, &bounds));
-    walk.await.ok()
 }
 
 /// Returns the limits of a scan, so that every scanned directory is watched.

@@ -48,8 +48,8 @@ pub struct CodeEntry {
     cause: String,
     /// Instructions, in sentences. Empty if there is nothing to do.
     fix: String,
-    /// Whole explanation.
-    markdown: String,
+    /// Whole explanation, as Markdown.
+    pub markdown: String,
 }
 
 impl CodeKind {
@@ -118,11 +118,6 @@ impl CodeEntry {
         Self::new(kind, name, &cause, &capitalize(fix))
     }
 
-    /// Returns the whole explanation as Markdown.
-    pub fn markdown(&self) -> &str {
-        &self.markdown
-    }
-
     /// Returns the entry as JSON.
     pub fn to_json(&self) -> Value {
         let mut json = json!({
@@ -153,10 +148,13 @@ pub fn all_codes() -> Vec<CodeEntry> {
     let mut codes: Vec<_> = DiagnosticCode::ALL.map(CodeEntry::from_diagnostic).into();
     codes.extend(protocol_codes());
 
-    let statuses = (1..=16).map(Code::from_i32);
-    codes.extend(statuses.map(|code| {
-        let meaning = status_meaning(code);
-        CodeEntry::new(CodeKind::Status, grpc_code_name(code), meaning, "")
+    codes.extend((1..=16).map(Code::from_i32).map(|code| {
+        CodeEntry::new(
+            CodeKind::Status,
+            grpc_code_name(code),
+            status_meaning(code),
+            "",
+        )
     }));
 
     codes.extend(executor_states());
@@ -195,15 +193,21 @@ pub fn find_codes(text: &str) -> Result<Vec<CodeEntry>, Option<String>> {
 
 fn normalize_name(text: &str) -> String {
     let text = text.trim();
-    let bracketed = text
+    let name = text
         .split_once('[')
-        .and_then(|(_, rest)| rest.strip_suffix(']'));
-    let name = bracketed.unwrap_or(text).to_uppercase().replace('-', "_");
+        .and_then(|(_, rest)| rest.strip_suffix(']'))
+        .unwrap_or(text)
+        .to_uppercase()
+        .replace('-', "_");
 
-    let prefixes = PROTOCOL_ENUMS.iter().map(|(_, _, prefix)| *prefix);
-    let mut prefixes = prefixes.chain(["DIAGNOSTIC_CODE_"]);
-    let stripped = prefixes.find_map(|prefix| name.strip_prefix(prefix));
-    stripped.unwrap_or(&name).to_owned()
+    let mut prefixes = PROTOCOL_ENUMS
+        .iter()
+        .map(|(_, _, prefix)| *prefix)
+        .chain(["DIAGNOSTIC_CODE_"]);
+    prefixes
+        .find_map(|prefix| name.strip_prefix(prefix))
+        .unwrap_or(&name)
+        .to_owned()
 }
 
 /// Returns the values of the enums of the protocol.
@@ -215,11 +219,15 @@ fn protocol_codes() -> Vec<CodeEntry> {
     };
     for (kind, enum_name, prefix) in PROTOCOL_ENUMS {
         if let Some(descriptor) = pool.get_enum_by_name(&format!("caproot.v1.{enum_name}")) {
-            let values = descriptor.values().filter(|value| value.number() != 0);
-            codes.extend(values.map(|value| {
-                let name = value.name().trim_start_matches(prefix);
-                CodeEntry::from_enum_value(kind, name, &value_comment(&descriptor, &value))
-            }));
+            codes.extend(
+                descriptor
+                    .values()
+                    .filter(|value| value.number() != 0)
+                    .map(|value| {
+                        let name = value.name().trim_start_matches(prefix);
+                        CodeEntry::from_enum_value(kind, name, &value_comment(&descriptor, &value))
+                    }),
+            );
         }
     }
     codes
@@ -231,8 +239,11 @@ fn value_comment(descriptor: &EnumDescriptor, value: &EnumValueDescriptor) -> St
     let source = file.file_descriptor_proto().source_code_info.as_ref();
     let mut locations = source.into_iter().flat_map(|source| &source.location);
     let location = locations.find(|location| location.path == value.path());
-    let comment = location.map_or("", |location| location.leading_comments());
-    comment.split_whitespace().collect::<Vec<_>>().join(" ")
+    location
+        .map_or("", |location| location.leading_comments())
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Splits a text at a keyword. The second part is empty if the text has no keyword.
@@ -249,8 +260,10 @@ fn capitalize(text: &str) -> String {
 }
 
 fn first_sentence(text: &str) -> String {
-    let sentence = text.split_once(". ").map_or(text, |(first, _)| first);
-    sentence.trim_end_matches('.').to_owned()
+    text.split_once(". ")
+        .map_or(text, |(first, _)| first)
+        .trim_end_matches('.')
+        .to_owned()
 }
 
 fn executor_states() -> [CodeEntry; 5] {

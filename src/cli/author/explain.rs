@@ -24,14 +24,21 @@ pub struct ExplainArgs {
     #[arg(value_name = "CODE")]
     code: Option<String>,
     /// Output format; json prints an array
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
 /// Prints the explanations, or the list of codes.
 pub fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
     let codes = match &args.code {
-        Some(text) => find_codes(text).map_err(|near| unknown_code(text, near))?,
+        Some(text) => find_codes(text).map_err(|near| {
+            let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            CommandFailure::new(
+                exit::USAGE,
+                format!("unknown code {}{meant}", escape_text(text)),
+            )
+            .with_hint("`caproot explain` lists all codes")
+        })?,
         None => all_codes(),
     };
 
@@ -41,24 +48,16 @@ pub fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
             print_json(&json)?;
         }
         (OutputFormat::Text, Some(_)) => {
-            let texts: Vec<_> = codes.iter().map(CodeEntry::markdown).collect();
+            let texts: Vec<_> = codes.into_iter().map(|code| code.markdown).collect();
             write_stdout(|stdout| write!(stdout, "{}", texts.join("\n")))?;
         }
-        (OutputFormat::Text, None) => print_all_codes(codes)?,
+        // The place of a diagnostic is its usual severity.
+        (OutputFormat::Text, None) => {
+            let rows = codes
+                .into_iter()
+                .map(|code| [code.name, code.kind.describe(), code.summary]);
+            print_table(&["CODE", "PLACE", "MEANING"], &rows.collect::<Vec<_>>())?;
+        }
     }
     Ok(exit::OK)
-}
-
-/// Prints each code with its place and its summary. The place of a diagnostic is its usual severity.
-fn print_all_codes(codes: Vec<CodeEntry>) -> Result<(), CommandFailure> {
-    let rows = codes
-        .into_iter()
-        .map(|code| [code.name, code.kind.describe(), code.summary]);
-    print_table(&["CODE", "PLACE", "MEANING"], &rows.collect::<Vec<_>>())
-}
-
-fn unknown_code(text: &str, near: Option<String>) -> CommandFailure {
-    let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
-    let sentence = format!("unknown code {}{meant}", escape_text(text));
-    CommandFailure::new(exit::USAGE, sentence).with_hint("`caproot explain` lists all codes")
 }

@@ -30,7 +30,7 @@ pub struct NewArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     into: PathBuf,
     /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
@@ -44,15 +44,13 @@ pub fn run(args: &NewArgs) -> Result<u8, CommandFailure> {
     let into = args.into.strip_prefix(".").unwrap_or(&args.into);
     let file = create_skill(into, &args.name, &description).map_err(|error| {
         let exit = match error {
-            NewSkillError::NotADirectoryName(_)
-            | NewSkillError::InvalidName(_)
-            | NewSkillError::InvalidDescription(_) => exit::USAGE,
+            NewSkillError::InvalidName(_) | NewSkillError::InvalidDescription(_) => exit::USAGE,
             NewSkillError::Exists(_) => exit::BAD_CONFIG,
             NewSkillError::Unwritable { .. } => exit::OUTPUT_FAILED,
         };
         let failure = CommandFailure::new(exit, &error);
-        match suggest_valid_name(&args.name) {
-            Some(name) if error.concerns_name() => {
+        match (error, suggest_valid_name(&args.name)) {
+            (NewSkillError::InvalidName(_), Some(name)) => {
                 failure.with_hint(format!("a valid name is `{name}`"))
             }
             _ => failure,

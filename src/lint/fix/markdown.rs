@@ -119,18 +119,11 @@ fn replace_indenting_tabs(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
 
 /// Writes the keys of the format in lower case.
 fn lower_keys(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
-    edit_lines(file, |lines| {
-        let lowered = lines.iter().map(|line| {
-            let key = yaml_repair::outer_key(line).unwrap_or_default();
-            let field = frontmatter::KNOWN_FIELDS
-                .iter()
-                .find(|field| field.eq_ignore_ascii_case(key));
-            field.map_or_else(
-                || (*line).to_owned(),
-                |field| format!("{field}{}", &line[key.len()..]),
-            )
-        });
-        Some(lowered.collect())
+    edit_each_line(file, |line| {
+        let key = yaml_repair::outer_key(line)?;
+        let mut fields = frontmatter::KNOWN_FIELDS.iter();
+        let field = fields.find(|field| field.eq_ignore_ascii_case(key))?;
+        Some(format!("{field}{}", &line[key.len()..]))
     })
 }
 
@@ -148,31 +141,27 @@ fn quote_broken_values(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
         }
         let (repaired, _) = yaml_repair::quote_broken_values(&text)?;
 
-        let mut kept = Vec::with_capacity(lines.len());
-        for (new, old) in repaired.split_inclusive('\n').zip(lines) {
-            // The repair leaves blank lines for the lines that it joined.
-            let is_joined = new.trim().is_empty() && !old.trim().is_empty();
-            if !is_joined {
-                kept.push(new.to_owned());
-            }
-        }
-        Some(kept)
+        // The repair leaves blank lines for the lines that it joined.
+        Some(
+            repaired
+                .split_inclusive('\n')
+                .zip(lines)
+                .filter(|(new, old)| !new.trim().is_empty() || old.trim().is_empty())
+                .map(|(new, _)| new.to_owned())
+                .collect(),
+        )
     })
 }
 
 /// Quotes values that are read as text although YAML gives them another type, such as `version: 2`.
 fn quote_converted_values(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
-    edit_lines(file, |lines| {
-        let mut is_in_metadata = false;
-        let quoted = lines.iter().map(|line| {
-            let is_indented = line.starts_with(' ');
-            if !is_indented && !line.trim().is_empty() {
-                is_in_metadata = line.trim_end() == "metadata:";
-            }
-            quote_converted_value(line, is_indented && is_in_metadata)
-                .unwrap_or_else(|| (*line).to_owned())
-        });
-        Some(quoted.collect())
+    let mut is_in_metadata = false;
+    edit_each_line(file, |line| {
+        let is_indented = line.starts_with(' ');
+        if !is_indented && !line.trim().is_empty() {
+            is_in_metadata = line.trim_end() == "metadata:";
+        }
+        quote_converted_value(line, is_indented && is_in_metadata)
     })
 }
 
@@ -214,17 +203,21 @@ fn lower_name(file: &[u8], dir_name: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
 
+    edit_each_line(file, |line| {
+        let is_name = line.strip_prefix("name:")?.trim().trim_matches(['"', '\'']) == &*name;
+        is_name.then(|| line.replacen(&*name, dir_name, 1))
+    })
+}
+
+/// Replaces each line of the frontmatter for which `edit` returns a line.
+fn edit_each_line(file: &[u8], mut edit: impl FnMut(&str) -> Option<String>) -> Option<Vec<u8>> {
     edit_lines(file, |lines| {
-        let renamed = lines.iter().map(|line| {
-            let value = line.strip_prefix("name:").map(str::trim);
-            let is_name = value.is_some_and(|value| value.trim_matches(['"', '\'']) == &*name);
-            if is_name {
-                line.replacen(&*name, dir_name, 1)
-            } else {
-                (*line).to_owned()
-            }
-        });
-        Some(renamed.collect())
+        Some(
+            lines
+                .iter()
+                .map(|line| edit(line).unwrap_or_else(|| (*line).to_owned()))
+                .collect(),
+        )
     })
 }
 

@@ -1,7 +1,6 @@
 //! Daemons that `caproot exec` trusts, and the file in which an operator fixes the daemon and the lock.
 
-use crate::cli::args::ConnectionArgs;
-use crate::cli::args::read_lock;
+use crate::cli::args::{ConnectionArgs, read_lock};
 use crate::cli::executor::ConnectedExecutor;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
@@ -44,8 +43,7 @@ impl ExecRules {
             Self::default()
         } else {
             let text = read_config_file(&file).map_err(ConfigErrors::from);
-            let parsed = text.and_then(|text| Self::parse(&file, &text));
-            parsed
+            text.and_then(|text| Self::parse(&file, &text))
                 .map_err(|errors| CommandFailure::from(errors).with_exit_code(exit::NOT_STARTED))?
         };
 
@@ -68,10 +66,7 @@ impl ExecRules {
             .get("endpoint")
             .and_then(|item| reader.parsed(&item, str::parse));
         let base = file.parent().unwrap_or(Path::new(""));
-        let mut path = |key| {
-            let item = top.get(key)?;
-            reader.text(&item).map(|text| base.join(text))
-        };
+        let mut path = |key| reader.text(&top.get(key)?).map(|text| base.join(text));
         let rules = Self {
             file: file.to_owned(),
             endpoint,
@@ -90,7 +85,7 @@ impl ExecRules {
         connection: &ConnectionArgs,
         env: &ProcessEnv,
     ) -> Result<ConnectedExecutor, CommandFailure> {
-        if connection.uses_fleet() {
+        if connection.fleet.is_some() {
             if self.endpoint.is_some() {
                 return Err(self.widened("--fleet"));
             }
@@ -101,8 +96,8 @@ impl ExecRules {
             return Ok(executor);
         }
 
-        let endpoint = self.endpoint.as_ref();
-        let endpoint = self.fixed_value("--endpoint", endpoint, connection.endpoint())?;
+        let (fixed, given) = (self.endpoint.as_ref(), connection.endpoint.as_ref());
+        let endpoint = self.fixed_value("--endpoint", fixed, given)?;
         let mut config = connection.executor_config(endpoint, env).await?;
         let ca = config.credentials.ca.take();
         config.credentials.ca = self

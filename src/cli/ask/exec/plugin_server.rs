@@ -64,13 +64,11 @@ struct FoundServer {
 /// Replaces this process by the server. Returns only the reason why it does not run.
 pub async fn start(handle: &str, args: &ExecArgs, env: &ProcessEnv) -> Result<(), CommandFailure> {
     let rules = ExecRules::load(args.lock.as_deref(), args.signers.as_deref(), env)?;
-    let mut executor = rules.connect(&args.connection, env).await?;
-    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let mut executor = rules.connect(&args.daemon.connection, env).await?;
+    let selection = &args.daemon.selection;
+    let roots = selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
-    let package = handle
-        .split_once('#')
-        .map_or(handle, |(package, _)| package);
-    let root = find_root(package, roots)?;
+    let root = find_root(handle.split('#').next().unwrap_or_default(), roots)?;
 
     let mut found = find_servers(&mut client, &root, handle).await?;
     // Only the lock or a digest can tell which of the plugins with a name is meant.
@@ -92,7 +90,11 @@ pub async fn start(handle: &str, args: &ExecArgs, env: &ProcessEnv) -> Result<()
             Err(failure) => first_failure = first_failure.or(Some(failure)),
         }
     }
-    Err(first_failure.unwrap_or_else(|| no_listed_server(handle)))
+    Err(first_failure.unwrap_or_else(|| {
+        let sentence = format!("{handle} is no MCP server of a listed plugin");
+        CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+            .with_hint("`caproot resolve` lists the plugins with their servers")
+    }))
 }
 
 /// Returns the servers that a handle may mean. A session with a lock shows the name of a plugin in place of its
@@ -123,12 +125,6 @@ async fn find_servers(
         found.insert(at, FoundServer { plugin, server });
     }
     Ok(found)
-}
-
-fn no_listed_server(handle: &str) -> CommandFailure {
-    let sentence = format!("{handle} is no MCP server of a listed plugin");
-    CommandFailure::new(exit::NOT_RUNNABLE, sentence)
-        .with_hint("`caproot resolve` lists the plugins with their servers")
 }
 
 impl FoundServer {
@@ -166,9 +162,8 @@ impl FoundServer {
         let Plugin { name, version, .. } = &self.plugin;
         let (name, version) = (quote_word(name), quote_word(version));
         let versions = lock.plugin_versions(&self.plugin.name);
-        let is_known = versions
-            .iter()
-            .any(|known| *known.version == *self.plugin.version);
+        let mut known = versions.iter().map(|known| &*known.version);
+        let is_known = known.any(|known| known == self.plugin.version);
         let sentence = if versions.is_empty() {
             format!("the lock does not approve the plugin {name}")
         } else if is_known {
@@ -189,33 +184,60 @@ impl FoundServer {
         args: &ExecArgs,
         env: &ProcessEnv,
     ) -> Result<(), CommandFailure> {
-        let program = self.prepare(&copy, args.allow_program, env)?;
-        let mut all = program.args;
+        let data_dir = self.create_data_dir(env)?;
+        let mut setup = ServerSetup::new(copy.dir(), self.working_dir()?, &data_dir);
+        let variables = setup.environment(&self.server.environment);
+        let command = setup.expand(&self.server.command);
+        let mut all: Vec<_> = self
+            .server
+            .args
+            .iter()
+            .map(|arg| setup.expand(arg))
+            .collect();
+
+        // A command without a slash is a program of the PATH, as for execvp(3).
+        let has_path = command.as_bytes().contains(&b'/');
+        let own_file = has_path.then(|| setup.file_of_plugin(&command)).flatten();
+        let is_file_of_plugin = own_file.is_some();
+        let mut interpreters = INTERPRETERS.iter().flat_map(|(_, programs)| *programs);
+        let is_interpreter = interpreters.any(|program| command == *program);
+        let script = all.first().filter(|_| is_interpreter);
+        if !is_file_of_plugin && script.is_none_or(|script| setup.file_of_plugin(script).is_none())
+        {
+            setup
+                .unverified
+                .push(format!("it runs `{}`", command.to_string_lossy()));
+        }
+        setup.check(args.allow_program)?;
+
+        let path = match own_file {
+            Some(path) => path,
+            None if has_path => setup.dir.join(&command),
+            None => find_program(&command.to_string_lossy()).ok_or_else(|| {
+                let sentence = format!("the PATH has no {}", command.to_string_lossy());
+                CommandFailure::new(exit::NOT_RUNNABLE, sentence)
+            })?,
+        };
+        let surroundings = Surroundings::Server {
+            dir: setup.dir,
+            variables,
+        };
+
         all.extend(args.script_args.iter().cloned());
         let script = PreparedScript {
-            path: program.path,
+            path,
             copy,
             store,
-            surroundings: program.surroundings,
+            surroundings,
         };
-        Err(if program.is_file_of_plugin {
+        // The extension of a file of the copy may decide how the file runs.
+        Err(if is_file_of_plugin {
             script.replace_process(&all)
         } else {
             script.replace_process_by_program(&all)
         })
     }
-}
 
-/// Program of a server, with everything in place of the variables.
-struct ServerProgram {
-    path: PathBuf,
-    /// Whether the program is a file of the copy, so that its extension may decide how it runs.
-    is_file_of_plugin: bool,
-    args: Vec<OsString>,
-    surroundings: Surroundings,
-}
-
-impl FoundServer {
     fn check_startable(&self) -> Result<(), CommandFailure> {
         let Self { plugin, server } = self;
         let fail = |sentence: String| Err(CommandFailure::new(exit::NOT_RUNNABLE, sentence));
@@ -244,56 +266,6 @@ impl FoundServer {
         Ok(())
     }
 
-    /// Replaces the variables, and finds the program.
-    fn prepare(
-        &self,
-        copy: &PackageCopy,
-        allows_program: bool,
-        env: &ProcessEnv,
-    ) -> Result<ServerProgram, CommandFailure> {
-        let data_dir = self.create_data_dir(env)?;
-        let mut setup = ServerSetup::new(copy.dir(), self.working_dir()?, &data_dir);
-        let variables = setup.environment(&self.server.environment);
-        let command = setup.expand(&self.server.command);
-        let args: Vec<_> = self
-            .server
-            .args
-            .iter()
-            .map(|arg| setup.expand(arg))
-            .collect();
-
-        // A command without a slash is a program of the PATH, as for execvp(3).
-        let has_path = command.as_bytes().contains(&b'/');
-        let own_file = has_path.then(|| setup.file_of_plugin(&command)).flatten();
-        let is_file_of_plugin = own_file.is_some();
-        let script = args.first().filter(|_| is_interpreter(&command));
-        if !is_file_of_plugin && script.is_none_or(|script| setup.file_of_plugin(script).is_none())
-        {
-            setup
-                .unverified
-                .push(format!("it runs `{}`", command.to_string_lossy()));
-        }
-        setup.check(allows_program)?;
-
-        let path = match own_file {
-            Some(path) => path,
-            None if has_path => setup.dir.join(&command),
-            None => find_program(&command.to_string_lossy()).ok_or_else(|| {
-                let sentence = format!("the PATH has no {}", command.to_string_lossy());
-                CommandFailure::new(exit::NOT_RUNNABLE, sentence)
-            })?,
-        };
-        Ok(ServerProgram {
-            path,
-            is_file_of_plugin,
-            args,
-            surroundings: Surroundings::Server {
-                dir: setup.dir,
-                variables,
-            },
-        })
-    }
-
     /// Returns the working directory below the plugin.
     fn working_dir(&self) -> Result<PathBuf, CommandFailure> {
         let cwd = &self.server.cwd;
@@ -302,14 +274,13 @@ impl FoundServer {
         }
         let path = RelPath::new(cwd.as_bytes())
             .ok_or_else(|| CommandFailure::invalid_response(&"the working directory is no path"))?;
-        Ok(PathBuf::from(OsStr::from_bytes(path.as_bytes())))
+        Ok(OsStr::from_bytes(path.as_bytes()).into())
     }
 
     /// Creates the directory that the server may write. The plugins of one handle share it, in each of
     /// their versions.
     fn create_data_dir(&self, env: &ProcessEnv) -> Result<PathBuf, CommandFailure> {
-        let home_data = env.home.as_ref().map(|home| home.join(".local/share"));
-        let data = env.xdg_data_home.clone().or(home_data).ok_or_else(|| {
+        let data = env.xdg_data_home.clone().or(env.home.as_ref().map(|home| home.join(".local/share"))).ok_or_else(|| {
             let sentence =
                 "the server has no directory for its data: neither HOME nor XDG_DATA_HOME is set";
             CommandFailure::new(exit::NOT_STARTED, sentence)
@@ -329,8 +300,11 @@ impl FoundServer {
         let digest = ContentDigest::of(self.plugin.package.as_bytes()).to_string();
         let digits = digest.trim_start_matches("sha256:");
         let dir = data.join(format!("caproot/plugins/{name}-{}", &digits[..8]));
-        let created = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-        created.map_err(|error| start_failure(&dir, &error))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .map_err(|error| start_failure(&dir, &error))?;
         Ok(dir)
     }
 }
@@ -373,11 +347,11 @@ impl<'a> ServerSetup<'a> {
                 }
                 ValuePart::Variable { name, default } => (name, default),
             };
-            let place = self
+            let value = self
                 .places
                 .get(name)
-                .map(|place| place.as_os_str().to_owned());
-            let value = place.or_else(|| var_os(name));
+                .map(|place| OsString::from(*place))
+                .or_else(|| var_os(name));
             match value.or_else(|| default.map(OsString::from)) {
                 Some(value) => expanded.push(value),
                 None => drop(self.missing.insert(name.to_owned())),
@@ -416,7 +390,7 @@ impl<'a> ServerSetup<'a> {
 
         // The places come last, so that no declaration replaces them.
         for (name, place) in &self.places {
-            variables.insert((*name).to_owned(), place.as_os_str().to_owned());
+            variables.insert((*name).to_owned(), OsString::from(*place));
         }
         variables
     }
@@ -440,24 +414,14 @@ impl<'a> ServerSetup<'a> {
         }
         if !self.missing.is_empty() {
             let names: Vec<_> = self.missing.iter().map(String::as_str).collect();
+            let names = names.join(", ");
             return fail(
-                format!(
-                    "the server needs {}, which the environment lacks",
-                    names.join(", ")
-                ),
+                format!("the server needs {names}, which the environment lacks"),
                 "set the variables, for example before the command or in `ssh -o SetEnv`",
             );
         }
         Ok(())
     }
-}
-
-/// Whether a program is one of the interpreters of scripts, named without a path.
-fn is_interpreter(command: &OsStr) -> bool {
-    INTERPRETERS
-        .iter()
-        .flat_map(|(_, programs)| *programs)
-        .any(|program| command == *program)
 }
 
 /// Whether an absolute path is below a directory, without `..`.

@@ -59,12 +59,12 @@ impl PreparedScript {
     pub fn print_path(self) -> Result<(), CommandFailure> {
         self.store.reserve_copy(&self.copy)?;
         self.copy.check_place()?;
-        let path = self.path.as_os_str().as_bytes();
+        let mut path = self.path.as_os_str().as_bytes().to_vec();
         if io::stdout().is_terminal() {
-            let text = escape_text(&self.path.to_string_lossy());
-            return write_stdout(|stdout| writeln!(stdout, "{text}"));
+            path = escape_text(&self.path.to_string_lossy()).into();
         }
-        write_stdout(|stdout| stdout.write_all(path).and_then(|()| writeln!(stdout)))
+        path.push(b'\n');
+        write_stdout(|stdout| stdout.write_all(&path))
     }
 
     /// Replaces this process by the script. Returns the reason if the system refuses.
@@ -90,13 +90,21 @@ impl PreparedScript {
             return self.explain_own_start(&content, &error);
         }
 
-        for name in interpreters_of(&self.path) {
-            if let Some(interpreter) = find_program(name) {
-                let error = self.start(interpreter.as_os_str(), Some(&self.path), args);
-                return start_failure(&interpreter, &error);
-            }
+        let extension = self.path.extension().unwrap_or_default();
+        let known = INTERPRETERS.iter().find(|(name, _)| extension == *name);
+        let names = known.map_or(&[][..], |(_, programs)| *programs);
+        if let Some(interpreter) = names.iter().find_map(|name| find_program(name)) {
+            let error = self.start(interpreter.as_os_str(), Some(&self.path), args);
+            return start_failure(&interpreter, &error);
         }
-        self.missing_interpreter()
+        let sentence = match names.first() {
+            Some(name) => format!("the PATH has no {name}, which runs files of this extension"),
+            None => "the script has no known interpreter".to_owned(),
+        };
+        CommandFailure::new(exit::NOT_RUNNABLE, sentence).with_hint(
+            "an author gives the file a `#!` line and an execute bit, or the extension .py, .sh, .js, \
+             .mjs or .rb",
+        )
     }
 
     /// Replaces this process by a program outside the copy. Returns the reason if the system refuses.
@@ -164,18 +172,6 @@ impl PreparedScript {
             _ => start_failure(&self.path, error),
         }
     }
-
-    fn missing_interpreter(&self) -> CommandFailure {
-        let names = interpreters_of(&self.path);
-        let sentence = match names.first() {
-            Some(name) => format!("the PATH has no {name}, which runs files of this extension"),
-            None => "the script has no known interpreter".to_owned(),
-        };
-        CommandFailure::new(exit::NOT_RUNNABLE, sentence).with_hint(
-            "an author gives the file a `#!` line and an execute bit, or the extension .py, .sh, .js, \
-             .mjs or .rb",
-        )
-    }
 }
 
 /// Start of a script.
@@ -189,11 +185,10 @@ struct ScriptContent {
 impl ScriptContent {
     /// Whether the kernel would look the interpreter up in the working directory.
     fn has_relative_interpreter(&self) -> bool {
-        let interpreter = self
-            .first_line
+        self.first_line
             .strip_prefix("#!")
-            .map(str::trim_ascii_start);
-        interpreter.is_some_and(|path| self.runs_by_itself && !path.starts_with('/'))
+            .map(str::trim_ascii_start)
+            .is_some_and(|path| self.runs_by_itself && !path.starts_with('/'))
     }
 
     fn read(path: &Path) -> io::Result<Self> {
@@ -221,19 +216,15 @@ impl ScriptContent {
 pub fn find_program(name: &str) -> Option<PathBuf> {
     // A program without a PATH searches these directories: execvp(3).
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    let dirs = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
-    let mut programs = dirs.map(|dir| dir.join(name));
+    let mut programs = std::env::split_paths(&path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name));
     programs.find(|program| access(program, Access::EXEC_OK).is_ok() && program.is_file())
 }
 
-/// Returns the interpreters of a file by its extension.
-fn interpreters_of(path: &Path) -> &'static [&'static str] {
-    let extension = path.extension().unwrap_or_default();
-    let known = INTERPRETERS.iter().find(|(name, _)| extension == *name);
-    known.map_or(&[], |(_, programs)| programs)
-}
-
 pub fn start_failure(program: &Path, error: &io::Error) -> CommandFailure {
-    let sentence = format!("cannot start {}: {error}", program.display());
-    CommandFailure::new(exit::NOT_STARTED, sentence)
+    CommandFailure::new(
+        exit::NOT_STARTED,
+        format!("cannot start {}: {error}", program.display()),
+    )
 }
