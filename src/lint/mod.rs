@@ -55,11 +55,11 @@ mod help;
 pub mod json;
 pub mod new_skill;
 mod package;
-#[cfg(test)]
-mod processor_time_tests;
 pub mod sarif;
 mod strict;
 mod summary;
+#[cfg(test)]
+mod tests;
 pub mod text;
 mod yaml_help;
 
