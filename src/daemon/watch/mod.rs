@@ -98,16 +98,9 @@ pub struct InotifyWatch {
 }
 
 impl InotifyWatcher {
-    /// Returns a watcher without an inotify instance.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::with_faults(FaultInjector::default())
-    }
-
     /// Returns a watcher without an inotify instance that fails as a test requests.
-    #[doc(hidden)]
     #[must_use]
-    pub fn with_faults(fault_injector: FaultInjector) -> Self {
+    pub fn new(fault_injector: FaultInjector) -> Self {
         Self(Arc::new(WatcherInner {
             instance: Mutex::default(),
             add_lock: RwLock::default(),
@@ -255,16 +248,10 @@ impl InotifyWatcher {
             instance.report_mount_changes();
             instance.add_barrier()
         };
-        match reached {
-            Some(reached) => reached.await.is_ok(),
-            None => false,
-        }
-    }
-}
-
-impl Default for InotifyWatcher {
-    fn default() -> Self {
-        Self::new()
+        let Some(reached) = reached else {
+            return false;
+        };
+        reached.await.is_ok()
     }
 }
 

@@ -64,8 +64,11 @@ impl WatchRegistry {
         let only: EntryNames = only.iter().copied().map(Into::into).collect();
         match self.by_descriptor.entry(descriptor) {
             Occupied(interests) => interests.into_mut().add(interest, only),
-            Vacant(new) if only.is_empty() => drop(new.insert(DirInterests::Single(interest))),
-            Vacant(new) => drop(new.insert(DirInterests::Many(vec![(interest, only)]))),
+            Vacant(new) => drop(new.insert(if only.is_empty() {
+                DirInterests::Single(interest)
+            } else {
+                DirInterests::Many(vec![(interest, only)])
+            })),
         }
         InterestId { descriptor, number }
     }
@@ -120,7 +123,7 @@ impl WatchRegistry {
     }
 
     /// Returns each listener once, also if it has several interests.
-    pub fn distinct_listeners(&self) -> impl Iterator<Item = Arc<dyn WatchListener>> {
+    pub fn distinct_listeners(&self) -> Vec<Arc<dyn WatchListener>> {
         let all = self
             .by_descriptor
             .values()
@@ -129,7 +132,7 @@ impl WatchRegistry {
         let once: HashMap<_, _> = all
             .map(|l| (Arc::as_ptr(l).cast::<()>(), l.clone()))
             .collect();
-        once.into_values()
+        once.into_values().collect()
     }
 }
 
