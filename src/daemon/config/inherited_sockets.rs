@@ -46,19 +46,15 @@ pub fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut ConfigErrors)
     };
 
     let address = listener(socket);
-    if let Err(reason) = require_local(&address) {
-        errors.add(ConfigError::flag(
-            SOURCE_NAME,
-            &address_text(&address),
-            reason,
-        ));
-    } else if in_file {
-        errors.add(ConfigError::flag(
-            SOURCE_NAME,
-            &address_text(&address),
-            "the socket unit passes a socket for metrics, but `metrics.listen` is set too; remove one",
-        ));
-    }
+    let conflict =
+        "the socket unit passes a socket for metrics, but `metrics.listen` is set too; remove one";
+    let reason = match require_local(&address) {
+        Err(reason) => reason,
+        Ok(()) if in_file => conflict.to_owned(),
+        Ok(()) => return,
+    };
+    let address = address_text(&address);
+    errors.add(ConfigError::flag(SOURCE_NAME, &address, reason));
 }
 
 /// Returns a warning for each inherited socket that every user can connect to. Only relevant if
