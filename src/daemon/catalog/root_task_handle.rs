@@ -174,15 +174,18 @@ impl InFlightWork {
 
     /// Ends the work soon, because its result is not needed.
     pub fn cancel(&self) {
-        if let Some(progress) = &*self.0.lock() {
+        if let Some(progress) = self.progress() {
             progress.cancel();
         }
     }
 
+    fn progress(&self) -> Option<Arc<ScanProgress>> {
+        self.0.lock().clone()
+    }
+
     /// Returns the reason why the work makes no progress.
     fn stuck_reason(&self) -> RootReason {
-        let progress = self.0.lock().clone();
-        let slow_file = progress.and_then(|progress| progress.slow_file());
+        let slow_file = self.progress().and_then(|progress| progress.slow_file());
         slow_file.map_or(RootReason::Timeout, |_| RootReason::ParseTimeout)
     }
 
@@ -192,15 +195,13 @@ impl InFlightWork {
 
     /// How long ago the work started; zero if no work is in flight.
     fn age(&self) -> Duration {
-        self.0
-            .lock()
-            .as_ref()
-            .map_or(Duration::ZERO, |progress| progress.age())
+        let progress = self.progress();
+        progress.map_or(Duration::ZERO, |progress| progress.age())
     }
 
     /// How long the work made no progress; zero if no work is in flight.
     fn idle_time(&self) -> Duration {
-        let progress = self.0.lock().clone();
+        let progress = self.progress();
         progress.map_or(Duration::ZERO, |progress| progress.measure_idle_time())
     }
 }

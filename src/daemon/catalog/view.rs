@@ -145,11 +145,7 @@ impl RootSnapshot {
     /// catalog if the new catalog is equivalent.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        let is_same_catalog = match (&self.catalog, &other.catalog) {
-            (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
-            (Err(a), Err(b)) => a == b,
-            _ => false,
-        };
-        is_same_catalog && self.watch_mode == other.watch_mode
+        self.catalog.as_ref().map(Arc::as_ptr) == other.catalog.as_ref().map(Arc::as_ptr)
+            && self.watch_mode == other.watch_mode
     }
 }

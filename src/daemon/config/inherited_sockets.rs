@@ -46,15 +46,16 @@ pub fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut ConfigErrors)
     };
 
     let address = listener(socket);
-    let conflict =
-        "the socket unit passes a socket for metrics, but `metrics.listen` is set too; remove one";
-    let reason = match require_local(&address) {
-        Err(reason) => reason,
-        Ok(()) if in_file => conflict.to_owned(),
-        Ok(()) => return,
-    };
-    let address = address_text(&address);
-    errors.add(ConfigError::flag(SOURCE_NAME, &address, reason));
+    let text = address_text(&address);
+    if let Err(reason) = require_local(&address) {
+        errors.add(ConfigError::flag(SOURCE_NAME, &text, reason));
+    } else if in_file {
+        errors.add(ConfigError::flag(
+            SOURCE_NAME,
+            &text,
+            "the socket unit passes a socket for metrics, but `metrics.listen` is set too; remove one",
+        ));
+    }
 }
 
 /// Returns a warning for each inherited socket that every user can connect to. Only relevant if

@@ -1,12 +1,9 @@
 //! Reads `readiness` of a config file: directories of programs, and names of variables.
 
-use super::keys::ConfigKey;
 use super::{roots, top_keys};
 use crate::daemon::model::ReadinessConfig;
 use crate::daemon::model::requirements::is_variable_name;
-use caproot_core::document::{DocumentReader, DocumentSection};
-use std::fmt::Display;
-use std::hash::Hash;
+use caproot_core::document::{DocumentField, DocumentReader, DocumentSection};
 use std::path::Path;
 
 /// Maximum number of directories. Each lookup costs a system call for each directory.
@@ -18,22 +15,17 @@ pub fn read(
     base: Option<&Path>,
     reader: &mut DocumentReader<'_>,
 ) -> ReadinessConfig {
-    let parse_directory = |text: &str| roots::parse_directory(text, base);
+    let path = top_keys::READINESS_PATH.field(section).map(|item| {
+        let dirs = reader.unique_texts(&item, None, |text| roots::parse_directory(text, base));
+        limit_items(dirs, MAX_DIRS, &item, reader)
+    });
+    let variables = top_keys::READINESS_VARIABLES.field(section).map(|item| {
+        let names = reader.unique_texts(&item, None, parse_variable);
+        limit_items(names, MAX_VARIABLES, &item, reader)
+    });
     ReadinessConfig {
-        path: read_items(
-            top_keys::READINESS_PATH,
-            MAX_DIRS,
-            section,
-            reader,
-            parse_directory,
-        ),
-        variables: read_items(
-            top_keys::READINESS_VARIABLES,
-            MAX_VARIABLES,
-            section,
-            reader,
-            parse_variable,
-        ),
+        path: path.unwrap_or_default(),
+        variables: variables.unwrap_or_default(),
     }
 }
 
@@ -44,20 +36,14 @@ fn parse_variable(text: &str) -> Result<String, &'static str> {
         .ok_or("is no name of a variable; use letters, digits and `_`")
 }
 
-/// Reads a list of at most `most` items.
-fn read_items<T: Clone + Eq + Hash, E: Display>(
-    key: ConfigKey,
+fn limit_items<T>(
+    items: Vec<T>,
     most: usize,
-    section: &DocumentSection<'_>,
+    field: &DocumentField<'_>,
     reader: &mut DocumentReader<'_>,
-    parse: impl Fn(&str) -> Result<T, E>,
 ) -> Vec<T> {
-    let Some(field) = key.field(section) else {
-        return Vec::new();
-    };
-    let items = reader.unique_texts(&field, None, parse);
     if items.len() > most {
-        reader.report_error(&field, format!("has more than {most} items"));
+        reader.report_error(field, format!("has more than {most} items"));
     }
     items
 }

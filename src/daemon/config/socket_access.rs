@@ -1,9 +1,7 @@
 //! Reads `socket` of a config file: mode and group of Unix sockets.
 
 use super::accounts;
-use super::keys::KeyDefault::Effect;
-use super::keys::KeyValue::{Choice, Text};
-use super::keys::{ConfigKey, key_table};
+use super::keys::{ConfigKey, KeyDefault, KeyValue, key_table};
 use caproot_core::document::{DocumentReader, DocumentSection};
 use caproot_core::net::endpoint::ProcessEnv;
 use std::path::{Path, PathBuf};
@@ -13,8 +11,8 @@ key_table!(
     KEYS,
     MODE = ConfigKey::new(
         "socket.mode",
-        Choice(&["\"0600\"", "\"0660\"", "\"0666\""]),
-        Effect {
+        KeyValue::Choice(&["\"0600\"", "\"0660\"", "\"0666\""]),
+        KeyDefault::Effect {
             effect: "`\"0600\"`, or `\"0660\"` if `group` is set",
             example: "\"0660\"",
         },
@@ -23,8 +21,8 @@ key_table!(
     ),
     GROUP = ConfigKey::new(
         "socket.group",
-        Text("group, by number or name"),
-        Effect {
+        KeyValue::Text("group, by number or name"),
+        KeyDefault::Effect {
             effect: "the group of the daemon",
             example: "caproot"
         },

@@ -138,12 +138,13 @@ pub fn digest_blocks(
         check_cancelled(cancel_token)?;
         let rest = usize::try_from(size - at).unwrap_or(block_bytes);
         let block = read_range(file, at, rest.min(block_bytes))?;
-        if block.len() == 0 {
+        let block = block.as_ref();
+        if block.is_empty() {
             break;
         }
-        hasher.update(block.as_ref());
-        utf8.push_chunk(block.as_ref());
-        blocks.push(ContentDigest::of(block.as_ref()));
+        hasher.update(block);
+        utf8.push_chunk(block);
+        blocks.push(ContentDigest::of(block));
         at += block.len() as u64;
     }
 

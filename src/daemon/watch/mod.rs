@@ -206,10 +206,8 @@ impl InotifyWatcher {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let added = watches
             .add(path, mask)
-            .map_err(|e| match e.raw_os_error() {
-                Some(code) if code == rustix::io::Errno::NOSPC.raw_os_error() => {
-                    WatchError::LimitReached
-                }
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::StorageFull => WatchError::LimitReached,
                 _ => WatchError::Rejected,
             })?;
 

@@ -110,27 +110,20 @@ impl WatchRegistry {
         name: Option<&[u8]>,
     ) -> impl Iterator<Item = (Arc<dyn WatchListener>, u64, bool)> {
         let interests = self.by_descriptor.get(&descriptor).into_iter();
-        let matches = move |(_, only): &(&WatchInterest, &[Box<[u8]>])| {
-            only.is_empty() || name.is_none_or(|name| only.iter().any(|only| **only == *name))
-        };
-        let to_listener = |(interest, only): (&WatchInterest, &[Box<[u8]>])| {
-            (interest.listener.clone(), interest.token, !only.is_empty())
-        };
-        interests
-            .flat_map(DirInterests::iter)
-            .filter(matches)
-            .map(to_listener)
+        let interests = interests.flat_map(DirInterests::iter);
+        interests.filter_map(move |(interest, only)| {
+            let is_match =
+                only.is_empty() || name.is_none_or(|name| only.iter().any(|only| **only == *name));
+            is_match.then(|| (interest.listener.clone(), interest.token, !only.is_empty()))
+        })
     }
 
     /// Returns each listener once, also if it has several interests.
     pub fn distinct_listeners(&self) -> Vec<Arc<dyn WatchListener>> {
-        let all = self
-            .by_descriptor
-            .values()
-            .flat_map(DirInterests::iter)
-            .map(|(e, _)| &e.listener);
-        let once: HashMap<_, _> = all
-            .map(|l| (Arc::as_ptr(l).cast::<()>(), l.clone()))
+        let all = self.by_descriptor.values().flat_map(DirInterests::iter);
+        let listeners = all.map(|(interest, _)| &interest.listener);
+        let once: HashMap<_, _> = listeners
+            .map(|listener| (Arc::as_ptr(listener).cast::<()>(), listener.clone()))
             .collect();
         once.into_values().collect()
     }
