@@ -172,32 +172,12 @@ pub mod daemon;
 pub mod lint;
 pub mod log_config;
 
-/// Programs of the guide for Rust, as documentation tests.
+/// Programs of the guides of orchestrators, as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/rust.md")]
-mod rust_guide {}
-
-/// Program of the guide for managers, as a documentation test.
-#[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/manager.md")]
-mod manager_guide {}
-
-/// Program of the page about searches, as a documentation test.
-#[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/search.md")]
-mod search_guide {}
-
-/// Program of the page about locks of orchestrators, as a documentation test.
-#[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/trust.md")]
-mod trust_guide {}
-
-/// Program of the page about MCP servers, as a documentation test.
-#[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/mcp-sources.md")]
-mod mcp_sources_guide {}
-
-/// Program of the page about sites, as a documentation test.
-#[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/sites.md")]
-mod sites_guide {}
+mod guides {}

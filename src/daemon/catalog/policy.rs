@@ -157,13 +157,11 @@ impl CatalogPolicy {
 
     /// Whether both policies approve the same skills.
     pub fn approves_like(&self, other: &Self) -> bool {
-        match (self.trust(), other.trust()) {
-            (Some(own), Some(other)) => {
-                let is_same_lock = own.lock.lock == other.lock.lock;
-                is_same_lock && (own.mode, &own.roots) == (other.mode, &other.roots)
-            }
-            (own, other) => own.is_none() && other.is_none(),
-        }
+        let [own, other] = [self, other].map(|policy| {
+            let trust = policy.trust()?;
+            Some((&trust.lock.lock, trust.mode, &trust.roots))
+        });
+        own == other
     }
 
     /// Resolves a selection to the keys of its catalogs.
@@ -245,7 +243,7 @@ impl CatalogPolicy {
             .rules
             .read_rules(&self.published_roots, catalog, package);
         let is_hidden = catalog.header.trust.map(|trust| trust.mode) == Some(TrustMode::Hide);
-        if let Some(trust) = self.rules.trust.as_ref()
+        if let Some(trust) = self.trust()
             && is_hidden
             && trust.mode == TrustMode::Hide
         {

@@ -17,7 +17,6 @@ use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_READ_BYTE
 use caproot_core::wire::{RelPath, handle};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 /// Encoded size of a listed file without its handle: digest, media type, numbers and framing.
@@ -92,28 +91,84 @@ struct KeyedCatalog {
     key: RootKey,
 }
 
-/// See [`CatalogStore::read`].
-pub async fn read(
-    store: &CatalogStore,
-    request: ReadRequest,
-    wait_budget: WaitBudget,
-) -> Result<FilePage, PackageReadError> {
-    match try_read_cached(store, &request) {
-        Some(page) => Ok(page),
-        // Boxed because the future is large and rarely needed.
-        None => Box::pin(read_from_disk(store, request, wait_budget)).await,
+impl CatalogStore {
+    /// Reads a page of a file: at once if the page cache of the kernel has all bytes, else on a
+    /// blocking thread.
+    pub async fn read(
+        &self,
+        request: ReadRequest,
+        wait_budget: WaitBudget,
+    ) -> Result<FilePage, PackageReadError> {
+        match try_read_cached(self, &request) {
+            Some(page) => Ok(page),
+            // Boxed because the future is large and rarely needed.
+            None => Box::pin(read_from_disk(self, request, wait_budget)).await,
+        }
+    }
+
+    /// Lists a page of the files of a package.
+    pub async fn list_files(
+        &self,
+        request: FilesRequest,
+        wait_budget: WaitBudget,
+    ) -> Result<FileListPage, PackageReadError> {
+        let access_scope = request.access_scope.clone();
+        let found = find_package(
+            self,
+            &access_scope,
+            &request.root,
+            &request.package,
+            ConsistencyLevel::Cached,
+            wait_budget,
+        );
+
+        run_disk_read(self, &access_scope, found.await?, move |disk| {
+            let limits = disk.policy.limits();
+            let package_bytes = handle::encoded_path_len(&request.package);
+            let handle_bytes = handle::formatted_len(&request.root.id, package_bytes);
+            let page = FileListRequest {
+                package: &request.package,
+                from: request.bookmark.as_ref(),
+                limits: WalkLimits {
+                    entries: limits.max_entries,
+                    depth: limits.max_depth,
+                    path_bytes: MAX_HANDLE_BYTES.saturating_sub(handle_bytes),
+                },
+                max_files: request.max_files,
+                max_bytes: MAX_PAGE_BYTES - PAGE_RESERVE_BYTES,
+                bytes_per_file: handle_bytes + FILE_OVERHEAD_BYTES,
+                max_digest_bytes: request.with_digests.then_some(limits.max_file_bytes),
+                digests_declarations: request.with_digests
+                    && disk.catalog.plugin(&request.package).is_some(),
+                rules: disk
+                    .policy
+                    .read_rules(disk.catalog, &request.package)
+                    .ok_or(PackageReadError::PackageNotFound)?,
+            };
+
+            let digest_cache = &disk.store.inner.read_caches.digests;
+            let listed =
+                crate::daemon::fs::list_files(disk.root, &page, digest_cache, disk.cancel_token);
+            let listed = listed.map_err(|error| match error {
+                // The package was removed after the scan.
+                FileReadError::NotFound => PackageReadError::PackageNotFound,
+                // The error is about the package, not about a single file.
+                FileReadError::Denied => PackageReadError::File(FileReadError::Failed),
+                error => PackageReadError::File(error),
+            })?;
+            if listed.has_unapproved_file {
+                disk.compare_again(&request.package);
+            }
+            Ok(listed)
+        })
+        .await
     }
 }
 
 /// Returns the page if the root has a snapshot and the page cache of the kernel has all bytes.
 fn try_read_cached(store: &CatalogStore, request: &ReadRequest) -> Option<FilePage> {
-    let ReadRequest {
-        access_scope,
-        root,
-        consistency,
-        ..
-    } = request;
-    let (key, state) = cached_root_state(store, access_scope, root, *consistency)?;
+    let access_scope = &request.access_scope;
+    let (key, state) = cached_root_state(store, access_scope, &request.root, request.consistency)?;
 
     let catalog = catalog_with_package(&state, &request.package).ok()?;
     let policy = store.policy();
@@ -134,21 +189,13 @@ async fn read_from_disk(
     request: ReadRequest,
     wait_budget: WaitBudget,
 ) -> Result<FilePage, PackageReadError> {
-    let ReadRequest {
-        access_scope,
-        root,
-        package,
-        consistency,
-        ..
-    } = &request;
-
-    let access_scope = access_scope.clone();
+    let access_scope = request.access_scope.clone();
     let found = find_package(
         store,
         &access_scope,
-        root,
-        package,
-        *consistency,
+        &request.root,
+        &request.package,
+        request.consistency,
         wait_budget,
     );
 
@@ -173,72 +220,6 @@ async fn read_from_disk(
     .await
 }
 
-/// See [`CatalogStore::list_files`].
-pub async fn list_files(
-    store: &CatalogStore,
-    request: FilesRequest,
-    wait_budget: WaitBudget,
-) -> Result<FileListPage, PackageReadError> {
-    let FilesRequest {
-        access_scope,
-        root,
-        package,
-        ..
-    } = &request;
-
-    let access_scope = access_scope.clone();
-    let consistency = ConsistencyLevel::Cached;
-    let found = find_package(
-        store,
-        &access_scope,
-        root,
-        package,
-        consistency,
-        wait_budget,
-    );
-
-    run_disk_read(store, &access_scope, found.await?, move |disk| {
-        let limits = disk.policy.limits();
-        let package_bytes = handle::encoded_path_len(&request.package);
-        let handle_bytes = handle::formatted_len(&request.root.id, package_bytes);
-        let page = FileListRequest {
-            package: &request.package,
-            from: request.bookmark.as_ref(),
-            limits: WalkLimits {
-                entries: limits.max_entries,
-                depth: limits.max_depth,
-                path_bytes: MAX_HANDLE_BYTES.saturating_sub(handle_bytes),
-            },
-            max_files: request.max_files,
-            max_bytes: MAX_PAGE_BYTES - PAGE_RESERVE_BYTES,
-            bytes_per_file: handle_bytes + FILE_OVERHEAD_BYTES,
-            max_digest_bytes: request.with_digests.then_some(limits.max_file_bytes),
-            digests_declarations: request.with_digests
-                && disk.catalog.plugin(&request.package).is_some(),
-            rules: disk
-                .policy
-                .read_rules(disk.catalog, &request.package)
-                .ok_or(PackageReadError::PackageNotFound)?,
-        };
-
-        let digest_cache = &disk.store.inner.read_caches.digests;
-        let listed =
-            crate::daemon::fs::list_files(disk.root, &page, digest_cache, disk.cancel_token);
-        let listed = listed.map_err(|error| match error {
-            // The package was removed after the scan.
-            FileReadError::NotFound => PackageReadError::PackageNotFound,
-            // The error is about the package, not about a single file.
-            FileReadError::Denied => PackageReadError::File(FileReadError::Failed),
-            error => PackageReadError::File(error),
-        })?;
-        if listed.has_unapproved_file {
-            disk.compare_again(&request.package);
-        }
-        Ok(listed)
-    })
-    .await
-}
-
 /// Arguments of a disk read.
 struct DiskRead<'a> {
     store: &'a CatalogStore,
@@ -255,7 +236,7 @@ impl DiskRead<'_> {
     fn compare_again(&self, package: &RelPath) {
         let mut state = self.store.lock_state();
         if let Some(task) = state.task_handle_mut(self.key) {
-            task.changes().record_refused_package(package);
+            task.changes.record_refused_package(package);
         }
     }
 }
@@ -272,7 +253,16 @@ async fn run_disk_read<T: Send + 'static>(
     let store = store.clone();
     let policy = store.policy();
     let scope = policy.scope_for(access_scope);
-    let permit = acquire_read_permit(&store, &key).await?;
+    let permits = store
+        .lock_state()
+        .task_handle_mut(&key)
+        .map(|task| task.read_permits.clone())
+        .ok_or(PackageReadError::PackageNotFound)?;
+    // The semaphore is never closed.
+    let permit = permits
+        .acquire_owned()
+        .await
+        .map_err(|_| PackageReadError::DeadlineExceeded)?;
 
     // Dropped with this call: the read stops between two chunks if the caller disconnects.
     let cancel_token = CancellationToken::new();
@@ -366,24 +356,6 @@ fn root_key(
     policy
         .scope_for(access_scope)
         .root_key(root, &policy.environments)
-}
-
-async fn acquire_read_permit(
-    store: &CatalogStore,
-    key: &RootKey,
-) -> Result<OwnedSemaphorePermit, PackageReadError> {
-    let permits = store
-        .lock_state()
-        .task_handle_mut(key)
-        .map(|task| task.read_permits());
-    let Some(permits) = permits else {
-        return Err(PackageReadError::PackageNotFound);
-    };
-    // The semaphore is never closed.
-    permits
-        .acquire_owned()
-        .await
-        .map_err(|_| PackageReadError::DeadlineExceeded)
 }
 
 fn catalog_with_package(

@@ -74,11 +74,6 @@ impl PendingChanges {
         self.wakeup.notify_one();
     }
 
-    /// Waits for a notification. A notification that came while the task was busy counts.
-    async fn notified(&self) {
-        self.wakeup.notified().await;
-    }
-
     pub fn require_full_rescan(&self) {
         self.record_change(|changes| changes.needs_full_rescan = true);
     }
@@ -110,12 +105,6 @@ impl PendingChanges {
         });
     }
 
-    /// Whether inotify reported a change that was not taken.
-    fn has_reported_change(&self) -> bool {
-        let changes = self.changes.lock();
-        changes.needs_full_rescan || !changes.dirty_tokens.is_empty()
-    }
-
     /// Records directories to rescan when the delay of their SKILL.md ends. A change of the file
     /// before that time is a change of its directory, and starts the delay again.
     fn record_held_skills(&self, held: &[HeldSkill]) {
@@ -123,10 +112,6 @@ impl PendingChanges {
         for HeldSkill { token, until } in held {
             changes.held_until.insert(*token, (*until).into());
         }
-    }
-
-    fn take_changed_mounts(&self) -> Option<HashSet<Box<[u8]>>> {
-        self.changes.lock().changed_mounts.take()
     }
 
     /// Takes the changes that are due, and returns the action that they require. If a caller requests a
@@ -144,12 +129,11 @@ impl PendingChanges {
         let has_released = changes.release_held_skills(now);
         let is_requested = demand == ScanDemand::Requested;
         if changes.needs_full_rescan || is_requested && needs_full_scan {
-            let refused = std::mem::take(&mut changes.refused_packages);
             *changes = ChangeSet {
-                refused_packages: refused,
+                refused_packages: std::mem::take(&mut changes.refused_packages),
                 ..ChangeSet::default()
             };
-            return Ok(RootAction::Scan(ScanKind::Full(RescanReason::Requested)));
+            return Ok(RootAction::Scan(ScanKind::Full { is_periodic: false }));
         }
         if is_requested && changes.changed_mounts.is_some() {
             return Ok(RootAction::Recheck);
@@ -263,20 +247,15 @@ enum RootAction {
 }
 
 enum ScanKind {
-    Full(RescanReason),
+    Full {
+        /// Whether the scan is neither requested nor the repetition of a scan that failed.
+        is_periodic: bool,
+    },
     Partial {
         dirty: DirtyDirs,
         /// Whether no event came during the debounce time.
         is_settled: bool,
     },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RescanReason {
-    Requested,
-    Periodic,
-    /// The last scan failed.
-    Retry,
 }
 
 struct RootTask {
@@ -318,8 +297,8 @@ pub fn run_root_task(
         access_scope,
         policy,
         key,
-        changes: handle.changes().clone(),
-        in_flight: handle.in_flight().clone(),
+        changes: handle.changes.clone(),
+        in_flight: handle.in_flight.clone(),
         index: None,
         watch_mode: WatchMode::Events,
         event_trust: EventTrust::default(),
@@ -356,39 +335,35 @@ impl RootTask {
             let needs_full_scan = is_polled || !self.has_full_scan || !is_usable;
             let timing = &self.policy.timing;
 
-            let DueTimes {
-                debounce_ends_at: due_at,
-                hold_ends_at,
-            } = match self.changes.take_due(demand, needs_full_scan, timing, now) {
+            let due = match self.changes.take_due(demand, needs_full_scan, timing, now) {
                 Ok(action) => return action,
                 Err(times) => times,
             };
 
             if now >= self.next_full_scan_at {
-                let reason = match self.retry_backoff {
-                    Some(_) => RescanReason::Retry,
-                    None => RescanReason::Periodic,
-                };
-                return RootAction::Scan(ScanKind::Full(reason));
+                let is_periodic = self.retry_backoff.is_none();
+                return RootAction::Scan(ScanKind::Full { is_periodic });
             }
 
             if now >= self.next_recheck_at {
                 return RootAction::Recheck;
             }
 
-            let wake_at = self.next_full_scan_at.min(self.next_recheck_at);
-            let wake_at = due_at
+            let ends = [due.debounce_ends_at, due.hold_ends_at]
                 .into_iter()
-                .chain(hold_ends_at)
-                .fold(wake_at, Instant::min);
+                .flatten();
+            let wake_at = ends
+                .chain([self.next_full_scan_at])
+                .fold(self.next_recheck_at, Instant::min);
 
             // A timer that ends before a later deadline is started again.
-            let timer = due_at.map(|due_at| {
+            let timer = due.debounce_ends_at.map(|due_at| {
                 debounce_timer.get_or_insert_with(|| DebounceTimer::start(due_at - now))
             });
 
             tokio::select! {
-                () = self.changes.notified() => {}
+                // A notification that came while the task was busy counts.
+                () = self.changes.wakeup.notified() => {}
                 () = sleep_until(wake_at) => {}
                 () = DebounceTimer::wait(timer.as_deref()) => debounce_timer = None,
             }
@@ -398,12 +373,11 @@ impl RootTask {
     /// Returns the demand for a scan; `None` if the root was evicted or is idle. Removes an idle root.
     fn check_demand(&self) -> Option<ScanDemand> {
         let mut state = self.store.lock_state();
-        let idle_timeout = self.policy.timing.idle_timeout;
         let handle = state
             .task_handle_mut(&self.key)
-            .filter(|handle| Arc::ptr_eq(handle.changes(), &self.changes))?;
+            .filter(|handle| Arc::ptr_eq(&handle.changes, &self.changes))?;
         let demand = handle.scan_demand();
-        if demand != ScanDemand::Requested && handle.is_idle(idle_timeout) {
+        if demand != ScanDemand::Requested && handle.is_idle(self.policy.timing.idle_timeout) {
             state.remove_root(&self.key);
             return None;
         }
@@ -414,7 +388,7 @@ impl RootTask {
     fn is_current(&self) -> bool {
         let mut state = self.store.lock_state();
         let handle = state.task_handle_mut(&self.key);
-        handle.is_some_and(|handle| Arc::ptr_eq(handle.changes(), &self.changes))
+        handle.is_some_and(|handle| Arc::ptr_eq(&handle.changes, &self.changes))
     }
 
     /// Schedules the next full scan and the next recheck.
@@ -435,16 +409,13 @@ impl RootTask {
 
     /// Scans the root and publishes the outcome.
     async fn rescan_root(&mut self, kind: ScanKind) {
-        {
-            let mut state = self.store.lock_state();
-            let Some(handle) = state.task_handle_mut(&self.key) else {
-                return;
-            };
-            handle.start_scan();
+        match self.store.lock_state().task_handle_mut(&self.key) {
+            Some(handle) => handle.started_scan += 1,
+            None => return,
         }
 
-        let is_full = matches!(kind, ScanKind::Full(_));
-        let is_periodic = matches!(kind, ScanKind::Full(RescanReason::Periodic));
+        let is_full = matches!(kind, ScanKind::Full { .. });
+        let is_periodic = matches!(kind, ScanKind::Full { is_periodic: true });
         if is_full {
             self.refresh_policy();
         }
@@ -480,8 +451,10 @@ impl RootTask {
         if is_periodic && had_events && !was_stuck && !has_failed {
             let is_missed = changed && !self.is_change_reported().await;
             if is_missed {
-                let missed = &self.store.inner.missed_changes;
-                missed.fetch_add(1, Ordering::Relaxed);
+                self.store
+                    .inner
+                    .missed_changes
+                    .fetch_add(1, Ordering::Relaxed);
                 tracing::warn!("periodic full scan found a change that inotify did not report");
             }
             self.update_event_trust(is_missed);
@@ -496,8 +469,7 @@ impl RootTask {
             return;
         }
 
-        let mut state = self.store.lock_state();
-        if let Some(handle) = state.task_handle_mut(&self.key) {
+        if let Some(handle) = self.store.lock_state().task_handle_mut(&self.key) {
             handle.complete_scan();
         }
     }
@@ -522,11 +494,14 @@ impl RootTask {
     async fn is_change_reported(&self) -> bool {
         let watcher = &self.store.inner.watcher;
         let is_current = timeout(EVENT_TIMEOUT, watcher.barrier()).await;
-        !is_current.unwrap_or(false) || self.changes.has_reported_change()
+        let changes = self.changes.changes.lock();
+        !is_current.unwrap_or(false)
+            || changes.needs_full_rescan
+            || !changes.dirty_tokens.is_empty()
     }
 
     async fn scan_on_disk(&mut self, kind: ScanKind) -> ScanOutcome {
-        let is_full = matches!(kind, ScanKind::Full(_));
+        let is_full = matches!(kind, ScanKind::Full { .. });
         let scope = self.scope.clone();
         let mut index = self
             .index
@@ -539,16 +514,22 @@ impl RootTask {
             tracing::debug!(%error, "inotify is not available; polling the root");
         }
 
-        let registrar = WatchRegistrar::new(watcher, &self.changes);
+        let registrar = WatchRegistrar {
+            watcher: watcher.clone(),
+            listener: self.changes.clone(),
+            file_listener: Arc::new(FilePathListener(self.changes.clone())),
+            first_failure: Mutex::default(),
+        };
         let scan = move |progress: &ScanProgress| {
             let allowed_dirs = &scope.allowed_dirs;
             let outcome = match kind {
-                ScanKind::Full(_) => index.rescan_all(allowed_dirs, &registrar, progress),
+                ScanKind::Full { .. } => index.rescan_all(allowed_dirs, &registrar, progress),
                 ScanKind::Partial { dirty, is_settled } => {
                     index.rescan_dirty(allowed_dirs, &dirty, is_settled, &registrar, progress)
                 }
             };
-            (index, outcome, registrar.first_failure())
+            let failure = *registrar.first_failure.lock();
+            (index, outcome, failure)
         };
 
         let started_at = Instant::now();
@@ -561,12 +542,17 @@ impl RootTask {
         match result {
             Ok((index, outcome, failure)) => {
                 self.retry_backoff = None;
-                let suspect = self
-                    .event_trust
-                    .is_lost()
-                    .then_some(PollReason::UnannouncedChanges);
-                let failure = failure.or(suspect);
-                self.watch_mode = watch_mode_after_scan(&index, failure, is_full, self.watch_mode);
+                let is_suspect = self.event_trust.is_lost();
+                let unsupported = index.no_inotify_support().map(PollReason::NoInotifySupport);
+                let failure = unsupported
+                    .or(failure)
+                    .or(is_suspect.then_some(PollReason::UnannouncedChanges));
+                if let Some(reason) = failure {
+                    self.watch_mode = WatchMode::Polling(reason);
+                } else if is_full {
+                    // Only a full scan shows that all directories are watched.
+                    self.watch_mode = WatchMode::Events;
+                }
                 self.index = Some(index);
                 outcome
             }
@@ -620,7 +606,7 @@ impl RootTask {
             let mut index = taken.lock().take()?;
             // The watcher reports mount changes to all roots, also to this root.
             store.inner.watcher.report_mount_changes();
-            let mounts = changes.take_changed_mounts();
+            let mounts = changes.changes.lock().changed_mounts.take();
             let dirty = index.unreported_changes(&scope.allowed_dirs, mounts.as_ref(), progress);
             Some((index, dirty))
         };
@@ -719,21 +705,6 @@ fn stop_slow_parsers(progress: &ScanProgress) -> RootReason {
     RootReason::ParseTimeout
 }
 
-fn watch_mode_after_scan(
-    index: &RootIndex,
-    failure: Option<PollReason>,
-    is_full: bool,
-    before: WatchMode,
-) -> WatchMode {
-    match (index.no_inotify_support(), failure) {
-        (Some(name), _) => WatchMode::Polling(PollReason::NoInotifySupport(name)),
-        (None, Some(reason)) => WatchMode::Polling(reason),
-        // Only a full scan shows that all directories are watched.
-        (None, None) if is_full => WatchMode::Events,
-        (None, None) => before,
-    }
-}
-
 /// Changes an interval by up to 10 % up or down, so that roots do not all scan at the same time.
 fn vary_interval(interval: Duration) -> Duration {
     interval.mul_f64(0.9) + full_jitter(interval / 5)
@@ -745,6 +716,7 @@ struct WatchRegistrar {
     watcher: InotifyWatcher,
     listener: Arc<dyn WatchListener>,
     file_listener: Arc<dyn WatchListener>,
+    /// Reason why the first directory could not be watched; `None` if all are watched.
     first_failure: Mutex<Option<PollReason>>,
 }
 
@@ -768,21 +740,6 @@ impl WatchListener for FilePathListener {
 }
 
 impl WatchRegistrar {
-    fn new(watcher: &InotifyWatcher, changes: &Arc<PendingChanges>) -> Self {
-        let listener: Arc<dyn WatchListener> = changes.clone();
-        Self {
-            watcher: watcher.clone(),
-            listener,
-            file_listener: Arc::new(FilePathListener(changes.clone())),
-            first_failure: Mutex::default(),
-        }
-    }
-
-    /// Returns the reason why the first directory could not be watched; `None` if all are watched.
-    fn first_failure(&self) -> Option<PollReason> {
-        *self.first_failure.lock()
-    }
-
     fn guard_or_record_failure(
         &self,
         watched: Result<InotifyWatch, WatchError>,

@@ -5,7 +5,6 @@ use super::root_task::{PendingChanges, ScanDemand};
 use super::{ConsistencyLevel, DeadlineExceeded, RootState};
 use crate::daemon::model::RootReason;
 use crate::daemon::scan::ScanProgress;
-use crate::daemon::watch::InotifyWatcher;
 use caproot_core::sync::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,26 +25,27 @@ pub struct RootTaskHandle {
     /// Latest scan that a caller waits for.
     requested_scan: u64,
     /// Latest scan that started.
-    started_scan: u64,
+    pub started_scan: u64,
     /// First scan with the current policy. Earlier scans may show an earlier policy.
     first_current_scan: u64,
     /// Latest scan that ended. A watch channel holds only the latest value, so it is never full.
     completed_scan: watch::Sender<u64>,
-    in_flight: InFlightWork,
-    changes: Arc<PendingChanges>,
-    last_used_at: Instant,
+    pub in_flight: InFlightWork,
+    pub changes: Arc<PendingChanges>,
+    pub last_used_at: Instant,
     /// Cloned into each [`super::RootLease`] of the root.
-    lease_token: Arc<()>,
+    pub lease_token: Arc<()>,
     /// One semaphore per root, so that a root on a filesystem that hangs blocks only its own reads.
-    read_permits: Arc<Semaphore>,
-    task: Option<AbortOnDropHandle<()>>,
+    pub read_permits: Arc<Semaphore>,
+    /// Runs until it ends or the handle is dropped.
+    pub task: Option<AbortOnDropHandle<()>>,
 }
 
 /// Deadlines of the waits of one call.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitBudget {
     /// For roots without a snapshot, and for stuck roots.
-    short_deadline: Instant,
+    pub(super) short_deadline: Instant,
     /// For fresh scans that make progress.
     long_deadline: Instant,
 }
@@ -90,38 +90,8 @@ impl RootTaskHandle {
         }
     }
 
-    /// Runs a task until it ends or the handle is dropped.
-    pub fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.task = Some(AbortOnDropHandle::new(tokio::spawn(task)));
-    }
-
-    pub fn changes(&self) -> &Arc<PendingChanges> {
-        &self.changes
-    }
-
-    pub fn in_flight(&self) -> &InFlightWork {
-        &self.in_flight
-    }
-
-    pub fn read_permits(&self) -> Arc<Semaphore> {
-        self.read_permits.clone()
-    }
-
-    /// Replaces the semaphore of reads. Reads in flight do not count against the new semaphore.
-    pub fn set_max_reads(&mut self, max_reads: usize) {
-        self.read_permits = Arc::new(Semaphore::new(max_reads));
-    }
-
-    pub fn lease(&self) -> Arc<()> {
-        self.lease_token.clone()
-    }
-
     pub fn is_leased(&self) -> bool {
         Arc::strong_count(&self.lease_token) > 1
-    }
-
-    pub fn touch(&mut self) {
-        self.last_used_at = Instant::now();
     }
 
     /// Whether the root has no lease and was not used for longer than `timeout`.
@@ -142,12 +112,11 @@ impl RootTaskHandle {
 
     /// Requests a scan and wakes the task of the root. `is_first`: the root has no snapshot yet.
     pub fn request_scan(&mut self, consistency: ConsistencyLevel, is_first: bool) -> RequestedScan {
-        let number = match consistency {
-            ConsistencyLevel::Cached if self.is_scanning() => {
-                self.started_scan.max(self.first_current_scan)
-            }
+        let number = if consistency == ConsistencyLevel::Cached && self.is_scanning() {
+            self.started_scan.max(self.first_current_scan)
+        } else {
             // The scan in flight may have passed the changed directory already.
-            ConsistencyLevel::Cached | ConsistencyLevel::Fresh => self.started_scan + 1,
+            self.started_scan + 1
         };
 
         self.requested_scan = self.requested_scan.max(number);
@@ -180,10 +149,6 @@ impl RootTaskHandle {
         }
     }
 
-    pub fn start_scan(&mut self) {
-        self.started_scan += 1;
-    }
-
     /// Marks the scan that started last as completed.
     pub fn complete_scan(&self) {
         self.completed_scan.send_replace(self.started_scan);
@@ -209,15 +174,18 @@ impl InFlightWork {
 
     /// Ends the work soon, because its result is not needed.
     pub fn cancel(&self) {
-        if let Some(progress) = &*self.0.lock() {
+        if let Some(progress) = self.progress() {
             progress.cancel();
         }
     }
 
+    fn progress(&self) -> Option<Arc<ScanProgress>> {
+        self.0.lock().clone()
+    }
+
     /// Returns the reason why the work makes no progress.
     fn stuck_reason(&self) -> RootReason {
-        let progress = self.0.lock().clone();
-        let slow_file = progress.and_then(|progress| progress.slow_file());
+        let slow_file = self.progress().and_then(|progress| progress.slow_file());
         slow_file.map_or(RootReason::Timeout, |_| RootReason::ParseTimeout)
     }
 
@@ -227,15 +195,13 @@ impl InFlightWork {
 
     /// How long ago the work started; zero if no work is in flight.
     fn age(&self) -> Duration {
-        self.0
-            .lock()
-            .as_ref()
-            .map_or(Duration::ZERO, |progress| progress.age())
+        let progress = self.progress();
+        progress.map_or(Duration::ZERO, |progress| progress.age())
     }
 
     /// How long the work made no progress; zero if no work is in flight.
     fn idle_time(&self) -> Duration {
-        let progress = self.0.lock().clone();
+        let progress = self.progress();
         progress.map_or(Duration::ZERO, |progress| progress.measure_idle_time())
     }
 }
@@ -252,14 +218,6 @@ impl WaitBudget {
             short_deadline: now + short,
             long_deadline: now + most.unwrap_or(MAX_FRESH_WAIT).min(MAX_FRESH_WAIT),
         }
-    }
-
-    /// Waits until the watcher has reported all events that the kernel queued. Returns `false` if
-    /// inotify is not available or the wait takes too long.
-    pub(super) async fn wait_for_watcher(&self, watcher: &InotifyWatcher) -> bool {
-        timeout_at(self.short_deadline, watcher.barrier())
-            .await
-            .unwrap_or(false)
     }
 
     /// Waits for a scan. Returns `None` if the latest snapshot, or that there is none, is to be

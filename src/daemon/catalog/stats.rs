@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Counters of the whole daemon.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CatalogStats {
     /// Counters of inotify and polling.
     pub watch: WatchStats,
@@ -68,7 +68,7 @@ pub(super) struct CountedRoot {
 }
 
 /// Counters of inotify and polling.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs)] // documented in the protobuf message `WatchStatus`
 pub struct WatchStats {
     pub has_inotify: bool,
@@ -116,12 +116,7 @@ impl CatalogStats {
             full_scans: scans.full_scans.load(Ordering::Relaxed),
             partial_scans: scans.partial_scans.load(Ordering::Relaxed),
             scan_time: Duration::from_micros(micros),
-            published: RootStateCounts::default(),
-            selected: RootStateCounts::default(),
-            skills: 0,
-            trust: TrustCounts::default(),
-            refused_reads: 0,
-            diagnostics: HashMap::new(),
+            ..Self::default()
         };
 
         for root in roots {
@@ -175,7 +170,11 @@ impl CountedRoot {
         } else {
             selected
         };
-        counts.add(self);
+        match self.snapshot.as_ref().map(|snapshot| &snapshot.catalog) {
+            None => counts.pending += 1,
+            Some(Err(reason)) => *counts.unavailable.entry(*reason).or_default() += 1,
+            Some(Ok(_)) => counts.ready += 1,
+        }
     }
 
     fn catalog(&self) -> Option<&Catalog> {
@@ -194,14 +193,6 @@ impl RootStateCounts {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.ready + self.pending + self.unavailable_count()
-    }
-
-    fn add(&mut self, root: &CountedRoot) {
-        match root.snapshot.as_ref().map(|snapshot| &snapshot.catalog) {
-            None => self.pending += 1,
-            Some(Err(reason)) => *self.unavailable.entry(*reason).or_default() += 1,
-            Some(Ok(_)) => self.ready += 1,
-        }
     }
 }
 

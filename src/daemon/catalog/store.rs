@@ -1,7 +1,6 @@
 //! Store of the catalogs: the snapshots of all roots, by revision, and the queries of callers.
 
 use super::policy::{CatalogPolicy, CatalogScope, PolicyConfig, RootKey, WatchTiming};
-use super::reads::{self, FilesRequest, PackageReadError, ReadRequest};
 use super::root_task;
 use super::root_task_handle::{RequestedScan, RootTaskHandle, WaitBudget};
 use super::stats::{CatalogStats, CountedRoot, ScanCounters, ScopeStats, WatchStats};
@@ -9,10 +8,8 @@ use super::view::{
     CatalogView, ConsistencyLevel, DeadlineExceeded, RootSnapshot, RootState, RootView,
     ScopedSelection, WatchMode,
 };
-use crate::daemon::fs::{FileListPage, FilePage, OpenMethod, ReadCaches};
-use crate::daemon::model::{
-    AccessScope, Catalog, Limits, PublishedRoot, RootReason, SelectedRoot, TrustPolicy,
-};
+use crate::daemon::fs::{OpenMethod, ReadCaches};
+use crate::daemon::model::{AccessScope, Catalog, Limits, PublishedRoot, RootReason, TrustPolicy};
 use crate::daemon::watch::{FaultInjector, InotifyWatcher};
 use caproot_core::sync::Mutex;
 use caproot_core::wire::RootId;
@@ -20,6 +17,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 /// Maximum number of concurrent scans. Each scan has up to 8 threads, so more scans would only wait
 /// for each other.
@@ -74,14 +73,15 @@ pub struct StoreInner {
 }
 
 /// Snapshots and tasks of all roots in use. All roots share one revision counter.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct StoreState {
     revision: u64,
     /// Snapshots that are kept per root.
     max_history: usize,
     /// First revision at which selections resolve to the same roots as now.
     history_floor: u64,
-    /// First revision from which a page of a list continues.
+    /// First revision from which a page of a list continues. Earlier catalogs may have skills that the
+    /// lock does not approve any more.
     page_floor: u64,
     use_count: u64,
     roots: HashMap<RootKey, RootRecord>,
@@ -112,22 +112,20 @@ impl CatalogStore {
     /// Returns a store without snapshots.
     #[must_use]
     pub fn new(config: CatalogStoreConfig, epoch: u64) -> Self {
-        let CatalogStoreConfig {
-            policy,
-            fault_injector,
-            opener,
-        } = config;
-
-        let max_history = policy.rules.limits.max_history;
-        let opener = opener.unwrap_or_else(OpenMethod::probe);
+        let policy = config.policy;
+        let state = StoreState {
+            max_history: policy.rules.limits.max_history,
+            ..StoreState::default()
+        };
+        let opener = config.opener.unwrap_or_else(OpenMethod::probe);
         let inner = StoreInner {
             epoch,
             opener,
             policy: Mutex::new(Arc::new(CatalogPolicy::new(opener, policy))),
             read_caches: ReadCaches::default(),
             refused_reads: AtomicU64::new(0),
-            watcher: InotifyWatcher::with_faults(fault_injector),
-            state: Mutex::new(StoreState::new(max_history)),
+            watcher: InotifyWatcher::new(config.fault_injector),
+            state: Mutex::new(state),
             revisions: watch::Sender::new(0),
             missed_changes: AtomicU64::new(0),
             scan_permits: Semaphore::new(MAX_SCANS),
@@ -153,7 +151,7 @@ impl CatalogStore {
     /// Returns the current revision.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        self.lock_state().revision()
+        self.lock_state().revision
     }
 
     /// Returns the environments whose roots the daemon resolves; never empty.
@@ -219,21 +217,27 @@ impl CatalogStore {
         let policy = Arc::new(before.with_config(config));
         *self.inner.policy.lock() = policy.clone();
         let limits = policy.limits();
-        state.set_max_history(limits.max_history);
+        state.max_history = limits.max_history;
+        // Clients cannot resume from a revision at which selections resolve to other roots.
         if !before.resolves_selections_like(&policy) {
-            state.discard_resume_points();
+            state.revision += 1;
+            state.history_floor = state.revision;
         }
         if !before.approves_like(&policy) {
-            state.end_page_tokens();
+            state.revision += 1;
+            state.page_floor = state.revision;
         }
-        for task in state.task_handles_mut() {
+
+        for root in state.roots.values_mut() {
+            root.truncate_history(limits.max_history);
+            let task = &mut root.task_handle;
             if limits.max_reads_per_root != before.limits().max_reads_per_root {
                 // Reads in flight keep the permits of the old semaphore.
-                task.set_max_reads(limits.max_reads_per_root);
+                task.read_permits = Arc::new(Semaphore::new(limits.max_reads_per_root));
             }
             task.require_scan_with_new_policy();
         }
-        self.inner.revisions.send_replace(state.revision());
+        self.inner.revisions.send_replace(state.revision);
     }
 
     /// Returns the states of the selected roots, after the scans that the consistency level
@@ -245,17 +249,16 @@ impl CatalogStore {
         wait_budget: WaitBudget,
     ) -> Result<CatalogView, DeadlineExceeded> {
         let keys = self.root_keys(selection);
+        // Without inotify, or if the wait takes too long, events may be missing.
+        let barrier = self.inner.watcher.barrier();
         let has_all_events = consistency == ConsistencyLevel::Cached
-            || wait_budget.wait_for_watcher(&self.inner.watcher).await;
+            || timeout_at(wait_budget.short_deadline, barrier).await == Ok(true);
 
         // All scans run at the same time, although the waits follow each other.
         let scope = &selection.access_scope;
         let scans: Vec<_> = keys
             .iter()
-            .map(|key| match key {
-                Ok(key) => self.request_scan(scope, key, consistency, has_all_events),
-                Err(_) => None,
-            })
+            .map(|key| self.request_scan(scope, key.as_ref().ok()?, consistency, has_all_events))
             .collect();
 
         let mut overrides = Vec::with_capacity(keys.len());
@@ -271,19 +274,12 @@ impl CatalogStore {
         let current_keys = self.root_keys(selection);
 
         let waited = keys.iter().zip(current_keys).zip(overrides);
-        let roots = selection.roots.iter().zip(waited).map(
-            |(selected, ((key, current_key), waited_state))| {
-                let root_state = waited_state
-                    .filter(|_| *key == current_key)
-                    .unwrap_or_else(|| state.root_state(&current_key));
-                self.root_view(&state, &selection.access_scope, selected, root_state)
-            },
-        );
-
-        Ok(CatalogView {
-            revision: state.revision(),
-            roots: roots.collect(),
-        })
+        let root_states = waited.map(|((key, current_key), waited_state)| {
+            waited_state
+                .filter(|_| *key == current_key)
+                .unwrap_or_else(|| state.root_state(&current_key))
+        });
+        Ok(self.view_of(&state, selection, state.revision, root_states))
     }
 
     /// Requests a scan of a root and starts the task of the root if no task runs. Returns `None` if
@@ -303,12 +299,9 @@ impl CatalogStore {
         state.touch_or_insert(key, || {
             let mut task = RootTaskHandle::new(policy.limits().max_reads_per_root);
             // Also ends by itself when the root is idle.
-            task.spawn(root_task::run_root_task(
-                self.clone(),
-                access_scope.clone(),
-                key.clone(),
-                &task,
-            ));
+            let work =
+                root_task::run_root_task(self.clone(), access_scope.clone(), key.clone(), &task);
+            task.task = Some(AbortOnDropHandle::new(tokio::spawn(work)));
             task
         });
 
@@ -322,7 +315,7 @@ impl CatalogStore {
         }
 
         if !has_all_events {
-            task.changes().require_full_rescan();
+            task.changes.require_full_rescan();
         }
         Some(task.request_scan(consistency, !has_snapshot))
     }
@@ -332,16 +325,8 @@ impl CatalogStore {
     pub fn current_view(&self, selection: &ScopedSelection) -> CatalogView {
         let state = self.lock_state();
         let keys = self.root_keys(selection);
-        let roots = selection.roots.iter().zip(&keys);
-        CatalogView {
-            revision: state.revision(),
-            roots: roots
-                .map(|(selected, key)| {
-                    let root_state = state.root_state(key);
-                    self.root_view(&state, &selection.access_scope, selected, root_state)
-                })
-                .collect(),
-        }
+        let root_states = keys.iter().map(|key| state.root_state(key));
+        self.view_of(&state, selection, state.revision, root_states)
     }
 
     /// Returns the states of the selected roots at a revision of this epoch; `None` if the history
@@ -349,19 +334,16 @@ impl CatalogStore {
     #[must_use]
     pub fn view_at(&self, selection: &ScopedSelection, revision: u64) -> Option<CatalogView> {
         let state = self.lock_state();
-        if revision < state.history_floor() {
+        if !(state.history_floor..=state.revision).contains(&revision) {
             return None;
         }
-        let keys = self.root_keys(selection);
-        let roots = selection.roots.iter().zip(keys).map(|(selected, key)| {
-            let root_state = match key {
-                Err(reason) => RootState::Unavailable(reason),
-                Ok(key) => RootState::Snapshot(state.snapshot_at(&key, revision)?.clone()),
-            };
-            Some(self.root_view(&state, &selection.access_scope, selected, root_state))
+        let keys = self.root_keys(selection).into_iter();
+        let root_states = keys.map(|key| match key {
+            Err(reason) => Some(RootState::Unavailable(reason)),
+            Ok(key) => state.snapshot_at(&key, revision).map(RootState::Snapshot),
         });
-        let roots = roots.collect::<Option<_>>()?;
-        (revision <= state.revision()).then_some(CatalogView { revision, roots })
+        let root_states = root_states.collect::<Option<Vec<_>>>()?;
+        Some(self.view_of(&state, selection, revision, root_states))
     }
 
     /// Returns the states of a page token's revision like [`Self::view_at`]; `None` if the approved
@@ -378,7 +360,8 @@ impl CatalogStore {
         let keys = self.root_keys(selection);
         let tokens = keys.iter().flatten().filter_map(|key| {
             self.request_scan(&selection.access_scope, key, ConsistencyLevel::Cached, true);
-            Some(self.lock_state().task_handle_mut(key)?.lease())
+            let mut state = self.lock_state();
+            Some(state.task_handle_mut(key)?.lease_token.clone())
         });
         RootLease {
             _lease_tokens: tokens.collect(),
@@ -397,25 +380,6 @@ impl CatalogStore {
     #[must_use]
     pub fn subscribe_revisions(&self) -> watch::Receiver<u64> {
         self.inner.revisions.subscribe()
-    }
-
-    /// Reads a page of a file: at once if the page cache of the kernel has all bytes, else on a
-    /// blocking thread.
-    pub async fn read(
-        &self,
-        request: ReadRequest,
-        wait_budget: WaitBudget,
-    ) -> Result<FilePage, PackageReadError> {
-        reads::read(self, request, wait_budget).await
-    }
-
-    /// Lists a page of the files of a package.
-    pub async fn list_files(
-        &self,
-        request: FilesRequest,
-        wait_budget: WaitBudget,
-    ) -> Result<FileListPage, PackageReadError> {
-        reads::list_files(self, request, wait_budget).await
     }
 
     /// Starts the watcher, so that [`CatalogStore::watch_stats`] names the right backend before the
@@ -484,11 +448,9 @@ impl CatalogStore {
     pub fn stats(&self) -> CatalogStats {
         let roots = self.counted_roots(&AccessScope::All, None);
         let watch = self.watch_stats_of(&roots);
-        let stats =
-            CatalogStats::of_roots(watch, self.revision(), &self.inner.scan_counters, &roots);
         CatalogStats {
             refused_reads: self.inner.refused_reads.load(Ordering::Relaxed),
-            ..stats
+            ..CatalogStats::of_roots(watch, self.revision(), &self.inner.scan_counters, &roots)
         }
     }
 
@@ -515,21 +477,15 @@ impl CatalogStore {
                 continue;
             }
 
-            let (_, fullest) = by_path
-                .entry(&*key.path)
-                .or_insert((is_published, snapshot));
-            if size_order(snapshot) > size_order(*fullest) {
-                *fullest = snapshot;
+            let counted = by_path.entry(&*key.path).or_insert(CountedRoot {
+                is_published,
+                snapshot: None,
+            });
+            if size_order(snapshot) > size_order(counted.snapshot.as_ref()) {
+                counted.snapshot = snapshot.cloned();
             }
         }
-
-        let roots = by_path.into_values();
-        roots
-            .map(|(is_published, snapshot)| CountedRoot {
-                is_published,
-                snapshot: snapshot.cloned(),
-            })
-            .collect()
+        by_path.into_values().collect()
     }
 
     /// Stores a scan result; `None` means that the catalog did not change. Returns whether the
@@ -581,23 +537,28 @@ impl CatalogStore {
         true
     }
 
-    /// Returns the view of a selected root.
-    fn root_view(
+    /// Returns the view of a selection from the states of its roots.
+    fn view_of(
         &self,
         state: &StoreState,
-        access_scope: &AccessScope,
-        selected: &SelectedRoot,
-        root_state: RootState,
-    ) -> RootView {
-        let published_ids = if root_state.reason() == Some(RootReason::UnknownPublished) {
-            self.visible_published_ids(state, access_scope)
-        } else {
-            Vec::new()
-        };
-        RootView {
+        selection: &ScopedSelection,
+        revision: u64,
+        root_states: impl IntoIterator<Item = RootState>,
+    ) -> CatalogView {
+        let roots = selection.roots.iter().zip(root_states);
+        let roots = roots.map(|(selected, root_state)| RootView {
             id: selected.id.clone(),
+            published_ids: match root_state.reason() {
+                Some(RootReason::UnknownPublished) => {
+                    self.visible_published_ids(state, &selection.access_scope)
+                }
+                _ => Vec::new(),
+            },
             state: root_state,
-            published_ids,
+        });
+        CatalogView {
+            revision,
+            roots: roots.collect(),
         }
     }
 
@@ -648,52 +609,8 @@ impl RootRecord {
 }
 
 impl StoreState {
-    pub fn new(max_history: usize) -> Self {
-        Self {
-            revision: 0,
-            max_history,
-            history_floor: 0,
-            page_floor: 0,
-            use_count: 0,
-            roots: HashMap::new(),
-        }
-    }
-
-    pub fn revision(&self) -> u64 {
-        self.revision
-    }
-
-    pub fn history_floor(&self) -> u64 {
-        self.history_floor
-    }
-
-    /// Starts a revision from which selections resolve to other roots. Clients cannot resume from
-    /// an earlier revision.
-    pub fn discard_resume_points(&mut self) {
-        self.revision += 1;
-        self.history_floor = self.revision;
-    }
-
-    /// Starts a revision from which pages continue. Earlier catalogs may have skills that the lock does
-    /// not approve any more.
-    pub fn end_page_tokens(&mut self) {
-        self.revision += 1;
-        self.page_floor = self.revision;
-    }
-
-    pub fn set_max_history(&mut self, max_history: usize) {
-        self.max_history = max_history;
-        for root in self.roots.values_mut() {
-            root.truncate_history(max_history);
-        }
-    }
-
     pub fn iter_roots(&self) -> impl Iterator<Item = (&RootKey, Option<&RootSnapshot>)> {
         self.roots.iter().map(|(key, root)| (key, root.latest()))
-    }
-
-    pub fn task_handles_mut(&mut self) -> impl Iterator<Item = &mut RootTaskHandle> {
-        self.roots.values_mut().map(|root| &mut root.task_handle)
     }
 
     pub fn task_handle_mut(&mut self, key: &RootKey) -> Option<&mut RootTaskHandle> {
@@ -709,7 +626,7 @@ impl StoreState {
             task_handle: new(),
         });
         root.last_use = self.use_count;
-        root.task_handle.touch();
+        root.task_handle.last_used_at = Instant::now();
     }
 
     /// Records a use of a root and returns its latest snapshot; `None` if the root has no snapshot.
@@ -718,7 +635,7 @@ impl StoreState {
         let (_, snapshot) = root.history.back()?;
         self.use_count += 1;
         root.last_use = self.use_count;
-        root.task_handle.touch();
+        root.task_handle.last_used_at = Instant::now();
         Some(snapshot)
     }
 
@@ -748,20 +665,17 @@ impl StoreState {
     pub fn root_state(&self, key: &Result<RootKey, RootReason>) -> RootState {
         match key {
             Err(reason) => RootState::Unavailable(*reason),
-            Ok(key) => self
-                .latest_snapshot(key)
-                .map_or(RootState::Pending, |snapshot| {
-                    RootState::Snapshot(snapshot.clone())
-                }),
+            Ok(key) => {
+                let snapshot = self.latest_snapshot(key).cloned();
+                snapshot.map_or(RootState::Pending, RootState::Snapshot)
+            }
         }
     }
 
     /// Returns the snapshot of a root at a revision; `None` if the history starts later.
-    pub fn snapshot_at(&self, key: &RootKey, revision: u64) -> Option<&RootSnapshot> {
-        let history = &self.roots.get(key)?.history;
-        let mut newest_first = history.iter().rev();
-        newest_first
-            .find(|(first, _)| *first <= revision)
-            .map(|(_, snapshot)| snapshot)
+    pub fn snapshot_at(&self, key: &RootKey, revision: u64) -> Option<RootSnapshot> {
+        let mut history = self.roots.get(key)?.history.iter();
+        let found = history.rfind(|(first, _)| *first <= revision);
+        found.map(|(_, snapshot)| snapshot.clone())
     }
 }

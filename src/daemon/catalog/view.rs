@@ -2,7 +2,6 @@
 
 use crate::daemon::model::{AccessScope, Catalog, RootReason, SelectedRoot};
 use caproot_core::wire::RootId;
-use std::fmt;
 use std::sync::Arc;
 
 /// Required freshness of a view.
@@ -78,49 +77,35 @@ pub enum WatchMode {
     Polling(PollReason),
 }
 
-/// Reason why a root is polled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Reason why a root is polled. Displays the cause and its fix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PollReason {
     /// The daemon's user reached the limit of inotify watches.
+    #[error("the limit of inotify watches is reached; raise fs.inotify.max_user_watches")]
     WatchLimit,
     /// The kernel provides no inotify instance.
+    #[error(
+        "no inotify instance is available; raise fs.inotify.max_user_instances, or the daemon's limit \
+         of open files"
+    )]
     NoInotifyInstance,
     /// The kernel rejected the watch of a directory.
+    #[error(
+        "the kernel rejected an inotify watch of a directory; give the daemon's user permission to read \
+         it"
+    )]
     WatchRejected,
     /// The filesystem of this type reports no changes of other machines.
+    #[error(
+        "inotify does not report changes by others on {0}; move the root to a local filesystem for \
+         faster updates"
+    )]
     NoInotifySupport(&'static str),
     /// Full scans found changes that no event announced.
+    #[error(
+        "files change without an inotify event; move the root to a local filesystem for faster updates"
+    )]
     UnannouncedChanges,
-}
-
-/// Displays the cause and its fix.
-impl fmt::Display for PollReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::WatchLimit => {
-                "the limit of inotify watches is reached; raise fs.inotify.max_user_watches"
-            }
-            Self::NoInotifyInstance => {
-                "no inotify instance is available; raise fs.inotify.max_user_instances, or the \
-                 daemon's limit of open files"
-            }
-            Self::WatchRejected => {
-                "the kernel rejected an inotify watch of a directory; give the daemon's user \
-                 permission to read it"
-            }
-            Self::UnannouncedChanges => {
-                "files change without an inotify event; move the root to a local filesystem for faster \
-                 updates"
-            }
-            Self::NoInotifySupport(filesystem) => {
-                return write!(
-                    f,
-                    "inotify does not report changes by others on {filesystem}; move the root to a \
-                     local filesystem for faster updates"
-                );
-            }
-        })
-    }
 }
 
 impl RootState {
@@ -160,11 +145,7 @@ impl RootSnapshot {
     /// catalog if the new catalog is equivalent.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        let is_same_catalog = match (&self.catalog, &other.catalog) {
-            (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
-            (Err(a), Err(b)) => a == b,
-            _ => false,
-        };
-        is_same_catalog && self.watch_mode == other.watch_mode
+        self.catalog.as_ref().map(Arc::as_ptr) == other.catalog.as_ref().map(Arc::as_ptr)
+            && self.watch_mode == other.watch_mode
     }
 }

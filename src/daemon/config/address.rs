@@ -2,7 +2,7 @@
 
 use super::ListenAddress;
 use caproot_core::net::endpoint::ProcessEnv;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::{Component, Path, PathBuf};
 
 /// Makes a path absolute; relative paths start at `base`. Keeps `..`, because a link may precede
@@ -28,6 +28,16 @@ pub fn absolute_path(dir: &Path, base: Option<&Path>) -> Result<PathBuf, String>
         .collect())
 }
 
+/// Returns the absolute path of a directory. A missing directory is valid, because it may be created
+/// later.
+pub fn absolute_directory(dir: &Path, base: Option<&Path>) -> Result<PathBuf, String> {
+    let dir = absolute_path(dir, base)?;
+    if dir.exists() && !dir.is_dir() {
+        return Err("is not a directory".to_owned());
+    }
+    Ok(dir)
+}
+
 /// Parses `unix:PATH` or `tcp:HOST:PORT`.
 pub fn parse_listener(text: &str, base: Option<&Path>) -> Result<ListenAddress, String> {
     if let Some(path) = text.strip_prefix("unix:").filter(|p| !p.is_empty()) {
@@ -42,22 +52,14 @@ pub fn parse_listener(text: &str, base: Option<&Path>) -> Result<ListenAddress, 
     let address = match address.strip_prefix("localhost:") {
         Some(port) => port
             .parse()
-            .ok()
-            .map(|port| (Ipv4Addr::LOCALHOST, port).into()),
-        None => address.parse::<SocketAddr>().ok(),
+            .map(|port| (Ipv4Addr::LOCALHOST, port).into())
+            .ok(),
+        None => address.parse().ok(),
     };
 
-    match address {
-        None => Err("expected tcp:HOST:PORT with an IP address or localhost as HOST".to_owned()),
-        Some(address) => Ok(ListenAddress::Tcp(address)),
-    }
-}
-
-/// Parses the address of a listener that never has TLS, and therefore must be local.
-pub fn parse_local_listener(text: &str, base: Option<&Path>) -> Result<ListenAddress, String> {
-    let listener = parse_listener(text, base)?;
-    require_local(&listener)?;
-    Ok(listener)
+    address
+        .map(ListenAddress::Tcp)
+        .ok_or_else(|| "expected tcp:HOST:PORT with an IP address or localhost as HOST".to_owned())
 }
 
 /// Rejects an address that other machines can reach.
@@ -90,11 +92,8 @@ pub fn remote_port(listener: &ListenAddress) -> Option<u16> {
 
 /// Returns the address to listen on if none is configured.
 pub fn default_listener(env: &ProcessEnv) -> ListenAddress {
-    if let Some(dir) = env
-        .unit_runtime_dir
-        .as_ref()
-        .or(env.xdg_runtime_dir.as_ref())
-    {
+    let runtime_dir = env.unit_runtime_dir.as_ref();
+    if let Some(dir) = runtime_dir.or(env.xdg_runtime_dir.as_ref()) {
         return ListenAddress::Unix(dir.join("caproot.sock"));
     }
     ListenAddress::UnixInOwnDir(

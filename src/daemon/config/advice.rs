@@ -13,11 +13,9 @@ use std::thread::{Builder, scope};
 
 /// Returns the warning if no directory is published or allowed, with the directories that may be created.
 pub fn nothing_published(config: &Config, env: &ProcessEnv) -> String {
-    let missing = config
-        .published_roots
-        .iter()
-        .filter(|root| root.is_optional);
-    let missing: Vec<_> = missing
+    let roots = config.published_roots.iter();
+    let missing: Vec<_> = roots
+        .filter(|root| root.is_optional)
         .map(|root| {
             let needs_restart =
                 config.landlock != LandlockMode::Off && Config::needs_home(root, env);
@@ -52,32 +50,36 @@ struct DaemonUser {
     account: Option<User>,
 }
 
-/// Implements [`Config::advice`].
-pub fn warnings(config: &Config, env: &ProcessEnv) -> Vec<String> {
-    let user = DaemonUser::of(env);
-    let mut warnings = Vec::new();
-    if config.published_roots.is_empty() && !config.allowed_dirs.is_empty() {
-        warnings.push(
-            "no root is published: callers select directories below `allow`, and `caproot list` \
-             needs --root"
-                .to_owned(),
-        );
-    }
-
-    for root in &config.published_roots {
-        if !is_missing_optional(root) {
-            let dir = native_path(&root.path);
-            let name = format!("{}: {}", root.id.as_str(), dir.display());
-            warnings.extend(user.dir_warning(&name, &dir));
+impl Config {
+    /// Returns warnings about directories that the daemon cannot read, and about rules that deny
+    /// the operator. Blocks on the disk.
+    #[must_use]
+    pub fn advice(&self, env: &ProcessEnv) -> Vec<String> {
+        let user = DaemonUser::of(env);
+        let mut warnings = Vec::new();
+        if self.published_roots.is_empty() && !self.allowed_dirs.is_empty() {
+            warnings.push(
+                "no root is published: callers select directories below `allow`, and `caproot list` \
+                 needs --root"
+                    .to_owned(),
+            );
         }
-    }
-    for dir in config.extra_allowed_dirs() {
-        let name = format!("allow: {}", dir.display());
-        warnings.extend(user.dir_warning(&name, dir));
-    }
 
-    warnings.extend(operator_lockout_warning(config, &user));
-    warnings
+        for root in &self.published_roots {
+            if !is_missing_optional(root) {
+                let dir = native_path(&root.path);
+                let name = format!("{}: {}", root.id.as_str(), dir.display());
+                warnings.extend(user.dir_warning(&name, &dir));
+            }
+        }
+        for dir in self.extra_allowed_dirs() {
+            let name = format!("allow: {}", dir.display());
+            warnings.extend(user.dir_warning(&name, dir));
+        }
+
+        warnings.extend(operator_lockout_warning(self, &user));
+        warnings
+    }
 }
 
 fn operator_lockout_warning(config: &Config, user: &DaemonUser) -> Option<String> {
@@ -96,19 +98,16 @@ fn operator_lockout_warning(config: &Config, user: &DaemonUser) -> Option<String
 
 impl DaemonUser {
     fn of(env: &ProcessEnv) -> Self {
-        let account = if env.uid == 0 {
-            User::from_name(UNIT_USER).ok().flatten()
-        } else {
-            None
-        };
-        let uid = account
-            .as_ref()
-            .map_or(env.uid, |account| account.uid.as_raw());
-        let gid = account
-            .clone()
-            .or_else(|| User::from_uid(Uid::from_raw(uid)).ok().flatten())
-            .map(|account| account.gid.as_raw());
-        Self { uid, gid, account }
+        let unit_user = (env.uid == 0).then(|| User::from_name(UNIT_USER));
+        let account = unit_user.and_then(|found| found.ok().flatten());
+        let uid = account.as_ref().map_or(env.uid, |user| user.uid.as_raw());
+        let user = account.clone();
+        let user = user.or_else(|| User::from_uid(Uid::from_raw(uid)).ok().flatten());
+        Self {
+            uid,
+            gid: user.map(|user| user.gid.as_raw()),
+            account,
+        }
     }
 
     /// Whether a rule matches root or the user. The rule's token is not known.
@@ -125,9 +124,16 @@ impl DaemonUser {
     /// Returns a warning if the user cannot list a directory. `name` begins the warning.
     fn dir_warning(&self, name: &str, dir: &Path) -> Option<String> {
         let error = self.try_read(dir).err()?;
+        let account = self.account.as_ref();
+        let who = account.map_or("this user", |_| "the user caproot");
         Some(match error.kind() {
             ErrorKind::NotFound => format!("{name} does not exist; create it, or correct the path"),
-            _ => self.unreadable_warning(name, dir, &error),
+            ErrorKind::PermissionDenied => format!(
+                "{name} cannot be read by {who}; grant access, such as with `setfacl -R -m \
+                 u:{UNIT_USER}:rX {}`",
+                dir.display()
+            ),
+            _ => format!("{name} cannot be read by {who}: {error}"),
         })
     }
 
@@ -147,21 +153,6 @@ impl DaemonUser {
             // Without a thread there is no advice.
             spawned.map_or(Ok(()), |thread| thread.join().unwrap_or(Ok(())))
         })
-    }
-
-    fn unreadable_warning(&self, name: &str, dir: &Path, error: &io::Error) -> String {
-        let who = self
-            .account
-            .as_ref()
-            .map_or("this user", |_| "the user caproot");
-        match error.kind() {
-            ErrorKind::PermissionDenied => format!(
-                "{name} cannot be read by {who}; grant access, such as with `setfacl -R -m \
-                 u:{UNIT_USER}:rX {}`",
-                dir.display()
-            ),
-            _ => format!("{name} cannot be read by {who}: {error}"),
-        }
     }
 }
 

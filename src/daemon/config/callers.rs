@@ -1,7 +1,10 @@
 //! Reads `callers` of a config file: rules that admit callers and limit them to roots.
 
-use super::keys::{self, ConfigKey, KeyDefault, KeyValue, key_table};
-use super::roots::parse_directory;
+use super::disabled_skills::plain_name;
+use super::keys::KeyDefault::{Effect, Required};
+use super::keys::KeyValue::{List, Text};
+use super::keys::{self, ConfigKey, key_table};
+use super::roots::{KnownRoots, parse_directory};
 use super::{OfferedDirs, accounts, address, record_reading};
 use crate::daemon::grpc::auth::{CallerPolicy, CallerRule, SanPattern, TokenFile};
 use crate::daemon::model::AccessScope;
@@ -22,16 +25,16 @@ key_table!(
     KEYS,
     NAME = ConfigKey::new(
         "callers[].name",
-        KeyValue::Text("text of at most 64 characters"),
-        KeyDefault::Required {
+        Text("text of at most 64 characters"),
+        Required {
             example: "orchestrator"
         },
         "Unique name of the rule in the log.",
     ),
     UIDS = ConfigKey::new(
         "callers[].uids",
-        KeyValue::List("users, by number or name"),
-        KeyDefault::Effect {
+        List("users, by number or name"),
+        Effect {
             effect: "no users",
             example: "[1000]"
         },
@@ -40,8 +43,8 @@ key_table!(
     .with_reload(ACCOUNTS),
     GIDS = ConfigKey::new(
         "callers[].gids",
-        KeyValue::List("groups, by number or name"),
-        KeyDefault::Effect {
+        List("groups, by number or name"),
+        Effect {
             effect: "no groups",
             example: "[1000, root]"
         },
@@ -50,8 +53,8 @@ key_table!(
     .with_reload(ACCOUNTS),
     SANS = ConfigKey::new(
         "callers[].sans",
-        KeyValue::List("DNS names, SPIFFE IDs, and SPIFFE IDs that end with `/*`"),
-        KeyDefault::Effect {
+        List("DNS names, SPIFFE IDs, and SPIFFE IDs that end with `/*`"),
+        Effect {
             effect: "no names",
             example: "[orchestrator.example.org, \"spiffe://example.org/ci/*\"]",
         },
@@ -59,8 +62,8 @@ key_table!(
     ),
     TOKEN_FILE = ConfigKey::new(
         "callers[].token_file",
-        KeyValue::Text("file"),
-        KeyDefault::Effect {
+        Text("file"),
+        Effect {
             effect: "no token",
             example: "/etc/caproot/token"
         },
@@ -70,8 +73,8 @@ key_table!(
     ),
     ROOTS = ConfigKey::new(
         "callers[].roots",
-        KeyValue::List("ids of published roots, and directories inside or above allowed ones"),
-        KeyDefault::Effect {
+        List("ids of published roots, and directories inside or above allowed ones"),
+        Effect {
             effect: "all roots",
             example: "[team, /opt/codex/plugins]"
         },
@@ -118,11 +121,11 @@ enum RuleRoot {
     Directory(PathBuf, ConfigError),
 }
 
-/// Reads the rules. `is_root` returns whether a root with this id is published.
+/// Reads the rules.
 pub fn read(
     item: &DocumentField<'_>,
     base: Option<&Path>,
-    is_root: impl Fn(&RootId) -> bool,
+    known_roots: &KnownRoots<'_>,
     reader: &mut DocumentReader<'_>,
 ) -> Vec<RuleDraft> {
     let empty = "empty list; remove the key to admit every caller that can connect";
@@ -143,33 +146,24 @@ pub fn read(
         };
 
         // All keys are read before a bad name skips the rule, so that all errors are reported.
-        let name = read_name(&name_item, &lines, reader);
-        let draft = read_rule(&entry, &section, base, &is_root, reader);
+        let name = reader.parsed(&name_item, |text| {
+            let name = rule_name(text)?;
+            match lines.get(&name) {
+                Some(line) => Err(format!(
+                    "the rule in line {line} has the same name; names must be unique"
+                )),
+                None => Ok(name),
+            }
+        });
+        let mut draft = read_rule(&entry, &section, base, known_roots, reader);
 
         if let Some(name) = name {
             lines.insert(name.clone(), name_item.line());
-            drafts.push(draft.with_name(name));
+            draft.rule.name = name;
+            drafts.push(draft);
         }
     }
     drafts
-}
-
-/// Reads the name of a rule. Reports a name that an earlier rule has. `lines` are those of earlier
-/// names.
-fn read_name(
-    item: &DocumentField<'_>,
-    lines: &HashMap<Box<str>, u32>,
-    reader: &mut DocumentReader<'_>,
-) -> Option<Box<str>> {
-    reader.parsed(item, |text| {
-        let name = rule_name(text)?;
-        match lines.get(&name) {
-            Some(line) => Err(format!(
-                "the rule in line {line} has the same name; names must be unique"
-            )),
-            None => Ok(name),
-        }
-    })
 }
 
 /// Reads the keys of a rule other than its name.
@@ -177,7 +171,7 @@ fn read_rule(
     entry: &DocumentField<'_>,
     section: &DocumentSection<'_>,
     base: Option<&Path>,
-    is_root: impl Fn(&RootId) -> bool,
+    known_roots: &KnownRoots<'_>,
     reader: &mut DocumentReader<'_>,
 ) -> RuleDraft {
     const EMPTY: &str = "empty list; remove the key";
@@ -187,12 +181,10 @@ fn read_rule(
     let gids = GIDS
         .field(section)
         .map(|item| reader.unique_numbers_or_texts(&item, EMPTY, accounts::gid));
-    let sans = SANS
-        .field(section)
-        .map(|item| reader.unique_texts(&item, Some(EMPTY), SanPattern::parse));
+    let sans = SANS.list(section, reader, Some(EMPTY), SanPattern::parse);
     let roots = ROOTS
         .field(section)
-        .map(|item| read_roots(&item, base, is_root, reader));
+        .map(|item| read_roots(&item, base, known_roots, reader));
 
     let token_item = TOKEN_FILE.field(section);
     let needs_token = token_item.is_some();
@@ -212,15 +204,18 @@ fn read_rule(
             needs_token,
             access_scope: AccessScope::All,
         },
-        token_file: token_item.and_then(|item| read_token_file(&item, base, reader)),
+        token_file: token_item.and_then(|item| {
+            let file = reader.parsed(&item, |text| {
+                let file = TokenFile::new(address::absolute_path(text.as_ref(), base)?);
+                record_reading(&[file.path()]);
+                // The groups of the sockets are known later, so `resolve_rules` checks the file again.
+                let checked = file.check(&BTreeSet::new());
+                checked.map(|()| file).map_err(|error| error.to_string())
+            })?;
+            let rejection = reader.error_for(&item, "");
+            Some(RuleTokenFile { file, rejection })
+        }),
         roots,
-    }
-}
-
-impl RuleDraft {
-    fn with_name(mut self, name: Box<str>) -> Self {
-        self.rule.name = name;
-        self
     }
 }
 
@@ -296,18 +291,13 @@ fn rule_name(text: &str) -> Result<Box<str>, String> {
     if text.chars().count() > MAX_NAME_CHARS {
         return Err(format!("longer than {MAX_NAME_CHARS} characters"));
     }
-    if text.chars().any(char::is_control) || text.trim() != text {
-        return Err(
-            "must not start or end with white space or contain a control character".to_owned(),
-        );
-    }
-    Ok(text.into())
+    Ok(plain_name(text)?)
 }
 
 fn read_roots(
     item: &DocumentField<'_>,
     base: Option<&Path>,
-    is_root: impl Fn(&RootId) -> bool,
+    known_roots: &KnownRoots<'_>,
     reader: &mut DocumentReader<'_>,
 ) -> Vec<RuleRoot> {
     let empty = "empty list, so the rule would grant nothing; remove the key to grant all roots";
@@ -320,7 +310,7 @@ fn read_roots(
 
         // The ids come first, because an id may begin with `/`, too.
         match RootId::new(text) {
-            Ok(id) if is_root(&id) => roots.push(RuleRoot::Published(id)),
+            Ok(id) if known_roots.contains(&id) => roots.push(RuleRoot::Published(id)),
             _ if text.starts_with('/') => {
                 // The allowed directories are known later, so `resolve_root` reports this error.
                 let reason = "neither inside an allowed directory nor above one";
@@ -337,21 +327,4 @@ fn read_roots(
         }
     }
     roots
-}
-
-fn read_token_file(
-    item: &DocumentField<'_>,
-    base: Option<&Path>,
-    reader: &mut DocumentReader<'_>,
-) -> Option<RuleTokenFile> {
-    let rejection = reader.error_for(item, "");
-    let file = reader.parsed(item, |text| {
-        let file = TokenFile::new(address::absolute_path(text.as_ref(), base)?);
-        record_reading(&[file.path()]);
-        // The groups of the sockets are known later, so `resolve_rules` checks the file again.
-        file.check(&BTreeSet::new())
-            .map_err(|error| error.to_string())?;
-        Ok::<_, String>(file)
-    })?;
-    Some(RuleTokenFile { file, rejection })
 }

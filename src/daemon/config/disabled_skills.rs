@@ -1,10 +1,13 @@
 //! Reads `disabled_skills` of a config file: rules with the id of a root and a glob, or with a
 //! qualified name.
 
-use super::keys::{self, ConfigKey, KeyDefault, KeyValue, key_table};
+use super::keys::KeyDefault::Effect;
+use super::keys::KeyValue::Text;
+use super::keys::{self, ConfigKey, key_table};
+use super::roots::KnownRoots;
 use crate::daemon::model::disabled_skills::{DisableRules, parse_glob};
 use caproot_core::document::{DocumentField, DocumentReader};
-use caproot_core::wire::{RelPath, RootId};
+use caproot_core::wire::RelPath;
 use globset::Glob;
 
 // Keys of one rule.
@@ -12,8 +15,8 @@ key_table!(
     KEYS,
     ROOT = ConfigKey::new(
         "disabled_skills[].root",
-        KeyValue::Text("id of a published root"),
-        KeyDefault::Effect {
+        Text("id of a published root"),
+        Effect {
             effect: "required with `path`",
             example: "team"
         },
@@ -21,8 +24,8 @@ key_table!(
     ),
     PATH = ConfigKey::new(
         "disabled_skills[].path",
-        KeyValue::Text("glob of at most 256 bytes"),
-        KeyDefault::Effect {
+        Text("glob of at most 256 bytes"),
+        Effect {
             effect: "required with `root`",
             example: "drafts/**"
         },
@@ -31,8 +34,8 @@ key_table!(
     ),
     NAME = ConfigKey::new(
         "disabled_skills[].name",
-        KeyValue::Text("qualified name of at most 128 characters"),
-        KeyDefault::Effect {
+        Text("qualified name of at most 128 characters"),
+        Effect {
             effect: "required without `root` and `path`",
             example: "deploy-plugin:roll-back",
         },
@@ -46,10 +49,10 @@ const MAX_GLOB_BYTES: usize = 256;
 /// Most characters of a qualified name.
 const MAX_NAME_CHARS: usize = 128;
 
-/// Reads the rules. `is_root` returns whether a root with this id is published.
+/// Reads the rules.
 pub fn read(
     item: &DocumentField<'_>,
-    is_root: impl Fn(&RootId) -> bool,
+    known_roots: &KnownRoots<'_>,
     reader: &mut DocumentReader<'_>,
 ) -> DisableRules {
     let rules = reader.list(item);
@@ -80,12 +83,8 @@ pub fn read(
         }
 
         // Both keys are read before an error skips the rule, so that all errors are reported.
-        let root = ROOT
-            .required_field(&section, reader)
-            .and_then(|item| reader.parsed(&item, |text| root_id(text, &is_root)));
-        let path = PATH
-            .required_field(&section, reader)
-            .and_then(|item| reader.parsed(&item, package_glob));
+        let root = ROOT.required(&section, reader, |text| known_roots.parse_id(text));
+        let path = PATH.required(&section, reader, package_glob);
         globs.extend(root.zip(path));
     }
 
@@ -99,19 +98,15 @@ fn qualified_name(text: &str) -> Result<Box<str>, &'static str> {
     if text.chars().count() > MAX_NAME_CHARS {
         return Err("longer than 128 characters, the limit of skill names");
     }
+    plain_name(text)
+}
+
+/// Parses a name without white space around it and without control characters.
+pub fn plain_name(text: &str) -> Result<Box<str>, &'static str> {
     if text.chars().any(char::is_control) || text.trim() != text {
         return Err("must not start or end with white space or contain a control character");
     }
     Ok(text.into())
-}
-
-fn root_id(text: &str, is_root: impl Fn(&RootId) -> bool) -> Result<RootId, &'static str> {
-    let id = RootId::new(text)?;
-    if is_root(&id) {
-        Ok(id)
-    } else {
-        Err("no published root has this id")
-    }
 }
 
 fn package_glob(text: &str) -> Result<Glob, String> {

@@ -1,6 +1,6 @@
 //! Reads a config file and turns its text into settings.
 
-use super::{FileSettings, FlagContext, address, record_reading, settings};
+use super::{GivenSettings, address, record_reading, settings};
 use caproot_core::bounded_file::{self, BoundedReadError};
 use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader, FileResult as _};
 use caproot_core::net::endpoint::ProcessEnv;
@@ -31,10 +31,10 @@ pub fn decode(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
 pub fn parse(
     path: &Path,
     text: Result<String, ConfigError>,
-    flags: FlagContext<'_>,
+    flags: &GivenSettings,
     env: &ProcessEnv,
     errors: &mut ConfigErrors,
-) -> FileSettings {
+) -> GivenSettings {
     let document = text.and_then(|text| document::parse_file(path, &text));
 
     // Relative paths start at the directory of the file, not at the one of the daemon.
@@ -48,7 +48,7 @@ pub fn parse(
         }
         Err(error) => {
             errors.add(error);
-            FileSettings::default()
+            GivenSettings::default()
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::presets::{FoundRoots, RootPreset};
 use super::project_roots::{DEFAULT_PLACE, project_root_ids, project_roots};
 use super::tls::{self, TlsFlags};
-use super::{CheckedFlags, ListenAddress, address, native_path};
+use super::{GivenSettings, ListenAddress, address, native_path};
 use crate::daemon::model::{PublishedRoot, RootScope};
 use caproot_core::document::{ConfigError, ConfigErrors};
 use caproot_core::net::endpoint::ProcessEnv;
@@ -64,7 +64,7 @@ pub fn reject_remote_listeners<'a>(
 }
 
 /// Checks the flags.
-pub fn check(flags: ServeFlags, env: &ProcessEnv, errors: &mut ConfigErrors) -> CheckedFlags {
+pub fn check(flags: ServeFlags, env: &ProcessEnv, errors: &mut ConfigErrors) -> GivenSettings {
     let base = env.current_dir.as_deref();
 
     let mut listeners = Vec::new();
@@ -94,7 +94,7 @@ pub fn check(flags: ServeFlags, env: &ProcessEnv, errors: &mut ConfigErrors) -> 
     let names_roots = !flags.roots.is_empty() || !flags.presets.is_empty();
     let found = check_root_flags(&flags, env, errors);
     let tls = tls::check_flags(&flags.tls, base, errors);
-    CheckedFlags {
+    GivenSettings {
         // A flag with a wrong value is set, too: it must not fall back to the file.
         environment_ids: (!flags.environment_ids.is_empty()).then_some(flags.environment_ids),
         listeners: (!flags.listen.is_empty()).then_some(listeners),
@@ -104,6 +104,7 @@ pub fn check(flags: ServeFlags, env: &ProcessEnv, errors: &mut ConfigErrors) -> 
         audit: flags.audit.then_some(true),
         tls,
         watch_config: flags.watch_config.then_some(true),
+        ..GivenSettings::default()
     }
 }
 
@@ -143,7 +144,7 @@ fn check_root_flag(
     taken: &HashSet<RootId>,
     env: &ProcessEnv,
 ) -> Result<PublishedRoot, ConfigError> {
-    let dir = named_directory(&flag.dir, env)
+    let dir = address::absolute_directory(&flag.dir, env.current_dir.as_deref())
         .map_err(|reason| ConfigError::flag("--root", &flag.dir.to_string_lossy(), reason))?;
 
     let id = match &flag.id {
@@ -159,17 +160,7 @@ fn check_root_flag(
             id
         }
     };
-    Ok(user_root(id, &dir))
-}
-
-/// Checks the path of a directory. A missing directory is valid, because it may be created later.
-fn named_directory(dir: &Path, env: &ProcessEnv) -> Result<PathBuf, String> {
-    let dir = address::absolute_path(dir, env.current_dir.as_deref())?;
-    if dir.exists() && !dir.is_dir() {
-        Err("is not a directory".to_owned())
-    } else {
-        Ok(dir)
-    }
+    Ok(root(id, &dir, RootScope::User))
 }
 
 /// Returns the name of the directory, or the first unused id of `name-2`, `name-3` and so on.
@@ -194,21 +185,15 @@ fn unique_id(dir: &Path, taken: &HashSet<RootId>) -> RootId {
     free_ids.next().expect("there are more numbers than roots")
 }
 
-/// Returns a root with the skills of a user.
-pub fn user_root(id: RootId, dir: &Path) -> PublishedRoot {
-    root(id, dir, RootScope::User)
-}
-
-fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {
-    let path = dir.as_os_str().as_bytes().into();
-    // The agent installs this directory without links, so a link is not by the author of the
-    // skills.
-    let follow_links = scope != RootScope::System;
+/// Returns a root that always exists.
+pub fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {
     PublishedRoot {
         id,
-        path,
+        path: dir.as_os_str().as_bytes().into(),
         scope,
-        follow_links,
+        // The agent installs the directory of the system without links, so a link is not by the author
+        // of the skills.
+        follow_links: scope != RootScope::System,
         is_optional: false,
         link_dirs: Box::default(),
     }
@@ -227,38 +212,25 @@ pub fn is_default_root_id(id: &RootId) -> bool {
 /// ids have the same directory, only the last id is returned.
 pub fn default_roots(env: &ProcessEnv) -> FoundRoots {
     let home = env.home.as_deref();
-    let codex = env
-        .codex_home
-        .clone()
-        .or_else(|| home.map(|home| home.join(".codex")));
-    let codex = codex.as_deref();
+    let default_codex = home.map(|home| home.join(".codex"));
+    let codex = env.codex_home.as_deref().or(default_codex.as_deref());
 
     let [user, codex_id, system, admin] = DEFAULT_ROOT_IDS;
+    let etc = Some(&*env.etc);
     let candidates = [
-        (
-            user,
-            RootScope::User,
-            home.map(|home| home.join(".agents/skills")),
-        ),
-        (
-            codex_id,
-            RootScope::User,
-            codex.map(|codex| codex.join("skills")),
-        ),
-        (
-            system,
-            RootScope::System,
-            codex.map(|codex| codex.join("skills/.system")),
-        ),
-        (admin, RootScope::Admin, Some(env.etc.join("codex/skills"))),
+        (user, RootScope::User, home, ".agents/skills"),
+        (codex_id, RootScope::User, codex, "skills"),
+        (system, RootScope::System, codex, "skills/.system"),
+        (admin, RootScope::Admin, etc, "codex/skills"),
     ];
 
     let FoundRoots {
         mut roots,
         warnings,
     } = project_roots(&DEFAULT_PLACE, env);
-    for (id, scope, dir) in candidates {
-        if let (Ok(id), Some(dir)) = (RootId::new(id), dir) {
+    for (id, scope, parent, name) in candidates {
+        if let (Ok(id), Some(parent)) = (RootId::new(id), parent) {
+            let dir = parent.join(name);
             let mut root = root(id, &dir, scope);
             // A directory at home may be created later. Only root creates the directory of `admin`.
             root.is_optional = scope != RootScope::Admin;

@@ -46,16 +46,13 @@ pub fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut ConfigErrors)
     };
 
     let address = listener(socket);
+    let text = address_text(&address);
     if let Err(reason) = require_local(&address) {
-        errors.add(ConfigError::flag(
-            SOURCE_NAME,
-            &address_text(&address),
-            reason,
-        ));
+        errors.add(ConfigError::flag(SOURCE_NAME, &text, reason));
     } else if in_file {
         errors.add(ConfigError::flag(
             SOURCE_NAME,
-            &address_text(&address),
+            &text,
             "the socket unit passes a socket for metrics, but `metrics.listen` is set too; remove one",
         ));
     }

@@ -4,6 +4,8 @@
 use super::limits;
 use caproot_core::document::{DocumentField, DocumentReader, DocumentSection};
 use humantime::format_duration;
+use std::fmt::Display;
+use std::hash::Hash;
 use std::time::Duration;
 
 /// Defines keys and their table, in the order of the example file. The name of a key is written once,
@@ -31,16 +33,9 @@ pub struct ConfigKey {
     pub reload: Option<&'static str>,
     /// Flag of `caproot serve` that replaces the value.
     pub flag: Option<&'static str>,
-    pub meaning: KeyMeaning,
-}
-
-/// Meaning of a key.
-#[derive(Debug, Clone, Copy)]
-pub enum KeyMeaning {
-    /// Sentences in Markdown.
-    Text(&'static str),
-    /// The key is a limit, which the comment of its field in the protocol describes.
-    Limit,
+    /// Sentences in Markdown. Empty for a limit, which the comment of its field in the protocol
+    /// describes.
+    meaning: &'static str,
 }
 
 /// Type and range of a value.
@@ -113,7 +108,7 @@ impl ConfigKey {
             default,
             reload: None,
             flag: None,
-            meaning: KeyMeaning::Text(meaning),
+            meaning,
         }
     }
 
@@ -151,6 +146,39 @@ impl ConfigKey {
         reader.required(section, self.name())
     }
 
+    /// Reads the value of the key as a text and parses it. Reports a missing key.
+    pub fn required<T, E: Display>(
+        &self,
+        section: &DocumentSection<'_>,
+        reader: &mut DocumentReader<'_>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let field = self.required_field(section, reader)?;
+        reader.parsed(&field, parse)
+    }
+
+    /// Reads the value of the key as a text and parses it.
+    pub fn parsed<T, E: Display>(
+        &self,
+        section: &DocumentSection<'_>,
+        reader: &mut DocumentReader<'_>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        reader.parsed(&self.field(section)?, parse)
+    }
+
+    /// Reads the value of the key as a list of unique texts and parses each. Reports `if_empty`, if
+    /// there is one, for an empty list.
+    pub fn list<T: Clone + Eq + Hash, E: Display>(
+        &self,
+        section: &DocumentSection<'_>,
+        reader: &mut DocumentReader<'_>,
+        if_empty: Option<&str>,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Option<Vec<T>> {
+        Some(reader.unique_texts(&self.field(section)?, if_empty, parse))
+    }
+
     /// Reads the value of the key as a section with the keys of its table.
     pub fn section<'a>(
         &self,
@@ -180,9 +208,10 @@ impl ConfigKey {
 
     /// Returns the meaning as sentences in Markdown.
     pub fn meaning(&self) -> &'static str {
-        match self.meaning {
-            KeyMeaning::Text(text) => text,
-            KeyMeaning::Limit => limits::meaning(self.name()),
+        if self.meaning.is_empty() {
+            limits::meaning(self.name())
+        } else {
+            self.meaning
         }
     }
 

@@ -1,6 +1,6 @@
 //! Keys of the section `limits` of a config file, from the table of the limits.
 
-use super::keys::{self, ConfigKey, KeyDefault, KeyMeaning, KeyValue};
+use super::keys::{self, ConfigKey, KeyDefault, KeyValue};
 use crate::daemon::model::Limits;
 use crate::daemon::model::limits::{MAX_DIAGNOSTICS, limit_table};
 use bytesize::ByteSize;
@@ -50,15 +50,12 @@ macro_rules! define_keys {
     ) => {
         /// Keys of the section. The protocol uses the same names.
         pub const KEYS: [ConfigKey; [$(stringify!($name)),*].len()] = [$(
-            ConfigKey {
-                meaning: KeyMeaning::Limit,
-                ..ConfigKey::new(
-                    concat!("limits.", stringify!($name)),
-                    KeyValue::$unit { min: $min, max: $max },
-                    KeyDefault::Value(|| config_value!($unit, Limits::default().$name)),
-                    "",
-                )
-            }
+            ConfigKey::new(
+                concat!("limits.", stringify!($name)),
+                KeyValue::$unit { min: $min, max: $max },
+                KeyDefault::Value(|| config_value!($unit, Limits::default().$name)),
+                "",
+            )
         ),*];
 
         fn read_values(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> Limits {
@@ -99,10 +96,8 @@ pub fn read(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> L
 
     if limits.max_cached_roots < limits.max_roots {
         // One key is given, because the defaults fit.
-        let item = ["max_cached_roots", "max_roots"]
-            .into_iter()
-            .find_map(|key| section.get(key));
-        if let Some(item) = item {
+        let mut keys = ["max_cached_roots", "max_roots"].into_iter();
+        if let Some(item) = keys.find_map(|key| section.get(key)) {
             let roots = limits.max_roots;
             let reason = format!(
                 "max_cached_roots, {}, must not be less than max_roots, {roots}: a request for {roots} roots \

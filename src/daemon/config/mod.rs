@@ -48,10 +48,9 @@ pub(crate) use self::file::read as read_config_file;
 #[cfg(feature = "link")]
 pub(crate) use self::settings::read_log_section;
 
-use self::presets::FoundRoots;
 use crate::daemon::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use crate::daemon::model::{DisableRules, LandlockMode, Limits, PublishedRoot, ReadinessConfig};
-use crate::daemon::scan::search::SearchRules;
+use crate::daemon::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS, SearchRules};
 use callers::RuleDraft;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -161,9 +160,9 @@ pub enum ListenAddress {
     Tcp(SocketAddr),
 }
 
-/// Values of the config file; `None` for absent keys.
+/// Values of the config file or of the flags; `None` for absent keys and flags.
 #[derive(Debug, Default)]
-struct FileSettings {
+struct GivenSettings {
     environment_ids: Option<Vec<String>>,
     listeners: Option<Vec<ListenAddress>>,
     tls: TlsSettings,
@@ -189,32 +188,10 @@ struct FileSettings {
     traces: Option<TraceConfig>,
 }
 
-/// Values of the flags; `None` for absent flags.
-#[derive(Debug)]
-struct CheckedFlags {
-    environment_ids: Option<Vec<String>>,
-    listeners: Option<Vec<ListenAddress>>,
-    allowed_dirs: Option<Vec<PathBuf>>,
-    published_roots: Option<Vec<PublishedRoot>>,
-    root_warnings: Vec<String>,
-    audit: Option<bool>,
-    tls: TlsSettings,
-    watch_config: Option<bool>,
-}
-
-/// Facts of the flags that the meaning of a file depends on.
-#[derive(Debug, Clone, Copy, Default)]
-struct FlagContext<'a> {
-    published_roots: &'a [PublishedRoot],
-    /// Whether other machines may connect to listeners.
-    allow_remote: bool,
-}
-
 /// Published roots and allowed directories of flags and file together.
 struct OfferedDirs {
     published_roots: Vec<PublishedRoot>,
     allowed_dirs: Vec<PathBuf>,
-    warnings: Vec<String>,
 }
 
 impl Config {
@@ -251,12 +228,8 @@ impl Config {
 
         // The flags come first, because rules of the file may name their roots.
         let flags = flags::check(flags, env, &mut errors);
-        let context = FlagContext {
-            published_roots: flags.published_roots.as_deref().unwrap_or_default(),
-            allow_remote: flags.tls.allows_remote(),
-        };
         let file = file
-            .map(|(path, text)| file::parse(path, text, context, env, &mut errors))
+            .map(|(path, text)| file::parse(path, text, &flags, env, &mut errors))
             .unwrap_or_default();
 
         // These checks need both the flags and the file.
@@ -278,7 +251,7 @@ impl Config {
         } else {
             file.root_warnings
         };
-        let mut merged = FileSettings {
+        let mut merged = GivenSettings {
             root_warnings,
             environment_ids: flags.environment_ids.or(file.environment_ids),
             listeners: flags.listeners.or(file.listeners),
@@ -299,16 +272,20 @@ impl Config {
 
     /// Fills in the defaults. `tls` are the files of flags and file together.
     fn from_settings(
-        settings: FileSettings,
+        settings: GivenSettings,
         tls: Option<TlsFiles>,
         env: &ProcessEnv,
     ) -> Result<Self, ConfigErrors> {
-        let found = FoundRoots {
-            roots: settings.published_roots.unwrap_or_default(),
-            warnings: settings.root_warnings,
-        };
-        let offered = OfferedDirs::new(found, settings.allowed_dirs.unwrap_or_default());
-        let listeners = settings.listeners.unwrap_or_else(|| default_listeners(env));
+        let offered = OfferedDirs::new(
+            settings.published_roots.unwrap_or_default(),
+            settings.allowed_dirs.unwrap_or_default(),
+        );
+        // Without `listen`, the daemon has no listener if the service manager handed sockets over.
+        let listeners = settings.listeners.unwrap_or_else(|| {
+            let is_needed = inherited_sockets::has_no_grpc_sockets(env);
+            let default = is_needed.then(|| address::default_listener(env));
+            default.into_iter().collect()
+        });
 
         // The sockets come before the callers: their groups must not read the files of tokens.
         let socket_access = SocketAccessRules::new(settings.socket, env);
@@ -343,10 +320,10 @@ impl Config {
             trust,
             excluded_dirs: settings
                 .excluded_dirs
-                .unwrap_or_else(settings::default_excluded_dirs),
+                .unwrap_or_else(|| to_dir_names(&DEFAULT_SKIPPED_DIRS)),
             resource_dirs: settings
                 .resource_dirs
-                .unwrap_or_else(settings::default_resource_dirs),
+                .unwrap_or_else(|| to_dir_names(&DEFAULT_RESOURCE_DIRS)),
             limits: settings.limits,
             timing: settings.timing,
             watch_config: settings.watch_config.unwrap_or(false),
@@ -360,7 +337,7 @@ impl Config {
             warnings: Vec::new(),
         };
         let has_socket_section = settings.socket.is_some();
-        config.warnings = config.load_warnings(has_socket_section, offered.warnings, env);
+        config.warnings = config.load_warnings(has_socket_section, settings.root_warnings, env);
         Ok(config)
     }
 
@@ -469,33 +446,10 @@ impl Config {
             trust: self.trust.as_ref().map(|trust| trust.policy.clone()),
         }
     }
-
-    /// Returns warnings about directories that the daemon cannot read, and about rules that deny
-    /// the operator. Blocks on the disk.
-    #[must_use]
-    pub fn advice(&self, env: &ProcessEnv) -> Vec<String> {
-        advice::warnings(self, env)
-    }
-
-    /// Returns the part of this configuration that a daemon running under `old` can apply. All
-    /// other keys have the values of `old`. `may_read` returns whether the sandbox lets the daemon
-    /// read below a directory.
-    #[must_use]
-    pub fn restrict_to_reloadable(
-        self,
-        old: &Self,
-        may_read: impl Fn(&Path) -> bool,
-    ) -> (Self, RestartRequired) {
-        reload::restrict(self, old, may_read)
-    }
 }
 
 impl OfferedDirs {
-    fn new(found: FoundRoots, extra_dirs: Vec<PathBuf>) -> Self {
-        let FoundRoots {
-            roots: mut published_roots,
-            warnings,
-        } = found;
+    fn new(mut published_roots: Vec<PublishedRoot>, extra_dirs: Vec<PathBuf>) -> Self {
         published_roots.sort_by(|a, b| (a.scope, &a.id).cmp(&(b.scope, &b.id)));
 
         let allowed_dirs = published_roots
@@ -506,19 +460,12 @@ impl OfferedDirs {
         Self {
             published_roots,
             allowed_dirs,
-            warnings,
         }
     }
 }
 
-/// Returns the listeners of a daemon without `listen`: none if the service manager handed sockets
-/// over.
-fn default_listeners(env: &ProcessEnv) -> Vec<ListenAddress> {
-    if inherited_sockets::has_no_grpc_sockets(env) {
-        vec![address::default_listener(env)]
-    } else {
-        Vec::new()
-    }
+fn to_dir_names(names: &[&str]) -> Vec<Box<[u8]>> {
+    names.iter().map(|name| name.as_bytes().into()).collect()
 }
 
 /// Whether the root is optional and its directory does not exist, so that callers do not see it.

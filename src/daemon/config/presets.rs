@@ -1,8 +1,8 @@
 //! Presets of roots: the directories in which a tool keeps skills, in a project and at home.
 
-use super::flags::user_root;
+use super::flags::root;
 use super::project_roots::{ProjectPlace, project_root_ids, project_roots};
-use crate::daemon::model::PublishedRoot;
+use crate::daemon::model::{PublishedRoot, RootScope};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::wire::RootId;
 use std::os::unix::ffi::OsStrExt as _;
@@ -30,9 +30,7 @@ pub struct FoundRoots {
 struct PresetPlaces {
     /// Name of the preset, and id of the root at home.
     name: &'static str,
-    /// Directory in the home directory.
-    home: &'static str,
-    /// Directory in each directory of a project.
+    /// Directory in the home directory and in each directory of a project.
     project: ProjectPlace,
 }
 
@@ -43,7 +41,6 @@ const PLACES: [PresetPlaces; RootPreset::ALL.len()] = [
     // https://developers.openai.com/codex/skills
     PresetPlaces {
         name: "agents",
-        home: ".agents/skills",
         project: ProjectPlace {
             directory: ".agents/skills",
             nearest_id: "agents-repo",
@@ -52,7 +49,6 @@ const PLACES: [PresetPlaces; RootPreset::ALL.len()] = [
     // https://code.claude.com/docs/en/skills
     PresetPlaces {
         name: "claude",
-        home: ".claude/skills",
         project: ProjectPlace {
             directory: ".claude/skills",
             nearest_id: "claude-repo",
@@ -61,7 +57,6 @@ const PLACES: [PresetPlaces; RootPreset::ALL.len()] = [
     // https://github.com/openai/codex/blob/main/codex-rs/core-skills/src/loader.rs
     PresetPlaces {
         name: "codex",
-        home: ".codex/skills",
         project: ProjectPlace {
             directory: ".codex/skills",
             nearest_id: "codex-repo",
@@ -111,7 +106,7 @@ impl RootPreset {
             found.roots.push(PublishedRoot {
                 is_optional: true,
                 link_dirs,
-                ..user_root(id, &dir)
+                ..root(id, &dir, RootScope::User)
             });
         }
         found
@@ -121,9 +116,8 @@ impl RootPreset {
     /// skills keep the files in one of the directories, and links in the others.
     #[must_use]
     pub fn other_home_dirs(own: &Path, env: &ProcessEnv) -> Box<[Box<[u8]>]> {
-        let dirs = Self::ALL
-            .into_iter()
-            .filter_map(|preset| preset.home_dir(env));
+        let presets = Self::ALL.into_iter();
+        let dirs = presets.filter_map(|preset| preset.home_dir(env));
         let others = dirs.filter(|dir| dir != own && dir.is_dir());
         others
             .map(|dir| dir.as_os_str().as_bytes().into())
@@ -134,7 +128,7 @@ impl RootPreset {
     fn home_dir(self, env: &ProcessEnv) -> Option<PathBuf> {
         match (self, &env.codex_home) {
             (Self::Codex, Some(codex)) => Some(codex.join("skills")),
-            _ => Some(env.home.as_deref()?.join(self.places().home)),
+            _ => Some(env.home.as_deref()?.join(self.places().project.directory)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Roots of the project that the daemon is started in: a directory such as `.agents/skills` of the
 //! working directory and of each directory above it, up to the root of the repository.
 
+use super::flags::root;
 use super::presets::FoundRoots;
 use crate::daemon::model::{PublishedRoot, RootScope};
 use caproot_core::net::endpoint::ProcessEnv;
@@ -76,12 +77,9 @@ pub fn project_roots(place: &ProjectPlace, env: &ProcessEnv) -> FoundRoots {
         let path = dir.join(place.directory);
         match check_dirs(dir, &path, env) {
             Ok(()) => found.roots.extend(RootId::new(&id).ok().map(|id| PublishedRoot {
-                id,
-                path: path.as_os_str().as_bytes().into(),
-                scope: RootScope::Repo,
-                follow_links: true,
                 is_optional: true,
                 link_dirs: link_dirs.clone(),
+                ..root(id, &path, RootScope::Repo)
             })),
             Err(RejectReason::CreatableByOthers) => {}
             Err(RejectReason::ForeignOwner(foreign)) => found.warnings.push(format!(

@@ -13,63 +13,62 @@ pub struct RestartRequired {
     pub unreadable_dirs: Vec<PathBuf>,
 }
 
-/// Implements [`Config::restrict_to_reloadable`].
-pub fn restrict(
-    new: Config,
-    old: &Config,
-    may_read: impl Fn(&Path) -> bool,
-) -> (Config, RestartRequired) {
-    let mut restart = RestartRequired {
-        keys: changed_keys(&new, old),
-        unreadable_dirs: Vec::new(),
-    };
+impl Config {
+    /// Returns the part of this configuration that a daemon running under `old` can apply. All
+    /// other keys have the values of `old`. `may_read` returns whether the sandbox lets the daemon
+    /// read below a directory.
+    #[must_use]
+    pub fn restrict_to_reloadable(
+        self,
+        old: &Self,
+        may_read: impl Fn(&Path) -> bool,
+    ) -> (Self, RestartRequired) {
+        let mut keys = changed_keys(&self, old);
 
-    // The sandbox of the running daemon cannot be widened.
-    let is_readable =
-        |dir: &Path| old.allowed_dirs.iter().any(|known| known == dir) || may_read(dir);
-    let (extra_dirs, unreadable_dirs): (Vec<_>, Vec<_>) = new
-        .extra_allowed_dirs()
-        .iter()
-        .cloned()
-        .partition(|dir| is_readable(dir));
-    let (published_roots, unreadable_roots): (Vec<_>, Vec<_>) = new
-        .published_roots
-        .iter()
-        .cloned()
-        .partition(|root| is_readable(&native_path(&root.path)));
+        // The sandbox of the running daemon cannot be widened.
+        let is_readable =
+            |dir: &Path| old.allowed_dirs.iter().any(|known| known == dir) || may_read(dir);
+        let extra_dirs = self.extra_allowed_dirs().iter().cloned();
+        let (extra_dirs, mut unreadable_dirs): (Vec<_>, Vec<_>) =
+            extra_dirs.partition(|dir| is_readable(dir));
+        let roots = self.published_roots.into_iter();
+        let (published_roots, unreadable_roots): (Vec<_>, Vec<_>) =
+            roots.partition(|root| is_readable(&native_path(&root.path)));
 
-    if !unreadable_dirs.is_empty() {
-        restart.keys.push(top_keys::ALLOW.path);
+        if !unreadable_dirs.is_empty() {
+            keys.push(top_keys::ALLOW.path);
+        }
+        if !unreadable_roots.is_empty() {
+            keys.push(top_keys::ROOTS.path);
+        }
+        unreadable_dirs.extend(unreadable_roots.iter().map(|root| native_path(&root.path)));
+
+        let root_dirs = published_roots.iter().map(|root| native_path(&root.path));
+        let merged = Self {
+            environment_ids: self.environment_ids,
+            // The roots come first, because `extra_allowed_dirs` returns the rest.
+            allowed_dirs: root_dirs.chain(extra_dirs).collect(),
+            published_roots,
+            callers: self.callers,
+            open_health: self.open_health,
+            open_reflection: self.open_reflection,
+            disabled_skills: self.disabled_skills,
+            trust: self.trust,
+            // A listener has TLS or not for its whole life.
+            tls: old.tls.as_ref().and(self.tls).or_else(|| old.tls.clone()),
+            log: LogConfig {
+                filter: self.log.filter,
+                format: old.log.format,
+            },
+            warnings: self.warnings,
+            ..old.clone()
+        };
+        let restart = RestartRequired {
+            keys,
+            unreadable_dirs,
+        };
+        (merged, restart)
     }
-    if !unreadable_roots.is_empty() {
-        restart.keys.push(top_keys::ROOTS.path);
-    }
-    restart.unreadable_dirs.extend(unreadable_dirs);
-    restart
-        .unreadable_dirs
-        .extend(unreadable_roots.iter().map(|root| native_path(&root.path)));
-
-    let root_dirs = published_roots.iter().map(|root| native_path(&root.path));
-    let merged = Config {
-        environment_ids: new.environment_ids,
-        // The roots come first, because `extra_allowed_dirs` returns the rest.
-        allowed_dirs: root_dirs.chain(extra_dirs).collect(),
-        published_roots,
-        callers: new.callers,
-        open_health: new.open_health,
-        open_reflection: new.open_reflection,
-        disabled_skills: new.disabled_skills,
-        trust: new.trust,
-        // A listener has TLS or not for its whole life.
-        tls: old.tls.as_ref().and(new.tls).or_else(|| old.tls.clone()),
-        log: LogConfig {
-            filter: new.log.filter,
-            format: old.log.format,
-        },
-        warnings: new.warnings,
-        ..old.clone()
-    };
-    (merged, restart)
 }
 
 /// Returns the changed keys that need a restart with every value.

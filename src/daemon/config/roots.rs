@@ -1,14 +1,16 @@
 //! Reads `roots` of a config file, and paths of directories.
 
 use super::address;
-use super::keys::{self, ConfigKey, KeyDefault, KeyValue, key_table};
+use super::flags::{is_default_root_id, root};
+use super::keys::KeyDefault::{Effect, Value};
+use super::keys::KeyValue::{Boolean, Choice, Text};
+use super::keys::{self, ConfigKey, key_table};
 use super::presets::{FoundRoots, RootPreset};
 use crate::daemon::model::{PublishedRoot, RootScope};
 use caproot_core::document::{DocumentField, DocumentReader, DocumentSection};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::wire::RootId;
 use std::collections::HashMap;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Effect of a reload that changes `roots` or `allow`.
@@ -21,8 +23,8 @@ key_table!(
     KEYS,
     ID = ConfigKey::new(
         "roots[].id",
-        KeyValue::Text("text of 1 to 256 bytes"),
-        KeyDefault::Effect {
+        Text("text of 1 to 256 bytes"),
+        Effect {
             effect: "required without `preset`",
             example: "team"
         },
@@ -30,8 +32,8 @@ key_table!(
     ),
     PATH = ConfigKey::new(
         "roots[].path",
-        KeyValue::Text("directory"),
-        KeyDefault::Effect {
+        Text("directory"),
+        Effect {
             effect: "required without `preset`",
             example: "/srv/skills",
         },
@@ -39,14 +41,14 @@ key_table!(
     ),
     SCOPE = ConfigKey::new(
         "roots[].scope",
-        KeyValue::Choice(&SCOPES),
-        KeyDefault::Value(|| "user".to_owned()),
+        Choice(&SCOPES),
+        Value(|| "user".to_owned()),
         "Scope of the skills. Roots are listed in this order.",
     ),
     FOLLOW_LINKS = ConfigKey::new(
         "roots[].follow_links",
-        KeyValue::Boolean,
-        KeyDefault::Effect {
+        Boolean,
+        Effect {
             effect: "`true`; `false` in scope `system`",
             example: "true",
         },
@@ -54,8 +56,8 @@ key_table!(
     ),
     PRESET = ConfigKey::new(
         "roots[].preset",
-        KeyValue::Choice(&RootPreset::NAMES),
-        KeyDefault::Effect {
+        Choice(&RootPreset::NAMES),
+        Effect {
             effect: "required without `id` and `path`",
             example: "claude",
         },
@@ -73,6 +75,34 @@ pub struct RootList {
     pub presets: Vec<RootPreset>,
     /// Lines of the ids.
     lines: HashMap<RootId, u32>,
+}
+
+/// Roots that rules of a file may name.
+pub struct KnownRoots<'a> {
+    pub in_file: &'a [PublishedRoot],
+    pub presets: &'a [RootPreset],
+    pub by_flag: &'a [PublishedRoot],
+    /// Whether the default roots are published, because the file names neither roots nor directories.
+    pub has_defaults: bool,
+}
+
+impl KnownRoots<'_> {
+    pub fn contains(&self, id: &RootId) -> bool {
+        let mut named = self.in_file.iter().chain(self.by_flag);
+        named.any(|root| root.id == *id)
+            || self.presets.iter().any(|preset| preset.can_have_root(id))
+            || self.has_defaults && is_default_root_id(id)
+    }
+
+    /// Parses the id of a published root.
+    pub fn parse_id(&self, text: &str) -> Result<RootId, &'static str> {
+        let id = RootId::new(text)?;
+        if self.contains(&id) {
+            Ok(id)
+        } else {
+            Err("no published root has this id")
+        }
+    }
 }
 
 /// Reads the roots.
@@ -96,15 +126,20 @@ pub fn read(
                 reader.report_error(&entry, "set either `preset`, or `id` and `path`");
                 continue;
             }
-            let Some(preset) = reader.parsed(&item, |text| parse_preset(text, &list.presets))
-            else {
-                continue;
-            };
-            list.add_preset(preset, &item, env, reader);
-            continue;
+            let preset = reader.parsed(&item, |text| {
+                let preset = RootPreset::parse(text)
+                    .ok_or_else(|| format!("expected one of {}", RootPreset::NAMES.join(", ")))?;
+                if list.presets.contains(&preset) {
+                    return Err("duplicate preset".to_owned());
+                }
+                Ok(preset)
+            });
+            if let Some(preset) = preset {
+                list.add_preset(preset, &item, env, reader);
+            }
+        } else {
+            list.add_root(&section, base, reader);
         }
-
-        list.add_root(&section, base, reader);
     }
     list
 }
@@ -119,29 +154,31 @@ impl RootList {
     ) {
         // All keys are read before an error of one skips the root, so that all errors are reported.
         let id_item = ID.required_field(section, reader);
-        let id = id_item
-            .as_ref()
-            .and_then(|item| read_id(item, &self.lines, reader));
-        let path = PATH
-            .required_field(section, reader)
-            .and_then(|item| reader.parsed(&item, |text| parse_directory(text, base)));
+        let id = id_item.as_ref().and_then(|item| {
+            reader.parsed(item, |text| {
+                let id = RootId::new(text)?;
+                check_unique(&id, &self.lines).map(|()| id)
+            })
+        });
+        let path = PATH.required(section, reader, |text| parse_directory(text, base));
         let scope = SCOPE.field(section).map_or(Some(RootScope::User), |item| {
             reader.parsed(&item, parse_scope)
         });
-        let follow_links = read_follow_links(section, scope, reader);
+        let follow_links = FOLLOW_LINKS.field(section).and_then(|item| {
+            let follow_links = reader.boolean(&item)?;
+            if follow_links && scope == Some(RootScope::System) {
+                reader.report_error(&item, "links are not followed in scope system");
+            }
+            Some(follow_links)
+        });
 
         let (Some(id_item), Some(id), Some(path), Some(scope)) = (id_item, id, path, scope) else {
             return;
         };
         self.lines.insert(id.clone(), id_item.line());
-        self.found.roots.push(PublishedRoot {
-            id,
-            path: path.as_os_str().as_bytes().into(),
-            scope,
-            follow_links: follow_links.unwrap_or(scope != RootScope::System),
-            is_optional: false,
-            link_dirs: Box::default(),
-        });
+        let mut root = root(id, &path, scope);
+        root.follow_links = follow_links.unwrap_or(root.follow_links);
+        self.found.roots.push(root);
     }
 
     /// Adds the roots of a preset. Reports the ids that earlier roots have.
@@ -167,16 +204,6 @@ impl RootList {
     }
 }
 
-/// Parses the name of a preset. `earlier` are the presets of the file before it.
-fn parse_preset(text: &str, earlier: &[RootPreset]) -> Result<RootPreset, String> {
-    let preset = RootPreset::parse(text)
-        .ok_or_else(|| format!("expected one of {}", RootPreset::NAMES.join(", ")))?;
-    if earlier.contains(&preset) {
-        return Err("duplicate preset".to_owned());
-    }
-    Ok(preset)
-}
-
 /// Checks that no earlier root has the id. `lines` are those of earlier ids.
 fn check_unique(id: &RootId, lines: &HashMap<RootId, u32>) -> Result<(), String> {
     match lines.get(id) {
@@ -185,31 +212,6 @@ fn check_unique(id: &RootId, lines: &HashMap<RootId, u32>) -> Result<(), String>
         )),
         None => Ok(()),
     }
-}
-
-/// Reads the id of a root. Reports an id that an earlier root has. `lines` are those of earlier ids.
-fn read_id(
-    item: &DocumentField<'_>,
-    lines: &HashMap<RootId, u32>,
-    reader: &mut DocumentReader<'_>,
-) -> Option<RootId> {
-    reader.parsed(item, |text| {
-        let id = RootId::new(text)?;
-        check_unique(&id, lines).map(|()| id)
-    })
-}
-
-fn read_follow_links(
-    section: &DocumentSection<'_>,
-    scope: Option<RootScope>,
-    reader: &mut DocumentReader<'_>,
-) -> Option<bool> {
-    let item = FOLLOW_LINKS.field(section)?;
-    let follow_links = reader.boolean(&item);
-    if follow_links == Some(true) && scope == Some(RootScope::System) {
-        reader.report_error(&item, "links are not followed in scope system");
-    }
-    follow_links
 }
 
 fn parse_scope(text: &str) -> Result<RootScope, &'static str> {
@@ -227,9 +229,5 @@ pub fn parse_directory(text: &str, base: Option<&Path>) -> Result<PathBuf, Strin
     if text == "~" || text.starts_with("~/") {
         return Err("`~` is not expanded; write the full path".to_owned());
     }
-    let dir = address::absolute_path(text.as_ref(), base)?;
-    if dir.exists() && !dir.is_dir() {
-        return Err("is not a directory".to_owned());
-    }
-    Ok(dir)
+    address::absolute_directory(text.as_ref(), base)
 }

@@ -1,6 +1,8 @@
 //! Reads the TLS files and `insecure_tcp` of flags and config files.
 
-use super::keys::{ConfigKey, KeyDefault, KeyValue, key_table};
+use super::keys::KeyDefault::{Effect, Required};
+use super::keys::KeyValue::Text;
+use super::keys::{ConfigKey, key_table};
 use super::{ListenAddress, address, record_reading, top_keys};
 use caproot_core::document::{
     ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
@@ -13,22 +15,22 @@ key_table!(
     KEYS,
     CERTIFICATE = ConfigKey::new(
         "tls.certificate",
-        KeyValue::Text("file"),
-        KeyDefault::Required { example: "server.pem" },
+        Text("file"),
+        Required { example: "server.pem" },
         "Certificate of the daemon, followed by its intermediate certificates.",
     )
     .with_flag("--tls-cert"),
     KEY = ConfigKey::new(
         "tls.key",
-        KeyValue::Text("file"),
-        KeyDefault::Required { example: "server.key" },
+        Text("file"),
+        Required { example: "server.key" },
         "Private key of the certificate, without a passphrase.",
     )
     .with_flag("--tls-key"),
     CLIENT_CA = ConfigKey::new(
         "tls.client_ca",
-        KeyValue::Text("file"),
-        KeyDefault::Effect { effect: "clients need no certificate", example: "clients.pem" },
+        Text("file"),
+        Effect { effect: "clients need no certificate", example: "clients.pem" },
         "Authorities of client certificates. If set, clients must present a certificate of one of these \
          authorities.",
     )
@@ -100,17 +102,14 @@ pub fn read(
     reader: &mut DocumentReader<'_>,
 ) -> TlsSettings {
     let is_requested = top_keys::TLS.field(top).is_some();
-    let insecure_item = top_keys::INSECURE_TCP.field(top);
-    let insecure_tcp = insecure_item
-        .as_ref()
-        .and_then(|item| reader.boolean(item))
-        .unwrap_or_default();
-    if let Some(item) = insecure_item.filter(|_| insecure_tcp && is_requested) {
-        reader.report_error(
-            &item,
-            "cannot be combined with `tls`, which every TCP listener uses; remove one",
-        );
-    }
+    let insecure_tcp = top_keys::INSECURE_TCP.field(top).is_some_and(|item| {
+        let insecure_tcp = reader.boolean(&item) == Some(true);
+        if insecure_tcp && is_requested {
+            let reason = "cannot be combined with `tls`, which every TCP listener uses; remove one";
+            reader.report_error(&item, reason);
+        }
+        insecure_tcp
+    });
 
     let section = top_keys::TLS.section(top, reader);
     let files = section
@@ -241,11 +240,8 @@ pub fn merge_flags_and_file(
         ));
     }
 
-    let client_ca = flags
-        .files
-        .client_ca
-        .as_ref()
-        .or(file.files.client_ca.as_ref());
+    let client_ca = flags.files.client_ca.as_ref();
+    let client_ca = client_ca.or(file.files.client_ca.as_ref());
     let identity = flags.files.identity().or(file.files.identity());
 
     // An incomplete identity that was requested has an error already.

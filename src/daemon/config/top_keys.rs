@@ -1,6 +1,8 @@
 //! Keys at the top of a config file, and of the sections `search`, `watch`, `sandbox`, `log` and
 //! `metrics`.
 
+use super::keys::KeyDefault::{Effect, Required, Value};
+use super::keys::KeyValue::{Boolean, Choice, List, Section, SectionList, Text};
 use super::keys::{ConfigKey, KeyDefault, KeyValue, NEXT_CALL, RESCAN, key_table};
 use super::{callers, disabled_skills, limits, roots, socket_access, tls, traces, trust};
 use crate::daemon::catalog::WatchTiming;
@@ -18,16 +20,16 @@ key_table!(
     KEYS,
     ENVIRONMENT_IDS = ConfigKey::new(
         "environment_ids",
-        KeyValue::List("ids of 1 to 256 bytes"),
-        KeyDefault::Value(|| "[local]".to_owned()),
+        List("ids of 1 to 256 bytes"),
+        Value(|| "[local]".to_owned()),
         "Environments whose roots this daemon resolves.",
     )
     .with_flag("--environment-id")
     .with_reload(RESCAN),
     LISTEN = ConfigKey::new(
         "listen",
-        KeyValue::List("addresses `unix:PATH` or `tcp:HOST:PORT`"),
-        KeyDefault::Effect {
+        List("addresses `unix:PATH` or `tcp:HOST:PORT`"),
+        Effect {
             effect: "the sockets of the socket unit, or a Unix socket that clients find",
             example: "[unix:/run/caproot/caproot.sock, tcp:127.0.0.1:7420]",
         },
@@ -40,8 +42,8 @@ key_table!(
     .with_flag("--listen"),
     SOCKET = ConfigKey::new(
         "socket",
-        KeyValue::Section(&socket_access::KEYS),
-        KeyDefault::Effect {
+        Section(&socket_access::KEYS),
+        Effect {
             effect: "only the user of the daemon; in the runtime directory of a systemd unit, in \
                 addition the group `caproot` if the group exists",
             example: "",
@@ -51,16 +53,16 @@ key_table!(
     ),
     TLS = ConfigKey::new(
         "tls",
-        KeyValue::Section(&tls::KEYS),
-        KeyDefault::Effect { effect: "TCP without TLS", example: "" },
+        Section(&tls::KEYS),
+        Effect { effect: "TCP without TLS", example: "" },
         "TLS on every TCP listener. The files are PEM. The daemon reads the files again when they \
          change.",
     )
     .with_reload("applied to new connections; adding or removing the section needs a restart"),
     INSECURE_TCP = ConfigKey::new(
         "insecure_tcp",
-        KeyValue::Boolean,
-        KeyDefault::Value(|| "false".to_owned()),
+        Boolean,
+        Value(|| "false".to_owned()),
         "Whether other machines may connect over TCP without TLS. An attacker on the network can then \
          read and change all traffic.",
     )
@@ -68,8 +70,8 @@ key_table!(
     .with_reload("applied"),
     ALLOW = ConfigKey::new(
         "allow",
-        KeyValue::List("directories"),
-        KeyDefault::Effect {
+        List("directories"),
+        Effect {
             effect: "only the published roots",
             example: "[/opt/codex/plugins]",
         },
@@ -80,8 +82,8 @@ key_table!(
     .with_reload(roots::RELOAD),
     ROOTS = ConfigKey::new(
         "roots",
-        KeyValue::SectionList { keys: &roots::KEYS, alternative: Some(&roots::PRESET) },
-        KeyDefault::Effect {
+        SectionList { keys: &roots::KEYS, alternative: Some(&roots::PRESET) },
+        Effect {
             effect: "the default roots, if `allow` is not set either",
             example: "",
         },
@@ -95,8 +97,8 @@ key_table!(
     .with_reload(roots::RELOAD),
     CALLERS = ConfigKey::new(
         "callers",
-        KeyValue::SectionList { keys: &callers::KEYS, alternative: None },
-        KeyDefault::Effect {
+        SectionList { keys: &callers::KEYS, alternative: None },
+        Effect {
             effect: "every caller that can connect may access everything",
             example: "",
         },
@@ -108,38 +110,38 @@ key_table!(
     .with_reload(NEXT_CALL),
     OPEN_HEALTH = ConfigKey::new(
         "open_health",
-        KeyValue::Boolean,
-        KeyDefault::Value(|| "true".to_owned()),
+        Boolean,
+        Value(|| "true".to_owned()),
         "Whether the health service answers callers that no rule in `callers` matches.",
     )
     .with_reload(NEXT_CALL),
     OPEN_REFLECTION = ConfigKey::new(
         "open_reflection",
-        KeyValue::Boolean,
-        KeyDefault::Value(|| "false".to_owned()),
+        Boolean,
+        Value(|| "false".to_owned()),
         "Whether the reflection services answer callers that no rule in `callers` matches.",
     )
     .with_reload(NEXT_CALL),
     AUDIT = ConfigKey::new(
         "audit",
-        KeyValue::Boolean,
-        KeyDefault::Value(|| "false".to_owned()),
+        Boolean,
+        Value(|| "false".to_owned()),
         "Whether the audit log has every call, with the caller, the request and the result. Denied \
          calls are always logged.",
     )
     .with_flag("--audit"),
     DISABLED_SKILLS = ConfigKey::new(
         "disabled_skills",
-        KeyValue::SectionList { keys: &disabled_skills::KEYS, alternative: Some(&disabled_skills::NAME) },
-        KeyDefault::Effect { effect: "every skill is listed and readable", example: "" },
+        SectionList { keys: &disabled_skills::KEYS, alternative: Some(&disabled_skills::NAME) },
+        Effect { effect: "every skill is listed and readable", example: "" },
         "Skills that are neither listed nor readable; at most 1000 rules. A rule has either `root` and \
          `path`, or `name`.",
     )
     .with_reload(RESCAN),
     TRUST = ConfigKey::new(
         "trust",
-        KeyValue::Section(&trust::KEYS),
-        KeyDefault::Effect {
+        Section(&trust::KEYS),
+        Effect {
             effect: "skills and plugins need no approval",
             example: "",
         },
@@ -148,60 +150,60 @@ key_table!(
     .with_reload(RESCAN),
     SEARCH = ConfigKey::new(
         "search",
-        KeyValue::Section(&SEARCH_KEYS),
+        Section(&SEARCH_KEYS),
         KeyDefault::Section,
         "Directories that scans skip.",
     ),
     LIMITS = ConfigKey::new(
         "limits",
-        KeyValue::Section(&limits::KEYS),
+        Section(&limits::KEYS),
         KeyDefault::Section,
         "Limits of the daemon. `GetExecutor` reports each limit, and errors name the limit that was \
          reached.",
     ),
     WATCH = ConfigKey::new(
         "watch",
-        KeyValue::Section(&WATCH_KEYS),
+        Section(&WATCH_KEYS),
         KeyDefault::Section,
         "Time between a change and its publication.",
     ),
     WATCH_CONFIG = ConfigKey::new(
         "watch_config",
-        KeyValue::Boolean,
-        KeyDefault::Value(|| "false".to_owned()),
+        Boolean,
+        Value(|| "false".to_owned()),
         "Whether the daemon reloads this file when the file changes, without `systemctl reload` or \
          SIGHUP.",
     )
     .with_flag("--watch-config"),
     SANDBOX = ConfigKey::new(
         "sandbox",
-        KeyValue::Section(&SANDBOX_KEYS),
+        Section(&SANDBOX_KEYS),
         KeyDefault::Section,
         "Restrictions that the daemon applies to itself before it serves.",
     ),
     LOG = ConfigKey::new(
         "log",
-        KeyValue::Section(&LOG_KEYS),
+        Section(&LOG_KEYS),
         KeyDefault::Section,
         "Log of the daemon.",
     ),
     READINESS = ConfigKey::new(
         "readiness",
-        KeyValue::Section(&READINESS_KEYS),
-        KeyDefault::Effect { effect: "the readiness of skills with requirements is unknown", example: "" },
+        Section(&READINESS_KEYS),
+        Effect { effect: "the readiness of skills with requirements is unknown", example: "" },
         "Programs and variables that the daemon looks up for skills that declare to need them. Nothing \
          is run.",
     ),
     METRICS = ConfigKey::new(
         "metrics",
-        KeyValue::Section(&METRICS_KEYS),
-        KeyDefault::Effect { effect: "no metrics are served", example: "" },
+        Section(&METRICS_KEYS),
+        Effect { effect: "no metrics are served", example: "" },
         "Prometheus metrics, served at `/metrics` over HTTP.",
     ),
     TRACES = ConfigKey::new(
         "traces",
-        KeyValue::Section(&traces::KEYS),
-        KeyDefault::Effect { effect: "no spans are sent", example: "" },
+        Section(&traces::KEYS),
+        Effect { effect: "no spans are sent", example: "" },
         "OpenTelemetry spans of calls.",
     ),
 );
@@ -210,14 +212,14 @@ key_table!(
     SEARCH_KEYS,
     EXCLUDED_DIRS = ConfigKey::new(
         "search.excluded_dirs",
-        KeyValue::List("names of directories"),
-        KeyDefault::Value(|| list(&DEFAULT_SKIPPED_DIRS)),
+        List("names of directories"),
+        Value(|| list(&DEFAULT_SKIPPED_DIRS)),
         "Directories that are neither scanned nor read.",
     ),
     RESOURCE_DIRS = ConfigKey::new(
         "search.resource_dirs",
-        KeyValue::List("names of directories"),
-        KeyDefault::Value(|| list(&DEFAULT_RESOURCE_DIRS)),
+        List("names of directories"),
+        Value(|| list(&DEFAULT_RESOURCE_DIRS)),
         "Directories that are not scanned directly inside a skill. Their files are readable.",
     ),
 );
@@ -229,7 +231,7 @@ key_table!(
         KeyValue::Duration {
             max: LONGEST_DEBOUNCE
         },
-        KeyDefault::Value(|| format_duration(WatchTiming::default().debounce).to_string()),
+        Value(|| format_duration(WatchTiming::default().debounce).to_string()),
         "Time after the last event until a change is published. `0ms` publishes at once.",
     ),
     MAX_DEBOUNCE = ConfigKey::new(
@@ -237,7 +239,7 @@ key_table!(
         KeyValue::Duration {
             max: LONGEST_DEBOUNCE
         },
-        KeyDefault::Value(|| format_duration(WatchTiming::default().max_debounce).to_string()),
+        Value(|| format_duration(WatchTiming::default().max_debounce).to_string()),
         "Longest time after the first event until a change is published. Must not be less than \
          `debounce`.",
     ),
@@ -247,8 +249,8 @@ key_table!(
     SANDBOX_KEYS,
     LANDLOCK = ConfigKey::new(
     "sandbox.landlock",
-    KeyValue::Choice(&LandlockMode::NAMES),
-    KeyDefault::Value(|| "best-effort".to_owned()),
+    Choice(&LandlockMode::NAMES),
+    Value(|| "best-effort".to_owned()),
     "Whether Landlock restricts the daemon. With `best-effort`, the daemon applies the restrictions that \
      the kernel supports. With `required`, the daemon does not start if the kernel lacks one. With `off`, \
      Landlock is not used.",
@@ -260,8 +262,8 @@ key_table!(
     LOG_KEYS,
     LOG_FILTER = ConfigKey::new(
         "log.filter",
-        KeyValue::Text("level, or filter by module such as `caproot=debug,h2=warn`"),
-        KeyDefault::Value(|| log_config::DEFAULT_FILTER.to_owned()),
+        Text("level, or filter by module such as `caproot=debug,h2=warn`"),
+        Value(|| log_config::DEFAULT_FILTER.to_owned()),
         "Lines that are logged. The levels are `off`, `error`, `warn`, `info`, `debug` and `trace`. The \
          environment variable `CAPROOT_LOG` replaces the value, too.",
     )
@@ -269,8 +271,8 @@ key_table!(
     .with_reload("applied"),
     LOG_FORMAT = ConfigKey::new(
         "log.format",
-        KeyValue::Choice(&log_config::FORMATS),
-        KeyDefault::Value(|| "text".to_owned()),
+        Choice(&log_config::FORMATS),
+        Value(|| "text".to_owned()),
         "Format of log lines. `text` and `json` go to stderr; `json` is one JSON object a line. If stderr \
          is the journal of systemd, `text` has the priority and no time. `journald` sends fields to the \
          journal.",
@@ -281,8 +283,8 @@ key_table!(
     READINESS_KEYS,
     READINESS_PATH = ConfigKey::new(
         "readiness.path",
-        KeyValue::List("paths of directories, at most 64"),
-        KeyDefault::Effect {
+        List("paths of directories, at most 64"),
+        Effect {
             effect: "each program is unknown",
             example: "[/usr/local/bin, /usr/bin]",
         },
@@ -291,8 +293,8 @@ key_table!(
     ),
     READINESS_VARIABLES = ConfigKey::new(
         "readiness.variables",
-        KeyValue::List("names of variables, at most 256"),
-        KeyDefault::Effect {
+        List("names of variables, at most 256"),
+        Effect {
             effect: "each variable is unknown",
             example: "[GITHUB_TOKEN]",
         },
@@ -305,8 +307,8 @@ key_table!(
     METRICS_KEYS,
     METRICS_LISTEN = ConfigKey::new(
         "metrics.listen",
-        KeyValue::Text("`unix:PATH`, or `tcp:HOST:PORT` with a loopback address"),
-        KeyDefault::Required {
+        Text("`unix:PATH`, or `tcp:HOST:PORT` with a loopback address"),
+        Required {
             example: "tcp:127.0.0.1:9464",
         },
         "Address of the metrics. Port 0 takes a free port.",

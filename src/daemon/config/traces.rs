@@ -1,8 +1,10 @@
 //! Reads `traces` of a config file: the collector of spans and the ratio of traced calls.
 
-use super::keys::{ConfigKey, KeyDefault, KeyValue, key_table};
+use super::keys::KeyDefault::{Required, Value};
+use super::keys::KeyValue::{Ratio, Text};
+use super::keys::{ConfigKey, key_table};
 use crate::log_config::TraceConfig;
-use caproot_core::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
+use caproot_core::document::{DocumentReader, DocumentSection, DocumentValue};
 use http::Uri;
 
 // Keys of the section.
@@ -10,16 +12,16 @@ key_table!(
     KEYS,
     OTLP = ConfigKey::new(
         "traces.otlp",
-        KeyValue::Text("`http://HOST:PORT`"),
-        KeyDefault::Required {
+        Text("`http://HOST:PORT`"),
+        Required {
             example: "http://127.0.0.1:4317",
         },
         "Collector of the spans, by OTLP over gRPC.",
     ),
     RATIO = ConfigKey::new(
         "traces.ratio",
-        KeyValue::Ratio,
-        KeyDefault::Value(|| "1".to_owned()),
+        Ratio,
+        Value(|| "1".to_owned()),
         "Ratio of the calls that are traced. A caller that sends `traceparent` decides for its own \
          calls.",
     ),
@@ -27,44 +29,28 @@ key_table!(
 
 pub fn read(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> Option<TraceConfig> {
     // Both keys are read before an error of one returns, so that both errors are reported.
-    let ratio = RATIO
-        .field(section)
-        .map_or(Some(1.0), |item| read_ratio(&item, reader));
-    let collector = OTLP
-        .required_field(section, reader)
-        .and_then(|item| reader.parsed(&item, parse_collector))?;
-
+    let expected = "a number from 0 to 1, such as 0.1";
+    let ratio = RATIO.field(section).map_or(Some(1.0), |item| {
+        reader.value(&item, expected, |value| match value {
+            DocumentValue::Number(text) => text.parse().ok().filter(|n| (0.0..=1.0).contains(n)),
+            _ => None,
+        })
+    });
+    let collector = OTLP.required(section, reader, parse_collector)?;
     Some(TraceConfig {
-        otlp: collector.address,
-        port: collector.port,
         ratio: ratio?,
+        ..collector
     })
 }
 
-fn read_ratio(item: &DocumentField<'_>, reader: &mut DocumentReader<'_>) -> Option<f64> {
-    reader.value(
-        item,
-        "a number from 0 to 1, such as 0.1",
-        |value| match value {
-            DocumentValue::Number(text) => text.parse().ok().filter(|n| (0.0..=1.0).contains(n)),
-            _ => None,
-        },
-    )
-}
-
-/// Address of a collector of spans.
-struct TraceCollector {
-    address: String,
-    port: u16,
-}
-
-fn parse_collector(text: &str) -> Result<TraceCollector, &'static str> {
+fn parse_collector(text: &str) -> Result<TraceConfig, &'static str> {
     const EXPECTED: &str = "expected http://HOST:PORT of an OTLP collector";
     let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
     let is_bare = uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none();
     let port = uri.port_u16().filter(|_| is_bare).ok_or(EXPECTED)?;
-    Ok(TraceCollector {
-        address: text.to_owned(),
+    Ok(TraceConfig {
+        otlp: text.to_owned(),
         port,
+        ratio: 1.0,
     })
 }

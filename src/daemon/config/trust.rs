@@ -1,10 +1,11 @@
 //! Reads `trust` of a config file, and the lock that it names.
 
-use super::keys::{ConfigKey, KeyDefault, KeyValue, key_table};
+use super::keys::KeyDefault::{Effect, Required};
+use super::keys::KeyValue::{Choice, List, Text};
+use super::keys::{ConfigKey, key_table};
+use super::roots::KnownRoots;
 use super::{OfferedDirs, address, record_reading, top_keys};
-use crate::daemon::fs::path_resolution::{
-    LookupRecorder, NameLookup, OperatorLookup, PathStart, resolve_path_with,
-};
+use crate::daemon::fs::path_resolution::{NameLookup, PathResolution, path_or_slash, resolve_path};
 use crate::daemon::model::{LoadedLock, TrustMode, TrustPolicy};
 use caproot_core::bounded_file;
 use caproot_core::document::{ConfigError, DocumentReader, DocumentSection};
@@ -33,8 +34,8 @@ key_table!(
     KEYS,
     LOCK = ConfigKey::new(
         "trust.lock",
-        KeyValue::Text("file"),
-        KeyDefault::Required {
+        Text("file"),
+        Required {
             example: "caproot.lock"
         },
         "Lock of the approved skills and plugins, which `caproot lock` writes. The file must lie outside the allowed \
@@ -43,15 +44,15 @@ key_table!(
     ),
     MODE = ConfigKey::new(
         "trust.mode",
-        KeyValue::Choice(&TrustMode::NAMES),
-        KeyDefault::Required { example: "hide" },
+        Choice(&TrustMode::NAMES),
+        Required { example: "hide" },
         "Effect on skills and plugins that are not approved. With `warn`, they are listed with their state. \
          With `hide`, only approved skills and plugins are listed, and only approved bytes are sent.",
     ),
     ROOTS = ConfigKey::new(
         "trust.roots",
-        KeyValue::List("ids of published roots"),
-        KeyDefault::Effect {
+        List("ids of published roots"),
+        Effect {
             effect: "the lock applies to every root, also to selected directories below `allow`",
             example: "[team]",
         },
@@ -60,8 +61,8 @@ key_table!(
     ),
     SIGNERS = ConfigKey::new(
         "trust.signers",
-        KeyValue::Text("file with the format of `allowed_signers` in ssh-keygen(1)"),
-        KeyDefault::Effect {
+        Text("file with the format of `allowed_signers` in ssh-keygen(1)"),
+        Effect {
             effect: "the lock needs no signature",
             example: "allowed_signers",
         },
@@ -96,41 +97,31 @@ pub struct LoadedTrust {
     pub stamps: FileStamps,
 }
 
-/// Reads the section. `is_root` returns whether a root with this id is published.
+/// Reads the section.
 pub fn read(
     top: &DocumentSection<'_>,
     base: Option<&Path>,
-    is_root: impl Fn(&RootId) -> bool,
+    known_roots: &KnownRoots<'_>,
     reader: &mut DocumentReader<'_>,
 ) -> Option<TrustDraft> {
     let section = top_keys::TRUST.section(top, reader)?;
-    let lock_item = LOCK.required_field(&section, reader);
-    let mode_item = MODE.required_field(&section, reader);
-    let mode = mode_item.and_then(|item| reader.parsed(&item, TrustMode::parse));
-    let roots = ROOTS.field(&section).map(|item| {
-        let empty = "empty list, so the lock would apply to no root; remove the key for every root";
-        reader.unique_texts(&item, Some(empty), |text| {
-            let id = RootId::new(text)?;
-            if is_root(&id) {
-                Ok(id)
-            } else {
-                Err("no published root has this id")
-            }
-        })
-    });
-    let signers = SIGNERS
-        .field(&section)
-        .and_then(|item| reader.parsed(&item, |text| address::absolute_path(text.as_ref(), base)));
+    let path = |text: &str| address::absolute_path(text.as_ref(), base);
+    let empty = "empty list, so the lock would apply to no root; remove the key for every root";
 
     // All keys are read before a missing one returns, so that all errors are reported.
-    let lock_item = lock_item?;
-    let lock = reader.parsed(&lock_item, |text| {
-        address::absolute_path(text.as_ref(), base)
-    })?;
+    let lock = LOCK.required(&section, reader, path);
+    let mode = MODE.required(&section, reader, TrustMode::parse);
+    let roots = ROOTS.list(&section, reader, Some(empty), |text| {
+        known_roots.parse_id(text)
+    });
+    let signers = SIGNERS.parsed(&section, reader, path);
     Some(TrustDraft {
         mode: mode?,
         roots: roots.map(Into::into),
-        files: LockPaths { lock, signers },
+        files: LockPaths {
+            lock: lock?,
+            signers,
+        },
     })
 }
 
@@ -210,9 +201,7 @@ fn read_protected_file(
 
 /// Rejects an open file that an author of skills could write or replace.
 fn check_place(path: &Path, file: &Metadata, allowed_dirs: &[PathBuf]) -> Result<(), String> {
-    let mut recorder = LookupRecorder::new(OperatorLookup);
-    let start = PathStart::absolute(path.as_os_str().as_bytes());
-    let real = resolve_path_with(start, &mut recorder).real;
+    let PathResolution { real, lookups, .. } = resolve_path(path.as_os_str().as_bytes());
     let real = Path::new(OsStr::from_bytes(&real));
 
     for dir in allowed_dirs {
@@ -235,12 +224,8 @@ fn check_place(path: &Path, file: &Metadata, allowed_dirs: &[PathBuf]) -> Result
     }
 
     // Each link on the way leads elsewhere if someone can write its directory.
-    for NameLookup { dir, .. } in &recorder.lookups {
-        let dir = Path::new(if dir.is_empty() {
-            OsStr::new("/")
-        } else {
-            OsStr::from_bytes(dir)
-        });
+    for NameLookup { dir, .. } in &lookups {
+        let dir = path_or_slash(dir);
         let found = fs::symlink_metadata(dir).context(dir.display())?;
         if is_writable_by_others(&found) && !is_protected(dir, &found) {
             return Err(format!(
@@ -261,9 +246,12 @@ fn check_place(path: &Path, file: &Metadata, allowed_dirs: &[PathBuf]) -> Result
 }
 
 fn is_writable_by_others(found: &Metadata) -> bool {
-    let own = Uid::effective().as_raw();
-    let is_foreign = found.uid() != 0 && found.uid() != own;
-    is_foreign || found.mode() & OTHERS_WRITE != 0
+    !is_own(found) || found.mode() & OTHERS_WRITE != 0
+}
+
+/// Whether a file belongs to root or to the user of the daemon.
+fn is_own(found: &Metadata) -> bool {
+    found.uid() == 0 || found.uid() == Uid::effective().as_raw()
 }
 
 /// Whether only root and the own user can replace a file in a directory that others can write: the sticky
@@ -271,7 +259,5 @@ fn is_writable_by_others(found: &Metadata) -> bool {
 fn is_protected(dir: &Path, found: &Metadata) -> bool {
     let is_read_only =
         statvfs(dir).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
-    let own = Uid::effective().as_raw();
-    let is_own = found.uid() == 0 || found.uid() == own;
-    is_read_only || is_own && found.mode() & STICKY != 0
+    is_read_only || is_own(found) && found.mode() & STICKY != 0
 }

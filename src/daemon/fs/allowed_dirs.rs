@@ -8,7 +8,7 @@ use crate::daemon::model::{PublishedRoot, ResolvedPath};
 use caproot_core::sync::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Maximum age of a snapshot for periodic checks.
@@ -44,9 +44,6 @@ struct SnapshotCache {
     /// Root paths that were resolved with this snapshot.
     resolved_paths: HashMap<Box<[u8]>, ResolvedPath>,
 }
-
-/// A snapshot, and the indexes of the configured directories that did not respond.
-type RefreshOutcome = (Arc<AllowedDirsSnapshot>, Arc<[usize]>);
 
 /// Directory of a root, with the snapshot in which it was resolved.
 #[derive(Debug, Clone)]
@@ -85,7 +82,7 @@ impl AllowedDirs {
         let (link_dirs, link_rules) = collect_link_dirs(roots, &dirs);
         let allowed_count = dirs.len();
         let configured = ConfiguredDirs::new(dirs, link_dirs);
-        let index_by_path = configured.index_by_path();
+        let index_by_path = configured.index_by_path.clone();
         let empty =
             AllowedDirsSnapshot::new(opener, Vec::new(), index_by_path, LinkDirs::default());
         let cache = SnapshotCache {
@@ -115,10 +112,14 @@ impl AllowedDirs {
     /// used. The directory that `path` leads into is waited for without a timeout.
     pub(crate) fn snapshot_for_path(&self, path: &[u8]) -> Arc<AllowedDirsSnapshot> {
         let called_at = Instant::now();
-        let (snapshot, unresponsive) = self.refresh_unless(|started_at| started_at >= called_at);
+        let cache = self.refresh_unless(|started_at| started_at >= called_at);
+        let snapshot = cache.snapshot.clone();
+        let unresponsive = cache.unresponsive.clone();
+        drop(cache);
         if unresponsive.is_empty() {
             return snapshot;
         }
+
         let located = snapshot.locate_root(path);
         for index in &*unresponsive {
             // A path that seems to lead outside may lead into any directory that did not respond.
@@ -129,23 +130,23 @@ impl AllowedDirs {
                 self.configured.refresh_blocking(*index, self.open_dir_fn());
             }
         }
-        self.store_snapshot(called_at, unresponsive).0
+        let cache = self.store_snapshot(called_at, unresponsive);
+        cache.snapshot.clone()
     }
 
     /// Returns a snapshot that is at most [`MAX_SNAPSHOT_AGE`] old, and waits for no directory that
     /// does not respond.
     pub(crate) fn recent_snapshot(&self) -> Arc<AllowedDirsSnapshot> {
-        self.refresh_unless(|started_at| started_at.elapsed() < MAX_SNAPSHOT_AGE)
-            .0
+        let cache = self.refresh_unless(|started_at| started_at.elapsed() < MAX_SNAPSHOT_AGE);
+        cache.snapshot.clone()
     }
 
-    /// Returns the last outcome if `is_recent` accepts the start of its refresh; otherwise
-    /// refreshes.
-    fn refresh_unless(&self, is_recent: impl Fn(Instant) -> bool) -> RefreshOutcome {
+    /// Returns the last refresh if `is_recent` accepts its start; otherwise refreshes.
+    fn refresh_unless(&self, is_recent: impl Fn(Instant) -> bool) -> MutexGuard<'_, SnapshotCache> {
         let _lock = self.refresh_lock.lock();
         let cache = self.cache.lock();
         if cache.started_at.is_some_and(is_recent) {
-            return cache.outcome();
+            return cache;
         }
         drop(cache);
         let started_at = Instant::now();
@@ -160,46 +161,46 @@ impl AllowedDirs {
 
     /// Stores the last known state of the directories. If nothing changed, keeps the same `Arc`, so
     /// that all users share its descriptors.
-    fn store_snapshot(&self, started_at: Instant, unresponsive: Arc<[usize]>) -> RefreshOutcome {
-        let dirs = self.configured.last_known();
+    fn store_snapshot(
+        &self,
+        started_at: Instant,
+        unresponsive: Arc<[usize]>,
+    ) -> MutexGuard<'_, SnapshotCache> {
+        let mut allowed = self.configured.last_known();
         let mut cache = self.cache.lock();
-        let is_same = cache.snapshot.has_dirs(&dirs);
-        let new = || {
-            let mut allowed = dirs;
-            let link_dirs = LinkDirs::new(
-                allowed.split_off(self.allowed_count),
-                self.link_rules.clone(),
-            );
-            AllowedDirsSnapshot::new(
-                self.opener,
-                allowed,
-                self.configured.index_by_path(),
-                link_dirs,
-            )
-        };
-        if let Some(scope) = &self.access_scope {
-            let new = new().with_access_scope(scope);
-            if !is_same || !cache.snapshot.has_same_access_scope(&new) {
-                cache.replace_snapshot(new);
+        let is_same = cache.snapshot.has_dirs(&allowed);
+        if !is_same || self.access_scope.is_some() {
+            let link_dirs = LinkDirs {
+                dirs: allowed.split_off(self.allowed_count),
+                rules: self.link_rules.clone(),
+            };
+            let index_by_path = self.configured.index_by_path.clone();
+            let new = AllowedDirsSnapshot::new(self.opener, allowed, index_by_path, link_dirs)
+                .with_access_scope(self.access_scope.as_deref());
+            if !is_same || cache.snapshot.access_scope != new.access_scope {
+                cache.snapshot = Arc::new(new);
+                cache.resolved_paths.clear();
             }
-        } else if !is_same {
-            cache.replace_snapshot(new());
         }
+
         cache.started_at = Some(started_at);
         cache.unresponsive = unresponsive;
-        cache.outcome()
+        cache
     }
 
     /// Resolves the path of a root. Uses the cached snapshot if the root's allowed directory is
     /// still at its path.
     pub fn resolve(&self, path: &[u8]) -> Result<ResolvedRootDir, ResolveError> {
-        let last = self.cache.lock().last_snapshot();
-        let resolved = last.and_then(|snapshot| {
+        let cache = self.cache.lock();
+        let last = cache.started_at.map(|_| cache.snapshot.clone());
+        drop(cache);
+
+        let current = last.and_then(|snapshot| {
             let path = snapshot.resolve(path).ok()?;
             let is_current = snapshot.is_current(&path);
             is_current.then_some(ResolvedRootDir { snapshot, path })
         });
-        let resolved = if let Some(resolved) = resolved {
+        let resolved = if let Some(resolved) = current {
             resolved
         } else {
             let snapshot = self.snapshot_for_path(path);
@@ -223,20 +224,6 @@ impl AllowedDirs {
 }
 
 impl SnapshotCache {
-    fn outcome(&self) -> RefreshOutcome {
-        (self.snapshot.clone(), self.unresponsive.clone())
-    }
-
-    /// Returns the snapshot of the last refresh; `None` before the first refresh.
-    fn last_snapshot(&self) -> Option<Arc<AllowedDirsSnapshot>> {
-        self.started_at.map(|_| self.snapshot.clone())
-    }
-
-    fn replace_snapshot(&mut self, snapshot: AllowedDirsSnapshot) {
-        self.snapshot = Arc::new(snapshot);
-        self.resolved_paths.clear();
-    }
-
     /// Caches a resolution, unless the snapshot was replaced meanwhile.
     fn cache_path(&mut self, path: &[u8], resolved: &ResolvedRootDir) {
         let is_current = Arc::ptr_eq(&self.snapshot, &resolved.snapshot);

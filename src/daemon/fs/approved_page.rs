@@ -4,7 +4,6 @@
 use super::content;
 use super::digest_cache::DigestCache;
 use super::file_page::{FilePage, FilePageRequest, FileReadError};
-use super::open_file::OpenFile;
 use super::package::ResolvedPackage;
 use crate::daemon::model::FileVersion;
 use caproot_core::sync::{Mutex, WeightedLru};
@@ -34,17 +33,6 @@ pub struct FileBlocks {
 impl Default for BlockDigestCache {
     fn default() -> Self {
         Self(Mutex::new(WeightedLru::new(MAX_CACHED_BLOCKS, usize::MAX)))
-    }
-}
-
-impl BlockDigestCache {
-    fn get(&self, file: &ContentDigest) -> Option<Arc<FileBlocks>> {
-        self.0.lock().get(file).cloned()
-    }
-
-    fn put(&self, file: ContentDigest, blocks: Arc<FileBlocks>) {
-        let weight = blocks.digests.len();
-        self.0.lock().put(file, blocks, weight);
     }
 }
 
@@ -83,14 +71,15 @@ impl ApprovedPage<'_> {
 
         let blocks = self.find_or_read_blocks(&opened.file, blocks, cancel_token)?;
         let read = |at, len| content::read_range(&opened.file, at, len).ok();
-        let page = self.verified_page(offset, &blocks, read);
-        let Some(page) = page else {
-            let current = self.current_digest(&opened, cancel_token);
-            return Err(self.refusal(current));
+        let Some(page) = self.verified_page(offset, &blocks, read) else {
+            let digested = content::digest_file(&opened.file, self.approved.bytes, cancel_token);
+            let current = digested.ok().flatten().map(|(digest, _)| digest);
+            // The approved bytes may be back.
+            return Err(self.refusal(current.filter(|digest| *digest != self.approved.digest)));
         };
 
         // Later pages may then need no thread: `read_page_cached` needs a known digest.
-        digests.record_approved(&opened, self.approved.digest, blocks.utf8);
+        digests.record_digest(&opened, self.approved.digest, blocks.utf8);
         page
     }
 
@@ -109,7 +98,7 @@ impl ApprovedPage<'_> {
     /// Returns the known digests of the blocks. A file of one block needs no other digest.
     pub fn known_blocks(self, cache: &BlockDigestCache) -> Option<Arc<FileBlocks>> {
         if self.approved.bytes > BLOCK_BYTES as u64 {
-            return cache.get(&self.approved.digest);
+            return cache.0.lock().get(&self.approved.digest).cloned();
         }
         Some(Arc::new(FileBlocks {
             digests: [self.approved.digest].into(),
@@ -136,8 +125,7 @@ impl ApprovedPage<'_> {
         let bytes = read(start, len)?;
         let bytes = bytes.as_ref();
         let first = usize::try_from(first).ok()?;
-        let is_approved = bytes.len() == len && blocks.are_equal(first, bytes);
-        if !is_approved {
+        if bytes.len() != len || !blocks.are_equal(first, bytes) {
             return None;
         }
 
@@ -175,7 +163,9 @@ impl ApprovedPage<'_> {
             digests: read.blocks.into(),
             utf8: read.utf8,
         });
-        cache.put(self.approved.digest, blocks.clone());
+        let weight = blocks.digests.len();
+        let mut cache = cache.0.lock();
+        cache.put(self.approved.digest, blocks.clone(), weight);
         Ok(blocks)
     }
 
@@ -185,17 +175,6 @@ impl ApprovedPage<'_> {
             approved: self.approved.digest,
             current,
         }
-    }
-
-    /// Returns the digest of a file with other bytes. Returns `None` if the approved bytes are back.
-    fn current_digest(
-        self,
-        opened: &OpenFile,
-        cancel_token: &CancellationToken,
-    ) -> Option<ContentDigest> {
-        let digested = content::digest_file(&opened.file, self.approved.bytes, cancel_token);
-        let current = digested.ok().flatten().map(|(digest, _)| digest);
-        current.filter(|digest| *digest != self.approved.digest)
     }
 
     /// Returns the version for cursors.

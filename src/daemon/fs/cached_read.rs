@@ -6,13 +6,12 @@
 
 use super::allowed_dirs::{AllowedDirs, ResolvedRootDir};
 use super::approved_page::{ApprovedPage, BLOCK_BYTES};
-use super::dirs_snapshot::path_or_slash;
 use super::file_page::{FilePage, FilePageRequest, ReadCaches};
 use super::package::ResolvedPackage;
+use super::path_resolution::path_or_slash;
 use crate::daemon::model::{FileVersion, ResolvedPath};
-use caproot_core::wire::RelPath;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev, statx};
-use rustix::io::{ReadWriteFlags, Result as Io, preadv2};
+use rustix::io::{ReadWriteFlags, preadv2};
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -106,56 +105,38 @@ fn cached_version(
     path: &[u8],
     file_path: &ResolvedPath,
 ) -> Option<FileVersion> {
-    let (dir, opener) = root.snapshot.dir_and_opener(&root.path);
-    if path == join_path(&dir.path, &root.path.rel_path) {
+    let snapshot = &root.snapshot;
+    if path == snapshot.absolute_bytes(&root.path) {
         // If no component is a link, the file lies below this path, and one call checks both.
+        let file_path = snapshot.absolute_bytes(file_path);
         return file_version(
-            opener
-                .open_path_cached_no_links(&join_path(&dir.path, &file_path.rel_path))
+            snapshot
+                .opener()
+                .open_path_cached_no_links(&file_path)
                 .ok()?,
         );
     }
 
-    if !still_resolves(root, path)? {
+    // The allowed directory must still be at its path, and the root's path must lead to the same
+    // directory.
+    let dir = snapshot.dir_at(root.path.dir_index);
+    let dir_path = path_or_slash(&dir.path).as_os_str().as_encoded_bytes();
+    let dir_now = statx_cached(snapshot.opener().open_path_cached(dir_path).ok()?)?;
+    let device = makedev(dir_now.stx_dev_major, dir_now.stx_dev_minor);
+    if (device, dir_now.stx_ino) != dir.identity? || !snapshot.leads_to_cached(path, &root.path) {
         return None;
     }
 
     file_version(
-        root.snapshot
+        snapshot
             .open_cached(file_path, OFlags::PATH | OFlags::NOFOLLOW)
             .ok()?,
     )
 }
 
-/// Returns the absolute path of a file in an allowed directory.
-fn join_path(dir: &[u8], file_path: &RelPath) -> Vec<u8> {
-    let slash: &[u8] = if file_path.is_root() { b"" } else { b"/" };
-    [dir, slash, file_path.as_bytes()].concat()
-}
-
-/// Whether the root's path leads to the same directory as before, and the allowed directory is
-/// still at its path.
-fn still_resolves(root: &ResolvedRootDir, path: &[u8]) -> Option<bool> {
-    let (dir, opener) = root.snapshot.dir_and_opener(&root.path);
-    let dir_path = path_or_slash(&dir.path).as_os_str().as_encoded_bytes();
-    let dir_now = opener.open_path_cached(dir_path).ok()?;
-    if identity(dir_now)? != dir.identity? {
-        return Some(false);
-    }
-    Some(root.snapshot.leads_to_cached(path, &root.path))
-}
-
-fn identity(fd: OwnedFd) -> Option<(u64, u64)> {
-    let stat = statx_cached(fd).ok()?;
-    Some((
-        makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        stat.stx_ino,
-    ))
-}
-
 /// Returns the version of a regular file; `None` for other files.
 fn file_version(fd: impl AsFd) -> Option<FileVersion> {
-    let stat = statx_cached(fd).ok()?;
+    let stat = statx_cached(fd)?;
     let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
     is_regular.then(|| FileVersion {
         device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
@@ -167,9 +148,9 @@ fn file_version(fd: impl AsFd) -> Option<FileVersion> {
 }
 
 /// Reads attributes without asking a file server. On a local disk the kernel has them in memory.
-fn statx_cached(fd: impl AsFd) -> Io<Statx> {
+fn statx_cached(fd: impl AsFd) -> Option<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    statx(fd, c"", flags, StatxFlags::BASIC_STATS)
+    statx(fd, c"", flags, StatxFlags::BASIC_STATS).ok()
 }
 
 /// Reads exactly `len` bytes; `None` if fewer are in memory.

@@ -3,9 +3,7 @@
 //! directory.
 
 use super::dirs_snapshot::identity;
-use super::path_resolution::{
-    LookupRecorder, NameLookup, OperatorLookup, PathStart, ResolveStop, resolve_path_with,
-};
+use super::path_resolution::{NameLookup, ResolveStop, resolve_path};
 use caproot_core::sync::{Mutex, report_refused_thread};
 use rustix::fs::fstat;
 use rustix::io::{Errno, Result as Io};
@@ -27,7 +25,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_millis(200);
 pub struct ConfiguredDirs {
     dirs: Vec<Arc<ConfiguredDir>>,
     /// Index in `dirs` of each path.
-    index_by_path: Arc<HashMap<Box<[u8]>, usize>>,
+    pub index_by_path: Arc<HashMap<Box<[u8]>, usize>>,
 }
 
 /// Result of looking up a configured directory.
@@ -71,21 +69,14 @@ impl ConfiguredDirs {
             .enumerate()
             .map(|(at, p)| (p.as_os_str().as_bytes().into(), at));
         let index_by_path = Arc::new(index.collect());
-        let dirs = paths
-            .into_iter()
-            .chain(link_dirs)
-            .map(|path| ConfiguredDir {
-                path,
-                state: Mutex::default(),
-            });
+        let dirs = paths.into_iter().chain(link_dirs).map(|path| {
+            let state = Mutex::default();
+            Arc::new(ConfiguredDir { path, state })
+        });
         Self {
-            dirs: dirs.map(Arc::new).collect(),
+            dirs: dirs.collect(),
             index_by_path,
         }
-    }
-
-    pub fn index_by_path(&self) -> Arc<HashMap<Box<[u8]>, usize>> {
-        self.index_by_path.clone()
     }
 
     /// Looks up all directories. Returns the indexes of the directories that do not respond.
@@ -167,11 +158,8 @@ impl ConfiguredDir {
             return;
         }
         state.last_lookup_at = Some(started_at);
-        if !state
-            .last_known
-            .as_ref()
-            .is_some_and(|last| last.is_same_as(&dir))
-        {
+        let last = state.last_known.as_ref();
+        if !last.is_some_and(|last| last.is_same_as(&dir)) {
             state.last_known = Some(Arc::new(dir));
         }
     }
@@ -208,15 +196,14 @@ impl AllowedDir {
     }
 
     fn open_now(path: &[u8], open: impl OpenDirFn) -> Self {
-        let mut recorder = LookupRecorder::new(OperatorLookup);
-        let walked = resolve_path_with(PathStart::absolute(path), &mut recorder);
-        let steps = recorder.lookups.iter().map(NameLookup::entry_path);
+        let walked = resolve_path(path);
+        let steps = walked.lookups.iter().map(NameLookup::entry_path);
         let fd = open(&walked.real);
         let stat = fd.as_ref().ok().and_then(|fd| fstat(fd).ok());
         let identity = stat.map(|stat| identity(&stat));
         Self {
-            path: walked.real,
             steps: steps.collect(),
+            path: walked.real,
             stop: walked.stop,
             fd,
             identity,

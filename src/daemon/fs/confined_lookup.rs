@@ -8,7 +8,7 @@
 //! The path of a root may be an alias: a path outside that leads to an allowed directory by links.
 //! The authors of files below an allowed directory cannot change such a path.
 
-use super::dirs_snapshot::{AllowedDirsSnapshot, VisibleDir};
+use super::dirs_snapshot::{AllowedDirsSnapshot, VisibleDir, strip_dir_prefix};
 use super::path_resolution::{
     LinkTarget, PathLookup, ResolveStop, SegmentOrigin, read_link_by_path, stop_from_errno,
 };
@@ -22,7 +22,9 @@ pub struct ConfinedLookup<'a> {
     /// Whether a lookup fails if the kernel does not have the name in its cache.
     pub cached_only: bool,
     /// Further directories in which names may be looked up.
-    pub visible: Vec<VisibleDir<'a>>,
+    pub visible: &'a [VisibleDir<'a>],
+    /// Function that is called with each directory and name before the name is looked up.
+    pub visit: Option<&'a mut dyn FnMut(&[u8], &[u8])>,
 }
 
 impl<'a> ConfinedLookup<'a> {
@@ -31,29 +33,22 @@ impl<'a> ConfinedLookup<'a> {
         Self {
             snapshot,
             cached_only: false,
-            visible: Vec::new(),
+            visible: &[],
+            visit: None,
         }
     }
 
     /// Whether a name may be looked up in a directory without links in its path.
     fn may_look_up(&self, dir: &[u8], name: &[u8], origin: SegmentOrigin) -> bool {
         let entry = [dir, b"/", name].concat();
-        if self.snapshot.locate_absolute(dir).is_some()
+        self.snapshot.locate_absolute(dir).is_some()
             || self.snapshot.is_configured_step(&entry)
             || self
                 .visible
                 .iter()
                 .any(|visible| visible.locate(dir).is_some() || visible.steps.contains(&entry))
-        {
-            return true;
-        }
-        match origin {
-            SegmentOrigin::InsideLink => false,
             // The rest of an allowed directory belongs to other callers.
-            SegmentOrigin::Request | SegmentOrigin::OutsideLink => {
-                self.snapshot.split_at_dir(dir).is_none()
-            }
-        }
+            || origin != SegmentOrigin::InsideLink && self.snapshot.split_at_dir(dir).is_none()
     }
 
     /// Opens an entry of a directory with `O_PATH`. Below an allowed directory, a component that was
@@ -79,7 +74,8 @@ impl<'a> ConfinedLookup<'a> {
             .iter()
             .filter(|visible| visible.locate(dir).is_some());
         if let Some(visible) = visible.next() {
-            let place = self.snapshot.split_at_link_dir(visible.dir_index, &entry);
+            let link_dir = &self.snapshot.dir_at(visible.dir_index).path;
+            let place = strip_dir_prefix(&entry, link_dir);
             return Some(place.map_or(Err(Errno::XDEV), |rel_path| {
                 self.snapshot
                     .open_entry(visible.dir_index, rel_path, flags, self.cached_only)
@@ -97,6 +93,9 @@ impl PathLookup for ConfinedLookup<'_> {
         name: &[u8],
         origin: SegmentOrigin,
     ) -> Result<Option<LinkTarget>, ResolveStop> {
+        if let Some(visit) = &mut self.visit {
+            visit(dir, name);
+        }
         if !self.may_look_up(dir, name, origin) {
             return Err(ResolveStop::Outside);
         }
@@ -107,11 +106,10 @@ impl PathLookup for ConfinedLookup<'_> {
         };
 
         let is_inside = self.snapshot.split_at_dir(dir).is_some();
-        let origin = match origin {
-            SegmentOrigin::Request | SegmentOrigin::OutsideLink if !is_inside => {
-                SegmentOrigin::OutsideLink
-            }
-            _ => SegmentOrigin::InsideLink,
+        let origin = if is_inside || origin == SegmentOrigin::InsideLink {
+            SegmentOrigin::InsideLink
+        } else {
+            SegmentOrigin::OutsideLink
         };
 
         Ok(target.map(|path| LinkTarget { path, origin }))

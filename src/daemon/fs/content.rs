@@ -1,7 +1,6 @@
 //! Reading of small files and pages, and digesting of whole files, in bounded memory.
 
 use super::page_bytes::PageBytes;
-use crate::daemon::model::limits::MAX_MANIFEST_BYTES;
 use caproot_core::wire::ContentDigest;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
@@ -11,14 +10,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Size of the buffer for a file that is digested, or whose size is unknown.
 const CHUNK_BYTES: usize = 64 << 10;
-
-/// Reads a small file with this reported size. If the file exceeds the limit, reads one byte more
-/// than the limit, so that the parser reports the size.
-pub fn read_small_file(file: &File, size: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    read_start(file, size, MAX_MANIFEST_BYTES + 1, &mut bytes)?;
-    Ok(bytes)
-}
 
 /// Replaces `bytes` by the start of a file, at most `max_bytes`. `size` is the reported size: if
 /// the first call reads exactly as many bytes, the file ends there, and no other call is needed. A
@@ -79,16 +70,15 @@ pub fn read_digested_page(
 ) -> io::Result<DigestedPage> {
     let mut hasher = Sha256::new();
     let mut utf8 = Utf8Validator::default();
-    let mut buffer = vec![0; CHUNK_BYTES];
+    // The byte beyond the limit shows that the file is too large.
+    let end = max_bytes.saturating_add(1);
+    let mut buffer = vec![0; usize::try_from(end).map_or(CHUNK_BYTES, |end| end.min(CHUNK_BYTES))];
     let mut page = Vec::new();
 
     let mut at = 0;
-    while at <= max_bytes {
+    while at < end {
         check_cancelled(cancel_token)?;
-        // The byte beyond the limit shows that the file is too large.
-        let max_len = usize::try_from(max_bytes + 1 - at)
-            .unwrap_or(CHUNK_BYTES)
-            .min(CHUNK_BYTES);
+        let max_len = usize::try_from(end - at).map_or(CHUNK_BYTES, |rest| rest.min(buffer.len()));
 
         let count = file.read_at(&mut buffer[..max_len], at)?;
         if count == 0 {
@@ -122,30 +112,8 @@ pub fn digest_file(
     size: u64,
     cancel_token: &CancellationToken,
 ) -> io::Result<Option<(ContentDigest, bool)>> {
-    let mut hasher = Sha256::new();
-    let mut utf8 = Utf8Validator::default();
-    let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
-
-    let mut at = 0;
-    while at < size {
-        check_cancelled(cancel_token)?;
-        let want = buffer
-            .len()
-            .min(usize::try_from(size - at).unwrap_or(usize::MAX));
-
-        let count = file.read_at(&mut buffer[..want], at)?;
-        if count == 0 {
-            return Ok(None);
-        }
-
-        hasher.update(&buffer[..count]);
-        utf8.push_chunk(&buffer[..count]);
-        at += count as u64;
-    }
-
-    // The byte beyond the expected size shows that the file grew.
-    let is_longer = file.read_at(&mut [0], size)? > 0;
-    Ok((!is_longer).then(|| (ContentDigest(hasher.finalize().into()), utf8.is_valid())))
+    let whole = read_digested_page(file, 0, 0, size, cancel_token)?;
+    Ok((whole.size == size).then_some((whole.digest, whole.utf8)))
 }
 
 /// Digests of a file and of its blocks.
@@ -170,12 +138,13 @@ pub fn digest_blocks(
         check_cancelled(cancel_token)?;
         let rest = usize::try_from(size - at).unwrap_or(block_bytes);
         let block = read_range(file, at, rest.min(block_bytes))?;
-        if block.len() == 0 {
+        let block = block.as_ref();
+        if block.is_empty() {
             break;
         }
-        hasher.update(block.as_ref());
-        utf8.push_chunk(block.as_ref());
-        blocks.push(ContentDigest::of(block.as_ref()));
+        hasher.update(block);
+        utf8.push_chunk(block);
+        blocks.push(ContentDigest::of(block));
         at += block.len() as u64;
     }
 
@@ -225,10 +194,9 @@ impl Utf8Validator {
         }
 
         let mut chunk = chunk;
-        while !self.partial_char.is_empty() {
-            let Some((first, rest)) = chunk.split_first() else {
-                return;
-            };
+        while !self.partial_char.is_empty()
+            && let Some((first, rest)) = chunk.split_first()
+        {
             self.partial_char.push(*first);
             chunk = rest;
             match std::str::from_utf8(&self.partial_char) {

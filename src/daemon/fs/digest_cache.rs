@@ -60,14 +60,20 @@ impl DigestCache {
         changed
     }
 
-    /// Stores the digest of a file of which a page was verified.
-    pub(super) fn record_approved(&self, opened: &OpenFile, digest: ContentDigest, utf8: bool) {
+    /// Stores the digest of an open file.
+    pub(super) fn record_digest(
+        &self,
+        opened: &OpenFile,
+        digest: ContentDigest,
+        utf8: bool,
+    ) -> KnownDigest {
         let known = KnownDigest {
             digest,
             utf8,
             is_on_local_disk: is_on_local_disk(&opened.file),
         };
         self.0.lock().put(opened.version, known);
+        known
     }
 
     /// Returns the digest of an open file. Reads the file if its digest is not cached. Returns
@@ -81,19 +87,11 @@ impl DigestCache {
             return Ok(Some(known));
         }
 
-        match content::digest_file(&opened.file, opened.version.size, cancel_token) {
-            Ok(Some((digest, utf8))) if opened.is_unchanged()? => {
-                let known = KnownDigest {
-                    digest,
-                    utf8,
-                    is_on_local_disk: is_on_local_disk(&opened.file),
-                };
-                let mut cache = self.0.lock();
-                cache.put(opened.version, known);
-                Ok(Some(known))
+        match content::digest_file(&opened.file, opened.version.size, cancel_token)? {
+            Some((digest, utf8)) if opened.is_unchanged()? => {
+                Ok(Some(self.record_digest(opened, digest, utf8)))
             }
-            Ok(_) => Ok(None),
-            Err(_) => Err(FileReadError::Failed),
+            _ => Ok(None),
         }
     }
 }

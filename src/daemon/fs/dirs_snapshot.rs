@@ -10,26 +10,25 @@ use super::confined_lookup::ConfinedLookup;
 use super::link_dirs::LinkDirs;
 use super::open_beneath::OpenMethod;
 use super::path_resolution::{
-    LookupRecorder, LookupVisitor, NameLookup, OperatorLookup, PathResolution, PathStart,
-    ResolveStop, SegmentOrigin, resolve_path, resolve_path_with, stop_from_errno,
+    NameLookup, PathResolution, PathStart, ResolveStop, SegmentOrigin, path_or_slash, resolve_path,
+    resolve_path_with, stop_from_errno,
 };
 use crate::daemon::model::{PublishedRoot, ResolvedPath, RootReason};
 use caproot_core::wire::RelPath;
-use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, OFlags, Stat, readlinkat, statat};
 use rustix::io::{Errno, Result as Io};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 /// Maximum number of attempts to resolve a path whose directories are replaced in the meantime.
 const TRIES: usize = 4;
 
 /// Open descriptors of the allowed directories.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct AllowedDirsSnapshot {
     opener: OpenMethod,
     /// All allowed directories, in the order of the configuration.
@@ -44,13 +43,13 @@ pub struct AllowedDirsSnapshot {
     /// Entries that the configured paths of the allowed directories lead through.
     configured_steps: Arc<HashSet<Vec<u8>>>,
     /// Directories outside which nothing is resolved or opened; `None` if there is no such limit.
-    access_scope: Option<ScopedDirs>,
+    pub(super) access_scope: Option<Arc<ScopedDirs>>,
     published_paths: OnceLock<(Arc<[PublishedRoot]>, Arc<PublishedPaths>)>,
 }
 
 /// Directories of an access scope.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct ScopedDirs {
+pub struct ScopedDirs {
     paths: Vec<ResolvedPath>,
     /// Entries that the configured paths of these directories, and of the allowed directories around
     /// or inside them, lead through.
@@ -117,11 +116,10 @@ impl AllowedDirsSnapshot {
         }
     }
 
-    /// Limits the snapshot to the directories of an access scope.
-    pub(super) fn with_access_scope(self, dirs: &[PathBuf]) -> Self {
-        let scope = self.resolve_access_scope(dirs);
+    /// Limits the snapshot to the directories of an access scope, if there is one.
+    pub(super) fn with_access_scope(self, dirs: Option<&[PathBuf]>) -> Self {
         Self {
-            access_scope: Some(scope),
+            access_scope: dirs.map(|dirs| Arc::new(self.resolve_access_scope(dirs))),
             ..self
         }
     }
@@ -131,9 +129,7 @@ impl AllowedDirsSnapshot {
     fn resolve_access_scope(&self, dirs: &[PathBuf]) -> ScopedDirs {
         let mut scope = ScopedDirs::default();
         for dir in dirs {
-            let mut recorder = LookupRecorder::new(OperatorLookup);
-            let start = PathStart::absolute(dir.as_os_str().as_bytes());
-            let real = resolve_path_with(start, &mut recorder).real;
+            let PathResolution { real, lookups, .. } = resolve_path(dir.as_os_str().as_bytes());
 
             let inside = (0..self.outermost.len())
                 .filter(|index| strip_dir_prefix(&self.outermost[*index].path, &real).is_some());
@@ -143,7 +139,7 @@ impl AllowedDirsSnapshot {
             }));
             scope.paths.extend(self.locate_absolute(&real));
 
-            let steps = recorder.lookups.iter().map(NameLookup::entry_path);
+            let steps = lookups.iter().map(NameLookup::entry_path);
             scope.configured_steps.extend(steps);
             let related = self.configured.iter().filter(|dir| {
                 strip_dir_prefix(&dir.path, &real).is_some()
@@ -159,20 +155,10 @@ impl AllowedDirsSnapshot {
     /// same for every caller. Files that are read through this snapshot must not be served.
     pub(crate) fn without_access_scope(&self) -> Self {
         Self {
-            opener: self.opener,
-            configured: self.configured.clone(),
-            index_by_path: self.index_by_path.clone(),
-            outermost: self.outermost.clone(),
-            link_dirs: self.link_dirs.clone(),
-            configured_steps: self.configured_steps.clone(),
             access_scope: None,
             published_paths: OnceLock::new(),
+            ..self.clone()
         }
-    }
-
-    /// Whether both snapshots have the same access scope.
-    pub(super) fn has_same_access_scope(&self, other: &Self) -> bool {
-        self.access_scope == other.access_scope
     }
 
     /// Whether a path may be served.
@@ -185,35 +171,26 @@ impl AllowedDirsSnapshot {
 
     /// Whether the snapshot has exactly these descriptors.
     pub(super) fn has_dirs(&self, dirs: &[Arc<AllowedDir>]) -> bool {
-        let own = || self.configured.iter().chain(self.link_dirs.dirs());
-        own().count() == dirs.len()
-            && own()
-                .zip(dirs)
-                .all(|(before, now)| Arc::ptr_eq(before, now))
+        let own = self.configured.iter().chain(&self.link_dirs.dirs);
+        own.map(Arc::as_ptr).eq(dirs.iter().map(Arc::as_ptr))
     }
 
     /// Whether the allowed directory of a path is the configured directory of this index.
     pub(super) fn is_dir_of(&self, index: usize, path: &ResolvedPath) -> bool {
         let configured = self.configured.get(index);
-        configured.is_some_and(|dir| Arc::ptr_eq(self.dir_of(path), dir))
+        configured.is_some_and(|dir| Arc::ptr_eq(self.dir_at(path.dir_index), dir))
     }
 
     /// Whether the allowed directory of a resolved path is still the directory at its path.
     pub(super) fn is_current(&self, path: &ResolvedPath) -> bool {
-        let dir = self.dir_of(path);
-        let Ok(fd) = &dir.fd else { return false };
-        let (Ok(opened), Ok(now)) = (
-            fstat(fd),
-            statat(CWD, path_or_slash(&dir.path), AtFlags::SYMLINK_NOFOLLOW),
-        ) else {
-            return false;
-        };
-        identity(&opened) == identity(&now)
+        let dir = self.dir_at(path.dir_index);
+        let now = statat(CWD, path_or_slash(&dir.path), AtFlags::SYMLINK_NOFOLLOW);
+        now.is_ok_and(|now| dir.identity == Some(identity(&now)))
     }
 
     /// Returns the name of a directory; `None` for the root of the file system.
     pub(crate) fn dir_name<'a>(&'a self, path: &'a ResolvedPath) -> Option<&'a [u8]> {
-        let dir = &self.dir_of(path).path;
+        let dir = &self.dir_at(path.dir_index).path;
         path.rel_path
             .file_name()
             .or_else(|| dir.rsplit(|b| *b == b'/').next())
@@ -222,13 +199,16 @@ impl AllowedDirsSnapshot {
 
     /// Resolves an absolute path.
     pub fn resolve(&self, path: &[u8]) -> Result<ResolvedPath, ResolveError> {
+        self.finish_resolution(&self.resolve_absolute(path))
+    }
+
+    fn resolve_absolute(&self, path: &[u8]) -> PathResolution {
         // A path from the configuration may leave the allowed directories on the way.
-        let resolution = if self.index_by_path.contains_key(path) {
+        if self.index_by_path.contains_key(path) {
             resolve_path(path)
         } else {
             self.resolve_confined(&PathStart::absolute(path))
-        };
-        self.finish_resolution(&resolution)
+        }
     }
 
     /// Resolves a path that a caller or a link provides.
@@ -295,6 +275,7 @@ impl AllowedDirsSnapshot {
         self.finish_resolution(&PathResolution {
             real: path.clone(),
             stop: *stop,
+            lookups: Vec::new(),
         })
     }
 
@@ -308,7 +289,7 @@ impl AllowedDirsSnapshot {
         if self.is_in_link_dir(dir) {
             return self.resolve_each_link(dir, walked);
         }
-        let resolution = self.resolve_confined(&self.start_below(dir, walked));
+        let resolution = self.resolve_confined(&self.start_at(dir, walked.as_bytes(), 0));
         match self.finish_resolution(&resolution) {
             // A link on the way may be a link of a search.
             Err(ResolveError::Outside) if self.may_search_links(dir) => {
@@ -346,7 +327,7 @@ impl AllowedDirsSnapshot {
         name: &[u8],
         target: &[u8],
     ) -> Result<ResolvedPath, ResolveError> {
-        let start = self.link_start(holder, target);
+        let start = self.start_at(holder, target, 1);
         if self.is_in_link_dir(holder) {
             return self.resolve_skill_link(holder, &start);
         }
@@ -358,21 +339,13 @@ impl AllowedDirsSnapshot {
         }
     }
 
-    fn start_below<'a>(&self, dir: &ResolvedPath, walked: &'a RelPath) -> PathStart<'a> {
+    /// Returns the start of a path that is confined like that of a link. `links` were followed before.
+    fn start_at<'a>(&self, dir: &ResolvedPath, path: &'a [u8], links: u32) -> PathStart<'a> {
         PathStart {
             real: self.absolute_bytes(dir),
-            path: walked.as_bytes(),
+            path,
             origin: SegmentOrigin::InsideLink,
-            links: 0,
-        }
-    }
-
-    fn link_start<'a>(&self, holder: &ResolvedPath, target: &'a [u8]) -> PathStart<'a> {
-        PathStart {
-            real: self.absolute_bytes(holder),
-            path: target,
-            origin: SegmentOrigin::InsideLink,
-            links: 1,
+            links,
         }
     }
 
@@ -397,15 +370,7 @@ impl AllowedDirsSnapshot {
 
     /// Returns each name that is looked up when the path of a root is resolved.
     pub(crate) fn root_lookups(&self, path: &[u8]) -> Vec<NameLookup> {
-        let start = PathStart::absolute(path);
-        if self.index_by_path.contains_key(path) {
-            let mut recorder = LookupRecorder::new(OperatorLookup);
-            resolve_path_with(start, &mut recorder);
-            return recorder.lookups;
-        }
-        let mut recorder = LookupRecorder::new(ConfinedLookup::new(self));
-        resolve_path_with(start, &mut recorder);
-        recorder.lookups
+        self.resolve_absolute(path).lookups
     }
 
     /// Resolves a path below a directory, and calls `visit` with each directory and name before the
@@ -417,27 +382,21 @@ impl AllowedDirsSnapshot {
         walked: &RelPath,
         mut visit: impl FnMut(&ResolvedPath, &[u8]),
     ) {
-        let start = self.start_below(dir, walked);
-        let mut lookup = LookupVisitor {
-            inner: ConfinedLookup::new(self),
-            visit: |dir: &[u8], name: &[u8]| {
-                if let Some(dir) = self.locate_absolute(dir) {
-                    visit(&dir, name);
-                }
-            },
-        };
-
-        for _ in 0..TRIES {
-            let resolution = resolve_path_with(start.clone(), &mut lookup);
-            if resolution.stop != Some(ResolveStop::Replaced) {
-                return;
+        let mut visit_allowed = |dir: &[u8], name: &[u8]| {
+            if let Some(dir) = self.locate_absolute(dir) {
+                visit(&dir, name);
             }
-        }
+        };
+        let lookup = ConfinedLookup {
+            visit: Some(&mut visit_allowed),
+            ..ConfinedLookup::new(self)
+        };
+        resolve_with(&self.start_at(dir, walked.as_bytes(), 0), lookup);
     }
 
     /// Returns the absolute path of a resolved path, without trailing `/`.
     pub(crate) fn absolute_bytes(&self, path: &ResolvedPath) -> Vec<u8> {
-        let mut absolute = self.dir_of(path).path.clone();
+        let mut absolute = self.dir_at(path.dir_index).path.clone();
         for segment in path.rel_path.segments() {
             absolute.push(b'/');
             absolute.extend(segment);
@@ -468,15 +427,6 @@ impl AllowedDirsSnapshot {
         Some((dir_index, rel_path))
     }
 
-    /// Returns a path below the directory of this index; `None` if the path lies elsewhere.
-    pub(super) fn split_at_link_dir<'a>(
-        &self,
-        dir_index: usize,
-        path: &'a [u8],
-    ) -> Option<&'a [u8]> {
-        strip_dir_prefix(path, &self.dir_at(dir_index).path)
-    }
-
     /// Opens an entry beneath its directory. Ignores the access scope: use the descriptor only to read
     /// the target of a link.
     pub(super) fn open_entry(
@@ -494,13 +444,9 @@ impl AllowedDirsSnapshot {
         }
     }
 
-    fn dir_at(&self, dir_index: usize) -> &Arc<AllowedDir> {
+    pub(super) fn dir_at(&self, dir_index: usize) -> &Arc<AllowedDir> {
         let outermost = self.outermost.get(dir_index);
-        outermost.unwrap_or_else(|| &self.link_dirs.dirs()[dir_index - self.outermost.len()])
-    }
-
-    fn dir_of(&self, path: &ResolvedPath) -> &Arc<AllowedDir> {
-        self.dir_at(path.dir_index)
+        outermost.unwrap_or_else(|| &self.link_dirs.dirs[dir_index - self.outermost.len()])
     }
 
     pub(super) fn opener(&self) -> OpenMethod {
@@ -528,8 +474,7 @@ impl AllowedDirsSnapshot {
         if !self.is_in_access_scope(path) {
             return Err(Errno::XDEV);
         }
-        let dir = self.outermost[path.dir_index].descriptor()?;
-        self.opener.open(dir, path.rel_path.as_bytes(), flags)
+        self.open_entry(path.dir_index, path.rel_path.as_bytes(), flags, false)
     }
 
     /// Opens a path like [`Self::open`], but fails if the kernel does not have it in its cache.
@@ -540,14 +485,7 @@ impl AllowedDirsSnapshot {
         if !self.is_in_access_scope(path) {
             return Err(Errno::XDEV);
         }
-        let dir = self.outermost[path.dir_index].descriptor()?;
-        self.opener
-            .open_cached(dir, path.rel_path.as_bytes(), flags)
-    }
-
-    /// Returns the allowed directory of a path, and the method to open files in it.
-    pub(super) fn dir_and_opener(&self, path: &ResolvedPath) -> (&AllowedDir, OpenMethod) {
-        (self.dir_of(path), self.opener)
+        self.open_entry(path.dir_index, path.rel_path.as_bytes(), flags, true)
     }
 }
 
@@ -581,28 +519,17 @@ pub fn identity(stat: &Stat) -> (u64, u64) {
 /// Compares absolute paths without trailing `/`. The contents of a directory sort directly after
 /// the directory.
 fn cmp_by_segments(a: &[u8], b: &[u8]) -> Ordering {
-    a.iter()
-        .map(|byte| segment_rank(*byte))
-        .cmp(b.iter().map(|byte| segment_rank(*byte)))
-}
-
-fn segment_rank(byte: u8) -> u8 {
-    if byte == b'/' { 0 } else { byte }
+    let rank = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
+    a.iter().map(rank).cmp(b.iter().map(rank))
 }
 
 /// Returns `path` relative to `dir`; both are absolute and have no trailing `/`.
-fn strip_dir_prefix<'a>(path: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
+pub fn strip_dir_prefix<'a>(path: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
     match path.strip_prefix(dir)? {
         [] => Some(&[]),
         [b'/', rest @ ..] => Some(rest),
         _ => None,
     }
-}
-
-/// Returns the path, or `/` if it is empty.
-pub fn path_or_slash(path: &[u8]) -> &Path {
-    let path = if path.is_empty() { b"/" } else { path };
-    Path::new(OsStr::from_bytes(path))
 }
 
 impl From<ResolveError> for RootReason {

@@ -17,54 +17,6 @@ pub struct DisabledSkills<'a> {
     pub published: &'a [PublishedRoot],
 }
 
-/// Filter that hides the files of disabled skills from one enabled package.
-#[derive(Debug)]
-pub struct DisabledFileFilter<'a> {
-    packages: &'a DisabledPackages,
-    rule_paths: ResolvedGlobs<'a>,
-    root: &'a ResolvedPath,
-    package: &'a RelPath,
-    /// Resolved path of the package.
-    real_path: ResolvedPath,
-    real_below_root: Option<RelPath>,
-}
-
-impl<'a> DisabledSkills<'a> {
-    /// Resolves the rules in this snapshot, for a package with this walked path and resolved path.
-    pub(super) fn file_filter(
-        &self,
-        snapshot: &AllowedDirsSnapshot,
-        root: &'a ResolvedPath,
-        package: &'a RelPath,
-        real_path: &ResolvedPath,
-    ) -> DisabledFileFilter<'a> {
-        let rule_paths = resolve_rules(snapshot, self.published, self.rules);
-        DisabledFileFilter {
-            packages: self.packages,
-            rule_paths,
-            root,
-            package,
-            real_below_root: real_path.strip_prefix(root),
-            real_path: real_path.clone(),
-        }
-    }
-}
-
-impl DisabledFileFilter<'_> {
-    /// Whether a file of the package belongs to a disabled skill by its walked path or its resolved
-    /// path.
-    pub fn excludes(&self, resource: &RelPath, real: &ResolvedPath) -> bool {
-        let walked_path = self.package.join_path(resource);
-        let below = real.strip_prefix(self.root);
-        self.packages.covers_path(&walked_path, self.package)
-            || below.is_some_and(|file| {
-                self.packages
-                    .covers_resolved_path(&file, self.real_below_root.as_ref())
-            })
-            || self.rule_paths.covers_file(real, &self.real_path)
-    }
-}
-
 /// Filter that removes the disabled skills of one root.
 #[derive(Debug)]
 pub struct SkillFilter<'a> {
@@ -98,17 +50,12 @@ impl<'a> SkillFilter<'a> {
         real_path: Option<&ResolvedPath>,
         name: Option<&str>,
     ) -> bool {
-        let is_path_disabled = || {
-            let walked_path = ResolvedPath {
-                dir_index: self.root.dir_index,
-                rel_path: self.root.rel_path.join_path(package),
-            };
-            self.rule_paths.matches_package(&walked_path)
-                || real_path.is_some_and(|real_path| self.rule_paths.matches_package(real_path))
-        };
-
-        let is_disabled = !self.rule_paths.is_empty() && is_path_disabled()
-            || name.is_some_and(|name| self.rules.matches_name(name));
+        let rules = &self.rule_paths;
+        let is_path_disabled = !rules.is_empty()
+            && (rules.matches_package(&self.root.join_path(package))
+                || real_path.is_some_and(|real_path| rules.matches_package(real_path)));
+        let is_disabled =
+            is_path_disabled || name.is_some_and(|name| self.rules.matches_name(name));
 
         if is_disabled {
             self.disabled_packages.push((
@@ -127,7 +74,7 @@ impl<'a> SkillFilter<'a> {
 }
 
 /// Resolves the rules by path, below the published roots that exist.
-fn resolve_rules<'a>(
+pub fn resolve_rules<'a>(
     snapshot: &AllowedDirsSnapshot,
     published: &[PublishedRoot],
     rules: &'a DisableRules,

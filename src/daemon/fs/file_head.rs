@@ -76,7 +76,7 @@ pub fn read_head(
 }
 
 /// Scanner for hidden characters. Ignores bytes that are not UTF-8.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct HiddenTextScanner {
     /// First bytes of a character that ends in the next chunk.
     partial_char: Vec<u8>,
@@ -86,27 +86,13 @@ struct HiddenTextScanner {
     previous: Option<char>,
     /// Last character. The next character decides whether it is hidden.
     current: Option<char>,
-    /// Position of `current`, from 1.
+    /// Number of lines before `current`.
     line: u32,
+    /// Column of `current`, from 1.
     column: u32,
-    /// First hidden character with its line and column.
+    /// First hidden character, with the values of `line` and `column`.
     first_hidden: Option<(char, u32, u32)>,
     hidden_count: u64,
-}
-
-impl Default for HiddenTextScanner {
-    fn default() -> Self {
-        Self {
-            partial_char: Vec::new(),
-            has_started: false,
-            previous: None,
-            current: None,
-            line: 1,
-            column: 0,
-            first_hidden: None,
-            hidden_count: 0,
-        }
-    }
 }
 
 impl HiddenTextScanner {
@@ -222,7 +208,8 @@ impl HiddenTextScanner {
                  U+{code:04X}; remove them"
             ),
         };
-        Some(FileProblem::warning(DiagnosticCode::HiddenText, message).with_position(line, column))
+        let problem = FileProblem::warning(DiagnosticCode::HiddenText, message);
+        Some(problem.with_position(line.saturating_add(1), column))
     }
 }
 

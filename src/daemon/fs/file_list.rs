@@ -39,7 +39,7 @@ pub struct FileListRequest<'a> {
 }
 
 /// Page of a package's files.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FileListPage {
     /// Files in the byte order of their handles.
     pub files: Vec<ListedFile>,
@@ -55,7 +55,7 @@ pub struct FileListPage {
 }
 
 /// File that may be read, or that is withheld.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ListedFile {
     /// Path below the package.
     pub path: RelPath,
@@ -79,26 +79,23 @@ pub fn list_files(
 ) -> Result<FileListPage, FileReadError> {
     let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
     let mut observer = CallerObserver(cancel_token);
-    let mut files =
-        PackageFileWalk::enter(&package, page.rules, page.limits, page.from, &mut observer)?;
+    let mut files = PackageFileWalk::enter(&package, page.limits, page.from, &mut observer)?;
 
     let mut draft = PageDraft {
         package: &package,
         page,
         digests,
         cancel_token,
-        files: Vec::new(),
-        withheld: Vec::new(),
+        listed: FileListPage::default(),
         remaining_bytes: page.max_bytes,
         digested_bytes: 0,
-        has_unapproved_file: false,
     };
     let mut resume_after = None;
     let mut is_full = false;
     while let Some(path) = files.next_file(&mut observer)? {
         match draft.push_file(&path)? {
             PushOutcome::Skipped => {}
-            PushOutcome::Added => resume_after = Some(files.token_after(path)),
+            PushOutcome::Added => resume_after = Some(files.walk.token_after(path)),
             PushOutcome::Full => {
                 is_full = true;
                 break;
@@ -110,14 +107,12 @@ pub fn list_files(
     // The next page walks the entries behind its token again, and reports their limits itself.
     let truncated = match &next {
         Some(next) => next.truncated,
-        None => files.is_truncated(),
+        None => files.walk.is_truncated(),
     };
     Ok(FileListPage {
-        files: draft.files,
-        withheld: draft.withheld,
         next,
         truncated,
-        has_unapproved_file: draft.has_unapproved_file,
+        ..draft.listed
     })
 }
 
@@ -135,17 +130,6 @@ impl PackageObserver for CallerObserver<'_> {
 }
 
 impl ListedFile {
-    /// Returns a file without its size and content.
-    fn unread(path: RelPath) -> Self {
-        Self {
-            path,
-            size: 0,
-            executable: false,
-            digest: None,
-            utf8: None,
-        }
-    }
-
     /// States the approved file. Returns whether the file on the disk differs from it.
     fn state_approved(&mut self, approved: FileChecksum, has_digest: bool) -> bool {
         let digest = has_digest.then_some(approved.digest);
@@ -169,13 +153,12 @@ struct PageDraft<'a> {
     page: &'a FileListRequest<'a>,
     digests: &'a DigestCache,
     cancel_token: &'a CancellationToken,
-    files: Vec<ListedFile>,
-    withheld: Vec<ListedFile>,
+    /// Files so far.
+    listed: FileListPage,
     /// Rest of `max_bytes`.
     remaining_bytes: usize,
     /// Number of bytes that were read for digests.
     digested_bytes: u64,
-    has_unapproved_file: bool,
 }
 
 /// Effect of a file on a page.
@@ -191,9 +174,7 @@ impl PageDraft<'_> {
     /// Adds a file if it may be read.
     fn push_file(&mut self, path: &RelPath) -> Result<PushOutcome, FileReadError> {
         let opened = self.package.open(path);
-        let is_withheld = opened
-            .as_ref()
-            .is_err_and(|error| self.package.is_withheld(error));
+        let is_withheld = self.package.is_withheld(&opened);
         let opened = if is_withheld && self.page.digests_declarations {
             skip_unavailable(self.package.open_to_digest(path))?
         } else {
@@ -204,21 +185,20 @@ impl PageDraft<'_> {
         }
 
         let bytes = handle::encoded_path_len(path) + self.page.bytes_per_file;
-        let is_digest_budget_spent = self
-            .page
-            .max_digest_bytes
-            .is_some_and(|limit| self.digested_bytes > limit);
-
-        if self.files.len() + self.withheld.len() == self.page.max_files
+        let max_digest_bytes = self.page.max_digest_bytes;
+        if self.listed.files.len() + self.listed.withheld.len() == self.page.max_files
             || bytes > self.remaining_bytes
-            || is_digest_budget_spent
+            || max_digest_bytes.is_some_and(|limit| self.digested_bytes > limit)
         {
             return Ok(PushOutcome::Full);
         }
 
         let Some(mut opened) = opened else {
             self.remaining_bytes -= bytes;
-            self.withheld.push(ListedFile::unread(path.clone()));
+            self.listed.withheld.push(ListedFile {
+                path: path.clone(),
+                ..ListedFile::default()
+            });
             return Ok(PushOutcome::Added);
         };
 
@@ -229,10 +209,7 @@ impl PageDraft<'_> {
         for _ in 0..TRIES {
             let version = opened.version;
             // A file of another size than the approved file differs from it without a digest.
-            if self
-                .page
-                .max_digest_bytes
-                .is_none_or(|limit| version.size > limit)
+            if max_digest_bytes.is_none_or(|limit| version.size > limit)
                 || approved.is_some_and(|file| file.bytes != version.size)
             {
                 break;
@@ -269,16 +246,13 @@ impl PageDraft<'_> {
             utf8,
         };
         if let Some(approved) = approved {
-            let has_digest = self
-                .page
-                .max_digest_bytes
-                .is_some_and(|limit| approved.bytes <= limit);
-            self.has_unapproved_file |= listed.state_approved(*approved, has_digest);
+            let has_digest = max_digest_bytes.is_some_and(|limit| approved.bytes <= limit);
+            self.listed.has_unapproved_file |= listed.state_approved(*approved, has_digest);
         }
         if is_withheld {
-            self.withheld.push(listed);
+            self.listed.withheld.push(listed);
         } else {
-            self.files.push(listed);
+            self.listed.files.push(listed);
         }
         Ok(PushOutcome::Added)
     }

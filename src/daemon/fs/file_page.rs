@@ -256,15 +256,23 @@ impl FilePage {
         digest: ContentDigest,
         utf8: bool,
         offset: u64,
-        bytes: PageBytes,
+        mut bytes: PageBytes,
     ) -> Result<Self, FileReadError> {
-        let (body, taken) = if utf8 {
-            text_body(bytes)?
+        // A page of text ends at a character boundary. A page that does not start at a boundary has a
+        // forged cursor, and is rejected like a changed file.
+        if utf8 && let Err(error) = std::str::from_utf8(bytes.as_ref()) {
+            if error.error_len().is_some() {
+                return Err(FileReadError::Changed(None));
+            }
+            bytes.truncate(error.valid_up_to());
+        }
+
+        let end = offset + bytes.len() as u64;
+        let body = if utf8 {
+            PageBody::Text(bytes)
         } else {
-            let len = bytes.len();
-            (PageBody::Bytes(bytes), len)
+            PageBody::Bytes(bytes)
         };
-        let end = offset + taken as u64;
         Ok(Self {
             version: version.with_mixed_digest(&digest),
             digest,
@@ -272,19 +280,6 @@ impl FilePage {
             next: (end < version.size).then_some(end),
         })
     }
-}
-
-/// Ends a page of text at a character boundary. A page that does not start at a boundary has a
-/// forged cursor, and is rejected like a changed file.
-fn text_body(mut bytes: PageBytes) -> Result<(PageBody, usize), FileReadError> {
-    if let Err(e) = std::str::from_utf8(bytes.as_ref()) {
-        if e.error_len().is_some() {
-            return Err(FileReadError::Changed(None));
-        }
-        bytes.truncate(e.valid_up_to());
-    }
-    let taken = bytes.len();
-    Ok((PageBody::Text(bytes), taken))
 }
 
 impl From<Errno> for FileReadError {

@@ -10,32 +10,17 @@ use std::sync::Arc;
 /// Link directories of all roots, with their state in a snapshot.
 #[derive(Debug, Default)]
 pub struct LinkDirs {
-    dirs: Vec<Arc<AllowedDir>>,
-    rules: Arc<[LinkRule]>,
+    pub dirs: Vec<Arc<AllowedDir>>,
+    pub rules: Arc<[LinkRule]>,
 }
 
 /// Link directories of one root.
 #[derive(Debug)]
 pub struct LinkRule {
     /// Index of the root among the allowed directories.
-    root: usize,
+    pub root: usize,
     /// Indexes among the link directories.
-    dirs: Vec<usize>,
-}
-
-impl LinkDirs {
-    pub fn new(dirs: Vec<Arc<AllowedDir>>, rules: Arc<[LinkRule]>) -> Self {
-        Self { dirs, rules }
-    }
-
-    pub fn dirs(&self) -> &[Arc<AllowedDir>] {
-        &self.dirs
-    }
-
-    /// Iterates over the indexes of each root and of its link directories.
-    pub fn rules(&self) -> impl Iterator<Item = (usize, &[usize])> {
-        self.rules.iter().map(|rule| (rule.root, &*rule.dirs))
-    }
+    pub dirs: Vec<usize>,
 }
 
 /// Returns the paths of the link directories of the roots, each once, and the rule of each root.

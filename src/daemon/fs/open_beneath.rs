@@ -6,7 +6,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat,
 };
 use rustix::io::{Errno, Result as Io};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 /// Maximum number of attempts if a component changes in the meantime.
 const TRIES: usize = 32;
@@ -74,21 +74,17 @@ impl OpenMethod {
             return openat(base, c".", flags, Mode::empty());
         }
 
-        let mut opened = self.open_once(base, rel, flags);
-        for _ in 1..TRIES {
+        let mut tries = 0;
+        loop {
+            let opened = match self {
+                Self::Openat2 => open_with_openat2(base, rel, flags),
+                Self::Openat => open_with_openat(base, rel, flags),
+            };
+            tries += 1;
             // A component was replaced, or moved out of the directory.
-            if !matches!(opened, Err(Errno::AGAIN | Errno::XDEV)) {
-                break;
+            if tries == TRIES || !matches!(opened, Err(Errno::AGAIN | Errno::XDEV)) {
+                return opened;
             }
-            opened = self.open_once(base, rel, flags);
-        }
-        opened
-    }
-
-    fn open_once(self, base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
-        match self {
-            Self::Openat2 => open_with_openat2(base, rel, flags),
-            Self::Openat => open_with_openat(base, rel, flags),
         }
     }
 
@@ -96,33 +92,30 @@ impl OpenMethod {
     /// Returns `EAGAIN` if a component is not cached, or if the method cannot tell.
     pub(super) fn open_cached(self, base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
         let rel = if rel.is_empty() { b"." } else { rel };
-        match self {
-            Self::Openat2 => {
-                let resolve = RESOLVE_BENEATH | ResolveFlags::CACHED;
-                openat2(base, rel, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
-            }
-            Self::Openat => Err(Errno::AGAIN),
-        }
+        self.open_if_cached(base, rel, flags, RESOLVE_BENEATH)
     }
 
     /// Opens an absolute path without links with `O_PATH`, if its components are cached.
     pub(super) fn open_path_cached_no_links(self, path: &[u8]) -> Io<OwnedFd> {
-        match self {
-            Self::Openat2 => {
-                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let resolve = RESOLVE_NO_LINKS | ResolveFlags::CACHED;
-                openat2(CWD, path, flags, Mode::empty(), resolve)
-            }
-            Self::Openat => Err(Errno::AGAIN),
-        }
+        self.open_if_cached(CWD, path, OFlags::PATH | OFlags::NOFOLLOW, RESOLVE_NO_LINKS)
     }
 
     /// Opens an absolute path with `O_PATH`, following links, if its components are cached.
     pub(super) fn open_path_cached(self, path: &[u8]) -> Io<OwnedFd> {
+        self.open_if_cached(CWD, path, OFlags::PATH, ResolveFlags::empty())
+    }
+
+    fn open_if_cached(
+        self,
+        base: impl AsFd,
+        path: &[u8],
+        flags: OFlags,
+        resolve: ResolveFlags,
+    ) -> Io<OwnedFd> {
         match self {
             Self::Openat2 => {
-                let flags = OFlags::PATH | OFlags::CLOEXEC;
-                openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)
+                let resolve = resolve | ResolveFlags::CACHED;
+                openat2(base, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
             }
             Self::Openat => Err(Errno::AGAIN),
         }

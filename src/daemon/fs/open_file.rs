@@ -5,6 +5,8 @@ use super::allowed_dirs::ResolvedRootDir;
 use super::content;
 use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use super::open_beneath::is_deleted;
+use super::path_resolution::stop_from_errno;
+use crate::daemon::model::limits::MAX_MANIFEST_BYTES;
 use crate::daemon::model::resource_filter::{PEM_HEAD_BYTES, begins_with_private_key};
 use crate::daemon::model::{FileVersion, ResolvedPath};
 use caproot_core::wire::RelPath;
@@ -38,7 +40,14 @@ impl OpenFile {
     /// Reads a small file. If the file exceeds the limit of parsed documents, reads one byte more
     /// than the limit, so that the parser reports the size.
     pub fn read_small(&self) -> io::Result<Vec<u8>> {
-        content::read_small_file(&self.file, self.version.size)
+        let mut bytes = Vec::new();
+        content::read_start(
+            &self.file,
+            self.version.size,
+            MAX_MANIFEST_BYTES + 1,
+            &mut bytes,
+        )?;
+        Ok(bytes)
     }
 
     /// Whether the file begins with a private key. A file that cannot be read has no content to serve.
@@ -117,26 +126,17 @@ pub fn find_target(
     dir: &ResolvedPath,
     walked: &RelPath,
 ) -> Result<PathTarget, OpenError> {
-    let walked_path = dir.join_path(walked);
+    let mut real_path = dir.join_path(walked);
 
-    for _ in 0..TRIES {
-        let real_path = match stat_path(snapshot, &walked_path) {
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {
-                return Ok(PathTarget {
-                    real_path: walked_path,
-                    stat,
-                });
-            }
-            // The last component or another component is a link.
-            Ok(_) | Err(Errno::LOOP) => snapshot.resolve_below(dir, walked)?,
-            Err(error) => return Err(error.into()),
-        };
-
+    for tries in 0..=TRIES {
+        if tries > 0 {
+            real_path = snapshot.resolve_below(dir, walked)?;
+        }
         match stat_path(snapshot, &real_path) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {
                 return Ok(PathTarget { real_path, stat });
             }
-            // The path was replaced after it was resolved.
+            // A component is a link, or the path was replaced after it was resolved.
             Ok(_) | Err(Errno::LOOP | Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),
         }
@@ -320,13 +320,8 @@ pub fn version_from_stat(stat: &Stat) -> FileVersion {
 impl From<Errno> for ResolveError {
     fn from(errno: Errno) -> Self {
         match errno {
-            Errno::NOENT | Errno::NAMETOOLONG => Self::Missing,
-            Errno::NOTDIR => Self::NotADirectory,
-            Errno::ACCESS | Errno::PERM => Self::Denied,
-            Errno::LOOP => Self::Loop,
-            Errno::XDEV => Self::Outside,
-            Errno::MFILE | Errno::NFILE => Self::TooManyOpenFiles,
-            _ => Self::Failed,
+            Errno::NAMETOOLONG => Self::Missing,
+            errno => stop_from_errno(errno).into(),
         }
     }
 }

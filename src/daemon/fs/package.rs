@@ -2,9 +2,10 @@
 
 use super::allowed_dirs::ResolvedRootDir;
 use super::dirs_snapshot::AllowedDirsSnapshot;
-use super::disabled_skills::{DisabledFileFilter, DisabledSkills};
+use super::disabled_skills::{DisabledSkills, resolve_rules};
 use super::file_page::FileReadError;
 use super::open_file::{self, FileFingerprint, OpenFile};
+use crate::daemon::model::disabled_skills::ResolvedGlobs;
 use crate::daemon::model::{
     FileVersion, ManifestFiles, ResolvedPath, resource_filter, skill_file_name,
 };
@@ -36,8 +37,9 @@ pub struct ResolvedPackage<'a> {
     walked_path: &'a RelPath,
     /// Resolved path.
     pub real_path: ResolvedPath,
-    rules: ReadRules<'a>,
-    disabled_files: DisabledFileFilter<'a>,
+    pub rules: ReadRules<'a>,
+    /// Disable rules by path, resolved in the snapshot.
+    disabled_paths: ResolvedGlobs<'a>,
 }
 
 /// Maximum size of a file that is examined for a private key.
@@ -61,17 +63,8 @@ impl<'a> ResolvedPackage<'a> {
         rules: ReadRules<'a>,
         resource: &RelPath,
     ) -> Option<ResolvedPath> {
-        let dir_index = root.path.dir_index;
-        let rel_path = root.path.rel_path.join_path(walked_path);
-
-        let real_path = ResolvedPath {
-            dir_index,
-            rel_path: rel_path.join_path(resource),
-        };
-        let package_path = ResolvedPath {
-            dir_index,
-            rel_path,
-        };
+        let package_path = root.path.join_path(walked_path);
+        let real_path = package_path.join_path(resource);
 
         let package = Self::with_real_path(root, walked_path, package_path, rules);
         package.check_walked_path(resource).ok()?;
@@ -86,22 +79,14 @@ impl<'a> ResolvedPackage<'a> {
         real_path: ResolvedPath,
         rules: ReadRules<'a>,
     ) -> Self {
-        let ResolvedRootDir {
-            snapshot,
-            path: root,
-        } = root;
-
-        let disabled_files =
-            rules
-                .disabled_skills
-                .file_filter(snapshot, root, walked_path, &real_path);
+        let disabled = rules.disabled_skills;
         Self {
-            snapshot,
-            root,
+            snapshot: &root.snapshot,
+            root: &root.path,
             walked_path,
             real_path,
             rules,
-            disabled_files,
+            disabled_paths: resolve_rules(&root.snapshot, disabled.published, disabled.rules),
         }
     }
 
@@ -132,12 +117,8 @@ impl<'a> ResolvedPackage<'a> {
 
     /// Checks whether a file may be read by its walked path.
     fn check_walked_path(&self, resource: &RelPath) -> Result<(), FileReadError> {
-        let ReadRules {
-            skipped_dirs,
-            approved_files,
-            ..
-        } = self.rules;
-        let is_hidden = !resource_filter::may_serve_path(resource, skipped_dirs)
+        let approved_files = self.rules.approved_files;
+        let is_hidden = !resource_filter::may_serve_path(resource, self.rules.skipped_dirs)
             || approved_files.is_some_and(|files| files.get(resource).is_none());
         // A list of approved files does not have the file at all.
         let has_secret_name = resource
@@ -158,45 +139,41 @@ impl<'a> ResolvedPackage<'a> {
         resource: &RelPath,
         real: &ResolvedPath,
     ) -> Result<(), FileReadError> {
-        let ReadRules {
-            skipped_dirs,
-            follow_links,
-            is_plugin,
-            ..
-        } = self.rules;
+        let rules = self.rules;
 
         // Links out of a plugin are not followed.
-        if is_plugin && real.strip_prefix(&self.real_path).is_none() {
+        if rules.is_plugin && real.strip_prefix(&self.real_path).is_none() {
             return Err(FileReadError::Outside);
         }
 
-        let walked_path = self
-            .root
-            .rel_path
-            .join_path(self.walked_path)
-            .join_path(resource);
-        let is_linked = *real
-            != ResolvedPath {
-                dir_index: self.root.dir_index,
-                rel_path: walked_path,
-            };
-
-        if is_linked && !follow_links {
+        let walked_path = self.root.join_path(self.walked_path).join_path(resource);
+        if *real != walked_path && !rules.follow_links {
             return Err(FileReadError::Outside);
         }
 
         let is_skill_file = *resource == skill_file_name();
         if !is_skill_file
-            && !resource_filter::may_serve_path(&self.path_to_check(real), skipped_dirs)
+            && !resource_filter::may_serve_path(&self.path_to_check(real), rules.skipped_dirs)
         {
             return Err(FileReadError::NotFound);
         }
 
-        if self.disabled_files.excludes(resource, real) {
+        if self.is_disabled(resource, real) {
             return Err(FileReadError::NotFound);
         }
 
         Ok(())
+    }
+
+    /// Whether a file belongs to a disabled skill by its walked path or its resolved path.
+    fn is_disabled(&self, resource: &RelPath, real: &ResolvedPath) -> bool {
+        let packages = self.rules.disabled_skills.packages;
+        packages.covers_path(&self.walked_path.join_path(resource), self.walked_path)
+            || real.strip_prefix(self.root).is_some_and(|file| {
+                let package = self.real_path.strip_prefix(self.root);
+                packages.covers_resolved_path(&file, package.as_ref())
+            })
+            || self.disabled_paths.covers_file(real, &self.real_path)
     }
 
     /// Checks that nothing is redacted in this version of a manifest file.
@@ -218,12 +195,12 @@ impl<'a> ResolvedPackage<'a> {
         }
     }
 
-    /// Whether a list of the package names a file with this error as withheld. Nothing of a plugin is
-    /// omitted in silence, because a plugin without one of its files may do something else.
-    pub fn is_withheld(&self, error: &FileReadError) -> bool {
-        match error {
-            FileReadError::Secret => true,
-            FileReadError::Outside | FileReadError::Denied => self.rules.is_plugin,
+    /// Whether a list of the package names a file that was opened with this result as withheld. Nothing
+    /// of a plugin is omitted in silence, because a plugin without one of its files may do something else.
+    pub fn is_withheld<T>(&self, opened: &Result<T, FileReadError>) -> bool {
+        match opened {
+            Err(FileReadError::Secret) => true,
+            Err(FileReadError::Outside | FileReadError::Denied) => self.rules.is_plugin,
             _ => false,
         }
     }

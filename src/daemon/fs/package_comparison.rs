@@ -202,22 +202,24 @@ impl FoundFiles {
         let versions = request.versions;
         let lens = versions.iter().map(|version| version.files.len());
         let max_files = lens.max().unwrap_or_default();
-        let entries = versions.iter().map(|version| count_entries(version.files));
+        // The directories of the files have at most this many entries.
+        let entries = versions.iter().map(|version| {
+            let files = version.files.iter();
+            files.map(|(path, _)| path.depth()).sum::<usize>()
+        });
         let limits = WalkLimits {
             entries: entries.max().unwrap_or_default() + MAX_OTHER_ENTRIES,
             depth: request.max_depth,
             path_bytes: MAX_HANDLE_BYTES,
         };
 
-        let mut walk = PackageFileWalk::enter(package, request.rules, limits, None, observer)?;
+        let mut walk = PackageFileWalk::enter(package, limits, None, observer)?;
         let mut files = Vec::new();
         let mut unreadable = Vec::new();
         let mut unknown = 0;
         while let Some(path) = walk.next_file(observer)? {
             let opened = request.open(package, &path);
-            let is_withheld = opened
-                .as_ref()
-                .is_err_and(|error| package.is_withheld(error));
+            let is_withheld = package.is_withheld(&opened);
             let Some(opened) = skip_unavailable(opened)? else {
                 if request.is_plugin && is_withheld {
                     unreadable.push(path);
@@ -251,7 +253,7 @@ impl FoundFiles {
             files,
             unreadable,
             has_links: walk.has_links,
-            is_truncated: walk.is_truncated(),
+            is_truncated: walk.walk.is_truncated(),
         })
     }
 
@@ -277,9 +279,10 @@ impl FoundFiles {
 
         // A walk that ended early found a difference.
         if differences.is_empty() {
-            let missing = approved
-                .iter()
-                .filter(|(path, _)| self.find(path).is_none());
+            let missing = approved.iter().filter(|(path, _)| {
+                let found = self.files.binary_search_by(|file| file.path.cmp(path));
+                found.is_err()
+            });
             let missing = missing.map(|(path, _)| PackageDifference::Removed(path.clone()));
             differences.extend(missing.take(MAX_DIFFERENCES));
         }
@@ -322,11 +325,6 @@ impl FoundFiles {
         }
         Ok(differences)
     }
-
-    fn find(&self, path: &RelPath) -> Option<&FoundFile> {
-        let found = self.files.binary_search_by(|file| file.path.cmp(path));
-        found.ok().map(|at| &self.files[at])
-    }
 }
 
 impl FoundFile {
@@ -336,34 +334,26 @@ impl FoundFile {
         package: &ResolvedPackage<'_>,
         request: &PackageComparisonRequest<'_>,
     ) -> Result<(), FileReadError> {
-        let file = match self.opened.take() {
-            Some(file) => file,
-            None => match self.open_again(package, request)? {
-                Some(file) => file,
-                None => return Ok(()),
-            },
+        let file = if let Some(file) = self.opened.take() {
+            file
+        } else {
+            match skip_unavailable(request.open(package, &self.path))? {
+                // Another size or mode shows that the file was replaced.
+                Some(opened)
+                    if opened.version.size == self.version.size
+                        && opened.executable == self.executable =>
+                {
+                    self.version = opened.version;
+                    opened.file
+                }
+                _ => return Ok(()),
+            }
         };
 
         let cancel_token = CancellationToken::new();
         let digested = content::digest_file(&file, self.version.size, &cancel_token)?;
         self.digest = digested.map(|(digest, _)| digest);
         Ok(())
-    }
-
-    /// Opens the file. `None` if another size or mode shows that it was replaced.
-    fn open_again(
-        &mut self,
-        package: &ResolvedPackage<'_>,
-        request: &PackageComparisonRequest<'_>,
-    ) -> Result<Option<File>, FileReadError> {
-        let Some(opened) = skip_unavailable(request.open(package, &self.path))? else {
-            return Ok(None);
-        };
-        if opened.version.size != self.version.size || opened.executable != self.executable {
-            return Ok(None);
-        }
-        self.version = opened.version;
-        Ok(Some(opened.file))
     }
 }
 
@@ -387,27 +377,15 @@ impl PackageComparisonRequest<'_> {
         path: &RelPath,
         version: &FileVersion,
     ) -> Option<ContentDigest> {
-        let approved = self
+        // An approved file on the disk may have the version that was compared.
+        let known = self
             .known
-            .and_then(|known| known.digest_at(at, path, version));
-        let mut others = self.known_digests.iter();
-        approved.or_else(|| {
+            .filter(|known| known.versions.get(at) == Some(version));
+        let approved = known.and_then(|known| known.files.get(path));
+        approved.map(|file| file.digest).or_else(|| {
+            let mut others = self.known_digests.iter();
             let known = others.find(|(known, _)| known == version);
             known.map(|(_, digest)| *digest)
         })
     }
-}
-
-impl KnownFiles<'_> {
-    /// Returns the digest of an approved file, if the file on the disk has the version that was compared.
-    fn digest_at(self, at: usize, path: &RelPath, version: &FileVersion) -> Option<ContentDigest> {
-        let is_known = self.versions.get(at) == Some(version);
-        let approved = self.files.get(path).filter(|_| is_known);
-        approved.map(|file| file.digest)
-    }
-}
-
-/// Returns how many entries the directories of the files have at most.
-fn count_entries(files: &ApprovedFiles) -> usize {
-    files.iter().map(|(path, _)| path.depth()).sum()
 }

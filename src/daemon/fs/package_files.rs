@@ -23,9 +23,8 @@ pub trait PackageObserver {
 /// Walk over the files of a package that may be read.
 pub struct PackageFileWalk<'a> {
     pub package: &'a ResolvedPackage<'a>,
-    rules: ReadRules<'a>,
     limits: WalkLimits,
-    walk: PackageWalk<(ResolvedPath, DirIdentity)>,
+    pub walk: PackageWalk<(ResolvedPath, DirIdentity)>,
     /// Whether a link was followed.
     pub has_links: bool,
 }
@@ -34,14 +33,12 @@ impl<'a> PackageFileWalk<'a> {
     /// Enters the directory of the package. `from` is the end of an earlier walk.
     pub fn enter(
         package: &'a ResolvedPackage<'a>,
-        rules: ReadRules<'a>,
         limits: WalkLimits,
         from: Option<&FileListToken>,
         observer: &mut dyn PackageObserver,
     ) -> Result<Self, FileReadError> {
         let mut files = Self {
             package,
-            rules,
             limits,
             walk: PackageWalk::new(limits, from),
             has_links: false,
@@ -78,16 +75,6 @@ impl<'a> PackageFileWalk<'a> {
         Ok(None)
     }
 
-    /// Whether a limit has omitted an entry so far.
-    pub fn is_truncated(&self) -> bool {
-        self.walk.is_truncated()
-    }
-
-    /// Returns the token for a page that ends with the last returned file.
-    pub fn token_after(&self, file: RelPath) -> FileListToken {
-        self.walk.token_after(file)
-    }
-
     /// Returns the path of an entry of the directory that was entered last.
     fn current_entry(&self, path: &RelPath) -> Option<ResolvedPath> {
         let (dir, _) = self.walk.ancestor_dirs().next_back()?;
@@ -103,10 +90,7 @@ impl<'a> PackageFileWalk<'a> {
     ) -> Result<bool, FileReadError> {
         let found = open_file::find_target(self.package.snapshot, &self.package.real_path, path);
         let found = found.map_err(FileReadError::from);
-        if found
-            .as_ref()
-            .is_err_and(|error| self.package.is_withheld(error))
-        {
+        if self.package.is_withheld(&found) {
             return Ok(true);
         }
         let Some(target) = skip_unavailable(found)? else {
@@ -114,7 +98,7 @@ impl<'a> PackageFileWalk<'a> {
         };
 
         // A link out of a plugin is named as withheld: nothing of a plugin is omitted in silence.
-        if self.rules.is_plugin
+        if self.package.rules.is_plugin
             && target
                 .real_path
                 .strip_prefix(&self.package.real_path)
@@ -123,17 +107,13 @@ impl<'a> PackageFileWalk<'a> {
             return Ok(true);
         }
 
-        match (FileType::from_raw_mode(target.stat.st_mode), kind) {
-            (FileType::RegularFile, WalkEntryKind::Link) => return Ok(true),
-            (FileType::Directory, WalkEntryKind::Link)
-                if self.package.may_enter(&target.real_path) =>
-            {
-                self.walk.requeue_link_as_dir(path);
-            }
+        let is_plain_link = kind == WalkEntryKind::Link;
+        match FileType::from_raw_mode(target.stat.st_mode) {
+            FileType::RegularFile => return Ok(is_plain_link),
+            FileType::Directory if !self.package.may_enter(&target.real_path) => {}
+            FileType::Directory if is_plain_link => self.walk.requeue_link_as_dir(path),
             // The link was resolved again, because it may lead elsewhere since it was queued.
-            (FileType::Directory, WalkEntryKind::LinkedDirectory)
-                if self.package.may_enter(&target.real_path) =>
-            {
+            FileType::Directory => {
                 skip_unavailable(self.enter_dir(target.real_path, path.clone(), observer))?;
             }
             _ => {}
@@ -152,7 +132,7 @@ impl<'a> PackageFileWalk<'a> {
             skipped_dirs,
             follow_links,
             ..
-        } = self.rules;
+        } = self.package.rules;
 
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = self.package.snapshot.open(&dir_path, flags)?;
@@ -178,11 +158,10 @@ impl<'a> PackageFileWalk<'a> {
             };
             // A file that is withheld is listed by its name.
             let is_withheld = kind == WalkEntryKind::File && resource_filter::is_secret_name(&name);
-            let may_serve = || {
-                let path = RelPath::new(&name)?;
-                resource_filter::may_serve_path(&path, skipped_dirs).then_some(())
-            };
-            (is_withheld || may_serve().is_some()).then_some((name, kind))
+            let may_list = is_withheld
+                || RelPath::new(&name)
+                    .is_some_and(|path| resource_filter::may_serve_path(&path, skipped_dirs));
+            may_list.then_some((name, kind))
         });
 
         self.walk.enter_dir((dir_path, identity), path, entries);

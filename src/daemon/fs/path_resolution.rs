@@ -4,6 +4,9 @@
 
 use rustix::fs::{CWD, PROC_SUPER_MAGIC, readlinkat, statfs};
 use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 /// Limit of the kernel, `MAXSYMLINKS`.
 const MAX_LINKS: u32 = 40;
@@ -16,6 +19,9 @@ pub struct PathResolution {
     pub real: Vec<u8>,
     /// Reason why the resolution stopped before the last component.
     pub stop: Option<ResolveStop>,
+    /// Each name that was looked up. A change of such an entry may change the resolution. A missing
+    /// component is recorded with its deepest existing ancestor.
+    pub lookups: Vec<NameLookup>,
 }
 
 /// Reason why a resolution stopped early.
@@ -88,19 +94,6 @@ pub trait PathLookup {
 /// Lookup of every name, for paths of the operator.
 pub struct OperatorLookup;
 
-/// Lookup that records each name that may be looked up. A change of such an entry may change the
-/// resolution. A missing component is recorded with its deepest existing ancestor.
-pub struct LookupRecorder<L> {
-    pub inner: L,
-    pub lookups: Vec<NameLookup>,
-}
-
-/// Lookup that calls a function with each directory and name before the name is looked up.
-pub struct LookupVisitor<L, F> {
-    pub inner: L,
-    pub visit: F,
-}
-
 /// Component of a path in progress.
 struct PendingSegment {
     name: Vec<u8>,
@@ -122,16 +115,7 @@ impl<'a> PathStart<'a> {
 impl NameLookup {
     /// Absolute path of the entry.
     pub fn entry_path(&self) -> Vec<u8> {
-        join_name(&self.dir, &self.name)
-    }
-}
-
-impl<L: PathLookup> LookupRecorder<L> {
-    pub fn new(inner: L) -> Self {
-        Self {
-            inner,
-            lookups: Vec::new(),
-        }
+        [&self.dir[..], b"/", &self.name].concat()
     }
 }
 
@@ -151,44 +135,6 @@ impl PathLookup for OperatorLookup {
     }
 }
 
-impl<L: PathLookup> PathLookup for LookupRecorder<L> {
-    fn read_link(
-        &mut self,
-        dir: &[u8],
-        name: &[u8],
-        origin: SegmentOrigin,
-    ) -> Result<Option<LinkTarget>, ResolveStop> {
-        let target = self.inner.read_link(dir, name, origin);
-        if !matches!(target, Err(ResolveStop::Outside)) {
-            self.lookups.push(NameLookup {
-                dir: dir.to_vec(),
-                name: name.to_vec(),
-            });
-        }
-        target
-    }
-
-    fn leave_dir(&mut self, dir: &[u8], origin: SegmentOrigin) -> Result<(), ResolveStop> {
-        self.inner.leave_dir(dir, origin)
-    }
-}
-
-impl<L: PathLookup, F: FnMut(&[u8], &[u8])> PathLookup for LookupVisitor<L, F> {
-    fn read_link(
-        &mut self,
-        dir: &[u8],
-        name: &[u8],
-        origin: SegmentOrigin,
-    ) -> Result<Option<LinkTarget>, ResolveStop> {
-        (self.visit)(dir, name);
-        self.inner.read_link(dir, name, origin)
-    }
-
-    fn leave_dir(&mut self, dir: &[u8], origin: SegmentOrigin) -> Result<(), ResolveStop> {
-        self.inner.leave_dir(dir, origin)
-    }
-}
-
 /// Resolves an absolute path of the operator.
 pub fn resolve_path(path: &[u8]) -> PathResolution {
     resolve_path_with(PathStart::absolute(path), &mut OperatorLookup)
@@ -203,16 +149,15 @@ pub fn resolve_path_with(start: PathStart<'_>, lookup: &mut impl PathLookup) -> 
         mut links,
     } = start;
     let mut stop = None;
+    let mut lookups = Vec::new();
     let mut pending = Vec::new();
     push_segments(&mut pending, path, origin, &mut real);
 
     while let Some(PendingSegment { name, origin }) = pending.pop() {
         if name == b".." {
             if let Err(outside) = lookup.leave_dir(&real, origin) {
-                return PathResolution {
-                    real,
-                    stop: Some(outside),
-                };
+                stop = Some(outside);
+                break;
             }
             let parent = real.iter().rposition(|b| *b == b'/').unwrap_or(0);
             real.truncate(parent);
@@ -227,7 +172,13 @@ pub fn resolve_path_with(start: PathStart<'_>, lookup: &mut impl PathLookup) -> 
             continue;
         }
 
-        match lookup.read_link(&real[..parent], &name, origin) {
+        let target = lookup.read_link(&real[..parent], &name, origin);
+        if !matches!(target, Err(ResolveStop::Outside)) {
+            let dir = real[..parent].to_vec();
+            lookups.push(NameLookup { dir, name });
+        }
+
+        match target {
             Ok(None) => {}
             Ok(Some(target)) => {
                 links += 1;
@@ -238,24 +189,29 @@ pub fn resolve_path_with(start: PathStart<'_>, lookup: &mut impl PathLookup) -> 
                 real.truncate(parent);
                 push_segments(&mut pending, &target.path, target.origin, &mut real);
             }
-            // The result must not depend on the rest of the path.
-            Err(outside @ ResolveStop::Outside) => {
-                return PathResolution {
-                    real,
-                    stop: Some(outside),
-                };
+            Err(error) => {
+                stop = Some(error);
+                // The result must not depend on the rest of the path.
+                if error == ResolveStop::Outside {
+                    break;
+                }
             }
-            Err(error) => stop = Some(error),
         }
     }
 
-    PathResolution { real, stop }
+    PathResolution {
+        real,
+        stop,
+        lookups,
+    }
 }
 
 /// Returns the target of the entry at an absolute path if the entry is a link.
 pub fn read_link_by_path(dir: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>, ResolveStop> {
-    match readlinkat(CWD, join_name(dir, name), Vec::new()) {
-        Ok(_) if is_procfs(dir) => Err(ResolveStop::MagicLink),
+    match readlinkat(CWD, [dir, b"/", name].concat(), Vec::new()) {
+        Ok(_) if statfs(path_or_slash(dir)).is_ok_and(|stat| stat.f_type == PROC_SUPER_MAGIC) => {
+            Err(ResolveStop::MagicLink)
+        }
         Ok(target) => Ok(Some(target.into_bytes())),
         // The entry exists and is not a link.
         Err(Errno::INVAL) => Ok(None),
@@ -263,15 +219,10 @@ pub fn read_link_by_path(dir: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>, Res
     }
 }
 
-/// Returns the path of an entry of a directory.
-fn join_name(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    [dir, b"/", name].concat()
-}
-
-/// Whether a directory is in procfs.
-fn is_procfs(dir: &[u8]) -> bool {
-    let dir = if dir.is_empty() { b"/" } else { dir };
-    statfs(dir).is_ok_and(|stat| stat.f_type == PROC_SUPER_MAGIC)
+/// Returns the path, or `/` if it is empty.
+pub fn path_or_slash(path: &[u8]) -> &Path {
+    let path = if path.is_empty() { b"/" } else { path };
+    Path::new(OsStr::from_bytes(path))
 }
 
 /// Pushes the components of a path on top of the pending components. An absolute path clears

@@ -32,10 +32,7 @@ impl EditableFile {
     /// Reads a file below a root. Returns `None` if the file cannot be read or must not be changed.
     pub fn read(root: &ResolvedRootDir, path: &RelPath) -> Option<Self> {
         let opened = open_file::open_file(&root.snapshot, &root.path, path).ok()?;
-        let walked = root.path.rel_path.join_path(path);
-
-        let is_direct = opened.real_path.dir_index == root.path.dir_index
-            && opened.real_path.rel_path == walked;
+        let is_direct = opened.real_path == root.path.join_path(path);
         if !is_direct || opened.has_hard_links || opened.version.size > MAX_BYTES {
             return None;
         }
@@ -66,10 +63,8 @@ impl EditableFile {
             Mode::from_raw_mode(0o600),
         )?;
 
-        let renamed = self.write_copy(&dir, name, file, content).and_then(|()| {
-            renameat(&dir, &*temporary, &dir, name)?;
-            Ok(())
-        });
+        let written = self.write_copy(&dir, name, file, content);
+        let renamed = written.and_then(|()| Ok(renameat(&dir, &*temporary, &dir, name)?));
 
         if renamed.is_err() {
             // The first error is reported.
@@ -125,11 +120,7 @@ impl EditableFile {
     }
 
     fn open_parent(&self, root: &ResolvedRootDir) -> io::Result<(OwnedFd, &[u8])> {
-        let parent = self.path.rel_path.parent().unwrap_or_default();
-        let parent = ResolvedPath {
-            dir_index: self.path.dir_index,
-            rel_path: parent,
-        };
+        let parent = self.path.parent().unwrap_or_else(|| self.path.clone());
         let dir = root
             .snapshot
             .open(&parent, OFlags::RDONLY | OFlags::DIRECTORY)?;

@@ -1,14 +1,14 @@
 //! Task that reads the events of an inotify instance, and calls the listeners.
 
+use super::WatcherInner;
 use super::fault_injector::FaultInjector;
-use super::instance::{ListenerCall, WatchInstance};
-use super::{WatchListener, WatcherInner};
 use futures_util::StreamExt as _;
 use inotify::{Event, EventMask, Inotify};
 use std::ffi::OsString;
+use std::mem;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 /// Size of the buffer for events.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -49,7 +49,7 @@ fn end_instance(watcher: &WatcherInner) {
         return;
     };
 
-    let listeners = all_listeners(&instance);
+    let listeners = instance.registry.distinct_listeners();
     // Each listener may start a new instance, for which the watches of this one leave room. This task
     // is aborted at its next await, and has none.
     drop(instance);
@@ -70,13 +70,13 @@ fn dispatch_event(watcher: &WatcherInner, event: &Event<OsString>) {
         watcher.overflows.fetch_add(1, Ordering::Relaxed);
         // The events of barriers may be lost too. All directories become dirty, so all barriers
         // are reached.
-        let barriers = running.take_barriers();
-        let listeners = all_listeners(running);
+        let barriers = mem::take(&mut running.barriers);
+        let listeners = running.registry.distinct_listeners();
         drop((instance, adds_blocked));
         for listener in listeners {
             listener.on_events_lost();
         }
-        for barrier in barriers {
+        for (_, barrier) in barriers {
             // Fails if the call that waits was cancelled.
             let _ = barrier.send(());
         }
@@ -95,16 +95,7 @@ fn dispatch_event(watcher: &WatcherInner, event: &Event<OsString>) {
         return;
     }
     let name = event.name.as_deref().map(OsStrExt::as_bytes);
-    for ListenerCall {
-        listener,
-        token,
-        moved,
-    } in calls
-    {
-        listener.on_dir_changed(token, name, moved);
+    for call in calls {
+        call.listener.on_dir_changed(call.token, name, call.moved);
     }
-}
-
-fn all_listeners(instance: &WatchInstance) -> Vec<Arc<dyn WatchListener>> {
-    instance.registry.distinct_listeners().collect()
 }

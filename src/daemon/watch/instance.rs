@@ -7,7 +7,6 @@ use inotify::{Event, EventMask, Inotify, WatchMask, Watches};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::OsString;
 use std::io;
-use std::mem;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -30,8 +29,8 @@ pub struct WatchInstance {
     pub event_loop: Option<AbortOnDropHandle<()>>,
     /// `None` if the table cannot be read.
     mount_table: Option<MountTable>,
-    /// Barriers that wait for their event, by watch descriptor.
-    barriers: Vec<(i32, oneshot::Sender<()>)>,
+    /// Barriers that wait for their event, by watch descriptor. Dropping a sender fails its barrier.
+    pub barriers: Vec<(i32, oneshot::Sender<()>)>,
 }
 
 /// Call of a listener for an event.
@@ -72,12 +71,6 @@ impl WatchInstance {
         let (sender, reached) = oneshot::channel();
         self.barriers.push((descriptor, sender));
         Some(reached)
-    }
-
-    /// Takes all barriers. Dropping a sender fails its barrier.
-    pub fn take_barriers(&mut self) -> Vec<oneshot::Sender<()>> {
-        let barriers = mem::take(&mut self.barriers).into_iter();
-        barriers.map(|(_, sender)| sender).collect()
     }
 
     /// Takes the barrier that an event reaches, if the event is of a barrier.

@@ -98,16 +98,9 @@ pub struct InotifyWatch {
 }
 
 impl InotifyWatcher {
-    /// Returns a watcher without an inotify instance.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::with_faults(FaultInjector::default())
-    }
-
     /// Returns a watcher without an inotify instance that fails as a test requests.
-    #[doc(hidden)]
     #[must_use]
-    pub fn with_faults(fault_injector: FaultInjector) -> Self {
+    pub fn new(fault_injector: FaultInjector) -> Self {
         Self(Arc::new(WatcherInner {
             instance: Mutex::default(),
             add_lock: RwLock::default(),
@@ -213,10 +206,8 @@ impl InotifyWatcher {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let added = watches
             .add(path, mask)
-            .map_err(|e| match e.raw_os_error() {
-                Some(code) if code == rustix::io::Errno::NOSPC.raw_os_error() => {
-                    WatchError::LimitReached
-                }
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::StorageFull => WatchError::LimitReached,
                 _ => WatchError::Rejected,
             })?;
 
@@ -255,16 +246,10 @@ impl InotifyWatcher {
             instance.report_mount_changes();
             instance.add_barrier()
         };
-        match reached {
-            Some(reached) => reached.await.is_ok(),
-            None => false,
-        }
-    }
-}
-
-impl Default for InotifyWatcher {
-    fn default() -> Self {
-        Self::new()
+        let Some(reached) = reached else {
+            return false;
+        };
+        reached.await.is_ok()
     }
 }
 

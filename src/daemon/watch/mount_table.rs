@@ -31,11 +31,8 @@ impl MountTable {
     /// poll(2) reports a change.
     pub fn take_changed_mount_points(&mut self) -> io::Result<Option<Vec<Box<[u8]>>>> {
         let mut poll_fds = [PollFd::new(&self.file, PollFlags::PRI)];
-        let no_wait = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        if poll(&mut poll_fds, Some(&no_wait))? == 0 {
+        // The default is no wait.
+        if poll(&mut poll_fds, Some(&Timespec::default()))? == 0 {
             return Ok(None);
         }
         let mounts = self.read()?;

@@ -1,6 +1,6 @@
 //! Tests of the watcher on real directories.
 
-use super::{InotifyWatcher, WatchListener};
+use super::{FaultInjector, InotifyWatcher, WatchListener};
 use caproot_core::sync::Mutex;
 use std::fs;
 use std::fs::File;
@@ -40,7 +40,7 @@ fn open_dir(path: &Path) -> File {
 #[tokio::test]
 async fn barrier_waits_for_earlier_events() {
     let tmp = tempfile::tempdir().expect("temp dir");
-    let watcher = InotifyWatcher::new();
+    let watcher = InotifyWatcher::new(FaultInjector::default());
     watcher.start().expect("an instance");
     let recorder = Arc::new(RecordingListener::default());
     let listener: Arc<dyn WatchListener> = recorder.clone();
@@ -61,7 +61,7 @@ async fn barrier_waits_for_earlier_events() {
 async fn reads_cause_no_events() {
     let tmp = tempfile::tempdir().expect("temp dir");
     fs::write(tmp.path().join("f"), "x").expect("write");
-    let watcher = InotifyWatcher::new();
+    let watcher = InotifyWatcher::new(FaultInjector::default());
     watcher.start().expect("an instance");
     let recorder = Arc::new(RecordingListener::default());
     let listener: Arc<dyn WatchListener> = recorder.clone();
@@ -77,7 +77,7 @@ async fn reads_cause_no_events() {
 #[tokio::test]
 async fn two_interests_in_one_directory_are_one_watch() {
     let tmp = tempfile::tempdir().expect("temp dir");
-    let watcher = InotifyWatcher::new();
+    let watcher = InotifyWatcher::new(FaultInjector::default());
     watcher.start().expect("an instance");
     let recorder = Arc::new(RecordingListener::default());
     let listener: Arc<dyn WatchListener> = recorder.clone();

@@ -64,8 +64,11 @@ impl WatchRegistry {
         let only: EntryNames = only.iter().copied().map(Into::into).collect();
         match self.by_descriptor.entry(descriptor) {
             Occupied(interests) => interests.into_mut().add(interest, only),
-            Vacant(new) if only.is_empty() => drop(new.insert(DirInterests::Single(interest))),
-            Vacant(new) => drop(new.insert(DirInterests::Many(vec![(interest, only)]))),
+            Vacant(new) => drop(new.insert(if only.is_empty() {
+                DirInterests::Single(interest)
+            } else {
+                DirInterests::Many(vec![(interest, only)])
+            })),
         }
         InterestId { descriptor, number }
     }
@@ -107,29 +110,22 @@ impl WatchRegistry {
         name: Option<&[u8]>,
     ) -> impl Iterator<Item = (Arc<dyn WatchListener>, u64, bool)> {
         let interests = self.by_descriptor.get(&descriptor).into_iter();
-        let matches = move |(_, only): &(&WatchInterest, &[Box<[u8]>])| {
-            only.is_empty() || name.is_none_or(|name| only.iter().any(|only| **only == *name))
-        };
-        let to_listener = |(interest, only): (&WatchInterest, &[Box<[u8]>])| {
-            (interest.listener.clone(), interest.token, !only.is_empty())
-        };
-        interests
-            .flat_map(DirInterests::iter)
-            .filter(matches)
-            .map(to_listener)
+        let interests = interests.flat_map(DirInterests::iter);
+        interests.filter_map(move |(interest, only)| {
+            let is_match =
+                only.is_empty() || name.is_none_or(|name| only.iter().any(|only| **only == *name));
+            is_match.then(|| (interest.listener.clone(), interest.token, !only.is_empty()))
+        })
     }
 
     /// Returns each listener once, also if it has several interests.
-    pub fn distinct_listeners(&self) -> impl Iterator<Item = Arc<dyn WatchListener>> {
-        let all = self
-            .by_descriptor
-            .values()
-            .flat_map(DirInterests::iter)
-            .map(|(e, _)| &e.listener);
-        let once: HashMap<_, _> = all
-            .map(|l| (Arc::as_ptr(l).cast::<()>(), l.clone()))
+    pub fn distinct_listeners(&self) -> Vec<Arc<dyn WatchListener>> {
+        let all = self.by_descriptor.values().flat_map(DirInterests::iter);
+        let listeners = all.map(|(interest, _)| &interest.listener);
+        let once: HashMap<_, _> = listeners
+            .map(|listener| (Arc::as_ptr(listener).cast::<()>(), listener.clone()))
             .collect();
-        once.into_values()
+        once.into_values().collect()
     }
 }
 

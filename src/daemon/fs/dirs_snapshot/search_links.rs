@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, FileType, OFlags, fstat, statat};
 use rustix::io::{Errno, Result as Io};
 use rustix::process::geteuid;
 use std::os::fd::OwnedFd;
+use std::slice;
 
 const SKILL_FILE: &[u8] = b"SKILL.md";
 
@@ -25,24 +26,20 @@ impl AllowedDirsSnapshot {
     /// Whether links of a search below this directory may lead into link directories. A caller with an
     /// access scope sees only the directories of the scope.
     pub(super) fn may_search_links(&self, holder: &ResolvedPath) -> bool {
-        self.access_scope.is_none() && !self.link_dirs_of(holder).is_empty()
+        self.access_scope.is_none() && self.link_rule(holder).is_some()
     }
 
     /// Returns the absolute path of the root that holds a directory and may link out, and the indexes of
     /// its link directories.
     fn link_rule(&self, holder: &ResolvedPath) -> Option<(&[u8], &[usize])> {
-        if self.link_dirs.dirs().is_empty() {
+        if self.link_dirs.dirs.is_empty() {
             return None;
         }
         let holder = self.absolute_bytes(holder);
-        self.link_dirs.rules().find_map(|(root, dirs)| {
-            let root = &*self.configured[root].path;
-            strip_dir_prefix(&holder, root).map(|_| (root, dirs))
+        self.link_dirs.rules.iter().find_map(|rule| {
+            let root = &*self.configured[rule.root].path;
+            strip_dir_prefix(&holder, root).map(|_| (root, &*rule.dirs))
         })
-    }
-
-    fn link_dirs_of(&self, holder: &ResolvedPath) -> &[usize] {
-        self.link_rule(holder).map_or(&[], |(_, dirs)| dirs)
     }
 
     /// Resolves a link of a search to a skill in a link directory: to a directory with a SKILL.md, or
@@ -60,19 +57,23 @@ impl AllowedDirsSnapshot {
         }
 
         let visible = dirs.iter().map(|index| {
-            let dir = &self.link_dirs.dirs()[*index];
+            let dir = &self.link_dirs.dirs[*index];
             VisibleDir {
                 dir_index: self.outermost.len() + index,
                 path: dir.path.clone(),
                 steps: &dir.steps,
             }
         });
+        let visible: Vec<_> = visible.collect();
         let lookup = ConfinedLookup {
-            visible: visible.collect(),
+            visible: &visible,
             ..ConfinedLookup::new(self)
         };
-        let located = lookup.visible.clone();
-        let PathResolution { real, stop: None } = super::resolve_with(start, lookup) else {
+        let resolution = super::resolve_with(start, lookup);
+        let PathResolution {
+            real, stop: None, ..
+        } = resolution
+        else {
             return None;
         };
         // A link that leaves the allowed directories and returns is outside, as everywhere.
@@ -80,7 +81,7 @@ impl AllowedDirsSnapshot {
             return None;
         }
 
-        let path = located.iter().find_map(|dir| dir.locate(&real))?;
+        let path = visible.iter().find_map(|dir| dir.locate(&real))?;
         let package = if name == SKILL_FILE {
             path.parent()
                 .filter(|_| path.rel_path.file_name() == Some(SKILL_FILE))?
@@ -104,7 +105,7 @@ impl AllowedDirsSnapshot {
             steps: &[],
         };
         let lookup = ConfinedLookup {
-            visible: vec![inside.clone()],
+            visible: slice::from_ref(&inside),
             ..ConfinedLookup::new(self)
         };
 
@@ -157,7 +158,7 @@ impl AllowedDirsSnapshot {
         if self.access_scope.is_some() {
             return Err(Errno::XDEV);
         }
-        let top = self.dir_of(path).descriptor()?;
+        let top = self.dir_at(path.dir_index).descriptor()?;
 
         let dir_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let mut dir = self
@@ -183,7 +184,7 @@ impl AllowedDirsSnapshot {
 }
 
 /// Directory in which a lookup may look up names, although no allowed directory holds it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct VisibleDir<'a> {
     pub dir_index: usize,
     /// Absolute path.
