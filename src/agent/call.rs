@@ -19,12 +19,13 @@ pub mod tools;
 mod usage_file;
 mod watched;
 
-use crate::cli::agents::session_args::{OpenedFleet, SessionArgs};
+use crate::cli::agents::session_args::{OpenedFleet, SessionArgs, SessionParts, SessionRoots};
 use crate::cli::exit;
 use crate::cli::failure::{CommandFailure, CommandResult as _};
 use crate::cli::log_args::LogArgs;
 use crate::cli::output::{print_stderr, write_stdout};
 use crate::cli::signals::run_until_signal;
+use caproot_client::Fleet;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::sync::Mutex;
 use caproot_core::text::escape_json;
@@ -150,21 +151,12 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     let mut executors = None;
     let mut first = None;
     if let Some(OpenedFleet { fleet, selected }) = opened {
-        let session = parts.start_session(&fleet, selected).await?;
+        first = Some(start_first_session(&parts, &fleet, selected).await?);
         executors = Some(SessionExecutors {
             fleet,
             args: &args.session,
             env,
         });
-        let warnings = session.mcp_server_warnings().into_iter();
-        print_stderr(
-            &warnings
-                .map(|line| format!("caproot: {line}"))
-                .collect::<Vec<_>>(),
-        );
-        // No session before the first one has the tools.
-        let _ = parts.tools.owner.set(session.id().to_owned());
-        first = Some(OpenSession::new(session, args.plugins));
     }
 
     let manager = match &first {
@@ -204,6 +196,25 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     server.finish().await;
     written?;
     Ok(exit::OK)
+}
+
+/// Starts the session of the command line, which gets the tools, and prints the warnings of its MCP servers.
+async fn start_first_session(
+    parts: &SessionParts,
+    fleet: &Fleet,
+    selected: SessionRoots,
+) -> Result<OpenSession, CommandFailure> {
+    let session = parts.start_session(fleet, selected).await?;
+    let warnings = session.mcp_server_warnings().into_iter();
+    print_stderr(
+        &warnings
+            .map(|line| format!("caproot: {line}"))
+            .collect::<Vec<_>>(),
+    );
+
+    // No session before the first one has the tools.
+    let _ = parts.tools.owner.set(session.id().to_owned());
+    Ok(OpenSession::new(session, parts.options.plugins))
 }
 
 /// Answers the lines of stdin, and writes the events, until stdin ends and all requests are answered.

@@ -242,6 +242,7 @@ fn check(
         missing: Vec::new(),
         has_unknown: requirements.has_unknown,
     };
+
     for item in &requirements.items {
         let presence = match item {
             SkillRequirement::Program(names) => any_presence(names.iter().map(|name| {
@@ -251,6 +252,7 @@ fn check(
             SkillRequirement::Variable(name) => presence_from(is_set(name)),
             SkillRequirement::Platform(names) => presence_from(is_own_platform(names)),
         };
+
         match presence {
             LookupResult::Present => {}
             LookupResult::Absent => checked.missing.push(item.clone()),

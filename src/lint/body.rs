@@ -6,7 +6,7 @@ use crate::lint::new_skill::PLACEHOLDER_END;
 use caproot_core::text::{self, fences, position};
 use caproot_core::wire::RelPath;
 use percent_encoding::percent_decode_str;
-use pulldown_cmark::{Event, LinkType, Options, Parser, Tag};
+use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag};
 use std::collections::HashSet;
 
 /// Most lines of a body without a note. The Agent Skills format recommends both limits.
@@ -178,21 +178,10 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
     {
         let (words, is_code) = match event {
             Event::Code(code) => (code_paths(&code), true),
-            Event::Start(
-                Tag::Link {
-                    link_type,
-                    dest_url,
-                    ..
-                }
-                | Tag::Image {
-                    link_type,
-                    dest_url,
-                    ..
-                },
-            ) if !matches!(link_type, LinkType::Autolink | LinkType::Email) => {
-                (vec![dest_url.into_string()], false)
-            }
-            _ => continue,
+            event => match link_destination(event) {
+                Some(destination) => (vec![destination.into_string()], false),
+                None => continue,
+            },
         };
 
         for word in words {
@@ -233,6 +222,25 @@ fn code_paths(code: &str) -> Vec<String> {
         })
         .map(ToOwned::to_owned)
         .collect()
+}
+
+/// Returns the destination of a link or image that a file can be the target of.
+fn link_destination(event: Event<'_>) -> Option<CowStr<'_>> {
+    match event {
+        Event::Start(
+            Tag::Link {
+                link_type,
+                dest_url,
+                ..
+            }
+            | Tag::Image {
+                link_type,
+                dest_url,
+                ..
+            },
+        ) if !matches!(link_type, LinkType::Autolink | LinkType::Email) => Some(dest_url),
+        _ => None,
+    }
 }
 
 /// Resolves the target of a link against the package, without links of the filesystem. Returns

@@ -147,21 +147,7 @@ pub fn check_dir(
     let catalog = scan::scan_root(&allowed, &request.target, progress)?;
 
     let mut problems = Vec::new();
-    let mut skills = Vec::new();
-    let is_excluded = |path: &RelPath| request.exclusions.matches(path);
-    for skill in catalog.skills(0) {
-        let main = skill.skill_file_path();
-        if is_excluded(&main) {
-            continue;
-        }
-        match skill.check_handle(&request.id) {
-            Ok(()) => skills.push(CheckedSkill {
-                path: DisplayPath::new(&request.display_dir, &main),
-                skill: skill.clone(),
-            }),
-            Err(problem) => problems.push((main, problem)),
-        }
-    }
+    let skills = check_handles(request, &catalog, &mut problems);
 
     let kept = catalog.diagnostics.kept();
     for diagnostic in kept {
@@ -173,25 +159,14 @@ pub fn check_dir(
     // If the root was deleted meanwhile, its packages are not examined, and findings have no excerpts.
     let root = allowed.resolve(&request.target.path).ok();
     let mut excess = 0;
-    for skill in catalog.skills(0) {
-        let Some(root) = &root else { break };
-        if is_excluded(&skill.skill_file_path()) {
-            continue;
-        }
-        problems.extend(package::package_problems(
-            root,
-            skill,
-            &request.target.rules,
-        ));
-
-        // The problems may reach twice the limit, so that they are rarely sorted.
-        if problems.len() > 2 * MAX_FINDINGS {
-            excess += drop_excess(&mut problems);
-        }
+    if let Some(root) = &root {
+        excess += check_packages(request, root, &catalog, &mut problems);
     }
     if let Some(root) = root.as_ref().filter(|_| request.is_strict) {
         apply_strict_rules(request, root, &catalog, &mut problems);
     }
+
+    let is_excluded = |path: &RelPath| request.exclusions.matches(path);
     problems.retain(|(path, _)| !is_excluded(path));
     if let Some(root) = &root {
         show_link_targets(root, &mut problems);
@@ -216,6 +191,57 @@ pub fn check_dir(
             .filter(|plugin| !is_excluded(&plugin.package))
             .count(),
     })
+}
+
+/// Returns the skills with a valid handle, and adds the problems of the others. Excluded skills are left
+/// out.
+fn check_handles(
+    request: &CheckRequest,
+    catalog: &Catalog,
+    problems: &mut Vec<(RelPath, FileProblem)>,
+) -> Vec<CheckedSkill> {
+    let mut skills = Vec::new();
+    for skill in catalog.skills(0) {
+        let main = skill.skill_file_path();
+        if request.exclusions.matches(&main) {
+            continue;
+        }
+
+        match skill.check_handle(&request.id) {
+            Ok(()) => skills.push(CheckedSkill {
+                path: DisplayPath::new(&request.display_dir, &main),
+                skill: skill.clone(),
+            }),
+            Err(problem) => problems.push((main, problem)),
+        }
+    }
+    skills
+}
+
+/// Adds the problems of the packages that are not excluded. Returns the number of dropped problems.
+fn check_packages(
+    request: &CheckRequest,
+    root: &ResolvedRootDir,
+    catalog: &Catalog,
+    problems: &mut Vec<(RelPath, FileProblem)>,
+) -> usize {
+    let mut excess = 0;
+    for skill in catalog.skills(0) {
+        if request.exclusions.matches(&skill.skill_file_path()) {
+            continue;
+        }
+        problems.extend(package::package_problems(
+            root,
+            skill,
+            &request.target.rules,
+        ));
+
+        // The problems may reach twice the limit, so that they are rarely sorted.
+        if problems.len() > 2 * MAX_FINDINGS {
+            excess += drop_excess(problems);
+        }
+    }
+    excess
 }
 
 /// Adds the errors of the format's validator. An error replaces a problem with the same code and line.

@@ -219,6 +219,7 @@ pub fn program_token(callbacks: Arc<ToolCallbacks>, key: String, server: String)
 pub fn program_values(callbacks: &Arc<ToolCallbacks>, key: &str) -> ServerValues {
     let callbacks = callbacks.clone();
     let key = key.to_owned();
+
     ServerValues::new(move |request| {
         let (callbacks, key) = (callbacks.clone(), key.clone());
         async move {

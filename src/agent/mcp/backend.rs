@@ -96,6 +96,18 @@ enum SkillListItem {
     Gone,
 }
 
+impl OmittedSkills {
+    /// Counts a skill that cannot be in the list.
+    fn count_skill(&mut self, skill: &ServedSkill) {
+        match skill.address {
+            _ if !skill.is_offered() => self.policy += 1,
+            SkillAddress::InvalidName => self.name += 1,
+            SkillAddress::UriTaken => self.uri_taken += 1,
+            SkillAddress::Uri(_) => self.files += 1,
+        }
+    }
+}
+
 impl<T: Serialize> McpPage<T> {
     fn new() -> Self {
         Self {
@@ -277,12 +289,7 @@ impl McpBackend {
                         break;
                     }
                 }
-                SkillListItem::Omitted => match rest[page.passed].address {
-                    _ if !rest[page.passed].is_offered() => omitted.policy += 1,
-                    SkillAddress::InvalidName => omitted.name += 1,
-                    SkillAddress::UriTaken => omitted.uri_taken += 1,
-                    SkillAddress::Uri(_) => omitted.files += 1,
-                },
+                SkillListItem::Omitted => omitted.count_skill(&rest[page.passed]),
                 SkillListItem::Gone => {}
             }
             page.passed += 1;

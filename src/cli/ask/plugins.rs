@@ -260,12 +260,14 @@ fn server_text(server: &McpServer) -> String {
         Ok(McpTransport::Sse) => "sse",
         Ok(McpTransport::Unspecified) | Err(_) => "?",
     };
+
     let what = if server.url.is_empty() {
         format!("{} {}", server.command, server.args.join(" "))
     } else {
         server.url.clone()
     };
     let mut text = format!("{transport}: {}", what.trim());
+
     let names: Vec<&str> = server
         .environment
         .iter()
@@ -275,6 +277,7 @@ fn server_text(server: &McpServer) -> String {
     if !names.is_empty() {
         let _ = write!(text, " ({})", names.join(", "));
     }
+
     if server.enabled == Some(false) {
         text.push_str(" off");
     }

@@ -207,23 +207,7 @@ fn config_page(commands: &[CommandEntry]) -> ManualPage {
     ));
 
     page.control("SH", ["KEYS"]);
-    for key in config_keys() {
-        let mut text = key.meaning.to_owned();
-        if !key.is_section {
-            text = format!("{text} Type: {}.", key.value_type);
-        }
-        if let Some(default) = &key.default {
-            text = format!("{text} Default: {default}.");
-        }
-        if let Some(flag) = &key.flag {
-            text = format!("{text} Flag: `{flag}`.");
-        }
-        add_entry(
-            &mut page,
-            key.path,
-            &format!("{text} Reload: {}.", key.reload),
-        );
-    }
+    add_keys(&mut page);
 
     page.control("SH", ["FILES"]);
     let mut files = commands.iter().flat_map(CommandEntry::files);
@@ -253,6 +237,24 @@ fn finish_page(name: String, section: u8, source: &str) -> ManualPage {
         name,
         section,
         source: source.replace(r"\\", r"\e"),
+    }
+}
+
+/// Adds an entry for each key of the config file.
+fn add_keys(page: &mut Roff) {
+    for key in config_keys() {
+        let mut text = key.meaning.to_owned();
+        if !key.is_section {
+            text = format!("{text} Type: {}.", key.value_type);
+        }
+        if let Some(default) = &key.default {
+            text = format!("{text} Default: {default}.");
+        }
+        if let Some(flag) = &key.flag {
+            text = format!("{text} Flag: `{flag}`.");
+        }
+
+        add_entry(page, key.path, &format!("{text} Reload: {}.", key.reload));
     }
 }
 

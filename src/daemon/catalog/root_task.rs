@@ -543,34 +543,30 @@ impl RootTask {
             Ok((index, outcome, failure)) => {
                 self.retry_backoff = None;
                 let is_suspect = self.event_trust.is_lost();
-                let unsupported = index.no_inotify_support().map(PollReason::NoInotifySupport);
-                let failure = unsupported
-                    .or(failure)
-                    .or(is_suspect.then_some(PollReason::UnannouncedChanges));
-                if let Some(reason) = failure {
-                    self.watch_mode = WatchMode::Polling(reason);
-                } else if is_full {
-                    // Only a full scan shows that all directories are watched.
-                    self.watch_mode = WatchMode::Events;
-                }
+                let failure = failure.or(is_suspect.then_some(PollReason::UnannouncedChanges));
+                self.watch_mode = choose_watch_mode(&index, failure, is_full, self.watch_mode);
                 self.index = Some(index);
                 outcome
             }
-            Err(error) => {
-                self.retry_backoff.get_or_insert(RETRY_BACKOFF);
-                let reason = match error {
-                    // Logged for all roots at once.
-                    BlockingError::NoThread(_) => RootReason::NoThread,
-                    BlockingError::Panicked(_) => {
-                        tracing::error!(%error, "internal error: scan panicked");
-                        RootReason::ScanFailed
-                    }
-                };
-                ScanOutcome {
-                    catalog: Some(Err(reason)),
-                    ..ScanOutcome::default()
-                }
+            Err(error) => self.record_failed_scan(&error),
+        }
+    }
+
+    /// Starts the delay until the next try after a scan without a result. Returns the outcome with the
+    /// reason.
+    fn record_failed_scan(&mut self, error: &BlockingError) -> ScanOutcome {
+        self.retry_backoff.get_or_insert(RETRY_BACKOFF);
+        let reason = match error {
+            // Logged for all roots at once.
+            BlockingError::NoThread(_) => RootReason::NoThread,
+            BlockingError::Panicked(_) => {
+                tracing::error!(%error, "internal error: scan panicked");
+                RootReason::ScanFailed
             }
+        };
+        ScanOutcome {
+            catalog: Some(Err(reason)),
+            ..ScanOutcome::default()
         }
     }
 
@@ -703,6 +699,23 @@ fn stop_slow_parsers(progress: &ScanProgress) -> RootReason {
     tracing::warn!(file = %file.rel_path, "a file takes too long to parse");
     progress.stop_slow_parsers();
     RootReason::ParseTimeout
+}
+
+/// Returns the watch mode after a scan. `failure` is the reason why the scan or its watches miss
+/// changes; a filesystem without support for inotify comes first.
+fn choose_watch_mode(
+    index: &RootIndex,
+    failure: Option<PollReason>,
+    is_full: bool,
+    before: WatchMode,
+) -> WatchMode {
+    match (index.no_inotify_support(), failure) {
+        (Some(name), _) => WatchMode::Polling(PollReason::NoInotifySupport(name)),
+        (None, Some(reason)) => WatchMode::Polling(reason),
+        // Only a full scan shows that all directories are watched.
+        (None, None) if is_full => WatchMode::Events,
+        (None, None) => before,
+    }
 }
 
 /// Changes an interval by up to 10 % up or down, so that roots do not all scan at the same time.

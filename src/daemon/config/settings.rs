@@ -2,8 +2,8 @@
 
 use super::keys::{self, ConfigKey};
 use super::{
-    GivenSettings, address, callers, disabled_skills, limits, readiness, roots, socket_access, tls,
-    top_keys, traces, trust,
+    GivenSettings, ListenAddress, address, callers, disabled_skills, limits, readiness, roots,
+    socket_access, tls, top_keys, traces, trust,
 };
 use crate::daemon::catalog::WatchTiming;
 use crate::daemon::model::LandlockMode;
@@ -26,14 +26,7 @@ pub fn read(
     // TLS comes before the listeners: without TLS, other machines must not reach them.
     let tls = tls::read(&top, base, reader);
     let allow_remote = flags.tls.allows_remote() || tls.allows_remote();
-    let empty = Some("empty list; remove the key for the default socket");
-    let listeners = top_keys::LISTEN.list(&top, reader, empty, |text| {
-        let listener = address::parse_listener(text, base)?;
-        if !allow_remote {
-            address::require_local_or_tls(&listener)?;
-        }
-        Ok::<_, String>(listener)
-    });
+    let listeners = read_listeners(&top, base, allow_remote, reader);
 
     // The roots come before the rules that name them, and the callers before the sockets: only rules
     // make a socket for every user safe.
@@ -44,14 +37,10 @@ pub fn read(
         .and_then(|section| socket_access::read(&section, has_callers, reader));
 
     // The order of the other keys has no effect, because the errors are sorted by position.
-    let empty = Some("empty list; remove the key for the default, `local`");
-    let environment_ids = top_keys::ENVIRONMENT_IDS.list(&top, reader, empty, |text| {
-        RootId::new(text).map(|_| text.to_owned())
-    });
     let search = top_keys::SEARCH.section(&top, reader);
     let search = search.as_ref();
     GivenSettings {
-        environment_ids,
+        environment_ids: read_environment_ids(&top, reader),
         listeners,
         tls,
         socket,
@@ -77,18 +66,29 @@ pub fn read(
             .map(|section| readiness::read(&section, base, reader))
             .unwrap_or_default(),
         log: read_log_section(&top, reader),
-        metrics: top_keys::METRICS.section(&top, reader).and_then(|section| {
-            top_keys::METRICS_LISTEN.required(&section, reader, |text| {
-                let listener = address::parse_listener(text, base)?;
-                // The listener never has TLS.
-                address::require_local(&listener).map(|()| listener)
-            })
-        }),
+        metrics: read_metrics(&top, base, reader),
         traces: top_keys::TRACES
             .section(&top, reader)
             .and_then(|section| traces::read(&section, reader)),
         ..root_keys
     }
+}
+
+/// Reads the listeners. Unless `allow_remote` is set, reports those that other machines can reach.
+fn read_listeners(
+    top: &DocumentSection<'_>,
+    base: Option<&Path>,
+    allow_remote: bool,
+    reader: &mut DocumentReader<'_>,
+) -> Option<Vec<ListenAddress>> {
+    let empty = Some("empty list; remove the key for the default socket");
+    top_keys::LISTEN.list(top, reader, empty, |text| {
+        let listener = address::parse_listener(text, base)?;
+        if !allow_remote {
+            address::require_local_or_tls(&listener)?;
+        }
+        Ok::<_, String>(listener)
+    })
 }
 
 /// Reads the keys that name roots.
@@ -130,6 +130,31 @@ fn read_root_keys(
         callers,
         ..GivenSettings::default()
     }
+}
+
+/// Reads the environment ids.
+fn read_environment_ids(
+    top: &DocumentSection<'_>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<Vec<String>> {
+    let empty = Some("empty list; remove the key for the default, `local`");
+    top_keys::ENVIRONMENT_IDS.list(top, reader, empty, |text| {
+        RootId::new(text).map(|_| text.to_owned())
+    })
+}
+
+/// Reads the listener for metrics.
+fn read_metrics(
+    top: &DocumentSection<'_>,
+    base: Option<&Path>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<ListenAddress> {
+    let section = top_keys::METRICS.section(top, reader)?;
+    top_keys::METRICS_LISTEN.required(&section, reader, |text| {
+        let listener = address::parse_listener(text, base)?;
+        // The listener never has TLS.
+        address::require_local(&listener).map(|()| listener)
+    })
 }
 
 fn read_boolean(

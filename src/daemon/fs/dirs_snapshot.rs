@@ -474,7 +474,10 @@ impl AllowedDirsSnapshot {
         if !self.is_in_access_scope(path) {
             return Err(Errno::XDEV);
         }
-        self.open_entry(path.dir_index, path.rel_path.as_bytes(), flags, false)
+        // Not `open_entry`, which also opens below link directories: files below a directory of links
+        // are never opened.
+        let dir = self.outermost[path.dir_index].descriptor()?;
+        self.opener.open(dir, path.rel_path.as_bytes(), flags)
     }
 
     /// Opens a path like [`Self::open`], but fails if the kernel does not have it in its cache.
@@ -485,7 +488,10 @@ impl AllowedDirsSnapshot {
         if !self.is_in_access_scope(path) {
             return Err(Errno::XDEV);
         }
-        self.open_entry(path.dir_index, path.rel_path.as_bytes(), flags, true)
+        // Not `open_entry`, as in `open`: files below a directory of links are never opened.
+        let dir = self.outermost[path.dir_index].descriptor()?;
+        self.opener
+            .open_cached(dir, path.rel_path.as_bytes(), flags)
     }
 }
 

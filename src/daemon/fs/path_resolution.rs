@@ -172,13 +172,7 @@ pub fn resolve_path_with(start: PathStart<'_>, lookup: &mut impl PathLookup) -> 
             continue;
         }
 
-        let target = lookup.read_link(&real[..parent], &name, origin);
-        if !matches!(target, Err(ResolveStop::Outside)) {
-            let dir = real[..parent].to_vec();
-            lookups.push(NameLookup { dir, name });
-        }
-
-        match target {
+        match look_up_name(lookup, &real[..parent], name, origin, &mut lookups) {
             Ok(None) => {}
             Ok(Some(target)) => {
                 links += 1;
@@ -223,6 +217,22 @@ pub fn read_link_by_path(dir: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>, Res
 pub fn path_or_slash(path: &[u8]) -> &Path {
     let path = if path.is_empty() { b"/" } else { path };
     Path::new(OsStr::from_bytes(path))
+}
+
+/// Looks up a name in a directory, and records the lookup unless it was refused.
+fn look_up_name(
+    lookup: &mut impl PathLookup,
+    dir: &[u8],
+    name: Vec<u8>,
+    origin: SegmentOrigin,
+    lookups: &mut Vec<NameLookup>,
+) -> Result<Option<LinkTarget>, ResolveStop> {
+    let target = lookup.read_link(dir, &name, origin);
+    if !matches!(target, Err(ResolveStop::Outside)) {
+        let dir = dir.to_vec();
+        lookups.push(NameLookup { dir, name });
+    }
+    target
 }
 
 /// Pushes the components of a path on top of the pending components. An absolute path clears

@@ -159,6 +159,7 @@ fn delta_items<'a>(
             let removed = old
                 .skills(0)
                 .map(move |(_, skill)| removed_skill(old.id, &skill.package, reason));
+
             let plugins = old.plugins().collect();
             let marketplaces = [old.catalog.marketplaces(), &[]];
             let plugins = plugin_items(query, old.id, plugins, Vec::new(), marketplaces);

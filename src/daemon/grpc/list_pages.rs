@@ -156,23 +156,7 @@ pub fn resolved_page(
     let begin = request.begin;
     let visible = VisibleView::new(view, "");
 
-    let mut page = pb::ResolveRootsResponse {
-        roots: view
-            .roots
-            .iter()
-            .zip(&visible.roots)
-            .map(|(root, visible)| resolved_root(root, visible.as_ref()))
-            .collect(),
-        epoch: format_epoch(epoch),
-        revision: view.revision,
-        next_page_token: String::new(),
-    };
-    if request.is_first_page() {
-        for (root, list) in page.roots.iter_mut().zip(visible.diagnostics()) {
-            root.diagnostics = list;
-        }
-    }
-
+    let mut page = build_roots_page(request, epoch, view, &visible);
     let mut room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
     let mut count = 0;
     for (root_at, shown) in visible.roots.iter().enumerate().skip(begin.0) {
@@ -207,6 +191,33 @@ pub fn resolved_page(
             count += 1;
             page.roots[root_at].marketplaces.extend(list);
             page.roots[root_at].plugins.extend(plugin);
+        }
+    }
+    page
+}
+
+/// Builds a page of `ResolveRoots` that has no marketplaces and plugins yet.
+fn build_roots_page(
+    request: &PageRequest,
+    epoch: u64,
+    view: &CatalogView,
+    visible: &VisibleView<'_>,
+) -> pb::ResolveRootsResponse {
+    let mut page = pb::ResolveRootsResponse {
+        roots: view
+            .roots
+            .iter()
+            .zip(&visible.roots)
+            .map(|(root, visible)| resolved_root(root, visible.as_ref()))
+            .collect(),
+        epoch: format_epoch(epoch),
+        revision: view.revision,
+        next_page_token: String::new(),
+    };
+
+    if request.is_first_page() {
+        for (root, list) in page.roots.iter_mut().zip(visible.diagnostics()) {
+            root.diagnostics = list;
         }
     }
     page

@@ -3,7 +3,7 @@
 use super::diagnostic::{Diagnostic, DiagnosticCode, FileProblem};
 use super::plugin::PluginSkillList;
 use super::requirements::SkillRequirements;
-use super::sidecar::{self, SkillSidecar};
+use super::sidecar::{self, SkillInterface, SkillSidecar};
 use super::trust::PackageTrust;
 use super::{CompactFrontmatter, skill_file_name};
 use caproot_core::wire::limits::MAX_HANDLE_BYTES;
@@ -156,12 +156,7 @@ pub fn assemble_skill(
         return (None, diagnostics);
     };
 
-    let qualified_name = namespace.map(|ns| {
-        // Some authors write the whole name: `tempo:keep` in the plugin `tempo`.
-        let own = frontmatter.name().strip_prefix(&*ns.name);
-        let bare = own.and_then(|name| name.strip_prefix(':'));
-        format!("{}:{}", ns.name, bare.unwrap_or(frontmatter.name()))
-    });
+    let qualified_name = namespace.map(|ns| qualify_name(ns, frontmatter.name()));
     // A name without a namespace is never over the limit.
     if qualified_name
         .as_ref()
@@ -177,51 +172,12 @@ pub fn assemble_skill(
     }
 
     let plugin_dir = namespace.and_then(|ns| ns.plugin_dir.as_ref());
-    let mut icons = IconPaths::default();
-    if let Some(interface) = sidecar.and_then(|sidecar| sidecar.interface.as_ref()) {
-        for (path, text, key) in [
-            (&mut icons.small, &interface.icon_small, "icon_small"),
-            (&mut icons.large, &interface.icon_large, "icon_large"),
-        ] {
-            let Some(text) = text else { continue };
-            *path = sidecar::resolve_icon(package, plugin_dir, text);
-            if path.is_none() {
-                let why =
-                    format!("`interface.{key}` must lie in `assets` of the skill or its plugin");
-                let problem = FileProblem::warning(DiagnosticCode::FieldInvalid, why);
-                report(sidecar::sidecar_path, problem);
-            }
-        }
-    }
+    let interface = sidecar.and_then(|sidecar| sidecar.interface.as_ref());
+    let icons = interface
+        .map(|interface| resolve_icons(package, plugin_dir, interface, &mut report))
+        .unwrap_or_default();
 
-    let is_for_people =
-        frontmatter.forbids_model() || sidecar.is_some_and(|sidecar| sidecar.forbids_model);
-    let is_plugin_off = namespace.is_some_and(|namespace| namespace.is_switched_off);
-    let restriction = if is_for_people {
-        Some(OfferRestriction::PeopleOnly)
-    } else if is_unlisted {
-        let why =
-            "the plugin's manifest lists its skills, and not this one: models are not offered it";
-        report(
-            skill_file_name,
-            FileProblem::note(DiagnosticCode::SkillNotOffered, why),
-        );
-        Some(OfferRestriction::Unlisted)
-    } else if frontmatter.is_switched_off() || is_plugin_off {
-        let owner = if is_plugin_off {
-            "`defaultEnabled` of the plugin"
-        } else {
-            "`default-enabled`"
-        };
-        let why = format!("{owner} switches the skill off: models are not offered it");
-        report(
-            skill_file_name,
-            FileProblem::note(DiagnosticCode::SkillNotOffered, why),
-        );
-        Some(OfferRestriction::SwitchedOff)
-    } else {
-        None
-    };
+    let restriction = find_restriction(&frontmatter, sidecar, namespace, is_unlisted, &mut report);
 
     let requirements = SkillRequirements::read(&frontmatter, sidecar);
     let below_plugin = plugin_dir.and_then(|dir| package.strip_prefix(dir));
@@ -242,6 +198,74 @@ pub fn assemble_skill(
         requirements: requirements.map(Box::new),
     };
     (Some(skill), diagnostics)
+}
+
+/// Puts the namespace of a plugin before the name of its skill.
+fn qualify_name(namespace: &PluginNamespace, name: &str) -> String {
+    // Some authors write the whole name: `tempo:keep` in the plugin `tempo`.
+    let own = name.strip_prefix(&*namespace.name);
+    let bare = own.and_then(|name| name.strip_prefix(':'));
+    format!("{}:{}", namespace.name, bare.unwrap_or(name))
+}
+
+/// Resolves the icons of a skill. Reports icons outside the `assets` of the skill or its plugin.
+fn resolve_icons(
+    package: &RelPath,
+    plugin_dir: Option<&RelPath>,
+    interface: &SkillInterface,
+    report: &mut impl FnMut(fn() -> RelPath, FileProblem),
+) -> IconPaths {
+    let mut icons = IconPaths::default();
+    for (path, text, key) in [
+        (&mut icons.small, &interface.icon_small, "icon_small"),
+        (&mut icons.large, &interface.icon_large, "icon_large"),
+    ] {
+        let Some(text) = text else { continue };
+        *path = sidecar::resolve_icon(package, plugin_dir, text);
+        if path.is_none() {
+            let why = format!("`interface.{key}` must lie in `assets` of the skill or its plugin");
+            let problem = FileProblem::warning(DiagnosticCode::FieldInvalid, why);
+            report(sidecar::sidecar_path, problem);
+        }
+    }
+    icons
+}
+
+/// Returns the reason why a skill is not offered to models. Reports a reason that is not in the skill's
+/// own policy.
+fn find_restriction(
+    frontmatter: &CompactFrontmatter,
+    sidecar: Option<&SkillSidecar>,
+    namespace: Option<&PluginNamespace>,
+    is_unlisted: bool,
+    report: &mut impl FnMut(fn() -> RelPath, FileProblem),
+) -> Option<OfferRestriction> {
+    if frontmatter.forbids_model() || sidecar.is_some_and(|sidecar| sidecar.forbids_model) {
+        return Some(OfferRestriction::PeopleOnly);
+    }
+
+    let is_plugin_off = namespace.is_some_and(|namespace| namespace.is_switched_off);
+    let (restriction, why) = if is_unlisted {
+        let why =
+            "the plugin's manifest lists its skills, and not this one: models are not offered it";
+        (OfferRestriction::Unlisted, why.to_owned())
+    } else if frontmatter.is_switched_off() || is_plugin_off {
+        let owner = if is_plugin_off {
+            "`defaultEnabled` of the plugin"
+        } else {
+            "`default-enabled`"
+        };
+        let why = format!("{owner} switches the skill off: models are not offered it");
+        (OfferRestriction::SwitchedOff, why)
+    } else {
+        return None;
+    };
+
+    report(
+        skill_file_name,
+        FileProblem::note(DiagnosticCode::SkillNotOffered, why),
+    );
+    Some(restriction)
 }
 
 impl Skill {

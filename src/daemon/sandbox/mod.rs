@@ -76,15 +76,7 @@ pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, Sandbo
         .and_then(|()| no_new_privs())
         .unwrap_or_default();
     if policy.landlock == LandlockMode::Off {
-        return Ok(ProcessSandbox {
-            status: SandboxStatus {
-                no_new_privs,
-                ..SandboxStatus::default()
-            },
-            warnings: Vec::new(),
-            readable_dirs: None,
-            _procfs: Vec::new(),
-        });
+        return Ok(ProcessSandbox::without_landlock(no_new_privs));
     }
 
     let mut paths = paths::collect_paths(policy);
@@ -137,6 +129,19 @@ pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, Sandbo
 }
 
 impl ProcessSandbox {
+    fn without_landlock(no_new_privs: bool) -> Self {
+        let status = SandboxStatus {
+            no_new_privs,
+            ..SandboxStatus::default()
+        };
+        Self {
+            status,
+            warnings: Vec::new(),
+            readable_dirs: None,
+            _procfs: Vec::new(),
+        }
+    }
+
     /// Whether the sandbox restricts reading.
     #[must_use]
     pub fn is_restricted(&self) -> bool {

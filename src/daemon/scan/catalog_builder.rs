@@ -115,43 +115,14 @@ impl CatalogBuilder {
         &mut self,
         mut namespaces: NamespaceResolver<'_>,
         mut filter: SkillFilter<'_>,
-        findings: SearchFindings,
+        mut findings: SearchFindings,
         plugin_set: PluginSet,
         settings: CatalogSettings<'_>,
     ) -> Catalog {
-        let SearchFindings {
-            candidates,
-            mut diagnostics,
-            mut counts,
-            truncated,
-        } = findings;
-        let mut old = std::mem::take(&mut self.0);
-        let mut skills = Vec::with_capacity(candidates.len());
-        self.0.reserve(candidates.len());
-
-        // The disabled skills are not listed, and their problems are not reported.
-        for candidate in candidates {
-            let dir = candidate.resolved.parent();
-            let namespace = dir
-                .as_ref()
-                .and_then(|dir| namespaces.find_namespace(dir, &mut diagnostics));
-            let last = old.remove(&candidate.package);
-            let built = BuiltSkill::build(&candidate, namespace, last, settings.trust);
-
-            let name = built.skill.as_ref().map(|skill| skill.name());
-            if filter.take_if_disabled(&candidate.package, dir.as_ref(), name) {
-                counts.disabled += 1;
-            } else {
-                counts.omitted += u32::from(built.skill.is_none());
-                skills.extend(built.skill.clone());
-                let of_skill = built.diagnostics.iter().cloned();
-                of_skill.for_each(|diagnostic| diagnostics.push(diagnostic));
-            }
-            self.0.insert(candidate.package, built);
-        }
+        let skills = self.build_skills(&mut namespaces, &mut filter, &mut findings, settings.trust);
 
         let root = namespaces.reader.root;
-        namespaces.find_namespace(root, &mut diagnostics);
+        namespaces.find_namespace(root, &mut findings.diagnostics);
         let lookup = namespaces.plugins.manifests.get(root);
         let plugin = lookup.and_then(|lookup| lookup.manifest.clone());
         let kind = match (&plugin, self.0.contains_key(&RelPath::root())) {
@@ -165,16 +136,52 @@ impl CatalogBuilder {
             follow_links: settings.follow_links,
             kind,
             plugin,
-            counts,
-            truncated,
+            counts: findings.counts,
+            truncated: findings.truncated,
             trust: None,
         };
-        let mut catalog = Catalog::new(skills, diagnostics, header).with_plugins(
+        let mut catalog = Catalog::new(skills, findings.diagnostics, header).with_plugins(
             plugin_set.plugins,
             plugin_set.marketplaces,
             plugin_set.manifest_files,
         );
         catalog.disabled_packages = filter.disabled_packages();
         catalog
+    }
+
+    /// Builds the skills of the candidates, without the disabled ones. Counts the disabled and the
+    /// omitted skills, and reports the problems of the others.
+    fn build_skills(
+        &mut self,
+        namespaces: &mut NamespaceResolver<'_>,
+        filter: &mut SkillFilter<'_>,
+        findings: &mut SearchFindings,
+        trust: Option<&TrustPolicy>,
+    ) -> Vec<Arc<Skill>> {
+        let candidates = std::mem::take(&mut findings.candidates);
+        let mut old = std::mem::take(&mut self.0);
+        let mut skills = Vec::with_capacity(candidates.len());
+        self.0.reserve(candidates.len());
+
+        for candidate in candidates {
+            let dir = candidate.resolved.parent();
+            let namespace = dir
+                .as_ref()
+                .and_then(|dir| namespaces.find_namespace(dir, &mut findings.diagnostics));
+            let last = old.remove(&candidate.package);
+            let built = BuiltSkill::build(&candidate, namespace, last, trust);
+
+            let name = built.skill.as_ref().map(|skill| skill.name());
+            if filter.take_if_disabled(&candidate.package, dir.as_ref(), name) {
+                findings.counts.disabled += 1;
+            } else {
+                findings.counts.omitted += u32::from(built.skill.is_none());
+                skills.extend(built.skill.clone());
+                let of_skill = built.diagnostics.iter().cloned();
+                of_skill.for_each(|diagnostic| findings.diagnostics.push(diagnostic));
+            }
+            self.0.insert(candidate.package, built);
+        }
+        skills
     }
 }

@@ -94,17 +94,7 @@ impl DirLister<'_> {
         let may_hold_manifest = manifest_directories.any(|name| kind_of(name.as_bytes()).is_some());
         let has_sidecar_directory = kind_of(b"agents").is_some();
         if may_hold_manifest {
-            // `namespaces` reads the manifests later.
-            let dir = &to_scan.resolved;
-            for path in manifest_paths() {
-                record.watches.watch_file_path(self.snapshot, dir, &path);
-                let target = open_file::find_target(self.snapshot, dir, &path);
-                if target.is_ok_and(|target| target.stat.st_nlink > 1)
-                    && let Ok(opened) = open_file::open_file(self.snapshot, dir, &path)
-                {
-                    record.watches.track_file(&opened);
-                }
-            }
+            self.watch_manifests(&to_scan.resolved, record);
         }
         let is_worktree = !to_scan.path.is_root()
             && kind_of(GIT_FILE) == Some(FileType::RegularFile)
@@ -123,12 +113,7 @@ impl DirLister<'_> {
                 }
                 FileType::RegularFile => continue,
                 FileType::Directory => ListingEntryKind::Directory,
-                FileType::Symlink => {
-                    // The watch comes before the read, as for the directory.
-                    let watches = &mut record.watches;
-                    watches.watch_link(self.snapshot, &to_scan.resolved, &name);
-                    self.read_link_entry(to_scan, &dir, &name, skill_file, record)
-                }
+                FileType::Symlink => self.read_link_entry(to_scan, &dir, &name, skill_file, record),
                 _ => ListingEntryKind::SpecialFile,
             };
             entries.push(ListingEntry {
@@ -146,6 +131,19 @@ impl DirLister<'_> {
             may_hold_manifest,
             is_worktree,
         })
+    }
+
+    /// Watches the manifests of a directory, which `namespaces` reads later.
+    fn watch_manifests(&self, dir: &ResolvedPath, record: &mut ListingRecord<'_>) {
+        for path in manifest_paths() {
+            record.watches.watch_file_path(self.snapshot, dir, &path);
+            let target = open_file::find_target(self.snapshot, dir, &path);
+            if target.is_ok_and(|target| target.stat.st_nlink > 1)
+                && let Ok(opened) = open_file::open_file(self.snapshot, dir, &path)
+            {
+                record.watches.track_file(&opened);
+            }
+        }
     }
 
     /// Watches a directory, and opens it to list its entries.
@@ -172,7 +170,7 @@ impl DirLister<'_> {
         self.snapshot.open(path, flags)
     }
 
-    /// Reads the target of a link.
+    /// Watches a link, and reads its target.
     fn read_link_entry(
         &self,
         to_scan: &DirToScan,
@@ -181,6 +179,10 @@ impl DirLister<'_> {
         skill_file: Option<bool>,
         record: &mut ListingRecord<'_>,
     ) -> ListingEntryKind {
+        // The watch comes before the read, as for the directory.
+        let watches = &mut record.watches;
+        watches.watch_link(self.snapshot, &to_scan.resolved, name);
+
         let target = match open_file::follow_link(self.snapshot, &to_scan.resolved, dir, name) {
             Ok(target) => target,
             Err(OpenError::NotRegular) => return ListingEntryKind::SpecialFile,

@@ -129,19 +129,7 @@ impl PackageVerifier {
             return None;
         }
 
-        // The budget is refilled if it was refilled long ago, or if the lock is another.
-        let now = context.progress.started_at();
-        let lock = &trust.lock;
-        let is_recent = self
-            .last_refill
-            .is_some_and(|(at, digest)| digest == lock.digest && now < at + READ_BUDGET_INTERVAL);
-        if !is_recent {
-            let approved_bytes = lock.lock.total_bytes();
-            self.read_budget
-                .refill(approved_bytes.saturating_mul(READS_PER_INTERVAL));
-            self.last_refill = Some((now, lock.digest));
-        }
-
+        self.refill_read_budget(trust, context.progress.started_at());
         let task = PackageTask {
             trust,
             scanned_root: root,
@@ -153,18 +141,9 @@ impl PackageVerifier {
             context,
             read_budget: &self.read_budget,
         };
-        let mut compared = Vec::with_capacity(packages.len());
-        process_in_order(
-            &packages,
-            MAX_INLINE_PACKAGES,
-            context.progress,
-            |package, (): &mut ()| {
-                let is_refused = due.refused.contains(package.path());
-                task.verify(package, self.packages.get(&package.key()), is_refused)
-            },
-            |_, package| compared.push((package.scanned.key(), package)),
-        );
-        self.packages.extend(compared);
+        for package in self.compare_packages(&packages, &task, due.refused) {
+            self.packages.insert(package.scanned.key(), package);
+        }
         self.packages.retain(|key, _| {
             let package = LockedPackage::find(key, scanned);
             package.is_some_and(|package| package.is_locked(trust))
@@ -194,6 +173,43 @@ impl PackageVerifier {
     pub fn unreported_tokens(&self) -> impl Iterator<Item = u64> {
         let packages = self.packages.values();
         packages.filter_map(|package| package.needs_recheck.then_some(package.token))
+    }
+
+    /// Refills the budget if it was refilled long ago, or if the lock is another.
+    fn refill_read_budget(&mut self, trust: &TrustPolicy, now: Instant) {
+        let lock = &trust.lock;
+        let is_recent = self
+            .last_refill
+            .is_some_and(|(at, digest)| digest == lock.digest && now < at + READ_BUDGET_INTERVAL);
+        if is_recent {
+            return;
+        }
+
+        let approved_bytes = lock.lock.total_bytes();
+        self.read_budget
+            .refill(approved_bytes.saturating_mul(READS_PER_INTERVAL));
+        self.last_refill = Some((now, lock.digest));
+    }
+
+    /// Compares packages on several threads, and returns the results in their order.
+    fn compare_packages(
+        &self,
+        packages: &[LockedPackage],
+        task: &PackageTask<'_>,
+        refused: &HashSet<RelPath>,
+    ) -> Vec<VerifiedPackage> {
+        let mut compared = Vec::with_capacity(packages.len());
+        process_in_order(
+            packages,
+            MAX_INLINE_PACKAGES,
+            task.context.progress,
+            |package, (): &mut ()| {
+                let last = self.packages.get(&package.key());
+                task.verify(package, last, refused.contains(package.path()))
+            },
+            |_, package| compared.push(package),
+        );
+        compared
     }
 
     /// Returns the packages to compare. A package whose name the lock has is `Changed` until then.

@@ -271,12 +271,7 @@ impl RootIndex {
         progress: &ScanProgress,
     ) -> ScanOutcome {
         self.is_scanned_since_recheck = true;
-        let mut tokens = dirty.tokens.clone();
-        if dirty.compare_files {
-            tokens.extend(self.outdated_tokens(progress));
-            tokens.extend(self.scanned_root.iter().flat_map(transient_failures));
-        }
-        let places = self.watches.dirty_places(&tokens, &dirty.moved);
+        let places = self.find_dirty_places(dirty, progress);
 
         let Some(root) = &mut self.scanned_root else {
             return self.scan_all(allowed, watcher, progress);
@@ -287,37 +282,13 @@ impl RootIndex {
             watcher,
             progress,
         };
-        if places.has_manifest_place {
-            for dir in self
-                .watches
-                .rewatch_manifest_places(&root.snapshot, &context)
-            {
-                root.plugins.manifests.remove(&dir);
-            }
-        }
-        root.mark_moved_stale(&places.moved);
 
-        // A manifest that could not be read for a transient reason is read again.
-        let has_failed = root.plugins.has_failed_manifest();
-        let manifests = &mut root.plugins.manifests;
-        manifests.retain(|_, manifest| !manifest.has_transient_error());
-        let mut scan_again = places.has_manifest_place || !places.moved.is_empty() || has_failed;
-
-        let path = &self.target.path;
-        let is_replaced = match places.root_path {
-            PathChange::None => false,
-            PathChange::Possible => root.has_moved(&allowed.snapshot_for_path(path), path),
-            PathChange::Moved => true,
-        };
-        if is_replaced {
+        let mut scan_again = forget_outdated(root, &places, &mut self.watches, &context);
+        if is_replaced(root, &places, allowed, &self.target.path) {
             return self.scan_all(allowed, watcher, progress);
         }
 
-        let mut dirs = HashSet::new();
-        for (_, dir) in &places.listed {
-            dirs.extend(unlisted_dirs(root, dir));
-            dirs.insert(dir.clone());
-        }
+        let dirs = dirs_to_relist(root, &places);
         // A listing watches the manifests of its directory, so the manifests are read after it.
         let mut relisted = relist(root, dirs, settled, &context);
         let root_dir = root.dirs.get(&root.path);
@@ -388,6 +359,17 @@ impl RootIndex {
         Some(tokens)
     }
 
+    /// Returns the places of the reported changes, and of files that changed without a report if the files
+    /// are compared.
+    fn find_dirty_places(&self, dirty: &DirtyDirs, progress: &ScanProgress) -> DirtyPlaces {
+        let mut tokens = dirty.tokens.clone();
+        if dirty.compare_files {
+            tokens.extend(self.outdated_tokens(progress));
+            tokens.extend(self.scanned_root.iter().flat_map(transient_failures));
+        }
+        self.watches.dirty_places(&tokens, &dirty.moved)
+    }
+
     /// Returns the tokens of directories in which a file changed since it was read.
     fn outdated_tokens(&self, progress: &ScanProgress) -> HashSet<u64> {
         let root = self.scanned_root.iter();
@@ -440,6 +422,52 @@ impl RootIndex {
     }
 }
 
+/// Removes the manifests and marks the directories that the dirty places make outdated. Returns
+/// whether there were any.
+fn forget_outdated(
+    root: &mut ScannedRoot,
+    places: &DirtyPlaces,
+    watches: &mut RootWatches,
+    context: &ScanContext<'_>,
+) -> bool {
+    if places.has_manifest_place {
+        for dir in watches.rewatch_manifest_places(&root.snapshot, context) {
+            root.plugins.manifests.remove(&dir);
+        }
+    }
+    root.mark_moved_stale(&places.moved);
+
+    // A manifest that could not be read for a transient reason is read again.
+    let has_failed = root.plugins.has_failed_manifest();
+    let manifests = &mut root.plugins.manifests;
+    manifests.retain(|_, manifest| !manifest.has_transient_error());
+    places.has_manifest_place || !places.moved.is_empty() || has_failed
+}
+
+/// Whether a change of the root's path leads to another directory, or to another snapshot.
+fn is_replaced(
+    root: &ScannedRoot,
+    places: &DirtyPlaces,
+    allowed: &AllowedDirs,
+    path: &[u8],
+) -> bool {
+    match places.root_path {
+        PathChange::None => false,
+        PathChange::Possible => root.has_moved(&allowed.snapshot_for_path(path), path),
+        PathChange::Moved => true,
+    }
+}
+
+/// Returns the directories to list again after a change in listed directories.
+fn dirs_to_relist(root: &ScannedRoot, places: &DirtyPlaces) -> HashSet<ResolvedPath> {
+    let mut dirs = HashSet::new();
+    for (_, dir) in &places.listed {
+        dirs.extend(unlisted_dirs(root, dir));
+        dirs.insert(dir.clone());
+    }
+    dirs
+}
+
 fn held_skills(root: &ScannedRoot) -> impl Iterator<Item = HeldSkill> {
     root.dirs.values().filter_map(ScannedDir::held_skill)
 }
@@ -462,9 +490,11 @@ fn reread_plugins(
     };
     let plugins = &mut root.plugins;
     let mut has_changed = false;
+
     for (token, dir) in &places.listed {
         has_changed |= plugins.reread_manifest(dir, *token, settled, unstable, &reader);
     }
+
     for dir in &places.plugins {
         let plugin = plugins.dirs.get_mut(dir);
         has_changed |= plugin.is_some_and(|plugin| plugin.reread(&reader, dir, settled, unstable));

@@ -9,7 +9,9 @@ use super::parallel_list::process_in_order;
 use super::plugin_reader::PluginReader;
 use super::plugin_set::PluginIndex;
 use super::scan_progress::ScanProgress;
-use super::scanned_dir::{DirToScan, ListingEntry, ListingEntryKind, ScannedDir, ScannedDirs};
+use super::scanned_dir::{
+    DirToScan, ListedDir, ListingEntry, ListingEntryKind, ScannedDir, ScannedDirs,
+};
 use super::search::{SearchOutcome, SearchRules, SkillSearch};
 use super::watches::{DIR_FLAGS, DirWatcher, RootWatches, WatchRole};
 use crate::daemon::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
@@ -223,57 +225,35 @@ impl ScannedRoot {
             if round.is_empty() {
                 break;
             }
-            // A listing of the last scan is used again if it is trusted and not stale.
-            let new = round.iter().filter(|dir| {
-                let last = dirs.previous.get(&dir.resolved).filter(|_| trusted);
-                last.is_none_or(|last| last.is_stale || last.walked_path != dir.path)
-            });
-            let new: Vec<_> = new.cloned().collect();
+            let new: Vec<_> = round
+                .iter()
+                .filter(|dir| !trusted || !dirs.can_reuse(dir))
+                .cloned()
+                .collect();
             dirs.current.reserve(new.len());
 
             let mut round = round.into_iter().peekable();
-            let lister = DirLister {
-                snapshot: &self.snapshot,
-                limits: &self.rules.limits,
-                context,
-            };
-            let list = |dir: &DirToScan, buffers: &mut ListBuffers| {
-                let token = context.next_token.fetch_add(1, Ordering::Relaxed);
-                (token, lister.list_dir(dir, token, buffers))
-            };
-            process_in_order(
-                &new,
-                MAX_INLINE_DIRS,
-                context.progress,
-                list,
-                |listed_dir, listed| {
-                    let (token, listed) = listed;
-                    // The search takes the listings in the order of the round, kept and new ones mixed.
-                    while let Some(kept) = round.next_if(|next| next.path != listed_dir.path) {
-                        dirs.keep_dir(kept, &mut search);
-                    }
-                    let Some(dir) = round.next() else { return };
+            self.list_new_dirs(&new, context, |root, listed_dir, token, listed| {
+                // The search takes the listings in the order of the round, kept and new ones mixed.
+                while let Some(kept) = round.next_if(|next| next.path != listed_dir.path) {
+                    dirs.keep_dir(kept, &mut search);
+                }
+                let Some(dir) = round.next() else { return };
 
-                    let path = dir.resolved.clone();
-                    let last = dirs.previous.swap_remove(&path);
-                    if let Some(last) = &last {
-                        watches.roles.remove(&last.token);
-                    }
-                    let now = context.progress.started_at();
-                    let scanned = ScannedDir::new(dir, token, listed, last, now);
-                    if let Ok(listing) = &scanned.listing {
-                        let device = listing.identity.0;
-                        self.filesystems
-                            .record_filesystem(&self.snapshot, &path, device);
-                    }
-                    self.needs_comparison |= scanned.fingerprints.has_hard_links;
-                    watches.roles.insert(token, WatchRole::Listed(path.clone()));
+                let path = dir.resolved.clone();
+                let last = dirs.previous.swap_remove(&path);
+                if let Some(last) = &last {
+                    watches.roles.remove(&last.token);
+                }
+                let now = context.progress.started_at();
+                let scanned = ScannedDir::new(dir, token, listed, last, now);
+                root.record_dir(&path, &scanned);
+                watches.roles.insert(token, WatchRole::Listed(path.clone()));
 
-                    let listing = scanned.listing.clone();
-                    dirs.current.insert(path, scanned);
-                    search.add_listing(listed_dir.clone(), listing);
-                },
-            );
+                let listing = scanned.listing.clone();
+                dirs.current.insert(path, scanned);
+                search.add_listing(listed_dir.clone(), listing);
+            });
             round.for_each(|kept| dirs.keep_dir(kept, &mut search));
         }
 
@@ -282,6 +262,44 @@ impl ScannedRoot {
         }
         self.dirs = dirs.current;
         search.finish()
+    }
+
+    /// Lists directories, and passes each listing with its token to `take` in their order.
+    fn list_new_dirs(
+        &mut self,
+        new: &[DirToScan],
+        context: &ScanContext<'_>,
+        mut take: impl FnMut(&mut Self, &DirToScan, u64, ListedDir),
+    ) {
+        let snapshot = self.snapshot.clone();
+        let limits = self.rules.limits.clone();
+        let lister = DirLister {
+            snapshot: &snapshot,
+            limits: &limits,
+            context,
+        };
+
+        let list = |dir: &DirToScan, buffers: &mut ListBuffers| {
+            let token = context.next_token.fetch_add(1, Ordering::Relaxed);
+            (token, lister.list_dir(dir, token, buffers))
+        };
+        process_in_order(
+            new,
+            MAX_INLINE_DIRS,
+            context.progress,
+            list,
+            |dir, (token, listed)| take(self, dir, token, listed),
+        );
+    }
+
+    /// Records the filesystem and the hard links of a scanned directory.
+    fn record_dir(&mut self, path: &ResolvedPath, scanned: &ScannedDir) {
+        if let Ok(listing) = &scanned.listing {
+            let device = listing.identity.0;
+            self.filesystems
+                .record_filesystem(&self.snapshot, path, device);
+        }
+        self.needs_comparison |= scanned.fingerprints.has_hard_links;
     }
 
     /// Reads the plugins, and builds the catalog of the skills and plugins.
@@ -406,6 +424,12 @@ impl ScannedRoot {
 }
 
 impl DirReuse {
+    /// Whether the last scan listed the directory, and its listing is not stale.
+    fn can_reuse(&self, dir: &DirToScan) -> bool {
+        let last = self.previous.get(&dir.resolved);
+        last.is_some_and(|last| !last.is_stale && last.walked_path == dir.path)
+    }
+
     /// Passes the last listing of a directory to the search.
     fn keep_dir(&mut self, dir: DirToScan, search: &mut SkillSearch) {
         if let Some(last) = self.previous.swap_remove(&dir.resolved) {

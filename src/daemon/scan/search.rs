@@ -239,18 +239,22 @@ impl SkillSearch {
             let value = self.rules.limits.max_directories;
             return self.stop_at_limit("max_directories", value, dir.path);
         }
+
         let listing = match listing {
             Ok(listing) => listing,
             Err(problem) => return self.add_diagnostic(dir.path, problem),
         };
+
         if listing.is_worktree {
             let why = "a Git worktree of a repository below the root, and so not searched again";
             let problem = FileProblem::note(DiagnosticCode::DirectoriesSkipped, why);
             return self.add_diagnostic(dir.path, problem);
         }
+
         if let Some(better) = self.better_link(&dir, &listing) {
             return self.add_diagnostic(dir.path, alias_problem(&better));
         }
+
         if let Some(dir) = self.skip_if_entered(dir, Some(listing.identity)) {
             self.entered_identities
                 .insert(listing.identity, dir.path.clone());

@@ -136,6 +136,7 @@ fn has_unreported_change(
             | ListingEntryKind::SpecialFile => false,
         }
     };
+
     dir.entries().iter().any(has_changed) || may_list_now(dir, path, snapshot)
 }
 

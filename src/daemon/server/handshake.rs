@@ -28,6 +28,7 @@ pub async fn accept_tls(
     address: SocketAddr,
 ) -> io::Result<PeerConnection> {
     let handshake = tls.acceptor().accept(stream).into_fallible();
+
     match timeout(HANDSHAKE_TIMEOUT, handshake).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(ALPN) => {
             let names = certificate_names(&stream, address);

@@ -181,13 +181,7 @@ pub async fn build_daemon_on(
 
     // The certificates were checked with the configuration, but may have changed since. An error here
     // ends the start before a listener is registered.
-    let tls = config
-        .tls
-        .clone()
-        .map(ReloadableTls::load)
-        .transpose()
-        .map_err(|error| StartError::config(error.to_string()))?
-        .map(Arc::new);
+    let tls = load_tls(&config)?;
 
     // The listeners were bound before the sandbox, without a runtime. Clients can connect already, and
     // wait in the backlog of the kernel until the daemon runs.
@@ -213,10 +207,6 @@ pub async fn build_daemon_on(
     let connection_quota = ConnectionQuota::new(&limits, first_call_timeout);
     let connection_limiter = ConnectionLimiter::new(connection_quota, capacity);
 
-    let mut epoch = [0; 8];
-    getrandom(&mut epoch, GetRandomFlags::empty())
-        .map_err(|e| StartError::internal(&format!("reading random bytes failed: {e}")))?;
-
     // The parts that a reload changes are created together; the other parts below use their clones.
     let audit = AuditLog::new(config.audit);
     let auth_layer = AuthLayer::new(auth_config(&config), audit.clone());
@@ -226,7 +216,7 @@ pub async fn build_daemon_on(
             opener: config.opener,
             policy: policy_config(&config, limits.clone()),
         },
-        u64::from_ne_bytes(epoch),
+        random_epoch()?,
     );
 
     // The watcher starts before the first scan, so that `GetExecutor` names the right backend from the
@@ -305,6 +295,24 @@ pub async fn build_daemon_on(
         reloader,
         config_state,
     })
+}
+
+/// Loads the certificates, if the configuration has TLS.
+fn load_tls(config: &Config) -> Result<Option<Arc<ReloadableTls>>, StartError> {
+    let Some(files) = config.tls.clone() else {
+        return Ok(None);
+    };
+    ReloadableTls::load(files)
+        .map(|tls| Some(Arc::new(tls)))
+        .map_err(|error| StartError::config(error.to_string()))
+}
+
+/// Returns the epoch of this process.
+fn random_epoch() -> Result<u64, StartError> {
+    let mut bytes = [0; 8];
+    getrandom(&mut bytes, GetRandomFlags::empty())
+        .map_err(|e| StartError::internal(&format!("reading random bytes failed: {e}")))?;
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 fn log_config_warnings(config: &Config) {
@@ -391,18 +399,10 @@ impl BoundDaemon {
             servers.spawn(limiter.serve_connections(source, server.clone(), shutdown.clone()));
         }
 
-        // Ends when a new process is needed.
-        let reloaded = async {
-            service_manager::notify_ready(&store, &config_state).await;
-            tokio::select! {
-                () = service_manager::run_notifications(&store, config_state.clone()) => {}
-                () = reloader.run(reloads) => {}
-            }
-        };
         let certificates = OptionFuture::from(tls.as_ref().map(ReloadableTls::watch_files));
         let exit_reason = tokio::select! {
             () = stop => ExitReason::Stopped,
-            () = reloaded => ExitReason::NeedsRestart,
+            () = run_reloads(&store, &config_state, reloader, reloads) => ExitReason::NeedsRestart,
             Some(()) = certificates => ExitReason::Stopped,
             () = socket_watch::keep_socket_files(&sockets) => ExitReason::Stopped,
             Some(ended) = servers.join_next() => {
@@ -417,13 +417,30 @@ impl BoundDaemon {
         // another daemon.
         report_not_serving(&mut health).await;
         shutdown.cancel();
-
-        // Calls that do not end in time are aborted.
-        let drained = async { while servers.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
-            tracing::warn!("calls in flight did not end within {DRAIN_TIMEOUT:?} and were aborted");
-        }
+        drain_calls(servers).await;
         Ok(exit_reason)
+    }
+}
+
+/// Notifies the service manager, and reloads on request. Returns when a new process is needed.
+async fn run_reloads(
+    store: &CatalogStore,
+    config_state: &watch::Receiver<ConfigState>,
+    reloader: ConfigReloader,
+    reloads: ReloadSource,
+) {
+    service_manager::notify_ready(store, config_state).await;
+    tokio::select! {
+        () = service_manager::run_notifications(store, config_state.clone()) => {}
+        () = reloader.run(reloads) => {}
+    }
+}
+
+/// Waits for calls in flight, at most for [`DRAIN_TIMEOUT`]. Aborts those that are left.
+async fn drain_calls(mut servers: JoinSet<()>) {
+    let drained = async { while servers.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
+        tracing::warn!("calls in flight did not end within {DRAIN_TIMEOUT:?} and were aborted");
     }
 }
 

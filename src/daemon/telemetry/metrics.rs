@@ -73,19 +73,7 @@ impl Collector for ScrapeCollector {
             diagnostics,
         } = self.store.stats();
         let mut writer = MetricWriter(&mut encoder);
-
-        writer.write_time(
-            "start_time",
-            "Unix time of the daemon's start",
-            unix_seconds(self.started_at),
-        )?;
-        writer.write_config_metrics(&self.config.borrow())?;
-        let expiry = self.certificate_expiry.as_ref();
-        writer.write_time(
-            "tls_certificate_expiry_timestamp",
-            "Unix time at which the daemon's certificate expires; 0 without TLS",
-            expiry.map_or(0, |time| unix_seconds(*time.borrow())),
-        )?;
+        self.write_process_metrics(&mut writer)?;
 
         writer.write_counter("revisions", "Published revisions of all catalogs", revision)?;
         writer.write_root_metrics(&[("published", published), ("selected", selected)])?;
@@ -125,6 +113,24 @@ impl Collector for ScrapeCollector {
 }
 
 impl ScrapeCollector {
+    /// Writes the metrics of the process: its start, its configuration and its certificate.
+    fn write_process_metrics(&self, writer: &mut MetricWriter<'_, '_>) -> Result<(), Error> {
+        writer.write_time(
+            "start_time",
+            "Unix time of the daemon's start",
+            unix_seconds(self.started_at),
+        )?;
+
+        writer.write_config_metrics(&self.config.borrow())?;
+
+        let expiry = self.certificate_expiry.as_ref();
+        writer.write_time(
+            "tls_certificate_expiry_timestamp",
+            "Unix time at which the daemon's certificate expires; 0 without TLS",
+            expiry.map_or(0, |time| unix_seconds(*time.borrow())),
+        )
+    }
+
     /// Writes the metrics of the lock. Without a lock, all are 0.
     fn write_trust_metrics(
         &self,
@@ -199,11 +205,13 @@ impl MetricWriter<'_, '_> {
                 ([("outcome", "rejected")], config.rejected_reloads),
             ],
         )?;
+
         self.write_time(
             "config_time",
             "Unix time at which the applied configuration was read",
             config.read_at.as_secs(),
         )?;
+
         self.write_gauge(
             "config_reload_failed",
             "Whether the last reload was rejected: 1 or 0",

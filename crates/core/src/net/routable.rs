@@ -13,6 +13,7 @@ fn is_globally_routable(address: IpAddr) -> bool {
                 || v4.is_link_local()
                 || v4.is_documentation()
                 || v4.is_multicast();
+
             !is_special
                 && !matches!(
                     v4.octets(),
@@ -23,6 +24,7 @@ fn is_globally_routable(address: IpAddr) -> bool {
                         | [198, 18 | 19, ..]
                 )
         }
+
         IpAddr::V6(v6) => match v6.segments() {
             // 2001::/23, 2001:db8::/32 and 3fff::/20. 2002::/16 has IPv4 addresses inside.
             [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => false,

@@ -172,30 +172,7 @@ impl Session {
         if !query.allows_file {
             enclosing.retain(|(_, skill)| skill.package == text);
         }
-        match (owners.as_slice(), enclosing.as_slice()) {
-            ([only], []) => Ok(FoundPackage {
-                owner: *only,
-                package: text.to_owned(),
-                skill: None,
-                file: None,
-            }),
-            (_, []) => Err(package_not_found(
-                "no source of this session has such a package",
-            )),
-            (_, [(owner, skill)]) => Ok(FoundPackage {
-                owner: *owner,
-                package: skill.package.clone(),
-                file: (skill.package != text).then(|| text.to_owned()),
-                skill: Some(skill.clone()),
-            }),
-            (_, several) => {
-                let owners: Vec<_> = several.iter().map(|(owner, _)| owner.to_json()).collect();
-                Err(ToolError::from_code(
-                    ToolErrorCode::AmbiguousAuthority,
-                    &format!("several sources have the package: {}", owners.join(", ")),
-                ))
-            }
-        }
+        select_package(&owners, &enclosing, text)
     }
 
     /// Records that the short names of these skills, which a text shows, keep their skills.
@@ -361,6 +338,39 @@ fn enclosing_packages<'a>(
         found.retain(|(_, skill)| skill.package == handle);
     }
     found
+}
+
+/// Selects the package of a call among its owners and their listed skills. `text` is the handle that the
+/// call gives.
+fn select_package<'a>(
+    owners: &[AuthoritySource<'a>],
+    enclosing: &[(AuthoritySource<'a>, SharedSkill)],
+    text: &str,
+) -> Result<FoundPackage<'a>, ToolError> {
+    match (owners, enclosing) {
+        ([only], []) => Ok(FoundPackage {
+            owner: *only,
+            package: text.to_owned(),
+            skill: None,
+            file: None,
+        }),
+        (_, []) => Err(package_not_found(
+            "no source of this session has such a package",
+        )),
+        (_, [(owner, skill)]) => Ok(FoundPackage {
+            owner: *owner,
+            package: skill.package.clone(),
+            file: (skill.package != text).then(|| text.to_owned()),
+            skill: Some(skill.clone()),
+        }),
+        (_, several) => {
+            let owners: Vec<_> = several.iter().map(|(owner, _)| owner.to_json()).collect();
+            Err(ToolError::from_code(
+                ToolErrorCode::AmbiguousAuthority,
+                &format!("several sources have the package: {}", owners.join(", ")),
+            ))
+        }
+    }
 }
 
 /// Returns the skills with a name, or with an id and a name.

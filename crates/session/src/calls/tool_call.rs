@@ -137,6 +137,7 @@ impl Session {
                 } else {
                     "Call one of the tools that you were given, by its whole name."
                 };
+
                 let message = format!("there is no tool {}", quote_value(name));
                 let code = ToolErrorCode::UnknownTool;
                 Err(ToolError::with_hint(code, &message, hint))

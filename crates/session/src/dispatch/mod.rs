@@ -411,14 +411,24 @@ impl CallDispatcher {
             if is_own {
                 return Ok(StartOutcome::Started(ended));
             }
-            if let Ok(DispatchRecord {
+            self.check_room(ended).await?;
+        }
+    }
+
+    /// Waits for the submission of an unsent answer. Returns an error if the answer stays unsent.
+    async fn check_room(
+        &self,
+        ended: oneshot::Receiver<DispatchRecord>,
+    ) -> Result<(), DispatchError> {
+        match ended.await {
+            Ok(DispatchRecord {
                 outcome: SubmitOutcome::Failed(reason),
                 ..
-            }) = ended.await
-            {
+            }) => {
                 let kept = self.context.tracker().unsent().len();
-                return Err(DispatchError::TooManyUnsent { kept, reason });
+                Err(DispatchError::TooManyUnsent { kept, reason })
             }
+            _ => Ok(()),
         }
     }
 

@@ -347,6 +347,7 @@ impl SkillChoice {
             &self.manual,
             &self.enable,
         ];
+
         let unmatched = rules.into_iter().flatten().filter(|rule| {
             !sources.iter().zip(snapshots).any(|(source, snapshot)| {
                 let (kind, id) = (source.kind(), source.id());
@@ -357,6 +358,7 @@ impl SkillChoice {
                     .any(|skill| rule.matches(kind, id, &skill.name, &skill.package))
             })
         });
+
         unmatched
             .map(|rule| format!("no skill matches the chosen `{rule}`"))
             .collect()

@@ -364,6 +364,15 @@ impl InjectedSkills {
     fn omit(&mut self, mention: &str, reason: String) {
         self.omitted.push(omitted_mention(mention, reason));
     }
+
+    /// Records a name that several skills have, with the first of these skills as candidates.
+    fn record_ambiguous(&mut self, name: &str, skills: &[&SharedSkill]) {
+        let candidates = skills.iter().take(MAX_CANDIDATES);
+        self.ambiguous.push(AmbiguousName {
+            name: name.to_owned(),
+            candidates: candidates.map(|skill| mention_candidate(skill)).collect(),
+        });
+    }
 }
 
 /// Returns an omission with at most 256 bytes of the mention.
@@ -522,11 +531,7 @@ fn resolve_mentions(
                     ParsedMention::Name(_) | ParsedMention::Word(_) => found.mention,
                 };
                 if ambiguous.insert(name) {
-                    let candidates = found.skills.iter().take(MAX_CANDIDATES);
-                    injected.ambiguous.push(AmbiguousName {
-                        name: name.to_owned(),
-                        candidates: candidates.map(|skill| mention_candidate(skill)).collect(),
-                    });
+                    injected.record_ambiguous(name, found.skills);
                 }
             }
         }

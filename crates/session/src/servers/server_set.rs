@@ -283,11 +283,13 @@ impl SharedServers {
             let Some(authorizer) = server.authorizer() else {
                 continue;
             };
+
             let mut answers = authorizer.watch();
             // The program may have answered before.
             if authorizer.value().is_some() {
                 answers.mark_changed();
             }
+
             let shared = Arc::downgrade(self);
             tokio::spawn(async move {
                 while answers.changed().await.is_ok() {

@@ -194,6 +194,7 @@ impl CustomTool {
                 }
             })
         });
+
         let input = ToolSchema::explicit(input_schema);
         Self::from_parts(name, input, ToolSchema::any(), handler).description(description)
     }

@@ -114,15 +114,7 @@ impl SessionView {
             .collect();
 
         let mut builder = ViewBuilder::default();
-        for (index, source) in sources.iter().enumerate() {
-            builder.add_source(index, &**source, &chosen[index], &mask);
-        }
-        // A skill of an unavailable source may match a rule.
-        if builder.unavailable.is_empty() {
-            builder
-                .warnings
-                .extend(choice.unmatched_warnings(sources, &chosen));
-        }
+        builder.add_sources(scope, &chosen, &mask);
 
         // The most important warnings come first.
         let warnings = [builder.unavailable, builder.masking, builder.warnings].concat();
@@ -217,6 +209,24 @@ struct ViewBuilder<'a> {
 }
 
 impl<'a> ViewBuilder<'a> {
+    /// Adds all sources, and a warning for each rule that matches no skill.
+    fn add_sources(
+        &mut self,
+        scope: &ViewScope<'_>,
+        chosen: &'a [SourceSnapshot],
+        mask: &NameMask<'_>,
+    ) {
+        for (index, source) in scope.sources.iter().enumerate() {
+            self.add_source(index, &**source, &chosen[index], mask);
+        }
+
+        // A skill of an unavailable source may match a rule.
+        if self.unavailable.is_empty() {
+            let unmatched = scope.choice.unmatched_warnings(scope.sources, chosen);
+            self.warnings.extend(unmatched);
+        }
+    }
+
     fn add_source(
         &mut self,
         index: usize,

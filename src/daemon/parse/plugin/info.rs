@@ -127,6 +127,7 @@ fn read_interface(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Optio
 
 fn read_interface_mapping(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> PluginInterface {
     fields.report_unknown_keys(at, INTERFACE_KEYS, "ignored");
+
     PluginInterface {
         display_name: fields.read_line(at, "displayName", MAX_NAME_CHARS),
         short_description: fields.read_line(at, "shortDescription", MAX_TEXT_CHARS),

@@ -126,24 +126,14 @@ fn read_server(
     let subject = format!("the MCP server {}", text::quote_word(&name));
     fields.report_redacted(&subject, &redacted);
 
-    let written = fields.read_verbatim(at, "cwd", MAX_TEXT_CHARS);
-    let cwd = written.and_then(plugin_path::parse_working_dir);
-    if let (Some(text), None) = (written, &cwd) {
-        let text = secret_filter::quote_path(text);
-        let why = format!(
-            "`cwd` names {text}, which is not inside the plugin; the plugin's directory is reported"
-        );
-        fields.report_warning(DiagnosticCode::PathInvalid, why);
-    }
-    let disabled = fields.read_bool(at, "disabled");
-    let enabled = fields.read_bool(at, "enabled");
-    let enabled = enabled.or(disabled.map(|disabled| !disabled));
+    let cwd = read_working_dir(fields, at);
+    let enabled = read_enabled(fields, at);
     let more = fields.read_more(at, &subject, KNOWN_KEYS, &[documented_keys::MCP_SERVER]);
     Some(McpServer {
         transport,
         command: shown_command.into(),
         args: shown_args.into(),
-        cwd: cwd.unwrap_or_default(),
+        cwd,
         url: shown_url.into(),
         redacted: !redacted.is_empty() || more.has_redacted,
         headers: headers.into(),
@@ -164,6 +154,27 @@ fn read_server(
         digest: None,
         name: name.clone(),
     })
+}
+
+/// Reads the working directory, or returns the plugin's directory.
+fn read_working_dir(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> RelPath {
+    let Some(text) = fields.read_verbatim(at, "cwd", MAX_TEXT_CHARS) else {
+        return RelPath::root();
+    };
+    plugin_path::parse_working_dir(text).unwrap_or_else(|| {
+        let text = secret_filter::quote_path(text);
+        let why = format!(
+            "`cwd` names {text}, which is not inside the plugin; the plugin's directory is reported"
+        );
+        fields.report_warning(DiagnosticCode::PathInvalid, why);
+        RelPath::root()
+    })
+}
+
+/// Reads whether a server is enabled. `enabled` comes before `disabled`.
+fn read_enabled(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> Option<bool> {
+    let disabled = fields.read_bool(at, "disabled").map(|disabled| !disabled);
+    fields.read_bool(at, "enabled").or(disabled)
 }
 
 fn read_tools(

@@ -243,6 +243,15 @@ impl McpHttp {
             return failed_response(response, message, session_id.is_some()).await;
         }
 
+        self.read_response(response, message).await
+    }
+
+    /// Reads the events or the reply of a request that succeeded.
+    async fn read_response(
+        &self,
+        response: Response,
+        message: &ClientJsonRpcMessage,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
         let session_id = header_text(&response, SESSION_HEADER).map(str::to_owned);
         let content_type = content_type(&response);
         if content_type.starts_with(EVENT_STREAM) {
