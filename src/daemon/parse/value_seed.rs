@@ -133,6 +133,11 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
         self.build_scalar(1, || DynamicValue::Null)
     }
 
+    // An empty document of YAML is a missing value.
+    fn visit_none<E: de::Error>(self) -> Result<DynamicValue, E> {
+        self.visit_unit()
+    }
+
     fn visit_bool<E: de::Error>(self, b: bool) -> Result<DynamicValue, E> {
         self.build_scalar(1, || DynamicValue::Bool(b))
     }
