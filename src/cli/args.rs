@@ -317,7 +317,7 @@ fn read_selected_file(file: &Path) -> Result<Vec<SelectedCapabilityRoot>, Comman
     bytes
         .and_then(bounded_file::decode_text)
         .map_err(|error| format!("the file {error}"))
-        .and_then(|text| parse_selected_roots(&text).map_err(|error| error.to_string()))
+        .and_then(|text| parse_selected_roots(&text))
         .context(format_args!("cannot use --selected {}", file.display()))
         .or_exit(exit::BAD_CONFIG)
 }

@@ -19,7 +19,7 @@ use caproot_core::proto::caproot::v1::{
 };
 use caproot_core::proto::{ERROR_DOMAIN, grpc_code_name};
 use futures_util::future::BoxFuture;
-use std::error::Error as _;
+use std::error::Error;
 use std::io;
 use std::iter;
 use std::sync::Arc;
@@ -384,7 +384,7 @@ async fn with_deadline<T>(
 /// Whether the status is the deadline of tonic, which tonic reports as CANCELLED.
 fn is_timeout(status: &Status) -> bool {
     iter::successors(status.source(), |&error| error.source())
-        .any(|error| error.is::<TimeoutExpired>())
+        .any(<dyn Error>::is::<TimeoutExpired>)
 }
 
 /// Returns the reason why the daemon rejected a call. `None` if the status is not from the daemon,

@@ -30,8 +30,11 @@ pub struct ToolPayload {
     input_schema: Map<String, Value>,
 }
 
+/// Function that returns the schema of a type.
+type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
+
 /// Results by the method of their request. A test compares the methods with those of requests.
-const RESULTS: [(&str, fn(&mut SchemaGenerator) -> Schema); 31] = [
+const RESULTS: [(&str, SchemaFn); 31] = [
     ("hello", SchemaGenerator::subschema_for::<ProgramState>),
     ("start", SchemaGenerator::subschema_for::<StartedSession>),
     ("tools", SchemaGenerator::subschema_for::<Vec<ToolPayload>>),

@@ -61,11 +61,11 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
 
         let lists = marketplaces_of(now, &root.id);
         if marketplaces_of(before, &root.id) != lists {
-            let parts = lists.into_iter().map(marketplace_text).collect();
+            let parts: Vec<_> = lists.into_iter().map(marketplace_text).collect();
             lines.push(format!(
                 "~ marketplaces of root {}: {}",
                 EscapedText(&root.id),
-                join_or(parts, "none")
+                join_or(&parts, "none")
             ));
         }
     }
@@ -151,17 +151,15 @@ fn component_counts(plugin: &Plugin) -> String {
             None => kinds.push((kind, 1)),
         }
     }
-    join_or(
-        kinds
-            .iter()
-            .map(|(kind, count)| format!("{kind} {count}"))
-            .collect(),
-        "only skills",
-    )
+    let counts: Vec<_> = kinds
+        .iter()
+        .map(|(kind, count)| format!("{kind} {count}"))
+        .collect();
+    join_or(&counts, "only skills")
 }
 
 /// Joins texts, or returns the text for none.
-fn join_or(parts: Vec<String>, none: &str) -> String {
+fn join_or(parts: &[String], none: &str) -> String {
     if parts.is_empty() {
         none.to_owned()
     } else {

@@ -61,15 +61,15 @@ pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     let root = find_root(&handle, roots)?;
 
     // Without a package, the daemon reports the problem of the handle.
-    let package = match find_skill(&mut client, &root, &handle, consistency).await? {
-        Some(skill) => skill.package,
-        None => {
-            let plugins = list_plugins(&mut client, vec![root.clone()], consistency).await?;
-            let packages = plugins.iter().map(|plugin| plugin.package.as_str());
-            enclosing_package(&handle, packages)
-                .unwrap_or(&handle)
-                .to_owned()
-        }
+    let skill = find_skill(&mut client, &root, &handle, consistency).await?;
+    let package = if let Some(skill) = skill {
+        skill.package
+    } else {
+        let plugins = list_plugins(&mut client, vec![root.clone()], consistency).await?;
+        let packages = plugins.iter().map(|plugin| plugin.package.as_str());
+        enclosing_package(&handle, packages)
+            .unwrap_or(&handle)
+            .to_owned()
     };
 
     let resource = if package == handle {

@@ -268,12 +268,12 @@ fn print_text(
         for fix in fixes {
             write!(stdout, "{}", fix.diff)?;
         }
-        let files = count_with_noun(fixes.len(), "file");
+        let fixed_files = count_with_noun(fixes.len(), "file");
         match args.fix_mode() {
             None => {}
             Some(_) if fixes.is_empty() => writeln!(stdout, "nothing to fix\n")?,
-            Some(FixMode::Write) => writeln!(stdout, "\nfixed {files}\n")?,
-            Some(FixMode::DryRun) => writeln!(stdout, "\n{files} would change\n")?,
+            Some(FixMode::Write) => writeln!(stdout, "\nfixed {fixed_files}\n")?,
+            Some(FixMode::DryRun) => writeln!(stdout, "\n{fixed_files} would change\n")?,
         }
 
         for finding in &shown {

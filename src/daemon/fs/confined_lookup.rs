@@ -24,8 +24,11 @@ pub struct ConfinedLookup<'a> {
     /// Further directories in which names may be looked up.
     pub visible: &'a [VisibleDir<'a>],
     /// Function that is called with each directory and name before the name is looked up.
-    pub visit: Option<&'a mut dyn FnMut(&[u8], &[u8])>,
+    pub visit: Option<&'a mut VisitFn<'a>>,
 }
+
+/// Function that is called with a directory and a name.
+pub type VisitFn<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
 
 impl<'a> ConfinedLookup<'a> {
     /// Creates a lookup that is confined to the allowed directories.

@@ -117,7 +117,7 @@ impl CatalogBuilder {
         mut filter: SkillFilter<'_>,
         mut findings: SearchFindings,
         plugin_set: PluginSet,
-        settings: CatalogSettings<'_>,
+        settings: &CatalogSettings<'_>,
     ) -> Catalog {
         let skills = self.build_skills(&mut namespaces, &mut filter, &mut findings, settings.trust);
 

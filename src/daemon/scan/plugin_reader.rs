@@ -81,12 +81,12 @@ impl PluginReader<'_> {
 
         let kind = FileType::from_raw_mode(target.stat.st_mode);
         let checked = self.check_path(dir, path, &target.real_path);
-        let found = checked.and_then(|()| match kind {
-            FileType::Directory => Ok(DeclaredTarget::Directory(target.real_path)),
-            _ => {
-                let file = self.open_listed(dir, path, kind, Some(target.real_path))?;
-                Ok(DeclaredTarget::File(file))
+        let found = checked.and_then(|()| {
+            if kind == FileType::Directory {
+                return Ok(DeclaredTarget::Directory(target.real_path));
             }
+            let file = self.open_listed(dir, path, kind, Some(target.real_path))?;
+            Ok(DeclaredTarget::File(file))
         });
         found.unwrap_or_else(DeclaredTarget::Problem)
     }

@@ -356,7 +356,7 @@ impl ScannedRoot {
             filter,
             outcome.findings,
             plugins,
-            settings,
+            &settings,
         );
 
         // The manifests of directories that are not listed, such as the directories above the target of a

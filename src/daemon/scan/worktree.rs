@@ -55,9 +55,12 @@ fn repository_of_worktree(file: &[u8], dir: &[u8]) -> Option<Vec<u8>> {
         return None;
     };
     // A bare repository has no directory of its own around it.
-    let bare = Some(git_dir).filter(|name| **name != GIT_FILE);
-    let names = above.iter().chain(bare);
-    let path: Vec<_> = names.flat_map(|name| [b"/", *name]).collect();
+    let bare_dir = Some(git_dir).filter(|name| **name != GIT_FILE);
+    let path: Vec<_> = above
+        .iter()
+        .chain(bare_dir)
+        .flat_map(|name| [b"/", *name])
+        .collect();
     Some(path.concat())
 }
 

@@ -145,9 +145,9 @@ impl ConnectionLimiter {
                     Some(ended) = connections.join_next() => self.handle_connection_end(ended),
                     LimitedConnection { accepted, guard } = &mut next => {
                         next.set(self.accept_within_limits(&source, &permits));
-                        let served =
+                        let connection =
                             server.clone().serve_connection(accepted, guard, shutdown.clone());
-                        connections.spawn(served);
+                        connections.spawn(connection);
                     }
                 }
             }

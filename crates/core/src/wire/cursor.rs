@@ -5,7 +5,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
 /// Version of the format. Cursors of another version are rejected.
 const FORMAT_VERSION: u8 = 1;
@@ -95,8 +94,12 @@ pub struct CursorWriter(Vec<u8>);
 
 impl CursorWriter {
     /// Writes a number, in seven bits a byte.
-    pub fn write_number(&mut self, number: u64) {
-        encode_varint(number, &mut self.0);
+    pub fn write_number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number.to_le_bytes()[0] | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number.to_le_bytes()[0]);
     }
 
     /// Writes a signed number, small values in few bytes.
@@ -123,12 +126,21 @@ pub struct CursorReader<'a>(&'a [u8]);
 impl<'a> CursorReader<'a> {
     /// Reads a number.
     pub fn read_number(&mut self) -> Option<u64> {
-        let mut rest = self.0;
-        let number = decode_varint(&mut rest).ok()?;
-        let read = self.0.len() - rest.len();
-        self.0 = rest;
-        // A number with a zero at the end would have a second encoding.
-        (read == encoded_len_varint(number)).then_some(number)
+        let mut number = 0_u64;
+        for shift in (0..u64::BITS).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            let bits = u64::from(byte & 0x7f);
+            // A number with lost bits or with a zero at the end would have a second encoding.
+            if bits << shift >> shift != bits || (*byte == 0 && shift > 0) {
+                return None;
+            }
+            number |= bits << shift;
+            if *byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
     }
 
     /// Reads a number of a smaller type.

@@ -77,8 +77,8 @@ impl Session {
     pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
         let called = self.find_called_tool(tool, arguments);
         let invocation = self.start_invocation(&called);
-        let work = self.run_tool(tool, called, arguments);
-        let work = work.instrument(invocation.span());
+        // Boxed because the future is large, and callers nest it.
+        let work = Box::pin(self.run_tool(tool, called, arguments)).instrument(invocation.span());
         let result = self.inner.run_until_closed(work).await.flatten();
         let result = result.unwrap_or_else(|error| {
             ToolResult::from_outcome(Err::<&(), _>(&error), self.inner.options.result_form())

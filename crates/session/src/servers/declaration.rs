@@ -148,15 +148,14 @@ impl DeclaredServer {
 
     async fn add_headers(&self, all: &mut ServerHeaders, origin: &str, values: &ServerValues) {
         for declared in &self.server.headers {
-            let value = match &declared.value {
-                Some(value) => self.expand_value(value, origin, values).await,
-                None => {
-                    let variable = match declared.from_variable.as_str() {
-                        "" => &declared.name,
-                        variable => variable,
-                    };
-                    self.request_value(variable, origin, values).await
-                }
+            let value = if let Some(value) = &declared.value {
+                self.expand_value(value, origin, values).await
+            } else {
+                let variable = match declared.from_variable.as_str() {
+                    "" => &declared.name,
+                    variable => variable,
+                };
+                self.request_value(variable, origin, values).await
             };
             all.add(&declared.name, value);
         }

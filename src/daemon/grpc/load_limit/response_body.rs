@@ -50,12 +50,11 @@ impl CountedResponseBody {
     }
 
     fn attach_permits(&mut self, chunk: Bytes) -> Result<Bytes, QuotaExceeded> {
-        let byte_permit = match &self.buffer_permit {
-            Some(permit) => permit.clone(),
-            None => {
-                let bytes = self.buffered_bytes.unwrap_or(chunk.len());
-                Arc::new(self.no_bytes.acquire_another(bytes)?)
-            }
+        let byte_permit = if let Some(permit) = &self.buffer_permit {
+            permit.clone()
+        } else {
+            let bytes = self.buffered_bytes.unwrap_or(chunk.len());
+            Arc::new(self.no_bytes.acquire_another(bytes)?)
         };
         self.buffer_permit = self.buffered_bytes.map(|_| byte_permit.clone());
 

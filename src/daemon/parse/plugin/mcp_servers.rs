@@ -296,8 +296,12 @@ fn read_named_values(
             let entries = fields.read_entries(at, key).iter();
             named.extend(entries.map(|(name, variable)| inherited(name, variable.as_text())));
         } else {
-            let names = fields.read_verbatim_list(at, key, MAX_NAME_CHARS);
-            named.extend(names.into_iter().map(|name| inherited(name, Some(name))));
+            let variables = fields.read_verbatim_list(at, key, MAX_NAME_CHARS);
+            named.extend(
+                variables
+                    .into_iter()
+                    .map(|name| inherited(name, Some(name))),
+            );
         }
     }
     named
