@@ -22,6 +22,7 @@ enum CharClass {
 impl CharClass {
     fn of_char(c: char) -> Self {
         match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' => Self::Word,
             '\u{3041}'..='\u{30ff}'
             | '\u{3400}'..='\u{4dbf}'
             | '\u{4e00}'..='\u{9fff}'
@@ -51,9 +52,14 @@ pub fn for_each_word(text: &str, mut visit: impl FnMut(&str)) {
     // One buffer for all words: the first search reads every word of a catalog.
     let mut lower = String::new();
     let mut visit_lower = |word: &str| {
-        let chars = word.chars().take(MAX_WORD_CHARS);
         lower.clear();
-        lower.extend(chars.flat_map(char::to_lowercase));
+        if word.is_ascii() {
+            lower.push_str(&word[..word.len().min(MAX_WORD_CHARS)]);
+            lower.make_ascii_lowercase();
+        } else {
+            let chars = word.chars().take(MAX_WORD_CHARS);
+            lower.extend(chars.flat_map(char::to_lowercase));
+        }
         visit(&lower);
     };
 
