@@ -21,8 +21,6 @@ enum CharVisibility {
 impl CharVisibility {
     fn of_char(c: char) -> Self {
         match c {
-            // Nearly all characters.
-            '\0'..='\u{ac}' => Self::Visible,
             c if !is_ignorable_char(c) => Self::Visible,
             '\u{200c}' | '\u{200d}' => Self::Joiner,
             c if CodePointSetData::new::<VariationSelector>().contains(c) => Self::Selector,
@@ -35,8 +33,10 @@ impl CharVisibility {
 /// `Default_Ignorable_Code_Point` (`DerivedCoreProperties.txt`), and interlinear annotation marks.
 #[must_use]
 pub fn is_ignorable_char(c: char) -> bool {
-    CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c)
-        || matches!(c, '\u{fff9}'..='\u{fffb}')
+    // Nearly all characters come before the first ignorable one, the soft hyphen.
+    c >= '\u{ad}'
+        && (CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c)
+            || matches!(c, '\u{fff9}'..='\u{fffb}'))
 }
 
 /// Whether the character is hidden between any neighbors.

@@ -357,6 +357,7 @@ fn select_package<'a>(
         (_, []) => Err(package_not_found(
             "no source of this session has such a package",
         )),
+
         (_, [(owner, skill)]) => Ok(FoundPackage {
             owner: *owner,
             package: skill.package.clone(),
