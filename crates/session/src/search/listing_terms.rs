@@ -14,9 +14,6 @@ use string_interner::{DefaultStringInterner, DefaultSymbol, Symbol as _};
 /// Distinct texts in one allocation, numbered from 0.
 type TextInterner = DefaultStringInterner;
 
-/// Term of each word, or `None` for a stop word. A catalog has few distinct words, and a stem takes time.
-type WordTerms = HashMap<String, Option<u32>>;
-
 /// Address of the first skill of a listing, and the number of its skills.
 type ListingKey = (usize, usize);
 
@@ -52,6 +49,29 @@ struct TermFields {
 pub struct SkillTerms<'a> {
     pub name: &'a [u32],
     pub description: &'a [u32],
+}
+
+/// Terms of the words of texts. A catalog has few distinct words, and a stem takes time.
+#[derive(Default)]
+struct WordTerms {
+    words: TextInterner,
+    /// Term of each word; `None` for a stop word.
+    terms: Vec<Option<u32>>,
+}
+
+impl WordTerms {
+    /// Returns the term of a word, or `None` for a stop word.
+    fn find_term(&mut self, word: &str, vocabulary: &mut TextInterner) -> Option<u32> {
+        let index = self.words.get_or_intern(word).to_usize();
+        if let Some(term) = self.terms.get(index) {
+            return *term;
+        }
+
+        let term = (!is_stop_word(word))
+            .then(|| to_u32(vocabulary.get_or_intern(stem_word(word)).to_usize()));
+        self.terms.push(term);
+        term
+    }
 }
 
 impl ListingTerms {
@@ -107,7 +127,7 @@ impl TermTable {
             packages.zip(0..).collect()
         });
         let mut moved = vec![None; known.vocabulary.len()];
-        let mut words = WordTerms::new();
+        let mut words = WordTerms::default();
         self.terms.reserve(known.terms.len());
         self.skills.reserve_exact(added.listing.skills.len());
 
@@ -149,14 +169,8 @@ impl TermTable {
 
     fn add_text(&mut self, text: &str, words: &mut WordTerms) {
         for_each_word(text, |word| {
-            let known = words.get(word).copied();
-            let term = known.unwrap_or_else(|| {
-                let stem = (!is_stop_word(word)).then(|| stem_word(word));
-                let term = stem.map(|stem| to_u32(self.vocabulary.get_or_intern(stem).to_usize()));
-                words.insert(word.to_owned(), term);
-                term
-            });
-            self.terms.extend(term);
+            self.terms
+                .extend(words.find_term(word, &mut self.vocabulary));
         });
     }
 
